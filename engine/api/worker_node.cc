@@ -31,10 +31,10 @@ EngineOptions engine_options(const WorkerNodeOptions& options) {
   return engine;
 }
 
-Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& problems) {
+Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& problems) {
   auto executor = find_executor(engine_options(options));
   FLOW_TRY(executor);
-  core::HostInfo host;
+  core::WorkerInfo host;
   host.name = options.name.empty() ? machine_name() : options.name;
   if (host.name == kHomeName)
     return user_error(
@@ -104,7 +104,7 @@ struct WorkerNode::Impl {
 
 NodeInfo describe_worker(const WorkerNodeOptions& options) {
   std::string problems;
-  core::HostInfo host = value_or_throw(host_of(options, problems));
+  core::WorkerInfo host = value_or_throw(host_of(options, problems));
   NodeInfo info;
   info.name = host.name;
   info.cpus = host.cpus_milli / 1000.0;

@@ -106,8 +106,8 @@ struct Door {
     ReadyClass needs = needs_of(state, run, e.id.unit);
     auto running = run.map_running.find(needs.limited_map);
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
-    if (e.host >= state.hosts.size()) return false;
-    const Host& host = state.hosts[e.host];
+    if (e.worker >= state.workers.size()) return false;
+    const WorkerState& worker = state.workers[e.worker];
     if (needs.is_gang()) {
       needs.ranks =
           static_cast<uint32_t>(e.others.size() + 1);  // of an elastic one: so many as these
@@ -115,9 +115,9 @@ struct Door {
              may_place(state, needs_of(state, run, e.id.unit), e);
     }
     if (!e.others.empty() || e.share != Share{}) return false;
-    return may_take_gpus(host.info.gpus, host.room, needs.gpu, e.gpus) &&
+    return may_take_gpus(worker.info.gpus, worker.room, needs.gpu, e.gpus) &&
            may_start(state, run, needs, run.cpus_used_milli, map_running) &&
-           fits(state, e.host, host.room, needs, expected_short_us(run, e.id.unit));
+           fits(state, e.worker, worker.room, needs, expected_short_us(run, e.id.unit));
   }
   bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {
@@ -157,8 +157,8 @@ struct Door {
   }
   bool operator()(const TimerFired& e) const {
     if (e.run.empty())
-      return e.unit < state.hosts.size() && state.hosts[e.unit].aside_until != 0 &&
-             state.hosts[e.unit].aside_serial == e.serial;
+      return e.unit < state.workers.size() && state.workers[e.unit].aside_until != 0 &&
+             state.workers[e.unit].aside_serial == e.serial;
     const Unit* u = find_unit(state, e.run, e.unit, Phase::signal);
     if (u == nullptr) u = find_unit(state, e.run, e.unit, Phase::backoff);
     return u != nullptr && u->timer_serial == e.serial;
@@ -202,39 +202,40 @@ struct Door {
            (is_final(run->status) || run->status == RunStatus::interrupted);
   }
   bool operator()(const GpusFound& e) const {
-    if (state.epoch == 0 || e.gpus.empty() || e.host >= state.hosts.size()) return false;
-    const Host& host = state.hosts[e.host];
-    if (e.host == 0) return host.info.gpus.empty() && are_sound(e.gpus);
-    std::vector<Gpu> all = host.info.gpus;
+    if (state.epoch == 0 || e.gpus.empty() || e.worker >= state.workers.size()) return false;
+    const WorkerState& worker = state.workers[e.worker];
+    if (e.worker == 0) return worker.info.gpus.empty() && are_sound(e.gpus);
+    std::vector<Gpu> all = worker.info.gpus;
     all.insert(all.end(), e.gpus.begin(), e.gpus.end());
-    return host.takes_attempts() && are_sound(all);
+    return worker.takes_attempts() && are_sound(all);
   }
   bool operator()(const GpuFailed& e) const {
-    if (e.host >= state.hosts.size() || state.hosts[e.host].is_lost() || e.fault.empty())
+    if (e.worker >= state.workers.size() || state.workers[e.worker].is_lost() || e.fault.empty())
       return false;
-    const std::vector<Gpu>& gpus = state.hosts[e.host].info.gpus;
+    const std::vector<Gpu>& gpus = state.workers[e.worker].info.gpus;
     auto at = find_gpu(gpus, e.uuid);
     return at && is_news(gpus[*at], e.is_dead);
   }
-  bool operator()(const HostJoined& e) const {
-    if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||
-        e.host.memory_bytes < 0 || !are_sound(e.host.gpus) || !are_sound(e.host.labels) ||
-        !flow::are_sound(e.host.named) || e.attempts.size() > kOffersMax)
+  bool operator()(const WorkerJoined& e) const {
+    if (state.epoch == 0 || e.worker.name.empty() || e.worker.cpus_milli < 0 ||
+        e.worker.memory_bytes < 0 || !are_sound(e.worker.gpus) || !are_sound(e.worker.labels) ||
+        !flow::are_sound(e.worker.named) || e.attempts.size() > kOffersMax)
       return false;
-    auto place = place_for(state, e.host.name);
-    return place && (*place == state.hosts.size() || !state.hosts[*place].is_up);
+    auto place = worker_id_for(state, e.worker.name);
+    return place && (*place == state.workers.size() || !state.workers[*place].is_up);
   }
-  bool operator()(const HostAway& e) const {
-    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].is_up;
+  bool operator()(const WorkerDisconnected& e) const {
+    return e.worker > 0 && e.worker < state.workers.size() && state.workers[e.worker].is_up;
   }
-  bool operator()(const HostLost& e) const {
-    return e.host > 0 && e.host < state.hosts.size() && !state.hosts[e.host].is_lost();
+  bool operator()(const WorkerLost& e) const {
+    return e.worker > 0 && e.worker < state.workers.size() && !state.workers[e.worker].is_lost();
   }
-  bool operator()(const HostsAnnounced& e) const {
-    return state.epoch > 0 && e.count <= kHostsMax && e.count != state.announced;
+  bool operator()(const WorkersAnnounced& e) const {
+    return state.epoch > 0 && e.count <= kWorkersMax && e.count != state.announced;
   }
-  bool operator()(const HostDraining& e) const {
-    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].takes_attempts();
+  bool operator()(const WorkerDraining& e) const {
+    return e.worker > 0 && e.worker < state.workers.size() &&
+           state.workers[e.worker].takes_attempts();
   }
 };
 

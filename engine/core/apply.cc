@@ -124,7 +124,7 @@ void Machine::on(const Assigned& event) {
   touch(r);
   leave(r, unit);
   Unit& u = r.units[unit];
-  u.host = event.host;
+  u.worker = event.worker;
   u.attempts = event.id.attempt;
   u.epoch = event.id.epoch;
   u.returns = 0;
@@ -173,7 +173,7 @@ void Machine::on(const AttemptSucceeded& event) {
     Failure failure{
         Cause::user_error,
         "the service `" + unit_name(r, unit) + "` ended by itself: its function returned", "", 0};
-    HostId at = r.units[unit].host;
+    WorkerId at = r.units[unit].worker;
     attempt_over(r, unit);
     return retry_or_fail(r, unit, failure, {at});
   }
@@ -192,14 +192,14 @@ void Machine::on(const AttemptFailed& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
   Failure failure = cause_on_gpu(state_, r.units[unit], event.failure);
-  Ending ending{host_of_rank(r.units[unit], event.rank)};
+  Ending ending{worker_of_rank(r.units[unit], event.rank)};
   ending.is_gpu = failure.cause == Cause::gpu_fault;
   ending.is_death = event.worker_died || ending.is_gpu;
-  if (ending.is_death) ending.beside = beside(ending.host, r, unit);
-  bool names_host = event.worker_died || ending.is_gpu || ending.host == 0 ||
-                    budget_of(failure.cause) == Budget::none;
-  if (!names_host) failure.message += kWorkerLine + state_.hosts[ending.host].info.name;
-  if (!is_lasting(failure)) blame(ending.host, r, unit, failure.cause);
+  if (ending.is_death) ending.beside = beside(ending.worker, r, unit);
+  bool names_worker = event.worker_died || ending.is_gpu || ending.worker == 0 ||
+                      budget_of(failure.cause) == Budget::none;
+  if (!names_worker) failure.message += kWorkerLine + state_.workers[ending.worker].info.name;
+  if (!is_lasting(failure)) record_worker_failure(ending.worker, r, unit, failure.cause);
   fail_attempt(r, unit, failure, ending);
 }
 
@@ -279,7 +279,7 @@ void Machine::on(const SignalReceived& event) {
 
 void Machine::on(const TimerFired& event) {
   if (event.run.empty()) {
-    state_.hosts[event.unit].aside_until = 0;
+    state_.workers[event.unit].aside_until = 0;
     return;
   }
   Run& r = run(event.run);
@@ -337,12 +337,12 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
   const RetryPolicy& policy = def_of(run, unit)->retry;
   auto extra = copy_of(run.units[unit]);
   extra->failure = failure;
-  note_failed(*extra, run.units[unit], failure.cause, ending);
+  record_failure(*extra, run.units[unit], failure.cause, ending);
   uint32_t spent = is_lasting(failure) ? 0 : spend(*extra, policy, failure.cause);
   bool again = spent > 0;
-  if (is_condemned(run, unit, *extra, ending)) {
+  if (is_quarantined(run, unit, *extra, ending)) {
     again = false;
-    acquit_others(run, unit, extra->deaths);
+    clear_deaths_of_others(run, unit, extra->deaths);
   } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
     std::string& message = extra->failure.message;
     message.insert(std::min(message.rfind(kWorkerLine), message.size()),
@@ -355,11 +355,12 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
   to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
 }
 
-void Machine::note_failed(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending) {
+void Machine::record_failure(UnitExtra& extra, const Unit& unit, Cause cause,
+                             const Ending& ending) {
   if (ending.is_death)
-    extra.deaths.push_back({ending.host, state_.sequence, ending.is_gpu, ending.beside});
-  if (state_.hosts.size() == 1) return;
-  extra.failed.push_back({unit.attempts, ending.host, cause});
+    extra.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.beside});
+  if (state_.workers.size() == 1) return;
+  extra.failed.push_back({unit.attempts, ending.worker, cause});
   if (extra.failed.size() > kFailedKept) extra.failed.erase(extra.failed.begin());
 }
 
@@ -372,22 +373,22 @@ uint32_t Machine::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause
   return spent <= (is_infra ? policy.infra : policy.max) ? spent : 0;
 }
 
-bool Machine::is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending) {
+bool Machine::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending) {
   const std::vector<Death>& deaths = extra.deaths;
   bool is_of_workers =
       std::any_of(deaths.begin(), deaths.end(), [](const Death& death) { return !death.is_gpu; });
   bool is_sure = ending.is_death && (extra.is_alone || !is_of_workers);
   if (!is_sure || deaths.size() < kLostMax) return false;
-  std::set<HostId> hosts;
+  std::set<WorkerId> workers;
   std::string where;
   bool has_gpu = false;
   for (const Death& death : deaths) {
-    hosts.insert(death.host);
+    workers.insert(death.worker);
     has_gpu = has_gpu || death.is_gpu;
-    where += (where.empty() ? "" : "; ") + std::string("on ") + words_of_host(state_, death.host) +
+    where += (where.empty() ? "" : "; ") + std::string("on ") + worker_text(state_, death.worker) +
              (death.beside.empty() ? " alone" : " beside " + death.beside);
   }
-  if (hosts.size() < 2 && !has_gpu) return false;
+  if (workers.size() < 2 && !has_gpu) return false;
   extra.failure.message =
       "`" + unit_name(run, unit) + "` is quarantined: " + std::to_string(deaths.size()) +
       (has_gpu ? " workers or GPUs" : " workers") +
@@ -399,8 +400,8 @@ bool Machine::is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const 
 }
 
 // What died then died of the one that is condemned.
-void Machine::acquit_others(const Run& condemned, UnitId culprit,
-                            const std::vector<Death>& deaths) {
+void Machine::clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
+                                     const std::vector<Death>& deaths) {
   auto is_known = [&](const Death& death) {
     return std::any_of(deaths.begin(), deaths.end(), [&](const Death& each) {
       return each.record != 0 && each.record == death.record;
@@ -409,7 +410,7 @@ void Machine::acquit_others(const Run& condemned, UnitId culprit,
   for (auto& [id, run] : state_.runs) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       Unit& u = run.units[unit];
-      bool is_other = &run != &condemned || unit != culprit;
+      bool is_other = &run != &quarantined_run || unit != quarantined_unit;
       if (!is_other || !u.extra ||
           std::none_of(u.extra->deaths.begin(), u.extra->deaths.end(), is_known))
         continue;
@@ -428,46 +429,47 @@ void Machine::acquit_others(const Run& condemned, UnitId culprit,
 namespace {
 
 /// Of these the machine may be the cause. Others are the task's own doing, or known to be not.
-bool may_be_of_host(Cause cause) {
+bool may_be_of_worker(Cause cause) {
   return budget_of(cause) == Budget::own ? cause != Cause::input_changed : cause == Cause::staging;
 }
 
 }  // namespace
 
 // A task that fails on several machines says nothing of them.
-void Machine::blame(HostId at, Run& run, UnitId unit, Cause cause) {
+void Machine::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause) {
   const TaskDef& def = *def_of(run, unit);
-  if (state_.hosts.size() == 1 || is_home(def) || !may_be_of_host(cause) || winds_down(run)) return;
+  if (state_.workers.size() == 1 || is_home(def) || !may_be_of_worker(cause) || winds_down(run))
+    return;
   uint32_t number = run.node(run.units[unit].node).def;
   if (cause != Cause::staging) {
-    HostId& only = run.failed_defs.try_emplace(number, at).first->second;
+    WorkerId& only = run.failed_defs.try_emplace(number, at).first->second;
     if (only != at) {
-      only = kHostsMax;
+      only = kWorkersMax;
       return forget_failures(run.id, number);
     }
   }
-  Host& host = state_.hosts[at];
+  WorkerState& worker = state_.workers[at];
   FailedUnit failed{run.id, unit, number};
-  std::erase(host.failures, failed);
-  host.failures.push_back(std::move(failed));
-  if (host.failures.size() < kFailuresInRow) return;
-  if (host.failures.size() > kFailuresInRow) host.failures.erase(host.failures.begin());
-  host.aside_until = at_ + kAsideMs;
-  emit(SetTimer{"", at, ++host.aside_serial, host.aside_until});
+  std::erase(worker.failures, failed);
+  worker.failures.push_back(std::move(failed));
+  if (worker.failures.size() < kFailuresInRow) return;
+  if (worker.failures.size() > kFailuresInRow) worker.failures.erase(worker.failures.begin());
+  worker.aside_until = at_ + kAsideMs;
+  emit(SetTimer{"", at, ++worker.aside_serial, worker.aside_until});
 }
 
 void Machine::forget_failures(const RunId& run, uint32_t def) {
-  for (Host& host : state_.hosts) {
-    std::erase_if(host.failures,
+  for (WorkerState& worker : state_.workers) {
+    std::erase_if(worker.failures,
                   [&](const FailedUnit& failed) { return failed.run == run && failed.def == def; });
-    if (host.failures.size() < kFailuresInRow) host.aside_until = 0;
+    if (worker.failures.size() < kFailuresInRow) worker.aside_until = 0;
   }
 }
 
 void Machine::clear(const Unit& unit) {
-  for (HostId at : hosts_of(unit)) {
-    state_.hosts[at].failures.clear();
-    state_.hosts[at].aside_until = 0;
+  for (WorkerId at : workers_of(unit)) {
+    state_.workers[at].failures.clear();
+    state_.workers[at].aside_until = 0;
   }
 }
 

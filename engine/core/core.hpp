@@ -84,7 +84,7 @@ struct Unit {
   bool expanded = false;      // map, dynamic: its instances, its calls are units
   bool dropped = false;       // of an expansion or a call list that a later one replaced
   uint16_t returns = 0;       // how often its next attempt was given back unstarted
-  HostId host = 0;            // of its newest attempt
+  WorkerId worker = 0;        // of its newest attempt
   uint32_t attempts = 0;      // started, over the unit's life
   uint32_t waits_on = 0;      // edges not yet satisfied (derived)
   uint32_t timer_serial = 0;
@@ -103,14 +103,14 @@ static_assert(sizeof(Unit) <= 160);
 /// An attempt that failed, and where; of a gang, where the rank was that failed first.
 struct FailedAttempt {
   uint32_t attempt = 0;
-  HostId host = 0;
+  WorkerId worker = 0;
   Cause cause = Cause::none;
   bool operator==(const FailedAttempt&) const = default;
 };
 
 /// A worker's process, or a GPU, that ended under an attempt.
 struct Death {
-  HostId host = 0;
+  WorkerId worker = 0;
   uint64_t record = 0;  // the same for all units that shared the host then
   bool is_gpu = false;
   std::string beside;  // the other units there: "`a`, `b` and 2 more"; empty: none
@@ -170,7 +170,7 @@ struct ReadyClass {
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
   /// Hosts where an attempt failed, sorted. One is named twice where two attempts failed there with
   /// the cause staging.
-  std::vector<HostId> failed_on;
+  std::vector<WorkerId> failed_on;
   bool is_gang() const { return ranks_max > 1; }
   auto operator<=>(const ReadyClass&) const = default;
 };
@@ -208,8 +208,8 @@ struct Run {
   std::map<std::string, Digest> signals;  // first of each name
   std::vector<uint32_t>
       durations_us;  // of each definition: moving average of an attempt, 0 unknown
-  std::map<uint32_t, HostId>
-      failed_defs;  // definition -> the one host where it failed, or kHostsMax
+  std::map<uint32_t, WorkerId>
+      failed_defs;  // definition -> the one host where it failed, or kWorkersMax
   Digest result;
   bool has_result = false;
   int32_t jobs = 0;
@@ -288,20 +288,20 @@ constexpr Time kAsideMs = 60'000;
 /// Of a unit's attempts that failed, the newest that are remembered.
 constexpr size_t kFailedKept = 16;
 
-struct Host {
-  HostInfo info;
+struct WorkerState {
+  WorkerInfo info;
   bool is_up = true;
-  bool is_awaited = false;           // and not up
+  bool is_disconnected = false;      // and not up
   bool is_draining = false;          // it is about to leave, and not lost
   Time changed = 0;                  // when something last began or ended there, or it came
   std::vector<FailedUnit> failures;  // since something succeeded there, different units, the newest
   Time aside_until = 0;              // 0: it is not set aside
   uint32_t aside_serial = 0;         // of its newest timer
   Room room;                         // derived
-  bool is_lost() const { return !is_up && !is_awaited; }
+  bool is_lost() const { return !is_up && !is_disconnected; }
   bool takes_attempts() const { return is_up && !is_draining; }
 };
-constexpr size_t kHostsMax = 4096;
+constexpr size_t kWorkersMax = 4096;
 constexpr size_t kOffersMax = 65'536;  // attempts of a worker that joins
 constexpr size_t kLabelsMax = 64;      // of a worker
 
@@ -316,12 +316,12 @@ struct Reach {
 struct State {
   // Essential: what a snapshot holds.
   uint64_t epoch = 0;
-  uint64_t sequence = 0;       // of the last applied record
-  Time at = 0;                 // of it: what the scheduler takes for now
-  std::vector<Host> hosts{1};  // the first is the engine's own machine
-  bool leads_workers = false;  // others may join: what no host has is waited for
-  uint32_t announced = 0;      // workers that are to join in all
-  std::map<RunId, Run> runs;   // those not yet folded
+  uint64_t sequence = 0;                // of the last applied record
+  Time at = 0;                          // of it: what the scheduler takes for now
+  std::vector<WorkerState> workers{1};  // the first is the engine's own machine
+  bool leads_workers = false;           // others may join: what no host has is waited for
+  uint32_t announced = 0;               // workers that are to join in all
+  std::map<RunId, Run> runs;            // those not yet folded
 
   // Derived.
   Reach reach;
@@ -350,7 +350,7 @@ void rebuild_derived(State& state);
 // ---------------------------------------------------------------------------------------------
 
 /// "`w1`", or of the engine's own machine "this machine".
-std::string words_of_host(const State& state, HostId host);
+std::string worker_text(const State& state, WorkerId worker);
 /// "train", "train#2[1]", "search/best".
 std::string unit_name(const Run& run, UnitId unit);
 /// The task's definition, or null for a when.
@@ -376,7 +376,7 @@ bool is_home(const TaskDef& def);
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
 /// What a running attempt of the unit takes of a host, a rank of it of a gang's; or of the one that
 /// it, or its rank 0, is on.
-ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit);
+ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit);
 ReadyClass held_by(const State& state, const Run& run, UnitId unit);
 /// Whether the run and its map let one more unit start, and whether the host has room for it, or
 /// for a rank. The scheduler proposes and admit accepts by the same rules.
@@ -384,13 +384,13 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
 /// Two attempts failed there with the cause staging, or the host is set aside; and there is another
 /// host that it fits, though that may have no room now, or be away for a while. `units` run there.
-bool is_given_up(const State& state, HostId at, const ReadyClass& needs, uint32_t units);
-bool is_set_aside(const Host& host, uint32_t units);
+bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units);
+bool is_set_aside(const WorkerState& worker, uint32_t units);
 /// Whether it may be on a host beside what runs there.
 bool may_share(const Room& room, const ReadyClass& needs);
 /// Whether so many workers died under a unit that its next attempt runs alone.
 bool is_suspect(const Unit& unit);
-bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
+bool fits(const State& state, WorkerId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for
 /// nothing special, else 0.

@@ -5,7 +5,7 @@
 namespace flow::core {
 
 /// All of the host is free.
-Room empty_room(const HostInfo& host);
+Room empty_room(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
 void take(Room& room, const ReadyClass& needs, uint32_t expected_us);
 void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us);

@@ -14,9 +14,9 @@ namespace {
 /// Ranks that the hosts which are not lost would have room for, if nothing ran on them.
 uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most) {
   uint64_t ranks = 0;
-  for (const Host& host : state.hosts) {
-    if (host.is_lost() || host.info.cpus_milli == 0) continue;
-    ranks += ranks_that_fit(host.info, empty_room(host.info), needs, most);
+  for (const WorkerState& worker : state.workers) {
+    if (worker.is_lost() || worker.info.cpus_milli == 0) continue;
+    ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, most);
     if (ranks >= most) break;
   }
   return ranks;
@@ -26,23 +26,23 @@ uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most
 /// largest that is there. Where none is there it is not known what they have, and they may be
 /// enough.
 uint64_t ranks_to_come(const State& state, const ReadyClass& needs, uint32_t most) {
-  uint32_t missing = missing_hosts(state);
+  uint32_t missing = missing_workers(state);
   if (missing == 0) return 0;
   uint32_t ranks = 0;
   bool is_any = false;
-  for (size_t i = 1; i < state.hosts.size(); i++) {
-    const HostInfo& info = state.hosts[i].info;
-    if (state.hosts[i].is_lost() || info.cpus_milli == 0) continue;
+  for (size_t i = 1; i < state.workers.size(); i++) {
+    const WorkerInfo& info = state.workers[i].info;
+    if (state.workers[i].is_lost() || info.cpus_milli == 0) continue;
     is_any = true;
     ranks = std::max(ranks, ranks_that_fit(info, empty_room(info), needs, most));
   }
   return is_any ? uint64_t{ranks} * missing : most;
 }
 
-void take_rank(const HostInfo& host, Room& room, const ReadyClass& needs,
+void take_rank(const WorkerInfo& worker, Room& room, const ReadyClass& needs,
                const std::vector<std::string>& gpus) {
   take(room, needs, 0);
-  take_gpus(host.gpus, room, needs.gpu, gpus);
+  take_gpus(worker.gpus, room, needs.gpu, gpus);
 }
 
 /// What each rank needs, but for its CPUs, of which they get what there is.
@@ -57,24 +57,26 @@ ReadyClass rank_of(const TaskDef& def) {
 
 }  // namespace
 
-uint32_t missing_hosts(const State& state) {
-  auto there = std::count_if(state.hosts.begin() + 1, state.hosts.end(), [](const Host& host) {
-    return !host.is_lost() && !host.is_draining && host.info.cpus_milli > 0;
-  });
+uint32_t missing_workers(const State& state) {
+  auto there =
+      std::count_if(state.workers.begin() + 1, state.workers.end(), [](const WorkerState& worker) {
+        return !worker.is_lost() && !worker.is_draining && worker.info.cpus_milli > 0;
+      });
   return state.announced - std::min(state.announced, static_cast<uint32_t>(there));
 }
 
-HostId host_of_rank(const Unit& unit, uint32_t rank) {
+WorkerId worker_of_rank(const Unit& unit, uint32_t rank) {
   bool is_other = rank > 0 && unit.extra && rank <= unit.extra->others.size();
-  return is_other ? unit.extra->others[rank - 1].host : unit.host;
+  return is_other ? unit.extra->others[rank - 1].worker : unit.worker;
 }
 
-std::vector<HostId> hosts_of(const Unit& unit) {
-  std::vector<HostId> hosts;
-  for_each_rank(unit, [&](HostId host, const auto&) {
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+std::vector<WorkerId> workers_of(const Unit& unit) {
+  std::vector<WorkerId> workers;
+  for_each_rank(unit, [&](WorkerId worker, const auto&) {
+    if (std::find(workers.begin(), workers.end(), worker) == workers.end())
+      workers.push_back(worker);
   });
-  return hosts;
+  return workers;
 }
 
 std::vector<Command> kill_commands(const State& state, const RunId& id) {
@@ -84,17 +86,18 @@ std::vector<Command> kill_commands(const State& state, const RunId& id) {
   const Run& run = found->second;
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     if (run.units[unit].phase != Phase::running) continue;
-    for (HostId host : hosts_of(run.units[unit]))
-      if (state.hosts[host].is_up)
-        commands.push_back(StopAttempt{current_attempt(run, unit), true, host});
+    for (WorkerId worker : workers_of(run.units[unit]))
+      if (state.workers[worker].is_up)
+        commands.push_back(StopAttempt{current_attempt(run, unit), true, worker});
   }
   return commands;
 }
 
-bool is_on(const Unit& unit, HostId host) {
-  if (unit.host == host) return true;
-  return unit.extra && std::any_of(unit.extra->others.begin(), unit.extra->others.end(),
-                                   [host](const Placement& rank) { return rank.host == host; });
+bool is_on(const Unit& unit, WorkerId worker) {
+  if (unit.worker == worker) return true;
+  return unit.extra &&
+         std::any_of(unit.extra->others.begin(), unit.extra->others.end(),
+                     [worker](const Placement& rank) { return rank.worker == worker; });
 }
 
 namespace {
@@ -104,10 +107,10 @@ namespace {
 template <typename Change>
 int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) {
   int32_t cpus_milli = 0;
-  for_each_rank(run.units[unit], [&](HostId at, const std::vector<std::string>& gpus) {
-    Host& host = state.hosts[at];
-    ReadyClass held = held_on(host.info, run, unit);
-    change(host, held, gpus);
+  for_each_rank(run.units[unit], [&](WorkerId at, const std::vector<std::string>& gpus) {
+    WorkerState& worker = state.workers[at];
+    ReadyClass held = held_on(worker.info, run, unit);
+    change(worker, held, gpus);
     cpus_milli += held.cpus_milli;
   });
   return cpus_milli;
@@ -117,25 +120,27 @@ int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) 
 
 int32_t take_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
-  return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
-    take(host.room, held, expected_us);
-    take_gpus(host.info.gpus, host.room, held.gpu, gpus);
-  });
+  return for_each_held(state, run, unit,
+                       [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
+                         take(worker.room, held, expected_us);
+                         take_gpus(worker.info.gpus, worker.room, held.gpu, gpus);
+                       });
 }
 
 int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
-  return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
-    bool is_first = &host == &state.hosts[run.units[unit].host];
-    if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
-    give_back(host.room, held, expected_us);
-    give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
-  });
+  return for_each_held(state, run, unit,
+                       [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
+                         bool is_first = &worker == &state.workers[run.units[unit].worker];
+                         if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
+                         give_back(worker.room, held, expected_us);
+                         give_back_gpus(worker.info.gpus, worker.room, held.gpu, gpus);
+                       });
 }
 
-uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
+uint32_t ranks_that_fit(const WorkerInfo& worker, const Room& room, const ReadyClass& needs,
                         uint32_t most) {
-  if (!suits_where(needs.where, host.labels)) return 0;
+  if (!suits_where(needs.where, worker.labels)) return 0;
   int64_t ranks = most;
   if (needs.cpus_milli > 0)
     ranks = std::min<int64_t>(ranks, std::max(room.cpus_free_milli, 0) / needs.cpus_milli);
@@ -145,18 +150,19 @@ uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass
   if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
   Room left = room;
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    std::vector<std::string> gpus = choose_gpus(host.gpus, left, needs.gpu);
+    std::vector<std::string> gpus = choose_gpus(worker.gpus, left, needs.gpu);
     if (gpus.empty()) return rank;
-    take_gpus(host.gpus, left, needs.gpu, gpus);
+    take_gpus(worker.gpus, left, needs.gpu, gpus);
   }
   return static_cast<uint32_t>(ranks);
 }
 
 namespace {
 
-bool has_room_for_rank(const Host& host, HostId at, const Room& room, const ReadyClass& needs) {
-  bool is_open = host.takes_attempts() && (at == 0 || !needs.is_home);
-  return is_open && ranks_that_fit(host.info, room, needs, 1) > 0;
+bool has_room_for_rank(const WorkerState& worker, WorkerId at, const Room& room,
+                       const ReadyClass& needs) {
+  bool is_open = worker.takes_attempts() && (at == 0 || !needs.is_home);
+  return is_open && ranks_that_fit(worker.info, room, needs, 1) > 0;
 }
 
 }  // namespace
@@ -166,23 +172,23 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
   bool is_right = ranks >= needs.ranks && ranks <= needs.ranks_max &&
                   gang.share == Share{needs.cpus_milli, needs.memory_bytes};
   if (!is_right) return false;
-  std::map<HostId, Room> rooms;
+  std::map<WorkerId, Room> rooms;
   ReadyClass each = needs;  // ranks share hosts with each other
   each.is_alone = false;
-  auto add = [&](HostId at, const std::vector<std::string>& gpus) {
-    if (at >= state.hosts.size()) return false;
-    const Host& host = state.hosts[at];
-    if (!may_share(host.room, needs) || is_given_up(state, at, needs, host.room.units))
+  auto add = [&](WorkerId at, const std::vector<std::string>& gpus) {
+    if (at >= state.workers.size()) return false;
+    const WorkerState& worker = state.workers[at];
+    if (!may_share(worker.room, needs) || is_given_up(state, at, needs, worker.room.units))
       return false;
-    Room& room = rooms.try_emplace(at, host.room).first->second;
-    bool has_room = has_room_for_rank(host, at, room, each) &&
-                    may_take_gpus(host.info.gpus, room, needs.gpu, gpus);
-    if (has_room) take_rank(host.info, room, each, gpus);
+    Room& room = rooms.try_emplace(at, worker.room).first->second;
+    bool has_room = has_room_for_rank(worker, at, room, each) &&
+                    may_take_gpus(worker.info.gpus, room, needs.gpu, gpus);
+    if (has_room) take_rank(worker.info, room, each, gpus);
     return has_room;
   };
-  return add(gang.host, gang.gpus) &&
+  return add(gang.worker, gang.gpus) &&
          std::all_of(gang.others.begin(), gang.others.end(),
-                     [&](const Placement& rank) { return add(rank.host, rank.gpus); });
+                     [&](const Placement& rank) { return add(rank.worker, rank.gpus); });
 }
 
 void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs) {

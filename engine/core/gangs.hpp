@@ -13,27 +13,27 @@ namespace flow::core {
 /// Calls `visit(host, gpus)` for each rank of the unit's newest attempt, rank 0 first.
 template <typename Visit>
 void for_each_rank(const Unit& unit, Visit visit) {
-  visit(unit.host, gpus_of(unit));
+  visit(unit.worker, gpus_of(unit));
   if (!unit.extra) return;
-  for (const Placement& rank : unit.extra->others) visit(rank.host, rank.gpus);
+  for (const Placement& rank : unit.extra->others) visit(rank.worker, rank.gpus);
 }
 /// Where a rank is of the unit's newest attempt.
-HostId host_of_rank(const Unit& unit, uint32_t rank);
+WorkerId worker_of_rank(const Unit& unit, uint32_t rank);
 /// Workers that are announced and not there.
-uint32_t missing_hosts(const State& state);
+uint32_t missing_workers(const State& state);
 /// Where they are, each host once.
-std::vector<HostId> hosts_of(const Unit& unit);
+std::vector<WorkerId> workers_of(const Unit& unit);
 /// What kills all that runs of the run, on every machine that is up. No state changes by it, so no
 /// event is journaled.
 std::vector<Command> kill_commands(const State& state, const RunId& run);
-bool is_on(const Unit& unit, HostId host);
+bool is_on(const Unit& unit, WorkerId worker);
 
 /// Takes what the unit's ranks hold of their hosts, and gives it back; the CPUs of it.
 int32_t take_ranks(State& state, const Run& run, UnitId unit);
 int32_t give_back_ranks(State& state, const Run& run, UnitId unit);
 
 /// How many ranks, up to `most`, find room on a host beside each other.
-uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
+uint32_t ranks_that_fit(const WorkerInfo& worker, const Room& room, const ReadyClass& needs,
                         uint32_t most);
 /// Whether so many ranks are asked for, and there is room for all of them where they are placed.
 bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang);

@@ -99,9 +99,9 @@ std::string gpu_lack_of(const State& state, const TaskDef& def) {
   const char* why_none = "`flow doctor` says what was found";
   std::string lack;
   size_t others = 0;
-  for (const Host& host : state.hosts) {
-    if (host.is_lost() || (is_home(def) && &host != &state.hosts[0])) continue;
-    std::string here = flow::gpu_lack_of(def.resources, host.info.gpus, why_none);
+  for (const WorkerState& worker : state.workers) {
+    if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
+    std::string here = flow::gpu_lack_of(def.resources, worker.info.gpus, why_none);
     if (here.empty()) return "";
     if (lack.empty()) {
       lack = std::move(here);

@@ -12,10 +12,10 @@ namespace {
 
 /// Of those that the unit holds on the host, the first that is `wanted`, or null.
 template <typename Wanted>
-const Gpu* find_held(const HostInfo& info, HostId host, const Unit& unit, Wanted wanted) {
+const Gpu* find_held(const WorkerInfo& info, WorkerId worker, const Unit& unit, Wanted wanted) {
   const Gpu* found = nullptr;
-  for_each_rank(unit, [&](HostId at, const std::vector<std::string>& gpus) {
-    if (at != host) return;
+  for_each_rank(unit, [&](WorkerId at, const std::vector<std::string>& gpus) {
+    if (at != worker) return;
     for (const std::string& uuid : gpus) {
       auto gpu = find_gpu(info.gpus, uuid);
       if (found == nullptr && gpu && wanted(info.gpus[*gpu])) found = &info.gpus[*gpu];
@@ -28,7 +28,7 @@ bool has_failed(const Gpu& gpu) { return !gpu.fault.empty(); }
 
 }  // namespace
 
-HostInfo as_built(HostInfo info) {
+WorkerInfo as_built(WorkerInfo info) {
   for (Gpu& gpu : info.gpus) {
     gpu.fault.clear();
     gpu.is_dead = false;
@@ -36,12 +36,12 @@ HostInfo as_built(HostInfo info) {
   return info;
 }
 
-const Gpu* dead_gpu_of(const HostInfo& info, HostId at, const Unit& unit) {
+const Gpu* dead_gpu_of(const WorkerInfo& info, WorkerId at, const Unit& unit) {
   return find_held(info, at, unit, [](const Gpu& gpu) { return gpu.is_dead; });
 }
 
-std::string fault_words(const HostInfo& host, const Gpu& gpu) {
-  std::string of_worker = host.name.empty() ? "" : " of the worker `" + host.name + "`";
+std::string fault_words(const WorkerInfo& worker, const Gpu& gpu) {
+  std::string of_worker = worker.name.empty() ? "" : " of the worker `" + worker.name + "`";
   return gpu.uuid + " (" + gpu.name + ")" + of_worker + ", which it ran on, " + gpu.fault;
 }
 
@@ -53,11 +53,11 @@ bool is_news(const Gpu& gpu, bool is_dead) {
 Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported) {
   bool may_be = reported.cause == Cause::gpu_fault || budget_of(reported.cause) == Budget::own;
   if (!may_be) return reported;
-  for (HostId at : hosts_of(unit)) {
-    const HostInfo& host = state.hosts[at].info;
-    const Gpu* gpu = find_held(host, at, unit, has_failed);
+  for (WorkerId at : workers_of(unit)) {
+    const WorkerInfo& worker = state.workers[at].info;
+    const Gpu* gpu = find_held(worker, at, unit, has_failed);
     if (gpu == nullptr) continue;
-    Failure failure{Cause::gpu_fault, fault_words(host, *gpu), reported.message, reported.code};
+    Failure failure{Cause::gpu_fault, fault_words(worker, *gpu), reported.message, reported.code};
     if (!reported.evidence.empty()) failure.evidence += "\n" + reported.evidence;
     return failure;
   }
@@ -66,9 +66,10 @@ Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& report
 
 std::string failed_gpu_lack_of(const State& state, const TaskDef& def) {
   if (def.resources.gpus_milli == 0) return "";
-  bool has_any_failed = std::any_of(state.hosts.begin(), state.hosts.end(), [](const Host& host) {
-    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), has_failed);
-  });
+  bool has_any_failed =
+      std::any_of(state.workers.begin(), state.workers.end(), [](const WorkerState& worker) {
+        return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), has_failed);
+      });
   if (!has_any_failed) return "";
   std::string lack = gpu_lack_of(state, def);
   return lack.empty() ? gang_lack_of(state, def) : lack;
@@ -76,33 +77,33 @@ std::string failed_gpu_lack_of(const State& state, const TaskDef& def) {
 
 // First what held it, as the host was; then what is left of the host.
 void Machine::on(const GpuFailed& event) {
-  Gpu& gpu =
-      state_.hosts[event.host].info.gpus[*find_gpu(state_.hosts[event.host].info.gpus, event.uuid)];
-  if (event.is_dead) end_what_holds(event.host, gpu, event.fault);
+  Gpu& gpu = state_.workers[event.worker]
+                 .info.gpus[*find_gpu(state_.workers[event.worker].info.gpus, event.uuid)];
+  if (event.is_dead) end_what_holds(event.worker, gpu, event.fault);
   gpu.fault = event.fault;
   gpu.is_dead = gpu.is_dead || event.is_dead;
   rebuild_reach(state_);
   note_stranded();
 }
 
-void Machine::end_what_holds(HostId at, const Gpu& gpu, const std::string& fault) {
+void Machine::end_what_holds(WorkerId at, const Gpu& gpu, const std::string& fault) {
   Gpu failed = gpu;
   failed.fault = fault;
-  Failure failure{Cause::gpu_fault, fault_words(state_.hosts[at].info, failed), "", 0};
+  Failure failure{Cause::gpu_fault, fault_words(state_.workers[at].info, failed), "", 0};
   std::vector<std::pair<Run*, UnitId>> holders;
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       if (run.units[unit].phase != Phase::running) continue;
       auto is_it = [&](const Gpu& held) { return held.uuid == gpu.uuid; };
-      bool holds_it = find_held(state_.hosts[at].info, at, run.units[unit], is_it) != nullptr;
+      bool holds_it = find_held(state_.workers[at].info, at, run.units[unit], is_it) != nullptr;
       if (holds_it) holders.emplace_back(&run, unit);
     }
   }
   for (auto& [run, unit] : holders) {
     if (run->units[unit].phase != Phase::running) continue;  // its run stopped with another
     bool is_gang = def_of(*run, unit)->resources.is_gang();  // whose ranks end together
-    if (!is_gang && state_.hosts[at].is_up)
+    if (!is_gang && state_.workers[at].is_up)
       emit(StopAttempt{current_attempt(*run, unit), true, at});
     fail_attempt(*run, unit, failure, {at, true, true, beside(at, *run, unit)});
   }

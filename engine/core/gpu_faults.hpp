@@ -7,11 +7,11 @@
 namespace flow::core {
 
 /// As it would be if none of its GPUs had failed.
-HostInfo as_built(HostInfo info);
+WorkerInfo as_built(WorkerInfo info);
 /// Of those that the unit holds on the host, one that is dead there by `info`, or null.
-const Gpu* dead_gpu_of(const HostInfo& info, HostId at, const Unit& unit);
+const Gpu* dead_gpu_of(const WorkerInfo& info, WorkerId at, const Unit& unit);
 /// "GPU-8f3c (NVIDIA H200) of the worker `a`, which it ran on, fell off the bus (Xid 79)"
-std::string fault_words(const HostInfo& host, const Gpu& gpu);
+std::string fault_words(const WorkerInfo& worker, const Gpu& gpu);
 /// Whether it is news of the GPU that it failed, and is dead: the first failure is the one that is
 /// told, and of one that is only worn that it is dead.
 bool is_news(const Gpu& gpu, bool is_dead);

@@ -17,26 +17,29 @@ namespace {
 /// Takes what the unit's ranks hold of the host at that place, or nothing where it is not all there
 /// beside what others hold. A slot that only short units share may be theirs at once, as when they
 /// were assigned.
-bool take_held(const HostInfo& host, HostId at, Room& room, const ReadyClass& held,
+bool take_held(const WorkerInfo& worker, WorkerId at, Room& room, const ReadyClass& held,
                const Unit& unit) {
   Room left = room;
   bool is_short = unit.expected_us > 0;
   bool is_all_there = true;
-  for_each_rank(unit, [&](HostId rank_at, const std::vector<std::string>& gpus) {
+  for_each_rank(unit, [&](WorkerId rank_at, const std::vector<std::string>& gpus) {
     if (rank_at != at || !is_all_there) return;
     is_all_there = held.memory_bytes <= left.memory_free_bytes &&
-                   (is_short || left.long_milli + held.cpus_milli <= host.cpus_milli) &&
-                   may_take_gpus(host.gpus, left, held.gpu, gpus) && covers(left.named, held.named);
+                   (is_short || left.long_milli + held.cpus_milli <= worker.cpus_milli) &&
+                   may_take_gpus(worker.gpus, left, held.gpu, gpus) &&
+                   covers(left.named, held.named);
     if (!is_all_there) return;
     take(left, held, unit.expected_us);
-    take_gpus(host.gpus, left, held.gpu, gpus);
+    take_gpus(worker.gpus, left, held.gpu, gpus);
   });
   if (is_all_there) room = std::move(left);
   return is_all_there;
 }
 
 /// Who said that it leaves has not died under what it ran.
-Cause cause_of_loss(const Host& host) { return host.is_draining ? Cause::preempted : Cause::lost; }
+Cause cause_of_loss(const WorkerState& worker) {
+  return worker.is_draining ? Cause::preempted : Cause::lost;
+}
 
 bool is_offered(const std::set<AttemptId>& offered, const AttemptId& id) {
   return offered.contains(id) || has_mutant(Mutant::keeps_what_is_not_offered);
@@ -44,34 +47,35 @@ bool is_offered(const std::set<AttemptId>& offered, const AttemptId& id) {
 
 }  // namespace
 
-Failure loss_of(const Host& host, const std::string& how) {
-  return {cause_of_loss(host), "the worker `" + host.info.name + "`, which ran it, " + how, "", 0};
+Failure loss_failure(const WorkerState& worker, const std::string& how) {
+  return {cause_of_loss(worker), "the worker `" + worker.info.name + "`, which ran it, " + how, "",
+          0};
 }
 
-std::optional<HostId> place_for(const State& state, const std::string& name) {
-  size_t hosts = state.hosts.size();
-  for (size_t i = 1; i < hosts; i++)
-    if (state.hosts[i].info.name == name) return static_cast<HostId>(i);
-  if (hosts < kHostsMax) return static_cast<HostId>(hosts);
-  for (size_t i = 1; i < hosts; i++) {
-    auto host = static_cast<HostId>(i);
-    if (state.hosts[i].is_lost() && !is_named_by_unit(state, host)) return host;
+std::optional<WorkerId> worker_id_for(const State& state, const std::string& name) {
+  size_t workers = state.workers.size();
+  for (size_t i = 1; i < workers; i++)
+    if (state.workers[i].info.name == name) return static_cast<WorkerId>(i);
+  if (workers < kWorkersMax) return static_cast<WorkerId>(workers);
+  for (size_t i = 1; i < workers; i++) {
+    auto worker = static_cast<WorkerId>(i);
+    if (state.workers[i].is_lost() && !is_referenced_by_unit(state, worker)) return worker;
   }
   return std::nullopt;
 }
 
-bool is_named_by_unit(const State& state, HostId host) {
-  return std::any_of(state.runs.begin(), state.runs.end(), [host](const auto& entry) {
+bool is_referenced_by_unit(const State& state, WorkerId worker) {
+  return std::any_of(state.runs.begin(), state.runs.end(), [worker](const auto& entry) {
     const std::vector<Unit>& units = entry.second.units;
-    return std::any_of(units.begin(), units.end(), [host](const Unit& unit) {
-      auto is_it = [host](HostId other) { return other == host; };
-      if (is_on(unit, host)) return true;
+    return std::any_of(units.begin(), units.end(), [worker](const Unit& unit) {
+      auto is_it = [worker](WorkerId other) { return other == worker; };
+      if (is_on(unit, worker)) return true;
       if (!unit.extra) return false;
       const UnitExtra& extra = *unit.extra;
       return std::any_of(extra.failed.begin(), extra.failed.end(),
-                         [&](const FailedAttempt& failed) { return is_it(failed.host); }) ||
+                         [&](const FailedAttempt& failed) { return is_it(failed.worker); }) ||
              std::any_of(extra.deaths.begin(), extra.deaths.end(),
-                         [&](const Death& death) { return is_it(death.host); });
+                         [&](const Death& death) { return is_it(death.worker); });
     });
   });
 }
@@ -87,9 +91,10 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
 std::string where_lack_of(const State& state, const TaskDef& def) {
   const std::string& where = def.resources.where;
   if (where.empty() || state.leads_workers) return "";
-  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), [&](const Host& host) {
-    return !host.is_lost() && suits_where(where, host.info.labels);
-  });
+  bool is_there =
+      std::any_of(state.workers.begin(), state.workers.end(), [&](const WorkerState& worker) {
+        return !worker.is_lost() && suits_where(where, worker.info.labels);
+      });
   if (is_there) return "";
   return "runs where `" + where +
          "`, and this machine has no such labels: they are given to workers, by `flow worker "
@@ -101,12 +106,12 @@ std::string named_lack_of(const State& state, const TaskDef& def) {
   if (asked.empty() || (state.leads_workers && !is_home(def))) return "";
   Amounts most = asked;
   for (auto& [name, milli] : most) milli = 0;
-  for (const Host& host : state.hosts) {
-    if (host.is_lost() || (is_home(def) && &host != &state.hosts[0])) continue;
-    if (covers(host.info.named, asked)) return "";
-    for (auto& [name, milli] : most) milli = std::max(milli, amount_of(host.info.named, name));
+  for (const WorkerState& worker : state.workers) {
+    if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
+    if (covers(worker.info.named, asked)) return "";
+    for (auto& [name, milli] : most) milli = std::max(milli, amount_of(worker.info.named, name));
   }
-  bool is_of_many = state.hosts.size() > 1 && !is_home(def);
+  bool is_of_many = state.workers.size() > 1 && !is_home(def);
   return "asks for " + words_of(asked) + ", and " +
          (is_of_many ? "no machine has that (the most of each: " + words_of(most) + ")"
                      : "this machine has " + words_of(most)) +
@@ -115,34 +120,34 @@ std::string named_lack_of(const State& state, const TaskDef& def) {
 
 /// Visits the units that run on the host.
 template <typename Visit>
-void Machine::for_each_on(HostId host, Visit visit) {
+void Machine::for_each_on(WorkerId worker, Visit visit) {
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
-      if (u.phase == Phase::running && is_on(u, host)) visit(run, unit);
+      if (u.phase == Phase::running && is_on(u, worker)) visit(run, unit);
     }
   }
 }
 
-void Machine::on(const HostJoined& event) {
-  HostId at = *place_for(state_, event.host.name);
-  if (at == state_.hosts.size()) state_.hosts.emplace_back();
+void Machine::on(const WorkerJoined& event) {
+  WorkerId at = *worker_id_for(state_, event.worker.name);
+  if (at == state_.workers.size()) state_.workers.emplace_back();
   std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
-  take_up(at, event.host, offered, event.is_restarted);
+  adopt(at, event.worker, offered, event.is_restarted);
   rebuild_reach(state_);
-  for (const AttemptId& id : offered) answer_offer(at, id);
+  for (const AttemptId& id : offered) reconcile_offer(at, id);
 }
 
 // The host is as it says now. What runs there by the state's account, and is not offered, is lost,
 // and so is what the host has become too small for.
-void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered,
-                      bool is_restarted) {
+void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
+                    bool is_restarted) {
   Room room = empty_room(info);
-  HostInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
+  WorkerInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
-  Cause cause = cause_of_loss(state_.hosts[at]);
-  std::vector<Loss> losses;
+  Cause cause = cause_of_loss(state_.workers[at]);
+  std::vector<LostAttempt> losses;
   for_each_on(at, [&](Run& run, UnitId unit) {
     const Unit& u = run.units[unit];
     if (!is_offered(offered, current_attempt(run, unit))) {
@@ -164,21 +169,21 @@ void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>
     if (!take_held(whole, at, room, held_on(info, run, unit), u))
       losses.push_back({&run, unit, came_back + "with less than it holds", cause, {at}});
   });
-  for (const Loss& loss : losses) lose(loss);
+  for (const LostAttempt& loss : losses) fail_lost(loss);
   for_each_on(at, [&](Run& run, UnitId unit) {
-    int32_t before = held_on(state_.hosts[at].info, run, unit).cpus_milli;
+    int32_t before = held_on(state_.workers[at].info, run, unit).cpus_milli;
     run.cpus_used_milli += held_on(info, run, unit).cpus_milli - before;
   });
-  Host host;
-  host.info = info;
-  host.changed = at_;
-  host.room = std::move(room);
-  host.aside_serial = state_.hosts[at].aside_serial;  // its timer may still be set
-  state_.hosts[at] = std::move(host);
+  WorkerState worker;
+  worker.info = info;
+  worker.changed = at_;
+  worker.room = std::move(room);
+  worker.aside_serial = state_.workers[at].aside_serial;  // its timer may still be set
+  state_.workers[at] = std::move(worker);
 }
 
 // The worker may have missed that an attempt was to stop, and that it is nobody's any more.
-void Machine::answer_offer(HostId at, const AttemptId& id) {
+void Machine::reconcile_offer(WorkerId at, const AttemptId& id) {
   auto found = state_.runs.find(id.run);
   bool is_unit = found != state_.runs.end() && id.unit < found->second.units.size();
   if (is_unit) {
@@ -196,40 +201,40 @@ void Machine::answer_offer(HostId at, const AttemptId& id) {
 }
 
 // Its room stays as it is: nothing is assigned to who is not up.
-void Machine::on(const HostAway& event) {
-  state_.hosts[event.host].is_up = false;
-  state_.hosts[event.host].is_awaited = true;
+void Machine::on(const WorkerDisconnected& event) {
+  state_.workers[event.worker].is_up = false;
+  state_.workers[event.worker].is_disconnected = true;
 }
 
 // It asks its own attempts to stop; of a gang the ranks elsewhere are asked here.
-void Machine::on(const HostDraining& event) {
-  state_.hosts[event.host].is_draining = true;
-  for_each_on(event.host, [&](Run& run, UnitId unit) {
-    for (HostId at : hosts_of(run.units[unit])) {
-      bool is_asked = at != event.host && state_.hosts[at].is_up;
+void Machine::on(const WorkerDraining& event) {
+  state_.workers[event.worker].is_draining = true;
+  for_each_on(event.worker, [&](Run& run, UnitId unit) {
+    for (WorkerId at : workers_of(run.units[unit])) {
+      bool is_asked = at != event.worker && state_.workers[at].is_up;
       if (is_asked) emit(StopAttempt{current_attempt(run, unit), false, at});
     }
   });
 }
 
 // What is reported of its attempts from now on finds them fenced.
-void Machine::on(const HostLost& event) {
-  Host& host = state_.hosts[event.host];
-  Failure failure = loss_of(host, "was lost: " + event.why);
-  host.is_up = false;  // first: nothing is said to it any more
-  host.is_awaited = true;
-  std::vector<Loss> losses;
-  for_each_on(event.host, [&](Run& run, UnitId unit) {
-    Ending ending{event.host, event.has_died && failure.cause == Cause::lost, false,
-                  beside(event.host, run, unit)};
+void Machine::on(const WorkerLost& event) {
+  WorkerState& worker = state_.workers[event.worker];
+  Failure failure = loss_failure(worker, "was lost: " + event.why);
+  worker.is_up = false;  // first: nothing is said to it any more
+  worker.is_disconnected = true;
+  std::vector<LostAttempt> losses;
+  for_each_on(event.worker, [&](Run& run, UnitId unit) {
+    Ending ending{event.worker, event.has_died && failure.cause == Cause::lost, false,
+                  beside(event.worker, run, unit)};
     losses.push_back({&run, unit, failure.message, failure.cause, std::move(ending)});
   });
-  for (const Loss& loss : losses) lose(loss);
-  host.is_awaited = host.is_draining = false;
+  for (const LostAttempt& loss : losses) fail_lost(loss);
+  worker.is_disconnected = worker.is_draining = false;
   rebuild_reach(state_);
 }
 
-void Machine::lose(const Loss& loss) {
+void Machine::fail_lost(const LostAttempt& loss) {
   attempt_over(*loss.run, loss.unit);
   std::string why = loss.why;
   bool was_beside = loss.ending.is_death && !loss.ending.beside.empty();
@@ -237,7 +242,7 @@ void Machine::lose(const Loss& loss) {
   retry_or_fail(*loss.run, loss.unit, {loss.cause, std::move(why), "", 0}, loss.ending);
 }
 
-std::string Machine::beside(HostId at, const Run& run, UnitId unit) {
+std::string Machine::beside(WorkerId at, const Run& run, UnitId unit) {
   constexpr size_t kNamed = 3;
   std::vector<std::string> names;
   size_t count = 0;
@@ -254,39 +259,40 @@ std::string Machine::beside(HostId at, const Run& run, UnitId unit) {
   return count > kNamed ? text + " and " + std::to_string(count - kNamed) + " more" : text;
 }
 
-void Machine::on(const HostsAnnounced& event) {
+void Machine::on(const WorkersAnnounced& event) {
   state_.announced = event.count;
   rebuild_reach(state_);
 }
 
 // An engine that starts has heard of no worker yet.
-void Machine::await_hosts() {
-  for (size_t i = 1; i < state_.hosts.size(); i++) {
-    Host& host = state_.hosts[i];
-    host.is_awaited = !host.is_lost();
-    host.is_up = false;
+void Machine::mark_workers_disconnected() {
+  for (size_t i = 1; i < state_.workers.size(); i++) {
+    WorkerState& worker = state_.workers[i];
+    worker.is_disconnected = !worker.is_lost();
+    worker.is_up = false;
   }
-  while (state_.hosts.size() > 1 && state_.hosts.back().is_lost() &&
-         !is_named_by_unit(state_, static_cast<HostId>(state_.hosts.size() - 1)))
-    state_.hosts.pop_back();
+  while (state_.workers.size() > 1 && state_.workers.back().is_lost() &&
+         !is_referenced_by_unit(state_, static_cast<WorkerId>(state_.workers.size() - 1)))
+    state_.workers.pop_back();
 }
 
 // Who is not up is told when it comes back.
 void Machine::stop_attempt(const Run& run, UnitId unit) {
-  for (HostId host : hosts_of(run.units[unit]))
-    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), false, host});
+  for (WorkerId worker : workers_of(run.units[unit]))
+    if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), false, worker});
 }
 
 void Machine::note_change(const Run& run, UnitId unit) {
-  for_each_rank(run.units[unit], [&](HostId at, const auto&) { state_.hosts[at].changed = at_; });
+  for_each_rank(run.units[unit],
+                [&](WorkerId at, const auto&) { state_.workers[at].changed = at_; });
 }
 
 // What is left of a gang when one rank has ended its attempt: after a success the others are at
 // their own end.
 void Machine::end_ranks(const Run& run, UnitId unit, bool kills) {
   if (has_mutant(Mutant::other_ranks_run_on)) return;
-  for (HostId host : hosts_of(run.units[unit]))
-    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), kills, host});
+  for (WorkerId worker : workers_of(run.units[unit]))
+    if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), kills, worker});
 }
 
 }  // namespace flow::core

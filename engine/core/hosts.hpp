@@ -9,11 +9,11 @@ namespace flow::core {
 
 /// Where the worker of that name is, or would be: behind the last, or where there is no more room
 /// in place of one that was lost and that no unit names. None where there is no such place.
-std::optional<HostId> place_for(const State& state, const std::string& name);
+std::optional<WorkerId> worker_id_for(const State& state, const std::string& name);
 /// What ended an attempt that is not on the host any more: `how`, as "came back without it".
-Failure loss_of(const Host& host, const std::string& how);
+Failure loss_failure(const WorkerState& worker, const std::string& how);
 /// Whether the newest attempt of a unit was there.
-bool is_named_by_unit(const State& state, HostId host);
+bool is_referenced_by_unit(const State& state, WorkerId worker);
 /// Labels are sorted, and each has a name of its own.
 bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
 /// That no host has the labels that the task asks for, as a clause, or "". As with GPUs, a head

@@ -20,7 +20,7 @@ class Checker {
       check_units(run);
       check_run(run);
     }
-    check_hosts();
+    check_workers();
     check_room();
     check_derived();
     return problem_;
@@ -98,16 +98,16 @@ class Checker {
     const Unit& u = run.units[unit];
     const TaskDef& def = *def_of(run, unit);
     uint32_t ranks = 0;
-    for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+    for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
       ranks++;
-      expect(at < state_.hosts.size() && !state_.hosts[at].is_lost(), place,
+      expect(at < state_.workers.size() && !state_.workers[at].is_lost(), place,
              "runs on a host that is gone");
       expect(at == 0 || !is_home(def), place, "runs away from home");
       expect(gpu_needs_of(def.resources).count() == gpus.size(), place,
              "holds more or fewer GPUs than it asks for");
       for (const std::string& uuid : gpus) {
-        auto gpu = find_gpu(state_.hosts[at].info.gpus, uuid);
-        expect(gpu && !state_.hosts[at].info.gpus[*gpu].is_dead, place,
+        auto gpu = find_gpu(state_.workers[at].info.gpus, uuid);
+        expect(gpu && !state_.workers[at].info.gpus[*gpu].is_dead, place,
                "runs on a GPU that is dead");
       }
     });
@@ -161,22 +161,23 @@ class Checker {
     expect(run.phase_count(Phase::held) == 0, place, "holds units back without stopping");
   }
 
-  void check_hosts() {
-    expect(!state_.hosts.empty() && state_.hosts[0].is_up, "the engine's own machine is not up");
+  void check_workers() {
+    expect(!state_.workers.empty() && state_.workers[0].is_up,
+           "the engine's own machine is not up");
     std::set<std::string> names;
-    for (const Host& host : state_.hosts) {
-      expect(are_sound(host.info.gpus), "a host has GPUs that can't be");
-      expect(!host.is_up || !host.is_awaited, "a host is awaited and up");
-      expect(!host.is_draining || !host.is_lost(), "a host that is lost is draining");
-      expect(names.insert(host.info.name).second, "two hosts have one name");
+    for (const WorkerState& worker : state_.workers) {
+      expect(are_sound(worker.info.gpus), "a host has GPUs that can't be");
+      expect(!worker.is_up || !worker.is_disconnected, "a host is awaited and up");
+      expect(!worker.is_draining || !worker.is_lost(), "a host that is lost is draining");
+      expect(names.insert(worker.info.name).second, "two hosts have one name");
     }
   }
 
   void check_room() {
-    for (const Host& host : state_.hosts) {
-      const Room& room = host.room;
+    for (const WorkerState& worker : state_.workers) {
+      const Room& room = worker.room;
       expect(room.memory_free_bytes >= 0, "memory is over-committed");
-      expect(room.long_milli <= host.info.cpus_milli, "slots are over-committed by long tasks");
+      expect(room.long_milli <= worker.info.cpus_milli, "slots are over-committed by long tasks");
       expect(room.cpus_free_milli >= 0 || room.short_units > 0,
              "slots are over-committed by tasks that are not short");
       for (const auto& [name, milli] : room.named)
@@ -196,8 +197,8 @@ class Checker {
     State fresh = state_;
     rebuild_derived(fresh);
     expect(fresh.reach == state_.reach, "what the hosts have differs from their sum");
-    for (size_t i = 0; i < state_.hosts.size(); i++)
-      expect(fresh.hosts[i].room == state_.hosts[i].room, "room differs from what runs");
+    for (size_t i = 0; i < state_.workers.size(); i++)
+      expect(fresh.workers[i].room == state_.workers[i].room, "room differs from what runs");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
     expect(fresh.key_waiters == state_.key_waiters, "key waiters differ from units that wait");
     expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");

@@ -45,9 +45,9 @@ const char* cause_name(Cause cause) {
   return "unknown";
 }
 
-std::string words_of_host(const State& state, HostId host) {
-  if (host == 0 || host >= state.hosts.size()) return "this machine";
-  return "`" + state.hosts[host].info.name + "`";
+std::string worker_text(const State& state, WorkerId worker) {
+  if (worker == 0 || worker >= state.workers.size()) return "this machine";
+  return "`" + state.workers[worker].info.name + "`";
 }
 
 const char* status_name(RunStatus status) {

@@ -113,8 +113,8 @@ void rebuild_counts(State& state, Run& run) {
     }
     if (u.phase == Phase::signal) run.signal_waiters[u.extra->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
-      for_each_rank(u, [&](HostId at, const auto&) {
-        run.cpus_used_milli += held_on(state.hosts[at].info, run, unit).cpus_milli;
+      for_each_rank(u, [&](WorkerId at, const auto&) {
+        run.cpus_used_milli += held_on(state.workers[at].info, run, unit).cpus_milli;
       });
       if (UnitId map = limited_map_of(run, unit); map != kNoNode) run.map_running[map]++;
     }
@@ -227,13 +227,13 @@ static void requeue_ready(State& state) {
 void rebuild_reach(State& state) {
   Reach reach;
   bool is_first = true;
-  for (const Host& host : state.hosts) {
-    if (host.is_lost() || host.info.cpus_milli == 0) continue;
-    reach.cpus_milli += host.info.cpus_milli;
-    if (is_first || host.info.cpus_milli < reach.cpus_least_milli)
-      reach.cpus_least_milli = host.info.cpus_milli;
-    if (is_first || host.info.memory_bytes < reach.memory_least_bytes)
-      reach.memory_least_bytes = host.info.memory_bytes;
+  for (const WorkerState& worker : state.workers) {
+    if (worker.is_lost() || worker.info.cpus_milli == 0) continue;
+    reach.cpus_milli += worker.info.cpus_milli;
+    if (is_first || worker.info.cpus_milli < reach.cpus_least_milli)
+      reach.cpus_least_milli = worker.info.cpus_milli;
+    if (is_first || worker.info.memory_bytes < reach.memory_least_bytes)
+      reach.memory_least_bytes = worker.info.memory_bytes;
     is_first = false;
   }
   state.reach = reach;
@@ -241,7 +241,7 @@ void rebuild_reach(State& state) {
 }
 
 void rebuild_derived(State& state) {
-  for (Host& host : state.hosts) host.room = empty_room(host.info);
+  for (WorkerState& worker : state.workers) worker.room = empty_room(worker.info);
   state.ready.clear();
   state.computing.clear();
   state.key_waiters.clear();

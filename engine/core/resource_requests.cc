@@ -41,19 +41,19 @@ struct Bounds {
 constexpr Bounds kUnbounded{INT32_MAX, INT64_MAX};
 
 template <typename Suits>
-Bounds largest(const State& state, int64_t memory_bytes, Suits suits_host) {
+Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
   Bounds most;
   bool is_any = false;
-  for (const Host& host : state.hosts) {
-    if (!suits_host(host)) continue;
+  for (const WorkerState& worker : state.workers) {
+    if (!suits_worker(worker)) continue;
     is_any = true;
-    most.memory_bytes = std::max(most.memory_bytes, host.info.memory_bytes);
+    most.memory_bytes = std::max(most.memory_bytes, worker.info.memory_bytes);
   }
   if (!is_any) return kUnbounded;
   int64_t needed = std::min(memory_bytes, most.memory_bytes);
-  for (const Host& host : state.hosts) {
-    if (suits_host(host) && host.info.memory_bytes >= needed)
-      most.cpus_milli = std::max(most.cpus_milli, host.info.cpus_milli);
+  for (const WorkerState& worker : state.workers) {
+    if (suits_worker(worker) && worker.info.memory_bytes >= needed)
+      most.cpus_milli = std::max(most.cpus_milli, worker.info.cpus_milli);
   }
   return most;
 }
@@ -62,7 +62,7 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_host) {
 /// CPUs of one that has the memory too. Where there is no such host, the unit waits for one, and
 /// these are of all hosts.
 Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
-  const HostInfo& own = state.hosts[0].info;
+  const WorkerInfo& own = state.workers[0].info;
   if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
   const Resources& asked = def.resources;
   const Reach& reach = state.reach;
@@ -70,14 +70,14 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
                    asked.cpus_milli <= reach.cpus_least_milli &&
                    memory_bytes <= reach.memory_least_bytes;
   if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
-  auto may_run = [&](const Host& host) {
-    return !host.is_lost() && (host.info.cpus_milli > 0 || asked.cpus_milli == 0);
+  auto may_run = [&](const WorkerState& worker) {
+    return !worker.is_lost() && (worker.info.cpus_milli > 0 || asked.cpus_milli == 0);
   };
-  auto has_them = [&](const Host& host) {
-    return may_run(host) && suits_where(asked.where, host.info.labels) &&
-           has_gpus(host.info.gpus, asked) && covers(host.info.named, asked.named);
+  auto has_them = [&](const WorkerState& worker) {
+    return may_run(worker) && suits_where(asked.where, worker.info.labels) &&
+           has_gpus(worker.info.gpus, asked) && covers(worker.info.named, asked.named);
   };
-  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), has_them);
+  bool is_there = std::any_of(state.workers.begin(), state.workers.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
   return largest(state, memory_bytes, may_run);
 }
@@ -88,19 +88,19 @@ bool is_bounded(const State& state, const Run& run) {
 }
 
 /// As ReadyClass has it.
-std::vector<HostId> failed_on(const UnitExtra& extra) {
-  std::vector<HostId> hosts, staging;
+std::vector<WorkerId> failed_on(const UnitExtra& extra) {
+  std::vector<WorkerId> workers, staging;
   for (const FailedAttempt& failed : extra.failed) {
     if (failed.cause == Cause::preempted) continue;
-    hosts.push_back(failed.host);
-    if (failed.cause == Cause::staging) staging.push_back(failed.host);
+    workers.push_back(failed.worker);
+    if (failed.cause == Cause::staging) staging.push_back(failed.worker);
   }
-  std::sort(hosts.begin(), hosts.end());
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  for (HostId host : std::vector<HostId>(hosts))
-    if (std::count(staging.begin(), staging.end(), host) >= 2) hosts.push_back(host);
-  std::sort(hosts.begin(), hosts.end());
-  return hosts;
+  std::sort(workers.begin(), workers.end());
+  workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
+  for (WorkerId worker : std::vector<WorkerId>(workers))
+    if (std::count(staging.begin(), staging.end(), worker) >= 2) workers.push_back(worker);
+  std::sort(workers.begin(), workers.end());
+  return workers;
 }
 
 ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run, UnitId unit) {
@@ -153,11 +153,11 @@ ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   return needs;
 }
 
-ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit) {
+ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   const TaskDef& def = *def_of(run, unit);
   ReadyClass held =
-      needs_within({host.cpus_milli, host.memory_bytes}, grown_memory(def, u), run, unit);
+      needs_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(def, u), run, unit);
   held.is_alone = u.extra && u.extra->is_alone;
   if (def.resources.is_gang()) {
     Share share = u.extra ? u.extra->share : Share{};
@@ -168,7 +168,7 @@ ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit) {
 }
 
 ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
-  return held_on(state.hosts.at(run.units[unit].host).info, run, unit);
+  return held_on(state.workers.at(run.units[unit].worker).info, run, unit);
 }
 
 uint32_t expected_short_us(const Run& run, UnitId unit) {
@@ -204,17 +204,18 @@ bool is_suspect(const Unit& unit) {
 namespace {
 
 /// All but CPUs.
-bool has_room_for(const Host& host, HostId at, const Room& room, const ReadyClass& needs) {
+bool has_room_for(const WorkerState& worker, WorkerId at, const Room& room,
+                  const ReadyClass& needs) {
   if (needs.is_home && at != 0) return false;
   if (needs.memory_bytes > room.memory_free_bytes) return false;
-  if (!suits_where(needs.where, host.info.labels)) return false;
+  if (!suits_where(needs.where, worker.info.labels)) return false;
   if (!covers(room.named, needs.named)) return false;
-  return needs.gpu.milli == 0 || !choose_gpus(host.info.gpus, room, needs.gpu).empty();
+  return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, room, needs.gpu).empty();
 }
 
 /// Of a host when all has ended but the services there, which may last as long as their runs.
-Room room_beside_services(const State& state, HostId at) {
-  const HostInfo& info = state.hosts[at].info;
+Room room_beside_services(const State& state, WorkerId at) {
+  const WorkerInfo& info = state.workers[at].info;
   Room room = empty_room(info);
   if (at != 0) return room;
   for (const auto& [id, run] : state.runs) {
@@ -230,58 +231,59 @@ Room room_beside_services(const State& state, HostId at) {
 
 }  // namespace
 
-bool is_set_aside(const Host& host, uint32_t units) {
-  return host.aside_until != 0 || (host.failures.size() >= kFailuresInRow && units > 0);
+bool is_set_aside(const WorkerState& worker, uint32_t units) {
+  return worker.aside_until != 0 || (worker.failures.size() >= kFailuresInRow && units > 0);
 }
 
 bool may_share(const Room& room, const ReadyClass& needs) {
   return room.alone == 0 && (!needs.is_alone || room.units == 0);
 }
 
-bool is_given_up(const State& state, HostId at, const ReadyClass& needs, uint32_t units) {
+bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units) {
   constexpr auto kTries = 2;
   if (needs.is_home) return false;
-  auto is_tried = [&](HostId host) {
+  auto is_tried = [&](WorkerId worker) {
     return !needs.is_gang() &&
-           std::count(needs.failed_on.begin(), needs.failed_on.end(), host) >= kTries;
+           std::count(needs.failed_on.begin(), needs.failed_on.end(), worker) >= kTries;
   };
-  if (!is_tried(at) && !is_set_aside(state.hosts[at], units)) return false;
+  if (!is_tried(at) && !is_set_aside(state.workers[at], units)) return false;
   uint64_t ranks = 0;
-  for (size_t i = 0; i < state.hosts.size(); i++) {
-    const Host& host = state.hosts[i];
-    auto other = static_cast<HostId>(i);
-    bool is_there = other != at && !is_tried(other) && !is_set_aside(host, 0) && !host.is_lost() &&
-                    !host.is_draining && needs.cpus_milli <= host.info.cpus_milli;
-    if (!is_there || !has_room_for(host, other, room_beside_services(state, other), needs))
+  for (size_t i = 0; i < state.workers.size(); i++) {
+    const WorkerState& worker = state.workers[i];
+    auto other = static_cast<WorkerId>(i);
+    bool is_there = other != at && !is_tried(other) && !is_set_aside(worker, 0) &&
+                    !worker.is_lost() && !worker.is_draining &&
+                    needs.cpus_milli <= worker.info.cpus_milli;
+    if (!is_there || !has_room_for(worker, other, room_beside_services(state, other), needs))
       continue;
     if (!needs.is_gang()) return true;
-    ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
+    ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
     if (ranks >= needs.ranks) return true;
   }
   return false;
 }
 
-bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
+bool fits(const State& state, WorkerId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us) {
-  const Host& host = state.hosts[at];
-  if (!host.takes_attempts() || !may_share(room, needs)) return false;
+  const WorkerState& worker = state.workers[at];
+  if (!worker.takes_attempts() || !may_share(room, needs)) return false;
   if (is_given_up(state, at, needs, room.units)) return false;
-  if (!has_room_for(host, at, room, needs)) return false;
+  if (!has_room_for(worker, at, room, needs)) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 
   if (expected_us == 0) return false;
-  int32_t slots = (host.info.cpus_milli - room.long_milli) / 1000;
+  int32_t slots = (worker.info.cpus_milli - room.long_milli) / 1000;
   if (slots <= 0) return false;
   if (room.short_units >= static_cast<uint32_t>(slots) + kBacklogMax) return false;
   return room.short_us + expected_us <= kBacklogUsPerSlot * static_cast<uint64_t>(slots);
 }
 
-Room empty_room(const HostInfo& host) {
+Room empty_room(const WorkerInfo& worker) {
   Room room;
-  room.cpus_free_milli = host.cpus_milli;
-  room.memory_free_bytes = host.memory_bytes;
-  room.gpus = free_gpus(host.gpus);
-  room.named = host.named;
+  room.cpus_free_milli = worker.cpus_milli;
+  room.memory_free_bytes = worker.memory_bytes;
+  room.gpus = free_gpus(worker.gpus);
+  room.named = worker.named;
   return room;
 }
 

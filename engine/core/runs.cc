@@ -57,13 +57,13 @@ void Machine::on(const RunSubmitted& event) {
 // starts before somebody takes the run up again.
 void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
-  await_hosts();
-  state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
+  mark_workers_disconnected();
+  state_.workers[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
   // Before it was said, an engine that runs nothing itself was one that does.
   state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
   state_.announced = 0;
-  state_.hosts[0].failures.clear();
-  state_.hosts[0].aside_until = 0;
+  state_.workers[0].failures.clear();
+  state_.workers[0].aside_until = 0;
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});
@@ -146,10 +146,10 @@ void Machine::on(const RunDeleted& event) {
 
 // Nothing holds one of them yet.
 void Machine::on(const GpusFound& event) {
-  Host& host = state_.hosts[event.host];
+  WorkerState& worker = state_.workers[event.worker];
   std::vector<GpuRoom> free = free_gpus(event.gpus);
-  host.info.gpus.insert(host.info.gpus.end(), event.gpus.begin(), event.gpus.end());
-  host.room.gpus.insert(host.room.gpus.end(), free.begin(), free.end());
+  worker.info.gpus.insert(worker.info.gpus.end(), event.gpus.begin(), event.gpus.end());
+  worker.room.gpus.insert(worker.room.gpus.end(), free.begin(), free.end());
   rebuild_reach(state_);
 }
 

@@ -37,7 +37,7 @@ class Machine {
   void on(const GrowthRequested& event);
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
-  void on(const HostsAnnounced& event);  // hosts.cc
+  void on(const WorkersAnnounced& event);  // hosts.cc
   // runs.cc: events of runs
   void on(const EngineStarted& event);
   void on(const RunSubmitted& event);
@@ -47,11 +47,11 @@ class Machine {
   void on(const RetryRequested& event);  // retry.cc
   void on(const RunDeleted& event);
   void on(const GpusFound& event);
-  void on(const GpuFailed& event);   // gpu_faults.cc
-  void on(const HostJoined& event);  // hosts.cc
-  void on(const HostAway& event);
-  void on(const HostLost& event);
-  void on(const HostDraining& event);
+  void on(const GpuFailed& event);     // gpu_faults.cc
+  void on(const WorkerJoined& event);  // hosts.cc
+  void on(const WorkerDisconnected& event);
+  void on(const WorkerLost& event);
+  void on(const WorkerDraining& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
   void settle();
@@ -59,7 +59,7 @@ class Machine {
  private:
   /// Where an attempt ended, and whether its worker, or a GPU of it, ended with it.
   struct Ending {
-    HostId host = 0;
+    WorkerId worker = 0;
     bool is_death = false, is_gpu = false;
     std::string beside{};  // other units that ran there
   };
@@ -96,11 +96,12 @@ class Machine {
   /// Spends a budget; how much of it, or 0 where it is spent already.
   uint32_t spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause);
   /// True, with the failure put in words, where the unit is what kills the workers that run it.
-  bool is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending);
-  void acquit_others(const Run& condemned, UnitId culprit, const std::vector<Death>& deaths);
-  void note_failed(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending);
+  bool is_quarantined(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending);
+  void clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
+                              const std::vector<Death>& deaths);
+  void record_failure(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending);
   /// Counts the failure against the host, which is set aside where these are many in a row.
-  void blame(HostId at, Run& run, UnitId unit, Cause cause);
+  void record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause);
   void forget_failures(const RunId& run, uint32_t def);
   void clear(const Unit& unit);  // it succeeded where it ran
   void note_progress(const AttemptId& id);
@@ -134,28 +135,28 @@ class Machine {
   bool winds_down(const Run& run) const;  // nothing of it starts again
 
   // hosts.cc
-  struct Loss {
+  struct LostAttempt {
     Run* run;
     UnitId unit;
     std::string why;
     Cause cause = Cause::lost;
     Ending ending{};
   };
-  void lose(const Loss& loss);
+  void fail_lost(const LostAttempt& loss);
   /// The other units that run on the host: "`a`, `b` and 2 more".
-  std::string beside(HostId at, const Run& run, UnitId unit);
-  void take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered,
-               bool is_restarted);
-  void answer_offer(HostId at, const AttemptId& id);
-  void await_hosts();
+  std::string beside(WorkerId at, const Run& run, UnitId unit);
+  void adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
+             bool is_restarted);
+  void reconcile_offer(WorkerId at, const AttemptId& id);
+  void mark_workers_disconnected();
   void stop_attempt(const Run& run, UnitId unit);
   void end_ranks(const Run& run, UnitId unit, bool kills);
   void note_change(const Run& run, UnitId unit);
   template <typename Visit>
-  void for_each_on(HostId host, Visit visit);
+  void for_each_on(WorkerId worker, Visit visit);
 
   // gpu_faults.cc
-  void end_what_holds(HostId at, const Gpu& gpu, const std::string& fault);
+  void end_what_holds(WorkerId at, const Gpu& gpu, const std::string& fault);
   void note_stranded();
   void settle_stranded();
 

@@ -14,7 +14,7 @@ namespace flow::core {
 
 using RunId = std::string;  // sorts by time: "20261121-051700-k3f9x2"
 using UnitId = uint32_t;    // index in Run::units: the schedulable instances of a run's nodes
-using HostId = uint16_t;    // index in State::hosts; 0 is the engine's own machine
+using WorkerId = uint16_t;  // index in State::hosts; 0 is the engine's own machine
 using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the driver
 
 /// Names one attempt for ever. `epoch` is the fencing token: the engine start that assigned it, and
@@ -111,7 +111,7 @@ struct ValueGathered {
 };
 /// Where a rank runs, and the UUIDs of the devices that it is given.
 struct Placement {
-  HostId host = 0;
+  WorkerId worker = 0;
   std::vector<std::string> gpus{};
   bool operator==(const Placement&) const = default;
 };
@@ -124,7 +124,7 @@ struct Share {
 struct Assigned {
   AttemptId id;
   std::vector<std::string> gpus{};  // rank 0's, as is the host
-  HostId host = 0;
+  WorkerId worker = 0;
   std::vector<Placement> others{};  // of a gang: ranks 1, 2, …
   Share share{};                    // of a gang
 };                                  // the scheduler's choice
@@ -205,12 +205,12 @@ struct RunDeleted {
 /// it offered them when it joined, and the worker that had them is lost.
 struct GpusFound {
   std::vector<Gpu> gpus;
-  HostId host = 0;
+  WorkerId worker = 0;
 };
 /// A GPU failed: it is given to nobody until its host tells anew of what it has. What holds it ends
 /// where it is dead, else goes on.
 struct GpuFailed {
-  HostId host = 0;
+  WorkerId worker = 0;
   std::string uuid;
   std::string fault;  // as Gpu has it
   bool is_dead = false;
@@ -223,7 +223,7 @@ struct GrowthRequested {
 };
 
 /// A machine that runs attempts, as it describes itself.
-struct HostInfo {
+struct WorkerInfo {
   std::string name;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
@@ -232,42 +232,41 @@ struct HostInfo {
   Amounts named{};
 };
 /// A worker came, or one of that name came back.
-struct HostJoined {
-  HostInfo host;
+struct WorkerJoined {
+  WorkerInfo worker;
   /// What it still has: what runs on it, and what ended there with a report that it has yet to hand
   /// over.
   std::vector<AttemptId> attempts{};
   bool is_restarted = false;  // another process than the one that was connected before
 };
 /// Nothing is heard of a worker. What it runs goes on, until it comes back or is lost.
-struct HostAway {
-  HostId host = 0;
+struct WorkerDisconnected {
+  WorkerId worker = 0;
   std::string why;
 };
 /// A worker is to leave: it is given nothing new, and asks what it runs to stop.
-struct HostDraining {
-  HostId host = 0;
+struct WorkerDraining {
+  WorkerId worker = 0;
   std::string why;
 };
 /// A worker is gone, and with it what it ran.
-struct HostLost {
-  HostId host = 0;
+struct WorkerLost {
+  WorkerId worker = 0;
   std::string why;
   bool has_died = false;  // its process ended; else nothing was heard of it for too long
 };
 /// So many workers are to join in all, those that are there included. Until they have, a gang
 /// waits for them before its ranks get fewer CPUs than they ask for.
-struct HostsAnnounced {
+struct WorkersAnnounced {
   uint32_t count = 0;
 };
 
-using Event =
-    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                 WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
-                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
-                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostAway, HostLost,
-                 HostDraining, GrowthRequested, GpuFailed, HostsAnnounced>;
+using Event = std::variant<
+    EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
+    ValueGathered, Assigned, AttemptReturned, AttemptSucceeded, AttemptFailed, AttemptWaiting,
+    AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
+    CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
+    WorkerDisconnected, WorkerLost, WorkerDraining, GrowthRequested, GpuFailed, WorkersAnnounced>;
 
 /// An event as the journal holds it.
 struct Record {
@@ -305,8 +304,8 @@ struct StartAttempt {
 struct StopAttempt {
   AttemptId id;
   bool kill = false;
-  HostId host = 0;  // where it runs: the state may not know the attempt any more
-};                  // SIGTERM, grace, SIGKILL; the report ends it
+  WorkerId worker = 0;  // where it runs: the state may not know the attempt any more
+};                      // SIGTERM, grace, SIGKILL; the report ends it
 struct AckSaved {
   AttemptId id;
   std::string name;

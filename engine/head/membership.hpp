@@ -82,7 +82,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
  private:
   using Clock = std::chrono::steady_clock;
   using Workers = ConnectedWorkers;
-  static constexpr size_t kKnownWorkersMax = core::kHostsMax;
+  static constexpr size_t kKnownWorkersMax = core::kWorkersMax;
   explicit ClusterMembership(Driver& driver) : driver_(driver) {}
   void await_former_workers(int64_t adopt_ms);
   void record_address(const std::string& name);

@@ -63,7 +63,7 @@ Result<slurm::WorkerLaunch> launch_of(const EngineOptions& options, const std::s
   return launch;
 }
 
-uint64_t job_of(const core::HostInfo& info) {
+uint64_t job_of(const core::WorkerInfo& info) {
   uint64_t job = 0;
   if (const std::string* label = label_of(info.labels, slurm::kJobLabel))
     std::from_chars(label->data(), label->data() + label->size(), job);
@@ -151,18 +151,18 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
   driver_.inspect([&](const core::State& state, Resolver&) {
     view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
                                 [](const core::ReadyHead& head) { return !head.what.is_home; });
-    for (size_t i = 1; i < state.hosts.size(); i++) {
-      const core::Host& host = state.hosts[i];
-      bool is_busy = !(host.room == core::empty_room(host.info));
+    for (size_t i = 1; i < state.workers.size(); i++) {
+      const core::WorkerState& worker = state.workers[i];
+      bool is_busy = !(worker.room == core::empty_room(worker.info));
       is_any_busy = is_any_busy || is_busy;
-      is_any_there = is_any_there || (host.is_up && !host.is_draining);
-      uint64_t job = job_of(host.info);
+      is_any_there = is_any_there || (worker.is_up && !worker.is_draining);
+      uint64_t job = job_of(worker.info);
       if (job == 0) continue;
-      if (host.is_up) like_ = core::as_built(host.info);
+      if (worker.is_up) like_ = core::as_built(worker.info);
       view.nodes.push_back(
-          {host.info.name, job, host.is_up, host.is_draining, is_busy, host.is_lost()});
+          {worker.info.name, job, worker.is_up, worker.is_draining, is_busy, worker.is_lost()});
     }
-    are_all_there = core::missing_hosts(state) == 0 || options_.nodes_max > 0;
+    are_all_there = core::missing_workers(state) == 0 || options_.nodes_max > 0;
     auto most = static_cast<uint32_t>(std::max(0, options_.nodes_max));
     view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
   });

@@ -45,7 +45,7 @@ class SlurmHead {
   const SlurmOptions options_;
   Driver& driver_;
   RunEngine& engine_;
-  core::HostInfo like_;          // what a node of Slurm has
+  core::WorkerInfo like_;        // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
   std::unique_ptr<SlurmAutoscaler> nodes_;
 };

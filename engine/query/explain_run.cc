@@ -191,7 +191,7 @@ std::string failed_where(const LoadedRun& loaded, const core::Unit& u) {
   for (const core::FailedAttempt& failed : u.extra->failed) {
     std::string number = failed.attempt == 0 ? "one" : std::to_string(failed.attempt);
     text += fmt::format("{}{} on {} ({})", text.empty() ? "\nfailed: attempt " : ", ", number,
-                        core::words_of_host(*loaded.state, failed.host),
+                        core::worker_text(*loaded.state, failed.worker),
                         core::cause_name(failed.cause));
   }
   return text;
@@ -206,9 +206,9 @@ std::string launcher_text(const Store& store) {
 /// "the worker `a`", "the workers `a` and `b`", of those that nothing is heard of; "" for none.
 std::string unheard_of(const core::State& state, const core::Unit& u) {
   std::vector<std::string> names;
-  for (core::HostId host : core::hosts_of(u)) {
-    if (host == 0 || state.hosts[host].is_up) continue;
-    std::string name = fmt::format("`{}`", state.hosts[host].info.name);
+  for (core::WorkerId worker : core::workers_of(u)) {
+    if (worker == 0 || state.workers[worker].is_up) continue;
+    std::string name = fmt::format("`{}`", state.workers[worker].info.name);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   if (names.empty()) return "";

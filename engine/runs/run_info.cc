@@ -22,9 +22,9 @@ uint64_t retries_of(const core::Unit& unit) {
 }
 
 /// kHomeName is the engine's own machine, or one that a state that was left behind no longer names.
-std::string worker_name(const core::State* state, core::HostId host) {
-  bool is_known = state != nullptr && host > 0 && host < state->hosts.size();
-  return is_known ? state->hosts[host].info.name : kHomeName;
+std::string worker_name(const core::State* state, core::WorkerId worker) {
+  bool is_known = state != nullptr && worker > 0 && worker < state->workers.size();
+  return is_known ? state->workers[worker].info.name : kHomeName;
 }
 
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
@@ -40,10 +40,10 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.url = url_of(u);
   if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.attempts > 0) {
-    for (core::HostId host : core::hosts_of(u))
-      info.worker += (info.worker.empty() ? "" : ", ") + worker_name(state, host);
+    for (core::WorkerId worker : core::workers_of(u))
+      info.worker += (info.worker.empty() ? "" : ", ") + worker_name(state, worker);
   }
-  core::for_each_rank(u, [&](core::HostId, const std::vector<std::string>& gpus) {
+  core::for_each_rank(u, [&](core::WorkerId, const std::vector<std::string>& gpus) {
     info.gpus.insert(info.gpus.end(), gpus.begin(), gpus.end());
   });
   if (u.extra && !u.extra->others.empty())  // of an elastic gang what its newest attempt had
@@ -51,7 +51,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   if (u.extra) {
     for (const core::FailedAttempt& failed : u.extra->failed)
       info.failed.push_back(
-          {failed.attempt, worker_name(state, failed.host), core::cause_name(failed.cause)});
+          {failed.attempt, worker_name(state, failed.worker), core::cause_name(failed.cause)});
     info.grew_from = u.extra->grew_from;
     info.error = u.extra->failure.message;
     if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
@@ -69,28 +69,28 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
 
 namespace {
 
-const char* status_of(const core::Host& host) {
-  if (host.is_lost()) return "lost";
-  if (host.is_draining) return "draining";
-  return host.is_up ? "up" : "away";
+const char* status_of(const core::WorkerState& worker) {
+  if (worker.is_lost()) return "lost";
+  if (worker.is_draining) return "draining";
+  return worker.is_up ? "up" : "away";
 }
 
-std::string note_of(const core::Host& host) {
-  if (!core::is_set_aside(host, 1)) return "";
+std::string note_of(const core::WorkerState& worker) {
+  if (!core::is_set_aside(worker, 1)) return "";
   std::string note =
-      fmt::format("set aside: {} different tasks in a row failed there", host.failures.size());
-  if (host.aside_until != 0) return note + "; until " + format_time(host.aside_until);
+      fmt::format("set aside: {} different tasks in a row failed there", worker.failures.size());
+  if (worker.aside_until != 0) return note + "; until " + format_time(worker.aside_until);
   return note + "; it gets one task at a time until one succeeds";
 }
 
 /// How much of each is taken; who has it is yet to come.
-std::vector<GpuUse> gpu_uses_of(const core::Host& host) {
+std::vector<GpuUse> gpu_uses_of(const core::WorkerState& worker) {
   std::vector<GpuUse> uses;
-  for (size_t i = 0; i < host.info.gpus.size(); i++) {
-    const core::GpuRoom& room = host.room.gpus[i];
+  for (size_t i = 0; i < worker.info.gpus.size(); i++) {
+    const core::GpuRoom& room = worker.room.gpus[i];
     GpuUse use;
     use.used = (kWholeGpuMilli - room.milli_free) / 1000.0;
-    use.memory_used_bytes = host.info.gpus[i].memory_bytes - room.memory_free_bytes;
+    use.memory_used_bytes = worker.info.gpus[i].memory_bytes - room.memory_free_bytes;
     uses.push_back(std::move(use));
   }
   return uses;
@@ -108,22 +108,22 @@ void add_task(NodeInfo& node, const std::string& task, const std::vector<std::st
 
 std::vector<NodeInfo> nodes_of(const core::State& state) {
   std::vector<NodeInfo> nodes;
-  for (const core::Host& host : state.hosts) {
+  for (const core::WorkerState& worker : state.workers) {
     NodeInfo node;
-    node.name = host.info.name;
-    node.status = status_of(host);
-    node.note = note_of(host);
-    node.cpus = host.info.cpus_milli / 1000.0;
-    if (!host.is_lost())
-      node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;
-    node.memory_bytes = host.info.memory_bytes;
-    node.gpus = host.info.gpus;
-    if (!host.is_lost()) node.gpu_uses = gpu_uses_of(host);
-    node.labels = host.info.labels;
-    node.resources = numbers_of(host.info.named);
-    Amounts used = host.info.named;
-    change(used, host.room.named, -1);
-    if (!host.is_lost()) node.resources_used = numbers_of(used);
+    node.name = worker.info.name;
+    node.status = status_of(worker);
+    node.note = note_of(worker);
+    node.cpus = worker.info.cpus_milli / 1000.0;
+    if (!worker.is_lost())
+      node.cpus_used = (worker.info.cpus_milli - worker.room.cpus_free_milli) / 1000.0;
+    node.memory_bytes = worker.info.memory_bytes;
+    node.gpus = worker.info.gpus;
+    if (!worker.is_lost()) node.gpu_uses = gpu_uses_of(worker);
+    node.labels = worker.info.labels;
+    node.resources = numbers_of(worker.info.named);
+    Amounts used = worker.info.named;
+    change(used, worker.room.named, -1);
+    if (!worker.is_lost()) node.resources_used = numbers_of(used);
     nodes.push_back(std::move(node));
   }
   for (const auto& [id, run] : state.runs) {
@@ -133,8 +133,8 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
       if (u.phase != core::Phase::running) continue;
       std::string name = id + " " + Resolver::unit_name(run, unit);
       uint32_t rank = 0;
-      core::for_each_rank(u, [&](core::HostId host, const auto& gpus) {
-        add_task(nodes[host], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);
+      core::for_each_rank(u, [&](core::WorkerId worker, const auto& gpus) {
+        add_task(nodes[worker], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);
         rank++;
       });
     }

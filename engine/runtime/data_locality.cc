@@ -2,18 +2,18 @@
 
 namespace flow {
 
-std::vector<std::pair<core::HostId, uint64_t>> KnownInputs::of(const core::Run& run,
-                                                               core::UnitId unit) const {
+std::vector<std::pair<core::WorkerId, uint64_t>> KnownInputs::of(const core::Run& run,
+                                                                 core::UnitId unit) const {
   const auto* contents = resolver_.inputs(run.units[unit].key);
   if (contents == nullptr) return {};
-  if (hosts_.empty())
-    for (size_t host = 0; host < state_.hosts.size(); host++)
-      hosts_.emplace(state_.hosts[host].info.name, static_cast<core::HostId>(host));
+  if (workers_.empty())
+    for (size_t worker = 0; worker < state_.workers.size(); worker++)
+      workers_.emplace(state_.workers[worker].info.name, static_cast<core::WorkerId>(worker));
   cluster::BlobDirectory::ByteCounts bytes = blob_directory_.bytes_of(*contents);
-  std::vector<std::pair<core::HostId, uint64_t>> places{{core::HostId{0}, bytes.all}};
+  std::vector<std::pair<core::WorkerId, uint64_t>> places{{core::WorkerId{0}, bytes.all}};
   for (const auto& [name, count] : bytes.at) {
-    auto host = hosts_.find(name);
-    if (host != hosts_.end()) places.emplace_back(host->second, count);
+    auto worker = workers_.find(name);
+    if (worker != workers_.end()) places.emplace_back(worker->second, count);
   }
   return places;
 }

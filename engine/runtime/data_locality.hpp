@@ -19,14 +19,14 @@ class KnownInputs final : public core::InputPlaces {
   KnownInputs(const core::State& state, const Resolver& resolver,
               const cluster::BlobDirectory& blob_directory)
       : state_(state), resolver_(resolver), blob_directory_(blob_directory) {}
-  std::vector<std::pair<core::HostId, uint64_t>> of(const core::Run& run,
-                                                    core::UnitId unit) const override;
+  std::vector<std::pair<core::WorkerId, uint64_t>> of(const core::Run& run,
+                                                      core::UnitId unit) const override;
 
  private:
   const core::State& state_;
   const Resolver& resolver_;
   const cluster::BlobDirectory& blob_directory_;
-  mutable std::map<std::string, core::HostId> hosts_;  // once one was asked for
+  mutable std::map<std::string, core::WorkerId> workers_;  // once one was asked for
 };
 
 }  // namespace flow

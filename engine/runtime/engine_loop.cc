@@ -82,7 +82,7 @@ Status Driver::recover_state() {
   first.push_back(std::move(input));
   if (options_.announced > 0) {
     Input announced;
-    announced.event = core::HostsAnnounced{options_.announced};
+    announced.event = core::WorkersAnnounced{options_.announced};
     first.push_back(std::move(announced));
   }
   turn(std::move(first), false);

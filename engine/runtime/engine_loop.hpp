@@ -117,7 +117,7 @@ class Driver {
   std::vector<std::string> awaited_hosts_at_work();
   /// `decided` is called when it is committed and what follows from it was told, or with false
   /// where it is refused.
-  void host_joined(core::HostJoined event, Hardware machine,
+  void host_joined(core::WorkerJoined event, Hardware machine,
                    std::function<void(bool admitted)> decided);
   /// Nothing where no worker of that name is up, or awaited.
   void host_away(const std::string& name, std::string why);
@@ -321,19 +321,19 @@ class Driver {
   bool can_stage(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
   void stop(const core::StopAttempt& stop);
-  std::string host_name(core::HostId host) const;
-  std::optional<core::HostId> host_named(const std::string& name) const;
-  bool join(core::HostJoined event, Hardware machine);
-  void record_lost(core::HostId host, const std::string& why, bool has_died);
-  std::vector<core::AttemptId> gangs_ended_on(const core::HostJoined& event) const;
+  std::string host_name(core::WorkerId worker) const;
+  std::optional<core::WorkerId> host_named(const std::string& name) const;
+  bool join(core::WorkerJoined event, Hardware machine);
+  void record_lost(core::WorkerId worker, const std::string& why, bool has_died);
+  std::vector<core::AttemptId> gangs_ended_on(const core::WorkerJoined& event) const;
   void lose_host(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_hosts();
   /// Gangs that run and have a rank there.
-  std::vector<core::AttemptId> gangs_on(core::HostId host);
-  bool is_settling_beside(core::HostId host);
+  std::vector<core::AttemptId> gangs_on(core::WorkerId worker);
+  bool is_settling_beside(core::WorkerId worker);
   void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_host(const std::string& name,
-                      const std::function<core::Event(core::HostId)>& event_of);
+                      const std::function<core::Event(core::WorkerId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   /// One for each rank of the attempt.
@@ -342,8 +342,8 @@ class Driver {
   void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);
-  Input input_of(Report report, const std::string& host);
-  void save(Report report, const std::string& host, Input& input);
+  Input input_of(Report report, const std::string& worker);
+  void save(Report report, const std::string& worker, Input& input);
   // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
@@ -352,7 +352,7 @@ class Driver {
   void note_meeting(const Report& report);
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
                     bool is_timeout = false, bool worker_died = false);
-  uint32_t first_rank_on(const core::AttemptId& id, core::HostId host) const;
+  uint32_t first_rank_on(const core::AttemptId& id, core::WorkerId worker) const;
   void note_noticed(const Report& report);
   void note_standing(const Report& report);
   static bool waits_for_word(const Gang& gang);

@@ -56,20 +56,21 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
     return false;
   const core::Unit& unit = run->second.units[stop.id.unit];
   bool grows = unit.extra && unit.extra->is_growing;
-  auto hosts = core::hosts_of(unit);
-  bool leaves = std::any_of(hosts.begin(), hosts.end(),
-                            [&](core::HostId host) { return state_.hosts[host].is_draining; });
+  auto workers = core::workers_of(unit);
+  bool leaves = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
+    return state_.workers[worker].is_draining;
+  });
   return (run->second.stopping || leaves || grows) && !run->second.cancelling &&
          Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
 void Driver::stop(const core::StopAttempt& stop) {
-  std::string host = host_name(stop.host);
-  if (host.empty()) native_.stop(stop.id);
+  std::string worker = host_name(stop.worker);
+  if (worker.empty()) native_.stop(stop.id);
   if (is_interrupted(stop)) {
-    fleet_.interrupt(host, stop.id);
+    fleet_.interrupt(worker, stop.id);
   } else {
-    fleet_.stop(host, stop.id, stop.kill);
+    fleet_.stop(worker, stop.id, stop.kill);
   }
 }
 
@@ -85,7 +86,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
       auto run = state_.runs.find(saved->id.run);
       if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
       const core::Unit& unit = run->second.units[saved->id.unit];
-      fleet_.ack_saved(host_name(unit.host), saved->id, saved->name, true);
+      fleet_.ack_saved(host_name(unit.worker), saved->id, saved->name, true);
       if (saved->name.empty()) replicate(saved->id, unit);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);

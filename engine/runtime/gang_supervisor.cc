@@ -26,9 +26,9 @@ constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundr
 
 /// One of its hosts drains: all ranks were asked to stop.
 bool is_leaving(const core::State& state, const core::Unit& unit) {
-  std::vector<core::HostId> hosts = core::hosts_of(unit);
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](core::HostId host) { return state.hosts[host].is_draining; });
+  std::vector<core::WorkerId> workers = core::workers_of(unit);
+  return std::any_of(workers.begin(), workers.end(),
+                     [&](core::WorkerId worker) { return state.workers[worker].is_draining; });
 }
 
 bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given) {
@@ -58,40 +58,40 @@ void Driver::split(AttemptOrder order, const core::Run& run, std::vector<Attempt
   order.gang_key = random_name(kKeyLetters);
   order.encrypts = options_.encrypts;
   size_t first = orders.size();
-  std::map<core::HostId, uint32_t> on_host;
-  std::map<core::HostId, std::vector<std::string>> gpus_on_host;
+  std::map<core::WorkerId, uint32_t> on_host;
+  std::map<core::WorkerId, std::vector<std::string>> gpus_on_host;
   uint32_t ranks = 0;
-  core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>& gpus) {
+  core::for_each_rank(unit, [&](core::WorkerId worker, const std::vector<std::string>& gpus) {
     AttemptOrder& rank = orders.emplace_back(order);
     rank.rank = ranks++;
-    rank.local_rank = on_host[host]++;
-    rank.host = host_name(host);
+    rank.local_rank = on_host[worker]++;
+    rank.worker = host_name(worker);
     rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
     if (order.resources.gpus_milli == 0) return;
     rank.gpus = gpus;
-    std::vector<std::string>& here = gpus_on_host[host];
+    std::vector<std::string>& here = gpus_on_host[worker];
     here.insert(here.end(), gpus.begin(), gpus.end());
   });
   std::string abroad;  // a machine that this one reaches
-  for (const auto& [host, count] : on_host) {
-    if (abroad.empty()) abroad = fleet_.address_of(host_name(host));
+  for (const auto& [worker, count] : on_host) {
+    if (abroad.empty()) abroad = fleet_.address_of(host_name(worker));
   }
   uint32_t at = 0;
-  core::for_each_rank(unit, [&](core::HostId host, const auto&) {
+  core::for_each_rank(unit, [&](core::WorkerId worker, const auto&) {
     AttemptOrder& rank = orders[first + at++];
     rank.ranks = ranks;
-    rank.local_ranks = on_host[host];
+    rank.local_ranks = on_host[worker];
     rank.is_spread = on_host.size() > 1;
     // As torchrun gives them: LOCAL_RANK is the number of its device.
     bool is_shell = order.kind == TaskKind::shell;
-    if (is_shell && !has_mig(state_.hosts[host].info.gpus, rank.gpus)) {
-      rank.visible = gpus_on_host[host];
+    if (is_shell && !has_mig(state_.workers[worker].info.gpus, rank.gpus)) {
+      rank.visible = gpus_on_host[worker];
     } else if (is_shell && !rank.gpus.empty()) {
       // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
       rank.local_rank = 0;
       rank.local_ranks = 1;
     }
-    if (rank.is_spread && rank.host.empty()) rank.towards = abroad;
+    if (rank.is_spread && rank.worker.empty()) rank.towards = abroad;
   });
 }
 
@@ -102,24 +102,25 @@ void Driver::warn_of_share(const core::Assigned& assigned) {
   int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
   bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
   if (assigned.share.cpus_milli >= asked || is_of_jobs) return;
-  std::string hosts;
-  for (core::HostId host : core::hosts_of(run.units[assigned.id.unit]))
-    hosts += (hosts.empty() ? "" : ", ") + core::words_of_host(state_, host);
-  warn(run.id, fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
-                           "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
-                           "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
-                           "them",
-                           Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
-                           assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
+  std::string workers;
+  for (core::WorkerId worker : core::workers_of(run.units[assigned.id.unit]))
+    workers += (workers.empty() ? "" : ", ") + core::worker_text(state_, worker);
+  warn(run.id,
+       fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
+                   "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
+                   "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
+                   "them",
+                   Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
+                   assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
 }
 
 // Where rank 0's machine is lost, the next of its gang has what it saved last.
 void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
-  std::vector<core::HostId> hosts = core::hosts_of(unit);
-  auto peer = std::find_if(hosts.begin(), hosts.end(), [&](core::HostId host) {
-    return host != unit.host && !host_name(host).empty();
+  std::vector<core::WorkerId> workers = core::workers_of(unit);
+  auto peer = std::find_if(workers.begin(), workers.end(), [&](core::WorkerId worker) {
+    return worker != unit.worker && !host_name(worker).empty();
   });
-  if (peer == hosts.end()) return;
+  if (peer == workers.end()) return;
   std::string task = Resolver::unit_name(state_.runs.at(id.run), id.unit);
   auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
   if (!bytes.ok() || !bytes->has_value()) return;
@@ -155,8 +156,8 @@ void Driver::note_meeting(const Report& report) {
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::HostId host : core::hosts_of(unit))
-    fleet_.meet(host_name(host), id, gang->whereabouts);
+  for (core::WorkerId worker : core::workers_of(unit))
+    fleet_.meet(host_name(worker), id, gang->whereabouts);
 }
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
@@ -180,7 +181,7 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
   if (!is_timeout) return;
   // They may have begun later. Whoever is asked to stop says where it is.
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::HostId host : core::hosts_of(unit)) fleet_.interrupt(host_name(host), id);
+  for (core::WorkerId worker : core::workers_of(unit)) fleet_.interrupt(host_name(worker), id);
 }
 
 bool Driver::waits_for_word(const Gang& gang) {
@@ -218,7 +219,7 @@ void Driver::settle_gang(Gang& gang) {
   const RunMeta* of_run = meta(gang.id.run);
   tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
-  for (core::HostId host : core::hosts_of(unit)) fleet_.settle(host_name(host), gang.id);
+  for (core::WorkerId worker : core::workers_of(unit)) fleet_.settle(host_name(worker), gang.id);
 }
 
 /// "rank 0 is on `a`, rank 1 on `b`"
@@ -226,12 +227,13 @@ std::string Driver::where_ranks_are(const core::AttemptId& id) const {
   constexpr size_t kNamed = 16;
   std::string text;
   size_t rank = 0;
-  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId host, const auto&) {
-    if (rank < kNamed)
-      text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
-                          text.empty() ? " is" : "", core::words_of_host(state_, host));
-    rank++;
-  });
+  core::for_each_rank(
+      state_.runs.at(id.run).units[id.unit], [&](core::WorkerId worker, const auto&) {
+        if (rank < kNamed)
+          text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
+                              text.empty() ? " is" : "", core::worker_text(state_, worker));
+        rank++;
+      });
   return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
 }
 

@@ -35,13 +35,13 @@ std::optional<core::UnitId> find_unit(const core::State& state, const OuterAttem
 
 std::vector<Capacity> capacities_of(const core::State& state) {
   std::vector<Capacity> all;
-  for (const core::Host& host : state.hosts) {
-    if (host.is_lost()) {
+  for (const core::WorkerState& worker : state.workers) {
+    if (worker.is_lost()) {
       all.emplace_back();
       continue;
     }
-    all.push_back({host.info.cpus_milli, host.info.memory_bytes,
-                   static_cast<int64_t>(host.info.gpus.size()) * kMilli});
+    all.push_back({worker.info.cpus_milli, worker.info.memory_bytes,
+                   static_cast<int64_t>(worker.info.gpus.size()) * kMilli});
   }
   return all;
 }
@@ -51,11 +51,11 @@ void take(const core::State& state, const core::RunId& id, core::UnitId unit,
   const core::Run& run = state.runs.at(id);
   core::ReadyClass held = core::held_by(state, run, unit);
   const TaskDef* def = Resolver::def_of(run, unit);
-  core::for_each_rank(run.units[unit], [&](core::HostId host, const auto&) {
-    if (host >= left.size()) return;
-    left[host].cpus_milli -= held.cpus_milli;
-    left[host].memory_bytes -= held.memory_bytes;
-    if (def != nullptr) left[host].gpus_milli -= def->resources.gpus_milli;
+  core::for_each_rank(run.units[unit], [&](core::WorkerId worker, const auto&) {
+    if (worker >= left.size()) return;
+    left[worker].cpus_milli -= held.cpus_milli;
+    left[worker].memory_bytes -= held.memory_bytes;
+    if (def != nullptr) left[worker].gpus_milli -= def->resources.gpus_milli;
   });
 }
 
@@ -64,13 +64,13 @@ void take(const core::State& state, const core::RunId& id, core::UnitId unit,
 const TaskDef* find_starved(const Plan& plan, const std::vector<Capacity>& all,
                             const std::vector<Capacity>& left) {
   int64_t most_milli = 0;
-  for (const Capacity& host : all) most_milli = std::max(most_milli, host.cpus_milli);
-  auto has_room = [&](const std::vector<Capacity>& hosts, const TaskDef& def) {
+  for (const Capacity& worker : all) most_milli = std::max(most_milli, worker.cpus_milli);
+  auto has_room = [&](const std::vector<Capacity>& workers, const TaskDef& def) {
     bool takes_slots = def.kind != TaskKind::service;
     int64_t cpus = takes_slots ? std::min<int64_t>(def.resources.cpus_milli, most_milli) : 0;
-    return std::any_of(hosts.begin(), hosts.end(), [&](const Capacity& host) {
-      return host.cpus_milli >= cpus && host.memory_bytes >= def.resources.memory_bytes &&
-             host.gpus_milli >= def.resources.gpus_milli;
+    return std::any_of(workers.begin(), workers.end(), [&](const Capacity& worker) {
+      return worker.cpus_milli >= cpus && worker.memory_bytes >= def.resources.memory_bytes &&
+             worker.gpus_milli >= def.resources.gpus_milli;
     });
   };
   std::set<uint32_t> used;

@@ -130,27 +130,27 @@ namespace {
 
 /// What a run that comes back says of workers is said of those of the same name now; of those that
 /// there are no more it is forgotten.
-void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
-                  const std::vector<core::Host>& now) {
-  auto renamed = [&](core::HostId host) -> core::HostId {
-    if (host == 0 || host >= old.size()) return 0;
-    auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::Host& each) {
-      return each.info.name == old[host].info.name;
+void rename_hosts(core::Run& run, const std::vector<core::WorkerState>& old,
+                  const std::vector<core::WorkerState>& now) {
+  auto renamed = [&](core::WorkerId worker) -> core::WorkerId {
+    if (worker == 0 || worker >= old.size()) return 0;
+    auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::WorkerState& each) {
+      return each.info.name == old[worker].info.name;
     });
-    return same == now.end() ? core::HostId{0} : static_cast<core::HostId>(same - now.begin());
+    return same == now.end() ? core::WorkerId{0} : static_cast<core::WorkerId>(same - now.begin());
   };
   for (core::Unit& unit : run.units) {
-    unit.host = renamed(unit.host);
+    unit.worker = renamed(unit.worker);
     bool names_hosts = unit.extra && (!unit.extra->others.empty() || !unit.extra->failed.empty() ||
                                       !unit.extra->deaths.empty());
     if (!names_hosts) continue;
     auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
-    for (core::Placement& rank : extra->others) rank.host = renamed(rank.host);
-    auto is_gone = [&](const auto& each) { return each.host > 0 && renamed(each.host) == 0; };
+    for (core::Placement& rank : extra->others) rank.worker = renamed(rank.worker);
+    auto is_gone = [&](const auto& each) { return each.worker > 0 && renamed(each.worker) == 0; };
     std::erase_if(extra->failed, is_gone);
     std::erase_if(extra->deaths, is_gone);
-    for (core::FailedAttempt& failed : extra->failed) failed.host = renamed(failed.host);
-    for (core::Death& death : extra->deaths) death.host = renamed(death.host);
+    for (core::FailedAttempt& failed : extra->failed) failed.worker = renamed(failed.worker);
+    for (core::Death& death : extra->deaths) death.worker = renamed(death.worker);
     unit.extra = std::move(extra);
   }
 }
@@ -224,7 +224,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       if (again.ok()) old = std::move(*again);
     }
     if (old && !state.runs.contains(id)) {
-      rename_hosts(old->runs.at(id), old->hosts, state.hosts);
+      rename_hosts(old->runs.at(id), old->workers, state.workers);
       state.runs.emplace(id, std::move(old->runs.at(id)));
       core::rebuild_derived(state);
       batch.erase(Family::kv, folded_key(id));

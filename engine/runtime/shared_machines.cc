@@ -13,25 +13,25 @@ namespace flow {
 
 namespace {
 
-std::string shown(const core::HostInfo& info) {
+std::string shown(const core::WorkerInfo& info) {
   return info.name.empty() ? "the head" : "`" + info.name + "`";
 }
 
 void add(std::string& list, const std::string& word) { list += (list.empty() ? "" : ", ") + word; }
 
 /// UUIDs are the same for all processes that see a device.
-const core::HostInfo* owner_of(const core::State& state, const std::string& uuid) {
-  for (const core::Host& host : state.hosts)
-    if (!host.is_lost() && core::find_gpu(host.info.gpus, uuid)) return &host.info;
+const core::WorkerInfo* owner_of(const core::State& state, const std::string& uuid) {
+  for (const core::WorkerState& worker : state.workers)
+    if (!worker.is_lost() && core::find_gpu(worker.info.gpus, uuid)) return &worker.info;
   return nullptr;
 }
 
 }  // namespace
 
-void SharedMachines::joins(const core::State& state, core::HostInfo& info, Hardware machine) {
+void SharedMachines::joins(const core::State& state, core::WorkerInfo& info, Hardware machine) {
   workers_[info.name] = {info.gpus, std::move(machine)};
   std::erase_if(info.gpus, [&](const Gpu& gpu) {
-    const core::HostInfo* owner = owner_of(state, gpu.uuid);
+    const core::WorkerInfo* owner = owner_of(state, gpu.uuid);
     return owner != nullptr && owner->name != info.name;
   });
 }
@@ -50,11 +50,11 @@ void SharedMachines::gpu_failed(const std::string& name, const std::string& uuid
 std::vector<core::GpusFound> SharedMachines::orphans(const core::State& state) const {
   std::vector<core::GpusFound> found;
   std::vector<Gpu> given;
-  for (size_t at = 1; at < state.hosts.size(); at++) {
-    const core::Host& host = state.hosts[at];
-    auto offer = workers_.find(host.info.name);
-    if (!host.takes_attempts() || offer == workers_.end()) continue;
-    core::GpusFound event{{}, static_cast<core::HostId>(at)};
+  for (size_t at = 1; at < state.workers.size(); at++) {
+    const core::WorkerState& worker = state.workers[at];
+    auto offer = workers_.find(worker.info.name);
+    if (!worker.takes_attempts() || offer == workers_.end()) continue;
+    core::GpusFound event{{}, static_cast<core::WorkerId>(at)};
     for (const Gpu& gpu : offer->second.gpus) {
       if (owner_of(state, gpu.uuid) != nullptr || core::find_gpu(given, gpu.uuid)) continue;
       given.push_back(gpu);
@@ -66,21 +66,21 @@ std::vector<core::GpusFound> SharedMachines::orphans(const core::State& state) c
 }
 
 std::string SharedMachines::note_of(const core::State& state, const std::string& name) const {
-  for (const core::Host& host : state.hosts) {
-    if (host.info.name != name || host.is_lost()) continue;
-    std::string note = gpu_note(state, host.info);
-    std::string excess = excess_note(state, host.info);
+  for (const core::WorkerState& worker : state.workers) {
+    if (worker.info.name != name || worker.is_lost()) continue;
+    std::string note = gpu_note(state, worker.info);
+    std::string excess = excess_note(state, worker.info);
     return note + (note.empty() || excess.empty() ? "" : "; ") + excess;
   }
   return "";
 }
 
-std::string SharedMachines::gpu_note(const core::State& state, const core::HostInfo& info) const {
+std::string SharedMachines::gpu_note(const core::State& state, const core::WorkerInfo& info) const {
   auto offer = workers_.find(info.name);
   if (offer == workers_.end()) return "";
   std::string gpus, owners;
   for (const Gpu& gpu : offer->second.gpus) {
-    const core::HostInfo* owner = owner_of(state, gpu.uuid);
+    const core::WorkerInfo* owner = owner_of(state, gpu.uuid);
     if (owner == nullptr || owner->name == info.name) continue;
     add(gpus, gpu.uuid);
     if (owners.find(shown(*owner)) == std::string::npos) add(owners, shown(*owner));
@@ -92,25 +92,25 @@ std::string SharedMachines::gpu_note(const core::State& state, const core::HostI
       gpus, owners);
 }
 
-const Hardware* SharedMachines::machine_of(const core::HostInfo& info) const {
+const Hardware* SharedMachines::machine_of(const core::WorkerInfo& info) const {
   if (info.name.empty()) return &own_;
   auto found = workers_.find(info.name);
   return found == workers_.end() ? nullptr : &found->second.machine;
 }
 
 std::string SharedMachines::excess_note(const core::State& state,
-                                        const core::HostInfo& info) const {
+                                        const core::WorkerInfo& info) const {
   const Hardware* machine = machine_of(info);
   if (machine == nullptr || machine->id.empty()) return "";
   int64_t cpus_milli = 0, memory_bytes = 0;
   std::string others;
-  for (const core::Host& host : state.hosts) {
-    const Hardware* its = machine_of(host.info);
-    bool is_there = !host.is_lost() && host.info.cpus_milli > 0;
+  for (const core::WorkerState& worker : state.workers) {
+    const Hardware* its = machine_of(worker.info);
+    bool is_there = !worker.is_lost() && worker.info.cpus_milli > 0;
     if (!is_there || its == nullptr || its->id != machine->id) continue;
-    cpus_milli += host.info.cpus_milli;
-    memory_bytes += host.info.memory_bytes;
-    if (host.info.name != info.name) add(others, shown(host.info));
+    cpus_milli += worker.info.cpus_milli;
+    memory_bytes += worker.info.memory_bytes;
+    if (worker.info.name != info.name) add(others, shown(worker.info));
   }
   if (others.empty()) return "";
   std::string what, options;

@@ -17,7 +17,7 @@ class SharedMachines {
   explicit SharedMachines(Hardware own = own_hardware()) : own_(std::move(own)) {}
 
   /// Before the worker joins. Removes the GPUs that another worker, or the head, has.
-  void joins(const core::State& state, core::HostInfo& info, Hardware machine);
+  void joins(const core::State& state, core::WorkerInfo& info, Hardware machine);
   void lost(const std::string& name) { workers_.erase(name); }
   void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                   bool is_dead);
@@ -34,9 +34,9 @@ class SharedMachines {
     std::vector<Gpu> gpus;
     Hardware machine;
   };
-  std::string gpu_note(const core::State& state, const core::HostInfo& info) const;
-  std::string excess_note(const core::State& state, const core::HostInfo& info) const;
-  const Hardware* machine_of(const core::HostInfo& info) const;
+  std::string gpu_note(const core::State& state, const core::WorkerInfo& info) const;
+  std::string excess_note(const core::State& state, const core::WorkerInfo& info) const;
+  const Hardware* machine_of(const core::WorkerInfo& info) const;
 
   const Hardware own_;
   std::map<std::string, Offer> workers_;  // by name

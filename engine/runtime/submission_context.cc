@@ -16,13 +16,13 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   if (machine.asked) return machine;
   if (machine.is_cluster) {
     driver.inspect([&](const core::State& state, Resolver&) {
-      for (const core::Host& host : state.hosts) {
-        if (!host.is_lost() && host.info.cpus_milli > 0) machine.hosts.push_back(host.info);
+      for (const core::WorkerState& host : state.workers) {
+        if (!host.is_lost() && host.info.cpus_milli > 0) machine.workers.push_back(host.info);
       }
     });
     return machine;
   }
-  core::HostInfo own;
+  core::WorkerInfo own;
   own.cpus_milli = driver.options().jobs * 1000;
   own.named = driver.options().named;
   own.memory_bytes = usable_memory_bytes();
@@ -33,7 +33,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
     machine.gpus = std::move(*gpus);
     own.gpus = machine.gpus.gpus;
   }
-  machine.hosts.push_back(std::move(own));
+  machine.workers.push_back(std::move(own));
   return machine;
 }
 

@@ -314,7 +314,7 @@ namespace {
 /// elsewhere. Where workers may join it is waited for.
 Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
   const Resources& asked = Resolver::def_of(run, unit)->resources;
-  int64_t own = state.hosts[0].info.memory_bytes;
+  int64_t own = state.workers[0].info.memory_bytes;
   if (state.leads_workers || asked.memory_bytes <= own) return {};
   return user_error(fmt::format(
       "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "

@@ -12,32 +12,32 @@
 
 namespace flow {
 
-std::string Driver::host_name(core::HostId host) const {
-  return host < state_.hosts.size() ? state_.hosts[host].info.name : "";
+std::string Driver::host_name(core::WorkerId worker) const {
+  return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
 }
 
 namespace {
 
-bool runs_on(const core::Run& run, core::HostId host) {
+bool runs_on(const core::Run& run, core::WorkerId worker) {
   if (run.phase_count(core::Phase::running) == 0) return false;
-  return std::any_of(run.units.begin(), run.units.end(), [host](const core::Unit& unit) {
-    return unit.phase == core::Phase::running && core::is_on(unit, host);
+  return std::any_of(run.units.begin(), run.units.end(), [worker](const core::Unit& unit) {
+    return unit.phase == core::Phase::running && core::is_on(unit, worker);
   });
 }
 
 }  // namespace
 
-std::optional<core::HostId> Driver::host_named(const std::string& name) const {
-  for (size_t host = 1; host < state_.hosts.size(); host++)
-    if (state_.hosts[host].info.name == name) return static_cast<core::HostId>(host);
+std::optional<core::WorkerId> Driver::host_named(const std::string& name) const {
+  for (size_t worker = 1; worker < state_.workers.size(); worker++)
+    if (state_.workers[worker].info.name == name) return static_cast<core::WorkerId>(worker);
   return std::nullopt;
 }
 
 std::vector<std::string> Driver::awaited_hosts() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
-    for (const core::Host& host : state.hosts)
-      if (host.is_awaited) names.push_back(host.info.name);
+    for (const core::WorkerState& worker : state.workers)
+      if (worker.is_disconnected) names.push_back(worker.info.name);
   });
   return names;
 }
@@ -45,19 +45,19 @@ std::vector<std::string> Driver::awaited_hosts() {
 std::vector<std::string> Driver::awaited_hosts_at_work() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
-    for (size_t i = 1; i < state.hosts.size(); i++) {
-      bool is_at_work = state.hosts[i].is_awaited &&
+    for (size_t i = 1; i < state.workers.size(); i++) {
+      bool is_at_work = state.workers[i].is_disconnected &&
                         std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {
-                          return runs_on(entry.second, static_cast<core::HostId>(i));
+                          return runs_on(entry.second, static_cast<core::WorkerId>(i));
                         });
-      if (is_at_work) names.push_back(state.hosts[i].info.name);
+      if (is_at_work) names.push_back(state.workers[i].info.name);
     }
   });
   return names;
 }
 
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
-void Driver::host_joined(core::HostJoined event, Hardware machine,
+void Driver::host_joined(core::WorkerJoined event, Hardware machine,
                          std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
   Input input;
@@ -74,7 +74,7 @@ void Driver::host_joined(core::HostJoined event, Hardware machine,
 
 void Driver::announce(uint32_t workers) {
   Input input;
-  input.event = core::HostsAnnounced{workers};
+  input.event = core::WorkersAnnounced{workers};
   post(std::move(input));
 }
 
@@ -94,7 +94,7 @@ void Driver::tell_host_note(const std::string& name) {
 // The workers that offered the GPUs of one that is lost are still there.
 void Driver::give_orphaned_gpus() {
   for (core::GpusFound& found : shared_machines_.orphans(state_)) {
-    std::string name = host_name(found.host), uuids;
+    std::string name = host_name(found.worker), uuids;
     for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
     record_if_admitted(std::move(found), clock_.now());
     std::fprintf(stderr, "flow: worker `%s`: it has %s now: the worker that had it is gone\n",
@@ -102,9 +102,9 @@ void Driver::give_orphaned_gpus() {
   }
 }
 
-bool Driver::join(core::HostJoined event, Hardware machine) {
-  const std::string name = event.host.name;
-  shared_machines_.joins(state_, event.host, std::move(machine));
+bool Driver::join(core::WorkerJoined event, Hardware machine) {
+  const std::string name = event.worker.name;
+  shared_machines_.joins(state_, event.worker, std::move(machine));
   lost_hosts_.erase(name);
   std::vector<core::AttemptId> ended = gangs_ended_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
@@ -114,7 +114,7 @@ bool Driver::join(core::HostJoined event, Hardware machine) {
   }
   core::Failure failure;
   if (!ended.empty())
-    failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
+    failure = core::loss_failure(state_.workers[*host_named(name)], "came back without it");
   bool is_restarted = event.is_restarted;
   record(std::move(event), clock_.now());
   tell_host_note(name);
@@ -128,16 +128,17 @@ bool Driver::join(core::HostJoined event, Hardware machine) {
 
 // Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
 // at once, with what rank 0 is to keep.
-std::vector<core::AttemptId> Driver::gangs_ended_on(const core::HostJoined& event) const {
+std::vector<core::AttemptId> Driver::gangs_ended_on(const core::WorkerJoined& event) const {
   std::vector<core::AttemptId> ended;
-  auto host = host_named(event.host.name);
-  if (!host) return ended;
+  auto worker = host_named(event.worker.name);
+  if (!worker) return ended;
   std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
   for (const auto& [id, run] : state_.runs) {
     if (run.phase_count(core::Phase::running) == 0) continue;
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
-      bool has_rank = u.phase == core::Phase::running && u.host != *host && core::is_on(u, *host);
+      bool has_rank =
+          u.phase == core::Phase::running && u.worker != *worker && core::is_on(u, *worker);
       core::AttemptId attempt = core::current_attempt(run, unit);
       if (has_rank && !offered.contains(attempt)) ended.push_back(attempt);
     }
@@ -146,18 +147,20 @@ std::vector<core::AttemptId> Driver::gangs_ended_on(const core::HostJoined& even
 }
 
 void Driver::host_away(const std::string& name, std::string why) {
-  record_of_host(name, [why](core::HostId host) { return core::HostAway{host, why}; });
+  record_of_host(name, [why](core::WorkerId worker) {
+    return core::WorkerDisconnected{worker, why};
+  });
 }
 
 void Driver::host_draining(const std::string& name, std::string why) {
-  record_of_host(name, [why](core::HostId host) { return core::HostDraining{host, why}; });
+  record_of_host(name, [why](core::WorkerId worker) { return core::WorkerDraining{worker, why}; });
 }
 
 void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                         bool is_dead) {
-  record_of_host(name, [this, name, uuid, fault, is_dead](core::HostId host) {
+  record_of_host(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
     shared_machines_.gpu_failed(name, uuid, fault, is_dead);
-    return core::GpuFailed{host, uuid, fault, is_dead};
+    return core::GpuFailed{worker, uuid, fault, is_dead};
   });
 }
 
@@ -172,67 +175,68 @@ void Driver::host_lost(const std::string& name, std::string why, bool has_died) 
 // With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
 // keep, where that is elsewhere, comes before.
 void Driver::lose_host(const std::string& name, const std::string& why, bool has_died) {
-  auto host = host_named(name);
-  if (!host) return;
-  core::Failure failure = core::loss_of(state_.hosts[*host], "was lost: " + why);
-  for (const core::AttemptId& id : gangs_on(*host)) {
-    note_failure(id, first_rank_on(id, *host), failure, false, has_died);
+  auto worker = host_named(name);
+  if (!worker) return;
+  core::Failure failure = core::loss_failure(state_.workers[*worker], "was lost: " + why);
+  for (const core::AttemptId& id : gangs_on(*worker)) {
+    note_failure(id, first_rank_on(id, *worker), failure, false, has_died);
   }
-  if (!is_settling_beside(*host)) return record_lost(*host, why, has_died);
+  if (!is_settling_beside(*worker)) return record_lost(*worker, why, has_died);
   lost_hosts_[name] = {why, has_died};
-  record_if_admitted(core::HostAway{*host, why}, clock_.now());  // it is given nothing meanwhile
+  record_if_admitted(core::WorkerDisconnected{*worker, why},
+                     clock_.now());  // it is given nothing meanwhile
 }
 
-void Driver::record_lost(core::HostId host, const std::string& why, bool has_died) {
-  std::string name = host_name(host);
+void Driver::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
+  std::string name = host_name(worker);
   shared_machines_.lost(name);
   told_host_notes_.erase(name);
-  record_if_admitted(core::HostLost{host, why, has_died}, clock_.now());
+  record_if_admitted(core::WorkerLost{worker, why, has_died}, clock_.now());
   give_orphaned_gpus();
 }
 
 void Driver::lose_waiting_hosts() {
   for (auto each = lost_hosts_.begin(); each != lost_hosts_.end();) {
     const auto& [name, how] = *each;
-    auto host = host_named(name);
-    bool waits = host && is_settling_beside(*host);
-    if (host && !waits) record_lost(*host, how.first, how.second);
+    auto worker = host_named(name);
+    bool waits = worker && is_settling_beside(*worker);
+    if (worker && !waits) record_lost(*worker, how.first, how.second);
     each = waits ? std::next(each) : lost_hosts_.erase(each);
   }
 }
 
-uint32_t Driver::first_rank_on(const core::AttemptId& id, core::HostId host) const {
+uint32_t Driver::first_rank_on(const core::AttemptId& id, core::WorkerId worker) const {
   uint32_t rank = 0, first = UINT32_MAX;
-  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId at, const auto&) {
-    if (at == host && first == UINT32_MAX) first = rank;
+  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::WorkerId at, const auto&) {
+    if (at == worker && first == UINT32_MAX) first = rank;
     rank++;
   });
   return first == UINT32_MAX ? 0 : first;
 }
 
-std::vector<core::AttemptId> Driver::gangs_on(core::HostId host) {
+std::vector<core::AttemptId> Driver::gangs_on(core::WorkerId worker) {
   std::vector<core::AttemptId> found;
   for (const auto& [place, gang] : gangs_) {
     if (gang_of(gang.id, 0) == nullptr) continue;
-    if (core::is_on(state_.runs.at(place.first).units[place.second], host))
+    if (core::is_on(state_.runs.at(place.first).units[place.second], worker))
       found.push_back(gang.id);
   }
   return found;
 }
 
-bool Driver::is_settling_beside(core::HostId host) {
-  std::vector<core::AttemptId> gangs = gangs_on(host);
+bool Driver::is_settling_beside(core::WorkerId worker) {
+  std::vector<core::AttemptId> gangs = gangs_on(worker);
   return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
-    return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].host != host;
+    return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].worker != worker;
   });
 }
 
 // Its number is found in the turn: what made it known may be just before in the inbox.
 void Driver::record_of_host(const std::string& name,
-                            const std::function<core::Event(core::HostId)>& event_of) {
+                            const std::function<core::Event(core::WorkerId)>& event_of) {
   Input input;
   input.only([this, name, event_of](Batch&, core::State&) {
-    if (auto host = host_named(name)) record_if_admitted(event_of(*host), clock_.now());
+    if (auto worker = host_named(name)) record_if_admitted(event_of(*worker), clock_.now());
   });
   post(std::move(input));
 }

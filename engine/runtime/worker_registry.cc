@@ -19,8 +19,8 @@ void Fleet::detach(const std::string& name, const RemoteHost& host) {
 void Fleet::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::map<std::string, std::vector<AttemptOrder>> others;
   auto is_for_other = [&](AttemptOrder& order) {
-    if (order.host.empty()) return false;
-    others[order.host].push_back(std::move(order));
+    if (order.worker.empty()) return false;
+    others[order.worker].push_back(std::move(order));
     return true;
   };
   std::erase_if(orders, is_for_other);

@@ -14,7 +14,7 @@ void Driver::on_reports(std::vector<Report> reports) {
   post_or_turn(std::move(inputs));
 }
 
-Driver::Input Driver::input_of(Report report, const std::string& host) {
+Driver::Input Driver::input_of(Report report, const std::string& worker) {
   Input input;
   switch (report.kind) {
     case Report::Kind::log:
@@ -32,7 +32,7 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       input.only([this, report = std::move(report)](Batch&, core::State&) { observe(report); });
       break;
     case Report::Kind::saved:
-      save(std::move(report), host, input);
+      save(std::move(report), worker, input);
       break;
     case Report::Kind::meeting:
       input.only(
@@ -65,7 +65,7 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
   return input;
 }
 
-void Driver::save(Report report, const std::string& host, Input& input) {
+void Driver::save(Report report, const std::string& worker, Input& input) {
   Digest digest = sha256(report.value);
   if (report.text.empty()) {
     input.event = core::CheckpointSaved{report.id, digest};
@@ -87,8 +87,8 @@ void Driver::save(Report report, const std::string& host, Input& input) {
       batch.put(Family::kv, step_prefix(id.run, task, unit.key) + name, std::move(value));
     }
   };
-  input.done = [this, host, id = report.id, name = report.text](bool admitted) {
-    if (!admitted) fleet_.ack_saved(host, id, name, false);
+  input.done = [this, worker, id = report.id, name = report.text](bool admitted) {
+    if (!admitted) fleet_.ack_saved(worker, id, name, false);
   };
 }
 

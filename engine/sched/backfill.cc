@@ -29,11 +29,11 @@ Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
   return std::max(began + usual_ms(run, unit), state.at);
 }
 
-bool could_be_on(const State& state, HostId at, const ReadyClass& needs) {
-  const Host& host = state.hosts[at];
-  if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
+bool could_be_on(const State& state, WorkerId at, const ReadyClass& needs) {
+  const WorkerState& worker = state.workers[at];
+  if (!worker.takes_attempts() || (needs.is_home && at != 0)) return false;
   if (is_given_up(state, at, needs, 0)) return false;
-  return ranks_that_fit(host.info, empty_room(host.info), needs, 1) > 0;
+  return ranks_that_fit(worker.info, empty_room(worker.info), needs, 1) > 0;
 }
 
 }  // namespace
@@ -64,10 +64,10 @@ void Backfill::pass_over(const ReadyHead& head) {
 
 bool Backfill::is_wanted(const Assigned& assigned) const {
   return std::any_of(passed_.begin(), passed_.end(), [&](const ReadyHead& head) {
-    auto may_be_on = [&](HostId at) { return could_be_on(state_, at, head.what); };
-    return head.run == assigned.id.run || may_be_on(assigned.host) ||
+    auto may_be_on = [&](WorkerId at) { return could_be_on(state_, at, head.what); };
+    return head.run == assigned.id.run || may_be_on(assigned.worker) ||
            std::any_of(assigned.others.begin(), assigned.others.end(),
-                       [&](const Placement& rank) { return may_be_on(rank.host); });
+                       [&](const Placement& rank) { return may_be_on(rank.worker); });
   });
 }
 
@@ -102,8 +102,8 @@ void Backfill::find_ends(const std::vector<Event>& proposals) {
       const Unit& u = run.units[unit];
       if (u.phase != Phase::running || u.dropped) continue;
       left--;
-      for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
-        ReadyClass held = held_on(state_.hosts[at].info, run, unit);
+      for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
+        ReadyClass held = held_on(state_.workers[at].info, run, unit);
         add_end(run, unit, u.assigned, at, std::move(held), gpus, u.expected_us);
       });
     }
@@ -114,16 +114,16 @@ void Backfill::find_ends(const std::vector<Event>& proposals) {
     const Run& run = state_.runs.at(e.id.run);
     ReadyClass needs = needs_of(state_, run, e.id.unit);
     uint32_t expected_us = expected_short_us(run, e.id.unit);
-    add_end(run, e.id.unit, state_.at, e.host, needs, e.gpus, expected_us);
+    add_end(run, e.id.unit, state_.at, e.worker, needs, e.gpus, expected_us);
     for (const Placement& rank : e.others)
-      add_end(run, e.id.unit, state_.at, rank.host, needs, rank.gpus, expected_us);
+      add_end(run, e.id.unit, state_.at, rank.worker, needs, rank.gpus, expected_us);
   }
   std::stable_sort(changes_.begin(), changes_.end(), [is_first](const Change& a, const Change& b) {
-    return is_first ? std::tie(a.at, a.host) < std::tie(b.at, b.host) : a.at < b.at;
+    return is_first ? std::tie(a.at, a.worker) < std::tie(b.at, b.worker) : a.at < b.at;
   });
 }
 
-void Backfill::add_end(const Run& run, UnitId unit, Time began, HostId at, ReadyClass held,
+void Backfill::add_end(const Run& run, UnitId unit, Time began, WorkerId at, ReadyClass held,
                        const std::vector<std::string>& gpus, uint32_t expected_us) {
   if (is_service(run, unit)) return;
   Time end = expected_end(state_, run, unit, began);
@@ -131,8 +131,8 @@ void Backfill::add_end(const Run& run, UnitId unit, Time began, HostId at, Ready
 }
 
 void Backfill::make(const Change& change, std::vector<Room>& rooms) const {
-  Room& room = rooms[change.host];
-  const std::vector<Gpu>& gpus = state_.hosts[change.host].info.gpus;
+  Room& room = rooms[change.worker];
+  const std::vector<Gpu>& gpus = state_.workers[change.worker].info.gpus;
   if (change.is_end()) {
     give_back(room, change.held, change.expected_us);
     give_back_gpus(gpus, room, change.held.gpu, change.gpus);
@@ -144,10 +144,10 @@ void Backfill::make(const Change& change, std::vector<Room>& rooms) const {
 
 bool Backfill::could_find_room(const ReadyClass& needs) const {
   uint64_t ranks = 0;
-  for (size_t i = 0; i < state_.hosts.size() && ranks < needs.ranks; i++) {
-    const Host& host = state_.hosts[i];
-    if (could_be_on(state_, static_cast<HostId>(i), needs))
-      ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
+  for (size_t i = 0; i < state_.workers.size() && ranks < needs.ranks; i++) {
+    const WorkerState& worker = state_.workers[i];
+    if (could_be_on(state_, static_cast<WorkerId>(i), needs))
+      ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
   }
   return ranks >= needs.ranks;
 }
@@ -160,10 +160,10 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room>
   least.ranks_max = least.ranks;
   std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
   auto is_to_come = [&](size_t which) { return begun[which] < kept_[which].places.size(); };
-  auto left_on = [&](HostId host) {
-    Room left = rooms[host];
+  auto left_on = [&](WorkerId worker) {
+    Room left = rooms[worker];
     for (size_t i = 0; i < kept_.size(); i++) {
-      auto beside = kept_[i].beside.find(host);
+      auto beside = kept_[i].beside.find(worker);
       if (is_to_come(i) && beside != kept_[i].beside.end()) left = least_of(left, beside->second);
     }
     return left;
@@ -171,31 +171,32 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room>
   std::vector<uint32_t> free;
   uint64_t total = 0;
   for (size_t i = 0; i < rooms.size(); i++) {
-    free.push_back(room_on(state_, static_cast<HostId>(i), left_on(static_cast<HostId>(i)), least));
+    free.push_back(
+        room_on(state_, static_cast<WorkerId>(i), left_on(static_cast<WorkerId>(i)), least));
     total += free.back();
   }
-  auto count_again = [&](HostId host) {
-    total -= free[host];
-    free[host] = room_on(state_, host, left_on(host), least);
-    total += free[host];
+  auto count_again = [&](WorkerId worker) {
+    total -= free[worker];
+    free[worker] = room_on(state_, worker, left_on(worker), least);
+    total += free[worker];
   };
   for (size_t i = 0; i < changes_.size(); i++) {
     const Change& change = changes_[i];
     make(change, rooms);
     if (!change.is_end()) begun[change.begins]++;
-    count_again(change.host);
+    count_again(change.worker);
     bool all_began = !change.is_end() && !is_to_come(change.begins);
     if (all_began)
-      for (const Placement& rank : kept_[change.begins].places) count_again(rank.host);
+      for (const Placement& rank : kept_[change.begins].places) count_again(rank.worker);
     if (total < least.ranks || i + 1 < changes_before) continue;
     std::vector<Room> left;
-    for (size_t host = 0; host < rooms.size(); host++)
-      left.push_back(left_on(static_cast<HostId>(host)));
+    for (size_t worker = 0; worker < rooms.size(); worker++)
+      left.push_back(left_on(static_cast<WorkerId>(worker)));
     auto places = place_gang(state_, std::move(left), least);
     FLOW_CHECK(places.has_value());
     Reservation reservation{head, change.at, std::move(*places), {}};
     for (const Placement& rank : reservation.places)
-      reservation.beside.emplace(rank.host, rooms[rank.host]);
+      reservation.beside.emplace(rank.worker, rooms[rank.worker]);
     // It is there still when those begin that are to come.
     for (size_t which = 0; which < kept_.size(); which++)
       if (is_to_come(which)) take_for(reservation, kept_[which]);
@@ -209,10 +210,10 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room>
 void Backfill::take_for(const Reservation& own, Reservation& other) const {
   const ReadyClass& needs = own.whose.what;
   for (const Placement& rank : own.places) {
-    auto beside = other.beside.find(rank.host);
+    auto beside = other.beside.find(rank.worker);
     if (beside == other.beside.end()) continue;
     core::take(beside->second, needs, 0);
-    take_gpus(state_.hosts[rank.host].info.gpus, beside->second, needs.gpu, rank.gpus);
+    take_gpus(state_.workers[rank.worker].info.gpus, beside->second, needs.gpu, rank.gpus);
   }
 }
 
@@ -221,7 +222,7 @@ void Backfill::note(Reservation reservation, size_t changes_before) {
   const Run& run = state_.runs.at(head.run);
   std::vector<Change> begins, ends;
   for (const Placement& rank : reservation.places) {
-    Change change{reservation.at, rank.host, &run, head.what, rank.gpus, 0, kept_.size()};
+    Change change{reservation.at, rank.worker, &run, head.what, rank.gpus, 0, kept_.size()};
     begins.push_back(change);
     if (usual_us(run, head.unit) == 0 || is_service(run, head.unit)) continue;
     change.at += usual_ms(run, head.unit);
@@ -257,10 +258,10 @@ size_t Backfill::slots_suffice(const ReadyHead& head, int64_t used_milli) const 
   return changes;
 }
 
-Room Backfill::room_for(HostId host, const Room& room, Time end) const {
+Room Backfill::room_for(WorkerId worker, const Room& room, Time end) const {
   Room left = room;
   for (const Reservation& kept : kept_) {
-    auto beside = kept.beside.find(host);
+    auto beside = kept.beside.find(worker);
     if (end > kept.at && beside != kept.beside.end()) left = least_of(left, beside->second);
   }
   return left;
@@ -273,25 +274,25 @@ bool Backfill::has_slots(const Run& run, const ReadyClass& needs, Time end) cons
 }
 
 void Backfill::take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end) {
-  auto take_at = [&](HostId host, const std::vector<std::string>& gpus) {
+  auto take_at = [&](WorkerId worker, const std::vector<std::string>& gpus) {
     for (Reservation& kept : kept_) {
-      auto beside = kept.beside.find(host);
+      auto beside = kept.beside.find(worker);
       if (end <= kept.at || beside == kept.beside.end()) continue;
       core::take(beside->second, needs, 0);
-      take_gpus(state_.hosts[host].info.gpus, beside->second, needs.gpu, gpus);
+      take_gpus(state_.workers[worker].info.gpus, beside->second, needs.gpu, gpus);
     }
   };
-  take_at(assigned.host, assigned.gpus);
-  for (const Placement& rank : assigned.others) take_at(rank.host, rank.gpus);
+  take_at(assigned.worker, assigned.gpus);
+  for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
   auto slots = slots_.find(run.id);
   auto ranks = static_cast<int64_t>(assigned.others.size() + 1);
   if (slots != slots_.end() && end > slots->second.at)
     slots->second.beside_milli -= needs.cpus_milli * ranks;
 }
 
-const ReadyHead* Backfill::keeper(HostId host, Time end) const {
+const ReadyHead* Backfill::keeper(WorkerId worker, Time end) const {
   for (const Reservation& kept : kept_)
-    if (end > kept.at && kept.beside.contains(host)) return &kept.whose;
+    if (end > kept.at && kept.beside.contains(worker)) return &kept.whose;
   return nullptr;
 }
 

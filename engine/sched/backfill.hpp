@@ -28,7 +28,7 @@ struct Reservation {
   ReadyHead whose;
   Time at = 0;
   std::vector<Placement> places;
-  std::map<HostId, Room> beside;  // what is free then beside it, on the hosts where it will be
+  std::map<WorkerId, Room> beside;  // what is free then beside it, on the hosts where it will be
 };
 
 /// Of one in a run that has slots of its own, fewer than the machines have CPUs.
@@ -52,21 +52,21 @@ class Backfill {
 
   bool keeps_any() const { return !kept_.empty() || !slots_.empty(); }
   /// What of a host's room one may take that ends then, and of its run's slots.
-  Room room_for(HostId host, const Room& room, Time end) const;
-  bool is_kept(HostId host, Time end) const { return keeper(host, end) != nullptr; }
+  Room room_for(WorkerId worker, const Room& room, Time end) const;
+  bool is_kept(WorkerId worker, Time end) const { return keeper(worker, end) != nullptr; }
   bool has_slots(const Run& run, const ReadyClass& needs, Time end) const;
   void take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end);
 
   /// For whom room on a host, or slots of a run, are kept from one that ends then; null where for
   /// nobody.
-  const ReadyHead* keeper(HostId host, Time end) const;
+  const ReadyHead* keeper(WorkerId worker, Time end) const;
   const ReadyHead* keeper_of_slots(const Run& run) const;
 
  private:
   /// Something ends, or one that waits begins.
   struct Change {
     Time at = 0;
-    HostId host = 0;
+    WorkerId worker = 0;
     const Run* run = nullptr;
     ReadyClass held;
     std::vector<std::string> gpus;
@@ -76,7 +76,7 @@ class Backfill {
     bool operator<(const Change& other) const { return at < other.at; }
   };
   void find_ends(const std::vector<Event>& proposals);
-  void add_end(const Run& run, UnitId unit, Time began, HostId at, ReadyClass held,
+  void add_end(const Run& run, UnitId unit, Time began, WorkerId at, ReadyClass held,
                const std::vector<std::string>& gpus, uint32_t expected_us);
   void make(const Change& change, std::vector<Room>& rooms) const;
   bool could_find_room(const ReadyClass& needs) const;

@@ -29,38 +29,38 @@ std::string are_free(int64_t milli) {
 /// Looks at one host for one unit, or one more rank of it.
 class Look {
  public:
-  Look(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+  Look(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
        uint32_t ranks)
-      : host_(state.hosts[at]),
+      : worker_(state.workers[at]),
         state_(state),
         holders_(holders),
         at_(at),
         needs_(needs),
         ranks_(ranks),
-        left_(host_.room),
+        left_(worker_.room),
         asks_(!needs.is_gang() ? "it asks for "
               : ranks == 0     ? "a rank asks for "
                                : "one more asks for ") {
     for (uint32_t rank = 0; rank < ranks; rank++) {
       std::vector<std::string> gpus;
-      if (needs.gpu.milli > 0) gpus = choose_gpus(host_.info.gpus, left_, needs.gpu);
-      take_gpus(host_.info.gpus, left_, needs.gpu, gpus);
+      if (needs.gpu.milli > 0) gpus = choose_gpus(worker_.info.gpus, left_, needs.gpu);
+      take_gpus(worker_.info.gpus, left_, needs.gpu, gpus);
       take(left_, needs, 0);
     }
   }
 
   Binding binding() const {
-    if (host_.is_awaited) return {"away", "nothing is heard of it"};
-    if (host_.is_draining)
+    if (worker_.is_disconnected) return {"away", "nothing is heard of it"};
+    if (worker_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
-    if (is_given_up(state_, at_, needs_, host_.room.units)) return given_up();
-    if (!may_share(host_.room, needs_)) return shared();
-    if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where()};
+    if (is_given_up(state_, at_, needs_, worker_.room.units)) return given_up();
+    if (!may_share(worker_.room, needs_)) return shared();
+    if (!suits_where(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.named)
       if (asked > amount_of(left_.named, name)) return named(name, asked);
     if (needs_.memory_bytes > left_.memory_free_bytes) return memory();
     bool lacks_gpus =
-        needs_.gpu.milli > 0 && choose_gpus(host_.info.gpus, left_, needs_.gpu).empty();
+        needs_.gpu.milli > 0 && choose_gpus(worker_.info.gpus, left_, needs_.gpu).empty();
     if (lacks_gpus) return gpus();
     if (needs_.cpus_milli > left_.cpus_free_milli) return cpus();
     return {};
@@ -68,18 +68,18 @@ class Look {
 
  private:
   Binding given_up() const {
-    if (!is_set_aside(host_, host_.room.units))
+    if (!is_set_aside(worker_, worker_.room.units))
       return {"staging",
               "its attempts failed there, so it waits for another machine that it fits on"};
     std::string aside =
         std::to_string(kFailuresInRow) + " different tasks in a row failed there: it is set aside";
-    if (host_.aside_until == 0) return {"aside", aside + ", and runs one task to try it"};
+    if (worker_.aside_until == 0) return {"aside", aside + ", and runs one task to try it"};
     return {"aside", aside + " for " + std::to_string(kAsideMs / 1000) + " s"};
   }
 
   Binding shared() const {
     auto held_by = who([](const ReadyClass&) { return true; });
-    if (host_.room.alone > 0)
+    if (worker_.room.alone > 0)
       return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
     return {"alone",
             "workers that ran it died, so its next attempt runs alone; on that worker runs " +
@@ -89,14 +89,14 @@ class Look {
   /// "it runs where `disk == ssd`, and the labels there are rack=a"
   std::string why_not_where() const {
     std::string labels;
-    for (const auto& [name, value] : host_.info.labels)
+    for (const auto& [name, value] : worker_.info.labels)
       labels += (labels.empty() ? "" : ", ") + name + (value.empty() ? "" : "=" + value);
     return "it runs where `" + needs_.where + "`, and " +
            (labels.empty() ? "there are no labels" : "the labels are " + labels);
   }
 
   Binding named(const std::string& name, int64_t asked) const {
-    int64_t free = amount_of(host_.room.named, name), all = amount_of(host_.info.named, name);
+    int64_t free = amount_of(worker_.room.named, name), all = amount_of(worker_.info.named, name);
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
     if (all == 0) return {name, asks + "there is none"};
     if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
@@ -106,34 +106,35 @@ class Look {
   }
 
   Binding memory() const {
-    int64_t all = host_.info.memory_bytes;
+    int64_t all = worker_.info.memory_bytes;
     std::string asks = asks_ + mib(needs_.memory_bytes) + " of memory";
     if (is_all(needs_.memory_bytes, all))
       return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
     auto held_by = who([](const ReadyClass& held) { return held.memory_bytes > 0; });
-    return {"memory", asks + "; " + mib(host_.room.memory_free_bytes) +
+    return {"memory", asks + "; " + mib(worker_.room.memory_free_bytes) +
                           " are free, the rest is held by " + names_of(held_by)};
   }
 
   Binding cpus() const {
-    int64_t all = host_.info.cpus_milli;
+    int64_t all = worker_.info.cpus_milli;
     std::string asks = asks_ + cores(needs_.cpus_milli);
     if (is_all(needs_.cpus_milli, all))
       return {"cpus", asks + ", and there is no more than " + cores(all)};
     auto held_by = who([](const ReadyClass& held) { return held.cpus_milli > 0; });
-    return {"cpus", asks + "; " + are_free(std::max(host_.room.cpus_free_milli, 0)) +
+    return {"cpus", asks + "; " + are_free(std::max(worker_.room.cpus_free_milli, 0)) +
                         ", the rest is held by " + names_of(held_by)};
   }
 
   Binding gpus() const {
-    const std::vector<Gpu>& all = host_.info.gpus;
+    const std::vector<Gpu>& all = worker_.info.gpus;
     std::string asks = asks_ + flow::words_of(needs_.gpu);
     if (all.empty()) return {"gpus", asks + ", and there is none"};
     auto suiting = static_cast<size_t>(std::count_if(
         all.begin(), all.end(), [&](const Gpu& gpu) { return suits(needs_.gpu, gpu); }));
     ReadyClass of_gpus;
     of_gpus.gpu = needs_.gpu;
-    bool is_all = ranks_that_fit(host_.info, empty_room(host_.info), of_gpus, ranks_ + 1) <= ranks_;
+    bool is_all =
+        ranks_that_fit(worker_.info, empty_room(worker_.info), of_gpus, ranks_ + 1) <= ranks_;
     if (is_all && suiting == all.size())
       return {"gpus", asks + ", and there is no more than " + std::to_string(suiting)};
     if (is_all) {
@@ -149,7 +150,7 @@ class Look {
     Names models;
     std::vector<std::string> seen;
     size_t others = 0, instances = 0, small = 0;
-    for (const Gpu& gpu : host_.info.gpus) {
+    for (const Gpu& gpu : worker_.info.gpus) {
       if (is_such(needs_.gpu, gpu)) continue;
       bool is_model = needs_.gpu.model.empty() || matches_model(needs_.gpu.model, gpu.name);
       bool is_instance = gpu.is_mig && needs_.gpu.milli > kWholeGpuMilli;
@@ -175,7 +176,7 @@ class Look {
   /// "; GPU 1 (GPU-a) fell off the bus, and is not used until its worker starts again"
   std::string failed() const {
     std::string text;
-    for (const Gpu& gpu : host_.info.gpus) {
+    for (const Gpu& gpu : worker_.info.gpus) {
       if (gpu.fault.empty() || !is_such(needs_.gpu, gpu)) continue;
       text += "; GPU " + std::to_string(gpu.index) + " (" + gpu.uuid + ") " + gpu.fault +
               ", and is not used until its " + (at_ == 0 ? "engine" : "worker") + " starts again";
@@ -187,9 +188,9 @@ class Look {
   Binding held_gpus(const std::string& asks, size_t suiting) const {
     std::string text;
     size_t shown = 0, others = 0, free = 0;
-    for (size_t i = 0; i < host_.info.gpus.size(); i++) {
-      const Gpu& gpu = host_.info.gpus[i];
-      const GpuRoom& room = host_.room.gpus[i];
+    for (size_t i = 0; i < worker_.info.gpus.size(); i++) {
+      const Gpu& gpu = worker_.info.gpus[i];
+      const GpuRoom& room = worker_.room.gpus[i];
       if (!suits(needs_.gpu, gpu)) continue;
       int32_t milli = std::min(needs_.gpu.milli, kWholeGpuMilli);
       free += room.milli_free >= milli && room.memory_free_bytes >= needs_.gpu.memory_bytes;
@@ -220,7 +221,7 @@ class Look {
   std::vector<Holder> who(Holds holds) const {
     std::vector<Holder> found;
     for (const Holder& holder : holders_.on(at_))
-      if (holds(held_on(host_.info, *holder.run, holder.unit))) found.push_back(holder);
+      if (holds(held_on(worker_.info, *holder.run, holder.unit))) found.push_back(holder);
     return found;
   }
   std::vector<Holder> who_has(const Gpu& gpu) const {
@@ -228,7 +229,7 @@ class Look {
     for (const Holder& holder : holders_.on(at_)) {
       bool is_held = false;
       for_each_rank(holder.run->units[holder.unit],
-                    [&](HostId at, const std::vector<std::string>& held) {
+                    [&](WorkerId at, const std::vector<std::string>& held) {
                       bool has_it = std::find(held.begin(), held.end(), gpu.uuid) != held.end();
                       is_held = is_held || (at == at_ && has_it);
                     });
@@ -243,10 +244,10 @@ class Look {
     return names.empty() ? "no task" : names.text();
   }
 
-  const Host& host_;
+  const WorkerState& worker_;
   const State& state_;
   const Holders& holders_;
-  const HostId at_;
+  const WorkerId at_;
   const ReadyClass& needs_;
   const uint32_t ranks_;
   Room left_;  // beside those ranks
@@ -255,12 +256,13 @@ class Look {
 
 }  // namespace
 
-Holders::Holders(const State& state) : by_host_(state.hosts.size()) {
+Holders::Holders(const State& state) : by_worker_(state.workers.size()) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       if (run.units[unit].phase != Phase::running) continue;
-      for (HostId host : hosts_of(run.units[unit])) by_host_[host].push_back({&run, unit});
+      for (WorkerId worker : workers_of(run.units[unit]))
+        by_worker_[worker].push_back({&run, unit});
     }
   }
 }
@@ -274,7 +276,7 @@ std::string Names::text() const {
   return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
 }
 
-Binding binding_on(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+Binding binding_on(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
                    uint32_t ranks) {
   return Look(state, holders, at, needs, ranks).binding();
 }

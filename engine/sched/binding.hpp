@@ -16,10 +16,10 @@ struct Holder {
 class Holders {
  public:
   explicit Holders(const State& state);
-  const std::vector<Holder>& on(HostId host) const { return by_host_[host]; }
+  const std::vector<Holder>& on(WorkerId worker) const { return by_worker_[worker]; }
 
  private:
-  std::vector<std::vector<Holder>> by_host_;
+  std::vector<std::vector<Holder>> by_worker_;
 };
 
 /// "`a`, `b`, `c` and 4 more"
@@ -42,7 +42,7 @@ struct Binding {
 
 /// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,
 /// none.
-Binding binding_on(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+Binding binding_on(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
                    uint32_t ranks);
 
 /// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"

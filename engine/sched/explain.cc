@@ -13,7 +13,7 @@ namespace flow::core {
 
 namespace {
 
-constexpr size_t kHostsShownMax = 8;
+constexpr size_t kWorkersShownMax = 8;
 
 /// "2026-11-21 05:17:00 UTC"
 std::string utc(Time at_ms) {
@@ -44,34 +44,34 @@ std::string holders(const Run& run) {
   return names.empty() ? "no task" : names.text();
 }
 
-std::string name_of(const State& state, HostId at) {
-  return at == 0 ? "this machine" : "`" + state.hosts[at].info.name + "`";
+std::string name_of(const State& state, WorkerId at) {
+  return at == 0 ? "this machine" : "`" + state.workers[at].info.name + "`";
 }
 
 /// Whether units that ask for such may run on the host at all.
-bool is_for(const State& state, HostId at, const ReadyClass& needs) {
+bool is_for(const State& state, WorkerId at, const ReadyClass& needs) {
   if (needs.is_home) return at == 0;
-  return state.hosts[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
+  return state.workers[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
 }
 
 /// What keeps a unit from a host, or a gang from having one more rank there.
-struct HostWait {
-  HostId host = 0;
+struct WorkerConstraint {
+  WorkerId worker = 0;
   uint32_t ranks = 0;  // of a gang: how many find room there now
   std::string constraint, why;
 };
 
 /// Of every host on which it may run, and that is not lost.
-std::vector<HostWait> waits_on_hosts(const State& state, const ReadyClass& needs) {
+std::vector<WorkerConstraint> constraints_by_worker(const State& state, const ReadyClass& needs) {
   Holders holders(state);
-  std::vector<HostWait> waits;
-  for (size_t i = 0; i < state.hosts.size(); i++) {
-    auto at = static_cast<HostId>(i);
-    const Host& host = state.hosts[i];
-    if (host.is_lost() || !is_for(state, at, needs)) continue;
-    HostWait wait;
-    wait.host = at;
-    if (needs.is_gang()) wait.ranks = room_on(state, at, host.room, needs);
+  std::vector<WorkerConstraint> waits;
+  for (size_t i = 0; i < state.workers.size(); i++) {
+    auto at = static_cast<WorkerId>(i);
+    const WorkerState& worker = state.workers[i];
+    if (worker.is_lost() || !is_for(state, at, needs)) continue;
+    WorkerConstraint wait;
+    wait.worker = at;
+    if (needs.is_gang()) wait.ranks = room_on(state, at, worker.room, needs);
     Binding binding = binding_on(state, holders, at, needs, wait.ranks);
     wait.constraint = std::move(binding.constraint);
     wait.why = std::move(binding.why);
@@ -107,11 +107,11 @@ std::string lack_of(const std::string& constraint) {
 }
 
 /// "; and on 9 more: 5 have too few CPUs, …", the most frequent first.
-std::string summary_of(const std::vector<HostWait>& rest, bool is_gang) {
+std::string summary_of(const std::vector<WorkerConstraint>& rest, bool is_gang) {
   if (rest.empty()) return "";
   std::map<std::string, size_t> counts;
   uint64_t ranks = 0;
-  for (const HostWait& wait : rest) {
+  for (const WorkerConstraint& wait : rest) {
     counts[lack_of(wait.constraint)]++;
     ranks += wait.ranks;
   }
@@ -129,18 +129,19 @@ std::string summary_of(const std::vector<HostWait>& rest, bool is_gang) {
 }
 
 /// "on this machine: it asks for 1 CPU; …; on `w1`: …; and on 9 more: …; it also waits for `w2`"
-std::string each_host(const State& state, const std::vector<HostWait>& waits, bool is_gang) {
+std::string each_worker(const State& state, const std::vector<WorkerConstraint>& waits,
+                        bool is_gang) {
   std::string text;
   Names away;
-  std::vector<HostWait> rest;
+  std::vector<WorkerConstraint> rest;
   size_t shown = 0;
-  for (const HostWait& wait : waits) {
+  for (const WorkerConstraint& wait : waits) {
     if (wait.constraint == "away") {
-      away.add("`" + state.hosts[wait.host].info.name + "`");
-    } else if (++shown > kHostsShownMax) {
+      away.add("`" + state.workers[wait.worker].info.name + "`");
+    } else if (++shown > kWorkersShownMax) {
       rest.push_back(wait);
     } else {
-      text += (text.empty() ? "on " : "; on ") + name_of(state, wait.host) +
+      text += (text.empty() ? "on " : "; on ") + name_of(state, wait.worker) +
               (is_gang ? " for " + std::to_string(wait.ranks) : "") + ": " + wait.why;
     }
   }
@@ -154,9 +155,9 @@ std::string each_host(const State& state, const std::vector<HostWait>& waits, bo
 std::string no_worker(const State& state) {
   Names lost;
   size_t count = 0;
-  for (size_t i = 1; i < state.hosts.size(); i++) {
-    if (!state.hosts[i].is_lost()) continue;
-    lost.add(name_of(state, static_cast<HostId>(i)));
+  for (size_t i = 1; i < state.workers.size(); i++) {
+    if (!state.workers[i].is_lost()) continue;
+    lost.add(name_of(state, static_cast<WorkerId>(i)));
     count++;
   }
   if (count == 0) return "no worker has joined";
@@ -166,7 +167,7 @@ std::string no_worker(const State& state) {
 
 /// "; 2 of the 4 workers that are to join are not there"
 std::string still_to_come(const State& state) {
-  uint32_t missing = missing_hosts(state);
+  uint32_t missing = missing_workers(state);
   if (missing == 0) return "";
   return "; " + std::to_string(missing) + " of the " + std::to_string(state.announced) +
          " workers that are to join " + (missing == 1 ? "is" : "are") + " not there";
@@ -174,25 +175,25 @@ std::string still_to_come(const State& state) {
 
 /// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
 std::string why_no_gang(const State& state, const Run& run, const ReadyClass& needs) {
-  std::vector<HostWait> waits = waits_on_hosts(state, needs);
+  std::vector<WorkerConstraint> waits = constraints_by_worker(state, needs);
   uint64_t room = 0;
-  for (const HostWait& wait : waits) room += wait.ranks;
+  for (const WorkerConstraint& wait : waits) room += wait.ranks;
   if (room >= needs.ranks) return why_not_yet(state, run, needs);
   std::string asks =
       "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + words_of(needs);
   if (waits.empty()) return asks + "; " + no_worker(state) + still_to_come(state);
   return asks + ", and there is room for " + std::to_string(room) + "; " +
-         each_host(state, waits, true) + still_to_come(state);
+         each_worker(state, waits, true) + still_to_come(state);
 }
 
 /// What binds on each host, or that it starts next.
-std::string why_on_no_host(const State& state, const Run& run, const ReadyClass& needs) {
-  std::vector<HostWait> waits = waits_on_hosts(state, needs);
-  for (const HostWait& wait : waits)
+std::string why_on_no_worker(const State& state, const Run& run, const ReadyClass& needs) {
+  std::vector<WorkerConstraint> waits = constraints_by_worker(state, needs);
+  for (const WorkerConstraint& wait : waits)
     if (wait.constraint.empty()) return why_not_yet(state, run, needs);
-  bool is_alone = state.hosts.size() == 1 && waits.size() == 1;
+  bool is_alone = state.workers.size() == 1 && waits.size() == 1;
   if (is_alone) return waits[0].why;
-  if (!waits.empty()) return each_host(state, waits, false);
+  if (!waits.empty()) return each_worker(state, waits, false);
   return no_worker(state) + ": `flow worker --join ADDRESS` on a machine that has what it asks for";
 }
 
@@ -239,7 +240,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(run);
   }
   std::string text =
-      needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_host(state, run, needs);
+      needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_worker(state, run, needs);
   return text + who_comes_first(state, run, needs);
 }
 
@@ -259,9 +260,9 @@ std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
 }
 
 std::string why_running(const State& state, const Unit& u) {
-  for (HostId host : hosts_of(u)) {
-    if (state.hosts[host].is_awaited)
-      return "it runs on " + name_of(state, host) +
+  for (WorkerId worker : workers_of(u)) {
+    if (state.workers[worker].is_disconnected)
+      return "it runs on " + name_of(state, worker) +
              ", which nothing is heard of: it goes on if that comes back in time";
   }
   if (!u.extra || u.extra->others.empty()) return "it runs";
@@ -317,7 +318,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       return "its attempt " + std::to_string(u.attempts) + " failed" +
              (u.extra->failed.empty()
                   ? ""
-                  : " on " + words_of_host(state, u.extra->failed.back().host)) +
+                  : " on " + worker_text(state, u.extra->failed.back().worker)) +
              " (" + u.extra->failure.message + "); the next starts at " + utc(u.extra->retry_at);
     case Phase::running:
       return why_running(state, u);

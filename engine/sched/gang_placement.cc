@@ -13,25 +13,25 @@ namespace {
 
 /// A host and how many ranks it has room for.
 struct Stand {
-  HostId host = 0;
+  WorkerId worker = 0;
   uint32_t ranks = 0;
   int32_t cpus_free_milli = 0;
 };
 
-std::string rack_of(const HostInfo& host) {
-  const std::string* rack = label_of(host.labels, "rack");
+std::string rack_of(const WorkerInfo& worker) {
+  const std::string* rack = label_of(worker.labels, "rack");
   return rack == nullptr ? "" : *rack;
 }
 
-bool has_gpus_to_spare(const State& state, HostId host, const ReadyClass& needs) {
-  return needs.gpu.milli == 0 && !state.hosts[host].info.gpus.empty();
+bool has_gpus_to_spare(const State& state, WorkerId worker, const ReadyClass& needs) {
+  return needs.gpu.milli == 0 && !state.workers[worker].info.gpus.empty();
 }
 
 /// As few as have room for all, the roomiest first, and what each takes; those that there are where
 /// that is too few.
 std::vector<Stand> fewest(std::vector<Stand> stands, uint32_t ranks) {
   std::sort(stands.begin(), stands.end(), [](const Stand& a, const Stand& b) {
-    return std::tuple(b.ranks, a.host) < std::tuple(a.ranks, b.host);
+    return std::tuple(b.ranks, a.worker) < std::tuple(a.ranks, b.worker);
   });
   size_t count = 0;
   for (; count < stands.size() && ranks > 0; count++) {
@@ -48,8 +48,8 @@ std::vector<Stand> on_one(const State& state, const std::vector<Stand>& stands, 
                           const ReadyClass& needs) {
   const Stand* best = nullptr;
   auto price = [&](const Stand& stand) {
-    return std::tuple(has_gpus_to_spare(state, stand.host, needs), stand.cpus_free_milli,
-                      stand.host);
+    return std::tuple(has_gpus_to_spare(state, stand.worker, needs), stand.cpus_free_milli,
+                      stand.worker);
   };
   for (const Stand& stand : stands)
     if (stand.ranks >= ranks && (best == nullptr || price(stand) < price(*best))) best = &stand;
@@ -65,7 +65,8 @@ uint64_t room_of(const std::vector<Stand>& stands) {
 /// Within the rack where they are on the fewest hosts, or over as few racks as have the room.
 std::vector<Stand> on_racks(const State& state, const std::vector<Stand>& stands, uint32_t ranks) {
   std::map<std::string, std::vector<Stand>> racks;
-  for (const Stand& stand : stands) racks[rack_of(state.hosts[stand.host].info)].push_back(stand);
+  for (const Stand& stand : stands)
+    racks[rack_of(state.workers[stand.worker].info)].push_back(stand);
   std::vector<Stand> best;
   for (const auto& [name, of_rack] : racks) {
     std::vector<Stand> chosen = fewest(of_rack, ranks);
@@ -85,23 +86,23 @@ std::vector<Stand> on_racks(const State& state, const std::vector<Stand>& stands
 }
 
 /// GPUs that NVLink joins, on one machine or on several: each with only those of it free.
-using Domain = std::map<HostId, Room>;
+using Domain = std::map<WorkerId, Room>;
 
 std::vector<Domain> domains_of(const State& state, const std::vector<Room>& rooms,
                                const std::vector<Stand>& stands) {
-  std::map<std::tuple<std::string, HostId, int32_t>, Domain> domains;
+  std::map<std::tuple<std::string, WorkerId, int32_t>, Domain> domains;
   for (const Stand& stand : stands) {
-    const Room& room = rooms[stand.host];
+    const Room& room = rooms[stand.worker];
     Room without = room;
     for (GpuRoom& gpu : without.gpus) gpu = {};
-    const std::vector<Gpu>& gpus = state.hosts[stand.host].info.gpus;
+    const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
     for (size_t i = 0; i < gpus.size(); i++) {
       bool is_joined = gpus[i].nvlink >= 0 || !gpus[i].fabric.empty();
       if (!is_joined) continue;
       bool is_of_one = gpus[i].fabric.empty();
-      std::tuple key(gpus[i].fabric, is_of_one ? stand.host : HostId{0},
+      std::tuple key(gpus[i].fabric, is_of_one ? stand.worker : WorkerId{0},
                      is_of_one ? gpus[i].nvlink : -1);
-      domains[key].try_emplace(stand.host, without).first->second.gpus[i] = room.gpus[i];
+      domains[key].try_emplace(stand.worker, without).first->second.gpus[i] = room.gpus[i];
     }
   }
   std::vector<Domain> all;
@@ -111,7 +112,7 @@ std::vector<Domain> domains_of(const State& state, const std::vector<Room>& room
 
 size_t free_in(const Domain& domain) {
   size_t count = 0;
-  for (const auto& [host, room] : domain)
+  for (const auto& [worker, room] : domain)
     for (const GpuRoom& gpu : room.gpus) count += gpu.milli_free == kWholeGpuMilli;
   return count;
 }
@@ -128,8 +129,8 @@ std::vector<Stand> on_nvlink(const State& state, std::vector<Room>& rooms,
   std::pair<size_t, size_t> least;
   for (const Domain& domain : domains) {
     std::vector<Stand> within;
-    for (const auto& [host, room] : domain)
-      within.push_back({host, room_on(state, host, room, needs), room.cpus_free_milli});
+    for (const auto& [worker, room] : domain)
+      within.push_back({worker, room_on(state, worker, room, needs), room.cpus_free_milli});
     if (room_of(within) < ranks) continue;
     std::vector<Stand> chosen = on_one(state, within, ranks, needs);
     if (chosen.empty()) chosen = fewest(std::move(within), ranks);
@@ -139,7 +140,7 @@ std::vector<Stand> on_nvlink(const State& state, std::vector<Room>& rooms,
     least = price;
     best = std::move(chosen);
   }
-  for (const Stand& stand : best) rooms[stand.host] = of_best->at(stand.host);
+  for (const Stand& stand : best) rooms[stand.worker] = of_best->at(stand.worker);
   return best;
 }
 
@@ -173,39 +174,39 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, R
 std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms,
                               std::vector<Stand> stands, const ReadyClass& needs) {
   std::sort(stands.begin(), stands.end(),
-            [](const Stand& a, const Stand& b) { return a.host < b.host; });
+            [](const Stand& a, const Stand& b) { return a.worker < b.worker; });
   std::vector<Placement> placements;
   for (const Stand& stand : stands) {
-    const std::vector<Gpu>& gpus = state.hosts[stand.host].info.gpus;
-    for (auto& devices : devices_of(gpus, rooms[stand.host], needs.gpu, stand.ranks))
-      placements.push_back({stand.host, std::move(devices)});
+    const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
+    for (auto& devices : devices_of(gpus, rooms[stand.worker], needs.gpu, stand.ranks))
+      placements.push_back({stand.worker, std::move(devices)});
   }
   return placements;
 }
 
 }  // namespace
 
-uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
-  const Host& host = state.hosts[at];
-  bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
+uint32_t room_on(const State& state, WorkerId at, const Room& room, const ReadyClass& needs) {
+  const WorkerState& worker = state.workers[at];
+  bool is_open = worker.takes_attempts() && (worker.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
                  (at == 0 || !needs.is_home) && may_share(room, needs) &&
                  !is_given_up(state, at, needs, room.units);
-  return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
+  return is_open ? ranks_that_fit(worker.info, room, needs, needs.ranks_max) : 0;
 }
 
 std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
                                                  const ReadyClass& needs) {
   std::vector<Stand> stands;
   for (size_t i = 0; i < rooms.size(); i++) {
-    Stand stand{static_cast<HostId>(i), 0, rooms[i].cpus_free_milli};
-    stand.ranks = room_on(state, stand.host, rooms[i], needs);
+    Stand stand{static_cast<WorkerId>(i), 0, rooms[i].cpus_free_milli};
+    stand.ranks = room_on(state, stand.worker, rooms[i], needs);
     if (stand.ranks > 0) stands.push_back(stand);
   }
   // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
   // gang would be asked to grow onto that machine again and again.
   std::vector<Stand> others = stands;
   std::erase_if(others, [&](const Stand& stand) {
-    return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.host) !=
+    return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.worker) !=
            needs.failed_on.end();
   });
   if (room_of(others) >= needs.ranks_max) stands = std::move(others);

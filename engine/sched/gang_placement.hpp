@@ -16,6 +16,6 @@ std::optional<std::vector<Placement>> place_gang(const State& state, std::vector
 
 /// How many ranks, up to needs.ranks_max, find room on a host of which that is free. Of a unit that
 /// is no gang one, or none.
-uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs);
+uint32_t room_on(const State& state, WorkerId at, const Room& room, const ReadyClass& needs);
 
 }  // namespace flow::core

@@ -22,11 +22,11 @@ bool waits_for_room(const State& state, const ReadyHead& head) {
   uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
   if (!may_start(state, run, needs, run.cpus_used_milli, map_running)) return false;
   uint64_t ranks = 0;
-  for (size_t i = 0; i < state.hosts.size(); i++) {
-    const Host& host = state.hosts[i];
-    Room empty = empty_room(host.info);
-    if (!fits(state, static_cast<HostId>(i), empty, needs, 0)) continue;
-    ranks += ranks_that_fit(host.info, empty, needs, needs.ranks);
+  for (size_t i = 0; i < state.workers.size(); i++) {
+    const WorkerState& worker = state.workers[i];
+    Room empty = empty_room(worker.info);
+    if (!fits(state, static_cast<WorkerId>(i), empty, needs, 0)) continue;
+    ranks += ranks_that_fit(worker.info, empty, needs, needs.ranks);
   }
   return ranks >= needs.ranks;
 }
@@ -70,22 +70,22 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
                   u.extra->others.size() + 1 < needs.ranks_max && !run.stopping &&
                   !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
   if (!may_grow) return std::nullopt;
-  for (HostId at : hosts_of(u))
-    if (!state.hosts[at].takes_attempts()) return std::nullopt;
+  for (WorkerId at : workers_of(u))
+    if (!state.workers[at].takes_attempts()) return std::nullopt;
   if (somebody_waits(state) || somebody_grows(state)) return std::nullopt;
 
   std::vector<Room> rooms;
-  for (const Host& host : state.hosts) {
-    rooms.push_back(host.room);
-    bool is_quiet = state.at - host.changed >= after_ms;
+  for (const WorkerState& worker : state.workers) {
+    rooms.push_back(worker.room);
+    bool is_quiet = state.at - worker.changed >= after_ms;
     if (!is_quiet) fill(rooms.back());
   }
   int32_t cpus_of_others = run.cpus_used_milli;
-  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
-    const HostInfo& host = state.hosts[at].info;
-    ReadyClass held = held_on(host, run, id.unit);
+  for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
+    const WorkerInfo& worker = state.workers[at].info;
+    ReadyClass held = held_on(worker, run, id.unit);
     give_back(rooms[at], held, u.expected_us);
-    give_back_gpus(host.gpus, rooms[at], held.gpu, gpus);
+    give_back_gpus(worker.gpus, rooms[at], held.gpu, gpus);
     cpus_of_others -= held.cpus_milli;
   });
   auto has_slots = [&](uint32_t ranks) {

@@ -16,7 +16,7 @@ constexpr size_t kClassesMax = 64, kUnitsLookedAtMax = 4'096;
 /// Hosts that are not there, filled with what waits.
 class Imagined {
  public:
-  Imagined(const State& state, const HostInfo& like, uint32_t most)
+  Imagined(const State& state, const WorkerInfo& like, uint32_t most)
       : state_(state), like_(like), most_(most) {}
 
   /// False where there is no room for it, or its run has none.
@@ -29,7 +29,7 @@ class Imagined {
     if (needs.ranks > 1) before = rooms_;
     uint32_t ranks = needs.ranks;
     if (needs.is_gang()) ranks -= std::min(ranks, ranks_that_find_room(needs));
-    fit_to_host(needs);
+    fit_to_worker(needs);
     while (ranks > 0 && add_rank(needs)) ranks--;
     if (ranks > 0) {
       if (needs.ranks > 1) rooms_ = std::move(before);
@@ -42,7 +42,7 @@ class Imagined {
 
  private:
   /// What a host that comes would clamp it to.
-  void fit_to_host(ReadyClass& needs) const {
+  void fit_to_worker(ReadyClass& needs) const {
     needs.cpus_milli = std::min(needs.cpus_milli, like_.cpus_milli);
     bool is_bound_by_others = state_.reach.cpus_milli > 0;
     if (!is_bound_by_others) needs.memory_bytes = std::min(needs.memory_bytes, like_.memory_bytes);
@@ -50,9 +50,9 @@ class Imagined {
 
   uint32_t ranks_that_find_room(const ReadyClass& needs) const {
     uint32_t ranks = 0;
-    for (const Host& host : state_.hosts) {
-      bool may_run = host.takes_attempts() && host.info.cpus_milli > 0;
-      if (may_run) ranks += ranks_that_fit(host.info, host.room, needs, needs.ranks);
+    for (const WorkerState& worker : state_.workers) {
+      bool may_run = worker.takes_attempts() && worker.info.cpus_milli > 0;
+      if (may_run) ranks += ranks_that_fit(worker.info, worker.room, needs, needs.ranks);
     }
     return ranks;
   }
@@ -76,7 +76,7 @@ class Imagined {
   }
 
   const State& state_;
-  const HostInfo& like_;
+  const WorkerInfo& like_;
   const uint32_t most_;
   std::vector<Room> rooms_;
   Tally tally_;
@@ -84,7 +84,7 @@ class Imagined {
 
 }  // namespace
 
-uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_t most) {
+uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint32_t most) {
   bool is_known = like.cpus_milli > 0;
   Imagined imagined(state, like, most);
   size_t classes = 0, units = 0;

@@ -15,7 +15,7 @@ class InputPlaces {
  public:
   virtual ~InputPlaces() = default;
   /// Bytes on each host that has some.
-  virtual std::vector<std::pair<HostId, uint64_t>> of(const Run& run, UnitId unit) const = 0;
+  virtual std::vector<std::pair<WorkerId, uint64_t>> of(const Run& run, UnitId unit) const = 0;
 };
 
 /// At most `limit` Assigned events, best first. Units known to be short may be assigned beyond the
@@ -28,7 +28,7 @@ std::optional<ReadyHead> kept_for(const State& state, const RunId& run, const Re
 
 /// How many more hosts like this one, up to `most`, what is ready and finds no room would begin on
 /// at once. Where it is not known what a host would have (no CPUs), one at most.
-uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_t most);
+uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint32_t most);
 
 /// That an elastic gang, whose attempt has just saved a checkpoint, is to begin again with more
 /// ranks: it has run for `after_ms`, the machines where they would be have been as they are for as

@@ -51,7 +51,7 @@ class Plans {
  public:
   Plans(const State& state, const InputPlaces* inputs)
       : state_(state), inputs_(inputs), backfill_(state) {
-    for (const Host& host : state.hosts) rooms_.push_back(host.room);
+    for (const WorkerState& worker : state.workers) rooms_.push_back(worker.room);
   }
 
   /// Where the unit, or each of its ranks, goes; false where it does not fit, or what is free is
@@ -76,7 +76,7 @@ class Plans {
   UnitId next_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
     find_inputs(run, head.unit);
     if (most_mib_ == 0 || head.what.is_gang()) return head.unit;
-    auto at = best_host(run, head.unit, head.what, end_if_started(state_, run, head.unit));
+    auto at = best_worker(run, head.unit, head.what, end_if_started(state_, run, head.unit));
     if (!at || mib_at(*at) == most_mib_) return head.unit;
     const UnitSet& ready = run.ready.at(head.what);
     UnitId unit = head.unit;
@@ -126,11 +126,11 @@ class Plans {
       auto places = place_gang(state_, rooms_, needs);
       if (!places) return nullptr;
       for (const Placement& rank : *places)
-        if (const ReadyHead* keeper = backfill_.keeper(rank.host, end)) return keeper;
+        if (const ReadyHead* keeper = backfill_.keeper(rank.worker, end)) return keeper;
       return nullptr;
     }
     for (size_t i = 0; i < rooms_.size(); i++) {
-      auto at = static_cast<HostId>(i);
+      auto at = static_cast<WorkerId>(i);
       if (fits(state_, at, rooms_[i], needs, expected_short_us(run, unit)))
         return backfill_.keeper(at, end);
     }
@@ -151,11 +151,11 @@ class Plans {
 
   std::optional<Assigned> one(const Run& run, UnitId unit, const ReadyClass& needs, Time end) {
     find_inputs(run, unit);
-    auto best = best_host(run, unit, needs, end);
+    auto best = best_worker(run, unit, needs, end);
     if (!best) return std::nullopt;
     Assigned assigned{next_attempt(state_, run, unit), {}, *best};
     if (needs.gpu.milli > 0)
-      assigned.gpus = choose_gpus(state_.hosts[*best].info.gpus, room_for(*best, end), needs.gpu);
+      assigned.gpus = choose_gpus(state_.workers[*best].info.gpus, room_for(*best, end), needs.gpu);
     return assigned;
   }
 
@@ -166,10 +166,10 @@ class Plans {
       needs.ranks_max--;
     std::vector<Room> rooms;
     for (size_t i = 0; i < rooms_.size(); i++)
-      rooms.push_back(room_for(static_cast<HostId>(i), end));
+      rooms.push_back(room_for(static_cast<WorkerId>(i), end));
     auto placements = place_gang(state_, std::move(rooms), needs);
     if (!placements) return std::nullopt;
-    assigned.host = placements->front().host;
+    assigned.worker = placements->front().worker;
     assigned.gpus = std::move(placements->front().gpus);
     assigned.others.assign(std::make_move_iterator(placements->begin() + 1),
                            std::make_move_iterator(placements->end()));
@@ -180,18 +180,18 @@ class Plans {
     return may_start_now(run, needs, end);
   }
 
-  bool has_room(HostId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
+  bool has_room(WorkerId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
     if (!fits(state_, at, rooms_[at], needs, expected_us)) return false;
     return !backfill_.is_kept(at, end) || fits(state_, at, room_for(at, end), needs, 0);
   }
   /// With its inputs found.
-  std::optional<HostId> best_host(const Run& run, UnitId unit, const ReadyClass& needs,
-                                  Time end) const {
+  std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const ReadyClass& needs,
+                                      Time end) const {
     uint32_t expected_us = expected_short_us(run, unit);
-    std::optional<HostId> best;
+    std::optional<WorkerId> best;
     Price least{};
     for (size_t i = 0; i < rooms_.size(); i++) {
-      auto at = static_cast<HostId>(i);
+      auto at = static_cast<WorkerId>(i);
       if (!has_room(at, needs, expected_us, end)) continue;
       Price price = price_of(i, needs);
       if (best && !(price < least)) continue;
@@ -201,44 +201,46 @@ class Plans {
     return best;
   }
 
-  Room room_for(HostId host, Time end) const { return backfill_.room_for(host, rooms_[host], end); }
+  Room room_for(WorkerId worker, Time end) const {
+    return backfill_.room_for(worker, rooms_[worker], end);
+  }
   void take_all(const Assigned& assigned, const ReadyClass& needs, uint32_t expected_us) {
-    auto take_at = [&](HostId at, const std::vector<std::string>& devices) {
+    auto take_at = [&](WorkerId at, const std::vector<std::string>& devices) {
       take(rooms_[at], needs, expected_us);
-      take_gpus(state_.hosts[at].info.gpus, rooms_[at], needs.gpu, devices);
+      take_gpus(state_.workers[at].info.gpus, rooms_[at], needs.gpu, devices);
     };
-    take_at(assigned.host, assigned.gpus);
-    for (const Placement& rank : assigned.others) take_at(rank.host, rank.gpus);
+    take_at(assigned.worker, assigned.gpus);
+    for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
   }
 
-  Price price_of(size_t host, const ReadyClass& needs) const {
-    const Room& room = rooms_[host];
+  Price price_of(size_t worker, const ReadyClass& needs) const {
+    const Room& room = rooms_[worker];
     bool needs_gpu = needs.gpu.milli > 0;
     const auto& failed_on = needs.failed_on;
-    return {std::find(failed_on.begin(), failed_on.end(), host) != failed_on.end(),
+    return {std::find(failed_on.begin(), failed_on.end(), worker) != failed_on.end(),
             needs.cpus_milli > room.cpus_free_milli,
             (!needs_gpu && !room.gpus.empty()) || (needs.named.empty() && !room.named.empty()),
-            needs_gpu && !has_island_for(state_.hosts[host].info.gpus, room, needs.gpu),
+            needs_gpu && !has_island_for(state_.workers[worker].info.gpus, room, needs.gpu),
             needs_gpu ? free_whole(room) : 0,
-            most_mib_ - mib_at(host),
-            host != 0,
+            most_mib_ - mib_at(worker),
+            worker != 0,
             room.cpus_free_milli};
   }
   void find_inputs(const Run& run, UnitId unit) {
     places_.clear();
     most_mib_ = 0;
     if (inputs_ != nullptr && rooms_.size() > 1) places_ = inputs_->of(run, unit);
-    for (auto& [host, bytes] : places_) most_mib_ = std::max(most_mib_, bytes >>= 20);
+    for (auto& [worker, bytes] : places_) most_mib_ = std::max(most_mib_, bytes >>= 20);
   }
-  uint64_t mib_at(size_t host) const {
+  uint64_t mib_at(size_t worker) const {
     for (const auto& [at, mib] : places_)
-      if (at == host) return mib;
+      if (at == worker) return mib;
     return 0;
   }
 
   const State& state_;
   const InputPlaces* const inputs_;
-  std::vector<std::pair<HostId, uint64_t>> places_;  // of the unit that is looked at, in MiB
+  std::vector<std::pair<WorkerId, uint64_t>> places_;  // of the unit that is looked at, in MiB
   uint64_t most_mib_ = 0;
   std::vector<Room> rooms_;
   std::vector<Event> proposals_;

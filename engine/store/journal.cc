@@ -93,7 +93,7 @@ struct Writer {
   }
   const std::string& operator()(const core::Assigned& e) {
     for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
-    m.set_number(e.host);
+    m.set_number(e.worker);
     put_ranks(e.others, *m.mutable_others());
     put_share(e.share, m);
     return attempt(journal::ASSIGNED, e.id);
@@ -167,43 +167,43 @@ struct Writer {
     return plain(journal::RUN_DELETED, e.run);
   }
   const std::string& operator()(const core::GpusFound& e) {
-    m.set_number(e.host);
+    m.set_number(e.worker);
     for (const Gpu& gpu : e.gpus) put_gpu(gpu, *m.add_machine_gpus());
     return plain(journal::GPUS_FOUND, kNone);
   }
-  const std::string& operator()(const core::HostJoined& e) {
-    m.set_text(e.host.name);
-    m.set_number(e.host.cpus_milli);
-    m.set_number2(e.host.memory_bytes);
-    for (const Gpu& gpu : e.host.gpus) put_gpu(gpu, *m.add_machine_gpus());
-    put_labels(e.host.labels, *m.mutable_labels());
-    put_amounts(e.host.named, *m.mutable_named());
+  const std::string& operator()(const core::WorkerJoined& e) {
+    m.set_text(e.worker.name);
+    m.set_number(e.worker.cpus_milli);
+    m.set_number2(e.worker.memory_bytes);
+    for (const Gpu& gpu : e.worker.gpus) put_gpu(gpu, *m.add_machine_gpus());
+    put_labels(e.worker.labels, *m.mutable_labels());
+    put_amounts(e.worker.named, *m.mutable_named());
     for (const core::AttemptId& id : e.attempts) put_offer(id, *m.add_offers());
     m.set_flag(e.is_restarted);
-    return plain(journal::HOST_JOINED, kNone);
+    return plain(journal::WORKER_JOINED, kNone);
   }
-  const std::string& operator()(const core::HostAway& e) {
-    m.set_number(e.host);
+  const std::string& operator()(const core::WorkerDisconnected& e) {
+    m.set_number(e.worker);
     m.set_text(e.why);
-    return plain(journal::HOST_AWAY, kNone);
+    return plain(journal::WORKER_DISCONNECTED, kNone);
   }
-  const std::string& operator()(const core::HostLost& e) {
-    m.set_number(e.host);
+  const std::string& operator()(const core::WorkerLost& e) {
+    m.set_number(e.worker);
     m.set_text(e.why);
     m.set_flag(e.has_died);
-    return plain(journal::HOST_LOST, kNone);
+    return plain(journal::WORKER_LOST, kNone);
   }
-  const std::string& operator()(const core::HostDraining& e) {
-    m.set_number(e.host);
+  const std::string& operator()(const core::WorkerDraining& e) {
+    m.set_number(e.worker);
     m.set_text(e.why);
-    return plain(journal::HOST_DRAINING, kNone);
+    return plain(journal::WORKER_DRAINING, kNone);
   }
-  const std::string& operator()(const core::HostsAnnounced& e) {
+  const std::string& operator()(const core::WorkersAnnounced& e) {
     m.set_number(e.count);
-    return plain(journal::HOSTS_ANNOUNCED, kNone);
+    return plain(journal::WORKERS_ANNOUNCED, kNone);
   }
   const std::string& operator()(const core::GpuFailed& e) {
-    m.set_number(e.host);
+    m.set_number(e.worker);
     m.set_text(e.fault);
     m.set_text2(e.uuid);
     m.set_flag(e.is_dead);
@@ -269,7 +269,7 @@ void put_ranks(const std::vector<core::Placement>& ranks,
                google::protobuf::RepeatedPtrField<journal::Placement>& to) {
   for (const core::Placement& rank : ranks) {
     journal::Placement& m = *to.Add();
-    m.set_host(rank.host);
+    m.set_worker(rank.worker);
     for (const std::string& uuid : rank.gpus) m.add_gpus(uuid);
   }
 }
@@ -277,8 +277,8 @@ void put_ranks(const std::vector<core::Placement>& ranks,
 bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
                std::vector<core::Placement>& ranks) {
   for (const journal::Placement& m : from) {
-    if (m.host() >= core::kHostsMax) return false;
-    ranks.push_back({static_cast<core::HostId>(m.host()), {m.gpus().begin(), m.gpus().end()}});
+    if (m.worker() >= core::kWorkersMax) return false;
+    ranks.push_back({static_cast<core::WorkerId>(m.worker()), {m.gpus().begin(), m.gpus().end()}});
   }
   return true;
 }
@@ -337,10 +337,10 @@ uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   if (is_lasting) return kLastingSchema;
   if (m.type() == journal::GPUS_FOUND && m.number() > 0) return kGivenGpusSchema;
   bool is_of_death =
-      m.flag() && (m.type() == journal::HOST_LOST || m.type() == journal::HOST_JOINED);
+      m.flag() && (m.type() == journal::WORKER_LOST || m.type() == journal::WORKER_JOINED);
   bool is_of_rank = m.type() == journal::ATTEMPT_FAILED && (m.number() > 0 || m.flag());
   bool is_of_aside = m.type() == journal::TIMER_FIRED && !is_of_run;
-  if (is_of_death || is_of_rank || is_of_aside || m.type() == journal::HOSTS_ANNOUNCED)
+  if (is_of_death || is_of_rank || is_of_aside || m.type() == journal::WORKERS_ANNOUNCED)
     return kDeathsSchema;
   if (m.lost_size() > 0) return kLostSchema;
   bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
@@ -351,12 +351,12 @@ uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   if (m.named_size() > 0) return kNamedSchema;
   if (has_joined(m.machine_gpus())) return kNvlinkSchema;
   if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
-  if (m.type() == journal::HOST_DRAINING) return kDrainSchema;
-  bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_AWAY ||
-                    m.type() == journal::HOST_LOST ||
-                    (m.type() == journal::ASSIGNED && m.number() > 0);
+  if (m.type() == journal::WORKER_DRAINING) return kDrainSchema;
+  bool is_of_worker =
+      m.type() == journal::WORKER_JOINED || m.type() == journal::WORKER_DISCONNECTED ||
+      m.type() == journal::WORKER_LOST || (m.type() == journal::ASSIGNED && m.number() > 0);
   bool is_of_gang = m.others_size() > 0 || m.number3() > 0;
-  if (is_of_host || is_of_gang) return kHostsSchema;
+  if (is_of_worker || is_of_gang) return kWorkersSchema;
   return m.gpus_size() > 0 || m.machine_gpus_size() > 0 ? kGpusSchema : 1;
 }
 
@@ -405,9 +405,10 @@ class RecordReader {
     record.at = m.at();
     std::string run;
     bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
-                     m.type() != journal::HOST_JOINED && m.type() != journal::HOST_AWAY &&
-                     m.type() != journal::HOST_LOST && m.type() != journal::HOST_DRAINING &&
-                     m.type() != journal::GPU_FAILED && m.type() != journal::HOSTS_ANNOUNCED &&
+                     m.type() != journal::WORKER_JOINED &&
+                     m.type() != journal::WORKER_DISCONNECTED && m.type() != journal::WORKER_LOST &&
+                     m.type() != journal::WORKER_DRAINING && m.type() != journal::GPU_FAILED &&
+                     m.type() != journal::WORKERS_ANNOUNCED &&
                      (m.type() != journal::TIMER_FIRED || m.run() != 0);
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
@@ -469,7 +470,7 @@ class RecordReader {
         return has_digest;
       case journal::ASSIGNED: {
         core::Assigned e{id, {m.gpus().begin(), m.gpus().end()}, 0};
-        bool ok = keep(m.number(), e.host) && keep(m.number3(), e.share.cpus_milli) &&
+        bool ok = keep(m.number(), e.worker) && keep(m.number3(), e.share.cpus_milli) &&
                   get_ranks(m.others(), e.others);
         e.share.memory_bytes = m.number2();
         record.event = std::move(e);
@@ -537,46 +538,47 @@ class RecordReader {
         return true;
       case journal::GPUS_FOUND: {
         core::GpusFound e;
-        bool ok = keep(m.number(), e.host) && get_gpus(m.machine_gpus(), e.gpus);
+        bool ok = keep(m.number(), e.worker) && get_gpus(m.machine_gpus(), e.gpus);
         record.event = std::move(e);
         return ok;
       }
-      case journal::HOST_JOINED: {
-        core::HostJoined e{{m.text(), 0, m.number2(), {}}};
-        bool ok = keep(m.number(), e.host.cpus_milli) && get_gpus(m.machine_gpus(), e.host.gpus) &&
-                  get_labels(m.labels(), e.host.labels) && get_amounts(m.named(), e.host.named);
+      case journal::WORKER_JOINED: {
+        core::WorkerJoined e{{m.text(), 0, m.number2(), {}}};
+        bool ok = keep(m.number(), e.worker.cpus_milli) &&
+                  get_gpus(m.machine_gpus(), e.worker.gpus) &&
+                  get_labels(m.labels(), e.worker.labels) && get_amounts(m.named(), e.worker.named);
         for (const journal::Offer& offer : m.offers())
           e.attempts.push_back({offer.run(), offer.unit(), offer.attempt(), offer.epoch()});
         e.is_restarted = m.flag();
         record.event = std::move(e);
         return ok;
       }
-      case journal::HOST_AWAY: {
-        core::HostAway e{0, m.text()};
-        bool ok = keep(m.number(), e.host);
+      case journal::WORKER_DISCONNECTED: {
+        core::WorkerDisconnected e{0, m.text()};
+        bool ok = keep(m.number(), e.worker);
         record.event = std::move(e);
         return ok;
       }
-      case journal::HOST_LOST: {
-        core::HostLost e{0, m.text(), m.flag()};
-        bool ok = keep(m.number(), e.host);
+      case journal::WORKER_LOST: {
+        core::WorkerLost e{0, m.text(), m.flag()};
+        bool ok = keep(m.number(), e.worker);
         record.event = std::move(e);
         return ok;
       }
-      case journal::HOST_DRAINING: {
-        core::HostDraining e{0, m.text()};
-        bool ok = keep(m.number(), e.host);
+      case journal::WORKER_DRAINING: {
+        core::WorkerDraining e{0, m.text()};
+        bool ok = keep(m.number(), e.worker);
         record.event = std::move(e);
         return ok;
       }
       case journal::GPU_FAILED: {
         core::GpuFailed e{0, m.text2(), m.text(), m.flag()};
-        bool ok = keep(m.number(), e.host);
+        bool ok = keep(m.number(), e.worker);
         record.event = std::move(e);
         return ok;
       }
-      case journal::HOSTS_ANNOUNCED: {
-        core::HostsAnnounced e;
+      case journal::WORKERS_ANNOUNCED: {
+        core::WorkersAnnounced e;
         bool ok = keep(m.number(), e.count);
         record.event = e;
         return ok;

@@ -66,7 +66,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_timer_serial(u.timer_serial);
   m.set_expected_us(u.expected_us);
   m.set_epoch(u.epoch);
-  m.set_host(u.host);
+  m.set_worker(u.worker);
   m.set_key(bytes_of(u.key));
   m.set_result(bytes_of(u.result));
   m.set_started(u.started);
@@ -77,8 +77,8 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
 bool get_unit(const journal::Unit& m, core::Unit& u) {
   bool ok = m.status() <= static_cast<uint32_t>(core::UnitStatus::cancelled) &&
             m.phase() < core::kPhases && m.side() <= static_cast<uint32_t>(core::Side::else_side) &&
-            m.returns() <= UINT16_MAX && m.host() < core::kHostsMax && digest_of(m.key(), u.key) &&
-            digest_of(m.result(), u.result);
+            m.returns() <= UINT16_MAX && m.worker() < core::kWorkersMax &&
+            digest_of(m.key(), u.key) && digest_of(m.result(), u.result);
   if (!ok) return false;
   u.node = m.node();
   u.instance = m.instance();
@@ -96,7 +96,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.timer_serial = m.timer_serial();
   u.expected_us = m.expected_us();
   u.epoch = m.epoch();
-  u.host = static_cast<core::HostId>(m.host());
+  u.worker = static_cast<core::WorkerId>(m.worker());
   u.started = m.started();
   u.finished = m.finished();
   u.assigned = m.assigned();
@@ -127,7 +127,7 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_grew_from(e.grew_from);
   for (const core::Death& death : e.deaths) {
     journal::Death& d = *m.add_deaths();
-    d.set_host(death.host);
+    d.set_worker(death.worker);
     d.set_record(death.record);
     d.set_is_gpu(death.is_gpu);
     d.set_beside(death.beside);
@@ -135,7 +135,7 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   for (const core::FailedAttempt& failed : e.failed) {
     journal::FailedAttempt& f = *m.add_failed();
     f.set_attempt(failed.attempt);
-    f.set_host(failed.host);
+    f.set_worker(failed.worker);
     f.set_cause(static_cast<uint32_t>(failed.cause));
   }
   m.set_is_alone(e.is_alone);
@@ -144,18 +144,19 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
 /// False where a host or a cause can't be.
 bool get_failed(const journal::Extra& m, core::UnitExtra& e) {
   for (const journal::Death& d : m.deaths()) {
-    if (d.host() >= core::kHostsMax) return false;
-    e.deaths.push_back({static_cast<core::HostId>(d.host()), d.record(), d.is_gpu(), d.beside()});
+    if (d.worker() >= core::kWorkersMax) return false;
+    e.deaths.push_back(
+        {static_cast<core::WorkerId>(d.worker()), d.record(), d.is_gpu(), d.beside()});
   }
-  for (uint32_t host : m.failed_on()) {
-    if (host >= core::kHostsMax) return false;
-    e.failed.push_back({0, static_cast<core::HostId>(host), core::Cause::staging});
+  for (uint32_t worker : m.failed_on()) {
+    if (worker >= core::kWorkersMax) return false;
+    e.failed.push_back({0, static_cast<core::WorkerId>(worker), core::Cause::staging});
   }
   for (const journal::FailedAttempt& f : m.failed()) {
-    if (f.host() >= core::kHostsMax || f.cause() > static_cast<uint32_t>(core::kCauseLast))
+    if (f.worker() >= core::kWorkersMax || f.cause() > static_cast<uint32_t>(core::kCauseLast))
       return false;
-    e.failed.push_back(
-        {f.attempt(), static_cast<core::HostId>(f.host()), static_cast<core::Cause>(f.cause())});
+    e.failed.push_back({f.attempt(), static_cast<core::WorkerId>(f.worker()),
+                        static_cast<core::Cause>(f.cause())});
   }
   e.is_alone = m.is_alone();
   // An older flow told how many died, and not where: each is one of its own.
@@ -209,10 +210,10 @@ void append_run(const core::Run& r, std::string& out) {
     s.set_value(std::string(value.view()));
   }
   m.mutable_durations_us()->Add(r.durations_us.begin(), r.durations_us.end());
-  for (const auto& [def, host] : r.failed_defs) {
+  for (const auto& [def, worker] : r.failed_defs) {
     journal::FailedDef& failed = *m.add_failed_defs();
     failed.set_def(def);
-    failed.set_host(host);
+    failed.set_worker(worker);
   }
   if (r.has_result) m.set_result(std::string(r.result.view()));
   m.set_jobs(r.jobs);
@@ -346,8 +347,8 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   if (r.durations_us.size() > r.plan->defs.size()) return "more durations than tasks";
   r.durations_us.resize(r.plan->defs.size());
   for (const journal::FailedDef& failed : m.failed_defs()) {
-    if (failed.host() > core::kHostsMax) return "a damaged definition";
-    r.failed_defs[failed.def()] = static_cast<core::HostId>(failed.host());
+    if (failed.worker() > core::kWorkersMax) return "a damaged definition";
+    r.failed_defs[failed.def()] = static_cast<core::WorkerId>(failed.worker());
   }
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";
@@ -363,67 +364,67 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   return "";
 }
 
-bool is_known(core::HostId at, const std::vector<std::string>& gpus,
-              const std::vector<core::Host>& hosts) {
-  if (at >= hosts.size() || hosts[at].is_lost()) return false;
+bool is_known(core::WorkerId at, const std::vector<std::string>& gpus,
+              const std::vector<core::WorkerState>& workers) {
+  if (at >= workers.size() || workers[at].is_lost()) return false;
   return std::all_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
-    return core::find_gpu(hosts[at].info.gpus, uuid).has_value();
+    return core::find_gpu(workers[at].info.gpus, uuid).has_value();
   });
 }
 
-bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& hosts) {
+bool runs_on_known_workers(const core::Run& run, const std::vector<core::WorkerState>& workers) {
   for (const core::Unit& unit : run.units) {
     if (unit.phase != core::Phase::running) continue;
     bool is_there = true;
-    core::for_each_rank(unit, [&](core::HostId at, const std::vector<std::string>& gpus) {
-      is_there = is_there && is_known(at, gpus, hosts);
+    core::for_each_rank(unit, [&](core::WorkerId at, const std::vector<std::string>& gpus) {
+      is_there = is_there && is_known(at, gpus, workers);
     });
     if (!is_there) return false;
   }
   return true;
 }
 
-void put_failures(const core::Host& host, journal::Host& m) {
-  for (const core::FailedUnit& failed : host.failures) {
+void put_failures(const core::WorkerState& worker, journal::WorkerState& m) {
+  for (const core::FailedUnit& failed : worker.failures) {
     journal::FailedUnit& f = *m.add_failures();
     f.set_run(failed.run);
     f.set_unit(failed.unit);
     f.set_def(failed.def);
   }
-  m.set_aside_until(host.aside_until);
-  m.set_aside_serial(host.aside_serial);
+  m.set_aside_until(worker.aside_until);
+  m.set_aside_serial(worker.aside_serial);
 }
 
-void get_failures(const journal::Host& m, core::Host& host) {
+void get_failures(const journal::WorkerState& m, core::WorkerState& worker) {
   for (const journal::FailedUnit& f : m.failures())
-    host.failures.push_back({f.run(), f.unit(), f.def()});
-  host.aside_until = m.aside_until();
-  host.aside_serial = m.aside_serial();
+    worker.failures.push_back({f.run(), f.unit(), f.def()});
+  worker.aside_until = m.aside_until();
+  worker.aside_serial = m.aside_serial();
 }
 
-bool get_machine(const journal::Snapshot& m, core::HostInfo& own) {
+bool get_machine(const journal::Snapshot& m, core::WorkerInfo& own) {
   own.cpus_milli = m.cpus_milli();
   own.memory_bytes = m.memory_bytes();
   return own.cpus_milli >= 0 && own.memory_bytes >= 0 && get_gpus(m.gpus(), own.gpus) &&
          get_amounts(m.named(), own.named);
 }
 
-bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
-  for (const journal::Host& worker : m.workers()) {
-    core::Host host;
-    host.info = {worker.name(), worker.cpus_milli(), worker.memory_bytes(), {}};
-    host.is_awaited = worker.is_awaited();
-    host.is_up = !worker.is_lost() && !worker.is_awaited();
-    host.is_draining = worker.is_draining();
-    host.changed = worker.changed();
-    get_failures(worker, host);
-    bool ok = !worker.name().empty() && !(worker.is_draining() && worker.is_lost()) &&
-              worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
-              get_gpus(worker.gpus(), host.info.gpus) &&
-              get_labels(worker.labels(), host.info.labels) &&
-              get_amounts(worker.named(), host.info.named) && hosts.size() < core::kHostsMax;
+bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& workers) {
+  for (const journal::WorkerState& encoded : m.workers()) {
+    core::WorkerState worker;
+    worker.info = {encoded.name(), encoded.cpus_milli(), encoded.memory_bytes(), {}};
+    worker.is_disconnected = encoded.is_disconnected();
+    worker.is_up = !encoded.is_lost() && !encoded.is_disconnected();
+    worker.is_draining = encoded.is_draining();
+    worker.changed = encoded.changed();
+    get_failures(encoded, worker);
+    bool ok = !encoded.name().empty() && !(encoded.is_draining() && encoded.is_lost()) &&
+              encoded.cpus_milli() >= 0 && encoded.memory_bytes() >= 0 &&
+              get_gpus(encoded.gpus(), worker.info.gpus) &&
+              get_labels(encoded.labels(), worker.info.labels) &&
+              get_amounts(encoded.named(), worker.info.named) && workers.size() < core::kWorkersMax;
     if (!ok) return false;
-    hosts.push_back(std::move(host));
+    workers.push_back(std::move(worker));
   }
   return true;
 }
@@ -439,69 +440,74 @@ uint32_t schema_of(const core::Run& run) {
     if (unit.extra->failure.cause == core::Cause::gpu_fault)
       schema = std::max(schema, kGpuFaultSchema);
     bool is_gang = !unit.extra->others.empty() || unit.extra->share != core::Share{};
-    if (is_gang) schema = std::max(schema, kHostsSchema);
+    if (is_gang) schema = std::max(schema, kWorkersSchema);
     if (unit.extra->is_growing) schema = std::max(schema, kGrowthSchema);
   }
   return schema;
 }
 
 uint32_t schema_of(const core::State& state) {
-  const std::vector<core::Host>& hosts = state.hosts;
-  bool is_any_aside = std::any_of(hosts.begin(), hosts.end(), [](const core::Host& host) {
-    return !host.failures.empty() || host.aside_serial > 0;
-  });
+  const std::vector<core::WorkerState>& workers = state.workers;
+  bool is_any_aside =
+      std::any_of(workers.begin(), workers.end(), [](const core::WorkerState& worker) {
+        return !worker.failures.empty() || worker.aside_serial > 0;
+      });
   if (is_any_aside || state.announced > 0) return kDeathsSchema;
   auto has_failed = [](const Gpu& gpu) { return !gpu.fault.empty(); };
-  bool is_any_failed = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
-    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), has_failed);
-  });
+  bool is_any_failed =
+      std::any_of(workers.begin(), workers.end(), [&](const core::WorkerState& worker) {
+        return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), has_failed);
+      });
   if (is_any_failed) return kGpuFaultSchema;
-  if (state.leads_workers && hosts[0].info.cpus_milli > 0) return kLeadsSchema;
-  bool is_any_named = std::any_of(hosts.begin(), hosts.end(),
-                                  [](const core::Host& host) { return !host.info.named.empty(); });
+  if (state.leads_workers && workers[0].info.cpus_milli > 0) return kLeadsSchema;
+  bool is_any_named =
+      std::any_of(workers.begin(), workers.end(),
+                  [](const core::WorkerState& worker) { return !worker.info.named.empty(); });
   if (is_any_named) return kNamedSchema;
   auto is_joined = [](const Gpu& gpu) { return gpu.nvlink >= 0 || !gpu.fabric.empty(); };
-  bool is_any_joined = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
-    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), is_joined);
-  });
+  bool is_any_joined =
+      std::any_of(workers.begin(), workers.end(), [&](const core::WorkerState& worker) {
+        return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), is_joined);
+      });
   if (is_any_joined) return kNvlinkSchema;
-  bool is_any_draining = std::any_of(hosts.begin(), hosts.end(),
-                                     [](const core::Host& host) { return host.is_draining; });
+  bool is_any_draining =
+      std::any_of(workers.begin(), workers.end(),
+                  [](const core::WorkerState& worker) { return worker.is_draining; });
   if (is_any_draining) return kDrainSchema;
-  if (hosts.size() > 1) return kHostsSchema;
-  return hosts[0].info.gpus.empty() ? 1 : kGpusSchema;
+  if (workers.size() > 1) return kWorkersSchema;
+  return workers[0].info.gpus.empty() ? 1 : kGpusSchema;
 }
 
 std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   journal::Snapshot m;
-  const core::HostInfo& own = state.hosts[0].info;
+  const core::WorkerInfo& own = state.workers[0].info;
   m.set_schema(std::max(schema_of(state), schema_of_runs));
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
   m.set_at(state.at);
   m.set_cpus_milli(own.cpus_milli);
   m.set_memory_bytes(own.memory_bytes);
-  m.set_changed(state.hosts[0].changed);
+  m.set_changed(state.workers[0].changed);
   m.set_announced(state.announced);
-  bool has_failures = !state.hosts[0].failures.empty() || state.hosts[0].aside_serial > 0;
-  if (has_failures) put_failures(state.hosts[0], *m.mutable_own());
+  bool has_failures = !state.workers[0].failures.empty() || state.workers[0].aside_serial > 0;
+  if (has_failures) put_failures(state.workers[0], *m.mutable_own());
   m.set_leads_workers(state.leads_workers && own.cpus_milli > 0);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
   put_amounts(own.named, *m.mutable_named());
-  for (size_t i = 1; i < state.hosts.size(); i++) {
-    const core::HostInfo& info = state.hosts[i].info;
-    journal::Host& worker = *m.add_workers();
-    worker.set_name(info.name);
-    worker.set_cpus_milli(info.cpus_milli);
-    worker.set_memory_bytes(info.memory_bytes);
-    for (const Gpu& gpu : info.gpus) put_gpu(gpu, *worker.add_gpus());
-    put_labels(info.labels, *worker.mutable_labels());
-    put_amounts(info.named, *worker.mutable_named());
-    worker.set_is_lost(state.hosts[i].is_lost());
-    worker.set_is_awaited(state.hosts[i].is_awaited);
-    worker.set_is_draining(state.hosts[i].is_draining);
-    worker.set_changed(state.hosts[i].changed);
-    put_failures(state.hosts[i], worker);
+  for (size_t i = 1; i < state.workers.size(); i++) {
+    const core::WorkerInfo& info = state.workers[i].info;
+    journal::WorkerState& encoded = *m.add_workers();
+    encoded.set_name(info.name);
+    encoded.set_cpus_milli(info.cpus_milli);
+    encoded.set_memory_bytes(info.memory_bytes);
+    for (const Gpu& gpu : info.gpus) put_gpu(gpu, *encoded.add_gpus());
+    put_labels(info.labels, *encoded.mutable_labels());
+    put_amounts(info.named, *encoded.mutable_named());
+    encoded.set_is_lost(state.workers[i].is_lost());
+    encoded.set_is_disconnected(state.workers[i].is_disconnected);
+    encoded.set_is_draining(state.workers[i].is_draining);
+    encoded.set_changed(state.workers[i].changed);
+    put_failures(state.workers[i], encoded);
   }
   return m.SerializeAsString();
 }
@@ -521,18 +527,18 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
   core::State alone;
   size_t named = 1;
   for (const core::Unit& unit : run.units)
-    core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>&) {
-      named = std::max(named, size_t{host} + 1);
+    core::for_each_rank(unit, [&](core::WorkerId worker, const std::vector<std::string>&) {
+      named = std::max(named, size_t{worker} + 1);
     });
   for (const core::Unit& unit : run.units) {
     if (!unit.extra) continue;
     for (const core::FailedAttempt& failed : unit.extra->failed)
-      named = std::max(named, size_t{failed.host} + 1);
+      named = std::max(named, size_t{failed.worker} + 1);
   }
-  for (size_t i = 1; i < std::min(named, state.hosts.size()); i++) {
-    core::Host& host = alone.hosts.emplace_back();
-    host.info.name = state.hosts[i].info.name;
-    host.is_up = false;
+  for (size_t i = 1; i < std::min(named, state.workers.size()); i++) {
+    core::WorkerState& worker = alone.workers.emplace_back();
+    worker.info.name = state.workers[i].info.name;
+    worker.is_up = false;
   }
   std::string bytes = encode_header(alone, schema_of(run));
   append_run(run, bytes);
@@ -554,17 +560,17 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.epoch = m->epoch();
   state.sequence = m->sequence();
   state.at = m->at();
-  state.hosts[0].changed = m->changed();
+  state.workers[0].changed = m->changed();
   state.announced = m->announced();
-  get_failures(m->own(), state.hosts[0]);
-  if (!get_machine(*m, state.hosts[0].info))
+  get_failures(m->own(), state.workers[0]);
+  if (!get_machine(*m, state.workers[0].info))
     return environment_error("a snapshot has a machine with a negative amount, or a damaged GPU");
   state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;
-  if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");
+  if (!get_workers(*m, state.workers)) return environment_error("a snapshot has a damaged worker");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());
     std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";
-    if (problem.empty() && !runs_on_known_hosts(place->second, state.hosts))
+    if (problem.empty() && !runs_on_known_workers(place->second, state.workers))
       problem = "an attempt on a worker, or a GPU, that is not there";
     if (!problem.empty())
       return environment_error(fmt::format("the snapshot of the run {} has {}", run.id(), problem));

@@ -21,7 +21,7 @@ namespace flow {
 
 int32_t Machine::cpus_milli() const {
   int32_t most = 0;
-  for (const core::HostInfo& host : hosts) most = std::max(most, host.cpus_milli);
+  for (const core::WorkerInfo& worker : workers) most = std::max(most, worker.cpus_milli);
   return most;
 }
 
@@ -39,7 +39,7 @@ uint32_t announced_workers(const EngineOptions& options) {
   const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
   bool is_inside = !slurm_job_inside(*options.slurm).empty() && nodes != nullptr;
   if (is_inside) count = std::max(count, static_cast<int32_t>(std::strtol(nodes, nullptr, 10)));
-  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kHostsMax));
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kWorkersMax));
 }
 
 // Options that are Slurm's own, and an allocation that is there already, may bring some.
@@ -103,21 +103,21 @@ void check_resources(const Resources& resources, const std::string& where, const
   int64_t memory = 0;
   std::string gpu_lack;
   bool has_gpus = false;
-  const core::HostInfo* named = nullptr;
-  for (const core::HostInfo& host : machine.hosts) {
-    memory = std::max(memory, host.memory_bytes);
+  const core::WorkerInfo* named = nullptr;
+  for (const core::WorkerInfo& worker : machine.workers) {
+    memory = std::max(memory, worker.memory_bytes);
     std::string why_none = machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
-    std::string lack = gpu_lack_of(resources, host.gpus, why_none);
+    std::string lack = gpu_lack_of(resources, worker.gpus, why_none);
     has_gpus = has_gpus || lack.empty();
     if (machine.is_cluster && !lack.empty())
-      lack += host.name.empty() ? " (the head's machine)"
-                                : fmt::format(" (the worker `{}`)", host.name);
+      lack += worker.name.empty() ? " (the head's machine)"
+                                  : fmt::format(" (the worker `{}`)", worker.name);
     bool is_first = named == nullptr || (named->name.empty() && named->gpus.empty());
-    if (!is_first && host.gpus.size() <= named->gpus.size()) continue;
-    named = &host;
+    if (!is_first && worker.gpus.size() <= named->gpus.size()) continue;
+    named = &worker;
     gpu_lack = std::move(lack);
   }
-  if (machine.hosts.empty()) return;
+  if (machine.workers.empty()) return;
   if (resources.memory_bytes > memory) {
     errors.push_back(user_error(fmt::format(
         "{} asks for {} of memory, and {} has {}: ask for less, or run it where there is more",
@@ -133,9 +133,10 @@ void check_resources(const Resources& resources, const std::string& where, const
 core::State state_of(const Machine& machine) {
   core::State state;
   size_t first = machine.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
-  state.hosts.resize(first + machine.hosts.size());
+  state.workers.resize(first + machine.workers.size());
   state.announced = machine.announced;
-  for (size_t i = 0; i < machine.hosts.size(); i++) state.hosts[first + i].info = machine.hosts[i];
+  for (size_t i = 0; i < machine.workers.size(); i++)
+    state.workers[first + i].info = machine.workers[i];
   return state;
 }
 
@@ -143,15 +144,15 @@ core::State state_of(const Machine& machine) {
 void check_where(const TaskDef& def, const std::string& where, const Machine& machine,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const std::string& asked = def.resources.where;
-  if (asked.empty() || machine.hosts.empty()) return;
+  if (asked.empty() || machine.workers.empty()) return;
   if (machine.is_closed) {
     std::string lack = core::where_lack_of(state_of(machine), def);
     if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
     return;
   }
-  bool is_there =
-      std::any_of(machine.hosts.begin(), machine.hosts.end(),
-                  [&](const core::HostInfo& host) { return suits_where(asked, host.labels); });
+  bool is_there = std::any_of(
+      machine.workers.begin(), machine.workers.end(),
+      [&](const core::WorkerInfo& worker) { return suits_where(asked, worker.labels); });
   if (!is_there)
     warnings.push_back(fmt::format(
         "{} runs where `{}`, and no worker has such labels yet: it waits for one", where, asked));
@@ -161,15 +162,15 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
 void check_named(const TaskDef& def, const std::string& where, const Machine& machine,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const Amounts& asked = def.resources.named;
-  if (asked.empty() || machine.hosts.empty()) return;
+  if (asked.empty() || machine.workers.empty()) return;
   if (machine.is_closed) {
     std::string lack = core::named_lack_of(state_of(machine), def);
     if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
     return;
   }
   bool is_there =
-      std::any_of(machine.hosts.begin(), machine.hosts.end(),
-                  [&](const core::HostInfo& host) { return covers(host.named, asked); });
+      std::any_of(machine.workers.begin(), machine.workers.end(),
+                  [&](const core::WorkerInfo& worker) { return covers(worker.named, asked); });
   if (!is_there)
     warnings.push_back(fmt::format("{} asks for {}, and no machine has that yet: it waits for one",
                                    where, words_of(asked)));
@@ -210,7 +211,7 @@ void check_asked(const TaskDef& def, const std::string& where, const AskedNodes&
 void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
   bool is_open = def.resources.gpus_milli > 0 && !machine.has_sought_gpus;
-  if (!def.resources.is_gang() || machine.hosts.empty() || is_open) return;
+  if (!def.resources.is_gang() || machine.workers.empty() || is_open) return;
   core::State state = state_of(machine);
   std::string lack = core::gang_lack_of(state, def);
   if (!lack.empty()) {
@@ -243,7 +244,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   for (const std::string& problem : machine.gpus.problems) {
     if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
   }
-  if (machine.hosts.empty() && !machine.asked)
+  if (machine.workers.empty() && !machine.asked)
     warnings.push_back("this head has no worker now: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {

@@ -11,7 +11,7 @@ namespace flow {
 
 /// What a run may have: of this machine, or of the workers of a cluster.
 struct Machine {
-  std::vector<core::HostInfo> hosts;
+  std::vector<core::WorkerInfo> workers;
   MachineGpus gpus;                 // this machine's
   bool has_sought_gpus = true;      // else nothing is said of those that are asked for
   bool is_cluster = false;          // hosts are its workers, of which others may come

@@ -30,7 +30,7 @@ struct AttemptOrder {
   bool encrypts = false;                     // they seal what is long for each other too
   bool is_spread = false;                    // ranks are on other hosts
   std::string towards;    // where is_spread: an address in whose direction they are
-  std::string host;       // name of the worker that runs it; "" this machine's own
+  std::string worker;     // name of the worker that runs it; "" this machine's own
   std::string task;       // ctx.task
   std::string task_name;  // TaskDef::name
   TaskKind kind = TaskKind::lua;

@@ -90,7 +90,7 @@ struct Wire {
   std::unique_ptr<RemoteWorker> head;
   std::unique_ptr<WorkerAgent> agent;
 
-  explicit Wire(const core::HostInfo& host) {
+  explicit Wire(const core::WorkerInfo& host) {
     start(host);
     connect();
     head->accept_join(0);
@@ -99,7 +99,7 @@ struct Wire {
     agent.reset();
     std::filesystem::remove_all(folder);
   }
-  void start(const core::HostInfo& host) {
+  void start(const core::WorkerInfo& host) {
     WorkerAgent::Options options;
     options.spool_dir = folder + "/spool";
     auto opened = BlobCache::open(folder, 0);
@@ -161,8 +161,8 @@ struct Wire {
   }
 };
 
-core::HostInfo big_host() {
-  core::HostInfo host{"w1", 64'000, int64_t{1} << 40, {}, {{"rack", "a"}, {"zone", "\xff"}}};
+core::WorkerInfo big_host() {
+  core::WorkerInfo host{"w1", 64'000, int64_t{1} << 40, {}, {{"rack", "a"}, {"zone", "\xff"}}};
   host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
   host.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "", 5000, -1, true});
   host.named = {{"fpga", 2000}, {"licence", 500}};

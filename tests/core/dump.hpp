@@ -13,7 +13,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
       << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
       << u.returns << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
-      << u.expected_us << " host " << u.host << " epoch " << u.epoch << " key " << u.key.hex()
+      << u.expected_us << " host " << u.worker << " epoch " << u.epoch << " key " << u.key.hex()
       << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
   if (u.phase == Phase::running) out << " assigned " << u.assigned;
   if (u.extra) {
@@ -23,16 +23,16 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
         << e.wait_name << " retry at " << e.retry_at << " url " << e.url << " by " << e.computed_by;
     for (const std::string& uuid : e.gpus) out << " on " << uuid;
     for (const Placement& rank : e.others) {
-      out << " rank at " << rank.host;
+      out << " rank at " << rank.worker;
       for (const std::string& uuid : rank.gpus) out << " on " << uuid;
     }
     out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes
         << (e.is_growing ? " growing" : "") << " grew from " << e.grew_from;
     for (const FailedAttempt& failed : e.failed)
-      out << " failed " << failed.attempt << " on " << failed.host << ' '
+      out << " failed " << failed.attempt << " on " << failed.worker << ' '
           << cause_name(failed.cause);
     for (const Death& death : e.deaths)
-      out << " death on " << death.host << " at " << death.record << (death.is_gpu ? " gpu" : "")
+      out << " death on " << death.worker << " at " << death.record << (death.is_gpu ? " gpu" : "")
           << " beside " << death.beside;
     out << (e.is_alone ? " alone" : "");
     for (const auto& [name, wait] : e.waits) {
@@ -46,20 +46,20 @@ inline std::string dump(const State& state) {
   std::ostringstream out;
   out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at
       << (state.leads_workers ? " leads" : "") << " announced " << state.announced << '\n';
-  for (const Host& host : state.hosts) {
-    out << "host " << host.info.name
-        << (host.is_up        ? ""
-            : host.is_awaited ? " awaited"
-                              : " lost")
-        << (host.is_draining ? " draining" : "") << " cpus " << host.info.cpus_milli << " memory "
-        << host.info.memory_bytes << " changed " << host.changed;
-    for (const Gpu& gpu : host.info.gpus)
+  for (const WorkerState& worker : state.workers) {
+    out << "host " << worker.info.name
+        << (worker.is_up             ? ""
+            : worker.is_disconnected ? " awaited"
+                                     : " lost")
+        << (worker.is_draining ? " draining" : "") << " cpus " << worker.info.cpus_milli
+        << " memory " << worker.info.memory_bytes << " changed " << worker.changed;
+    for (const Gpu& gpu : worker.info.gpus)
       out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes << ' ' << gpu.fault
           << (gpu.is_dead ? " dead" : "");
-    for (const auto& [name, value] : host.info.labels) out << ' ' << name << '=' << value;
-    for (const FailedUnit& failed : host.failures)
+    for (const auto& [name, value] : worker.info.labels) out << ' ' << name << '=' << value;
+    for (const FailedUnit& failed : worker.failures)
       out << " failure of " << failed.run << ' ' << failed.unit << ' ' << failed.def;
-    out << " aside until " << host.aside_until << " timer " << host.aside_serial;
+    out << " aside until " << worker.aside_until << " timer " << worker.aside_serial;
     out << '\n';
   }
   for (const auto& [id, run] : state.runs) {
@@ -75,7 +75,8 @@ inline std::string dump(const State& state) {
     }
     out << " durations";
     for (uint32_t us : run.durations_us) out << ' ' << us;
-    for (const auto& [def, host] : run.failed_defs) out << " failed def " << def << " on " << host;
+    for (const auto& [def, worker] : run.failed_defs)
+      out << " failed def " << def << " on " << worker;
     out << '\n';
     for (UnitId unit = 0; unit < run.units.size(); unit++) dump_unit(out, run, unit);
   }
@@ -88,7 +89,7 @@ inline State restored(const State& state) {
   copy.epoch = state.epoch;
   copy.sequence = state.sequence;
   copy.at = state.at;
-  copy.hosts = state.hosts;
+  copy.workers = state.workers;
   copy.leads_workers = state.leads_workers;
   copy.announced = state.announced;
   for (const auto& [id, run] : state.runs) {

@@ -8,9 +8,9 @@ using namespace flow::core;
 
 TEST_CASE("a kill reaches every machine that has a rank and is up") {
   State state;
-  state.hosts.resize(4);
-  for (Host& host : state.hosts) host.is_up = true;
-  state.hosts[3].is_up = false;
+  state.workers.resize(4);
+  for (WorkerState& worker : state.workers) worker.is_up = true;
+  state.workers[3].is_up = false;
   Run& run = state.runs["r"];
   run.id = RunId("r");
   run.units.resize(3);
@@ -18,22 +18,22 @@ TEST_CASE("a kill reaches every machine that has a rank and is up") {
   gang.phase = Phase::running;
   gang.attempts = 2;
   gang.epoch = fencing_token(1, 0);
-  gang.host = 1;
+  gang.worker = 1;
   auto extra = std::make_shared<UnitExtra>();
-  for (HostId host : {1, 2, 3}) {
+  for (WorkerId worker : {1, 2, 3}) {
     Placement& rank = extra->others.emplace_back();
-    rank.host = host;
+    rank.worker = worker;
   }
   gang.extra = extra;
   run.units[2].phase = Phase::ready;
 
-  std::vector<std::pair<AttemptId, HostId>> killed;
+  std::vector<std::pair<AttemptId, WorkerId>> killed;
   for (const Command& command : kill_commands(state, "r")) {
     const auto& stop = std::get<StopAttempt>(command);
     CHECK(stop.kill);
-    killed.emplace_back(stop.id, stop.host);
+    killed.emplace_back(stop.id, stop.worker);
   }
   const AttemptId id{"r", 1, 2, fencing_token(1, 0)};
-  CHECK(killed == std::vector<std::pair<AttemptId, HostId>>{{id, 1}, {id, 2}});
+  CHECK(killed == std::vector<std::pair<AttemptId, WorkerId>>{{id, 1}, {id, 2}});
   CHECK(kill_commands(state, "none").empty());
 }

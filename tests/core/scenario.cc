@@ -291,10 +291,10 @@ AttemptId Scenario::attempt(const std::string& name) const {
   return id;
 }
 
-HostId Scenario::host(const std::string& name) const {
-  for (size_t i = 0; i < state_.hosts.size(); i++)
-    if (state_.hosts[i].info.name == name) return HostId(i);
-  return HostId(kHostsMax);  // none
+WorkerId Scenario::worker(const std::string& name) const {
+  for (size_t i = 0; i < state_.workers.size(); i++)
+    if (state_.workers[i].info.name == name) return WorkerId(i);
+  return WorkerId(kWorkersMax);  // none
 }
 
 /// "w1,w1:A+B,.": a rank each, "." on the engine's own machine.
@@ -303,19 +303,19 @@ void Scenario::place_ranks(const Words& ranks, Assigned& gang) const {
   gang.share = {needs.cpus_milli, needs.memory_bytes};
   for (size_t i = 0; i < ranks.size(); i++) {
     std::vector<std::string> parts = split(ranks[i], ':');
-    Placement rank{host(parts[0] == "." ? "" : parts[0])};
+    Placement rank{worker(parts[0] == "." ? "" : parts[0])};
     if (parts.size() > 1) rank.gpus = split(parts[1], '+');
     if (i > 0) {
       gang.others.push_back(rank);
     } else {
-      gang.host = rank.host;
+      gang.worker = rank.worker;
       gang.gpus = rank.gpus;
     }
   }
 }
 
-std::string Scenario::say_rank(HostId at, const std::vector<std::string>& gpus) const {
-  std::string text = at == 0 ? "." : state_.hosts[at].info.name;
+std::string Scenario::say_rank(WorkerId at, const std::vector<std::string>& gpus) const {
+  std::string text = at == 0 ? "." : state_.workers[at].info.name;
   for (size_t i = 0; i < gpus.size(); i++) text += (i == 0 ? ":" : "+") + gpus[i];
   return text;
 }
@@ -353,33 +353,33 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};
   } else if (verb == "assign") {
     Assigned e{next_attempt(state_, state_.runs.at(run_), named), split(option(words, "on"), ','),
-               host(option(words, "at"))};
+               worker(option(words, "at"))};
     if (!option(words, "ranks").empty()) place_ranks(split(option(words, "ranks"), ','), e);
     event = std::move(e);
   } else if (verb == "gpus") {
-    bool is_of_host = words.back().starts_with("at=");
-    event = GpusFound{gpus_of_words({words.begin() + 1, words.end() - is_of_host}),
-                      is_of_host ? host(option(words, "at")) : HostId{0}};
+    bool is_of_worker = words.back().starts_with("at=");
+    event = GpusFound{gpus_of_words({words.begin() + 1, words.end() - is_of_worker}),
+                      is_of_worker ? worker(option(words, "at")) : WorkerId{0}};
   } else if (verb == "gpu") {
-    event = GpuFailed{host(option(words, "at")), word(1), word(2), has(words, "dead")};
+    event = GpuFailed{worker(option(words, "at")), word(1), word(2), has(words, "dead")};
   } else if (verb == "join") {
-    HostJoined e{{word(1), int32_t(number(words, "cpus", 1) * 1000), number(words, "memory", 1000),
-                  gpus_of_words(split(option(words, "gpus"), ',')), labels_of(words),
-                  named_of(words)}};
+    WorkerJoined e{{word(1), int32_t(number(words, "cpus", 1) * 1000),
+                    number(words, "memory", 1000), gpus_of_words(split(option(words, "gpus"), ',')),
+                    labels_of(words), named_of(words)}};
     for (const std::string& offer : split(option(words, "with"), ','))
       e.attempts.push_back(attempt(offer));
     e.is_restarted = has(words, "restarted");
     event = std::move(e);
-  } else if (verb == "away") {
-    event = HostAway{host(word(1)), word(2)};
+  } else if (verb == "disconnect") {
+    event = WorkerDisconnected{worker(word(1)), word(2)};
   } else if (verb == "drain") {
-    event = HostDraining{host(word(1)), word(2)};
+    event = WorkerDraining{worker(word(1)), word(2)};
   } else if (verb == "lost") {
-    event = HostLost{host(word(1)), word(2), has(words, "died")};
+    event = WorkerLost{worker(word(1)), word(2), has(words, "died")};
   } else if (verb == "announce") {
-    event = HostsAnnounced{uint32_t(std::stoul(word(1)))};
-  } else if (verb == "hosttimer") {
-    event = TimerFired{"", host(word(1)), uint32_t(std::stoul(word(2)))};
+    event = WorkersAnnounced{uint32_t(std::stoul(word(1)))};
+  } else if (verb == "workertimer") {
+    event = TimerFired{"", worker(word(1)), uint32_t(std::stoul(word(2)))};
   } else if (verb == "signal") {
     event = SignalReceived{run_, word(1), sha256(word(2))};
   } else if (verb == "timer") {
@@ -467,14 +467,14 @@ std::string Scenario::say(const Command& command) const {
   if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
   if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + say(c->id);
   if (auto* c = std::get_if<StopAttempt>(&command)) {
-    std::string at = c->host > 0 ? " at " + state_.hosts[c->host].info.name : "";
+    std::string at = c->worker > 0 ? " at " + state_.workers[c->worker].info.name : "";
     return (c->kill ? "kill " : "stop ") + say(c->id) + at;
   }
   if (auto* c = std::get_if<AckSaved>(&command))
     return trimmed("ack " + say(c->id) + " " + c->name);
   if (auto* c = std::get_if<SetTimer>(&command)) {
     std::string of =
-        c->run.empty() ? "host " + state_.hosts[c->unit].info.name : name(c->run, c->unit);
+        c->run.empty() ? "worker " + state_.workers[c->unit].info.name : name(c->run, c->unit);
     return "timer " + of + " " + std::to_string(c->serial) + " at " + std::to_string(c->at);
   }
   if (auto* c = std::get_if<RunChanged>(&command)) {
@@ -495,14 +495,14 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
       all += (all.empty() ? "" : ", ") + say(id);
       const auto& given = std::get<Assigned>(event);
       if (given.share != Share{}) {
-        all += " ranks " + say_rank(given.host, given.gpus);
-        for (const Placement& rank : given.others) all += "," + say_rank(rank.host, rank.gpus);
+        all += " ranks " + say_rank(given.worker, given.gpus);
+        for (const Placement& rank : given.others) all += "," + say_rank(rank.worker, rank.gpus);
         continue;
       }
       const std::vector<std::string>& gpus = std::get<Assigned>(event).gpus;
       if (!gpus.empty()) all += " on " + joined(gpus);
-      HostId at = std::get<Assigned>(event).host;
-      if (at > 0) all += " at " + state_.hosts[at].info.name;
+      WorkerId at = std::get<Assigned>(event).worker;
+      if (at > 0) all += " at " + state_.workers[at].info.name;
       continue;
     }
     if (!admit(state_, event)) return "a proposal was refused: " + say(id);
@@ -558,10 +558,11 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   std::string on = option(words, "on");
   if (!on.empty() && on != joined(gpus_of(is))) return "it is on " + joined(gpus_of(is));
   std::string at = option(words, "at");
-  if (!at.empty() && host(at) != is.host) return "it is at " + state_.hosts[is.host].info.name;
+  if (!at.empty() && worker(at) != is.worker)
+    return "it is at " + state_.workers[is.worker].info.name;
   std::string ranks = option(words, "ranks"), are;
-  for_each_rank(is, [&](HostId host, const std::vector<std::string>& gpus) {
-    are += (are.empty() ? "" : ",") + say_rank(host, gpus);
+  for_each_rank(is, [&](WorkerId worker, const std::vector<std::string>& gpus) {
+    are += (are.empty() ? "" : ",") + say_rank(worker, gpus);
   });
   if (!ranks.empty() && ranks != are) return "its ranks are at " + are;
   std::string attempts = option(words, "attempts");

@@ -17,7 +17,7 @@
 //   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY[:mig|:FAULT[:dead]],…] [labels=rack:a,…]
 //   [with=a,b@1!65536,RUN:0]
 //                                 a worker comes, with attempts that it still has, an event
-//   away NAME WHY                 nothing is heard of a worker, an event
+//   disconnect NAME WHY                 nothing is heard of a worker, an event
 //   lost NAME WHY                 a worker is gone, an event
 //   assign UNIT [on=A,B] [at=WORKER]   an event
 //   assign UNIT ranks=w1,w1:A+B,.      of a gang, a place a rank; "." is the engine's own machine
@@ -51,14 +51,14 @@ class Scenario {
   std::string check(const Words& words, const std::string& rest);
   bool parse(const Words& words, Event& event);
   void place_ranks(const Words& ranks, Assigned& gang) const;
-  std::string say_rank(HostId at, const std::vector<std::string>& gpus) const;
+  std::string say_rank(WorkerId at, const std::vector<std::string>& gpus) const;
   bool parse_attempt(const Words& words, Event& event);
   std::string step(const Event& event, std::vector<std::string>& said);
   std::string say(const Command& command) const;
   std::string say(const AttemptId& id) const;
   std::string in_run(const RunId& run) const;
   UnitId unit(const std::string& name) const;
-  HostId host(const std::string& name) const;
+  WorkerId worker(const std::string& name) const;
   AttemptId attempt(const std::string& name) const;
   std::string grow(const Words& words, const std::string& expected);
   std::string proposals(const Words& words, const std::string& expected);

@@ -11,20 +11,20 @@ struct Machines {
   core::State state;
   SharedMachines shared{{"this boot", 4, int64_t{8} << 30}};
 
-  Machines() { state.hosts.resize(1); }
+  Machines() { state.workers.resize(1); }
 
   void join(const std::string& name, int32_t cpus, int64_t gib,
             const std::vector<std::string>& gpus, const std::string& boot = "that boot") {
-    core::HostInfo info{name, cpus * 1000, gib << 30, {}};
+    core::WorkerInfo info{name, cpus * 1000, gib << 30, {}};
     for (const std::string& uuid : gpus) info.gpus.push_back({0, uuid, "A", "", 80, -1, false});
     shared.joins(state, info, {boot, 8, int64_t{16} << 30});
-    core::Host host;
-    host.info = info;
-    state.hosts.push_back(host);
+    core::WorkerState worker;
+    worker.info = info;
+    state.workers.push_back(worker);
   }
-  void lose(size_t host) {
-    shared.lost(state.hosts[host].info.name);
-    state.hosts[host].is_up = false;
+  void lose(size_t worker) {
+    shared.lost(state.workers[worker].info.name);
+    state.workers[worker].is_up = false;
   }
   std::string note(const std::string& name) const { return shared.note_of(state, name); }
 };
@@ -53,7 +53,7 @@ TEST_CASE("a worker on the head's machine is compared with what the head runs it
   Machines machines;
   machines.join("a", 8, 1, {}, "this boot");
   CHECK(machines.note("a") == "");  // the head runs nothing itself
-  machines.state.hosts[0].info.cpus_milli = 4000;
+  machines.state.workers[0].info.cpus_milli = 4000;
   CHECK(machines.note("a") ==
         "on its machine runs the head too, and together they offer 12 CPUs of 8: give each its "
         "share with --jobs");
@@ -64,8 +64,8 @@ TEST_CASE("a GPU counts for one worker, and goes to another that offered it when
   machines.join("a", 1, 1, {"GPU-1", "GPU-2"});
   machines.join("b", 1, 1, {"GPU-2", "GPU-3"});
   machines.join("c", 1, 1, {"GPU-2"});
-  CHECK(machines.state.hosts[2].info.gpus.size() == 1);
-  CHECK(machines.state.hosts[3].info.gpus.empty());
+  CHECK(machines.state.workers[2].info.gpus.size() == 1);
+  CHECK(machines.state.workers[3].info.gpus.empty());
   CHECK(machines.note("a") == "");
   CHECK(machines.note("c") ==
         "it also offers GPU-2, which counts for `a`: give each worker of a machine its own GPUs "
@@ -75,12 +75,12 @@ TEST_CASE("a GPU counts for one worker, and goes to another that offered it when
   machines.lose(1);
   std::vector<core::GpusFound> found = machines.shared.orphans(machines.state);
   REQUIRE(found.size() == 1);
-  CHECK(found[0].host == 2);
+  CHECK(found[0].worker == 2);
   REQUIRE(found[0].gpus.size() == 1);
   CHECK(found[0].gpus[0].uuid == "GPU-2");
   CHECK(found[0].gpus[0].fault == "wore out");
-  machines.state.hosts[2].is_draining = true;
+  machines.state.workers[2].is_draining = true;
   found = machines.shared.orphans(machines.state);
   REQUIRE(found.size() == 1);
-  CHECK(found[0].host == 3);
+  CHECK(found[0].worker == 3);
 }

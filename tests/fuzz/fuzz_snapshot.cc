@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto back = flow::decode_snapshot(again, flow::small_plan, flow::small_fragment);
   FLOW_CHECK(back.ok() && flow::encode_snapshot(*back) == again);
   if (!flow::core::check_invariants(*state).empty()) return 0;
-  flow::core::EngineStarted start{state->epoch + 1, state->hosts[0].info.cpus_milli,
-                                  state->hosts[0].info.memory_bytes};
+  flow::core::EngineStarted start{state->epoch + 1, state->workers[0].info.cpus_milli,
+                                  state->workers[0].info.memory_bytes};
   std::vector<flow::core::Command> commands;
   flow::core::apply(*state, {state->sequence + 1, 0, start}, commands);
   FLOW_CHECK(flow::core::check_invariants(*state).empty());

@@ -31,12 +31,12 @@ class Cluster {
     REQUIRE(check_invariants(state) == "");
   }
   void join(int32_t cpus, int32_t gpus, const std::string& rack, int64_t licences_milli = 0) {
-    HostInfo host{"w" + std::to_string(state.hosts.size()), cpus * 1000, 0, {}, {}};
+    WorkerInfo worker{"w" + std::to_string(state.workers.size()), cpus * 1000, 0, {}, {}};
     for (int32_t i = 0; i < gpus; i++)
-      host.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
-    if (!rack.empty()) host.labels = {{"rack", rack}};
-    if (licences_milli > 0) host.named = {{"licence", licences_milli}};
-    tell(HostJoined{host});
+      worker.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
+    if (!rack.empty()) worker.labels = {{"rack", rack}};
+    if (licences_milli > 0) worker.named = {{"licence", licences_milli}};
+    tell(WorkerJoined{worker});
   }
   /// Each is a task of a definition of its own, but for those that share one by its index.
   void submit(const std::vector<Ask>& asks, const std::vector<uint32_t>& defs) {
@@ -101,21 +101,21 @@ struct Left {
 };
 
 /// What each host has left, from what the running units were given.
-std::map<HostId, Left> lefts_of(const Cluster& cluster) {
-  std::map<HostId, Left> lefts;
-  for (size_t i = 1; i < cluster.state.hosts.size(); i++) {
-    const Host& host = cluster.state.hosts[i];
-    if (!host.is_up) continue;
-    const Amounts& named = host.info.named;
-    lefts[HostId(i)] = {host.info.cpus_milli, int64_t(host.info.gpus.size()),
-                        named.empty() ? 0 : named[0].second};
+std::map<WorkerId, Left> lefts_of(const Cluster& cluster) {
+  std::map<WorkerId, Left> lefts;
+  for (size_t i = 1; i < cluster.state.workers.size(); i++) {
+    const WorkerState& worker = cluster.state.workers[i];
+    if (!worker.is_up) continue;
+    const Amounts& named = worker.info.named;
+    lefts[WorkerId(i)] = {worker.info.cpus_milli, int64_t(worker.info.gpus.size()),
+                          named.empty() ? 0 : named[0].second};
   }
   for (UnitId unit = 0; unit < cluster.run().units.size(); unit++) {
     if (!cluster.is_running(unit)) continue;
     const Unit& u = cluster.run().units[unit];
     const Resources& asked = def_of(cluster.run(), unit)->resources;
-    for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
-      int32_t has = cluster.state.hosts[at].info.cpus_milli;
+    for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
+      int32_t has = cluster.state.workers[at].info.cpus_milli;
       lefts[at].cpus -=
           asked.is_gang() ? u.extra->share.cpus_milli : std::min(asked.cpus_milli, has);
       lefts[at].gpus -= int64_t(gpus.size());
@@ -157,9 +157,9 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
     }
     cluster.submit(asks, defs);
     for (int round = 0; round < 40 && !is_final(cluster.run().status); round++) {
-      std::map<HostId, Left> before = lefts_of(cluster);
+      std::map<WorkerId, Left> before = lefts_of(cluster);
       std::vector<UnitId> started = cluster.schedule_all();
-      for (const auto& [host, left] : lefts_of(cluster)) {
+      for (const auto& [worker, left] : lefts_of(cluster)) {
         CHECK(left.cpus >= 0);
         CHECK(left.gpus >= 0);
         CHECK(left.licences >= 0);
@@ -167,27 +167,27 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
       for (UnitId unit : started) {
         const Unit& u = cluster.run().units[unit];
         size_t ranks = 0;
-        for_each_rank(u, [&](HostId, const auto&) { ranks++; });
+        for_each_rank(u, [&](WorkerId, const auto&) { ranks++; });
         CHECK(ranks >= asks[unit].ranks);
         CHECK(ranks <= std::max(asks[unit].ranks, asks[unit].ranks_max));
         if (!def_of(cluster.run(), unit)->resources.is_gang()) continue;
         gangs++;
         shrunk += u.extra->share.cpus_milli < asks[unit].cpus * 1000;
-        spread += hosts_of(u).size() > 1;
+        spread += workers_of(u).size() > 1;
         bool has_one = std::any_of(before.begin(), before.end(), [&](const auto& left) {
           return left.second.ranks_of(asks[unit], u.extra->share.cpus_milli) >= int64_t(ranks);
         });
         // Only of the first is known what was free, if it was kept for nobody.
         bool is_kept = false;
         for (UnitId other = 0; other < unit; other++) is_kept = is_kept || cluster.is_ready(other);
-        if (unit == started.front() && !is_kept) CHECK((hosts_of(u).size() == 1) == has_one);
+        if (unit == started.front() && !is_kept) CHECK((workers_of(u).size() == 1) == has_one);
       }
       bool is_idle = cluster.run().phase_count(Phase::running) == 0;
       for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
         if (!cluster.is_ready(unit)) continue;
         int64_t room =
             0;  // at a CPU of a thousandth each: what else than GPUs and licences could lack?
-        for (const auto& [host, left] : before) room += left.ranks_of(asks[unit], 1);
+        for (const auto& [worker, left] : before) room += left.ranks_of(asks[unit], 1);
         CHECK(room < asks[unit].ranks);
       }
       if (is_idle) break;

@@ -64,7 +64,7 @@ void take(Lefts& lefts, const Resources& asked, const Uuids& uuids) {
 
 Lefts lefts_of(const State& state) {
   Lefts lefts;
-  for (const Gpu& gpu : state.hosts[0].info.gpus) lefts[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (const Gpu& gpu : state.workers[0].info.gpus) lefts[gpu.uuid] = {1000, gpu.memory_bytes};
   for (const auto& [id, run] : state.runs) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
@@ -157,7 +157,7 @@ using Overtakers = std::map<UnitId, Given>;
 
 void check_choice(const State& state, Given given, Overtakers& overtakers) {
   const Run& run = state.runs.at("r");
-  const std::vector<Gpu>& gpus = state.hosts[0].info.gpus;
+  const std::vector<Gpu>& gpus = state.workers[0].info.gpus;
   Lefts lefts = lefts_of(state), all;
   for (const Gpu& gpu : gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
   std::reverse(given.begin(), given.end());
@@ -245,7 +245,7 @@ void check_door(const State& state) {
   Lefts lefts = lefts_of(state);
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     if (run.units[unit].status != UnitStatus::ready) continue;
-    for (const std::vector<Gpu>& set : sets_of(state.hosts[0].info.gpus)) {
+    for (const std::vector<Gpu>& set : sets_of(state.workers[0].info.gpus)) {
       Assigned given{next_attempt(state, run, unit), uuids_of(set)};
       CHECK(admit(state, given) == may_have(asked_by(run, unit), set, lefts));
     }
@@ -256,9 +256,9 @@ void check_door(const State& state) {
 void check_failed(const State& state) {
   const Run& run = state.runs.at("r");
   Lefts all;
-  for (const Gpu& gpu : state.hosts[0].info.gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (const Gpu& gpu : state.workers[0].info.gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    auto sets = sets_of(state.hosts[0].info.gpus);
+    auto sets = sets_of(state.workers[0].info.gpus);
     bool may_ever = std::any_of(sets.begin(), sets.end(), [&](const std::vector<Gpu>& set) {
       return may_have(asked_by(run, unit), set, all);
     });

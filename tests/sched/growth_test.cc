@@ -46,7 +46,7 @@ struct World {
     REQUIRE(check_invariants(state) == "");
   }
   void join(const std::string& name, int32_t cpus) {
-    tell(HostJoined{{name, cpus * 1000, 0, {}, {}}});
+    tell(WorkerJoined{{name, cpus * 1000, 0, {}, {}}});
   }
   void resolve(UnitId unit) {
     tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
@@ -84,13 +84,14 @@ TEST_CASE("what comes and goes is left alone, and so is room that somebody waits
   World flaps;
   for (Time now = 0; now < 5 * kAfter; now += kAfter / 2) {
     flaps.now = now;
-    flaps.tell(now == 0 ? Event(HostJoined{{"w2", 3000, 0, {}, {}}}) : Event(HostAway{2, "cut"}));
+    flaps.tell(now == 0 ? Event(WorkerJoined{{"w2", 3000, 0, {}, {}}})
+                        : Event(WorkerDisconnected{2, "cut"}));
     if (now > 0) flaps.join("w2", 3);
     CHECK(flaps.at(now) == 0);
   }
   World leaves;
   leaves.join("w2", 3);
-  leaves.tell(HostDraining{2, "maintenance"});
+  leaves.tell(WorkerDraining{2, "maintenance"});
   CHECK(leaves.at(2 * kAfter) == 0);
   World waited;
   waited.join("w2", 3);

@@ -14,31 +14,31 @@ namespace {
 
 constexpr const char* kWheres[] = {"rack == a", "rack != a", "ssd or rack == b"};
 
-bool has_labels(const HostInfo& host, const std::string& where) {
+bool has_labels(const WorkerInfo& worker, const std::string& where) {
   auto has = [&](const char* name, const char* value) {
-    return std::find(host.labels.begin(), host.labels.end(),
-                     std::pair<std::string, std::string>(name, value)) != host.labels.end();
+    return std::find(worker.labels.begin(), worker.labels.end(),
+                     std::pair<std::string, std::string>(name, value)) != worker.labels.end();
   };
   if (where == kWheres[0]) return has("rack", "a");
   if (where == kWheres[1]) return !has("rack", "a");
   return where.empty() || has("ssd", "") || has("rack", "b");
 }
 
-HostInfo random_host(sim::Random& random, const std::string& name) {
-  HostInfo host{name, int32_t(random.below(9)) * 500, 200 * random.below(6), {}};
+WorkerInfo random_worker(sim::Random& random, const std::string& name) {
+  WorkerInfo worker{name, int32_t(random.below(9)) * 500, 200 * random.below(6), {}};
   for (uint32_t i = random.below(3); i > 0; i--) {
     Gpu gpu;
-    gpu.index = uint32_t(host.gpus.size());
+    gpu.index = uint32_t(worker.gpus.size());
     gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
     gpu.name = random.one_in(2) ? "A" : "B";
     gpu.memory_bytes = 80;
-    host.gpus.push_back(gpu);
+    worker.gpus.push_back(gpu);
   }
-  if (random.one_in(2)) host.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
-  if (random.one_in(3)) host.labels.emplace_back("ssd", "");
-  if (random.one_in(2)) host.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
-  if (random.one_in(3)) host.named.emplace_back("licence", 500);
-  return host;
+  if (random.one_in(2)) worker.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
+  if (random.one_in(3)) worker.labels.emplace_back("ssd", "");
+  if (random.one_in(2)) worker.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  if (random.one_in(3)) worker.named.emplace_back("licence", 500);
+  return worker;
 }
 
 Plan random_plan(sim::Random& random) {
@@ -72,17 +72,17 @@ struct Left {
 };
 
 /// Who asks for a CPU runs on no host without any.
-bool may_run(const Host& host, const Resources& asked) {
-  if (host.is_lost() || (asked.cpus_milli > 0 && host.info.cpus_milli == 0)) return false;
-  if (!has_labels(host.info, asked.where)) return false;
+bool may_run(const WorkerState& worker, const Resources& asked) {
+  if (worker.is_lost() || (asked.cpus_milli > 0 && worker.info.cpus_milli == 0)) return false;
+  if (!has_labels(worker.info, asked.where)) return false;
   for (const auto& [name, milli] : asked.named) {
-    bool has = std::any_of(host.info.named.begin(), host.info.named.end(), [&](const auto& each) {
-      return each.first == name && each.second >= milli;
-    });
+    bool has =
+        std::any_of(worker.info.named.begin(), worker.info.named.end(),
+                    [&](const auto& each) { return each.first == name && each.second >= milli; });
     if (!has) return false;
   }
   return asked.gpus_milli == 0 ||
-         std::any_of(host.info.gpus.begin(), host.info.gpus.end(), [&](const Gpu& gpu) {
+         std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), [&](const Gpu& gpu) {
            return asked.gpu_model.empty() || asked.gpu_model == gpu.name;
          });
 }
@@ -92,12 +92,12 @@ bool may_run(const Host& host, const Resources& asked) {
 Resources clamped(const State& state, Resources asked) {
   int32_t cpus = 0;
   int64_t memory = 0;
-  for (const Host& host : state.hosts)
-    if (may_run(host, asked)) memory = std::max(memory, host.info.memory_bytes);
+  for (const WorkerState& worker : state.workers)
+    if (may_run(worker, asked)) memory = std::max(memory, worker.info.memory_bytes);
   asked.memory_bytes = std::min(asked.memory_bytes, memory);
-  for (const Host& host : state.hosts) {
-    if (may_run(host, asked) && host.info.memory_bytes >= asked.memory_bytes)
-      cpus = std::max(cpus, host.info.cpus_milli);
+  for (const WorkerState& worker : state.workers) {
+    if (may_run(worker, asked) && worker.info.memory_bytes >= asked.memory_bytes)
+      cpus = std::max(cpus, worker.info.cpus_milli);
   }
   asked.cpus_milli = std::min(asked.cpus_milli, cpus);
   return asked;
@@ -105,7 +105,7 @@ Resources clamped(const State& state, Resources asked) {
 
 /// Kept as it was given, since what the largest host is may change meanwhile.
 struct Given {
-  HostId host = 0;
+  WorkerId worker = 0;
   Resources asked;
   std::vector<std::string> gpus;
 };
@@ -115,11 +115,11 @@ class World {
   explicit World(sim::Random& random) : random_(random) {
     tell(EngineStarted{1, int32_t(1 + random.below(8)) * 500, 200 * random.below(6)});
     // Enough for whoever asks for a GPU to be let in.
-    HostInfo all = random_host(random, "all");
+    WorkerInfo all = random_worker(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
     all.labels = {{"rack", "a"}, {"ssd", ""}};
     all.named = {{"fpga", 2000}, {"licence", 500}};
-    tell(HostJoined{all});
+    tell(WorkerJoined{all});
     for (uint32_t i = random.below(4); i > 0; i--) join();
     RunSubmitted e;
     e.run = "r";
@@ -132,25 +132,26 @@ class World {
   void tell(Event event) {
     REQUIRE(admit(state, event));
     if (const auto* given = std::get_if<Assigned>(&event)) {
-      given_[given->id.unit] = {given->host, clamped(state, asked_by(given->id.unit)), given->gpus};
+      given_[given->id.unit] = {given->worker, clamped(state, asked_by(given->id.unit)),
+                                given->gpus};
     }
     apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
     REQUIRE(check_invariants(state) == "");
   }
-  void join() { tell(HostJoined{random_host(random_, "w" + std::to_string(joined_++))}); }
+  void join() { tell(WorkerJoined{random_worker(random_, "w" + std::to_string(joined_++))}); }
 
   const Run& run() const { return state.runs.at("r"); }
   const Resources& asked_by(UnitId unit) const {
     return run().plan->defs[run().plan->nodes[run().units[unit].node].def].resources;
   }
 
-  Left left_of(HostId host) const {
-    const HostInfo& info = state.hosts[host].info;
+  Left left_of(WorkerId worker) const {
+    const WorkerInfo& info = state.workers[worker].info;
     Left left{info.cpus_milli, info.memory_bytes, {}, {}};
     for (const auto& [name, milli] : info.named) left.named[name] = milli;
     for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = 1000;
     for (const auto& [unit, given] : given_) {
-      if (given.host != host || run().units[unit].phase != Phase::running) continue;
+      if (given.worker != worker || run().units[unit].phase != Phase::running) continue;
       left.cpus -= given.asked.cpus_milli;
       left.memory -= given.asked.memory_bytes;
       for (const std::string& uuid : given.gpus) left.gpus[uuid] -= given.asked.gpus_milli;
@@ -160,9 +161,9 @@ class World {
   }
 
   /// The devices on which the unit may be on that host: "" for none needed.
-  std::vector<std::string> may_be_at(UnitId unit, HostId host) const {
-    const Host& at = state.hosts[host];
-    Left left = left_of(host);
+  std::vector<std::string> may_be_at(UnitId unit, WorkerId worker) const {
+    const WorkerState& at = state.workers[worker];
+    Left left = left_of(worker);
     Resources asked = clamped(state, asked_by(unit));
     bool fits = at.is_up && may_run(at, asked_by(unit)) && asked.cpus_milli <= left.cpus &&
                 asked.memory_bytes <= left.memory &&
@@ -182,14 +183,14 @@ class World {
   void check_door() const {
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
       if (run().units[unit].phase != Phase::ready) continue;
-      for (size_t host = 0; host < state.hosts.size(); host++) {
-        std::vector<std::string> may = may_be_at(unit, HostId(host));
+      for (size_t worker = 0; worker < state.workers.size(); worker++) {
+        std::vector<std::string> may = may_be_at(unit, WorkerId(worker));
         for (const char* device : {"", "GPU-0", "GPU-1", "GPU-2"}) {
           std::vector<std::string> gpus;
           if (*device != '\0') gpus.push_back(device);
           bool is_right = std::find(may.begin(), may.end(), device) != may.end();
-          INFO("unit " << unit << " at " << host << " on " << device);
-          CHECK(admit(state, Assigned{next_attempt(state, run(), unit), gpus, HostId(host)}) ==
+          INFO("unit " << unit << " at " << worker << " on " << device);
+          CHECK(admit(state, Assigned{next_attempt(state, run(), unit), gpus, WorkerId(worker)}) ==
                 is_right);
         }
       }
@@ -204,18 +205,20 @@ class World {
   }
   /// Who waits for a larger one that is away, or for one with the GPU, starts nowhere.
   bool may_run_now(const Resources& asked) const {
-    bool is_any_away = std::any_of(state.hosts.begin(), state.hosts.end(),
-                                   [](const Host& host) { return host.is_awaited; });
-    return !is_any_away && std::any_of(state.hosts.begin(), state.hosts.end(),
-                                       [&](const Host& host) { return may_run(host, asked); });
+    bool is_any_away =
+        std::any_of(state.workers.begin(), state.workers.end(),
+                    [](const WorkerState& worker) { return worker.is_disconnected; });
+    return !is_any_away &&
+           std::any_of(state.workers.begin(), state.workers.end(),
+                       [&](const WorkerState& worker) { return may_run(worker, asked); });
   }
 
   /// It goes on with what it had while nothing was heard of it.
-  void comes_back(HostId host) {
-    HostJoined joined{state.hosts[host].info};
+  void comes_back(WorkerId worker) {
+    WorkerJoined joined{state.workers[worker].info};
     std::vector<UnitId> units;
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
-      if (run().units[unit].phase != Phase::running || run().units[unit].host != host) continue;
+      if (run().units[unit].phase != Phase::running || run().units[unit].worker != worker) continue;
       units.push_back(unit);
       joined.attempts.push_back(current_attempt(run(), unit));
     }
@@ -232,17 +235,17 @@ class World {
   void check_nobody_waits_for_nothing() const {
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
       if (run().units[unit].phase != Phase::ready) continue;
-      for (size_t host = 0; host < state.hosts.size(); host++) {
-        INFO("unit " << unit << " at " << host);
-        if (!may_be_at(unit, HostId(host)).empty()) CHECK(is_kept(HostId(host), unit));
+      for (size_t worker = 0; worker < state.workers.size(); worker++) {
+        INFO("unit " << unit << " at " << worker);
+        if (!may_be_at(unit, WorkerId(worker)).empty()) CHECK(is_kept(WorkerId(worker), unit));
       }
       CHECK(explain_wait(state, "r", unit).find("it starts next") == std::string::npos);
     }
   }
-  bool is_kept(HostId host, UnitId from) const {
+  bool is_kept(WorkerId worker, UnitId from) const {
     for (UnitId other = 0; other < run().units.size(); other++) {
       if (run().units[other].phase != Phase::ready || !comes_before(other, from)) continue;
-      if (may_run(state.hosts[host], asked_by(other))) return true;
+      if (may_run(state.workers[worker], asked_by(other))) return true;
     }
     return false;
   }
@@ -275,7 +278,7 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
       for (std::vector<Event> proposals; !(proposals = schedule(world.state, 1000)).empty();) {
         for (const Event& event : proposals) {
           world.tell(event);
-          away += std::get<Assigned>(event).host > 0;
+          away += std::get<Assigned>(event).worker > 0;
         }
       }
       world.check_nobody_waits_for_nothing();
@@ -287,17 +290,17 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
       }
       if (is_final(world.run().status)) break;
       if (random.one_in(2)) world.join();
-      auto host = HostId(random.below(uint32_t(world.state.hosts.size())));
-      const Host& chosen = world.state.hosts[host];
-      if (host <= 1 || chosen.is_lost()) continue;
-      if (chosen.is_awaited && random.one_in(2)) {
-        world.comes_back(host);
+      auto worker = WorkerId(random.below(uint32_t(world.state.workers.size())));
+      const WorkerState& chosen = world.state.workers[worker];
+      if (worker <= 1 || chosen.is_lost()) continue;
+      if (chosen.is_disconnected && random.one_in(2)) {
+        world.comes_back(worker);
         back++;
       } else if (random.one_in(2)) {
-        world.tell(HostLost{host, "it is gone"});
+        world.tell(WorkerLost{worker, "it is gone"});
         lost++;
       } else if (chosen.is_up) {
-        world.tell(HostAway{host, "it is silent"});
+        world.tell(WorkerDisconnected{worker, "it is silent"});
       }
     }
   }
@@ -307,7 +310,7 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
 }
 
 TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the fullest host") {
-  auto place_of = [](int32_t gpus_milli, std::vector<size_t> gpus_of_hosts) {
+  auto place_of = [](int32_t gpus_milli, std::vector<size_t> gpus_of_workers) {
     State state;
     std::vector<Command> out;
     auto tell = [&](Event event) {
@@ -316,11 +319,11 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
     };
     tell(EngineStarted{1, 1000, 100});
     tell(GpusFound{{{0, "own", "A", "", 80, -1, false}}});
-    for (size_t count : gpus_of_hosts) {
-      HostInfo host{"w" + std::to_string(state.hosts.size()), 1000, 100, {}};
+    for (size_t count : gpus_of_workers) {
+      WorkerInfo worker{"w" + std::to_string(state.workers.size()), 1000, 100, {}};
       for (size_t i = 0; i < count; i++)
-        host.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
-      tell(HostJoined{host});
+        worker.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
+      tell(WorkerJoined{worker});
     }
     Plan plan;
     plan.defs.resize(1);
@@ -334,7 +337,7 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
     e.plan = std::make_shared<const Plan>(plan);
     tell(e);
     tell(InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-    return std::get<Assigned>(schedule(state, 1).at(0)).host;
+    return std::get<Assigned>(schedule(state, 1).at(0)).worker;
   };
   CHECK(place_of(0, {2, 0, 4}) == 2);
   CHECK(place_of(0, {2, 4}) == 0);
@@ -345,14 +348,14 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
 namespace {
 
 struct FakePlaces final : InputPlaces {
-  std::vector<std::pair<HostId, uint64_t>> of(const Run&, UnitId unit) const override {
+  std::vector<std::pair<WorkerId, uint64_t>> of(const Run&, UnitId unit) const override {
     auto found = places.find(unit);
-    return found == places.end() ? std::vector<std::pair<HostId, uint64_t>>{} : found->second;
+    return found == places.end() ? std::vector<std::pair<WorkerId, uint64_t>>{} : found->second;
   }
-  std::map<UnitId, std::vector<std::pair<HostId, uint64_t>>> places;
+  std::map<UnitId, std::vector<std::pair<WorkerId, uint64_t>>> places;
 };
 
-using Places = std::map<UnitId, HostId>;
+using Places = std::map<UnitId, WorkerId>;
 
 /// Where each of so many units goes that begins at once, on workers with these slots and a head
 /// without; the last workers have a GPU.
@@ -366,9 +369,9 @@ Places places_of(const FakePlaces& inputs, std::vector<int32_t> slots, size_t un
   };
   tell(EngineStarted{1, 0, 100});
   for (size_t i = 0; i < slots.size(); i++) {
-    HostInfo host{"w" + std::to_string(i), slots[i] * 1000, 100, {}};
-    if (i + with_gpu >= slots.size()) host.gpus.push_back({0, "GPU-0", "A", "", 80, -1, false});
-    tell(HostJoined{host});
+    WorkerInfo worker{"w" + std::to_string(i), slots[i] * 1000, 100, {}};
+    if (i + with_gpu >= slots.size()) worker.gpus.push_back({0, "GPU-0", "A", "", 80, -1, false});
+    tell(WorkerJoined{worker});
   }
   Plan plan;
   plan.defs.resize(1);
@@ -390,7 +393,7 @@ Places places_of(const FakePlaces& inputs, std::vector<int32_t> slots, size_t un
   for (const Event& event : schedule(state, units, &inputs)) {
     const auto& assigned = std::get<Assigned>(event);
     tell(event);
-    places[assigned.id.unit] = assigned.host;
+    places[assigned.id.unit] = assigned.worker;
   }
   REQUIRE(schedule(state, units, &inputs).empty());
   return places;
@@ -421,7 +424,8 @@ TEST_CASE("of the hosts where it can start now a unit goes to that with most of 
 TEST_CASE("one whose inputs lie where another would have to move its own goes before it") {
   constexpr uint64_t kMib = 1 << 20;
   FakePlaces inputs;
-  for (UnitId unit = 0; unit < 6; unit++) inputs.places[unit] = {{HostId(unit < 3 ? 2 : 1), kMib}};
+  for (UnitId unit = 0; unit < 6; unit++)
+    inputs.places[unit] = {{WorkerId(unit < 3 ? 2 : 1), kMib}};
   CHECK(places_of(inputs, {2, 1}, 6) == Places{{0, 2}, {3, 1}, {4, 1}});
   CHECK(places_of(inputs, {1, 2}, 6) == Places{{0, 2}, {1, 2}, {3, 1}});
   CHECK(places_of(inputs, {4, 4}, 6) == Places{{0, 2}, {1, 2}, {2, 2}, {3, 1}, {4, 1}, {5, 1}});

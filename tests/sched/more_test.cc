@@ -48,13 +48,13 @@ struct World {
   void start_what_fits() {
     for (Event& event : schedule(state, 1000)) tell(std::move(event));
   }
-  uint32_t more(const HostInfo& like, uint32_t most = 100) const {
+  uint32_t more(const WorkerInfo& like, uint32_t most = 100) const {
     return hosts_that_would_help(state, like, most);
   }
 };
 
-HostInfo host(const std::string& name, int32_t cpus, int32_t gpus = 0, int64_t memory = 100) {
-  HostInfo info{name, cpus * 1000, memory, {}, {}};
+WorkerInfo worker(const std::string& name, int32_t cpus, int32_t gpus = 0, int64_t memory = 100) {
+  WorkerInfo info{name, cpus * 1000, memory, {}, {}};
   for (int32_t i = 0; i < gpus; i++)
     info.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
   return info;
@@ -64,48 +64,48 @@ HostInfo host(const std::string& name, int32_t cpus, int32_t gpus = 0, int64_t m
 
 TEST_CASE("as many hosts are wanted as what is ready fills, and no more than may be") {
   World world;
-  CHECK(world.more(host("like", 4)) == 0);
+  CHECK(world.more(worker("like", 4)) == 0);
   world.submit(std::vector<Asked>(10, Asked{2}));
-  CHECK(world.more(host("like", 4)) == 5);
-  CHECK(world.more(host("like", 4), 3) == 3);
-  CHECK(world.more(host("like", 1)) == 10);  // it is clamped to what such a host has
-  CHECK(world.more(host("like", 64)) == 1);
-  CHECK(world.more(HostInfo{}) == 1);  // nobody knows yet what one has
-  CHECK(world.more(HostInfo{}, 0) == 0);
-  world.tell(HostJoined{host("w1", 4)});
+  CHECK(world.more(worker("like", 4)) == 5);
+  CHECK(world.more(worker("like", 4), 3) == 3);
+  CHECK(world.more(worker("like", 1)) == 10);  // it is clamped to what such a host has
+  CHECK(world.more(worker("like", 64)) == 1);
+  CHECK(world.more(WorkerInfo{}) == 1);  // nobody knows yet what one has
+  CHECK(world.more(WorkerInfo{}, 0) == 0);
+  world.tell(WorkerJoined{worker("w1", 4)});
   world.start_what_fits();
-  CHECK(world.more(host("like", 4)) == 4);
+  CHECK(world.more(worker("like", 4)) == 4);
 }
 
 TEST_CASE("a run's own slots bound it") {
   World world;
-  world.tell(HostJoined{host("w1", 4)});
+  world.tell(WorkerJoined{worker("w1", 4)});
   world.submit(std::vector<Asked>(10, Asked{1}), 4);
   world.start_what_fits();
-  CHECK(world.more(host("like", 4)) == 0);
+  CHECK(world.more(worker("like", 4)) == 0);
 }
 
 TEST_CASE("what such a host could not run is no reason for one") {
   World world;
   world.submit({{1, 2}, {1, 1}});
-  CHECK(world.more(host("like", 4)) == 0);
-  CHECK(world.more(host("like", 4, 1)) == 1);
-  CHECK(world.more(host("like", 4, 2)) == 2);
-  CHECK(world.more(host("like", 4, 4)) == 1);
+  CHECK(world.more(worker("like", 4)) == 0);
+  CHECK(world.more(worker("like", 4, 1)) == 1);
+  CHECK(world.more(worker("like", 4, 2)) == 2);
+  CHECK(world.more(worker("like", 4, 4)) == 1);
   World other;
-  other.tell(HostJoined{host("w1", 1, 0, 1000)});
+  other.tell(WorkerJoined{worker("w1", 1, 0, 1000)});
   other.submit({{1, 0, 1000}, {1, 0, 500}});
   other.start_what_fits();
-  CHECK(other.more(host("like", 1, 0, 400)) == 0);
-  CHECK(other.more(host("like", 1, 0, 500)) == 1);
+  CHECK(other.more(worker("like", 1, 0, 400)) == 0);
+  CHECK(other.more(worker("like", 1, 0, 500)) == 1);
 }
 
 TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
   World world;
-  world.tell(HostJoined{host("w1", 2, 1)});
+  world.tell(WorkerJoined{worker("w1", 2, 1)});
   world.submit({{2, 1, 0, 4}});
   world.start_what_fits();
-  CHECK(world.more(host("like", 2, 1)) == 3);
-  CHECK(world.more(host("like", 2, 1), 2) == 0);
-  CHECK(world.more(host("like", 8, 8)) == 1);
+  CHECK(world.more(worker("like", 2, 1)) == 3);
+  CHECK(world.more(worker("like", 2, 1), 2) == 0);
+  CHECK(world.more(worker("like", 8, 8)) == 1);
 }

@@ -66,9 +66,9 @@ class Cluster {
   }
   void join(const std::string& name, const std::string& islands, const std::string& rack = "",
             const std::string& fabric = "") {
-    HostInfo host{name, 64'000, 0, machine(islands, fabric), {}};
-    if (!rack.empty()) host.labels = {{"rack", rack}};
-    tell(HostJoined{host});
+    WorkerInfo worker{name, 64'000, 0, machine(islands, fabric), {}};
+    if (!rack.empty()) worker.labels = {{"rack", rack}};
+    tell(WorkerJoined{worker});
   }
   /// Where the ranks of such a gang would be, as "b:0 b:1", or "".
   std::string places(uint32_t ranks, int32_t gpus = 1) const {
@@ -77,20 +77,20 @@ class Cluster {
     needs.gpu = {gpus * 1000, 0, ""};
     needs.ranks = needs.ranks_max = ranks;
     std::vector<Room> rooms;
-    for (const Host& host : state.hosts) rooms.push_back(host.room);
+    for (const WorkerState& worker : state.workers) rooms.push_back(worker.room);
     auto placed = place_gang(state, rooms, needs);
     std::string text;
     if (!placed) return text;
     for (const Placement& rank : *placed) {
-      text += (text.empty() ? "" : " ") + state.hosts[rank.host].info.name + ":";
+      text += (text.empty() ? "" : " ") + state.workers[rank.worker].info.name + ":";
       for (const std::string& uuid : rank.gpus) text += uuid.substr(4);
     }
     return text;
   }
   void take(const std::string& name, const std::set<size_t>& devices) {
-    for (Host& host : state.hosts) {
+    for (WorkerState& worker : state.workers) {
       for (size_t i : devices)
-        if (host.info.name == name) host.room.gpus[i].milli_free = 0;
+        if (worker.info.name == name) worker.room.gpus[i].milli_free = 0;
     }
   }
   State state;
@@ -193,14 +193,14 @@ TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
   cluster.tell(
       RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), 0, false, false});
   cluster.tell(InputsResolved{"r", 0, sha256("key"), false, {}, nullptr, {}});
-  auto host_of = [&] {
+  auto worker_of = [&] {
     std::vector<Event> proposals = schedule(cluster.state, 10);
     REQUIRE(proposals.size() == 1);
-    return cluster.state.hosts[std::get<Assigned>(proposals[0]).host].info.name;
+    return cluster.state.workers[std::get<Assigned>(proposals[0]).worker].info.name;
   };
-  CHECK(host_of() == "joined");
+  CHECK(worker_of() == "joined");
   cluster.take("joined", {0, 1, 2});
-  CHECK(host_of() == "plain");
+  CHECK(worker_of() == "plain");
 }
 
 TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
@@ -217,23 +217,23 @@ TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
     }
     auto each = int32_t(1 + random.below(2));
     uint32_t room = 0;
-    for (const Host& host : cluster.state.hosts)
-      room += uint32_t(host.info.gpus.size()) / uint32_t(each);
+    for (const WorkerState& worker : cluster.state.workers)
+      room += uint32_t(worker.info.gpus.size()) / uint32_t(each);
     for (uint32_t ranks = 2; ranks <= room + 1; ranks++) {
       ReadyClass needs;
       needs.gpu = {each * 1000, 0, ""};
       needs.ranks = needs.ranks_max = ranks;
       std::vector<Room> rooms;
-      for (const Host& host : cluster.state.hosts) rooms.push_back(host.room);
+      for (const WorkerState& worker : cluster.state.workers) rooms.push_back(worker.room);
       auto places = place_gang(cluster.state, rooms, needs);
       REQUIRE(places.has_value() == (ranks <= room));
       if (!places) continue;
       CHECK(places->size() == ranks);
       placed++;
       for (const Placement& rank : *places) {
-        const std::vector<Gpu>& gpus = cluster.state.hosts[rank.host].info.gpus;
-        REQUIRE(may_take_gpus(gpus, rooms[rank.host], needs.gpu, rank.gpus));
-        take_gpus(gpus, rooms[rank.host], needs.gpu, rank.gpus);
+        const std::vector<Gpu>& gpus = cluster.state.workers[rank.worker].info.gpus;
+        REQUIRE(may_take_gpus(gpus, rooms[rank.worker], needs.gpu, rank.gpus));
+        take_gpus(gpus, rooms[rank.worker], needs.gpu, rank.gpus);
       }
     }
   }

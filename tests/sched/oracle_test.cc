@@ -20,31 +20,31 @@ namespace {
 
 constexpr const char* kWheres[] = {"rack == a", "rack != a", "ssd"};
 
-bool has_labels(const HostInfo& host, const std::string& where) {
+bool has_labels(const WorkerInfo& worker, const std::string& where) {
   auto has = [&](const char* name, const char* value) {
-    return std::find(host.labels.begin(), host.labels.end(),
-                     std::pair<std::string, std::string>(name, value)) != host.labels.end();
+    return std::find(worker.labels.begin(), worker.labels.end(),
+                     std::pair<std::string, std::string>(name, value)) != worker.labels.end();
   };
   if (where == kWheres[0]) return has("rack", "a");
   if (where == kWheres[1]) return !has("rack", "a");
   return where.empty() || has("ssd", "");
 }
 
-HostInfo random_host(sim::Random& random, const std::string& name) {
-  HostInfo host{name, 1000 * int32_t(1 + random.below(4)), 100 * random.below(6), {}};
+WorkerInfo random_worker(sim::Random& random, const std::string& name) {
+  WorkerInfo worker{name, 1000 * int32_t(1 + random.below(4)), 100 * random.below(6), {}};
   for (uint32_t i = random.below(4); i > 0; i--) {
     Gpu gpu;
-    gpu.index = uint32_t(host.gpus.size());
+    gpu.index = uint32_t(worker.gpus.size());
     gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
     gpu.name = random.one_in(3) ? "B" : "A";
     gpu.memory_bytes = 40 + 40 * random.below(3);
     gpu.is_mig = random.one_in(5);
-    host.gpus.push_back(gpu);
+    worker.gpus.push_back(gpu);
   }
-  if (random.one_in(2)) host.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
-  if (random.one_in(2)) host.labels.emplace_back("ssd", "");
-  if (random.one_in(2)) host.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
-  return host;
+  if (random.one_in(2)) worker.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
+  if (random.one_in(2)) worker.labels.emplace_back("ssd", "");
+  if (random.one_in(2)) worker.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  return worker;
 }
 
 TaskDef random_task(sim::Random& random) {
@@ -81,7 +81,7 @@ struct Left {
            });
   }
 };
-using Lefts = std::map<HostId, Left>;
+using Lefts = std::map<WorkerId, Left>;
 
 /// What one rank, or a task of one machine, gets.
 struct Portion {
@@ -107,19 +107,19 @@ bool may_be_on(const Gpu& gpu, const Resources& asked) {
 }
 
 /// Every set of devices that one could be given of what is left.
-std::vector<std::vector<std::string>> sets_for(const HostInfo& host, const Left& left,
+std::vector<std::vector<std::string>> sets_for(const WorkerInfo& worker, const Left& left,
                                                const Portion& portion) {
   std::vector<std::vector<std::string>> sets;
-  for (uint32_t bits = 0; bits < 1u << host.gpus.size(); bits++) {
+  for (uint32_t bits = 0; bits < 1u << worker.gpus.size(); bits++) {
     std::vector<std::string> set;
     bool is_free = true;
-    for (size_t i = 0; i < host.gpus.size(); i++) {
+    for (size_t i = 0; i < worker.gpus.size(); i++) {
       if ((bits >> i & 1) == 0) continue;
-      const auto& [milli, memory] = left.gpus.at(host.gpus[i].uuid);
-      is_free = is_free && may_be_on(host.gpus[i], *portion.asked) &&
+      const auto& [milli, memory] = left.gpus.at(worker.gpus[i].uuid);
+      is_free = is_free && may_be_on(worker.gpus[i], *portion.asked) &&
                 milli >= std::min(portion.asked->gpus_milli, 1000) &&
                 memory >= portion.asked->gpu_memory_bytes;
-      set.push_back(host.gpus[i].uuid);
+      set.push_back(worker.gpus[i].uuid);
     }
     if (is_free && set.size() == portion.devices()) sets.push_back(std::move(set));
   }
@@ -127,16 +127,17 @@ std::vector<std::vector<std::string>> sets_for(const HostInfo& host, const Left&
 }
 
 /// As many beside each other as any choice of devices lets in, up to `most`.
-uint32_t most_on(const HostInfo& host, const Left& left, const Portion& portion, uint32_t most) {
+uint32_t most_on(const WorkerInfo& worker, const Left& left, const Portion& portion,
+                 uint32_t most) {
   bool has_rest = left.cpus >= portion.cpus && left.memory >= portion.memory &&
-                  left.fpgas >= portion.fpgas() && has_labels(host, portion.asked->where) &&
-                  (host.cpus_milli > 0 || portion.cpus == 0);
+                  left.fpgas >= portion.fpgas() && has_labels(worker, portion.asked->where) &&
+                  (worker.cpus_milli > 0 || portion.cpus == 0);
   if (most == 0 || !has_rest) return 0;
   uint32_t best = 0;
-  for (const std::vector<std::string>& set : sets_for(host, left, portion)) {
+  for (const std::vector<std::string>& set : sets_for(worker, left, portion)) {
     Left after = left;
     take(after, portion, set);
-    best = std::max(best, 1 + most_on(host, after, portion, most - 1));
+    best = std::max(best, 1 + most_on(worker, after, portion, most - 1));
     if (best == most) break;
   }
   return best;
@@ -147,7 +148,7 @@ class World {
   explicit World(sim::Random& random) {
     tell(EngineStarted{1, 0, 0, {}, true});
     for (uint32_t i = 1 + random.below(3); i > 0; i--)
-      tell(HostJoined{random_host(random, "w" + std::to_string(i))});
+      tell(WorkerJoined{random_worker(random, "w" + std::to_string(i))});
     Plan plan;
     for (uint32_t i = 4 + random.below(8); i > 0; i--) {
       Node node;
@@ -181,9 +182,9 @@ class World {
   }
   Lefts idle() const {
     Lefts lefts;
-    for (size_t i = 0; i < state.hosts.size(); i++) {
-      const HostInfo& info = state.hosts[i].info;
-      Left& left = lefts[HostId(i)];
+    for (size_t i = 0; i < state.workers.size(); i++) {
+      const WorkerInfo& info = state.workers[i].info;
+      Left& left = lefts[WorkerId(i)];
       left = {
           info.cpus_milli, info.memory_bytes, info.named.empty() ? 0 : info.named[0].second, {}};
       for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = {1000, gpu.memory_bytes};
@@ -191,7 +192,7 @@ class World {
     return lefts;
   }
   void take_unit(Lefts& lefts, UnitId unit) const {
-    for_each_rank(run().units[unit], [&](HostId at, const std::vector<std::string>& gpus) {
+    for_each_rank(run().units[unit], [&](WorkerId at, const std::vector<std::string>& gpus) {
       take(lefts.at(at), portion_of(unit), gpus);
     });
   }
@@ -201,14 +202,14 @@ class World {
       if (is(unit, Phase::running)) take_unit(lefts, unit);
     return lefts;
   }
-  uint32_t room_on(const Lefts& lefts, HostId host, UnitId unit) const {
+  uint32_t room_on(const Lefts& lefts, WorkerId worker, UnitId unit) const {
     const Resources& asked = def(unit).resources;
-    return most_on(state.hosts[host].info, lefts.at(host), portion_of(unit),
+    return most_on(state.workers[worker].info, lefts.at(worker), portion_of(unit),
                    std::max(asked.ranks, asked.ranks_max));
   }
   bool fits(const Lefts& lefts, UnitId unit) const {
     uint32_t ranks = 0;
-    for (const auto& [host, left] : lefts) ranks += room_on(lefts, host, unit);
+    for (const auto& [worker, left] : lefts) ranks += room_on(lefts, worker, unit);
     return ranks >= def(unit).resources.ranks;
   }
   std::vector<UnitId> ready_in_order() const {
@@ -251,7 +252,7 @@ struct Turn {
       shared += world.def(unit).resources.gpus_milli % 1000 != 0;
       gangs += world.def(unit).resources.is_gang();
       world.tell(*proposal++);
-      for (const auto& [host, left] : world.lefts()) CHECK(left.is_sound());
+      for (const auto& [worker, left] : world.lefts()) CHECK(left.is_sound());
       if (!passed.empty()) check_beside(world, passed.front(), unit);
     }
     CHECK(proposal == proposals.end());
@@ -261,10 +262,10 @@ struct Turn {
   static bool may_want_the_same(const World& world, const std::vector<UnitId>& passed,
                                 UnitId unit) {
     Lefts lefts = world.lefts(), idle = world.idle();
-    for (const auto& [host, left] : lefts) {
-      if (world.room_on(lefts, host, unit) == 0) continue;
+    for (const auto& [worker, left] : lefts) {
+      if (world.room_on(lefts, worker, unit) == 0) continue;
       for (UnitId before : passed)
-        if (world.room_on(idle, host, before) > 0) return true;
+        if (world.room_on(idle, worker, before) > 0) return true;
     }
     return false;
   }
@@ -319,17 +320,17 @@ namespace {
 /// How far apart ranks are, the nearest first: within one NVLink domain or not, hosts, racks.
 struct Spread {
   int level = 0;  // one NVLink domain, one host, one rack, several
-  size_t hosts = 0, racks = 0;
+  size_t workers = 0, racks = 0;
   auto operator<=>(const Spread&) const = default;
 };
 
 /// What NVLink joins a GPU to, over machines where it has a fabric; "" of one that it does not.
-std::string domain_of(HostId host, const Gpu& gpu) {
+std::string domain_of(WorkerId worker, const Gpu& gpu) {
   if (!gpu.fabric.empty()) return gpu.fabric;
-  return gpu.nvlink < 0 ? "" : std::to_string(host) + "/" + std::to_string(gpu.nvlink);
+  return gpu.nvlink < 0 ? "" : std::to_string(worker) + "/" + std::to_string(gpu.nvlink);
 }
-std::string rack_of(const HostInfo& host) {
-  for (const auto& [name, value] : host.labels)
+std::string rack_of(const WorkerInfo& worker) {
+  for (const auto& [name, value] : worker.labels)
     if (name == "rack") return value;
   return "";
 }
@@ -356,14 +357,14 @@ class Topology {
     };
     tell(EngineStarted{1, 0, 0, {}, true});
     for (uint32_t i = 1 + random.below(7); i > 0; i--) {
-      HostInfo host = random_host(random, "w" + std::to_string(i));
+      WorkerInfo worker = random_worker(random, "w" + std::to_string(i));
       bool has_fabric = random.one_in(3);
-      for (Gpu& gpu : host.gpus) {
+      for (Gpu& gpu : worker.gpus) {
         if (gpu.is_mig || random.one_in(4)) continue;
         gpu.nvlink = has_fabric ? 0 : int32_t(random.below(2));
         if (has_fabric) gpu.fabric = random.one_in(4) ? "c/2" : "c/1";
       }
-      tell(HostJoined{host});
+      tell(WorkerJoined{worker});
     }
     TaskDef def = random_task(random);
     asked_ = def.resources;
@@ -377,7 +378,8 @@ class Topology {
     needs_.named = asked_.named;
     needs_.ranks = 2 + random.below(7);
     needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
-    for (const Host& host : state_.hosts) rooms_.push_back(occupied(random, host.room));
+    for (const WorkerState& worker : state_.workers)
+      rooms_.push_back(occupied(random, worker.room));
   }
 
   std::optional<std::vector<Placement>> placed() const {
@@ -392,50 +394,51 @@ class Topology {
   Spread nearest(uint32_t ranks) const {
     std::optional<size_t> joined;
     for (const std::string& domain : domains())
-      if (auto hosts = fewest(rooms_on(domain), ranks))
-        joined = std::min(joined.value_or(*hosts), *hosts);
+      if (auto workers = fewest(rooms_on(domain), ranks))
+        joined = std::min(joined.value_or(*workers), *workers);
     if (joined) return {0, *joined, 0};
     std::map<std::string, std::vector<uint32_t>> racks;
     std::vector<uint32_t> all = rooms_on({}), of_racks;
-    for (size_t i = 0; i < all.size(); i++) racks[rack_of(state_.hosts[i].info)].push_back(all[i]);
-    std::optional<size_t> hosts;
+    for (size_t i = 0; i < all.size(); i++)
+      racks[rack_of(state_.workers[i].info)].push_back(all[i]);
+    std::optional<size_t> workers;
     for (const auto& [rack, rooms] : racks) {
-      if (auto count = fewest(rooms, ranks)) hosts = std::min(hosts.value_or(*count), *count);
+      if (auto count = fewest(rooms, ranks)) workers = std::min(workers.value_or(*count), *count);
       uint32_t room = 0;
       for (uint32_t each : rooms) room += each;
       of_racks.push_back(room);
     }
-    if (hosts) return {*hosts == 1 ? 1 : 2, *hosts, 0};
+    if (workers) return {*workers == 1 ? 1 : 2, *workers, 0};
     return {3, 0, *fewest(of_racks, ranks)};
   }
 
   Spread spread_of(const std::vector<Placement>& places) const {
     std::set<std::string> racks, domains;
-    std::set<HostId> hosts;
+    std::set<WorkerId> workers;
     for (const Placement& rank : places) {
-      const HostInfo& host = state_.hosts[rank.host].info;
-      hosts.insert(rank.host);
-      racks.insert(rack_of(host));
+      const WorkerInfo& worker = state_.workers[rank.worker].info;
+      workers.insert(rank.worker);
+      racks.insert(rack_of(worker));
       for (const std::string& uuid : rank.gpus)
-        for (const Gpu& gpu : host.gpus)
-          if (gpu.uuid == uuid) domains.insert(domain_of(rank.host, gpu));
+        for (const Gpu& gpu : worker.gpus)
+          if (gpu.uuid == uuid) domains.insert(domain_of(rank.worker, gpu));
     }
     bool is_joined = asked_.gpus_milli >= 1000 && domains.size() == 1 && *domains.begin() != "";
-    if (is_joined) return {0, hosts.size(), 0};
-    if (racks.size() == 1) return {hosts.size() == 1 ? 1 : 2, hosts.size(), 0};
+    if (is_joined) return {0, workers.size(), 0};
+    if (racks.size() == 1) return {workers.size() == 1 ? 1 : 2, workers.size(), 0};
     return {3, 0, racks.size()};
   }
 
   bool is_sound(const std::vector<Placement>& places) const {
     Lefts lefts;
-    for (size_t i = 0; i < rooms_.size(); i++) lefts[HostId(i)] = left_of(i, {});
+    for (size_t i = 0; i < rooms_.size(); i++) lefts[WorkerId(i)] = left_of(i, {});
     for (const Placement& rank : places) {
-      auto sets = sets_for(state_.hosts[rank.host].info, lefts.at(rank.host), portion());
+      auto sets = sets_for(state_.workers[rank.worker].info, lefts.at(rank.worker), portion());
       std::vector<std::string> gpus = rank.gpus;
       std::sort(gpus.begin(), gpus.end());
       if (std::find(sets.begin(), sets.end(), gpus) == sets.end()) return false;
-      take(lefts.at(rank.host), portion(), rank.gpus);
-      if (!lefts.at(rank.host).is_sound()) return false;
+      take(lefts.at(rank.worker), portion(), rank.gpus);
+      if (!lefts.at(rank.worker).is_sound()) return false;
     }
     return true;
   }
@@ -454,15 +457,15 @@ class Topology {
   }
   Portion portion() const { return {needs_.cpus_milli, needs_.memory_bytes, &asked_}; }
   /// Of its GPUs only those of a domain, where one is named.
-  Left left_of(size_t host, const std::string& domain) const {
-    const Room& room = rooms_[host];
-    const std::vector<Gpu>& gpus = state_.hosts[host].info.gpus;
+  Left left_of(size_t worker, const std::string& domain) const {
+    const Room& room = rooms_[worker];
+    const std::vector<Gpu>& gpus = state_.workers[worker].info.gpus;
     Left left{room.cpus_free_milli,
               room.memory_free_bytes,
               room.named.empty() ? 0 : room.named[0].second,
               {}};
     for (size_t i = 0; i < gpus.size(); i++) {
-      bool is_of_it = domain.empty() || domain_of(HostId(host), gpus[i]) == domain;
+      bool is_of_it = domain.empty() || domain_of(WorkerId(worker), gpus[i]) == domain;
       left.gpus[gpus[i].uuid] = {is_of_it ? room.gpus[i].milli_free : 0,
                                  room.gpus[i].memory_free_bytes};
     }
@@ -472,13 +475,13 @@ class Topology {
     std::vector<uint32_t> rooms;
     for (size_t i = 0; i < rooms_.size(); i++)
       rooms.push_back(
-          most_on(state_.hosts[i].info, left_of(i, domain), portion(), needs_.ranks_max));
+          most_on(state_.workers[i].info, left_of(i, domain), portion(), needs_.ranks_max));
     return rooms;
   }
   std::set<std::string> domains() const {
     std::set<std::string> all;
-    for (size_t i = 0; i < state_.hosts.size() && asked_.gpus_milli >= 1000; i++)
-      for (const Gpu& gpu : state_.hosts[i].info.gpus) all.insert(domain_of(HostId(i), gpu));
+    for (size_t i = 0; i < state_.workers.size() && asked_.gpus_milli >= 1000; i++)
+      for (const Gpu& gpu : state_.workers[i].info.gpus) all.insert(domain_of(WorkerId(i), gpu));
     all.erase("");
     return all;
   }
@@ -505,7 +508,7 @@ TEST_CASE("a gang finds a place where there is one, and none has its ranks neare
     CHECK(topology.is_sound(*places));
     Spread spread = topology.spread_of(*places), nearest = topology.nearest(ranks);
     CHECK(spread.level == nearest.level);
-    CHECK(spread.hosts == nearest.hosts);
+    CHECK(spread.workers == nearest.workers);
     CHECK(spread.racks == nearest.racks);
     levels[nearest.level]++;
   }

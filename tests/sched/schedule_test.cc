@@ -95,12 +95,12 @@ const TaskDef& def_at(const Run& run, UnitId unit) {
 }
 
 int64_t cpus_of(const State& state, const Run& run, UnitId unit) {
-  int64_t cpus = std::min(def_at(run, unit).resources.cpus_milli, state.hosts[0].info.cpus_milli);
+  int64_t cpus = std::min(def_at(run, unit).resources.cpus_milli, state.workers[0].info.cpus_milli);
   return run.jobs > 0 ? std::min<int64_t>(cpus, run.jobs * 1000) : cpus;
 }
 
 int64_t memory_of(const State& state, const Run& run, UnitId unit) {
-  return std::min(def_at(run, unit).resources.memory_bytes, state.hosts[0].info.memory_bytes);
+  return std::min(def_at(run, unit).resources.memory_bytes, state.workers[0].info.memory_bytes);
 }
 
 /// Whether its map lets one more instance run.
@@ -114,11 +114,11 @@ bool is_let(const Run& run, UnitId unit, const Taken& taken) {
 bool has_room(const State& state, const Run& run, UnitId unit, const Taken& taken) {
   int64_t cpus = cpus_of(state, run, unit);
   int64_t memory = memory_of(state, run, unit);
-  if (taken.memory + memory > state.hosts[0].info.memory_bytes) return false;
+  if (taken.memory + memory > state.workers[0].info.memory_bytes) return false;
   auto of_run = taken.run_cpus_milli.find(run.id);
   int64_t run_cpus = of_run == taken.run_cpus_milli.end() ? 0 : of_run->second;
   if (cpus > 0 && run.jobs > 0 && run_cpus + cpus > run.jobs * 1000) return false;
-  return cpus == 0 || taken.cpus_milli + cpus <= state.hosts[0].info.cpus_milli;
+  return cpus == 0 || taken.cpus_milli + cpus <= state.workers[0].info.cpus_milli;
 }
 
 void add(const State& state, const Run& run, UnitId unit, Taken& taken) {

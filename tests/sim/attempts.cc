@@ -31,8 +31,8 @@ Simulation::Attempt Simulation::make_attempt(const Run& run, UnitId unit) const 
   Attempt attempt;
   attempt.id = current_attempt(run, unit);
   attempt.key = u.key;
-  attempt.worker = state_.hosts[u.host].info.name;
-  for (HostId host : hosts_of(u)) attempt.workers.insert(state_.hosts[host].info.name);
+  attempt.worker = state_.workers[u.worker].info.name;
+  for (WorkerId worker : workers_of(u)) attempt.workers.insert(state_.workers[worker].info.name);
   attempt.is_service = is_service(run, unit);
   attempt.has_signal = run.signals.contains(kSignal);
   if (u.extra) {
@@ -55,7 +55,7 @@ void Simulation::start_attempt(const AttemptId& id) {
     return !worker.empty() && !is_connected(worker);  // the order is lost
   });
   if (attempt.workers.empty()) return;
-  away_ += u.host > 0;
+  away_ += u.worker > 0;
   gangs_ += attempt.workers.size() > 1;
   attempt.is_mute = !attempt.workers.contains(attempt.worker);
   attempts_[id] = attempt;
@@ -147,7 +147,7 @@ void Simulation::stop_attempt(const StopAttempt& stop) {
   auto found = attempts_.find(stop.id);
   if (found == attempts_.end()) return;  // its last report is on its way
   Attempt& attempt = found->second;
-  const std::string worker = state_.hosts[stop.host].info.name;
+  const std::string worker = state_.workers[stop.worker].info.name;
   if (!worker.empty() && !is_connected(worker)) return;  // the order is lost
   if (stop.kill) {
     if (drop_ranks(stop.id, worker)) straggle(stop.id);

@@ -20,9 +20,9 @@ bool fits_alone(const State& state, const ReadyHead& head) {
   const ReadyClass& needs = head.what;
   if (!needs.is_gang() || !may_start(state, state.runs.at(head.run), needs, 0, 0)) return false;
   uint64_t ranks = 0;
-  for (const Host& host : state.hosts) {
-    bool may_run = host.takes_attempts() && host.info.cpus_milli > 0;
-    if (may_run) ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
+  for (const WorkerState& worker : state.workers) {
+    bool may_run = worker.takes_attempts() && worker.info.cpus_milli > 0;
+    if (may_run) ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
   }
   return ranks >= needs.ranks;
 }

@@ -79,7 +79,7 @@ class Simulation {
     bool is_over = false;  // by the journal: its end was committed, or it was given up
   };
   struct Worker {
-    core::HostInfo info;
+    core::WorkerInfo info;
     bool is_alive = true;
   };
   struct Message {
@@ -112,9 +112,9 @@ class Simulation {
   bool rank_breaks(const Attempt& attempt);
   void check_ranks_ended();
   // workers.cc
-  core::HostId host_of(const std::string& worker) const;
+  core::WorkerId worker_id_of(const std::string& worker) const;
   bool is_connected(const std::string& worker) const;
-  bool may_lose(core::HostId host) const;
+  bool may_lose(core::WorkerId worker) const;
   bool workers_act();
   bool drain(const std::string& worker);
   bool depart();
@@ -125,7 +125,7 @@ class Simulation {
   std::vector<core::AttemptId> held_by(const std::string& worker);
   void say_again(const std::string& worker);
   void note_ends();
-  void check_adopted(const core::HostJoined& event, const core::State& before);
+  void check_adopted(const core::WorkerJoined& event, const core::State& before);
   void check_started_once(const core::AttemptId& id);
   // contest.cc
   void bring_workers();

@@ -26,10 +26,11 @@ const AttemptId* attempt_of(const Event& event) {
       event);
 }
 
-bool is_of_hosts(const Event& event) {
+bool is_of_workers(const Event& event) {
   return std::holds_alternative<EngineStarted>(event) ||
-         std::holds_alternative<HostJoined>(event) || std::holds_alternative<HostAway>(event) ||
-         std::holds_alternative<HostDraining>(event) || std::holds_alternative<HostLost>(event);
+         std::holds_alternative<WorkerJoined>(event) ||
+         std::holds_alternative<WorkerDisconnected>(event) ||
+         std::holds_alternative<WorkerDraining>(event) || std::holds_alternative<WorkerLost>(event);
 }
 
 }  // namespace
@@ -95,9 +96,9 @@ bool Simulation::step(Event event) {
     }
   }
   if (const auto* assigned = std::get_if<Assigned>(&event)) note_overtaking(*assigned);
-  if (is_of_hosts(event)) waiting_.reset();
+  if (is_of_workers(event)) waiting_.reset();
   Record record{state_.sequence + 1, now_, std::move(event)};
-  if (const auto* joined = std::get_if<HostJoined>(&record.event)) {
+  if (const auto* joined = std::get_if<WorkerJoined>(&record.event)) {
     State before = state_;
     apply(state_, record, commands_);
     check_adopted(*joined, before);

@@ -14,11 +14,11 @@ namespace {
 
 constexpr Time kLease = 50;
 
-bool is_current_on(const State& state, const AttemptId& id, HostId host) {
-  return is_current(state, id) && is_on(state.runs.at(id.run).units[id.unit], host);
+bool is_current_on(const State& state, const AttemptId& id, WorkerId worker_id) {
+  return is_current(state, id) && is_on(state.runs.at(id.run).units[id.unit], worker_id);
 }
 
-bool is_same(const HostInfo& a, const HostInfo& b) {
+bool is_same(const WorkerInfo& a, const WorkerInfo& b) {
   return a.cpus_milli == b.cpus_milli && a.memory_bytes == b.memory_bytes && a.gpus == b.gpus &&
          a.named == b.named;
 }
@@ -41,22 +41,23 @@ const AttemptId* end_of(const Event& event) {
   return nullptr;
 }
 
-HostId Simulation::host_of(const std::string& worker) const {
-  for (size_t i = 0; i < state_.hosts.size(); i++)
-    if (state_.hosts[i].info.name == worker) return HostId(i);
-  return HostId(kHostsMax);
+WorkerId Simulation::worker_id_of(const std::string& worker) const {
+  for (size_t i = 0; i < state_.workers.size(); i++)
+    if (state_.workers[i].info.name == worker) return WorkerId(i);
+  return WorkerId(kWorkersMax);
 }
 
 bool Simulation::is_connected(const std::string& worker) const {
-  HostId host = host_of(worker);
-  return host < state_.hosts.size() && state_.hosts[host].is_up;
+  WorkerId worker_id = worker_id_of(worker);
+  return worker_id < state_.workers.size() && state_.workers[worker_id].is_up;
 }
 
 /// A task is set aside when too many of those who ran it are lost: another outcome.
-bool Simulation::may_lose(HostId host) const {
+bool Simulation::may_lose(WorkerId worker_id) const {
   for (const auto& [id, run] : state_.runs) {
     for (const Unit& u : run.units) {
-      if (u.phase == Phase::running && is_on(u, host) && u.extra && u.extra->deaths.size() >= 2)
+      if (u.phase == Phase::running && is_on(u, worker_id) && u.extra &&
+          u.extra->deaths.size() >= 2)
         return false;
     }
   }
@@ -79,26 +80,26 @@ bool Simulation::workers_act() {
   std::string name = "w" + std::to_string(1 + random_.below(is_contest() ? kContestants : 3));
   if (!is_connected(name)) {
     bool is_known = workers_.contains(name) && workers_[name].is_alive;
-    HostId host = host_of(name);
-    if (is_known || (host < state_.hosts.size() && !may_lose(host))) return false;
-    HostInfo info{name, int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
+    WorkerId worker_id = worker_id_of(name);
+    if (is_known || (worker_id < state_.workers.size() && !may_lose(worker_id))) return false;
+    WorkerInfo info{name, int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
     if (random_.one_in(2)) info.gpus = machine_gpus();
     if (name != "w3") info.named = {{"licence", name == "w1" ? 2000 : 500}};
     workers_[name] = {info, true};
     returns_.emplace(now_ + random_.below(20), name);
     return false;
   }
-  HostId host = host_of(name);
-  if (!state_.hosts[host].takes_attempts()) return false;
+  WorkerId worker_id = worker_id_of(name);
+  if (!state_.workers[worker_id].takes_attempts()) return false;
   if (random_.one_in(3)) return drain(name);
-  bool dies = may_lose(host) && random_.one_in(2);
+  bool dies = may_lose(worker_id) && random_.one_in(2);
   bool is_told = dies && random_.one_in(2);  // it said goodbye
   return leave(name, dies, is_told);
 }
 
 bool Simulation::drain(const std::string& name) {
   drains_++;
-  turn({HostDraining{host_of(name), "it is to leave"}});
+  turn({WorkerDraining{worker_id_of(name), "it is to leave"}});
   departures_.emplace(now_ + random_.below(60), name);
   if (crashed_) recover();
   return true;
@@ -109,28 +110,28 @@ bool Simulation::depart() {
   if (departures_.empty() || departures_.begin()->first > now_) return false;
   std::string name = departures_.begin()->second;
   departures_.erase(departures_.begin());
-  bool is_there = is_connected(name) && state_.hosts[host_of(name)].is_draining;
+  bool is_there = is_connected(name) && state_.workers[worker_id_of(name)].is_draining;
   if (!is_there) return false;
-  bool dies = may_lose(host_of(name));
+  bool dies = may_lose(worker_id_of(name));
   return leave(name, dies, dies);
 }
 
 // A worker that dies takes what it runs with it; one that is cut off comes back.
 bool Simulation::leave(const std::string& name, bool dies, bool is_told) {
-  HostId host = host_of(name);
+  WorkerId worker_id = worker_id_of(name);
   std::vector<AttemptId> gone;
   if (dies) gone = die(name);
   losses_ += dies;
   if (dies && is_contest()) workers_[name].is_alive = true;  // another process of that name
   if (workers_[name].is_alive) returns_.emplace(now_ + random_.below(100), name);
   if (is_told) {
-    turn({HostLost{host, "killed", true}});
+    turn({WorkerLost{worker_id, "killed", true}});
   } else {
-    turn({HostAway{host, "silent"}});
+    turn({WorkerDisconnected{worker_id, "silent"}});
   }
   if (crashed_) recover();
   for (const AttemptId& id : gone)
-    if (!is_current_on(state_, id, host)) straggle(id);
+    if (!is_current_on(state_, id, worker_id)) straggle(id);
   return true;
 }
 
@@ -140,16 +141,16 @@ bool Simulation::lines_act() {
   if (!leases_.empty() && leases_.begin()->first <= now_) {
     std::string name = leases_.begin()->second;
     leases_.erase(leases_.begin());
-    HostId host = host_of(name);
-    if (host == kHostsMax || !state_.hosts[host].is_awaited) return false;
-    if (!may_lose(host)) {
+    WorkerId worker_id = worker_id_of(name);
+    if (worker_id == kWorkersMax || !state_.workers[worker_id].is_disconnected) return false;
+    if (!may_lose(worker_id)) {
       if (!workers_[name].is_alive) workers_[name].is_alive = true;
       returns_.emplace(now_ + 1, name);
       leases_.emplace(now_ + kLease, name);
       return false;
     }
     losses_++;
-    turn({HostLost{host, "its lease ended", true}});
+    turn({WorkerLost{worker_id, "its lease ended", true}});
     if (crashed_) recover();
     return true;
   }
@@ -162,18 +163,18 @@ bool Simulation::lines_act() {
 }
 
 void Simulation::come_back(const std::string& name) {
-  HostInfo& info = workers_[name].info;
-  HostId host = host_of(name);
-  bool is_known = host < state_.hosts.size();
+  WorkerInfo& info = workers_[name].info;
+  WorkerId worker_id = worker_id_of(name);
+  bool is_known = worker_id < state_.workers.size();
   bool changes = !is_contest() && random_.one_in(8);
-  if (changes && (!is_known || may_lose(host))) {
+  if (changes && (!is_known || may_lose(worker_id))) {
     info.cpus_milli = int32_t(random_.below(4)) * 1000;
     info.memory_bytes = random_.below(1500);
     for (auto& [resource, milli] : info.named) milli = milli == 500 ? 2000 : 500;
-  } else if (is_known && !may_lose(host)) {
-    info = state_.hosts[host].info;
+  } else if (is_known && !may_lose(worker_id)) {
+    info = state_.workers[worker_id].info;
   }
-  turn({HostJoined{info, held_by(name)}});
+  turn({WorkerJoined{info, held_by(name)}});
   if (crashed_) {
     returns_.emplace(now_ + random_.below(100), name);
     return recover();
@@ -183,12 +184,13 @@ void Simulation::come_back(const std::string& name) {
 
 std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
   // An order that was lost on its way would be one loss too many of these.
-  HostId host = host_of(worker);
+  WorkerId worker_id = worker_id_of(worker);
   for (const auto& [id, run] : state_.runs) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       AttemptId attempt = current_attempt(run, unit);
-      if (u.phase != Phase::running || !is_on(u, host) || !u.extra || u.extra->deaths.size() < 2)
+      if (u.phase != Phase::running || !is_on(u, worker_id) || !u.extra ||
+          u.extra->deaths.size() < 2)
         continue;
       auto found = attempts_.find(attempt);
       if (found != attempts_.end() && found->second.workers.contains(worker)) continue;
@@ -218,9 +220,9 @@ void Simulation::say_again(const std::string& worker) {
 void Simulation::note_ends() {
   for (const Record& record : batch_) {
     bool is_start = std::holds_alternative<EngineStarted>(record.event);
-    if (is_start || std::holds_alternative<HostAway>(record.event)) {
-      for (const Host& host : state_.hosts)
-        if (host.is_awaited) leases_.emplace(now_ + kLease, host.info.name);
+    if (is_start || std::holds_alternative<WorkerDisconnected>(record.event)) {
+      for (const WorkerState& worker : state_.workers)
+        if (worker.is_disconnected) leases_.emplace(now_ + kLease, worker.info.name);
     }
     if (const AttemptId* id = end_of(record.event)) {
       auto found = attempts_.find(*id);
@@ -232,21 +234,21 @@ void Simulation::note_ends() {
     }
   }
   for (const Record& record : batch_) {
-    bool is_decided = std::holds_alternative<HostLost>(record.event) ||
-                      std::holds_alternative<HostJoined>(record.event);
+    bool is_decided = std::holds_alternative<WorkerLost>(record.event) ||
+                      std::holds_alternative<WorkerJoined>(record.event);
     if (!is_decided) continue;
     for (auto& [id, attempt] : attempts_)
       if (!is_current(state_, id)) attempt.is_over = true;
   }
 }
 
-void Simulation::check_adopted(const HostJoined& event, const State& before) {
-  HostId host = host_of(event.host.name);
+void Simulation::check_adopted(const WorkerJoined& event, const State& before) {
+  WorkerId worker_id = worker_id_of(event.worker.name);
   for (const AttemptId& id : event.attempts) {
-    bool was = is_current_on(before, id, host);
-    bool is = is_current_on(state_, id, host);
+    bool was = is_current_on(before, id, worker_id);
+    bool is = is_current_on(state_, id, worker_id);
     adopted_ += is;
-    if (was && !is && is_same(event.host, before.hosts[host].info))
+    if (was && !is && is_same(event.worker, before.workers[worker_id].info))
       broken("a worker came back with an attempt, which was not adopted");
   }
 }

@@ -89,48 +89,48 @@ std::vector<core::Record> of_gpus() {
   return {{1, 1000, found}, {2, 1001, assigned}};
 }
 
-std::vector<core::Record> of_hosts() {
-  core::HostInfo host{"w1", 4000, int64_t{1} << 33, {}};
-  host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
+std::vector<core::Record> of_workers() {
+  core::WorkerInfo worker{"w1", 4000, int64_t{1} << 33, {}};
+  worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
   core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a"}, 1};
-  return {{1, 1000, core::HostJoined{host}},
+  return {{1, 1000, core::WorkerJoined{worker}},
           {2, 1001, assigned},
-          {3, 1002, core::HostLost{1, "it is silent"}}};
+          {3, 1002, core::WorkerLost{1, "it is silent"}}};
 }
 
-std::vector<core::Record> of_awaited_hosts() {
-  core::HostInfo host{"w1", 4000, int64_t{1} << 33, {}, {{"rack", "a"}, {"zone", "b"}}};
-  core::HostJoined joined{host, {{"run-1", 1, 2, 3 << 16}, {"run-2", 0, 1, (3 << 16) + 1}}};
-  return {{1, 1000, joined}, {2, 1001, core::HostAway{1, "its line was cut"}}};
+std::vector<core::Record> of_disconnected_workers() {
+  core::WorkerInfo worker{"w1", 4000, int64_t{1} << 33, {}, {{"rack", "a"}, {"zone", "b"}}};
+  core::WorkerJoined joined{worker, {{"run-1", 1, 2, 3 << 16}, {"run-2", 0, 1, (3 << 16) + 1}}};
+  return {{1, 1000, joined}, {2, 1001, core::WorkerDisconnected{1, "its line was cut"}}};
 }
 
-std::vector<core::Record> of_draining_hosts() {
-  return {{1, 1000, core::HostJoined{{"w1", 4000, 0, {}}}},
-          {2, 1001, core::HostDraining{1, "it was asked to end"}}};
+std::vector<core::Record> of_draining_workers() {
+  return {{1, 1000, core::WorkerJoined{{"w1", 4000, 0, {}}}},
+          {2, 1001, core::WorkerDraining{1, "it was asked to end"}}};
 }
 
 std::vector<core::Record> of_joined_gpus() {
-  core::HostInfo host{"w1", 4000, 0, {}};
-  host.gpus = {{0, "GPU-a", "A", "", 80, -1, false},
-               {1, "GPU-b", "A", "", 80, 1, false, 1, "ab/3"},
-               {2, "GPU-c", "A", "", 80, 1, false, 1}};
-  return {{1, 1000, core::HostJoined{host}}};
+  core::WorkerInfo worker{"w1", 4000, 0, {}};
+  worker.gpus = {{0, "GPU-a", "A", "", 80, -1, false},
+                 {1, "GPU-b", "A", "", 80, 1, false, 1, "ab/3"},
+                 {2, "GPU-c", "A", "", 80, 1, false, 1}};
+  return {{1, 1000, core::WorkerJoined{worker}}};
 }
 
 std::vector<core::Record> of_named() {
-  core::HostInfo host{"w1", 4000, 0, {}};
-  host.named = {{"fpga", 2000}, {"licence", 500}};
+  core::WorkerInfo worker{"w1", 4000, 0, {}};
+  worker.named = {{"fpga", 2000}, {"licence", 500}};
   return {{1, 1000, core::EngineStarted{1, 0, 0, {{"scanner", 1000}}}},
-          {2, 1000, core::HostJoined{host}}};
+          {2, 1000, core::WorkerJoined{worker}}};
 }
 
 std::vector<core::Record> of_failed_gpus() {
-  core::HostInfo host{"w1", 4000, 0, {}};
-  host.gpus.push_back({0, "GPU-a", "A", "", 80, -1, false});
-  host.gpus.back().fault = "fell off the bus (Xid 79)";
-  host.gpus.back().is_dead = true;
+  core::WorkerInfo worker{"w1", 4000, 0, {}};
+  worker.gpus.push_back({0, "GPU-a", "A", "", 80, -1, false});
+  worker.gpus.back().fault = "fell off the bus (Xid 79)";
+  worker.gpus.back().is_dead = true;
   core::Failure failure{core::Cause::gpu_fault, "GPU-a fell off the bus", "", 0};
-  return {{1, 1000, core::HostJoined{host}},
+  return {{1, 1000, core::WorkerJoined{worker}},
           {2, 1001, core::GpuFailed{1, "GPU-b", "wore (Xid 94)", false}},
           {3, 1002, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure}}};
 }
@@ -140,14 +140,14 @@ std::vector<core::Record> of_lost_results() {
 }
 
 std::vector<core::Record> of_deaths() {
-  core::HostJoined joined{{"w1", 4000, 0, {}}};
+  core::WorkerJoined joined{{"w1", 4000, 0, {}}};
   joined.is_restarted = true;
   core::Failure failure{core::Cause::lost, "the worker died", "", 0};
   return {{1, 1000, joined},
           {2, 1001, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure, 3, true}},
-          {3, 1002, core::HostLost{1, "killed", true}},
+          {3, 1002, core::WorkerLost{1, "killed", true}},
           {4, 1003, core::TimerFired{"", 1, 2}},
-          {5, 1004, core::HostsAnnounced{4}}};
+          {5, 1004, core::WorkersAnnounced{4}}};
 }
 
 std::vector<core::Record> of_given_gpus() {
@@ -241,34 +241,35 @@ TEST_CASE("bytes of version 2 replay") {
 
 TEST_CASE("bytes of version 3, of workers, replay") {
   Sources sources;
-  std::vector<core::Record> back = replayed("3", of_hosts(), sources);
-  const core::HostInfo& host = std::get<core::HostJoined>(back.at(0).event).host;
-  CHECK(host.name == "w1");
-  CHECK(host.cpus_milli == 4000);
-  CHECK(host.memory_bytes == int64_t{1} << 33);
-  CHECK(host.gpus.at(0).uuid == "GPU-a");
-  CHECK(std::get<core::Assigned>(back.at(1).event).host == 1);
-  CHECK(std::get<core::HostLost>(back.at(2).event).why == "it is silent");
+  std::vector<core::Record> back = replayed("3", of_workers(), sources);
+  const core::WorkerInfo& worker = std::get<core::WorkerJoined>(back.at(0).event).worker;
+  CHECK(worker.name == "w1");
+  CHECK(worker.cpus_milli == 4000);
+  CHECK(worker.memory_bytes == int64_t{1} << 33);
+  CHECK(worker.gpus.at(0).uuid == "GPU-a");
+  CHECK(std::get<core::Assigned>(back.at(1).event).worker == 1);
+  CHECK(std::get<core::WorkerLost>(back.at(2).event).why == "it is silent");
 }
 
 TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   Sources sources;
-  std::vector<core::Record> back = replayed("4", of_awaited_hosts(), sources);
-  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
-  CHECK(joined.host.labels ==
+  std::vector<core::Record> back = replayed("4", of_disconnected_workers(), sources);
+  const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
+  CHECK(joined.worker.labels ==
         std::vector<std::pair<std::string, std::string>>{{"rack", "a"}, {"zone", "b"}});
-  CHECK(joined.attempts == std::get<core::HostJoined>(of_awaited_hosts()[0].event).attempts);
-  const auto& away = std::get<core::HostAway>(back.at(1).event);
-  CHECK(away.host == 1);
+  CHECK(joined.attempts ==
+        std::get<core::WorkerJoined>(of_disconnected_workers()[0].event).attempts);
+  const auto& away = std::get<core::WorkerDisconnected>(back.at(1).event);
+  CHECK(away.worker == 1);
   CHECK(away.why == "its line was cut");
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
 }
 
 TEST_CASE("bytes of version 5, of workers that drain, replay") {
   Sources sources;
-  std::vector<core::Record> back = replayed("5", of_draining_hosts(), sources);
-  const auto& draining = std::get<core::HostDraining>(back.at(1).event);
-  CHECK(draining.host == 1);
+  std::vector<core::Record> back = replayed("5", of_draining_workers(), sources);
+  const auto& draining = std::get<core::WorkerDraining>(back.at(1).event);
+  CHECK(draining.worker == 1);
   CHECK(draining.why == "it was asked to end");
   CHECK(encode_records({back[1]}).substr(0, 2) == std::string("\x08\x05"));  // schema 5
   CHECK(encode_records({back[0]}).substr(0, 2) == std::string("\x08\x04"));
@@ -277,15 +278,15 @@ TEST_CASE("bytes of version 5, of workers that drain, replay") {
 TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("7", of_joined_gpus(), sources);
-  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
-  CHECK(joined.host.gpus == std::get<core::HostJoined>(of_joined_gpus()[0].event).host.gpus);
+  const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
+  CHECK(joined.worker.gpus == std::get<core::WorkerJoined>(of_joined_gpus()[0].event).worker.gpus);
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x07"));  // schema 7
 
   core::State live;
-  live.hosts.emplace_back().info = joined.host;
+  live.workers.emplace_back().info = joined.worker;
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
+  CHECK(restored->workers.at(1).info.gpus == joined.worker.gpus);
 }
 
 namespace {
@@ -303,19 +304,19 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
   std::vector<core::Record> back = replayed("8", of_named(), sources);
   const auto& started = std::get<core::EngineStarted>(back.at(0).event);
   CHECK(started.named == Amounts{{"scanner", 1000}});
-  const auto& joined = std::get<core::HostJoined>(back.at(1).event);
-  CHECK(joined.host.named == Amounts{{"fpga", 2000}, {"licence", 500}});
+  const auto& joined = std::get<core::WorkerJoined>(back.at(1).event);
+  CHECK(joined.worker.named == Amounts{{"fpga", 2000}, {"licence", 500}});
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x08"));  // schema 8
 
   core::State live;
-  live.hosts[0].info.named = started.named;
-  live.hosts.emplace_back().info = joined.host;
+  live.workers[0].info.named = started.named;
+  live.workers.emplace_back().info = joined.worker;
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->hosts.at(0).info.named == started.named);
-  CHECK(restored->hosts.at(1).info.named == joined.host.named);
-  CHECK(restored->hosts.at(1).room.named == joined.host.named);
-  live.hosts[1].info.named[0].second = 0;
+  CHECK(restored->workers.at(0).info.named == started.named);
+  CHECK(restored->workers.at(1).info.named == joined.worker.named);
+  CHECK(restored->workers.at(1).room.named == joined.worker.named);
+  live.workers[1].info.named[0].second = 0;
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
@@ -346,10 +347,10 @@ TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers to
 TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("10", of_failed_gpus(), sources);
-  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
-  CHECK(joined.host.gpus == std::get<core::HostJoined>(of_failed_gpus()[0].event).host.gpus);
+  const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
+  CHECK(joined.worker.gpus == std::get<core::WorkerJoined>(of_failed_gpus()[0].event).worker.gpus);
   const auto& failed = std::get<core::GpuFailed>(back.at(1).event);
-  CHECK(failed.host == 1);
+  CHECK(failed.worker == 1);
   CHECK(failed.uuid == "GPU-b");
   CHECK(failed.fault == "wore (Xid 94)");
   CHECK_FALSE(failed.is_dead);
@@ -358,12 +359,12 @@ TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
     CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0a"));  // schema 10
 
   core::State live;
-  live.hosts.emplace_back().info = joined.host;
+  live.workers.emplace_back().info = joined.worker;
   std::string bytes = encode_snapshot(live);
   auto restored = decode_snapshot(bytes, sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
-  live.hosts[1].info.gpus[0].fault.clear();
+  CHECK(restored->workers.at(1).info.gpus == joined.worker.gpus);
+  live.workers[1].info.gpus[0].fault.clear();
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
@@ -393,7 +394,7 @@ TEST_CASE("bytes of version 4, of gangs, replay") {
   for (size_t i = 0; i < back.size(); i++) {
     const auto& assigned = std::get<core::Assigned>(back[i].event);
     const auto was = std::get<core::Assigned>(of_gangs()[i].event);
-    CHECK(assigned.host == was.host);
+    CHECK(assigned.worker == was.worker);
     CHECK(assigned.gpus == was.gpus);
     CHECK(assigned.others == was.others);
     CHECK(assigned.share == was.share);
@@ -408,7 +409,7 @@ TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank tha
   core::State live;
   auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(core::HostJoined{{"w1", 1000, 0, {}}});
+  feed(core::WorkerJoined{{"w1", 1000, 0, {}}});
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
   feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
   core::Assigned gang{core::next_attempt(live, live.runs.at("r"), 0), {}, 0, {{0}, {1}}, {1000, 0}};
@@ -422,9 +423,9 @@ TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank tha
   CHECK(unit.extra->share == gang.share);
   CHECK(core::check_invariants(*restored) == "");
 
-  live.hosts[1].is_up = false;
+  live.workers[1].is_up = false;
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-  live.hosts.pop_back();
+  live.workers.pop_back();
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
 }
 
@@ -434,45 +435,45 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   core::State live;
   auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(core::HostJoined{{"gone", 1000, 0, {}}});
-  feed(of_awaited_hosts()[0].event);
-  feed(core::HostLost{1, "silent"});
+  feed(core::WorkerJoined{{"gone", 1000, 0, {}}});
+  feed(of_disconnected_workers()[0].event);
+  feed(core::WorkerLost{1, "silent"});
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
   feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
   feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {}, 2});
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  REQUIRE(restored->hosts.size() == 3);
-  CHECK_FALSE(restored->hosts[1].is_up);
-  CHECK(restored->hosts[2].info.name == "w1");
-  CHECK(restored->hosts[2].room == live.hosts[2].room);
-  CHECK(restored->runs.at("r").units[0].host == 2);
+  REQUIRE(restored->workers.size() == 3);
+  CHECK_FALSE(restored->workers[1].is_up);
+  CHECK(restored->workers[2].info.name == "w1");
+  CHECK(restored->workers[2].room == live.workers[2].room);
+  CHECK(restored->runs.at("r").units[0].worker == 2);
   CHECK(core::check_invariants(*restored) == "");
 
-  live.hosts[2].is_up = false;
-  live.hosts[2].is_awaited = true;
+  live.workers[2].is_up = false;
+  live.workers[2].is_disconnected = true;
   auto awaited = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!awaited.ok()) FAIL(awaited.error().message);
-  CHECK(awaited->hosts[2].is_awaited);
-  CHECK_FALSE(awaited->hosts[2].is_up);
-  CHECK(awaited->hosts[2].info.labels == live.hosts[2].info.labels);
+  CHECK(awaited->workers[2].is_disconnected);
+  CHECK_FALSE(awaited->workers[2].is_up);
+  CHECK(awaited->workers[2].info.labels == live.workers[2].info.labels);
   CHECK(core::check_invariants(*awaited) == "");
-  CHECK_FALSE(awaited->hosts[2].is_draining);
+  CHECK_FALSE(awaited->workers[2].is_draining);
 
-  live.hosts[0].changed = 17;
-  live.hosts[2].changed = 18;
-  live.hosts[2].is_draining = true;
+  live.workers[0].changed = 17;
+  live.workers[2].changed = 18;
+  live.workers[2].is_draining = true;
   auto draining = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!draining.ok()) FAIL(draining.error().message);
-  CHECK(draining->hosts[2].is_draining);
-  CHECK(draining->hosts[0].changed == 17);
-  CHECK(draining->hosts[2].changed == 18);
+  CHECK(draining->workers[2].is_draining);
+  CHECK(draining->workers[0].changed == 17);
+  CHECK(draining->workers[2].changed == 18);
   CHECK(core::check_invariants(*draining) == "");
-  live.hosts[2].is_draining = false;
+  live.workers[2].is_draining = false;
 
-  live.hosts[2].is_awaited = false;
+  live.workers[2].is_disconnected = false;
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-  live.hosts.pop_back();
+  live.workers.pop_back();
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
 }
 
@@ -490,12 +491,12 @@ TEST_CASE(
   feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {"MIG-b"}});
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->hosts[0].info.gpus == live.hosts[0].info.gpus);
-  CHECK(restored->hosts[0].room == live.hosts[0].room);
+  CHECK(restored->workers[0].info.gpus == live.workers[0].info.gpus);
+  CHECK(restored->workers[0].room == live.workers[0].room);
   CHECK(restored->runs.at("r").units[0].extra->gpus == std::vector<std::string>{"MIG-b"});
   CHECK(core::check_invariants(*restored) == "");
 
-  live.hosts[0].info.gpus.pop_back();
+  live.workers[0].info.gpus.pop_back();
   auto broken = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   REQUIRE_FALSE(broken.ok());
   CHECK_THAT(broken.error().message,
@@ -584,22 +585,22 @@ TEST_CASE("bytes of version 11, of results that are gone, replay") {
 TEST_CASE("bytes of version 12, of workers that died and machines that are set aside, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("12", of_deaths(), sources);
-  CHECK(std::get<core::HostJoined>(back.at(0).event).is_restarted);
+  CHECK(std::get<core::WorkerJoined>(back.at(0).event).is_restarted);
   const auto& failed = std::get<core::AttemptFailed>(back.at(1).event);
   CHECK(failed.rank == 3);
   CHECK(failed.worker_died);
-  CHECK(std::get<core::HostLost>(back.at(2).event).has_died);
+  CHECK(std::get<core::WorkerLost>(back.at(2).event).has_died);
   const auto& timer = std::get<core::TimerFired>(back.at(3).event);
   CHECK(timer.run == "");
   CHECK(timer.unit == 1);
   CHECK(timer.serial == 2);
-  CHECK(std::get<core::HostsAnnounced>(back.at(4).event).count == 4);
+  CHECK(std::get<core::WorkersAnnounced>(back.at(4).event).count == 4);
   for (const core::Record& record : back)
     CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0c"));  // schema 12
   // A unit's timer, and a worker of which nothing was heard, are as they were.
   CHECK(encode_records({{1, 1000, core::TimerFired{"run-1", 1, 2}}}).substr(0, 2) ==
         std::string("\x08\x01"));
-  CHECK(encode_records({{1, 1000, core::HostLost{1, "silent"}}}).substr(0, 2) ==
+  CHECK(encode_records({{1, 1000, core::WorkerLost{1, "silent"}}}).substr(0, 2) ==
         std::string("\x08\x04"));
 }
 
@@ -607,7 +608,7 @@ TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("13", of_given_gpus(), sources);
   const auto& found = std::get<core::GpusFound>(back.at(0).event);
-  CHECK(found.host == 2);
+  CHECK(found.worker == 2);
   CHECK(found.gpus.at(0).uuid == "GPU-a");
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0d"));  // schema 13
 }
@@ -625,13 +626,13 @@ TEST_CASE("a snapshot keeps what failed where, and which machines are set aside"
   core::State live;
   auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 0, 1 << 30});
-  feed(core::HostsAnnounced{3});
-  feed(core::HostJoined{{"w1", 1000, 0, {}}});
+  feed(core::WorkersAnnounced{3});
+  feed(core::WorkerJoined{{"w1", 1000, 0, {}}});
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
   feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  live.hosts[1].failures = {{"r", 0, 0}, {"r", 1, 0}, {"q", 7, 2}};
-  live.hosts[1].aside_until = 61'000;
-  live.hosts[1].aside_serial = 5;
+  live.workers[1].failures = {{"r", 0, 0}, {"r", 1, 0}, {"q", 7, 2}};
+  live.workers[1].aside_until = 61'000;
+  live.workers[1].aside_serial = 5;
   live.runs.at("r").failed_defs = {{0, 1}};
   core::UnitExtra extra;
   extra.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
@@ -641,9 +642,9 @@ TEST_CASE("a snapshot keeps what failed where, and which machines are set aside"
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->announced == 3);
-  CHECK(restored->hosts[1].failures == live.hosts[1].failures);
-  CHECK(restored->hosts[1].aside_until == 61'000);
-  CHECK(restored->hosts[1].aside_serial == 5);
+  CHECK(restored->workers[1].failures == live.workers[1].failures);
+  CHECK(restored->workers[1].aside_until == 61'000);
+  CHECK(restored->workers[1].aside_serial == 5);
   CHECK(restored->runs.at("r").failed_defs == live.runs.at("r").failed_defs);
   CHECK(restored->runs.at("r").units[0].extra->failed == extra.failed);
   CHECK(restored->runs.at("r").units[0].extra->deaths == extra.deaths);

@@ -86,7 +86,7 @@ void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
 }
 
 bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
-  core::HostInfo& worker = request.worker;
+  core::WorkerInfo& worker = request.worker;
   worker.cpus_milli = in.cpus_milli();
   worker.memory_bytes = in.memory_bytes();
   for (const wire::Gpu& gpu : in.gpus()) worker.gpus.push_back(get_gpu(gpu));

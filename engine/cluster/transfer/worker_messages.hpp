@@ -27,10 +27,10 @@ bool is_final_report(const Report& report);
 
 /// What a worker says of itself first.
 struct JoinRequest {
-  core::HostInfo worker;  // its name is the session's to know
-  std::string address;    // where it came from, for people; the session's too
-  std::string process;    // this life of the worker
-  std::string spool;      // whose numbers its reports have
+  core::WorkerInfo worker;  // its name is the session's to know
+  std::string address;      // where it came from, for people; the session's too
+  std::string process;      // this life of the worker
+  std::string spool;        // whose numbers its reports have
   std::vector<core::AttemptId> attempts;
   std::string blob_address;  // where other workers ask it for content; "" nowhere
   core::Time now = 0;        // by its clock, which may not be ours

@@ -40,7 +40,7 @@ class WorkerAgent {
   struct Options {
     std::string spool_dir;
     std::shared_ptr<BlobCache> store;  // of the worker's own folder
-    core::HostInfo host;
+    core::WorkerInfo host;
     std::string head;  // address: in its direction are the ranks of other machines
     /// Where other workers ask this one for content; "" nowhere.
     std::function<std::string()> blob_address = [] { return std::string(); };
@@ -165,7 +165,7 @@ class WorkerAgent {
   const std::string process_;
 
   mutable std::mutex mutex_;
-  core::HostInfo host_;  // with what has failed since
+  core::WorkerInfo host_;  // with what has failed since
   std::unique_ptr<ReportSpool> spool_;
   std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
   std::condition_variable drains_;
