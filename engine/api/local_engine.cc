@@ -88,14 +88,14 @@ Status LocalEngine::lead(const std::string& dir) {
   } else {
     auto leader = driver_->store().get(Family::kv, leader_key());
     FLOW_TRY(leader);
-    if (*leader) works_elsewhere_ = driver_->awaited_hosts_at_work();
+    if (*leader) works_elsewhere_ = driver_->disconnected_workers_at_work();
     leader_ = leader->value_or("");
     if (works_elsewhere_.empty()) driver_->keep_row(leader_key(), "");
   }
   if (!leads_cluster(options_)) {
     if (!works_elsewhere_.empty()) return {};
-    for (const std::string& name : driver_->awaited_hosts())
-      driver_->host_lost(name, "the engine was started again without workers");
+    for (const std::string& name : driver_->disconnected_workers())
+      driver_->worker_lost(name, "the engine was started again without workers");
     return {};
   }
   FLOW_TRY(check_for_work_elsewhere());
@@ -230,7 +230,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   driver_->inspect([&](const core::State& state, Resolver&) {
     nodes = nodes_of(state);
     for (NodeInfo& node : nodes) {
-      std::string note = driver_->host_note(node.name);
+      std::string note = driver_->worker_note(node.name);
       if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
     }
   });

@@ -95,7 +95,7 @@ FormerHead head_of_worker(Driver& driver, const std::string& name) {
 
 std::string ClusterMembership::note_of_moved_head() const {
   std::string names, former, own = address_for_users(address());
-  for (const std::string& name : driver_.awaited_hosts()) {
+  for (const std::string& name : driver_.disconnected_workers()) {
     FormerHead head = head_of_worker(driver_, name);
     if (head.reached_at.empty() || head.reached_at == own) continue;
     names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, head.reached_at);
@@ -145,7 +145,7 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
 }
 
 void ClusterMembership::await_former_workers(int64_t adopt_ms) {
-  std::vector<std::string> names = driver_.awaited_hosts();
+  std::vector<std::string> names = driver_.disconnected_workers();
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
     workers_[name].serial = ++last_serial_;
@@ -180,7 +180,7 @@ uint64_t ClusterMembership::committed_of(const std::string& name, const std::str
 std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
                                        cluster::JoinRequest request) {
   const std::string name = request.worker.name;
-  if (name == kHomeName)
+  if (name == kHeadWorkerName)
     return fmt::format(
         "what the head runs itself is shown as `{}`: give this worker another name "
         "with --name",
@@ -210,7 +210,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
     driver_.fleet().attach(name, connection, worker.address);
   }
   if (former) {
-    driver_.host_away(name, "it came by another connection");
+    driver_.worker_disconnected(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
   auto decided = [connection, received](bool admitted) {
@@ -220,8 +220,8 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
         "worker's description is not valid");
   };
   record_address(name);
-  driver_.host_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
-                      std::move(request.machine), decided);
+  driver_.worker_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
+                        std::move(request.machine), decided);
   return "";
 }
 
@@ -252,7 +252,7 @@ void ClusterMembership::on_draining(RemoteHost& connection, const std::string& w
   auto found = find(connection);
   if (found == workers_.end()) return;
   found->second.is_draining = true;
-  driver_.host_draining(found->first, why);
+  driver_.worker_draining(found->first, why);
 }
 
 void ClusterMembership::on_gpu_failed(RemoteHost& connection, const std::string& uuid,
@@ -288,9 +288,9 @@ void ClusterMembership::on_report(RemoteHost& connection, cluster::ReceivedRepor
   }
   auto decided = [placed = std::move(received.placed), obsolete = std::move(received.obsolete)](
                      bool admitted) { remove_files(admitted ? obsolete : placed); };
-  driver_.host_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
-                        decided,
-                        [this, name, serial, number] { on_durable(name, serial, number); });
+  driver_.worker_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
+                          decided,
+                          [this, name, serial, number] { on_durable(name, serial, number); });
 }
 
 // What is no worker's any more, of an attempt that is over, is found so in the turn.
@@ -331,8 +331,8 @@ void ClusterMembership::on_disconnected(RemoteHost& connection, bool is_for_good
   worker.connection.reset();
   driver_.fleet().detach(name, connection);
   if (quit_) return;
-  if (is_for_good) return driver_.host_lost(name, why);
-  driver_.host_away(name, why);
+  if (is_for_good) return driver_.worker_lost(name, why);
+  driver_.worker_disconnected(name, why);
   start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
@@ -361,7 +361,7 @@ void ClusterMembership::loop() {
     auto found = workers_.find(lease.name);
     bool is_gone = found != workers_.end() && !found->second.connection &&
                    found->second.serial == lease.serial;
-    if (is_gone) driver_.host_lost(lease.name, lease.why, lease.has_died);
+    if (is_gone) driver_.worker_lost(lease.name, lease.why, lease.has_died);
   }
 }
 

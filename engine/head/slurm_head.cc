@@ -129,7 +129,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   AutoscalerCallbacks user;
   user.look = [self = made.get()] { return self->view_of_nodes(); };
   user.drain = [&driver](const std::string& node) {
-    driver.host_draining(node, "it had nothing to do");
+    driver.worker_draining(node, "it had nothing to do");
   };
   user.note = [&engine](const std::string& text) { engine.warn_all(text); };
   user.status = [&driver](const std::string& text) { driver.keep_row(launcher_key(), text); };
@@ -191,8 +191,8 @@ SlurmHead::~SlurmHead() {
   if (!nodes_) return;
   nodes_.reset();
   for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
-    driver_.host_draining(node.name, "the run is over");
-    driver_.host_lost(node.name, "its node was given back");
+    driver_.worker_draining(node.name, "the run is over");
+    driver_.worker_lost(node.name, "its node was given back");
   }
   driver_.inspect([](const core::State&, Resolver&) {});  // until that is committed
 }

@@ -75,7 +75,7 @@ void Driver::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& or
   const core::Unit& unit = run.units[id.unit];
   if (Resolver::def_of(run, id.unit)->resources.is_gang())
     return split(std::move(*order), run, orders);
-  order->worker = host_name(unit.worker);
+  order->worker = worker_name(unit.worker);
   if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);
   orders.push_back(std::move(*order));
 }

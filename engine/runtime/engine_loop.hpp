@@ -112,32 +112,32 @@ class Driver {
   /// Which of them have large content.
   const std::shared_ptr<cluster::BlobDirectory>& blob_directory() const { return blob_directory_; }
   /// Those that an engine before this one had, and that may be back.
-  std::vector<std::string> awaited_hosts();
+  std::vector<std::string> disconnected_workers();
   /// Of them, those that run something, by the state's account.
-  std::vector<std::string> awaited_hosts_at_work();
+  std::vector<std::string> disconnected_workers_at_work();
   /// `decided` is called when it is committed and what follows from it was told, or with false
   /// where it is refused.
-  void host_joined(core::WorkerJoined event, Hardware machine,
-                   std::function<void(bool admitted)> decided);
+  void worker_joined(core::WorkerJoined event, Hardware machine,
+                     std::function<void(bool admitted)> decided);
   /// Nothing where no worker of that name is up, or awaited.
-  void host_away(const std::string& name, std::string why);
-  void host_draining(const std::string& name, std::string why);
+  void worker_disconnected(const std::string& name, std::string why);
+  void worker_draining(const std::string& name, std::string why);
   void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                   bool is_dead);
-  void host_lost(const std::string& name, std::string why, bool has_died = false);
+  void worker_lost(const std::string& name, std::string why, bool has_died = false);
   /// So many workers are to join in all.
   void announce(uint32_t workers);
   /// What people should know of a worker, or "". In a turn.
-  std::string host_note(const std::string& name) const;
+  std::string worker_note(const std::string& name) const;
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void keep_row(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
   void rank_met(Report report);
   /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
   /// was taken, and `durable` is called.
-  void host_reported(const std::string& name, Report report,
-                     std::pair<std::string, std::string> row,
-                     std::function<void(bool admitted)> decided, std::function<void()> durable);
+  void worker_reported(const std::string& name, Report report,
+                       std::pair<std::string, std::string> row,
+                       std::function<void(bool admitted)> decided, std::function<void()> durable);
   /// In a `durable` only: called when all that the commit holds was told.
   void after_acts(std::function<void()> act) { after_acts_.push_back(std::move(act)); }
 
@@ -321,19 +321,19 @@ class Driver {
   bool can_stage(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
   void stop(const core::StopAttempt& stop);
-  std::string host_name(core::WorkerId worker) const;
-  std::optional<core::WorkerId> host_named(const std::string& name) const;
+  std::string worker_name(core::WorkerId worker) const;
+  std::optional<core::WorkerId> worker_id_of(const std::string& name) const;
   bool join(core::WorkerJoined event, Hardware machine);
   void record_lost(core::WorkerId worker, const std::string& why, bool has_died);
   std::vector<core::AttemptId> gangs_ended_on(const core::WorkerJoined& event) const;
-  void lose_host(const std::string& name, const std::string& why, bool has_died);
-  void lose_waiting_hosts();
+  void handle_lost_worker(const std::string& name, const std::string& why, bool has_died);
+  void lose_waiting_workers();
   /// Gangs that run and have a rank there.
   std::vector<core::AttemptId> gangs_on(core::WorkerId worker);
   bool is_settling_beside(core::WorkerId worker);
   void own_gpu_failed(const std::string& uuid, const GpuError& error);
-  void record_of_host(const std::string& name,
-                      const std::function<core::Event(core::WorkerId)>& event_of);
+  void record_of_worker(const std::string& name,
+                        const std::function<core::Event(core::WorkerId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   /// One for each rank of the attempt.
@@ -376,7 +376,7 @@ class Driver {
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
   void warn_of_share(const core::Assigned& assigned);
-  void tell_host_note(const std::string& name);
+  void report_worker_note(const std::string& name);
   void give_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
   void tell(std::vector<Event> events);
@@ -422,10 +422,11 @@ class Driver {
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
   SharedMachines shared_machines_;
-  std::map<std::string, std::string> told_host_notes_;  // of workers that are not lost, by name
+  std::map<std::string, std::string>
+      reported_worker_notes_;  // of workers that are not lost, by name
   /// With why, and whether it died: they are lost, and leave, when gangs that they had a part in
   /// have written what they keep.
-  std::map<std::string, std::pair<std::string, bool>> lost_hosts_;
+  std::map<std::string, std::pair<std::string, bool>> lost_workers_;
   // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t late_logs_ = 0;  // lines of runs that had ended

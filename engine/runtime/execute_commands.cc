@@ -65,7 +65,7 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
 }
 
 void Driver::stop(const core::StopAttempt& stop) {
-  std::string worker = host_name(stop.worker);
+  std::string worker = worker_name(stop.worker);
   if (worker.empty()) native_.stop(stop.id);
   if (is_interrupted(stop)) {
     fleet_.interrupt(worker, stop.id);
@@ -86,7 +86,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
       auto run = state_.runs.find(saved->id.run);
       if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
       const core::Unit& unit = run->second.units[saved->id.unit];
-      fleet_.ack_saved(host_name(unit.worker), saved->id, saved->name, true);
+      fleet_.ack_saved(worker_name(unit.worker), saved->id, saved->name, true);
       if (saved->name.empty()) replicate(saved->id, unit);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);

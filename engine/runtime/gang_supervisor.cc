@@ -58,34 +58,34 @@ void Driver::split(AttemptOrder order, const core::Run& run, std::vector<Attempt
   order.gang_key = random_name(kKeyLetters);
   order.encrypts = options_.encrypts;
   size_t first = orders.size();
-  std::map<core::WorkerId, uint32_t> on_host;
-  std::map<core::WorkerId, std::vector<std::string>> gpus_on_host;
+  std::map<core::WorkerId, uint32_t> ranks_on_worker;
+  std::map<core::WorkerId, std::vector<std::string>> gpus_on_worker;
   uint32_t ranks = 0;
   core::for_each_rank(unit, [&](core::WorkerId worker, const std::vector<std::string>& gpus) {
     AttemptOrder& rank = orders.emplace_back(order);
     rank.rank = ranks++;
-    rank.local_rank = on_host[worker]++;
-    rank.worker = host_name(worker);
+    rank.local_rank = ranks_on_worker[worker]++;
+    rank.worker = worker_name(worker);
     rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
     if (order.resources.gpus_milli == 0) return;
     rank.gpus = gpus;
-    std::vector<std::string>& here = gpus_on_host[worker];
+    std::vector<std::string>& here = gpus_on_worker[worker];
     here.insert(here.end(), gpus.begin(), gpus.end());
   });
   std::string abroad;  // a machine that this one reaches
-  for (const auto& [worker, count] : on_host) {
-    if (abroad.empty()) abroad = fleet_.address_of(host_name(worker));
+  for (const auto& [worker, count] : ranks_on_worker) {
+    if (abroad.empty()) abroad = fleet_.address_of(worker_name(worker));
   }
   uint32_t at = 0;
   core::for_each_rank(unit, [&](core::WorkerId worker, const auto&) {
     AttemptOrder& rank = orders[first + at++];
     rank.ranks = ranks;
-    rank.local_ranks = on_host[worker];
-    rank.is_spread = on_host.size() > 1;
+    rank.local_ranks = ranks_on_worker[worker];
+    rank.is_spread = ranks_on_worker.size() > 1;
     // As torchrun gives them: LOCAL_RANK is the number of its device.
     bool is_shell = order.kind == TaskKind::shell;
     if (is_shell && !has_mig(state_.workers[worker].info.gpus, rank.gpus)) {
-      rank.visible = gpus_on_host[worker];
+      rank.visible = gpus_on_worker[worker];
     } else if (is_shell && !rank.gpus.empty()) {
       // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
       rank.local_rank = 0;
@@ -118,14 +118,14 @@ void Driver::warn_of_share(const core::Assigned& assigned) {
 void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
   std::vector<core::WorkerId> workers = core::workers_of(unit);
   auto peer = std::find_if(workers.begin(), workers.end(), [&](core::WorkerId worker) {
-    return worker != unit.worker && !host_name(worker).empty();
+    return worker != unit.worker && !worker_name(worker).empty();
   });
   if (peer == workers.end()) return;
   std::string task = Resolver::unit_name(state_.runs.at(id.run), id.unit);
   auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
   if (!bytes.ok() || !bytes->has_value()) return;
   auto row = decode_checkpoint_row(**bytes);
-  if (row.ok() && !row->file.empty()) fleet_.replicate(host_name(*peer), id, row->digest);
+  if (row.ok() && !row->file.empty()) fleet_.replicate(worker_name(*peer), id, row->digest);
 }
 
 Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
@@ -157,7 +157,7 @@ void Driver::note_meeting(const Report& report) {
   if (!are_all) return;
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
   for (core::WorkerId worker : core::workers_of(unit))
-    fleet_.meet(host_name(worker), id, gang->whereabouts);
+    fleet_.meet(worker_name(worker), id, gang->whereabouts);
 }
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
@@ -181,7 +181,7 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
   if (!is_timeout) return;
   // They may have begun later. Whoever is asked to stop says where it is.
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::WorkerId worker : core::workers_of(unit)) fleet_.interrupt(host_name(worker), id);
+  for (core::WorkerId worker : core::workers_of(unit)) fleet_.interrupt(worker_name(worker), id);
 }
 
 bool Driver::waits_for_word(const Gang& gang) {
@@ -219,7 +219,7 @@ void Driver::settle_gang(Gang& gang) {
   const RunMeta* of_run = meta(gang.id.run);
   tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
-  for (core::WorkerId worker : core::workers_of(unit)) fleet_.settle(host_name(worker), gang.id);
+  for (core::WorkerId worker : core::workers_of(unit)) fleet_.settle(worker_name(worker), gang.id);
 }
 
 /// "rank 0 is on `a`, rank 1 on `b`"

@@ -130,8 +130,8 @@ namespace {
 
 /// What a run that comes back says of workers is said of those of the same name now; of those that
 /// there are no more it is forgotten.
-void rename_hosts(core::Run& run, const std::vector<core::WorkerState>& old,
-                  const std::vector<core::WorkerState>& now) {
+void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
+                    const std::vector<core::WorkerState>& now) {
   auto renamed = [&](core::WorkerId worker) -> core::WorkerId {
     if (worker == 0 || worker >= old.size()) return 0;
     auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::WorkerState& each) {
@@ -141,9 +141,9 @@ void rename_hosts(core::Run& run, const std::vector<core::WorkerState>& old,
   };
   for (core::Unit& unit : run.units) {
     unit.worker = renamed(unit.worker);
-    bool names_hosts = unit.extra && (!unit.extra->others.empty() || !unit.extra->failed.empty() ||
-                                      !unit.extra->deaths.empty());
-    if (!names_hosts) continue;
+    bool names_workers = unit.extra && (!unit.extra->others.empty() ||
+                                        !unit.extra->failed.empty() || !unit.extra->deaths.empty());
+    if (!names_workers) continue;
     auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
     for (core::Placement& rank : extra->others) rank.worker = renamed(rank.worker);
     auto is_gone = [&](const auto& each) { return each.worker > 0 && renamed(each.worker) == 0; };
@@ -224,7 +224,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       if (again.ok()) old = std::move(*again);
     }
     if (old && !state.runs.contains(id)) {
-      rename_hosts(old->runs.at(id), old->workers, state.workers);
+      rename_workers(old->runs.at(id), old->workers, state.workers);
       state.runs.emplace(id, std::move(old->runs.at(id)));
       core::rebuild_derived(state);
       batch.erase(Family::kv, folded_key(id));

@@ -115,7 +115,7 @@ void Driver::decide(std::vector<Input> inputs) {
     }
     if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
   }
-  if (!lost_hosts_.empty()) lose_waiting_hosts();
+  if (!lost_workers_.empty()) lose_waiting_workers();
   settle(now);
   if (!interruptions_.empty()) end_interruptions();
   save_clock();

@@ -12,7 +12,7 @@
 
 namespace flow {
 
-std::string Driver::host_name(core::WorkerId worker) const {
+std::string Driver::worker_name(core::WorkerId worker) const {
   return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
 }
 
@@ -27,13 +27,13 @@ bool runs_on(const core::Run& run, core::WorkerId worker) {
 
 }  // namespace
 
-std::optional<core::WorkerId> Driver::host_named(const std::string& name) const {
+std::optional<core::WorkerId> Driver::worker_id_of(const std::string& name) const {
   for (size_t worker = 1; worker < state_.workers.size(); worker++)
     if (state_.workers[worker].info.name == name) return static_cast<core::WorkerId>(worker);
   return std::nullopt;
 }
 
-std::vector<std::string> Driver::awaited_hosts() {
+std::vector<std::string> Driver::disconnected_workers() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
     for (const core::WorkerState& worker : state.workers)
@@ -42,7 +42,7 @@ std::vector<std::string> Driver::awaited_hosts() {
   return names;
 }
 
-std::vector<std::string> Driver::awaited_hosts_at_work() {
+std::vector<std::string> Driver::disconnected_workers_at_work() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
     for (size_t i = 1; i < state.workers.size(); i++) {
@@ -57,8 +57,8 @@ std::vector<std::string> Driver::awaited_hosts_at_work() {
 }
 
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
-void Driver::host_joined(core::WorkerJoined event, Hardware machine,
-                         std::function<void(bool)> decided) {
+void Driver::worker_joined(core::WorkerJoined event, Hardware machine,
+                           std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
   Input input;
   input.only([this, is_admitted, machine = std::move(machine), event = std::move(event)](
@@ -78,14 +78,14 @@ void Driver::announce(uint32_t workers) {
   post(std::move(input));
 }
 
-std::string Driver::host_note(const std::string& name) const {
+std::string Driver::worker_note(const std::string& name) const {
   // Local workers get their shares from this process, which may offer more slots than there are.
   return options_.is_closed ? "" : shared_machines_.note_of(state_, name);
 }
 
-void Driver::tell_host_note(const std::string& name) {
-  std::string note = host_note(name);
-  std::string& told = told_host_notes_[name];
+void Driver::report_worker_note(const std::string& name) {
+  std::string note = worker_note(name);
+  std::string& told = reported_worker_notes_[name];
   bool is_news = !note.empty() && note != told;
   told = std::move(note);
   if (is_news) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), told.c_str());
@@ -94,7 +94,7 @@ void Driver::tell_host_note(const std::string& name) {
 // The workers that offered the GPUs of one that is lost are still there.
 void Driver::give_orphaned_gpus() {
   for (core::GpusFound& found : shared_machines_.orphans(state_)) {
-    std::string name = host_name(found.worker), uuids;
+    std::string name = worker_name(found.worker), uuids;
     for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
     record_if_admitted(std::move(found), clock_.now());
     std::fprintf(stderr, "flow: worker `%s`: it has %s now: the worker that had it is gone\n",
@@ -105,7 +105,7 @@ void Driver::give_orphaned_gpus() {
 bool Driver::join(core::WorkerJoined event, Hardware machine) {
   const std::string name = event.worker.name;
   shared_machines_.joins(state_, event.worker, std::move(machine));
-  lost_hosts_.erase(name);
+  lost_workers_.erase(name);
   std::vector<core::AttemptId> ended = gangs_ended_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
   if (!core::admit(state_, event)) {
@@ -114,14 +114,14 @@ bool Driver::join(core::WorkerJoined event, Hardware machine) {
   }
   core::Failure failure;
   if (!ended.empty())
-    failure = core::loss_failure(state_.workers[*host_named(name)], "came back without it");
+    failure = core::loss_failure(state_.workers[*worker_id_of(name)], "came back without it");
   bool is_restarted = event.is_restarted;
   record(std::move(event), clock_.now());
-  tell_host_note(name);
+  report_worker_note(name);
   give_orphaned_gpus();  // it may have come back with fewer than it had
   for (const core::AttemptId& id : ended)
-    note_failure(id, first_rank_on(id, *host_named(name)), failure, false, is_restarted);
-  for (const core::AttemptId& id : gangs_on(*host_named(name)))
+    note_failure(id, first_rank_on(id, *worker_id_of(name)), failure, false, is_restarted);
+  for (const core::AttemptId& id : gangs_on(*worker_id_of(name)))
     if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
   return true;
 }
@@ -130,7 +130,7 @@ bool Driver::join(core::WorkerJoined event, Hardware machine) {
 // at once, with what rank 0 is to keep.
 std::vector<core::AttemptId> Driver::gangs_ended_on(const core::WorkerJoined& event) const {
   std::vector<core::AttemptId> ended;
-  auto worker = host_named(event.worker.name);
+  auto worker = worker_id_of(event.worker.name);
   if (!worker) return ended;
   std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
   for (const auto& [id, run] : state_.runs) {
@@ -146,62 +146,64 @@ std::vector<core::AttemptId> Driver::gangs_ended_on(const core::WorkerJoined& ev
   return ended;
 }
 
-void Driver::host_away(const std::string& name, std::string why) {
-  record_of_host(name, [why](core::WorkerId worker) {
+void Driver::worker_disconnected(const std::string& name, std::string why) {
+  record_of_worker(name, [why](core::WorkerId worker) {
     return core::WorkerDisconnected{worker, why};
   });
 }
 
-void Driver::host_draining(const std::string& name, std::string why) {
-  record_of_host(name, [why](core::WorkerId worker) { return core::WorkerDraining{worker, why}; });
+void Driver::worker_draining(const std::string& name, std::string why) {
+  record_of_worker(name, [why](core::WorkerId worker) {
+    return core::WorkerDraining{worker, why};
+  });
 }
 
 void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                         bool is_dead) {
-  record_of_host(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
+  record_of_worker(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
     shared_machines_.gpu_failed(name, uuid, fault, is_dead);
     return core::GpuFailed{worker, uuid, fault, is_dead};
   });
 }
 
-void Driver::host_lost(const std::string& name, std::string why, bool has_died) {
+void Driver::worker_lost(const std::string& name, std::string why, bool has_died) {
   Input input;
   input.only([this, name, why = std::move(why), has_died](Batch&, core::State&) {
-    lose_host(name, why, has_died);
+    handle_lost_worker(name, why, has_died);
   });
   post(std::move(input));
 }
 
 // With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
 // keep, where that is elsewhere, comes before.
-void Driver::lose_host(const std::string& name, const std::string& why, bool has_died) {
-  auto worker = host_named(name);
+void Driver::handle_lost_worker(const std::string& name, const std::string& why, bool has_died) {
+  auto worker = worker_id_of(name);
   if (!worker) return;
   core::Failure failure = core::loss_failure(state_.workers[*worker], "was lost: " + why);
   for (const core::AttemptId& id : gangs_on(*worker)) {
     note_failure(id, first_rank_on(id, *worker), failure, false, has_died);
   }
   if (!is_settling_beside(*worker)) return record_lost(*worker, why, has_died);
-  lost_hosts_[name] = {why, has_died};
+  lost_workers_[name] = {why, has_died};
   record_if_admitted(core::WorkerDisconnected{*worker, why},
                      clock_.now());  // it is given nothing meanwhile
 }
 
 void Driver::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
-  std::string name = host_name(worker);
+  std::string name = worker_name(worker);
   shared_machines_.lost(name);
-  told_host_notes_.erase(name);
+  reported_worker_notes_.erase(name);
   record_if_admitted(core::WorkerLost{worker, why, has_died}, clock_.now());
   give_orphaned_gpus();
 }
 
-void Driver::lose_waiting_hosts() {
-  for (auto each = lost_hosts_.begin(); each != lost_hosts_.end();) {
+void Driver::lose_waiting_workers() {
+  for (auto each = lost_workers_.begin(); each != lost_workers_.end();) {
     const auto& [name, how] = *each;
-    auto worker = host_named(name);
+    auto worker = worker_id_of(name);
     bool waits = worker && is_settling_beside(*worker);
     if (worker && !waits) record_lost(*worker, how.first, how.second);
-    each = waits ? std::next(each) : lost_hosts_.erase(each);
+    each = waits ? std::next(each) : lost_workers_.erase(each);
   }
 }
 
@@ -232,11 +234,11 @@ bool Driver::is_settling_beside(core::WorkerId worker) {
 }
 
 // Its number is found in the turn: what made it known may be just before in the inbox.
-void Driver::record_of_host(const std::string& name,
-                            const std::function<core::Event(core::WorkerId)>& event_of) {
+void Driver::record_of_worker(const std::string& name,
+                              const std::function<core::Event(core::WorkerId)>& event_of) {
   Input input;
   input.only([this, name, event_of](Batch&, core::State&) {
-    if (auto worker = host_named(name)) record_if_admitted(event_of(*worker), clock_.now());
+    if (auto worker = worker_id_of(name)) record_if_admitted(event_of(*worker), clock_.now());
   });
   post(std::move(input));
 }
@@ -252,9 +254,9 @@ void Driver::keep_row(std::string key, std::string value) {
 
 void Driver::rank_met(Report report) { post(input_of(std::move(report), "")); }
 
-void Driver::host_reported(const std::string& name, Report report,
-                           std::pair<std::string, std::string> row,
-                           std::function<void(bool)> decided, std::function<void()> durable) {
+void Driver::worker_reported(const std::string& name, Report report,
+                             std::pair<std::string, std::string> row,
+                             std::function<void(bool)> decided, std::function<void()> durable) {
   std::vector<Input> inputs;
   inputs.push_back(input_of(std::move(report), name));
   auto told = std::move(inputs.back().done);

@@ -348,7 +348,7 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
     report.kind = Report::Kind::log;
     report.id = {run.id, 0, 1, core::fencing_token(1, 0)};
     report.text = text;
-    run.driver->host_reported(
+    run.driver->worker_reported(
         "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
   }
   run.driver->inspect([](const core::State&, Resolver&) {});  // behind them
