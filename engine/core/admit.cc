@@ -115,9 +115,9 @@ struct Door {
              may_place(state, needs_of(state, run, e.id.unit), e);
     }
     if (!e.others.empty() || e.share != Share{}) return false;
-    return may_take_gpus(worker.info.gpus, worker.room, needs.gpu, e.gpus) &&
+    return may_take_gpus(worker.info.gpus, worker.free, needs.gpu, e.gpus) &&
            may_start(state, run, needs, run.cpus_used_milli, map_running) &&
-           fits(state, e.worker, worker.room, needs, expected_short_us(run, e.id.unit));
+           fits(state, e.worker, worker.free, needs, expected_short_us(run, e.id.unit));
   }
   bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {

@@ -82,7 +82,7 @@ void Machine::on(const MapExpanded& event) {
   Run& r = run(event.run);
   FLOW_CHECK(r.units[event.unit].phase == Phase::resolving);
   touch(r);
-  if (!has_room_for(r, event.unit, event.count)) return;
+  if (!check_unit_limit(r, event.unit, event.count)) return;
   append_instances(r, event.unit, event.count);
   if (event.count == 0) return complete_map(r, event.unit);
   UnitId end = static_cast<UnitId>(r.units.size());

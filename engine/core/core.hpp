@@ -251,14 +251,14 @@ struct Run {
 };
 
 /// What is free of a device.
-struct GpuRoom {
+struct FreeGpu {
   int32_t milli_free = 0;
   int64_t memory_free_bytes = 0;  // of what attempts asked for with gpu_memory
-  bool operator==(const GpuRoom&) const = default;
+  bool operator==(const FreeGpu&) const = default;
 };
 
 /// What is free. Short units may be assigned beyond the slots: cpus_free_milli is then negative.
-struct Room {
+struct FreeResources {
   int32_t cpus_free_milli = 0;
   int64_t memory_free_bytes = 0;
   uint32_t units = 0;         // running, a gang's ranks each
@@ -266,9 +266,9 @@ struct Room {
   int32_t long_milli = 0;     // held by units not known to be short
   uint32_t short_units = 0;   // running and known to be short
   uint64_t short_us = 0;      // what these are expected to take
-  std::vector<GpuRoom> gpus;  // in the order of the host's
+  std::vector<FreeGpu> gpus;  // in the order of the host's
   Amounts named{};            // as the host's, those of which nothing is free too
-  bool operator==(const Room&) const = default;
+  bool operator==(const FreeResources&) const = default;
 };
 
 /// A machine that runs attempts. One that is awaited was up when the engine died, or was cut off:
@@ -297,7 +297,7 @@ struct WorkerState {
   std::vector<FailedUnit> failures;  // since something succeeded there, different units, the newest
   Time aside_until = 0;              // 0: it is not set aside
   uint32_t aside_serial = 0;         // of its newest timer
-  Room room;                         // derived
+  FreeResources free;                // derived
   bool is_lost() const { return !is_up && !is_disconnected; }
   bool takes_attempts() const { return is_up && !is_draining; }
 };
@@ -387,10 +387,10 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
 bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units);
 bool is_set_aside(const WorkerState& worker, uint32_t units);
 /// Whether it may be on a host beside what runs there.
-bool may_share(const Room& room, const ReadyClass& needs);
+bool may_share(const FreeResources& free, const ReadyClass& needs);
 /// Whether so many workers died under a unit that its next attempt runs alone.
 bool is_suspect(const Unit& unit);
-bool fits(const State& state, WorkerId at, const Room& room, const ReadyClass& needs,
+bool fits(const State& state, WorkerId at, const FreeResources& free, const ReadyClass& needs,
           uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for
 /// nothing special, else 0.

@@ -5,9 +5,9 @@
 namespace flow::core {
 
 /// All of the host is free.
-Room empty_room(const WorkerInfo& worker);
+FreeResources all_free(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
-void take(Room& room, const ReadyClass& needs, uint32_t expected_us);
-void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us);
+void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
+void give_back(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
 
 }  // namespace flow::core

@@ -16,7 +16,7 @@ uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most
   uint64_t ranks = 0;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || worker.info.cpus_milli == 0) continue;
-    ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, most);
+    ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, most);
     if (ranks >= most) break;
   }
   return ranks;
@@ -34,15 +34,15 @@ uint64_t ranks_to_come(const State& state, const ReadyClass& needs, uint32_t mos
     const WorkerInfo& info = state.workers[i].info;
     if (state.workers[i].is_lost() || info.cpus_milli == 0) continue;
     is_any = true;
-    ranks = std::max(ranks, ranks_that_fit(info, empty_room(info), needs, most));
+    ranks = std::max(ranks, ranks_that_fit(info, all_free(info), needs, most));
   }
   return is_any ? uint64_t{ranks} * missing : most;
 }
 
-void take_rank(const WorkerInfo& worker, Room& room, const ReadyClass& needs,
+void take_rank(const WorkerInfo& worker, FreeResources& free, const ReadyClass& needs,
                const std::vector<std::string>& gpus) {
-  take(room, needs, 0);
-  take_gpus(worker.gpus, room, needs.gpu, gpus);
+  take(free, needs, 0);
+  take_gpus(worker.gpus, free, needs.gpu, gpus);
 }
 
 /// What each rank needs, but for its CPUs, of which they get what there is.
@@ -122,8 +122,8 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit,
                        [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
-                         take(worker.room, held, expected_us);
-                         take_gpus(worker.info.gpus, worker.room, held.gpu, gpus);
+                         take(worker.free, held, expected_us);
+                         take_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });
 }
 
@@ -133,22 +133,22 @@ int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
                        [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
                          bool is_first = &worker == &state.workers[run.units[unit].worker];
                          if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
-                         give_back(worker.room, held, expected_us);
-                         give_back_gpus(worker.info.gpus, worker.room, held.gpu, gpus);
+                         give_back(worker.free, held, expected_us);
+                         give_back_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });
 }
 
-uint32_t ranks_that_fit(const WorkerInfo& worker, const Room& room, const ReadyClass& needs,
-                        uint32_t most) {
+uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
+                        const ReadyClass& needs, uint32_t most) {
   if (!suits_where(needs.where, worker.labels)) return 0;
   int64_t ranks = most;
   if (needs.cpus_milli > 0)
-    ranks = std::min<int64_t>(ranks, std::max(room.cpus_free_milli, 0) / needs.cpus_milli);
+    ranks = std::min<int64_t>(ranks, std::max(free.cpus_free_milli, 0) / needs.cpus_milli);
   if (needs.memory_bytes > 0)
-    ranks = std::min(ranks, std::max<int64_t>(room.memory_free_bytes, 0) / needs.memory_bytes);
-  ranks = times_in(room.named, needs.named, ranks);
+    ranks = std::min(ranks, std::max<int64_t>(free.memory_free_bytes, 0) / needs.memory_bytes);
+  ranks = times_in(free.named, needs.named, ranks);
   if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
-  Room left = room;
+  FreeResources left = free;
   for (uint32_t rank = 0; rank < ranks; rank++) {
     std::vector<std::string> gpus = choose_gpus(worker.gpus, left, needs.gpu);
     if (gpus.empty()) return rank;
@@ -159,10 +159,10 @@ uint32_t ranks_that_fit(const WorkerInfo& worker, const Room& room, const ReadyC
 
 namespace {
 
-bool has_room_for_rank(const WorkerState& worker, WorkerId at, const Room& room,
-                       const ReadyClass& needs) {
+bool fits_rank(const WorkerState& worker, WorkerId at, const FreeResources& free,
+               const ReadyClass& needs) {
   bool is_open = worker.takes_attempts() && (at == 0 || !needs.is_home);
-  return is_open && ranks_that_fit(worker.info, room, needs, 1) > 0;
+  return is_open && ranks_that_fit(worker.info, free, needs, 1) > 0;
 }
 
 }  // namespace
@@ -172,19 +172,19 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
   bool is_right = ranks >= needs.ranks && ranks <= needs.ranks_max &&
                   gang.share == Share{needs.cpus_milli, needs.memory_bytes};
   if (!is_right) return false;
-  std::map<WorkerId, Room> rooms;
+  std::map<WorkerId, FreeResources> free_by_worker;
   ReadyClass each = needs;  // ranks share hosts with each other
   each.is_alone = false;
   auto add = [&](WorkerId at, const std::vector<std::string>& gpus) {
     if (at >= state.workers.size()) return false;
     const WorkerState& worker = state.workers[at];
-    if (!may_share(worker.room, needs) || is_given_up(state, at, needs, worker.room.units))
+    if (!may_share(worker.free, needs) || is_given_up(state, at, needs, worker.free.units))
       return false;
-    Room& room = rooms.try_emplace(at, worker.room).first->second;
-    bool has_room = has_room_for_rank(worker, at, room, each) &&
-                    may_take_gpus(worker.info.gpus, room, needs.gpu, gpus);
-    if (has_room) take_rank(worker.info, room, each, gpus);
-    return has_room;
+    FreeResources& free = free_by_worker.try_emplace(at, worker.free).first->second;
+    bool is_free =
+        fits_rank(worker, at, free, each) && may_take_gpus(worker.info.gpus, free, needs.gpu, gpus);
+    if (is_free) take_rank(worker.info, free, each, gpus);
+    return is_free;
   };
   return add(gang.worker, gang.gpus) &&
          std::all_of(gang.others.begin(), gang.others.end(),

@@ -33,8 +33,8 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit);
 int32_t give_back_ranks(State& state, const Run& run, UnitId unit);
 
 /// How many ranks, up to `most`, find room on a host beside each other.
-uint32_t ranks_that_fit(const WorkerInfo& worker, const Room& room, const ReadyClass& needs,
-                        uint32_t most);
+uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
+                        const ReadyClass& needs, uint32_t most);
 /// Whether so many ranks are asked for, and there is room for all of them where they are placed.
 bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang);
 /// What each rank gets: what it asks for, or where the hosts had not enough CPUs for all ranks if

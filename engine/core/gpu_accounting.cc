@@ -12,16 +12,16 @@ namespace {
 /// Of each device, in thousandths.
 int32_t milli_of(const GpuNeeds& needs) { return std::min(needs.milli, kWholeGpuMilli); }
 
-bool has_free(const GpuRoom& room, const GpuNeeds& needs) {
-  return room.milli_free >= milli_of(needs) && room.memory_free_bytes >= needs.memory_bytes;
+bool has_free(const FreeGpu& free, const GpuNeeds& needs) {
+  return free.milli_free >= milli_of(needs) && free.memory_free_bytes >= needs.memory_bytes;
 }
 
 using Devices = std::vector<size_t>;  // by their place on the machine
 
-Devices fitting_of(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs) {
+Devices fitting_of(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs) {
   Devices fitting;
   for (size_t i = 0; i < gpus.size(); i++)
-    if (suits(needs, gpus[i]) && has_free(room.gpus[i], needs)) fitting.push_back(i);
+    if (suits(needs, gpus[i]) && has_free(free.gpus[i], needs)) fitting.push_back(i);
   return fitting;
 }
 
@@ -35,9 +35,9 @@ std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Device
 }
 
 /// The fullest; of those that are alike the first, as the machine numbers them.
-Devices share_of(Devices fitting, const Room& room) {
+Devices share_of(Devices fitting, const FreeResources& free) {
   auto by = [&](size_t i) {
-    return std::tuple(room.gpus[i].milli_free, room.gpus[i].memory_free_bytes, i);
+    return std::tuple(free.gpus[i].milli_free, free.gpus[i].memory_free_bytes, i);
   };
   return {*std::min_element(fitting.begin(), fitting.end(),
                             [&](size_t a, size_t b) { return by(a) < by(b); })};
@@ -81,14 +81,14 @@ Devices whole_of(const std::vector<Gpu>& gpus, Devices fitting, size_t count) {
   return {chosen.begin(), chosen.end()};
 }
 
-void change(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
+void change(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
             const std::vector<std::string>& uuids, int sign) {
   if (needs.milli == 0) return;
   for (const std::string& uuid : uuids) {
     auto at = find_gpu(gpus, uuid);
     FLOW_CHECK(at.has_value());
-    room.gpus[*at].milli_free += sign * milli_of(needs);
-    room.gpus[*at].memory_free_bytes += sign * needs.memory_bytes;
+    free.gpus[*at].milli_free += sign * milli_of(needs);
+    free.gpus[*at].memory_free_bytes += sign * needs.memory_bytes;
   }
 }
 
@@ -141,51 +141,52 @@ const std::vector<std::string>& gpus_of(const Unit& unit) {
   return unit.extra ? unit.extra->gpus : none;
 }
 
-std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus) {
-  std::vector<GpuRoom> room;
-  for (const Gpu& gpu : gpus) room.push_back({kWholeGpuMilli, gpu.memory_bytes});
-  return room;
+std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus) {
+  std::vector<FreeGpu> free;
+  for (const Gpu& gpu : gpus) free.push_back({kWholeGpuMilli, gpu.memory_bytes});
+  return free;
 }
 
-std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
+std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
                                      const GpuNeeds& needs) {
-  Devices fitting = fitting_of(gpus, room, needs);
+  Devices fitting = fitting_of(gpus, free, needs);
   if (fitting.size() < needs.count()) return {};
-  Devices chosen = needs.is_share() ? share_of(std::move(fitting), room)
+  Devices chosen = needs.is_share() ? share_of(std::move(fitting), free)
                                     : whole_of(gpus, std::move(fitting), needs.count());
   std::vector<std::string> uuids;
   for (size_t i : chosen) uuids.push_back(gpus[i].uuid);
   return uuids;
 }
 
-bool has_island_for(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs) {
+bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
+                    const GpuNeeds& needs) {
   if (needs.count() < 2) return true;
-  auto islands = islands_of(gpus, fitting_of(gpus, room, needs));
+  auto islands = islands_of(gpus, fitting_of(gpus, free, needs));
   return std::any_of(islands.begin(), islands.end(),
                      [&](const auto& island) { return island.second.size() >= needs.count(); });
 }
 
-bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,
+bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs,
                    const std::vector<std::string>& uuids) {
   if (uuids.size() != needs.count()) return false;
   for (size_t i = 0; i < uuids.size(); i++) {
     auto at = find_gpu(gpus, uuids[i]);
     bool is_again = std::find(uuids.begin(), uuids.begin() + static_cast<std::ptrdiff_t>(i),
                               uuids[i]) != uuids.begin() + static_cast<std::ptrdiff_t>(i);
-    if (!at || is_again || !suits(needs, gpus[*at]) || !has_free(room.gpus[*at], needs))
+    if (!at || is_again || !suits(needs, gpus[*at]) || !has_free(free.gpus[*at], needs))
       return false;
   }
   return true;
 }
 
-void take_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
+void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
                const std::vector<std::string>& uuids) {
-  change(gpus, room, needs, uuids, -1);
+  change(gpus, free, needs, uuids, -1);
 }
 
-void give_back_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
+void give_back_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
                     const std::vector<std::string>& uuids) {
-  change(gpus, room, needs, uuids, 1);
+  change(gpus, free, needs, uuids, 1);
 }
 
 }  // namespace flow::core

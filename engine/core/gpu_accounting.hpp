@@ -12,20 +12,20 @@ namespace flow::core {
 /// not fit. A share goes to the device that has the least left of those that it fits on. Several
 /// whole ones are such as NVLink joins, of the fewest free ones that will do; one is such as it
 /// joins to the fewest; then those of the least memory.
-std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
+std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
                                      const GpuNeeds& needs);
 /// Whether NVLink joins as many as are asked for, of what is free.
-bool has_island_for(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs);
+bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs);
 /// Whether these devices suit the needs, are as many as those ask for, and have that much free.
-bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,
+bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs,
                    const std::vector<std::string>& uuids);
-void take_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
+void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
                const std::vector<std::string>& uuids);
-void give_back_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
+void give_back_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
                     const std::vector<std::string>& uuids);
 
 /// All of them free.
-std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus);
+std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus);
 /// By UUID.
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
 /// What no host can give a task that may run there, as a clause, or "". Where the engine's machine

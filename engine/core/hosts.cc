@@ -17,9 +17,9 @@ namespace {
 /// Takes what the unit's ranks hold of the host at that place, or nothing where it is not all there
 /// beside what others hold. A slot that only short units share may be theirs at once, as when they
 /// were assigned.
-bool take_held(const WorkerInfo& worker, WorkerId at, Room& room, const ReadyClass& held,
+bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free, const ReadyClass& held,
                const Unit& unit) {
-  Room left = room;
+  FreeResources left = free;
   bool is_short = unit.expected_us > 0;
   bool is_all_there = true;
   for_each_rank(unit, [&](WorkerId rank_at, const std::vector<std::string>& gpus) {
@@ -32,7 +32,7 @@ bool take_held(const WorkerInfo& worker, WorkerId at, Room& room, const ReadyCla
     take(left, held, unit.expected_us);
     take_gpus(worker.gpus, left, held.gpu, gpus);
   });
-  if (is_all_there) room = std::move(left);
+  if (is_all_there) free = std::move(left);
   return is_all_there;
 }
 
@@ -143,7 +143,7 @@ void Machine::on(const WorkerJoined& event) {
 // and so is what the host has become too small for.
 void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
                     bool is_restarted) {
-  Room room = empty_room(info);
+  FreeResources free = all_free(info);
   WorkerInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
   Cause cause = cause_of_loss(state_.workers[at]);
@@ -166,7 +166,7 @@ void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptI
                         {at, true, true, beside(at, run, unit)}});
       return;
     }
-    if (!take_held(whole, at, room, held_on(info, run, unit), u))
+    if (!take_held(whole, at, free, held_on(info, run, unit), u))
       losses.push_back({&run, unit, came_back + "with less than it holds", cause, {at}});
   });
   for (const LostAttempt& loss : losses) fail_lost(loss);
@@ -177,7 +177,7 @@ void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptI
   WorkerState worker;
   worker.info = info;
   worker.changed = at_;
-  worker.room = std::move(room);
+  worker.free = std::move(free);
   worker.aside_serial = state_.workers[at].aside_serial;  // its timer may still be set
   state_.workers[at] = std::move(worker);
 }

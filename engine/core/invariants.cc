@@ -21,7 +21,7 @@ class Checker {
       check_run(run);
     }
     check_workers();
-    check_room();
+    check_free_resources();
     check_derived();
     return problem_;
   }
@@ -173,16 +173,16 @@ class Checker {
     }
   }
 
-  void check_room() {
+  void check_free_resources() {
     for (const WorkerState& worker : state_.workers) {
-      const Room& room = worker.room;
-      expect(room.memory_free_bytes >= 0, "memory is over-committed");
-      expect(room.long_milli <= worker.info.cpus_milli, "slots are over-committed by long tasks");
-      expect(room.cpus_free_milli >= 0 || room.short_units > 0,
+      const FreeResources& free = worker.free;
+      expect(free.memory_free_bytes >= 0, "memory is over-committed");
+      expect(free.long_milli <= worker.info.cpus_milli, "slots are over-committed by long tasks");
+      expect(free.cpus_free_milli >= 0 || free.short_units > 0,
              "slots are over-committed by tasks that are not short");
-      for (const auto& [name, milli] : room.named)
+      for (const auto& [name, milli] : free.named)
         if (milli < 0) expect(false, ("the resource " + name + " is over-committed").c_str());
-      for (const GpuRoom& gpu : room.gpus)
+      for (const FreeGpu& gpu : free.gpus)
         expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
     }
     for (const auto& [id, run] : state_.runs) {
@@ -198,7 +198,7 @@ class Checker {
     rebuild_derived(fresh);
     expect(fresh.reach == state_.reach, "what the hosts have differs from their sum");
     for (size_t i = 0; i < state_.workers.size(); i++)
-      expect(fresh.workers[i].room == state_.workers[i].room, "room differs from what runs");
+      expect(fresh.workers[i].free == state_.workers[i].free, "room differs from what runs");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
     expect(fresh.key_waiters == state_.key_waiters, "key waiters differ from units that wait");
     expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");

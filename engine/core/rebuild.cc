@@ -241,7 +241,7 @@ void rebuild_reach(State& state) {
 }
 
 void rebuild_derived(State& state) {
-  for (WorkerState& worker : state.workers) worker.room = empty_room(worker.info);
+  for (WorkerState& worker : state.workers) worker.free = all_free(worker.info);
   state.ready.clear();
   state.computing.clear();
   state.key_waiters.clear();

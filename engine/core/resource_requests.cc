@@ -204,29 +204,29 @@ bool is_suspect(const Unit& unit) {
 namespace {
 
 /// All but CPUs.
-bool has_room_for(const WorkerState& worker, WorkerId at, const Room& room,
-                  const ReadyClass& needs) {
+bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResources& free,
+                       const ReadyClass& needs) {
   if (needs.is_home && at != 0) return false;
-  if (needs.memory_bytes > room.memory_free_bytes) return false;
+  if (needs.memory_bytes > free.memory_free_bytes) return false;
   if (!suits_where(needs.where, worker.info.labels)) return false;
-  if (!covers(room.named, needs.named)) return false;
-  return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, room, needs.gpu).empty();
+  if (!covers(free.named, needs.named)) return false;
+  return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, needs.gpu).empty();
 }
 
 /// Of a host when all has ended but the services there, which may last as long as their runs.
-Room room_beside_services(const State& state, WorkerId at) {
+FreeResources free_with_services_only(const State& state, WorkerId at) {
   const WorkerInfo& info = state.workers[at].info;
-  Room room = empty_room(info);
-  if (at != 0) return room;
+  FreeResources free = all_free(info);
+  if (at != 0) return free;
   for (const auto& [id, run] : state.runs) {
     for (UnitId service : run.services) {
       if (run.units[service].dropped || run.units[service].phase != Phase::running) continue;
       ReadyClass held = held_on(info, run, service);
-      take(room, held, 0);
-      take_gpus(info.gpus, room, held.gpu, gpus_of(run.units[service]));
+      take(free, held, 0);
+      take_gpus(info.gpus, free, held.gpu, gpus_of(run.units[service]));
     }
   }
-  return room;
+  return free;
 }
 
 }  // namespace
@@ -235,8 +235,8 @@ bool is_set_aside(const WorkerState& worker, uint32_t units) {
   return worker.aside_until != 0 || (worker.failures.size() >= kFailuresInRow && units > 0);
 }
 
-bool may_share(const Room& room, const ReadyClass& needs) {
-  return room.alone == 0 && (!needs.is_alone || room.units == 0);
+bool may_share(const FreeResources& free, const ReadyClass& needs) {
+  return free.alone == 0 && (!needs.is_alone || free.units == 0);
 }
 
 bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units) {
@@ -254,64 +254,65 @@ bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint3
     bool is_there = other != at && !is_tried(other) && !is_set_aside(worker, 0) &&
                     !worker.is_lost() && !worker.is_draining &&
                     needs.cpus_milli <= worker.info.cpus_milli;
-    if (!is_there || !has_room_for(worker, other, room_beside_services(state, other), needs))
+    if (!is_there ||
+        !fits_without_cpus(worker, other, free_with_services_only(state, other), needs))
       continue;
     if (!needs.is_gang()) return true;
-    ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
+    ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
     if (ranks >= needs.ranks) return true;
   }
   return false;
 }
 
-bool fits(const State& state, WorkerId at, const Room& room, const ReadyClass& needs,
+bool fits(const State& state, WorkerId at, const FreeResources& free, const ReadyClass& needs,
           uint32_t expected_us) {
   const WorkerState& worker = state.workers[at];
-  if (!worker.takes_attempts() || !may_share(room, needs)) return false;
-  if (is_given_up(state, at, needs, room.units)) return false;
-  if (!has_room_for(worker, at, room, needs)) return false;
-  if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
+  if (!worker.takes_attempts() || !may_share(free, needs)) return false;
+  if (is_given_up(state, at, needs, free.units)) return false;
+  if (!fits_without_cpus(worker, at, free, needs)) return false;
+  if (needs.cpus_milli == 0 || needs.cpus_milli <= free.cpus_free_milli) return true;
 
   if (expected_us == 0) return false;
-  int32_t slots = (worker.info.cpus_milli - room.long_milli) / 1000;
+  int32_t slots = (worker.info.cpus_milli - free.long_milli) / 1000;
   if (slots <= 0) return false;
-  if (room.short_units >= static_cast<uint32_t>(slots) + kBacklogMax) return false;
-  return room.short_us + expected_us <= kBacklogUsPerSlot * static_cast<uint64_t>(slots);
+  if (free.short_units >= static_cast<uint32_t>(slots) + kBacklogMax) return false;
+  return free.short_us + expected_us <= kBacklogUsPerSlot * static_cast<uint64_t>(slots);
 }
 
-Room empty_room(const WorkerInfo& worker) {
-  Room room;
-  room.cpus_free_milli = worker.cpus_milli;
-  room.memory_free_bytes = worker.memory_bytes;
-  room.gpus = free_gpus(worker.gpus);
-  room.named = worker.named;
-  return room;
+FreeResources all_free(const WorkerInfo& worker) {
+  FreeResources free;
+  free.cpus_free_milli = worker.cpus_milli;
+  free.memory_free_bytes = worker.memory_bytes;
+  free.gpus = free_gpus(worker.gpus);
+  free.named = worker.named;
+  return free;
 }
 
-void take(Room& room, const ReadyClass& needs, uint32_t expected_us) {
-  room.cpus_free_milli -= needs.cpus_milli;
-  room.memory_free_bytes -= needs.memory_bytes;
-  change(room.named, needs.named, -1);
-  room.units++;
-  if (needs.is_alone) room.alone++;
+void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
+  free.cpus_free_milli -= needs.cpus_milli;
+  free.memory_free_bytes -= needs.memory_bytes;
+  change(free.named, needs.named, -1);
+  free.units++;
+  if (needs.is_alone) free.alone++;
   if (expected_us == 0) {
-    room.long_milli += needs.cpus_milli;
+    free.long_milli += needs.cpus_milli;
   } else {
-    room.short_units++;
-    room.short_us += expected_us;
+    free.short_units++;
+    free.short_us += expected_us;
   }
 }
 
-void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us) {
-  room.cpus_free_milli += needs.cpus_milli;
-  room.memory_free_bytes += needs.memory_bytes;
-  change(room.named, needs.named, 1);
-  room.units--;
-  if (needs.is_alone) room.alone--;
+void give_back(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
+  free.cpus_free_milli += needs.cpus_milli;
+  free.memory_free_bytes += needs.memory_bytes;
+  change(free.named, needs.named, 1);
+  free.units--;
+  if (needs.is_alone) free.alone--;
   if (expected_us == 0) {
-    room.long_milli -= needs.cpus_milli;
+    free.long_milli -= needs.cpus_milli;
   } else {
-    room.short_units--;
-    room.short_us -= expected_us;
+    free.short_units--;
+    free.short_us -= expected_us;
   }
 }
 

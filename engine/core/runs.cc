@@ -147,9 +147,9 @@ void Machine::on(const RunDeleted& event) {
 // Nothing holds one of them yet.
 void Machine::on(const GpusFound& event) {
   WorkerState& worker = state_.workers[event.worker];
-  std::vector<GpuRoom> free = free_gpus(event.gpus);
+  std::vector<FreeGpu> free = free_gpus(event.gpus);
   worker.info.gpus.insert(worker.info.gpus.end(), event.gpus.begin(), event.gpus.end());
-  worker.room.gpus.insert(worker.room.gpus.end(), free.begin(), free.end());
+  worker.free.gpus.insert(worker.free.gpus.end(), free.begin(), free.end());
   rebuild_reach(state_);
 }
 

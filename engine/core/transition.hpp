@@ -108,7 +108,7 @@ class Machine {
   void attempt_over(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
-  bool has_room_for(Run& run, UnitId unit, size_t more);
+  bool check_unit_limit(Run& run, UnitId unit, size_t more);
   void append_instances(Run& run, UnitId map_unit, uint32_t count);
   void append_calls(Run& run, UnitId unit, const std::shared_ptr<const PlanFragment>& fragment,
                     const Digest& digest);

@@ -274,7 +274,7 @@ void Machine::fail(Run& run, UnitId unit, Failure failure) {
 }
 
 // A run has a bound; what would go beyond it fails and says so.
-bool Machine::has_room_for(Run& run, UnitId unit, size_t more) {
+bool Machine::check_unit_limit(Run& run, UnitId unit, size_t more) {
   if (run.units.size() + more <= kNodesMax) return true;
   Failure failure;
   failure.cause = Cause::user_error;
@@ -319,7 +319,7 @@ void Machine::append_calls(Run& run, UnitId unit,
   for (const Node& node : fragment->nodes) {
     if (has_literal_items(node)) more += node.items.as_table().list.size();
   }
-  if (!has_room_for(run, unit, more)) return;
+  if (!check_unit_limit(run, unit, more)) return;
   DynamicCalls calls;
   calls.unit = unit;
   calls.fragment = fragment;

@@ -153,7 +153,7 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
                                 [](const core::ReadyHead& head) { return !head.what.is_home; });
     for (size_t i = 1; i < state.workers.size(); i++) {
       const core::WorkerState& worker = state.workers[i];
-      bool is_busy = !(worker.room == core::empty_room(worker.info));
+      bool is_busy = !(worker.free == core::all_free(worker.info));
       is_any_busy = is_any_busy || is_busy;
       is_any_there = is_any_there || (worker.is_up && !worker.is_draining);
       uint64_t job = job_of(worker.info);

@@ -87,10 +87,10 @@ std::string note_of(const core::WorkerState& worker) {
 std::vector<GpuUse> gpu_uses_of(const core::WorkerState& worker) {
   std::vector<GpuUse> uses;
   for (size_t i = 0; i < worker.info.gpus.size(); i++) {
-    const core::GpuRoom& room = worker.room.gpus[i];
+    const core::FreeGpu& free = worker.free.gpus[i];
     GpuUse use;
-    use.used = (kWholeGpuMilli - room.milli_free) / 1000.0;
-    use.memory_used_bytes = worker.info.gpus[i].memory_bytes - room.memory_free_bytes;
+    use.used = (kWholeGpuMilli - free.milli_free) / 1000.0;
+    use.memory_used_bytes = worker.info.gpus[i].memory_bytes - free.memory_free_bytes;
     uses.push_back(std::move(use));
   }
   return uses;
@@ -115,14 +115,14 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     node.note = note_of(worker);
     node.cpus = worker.info.cpus_milli / 1000.0;
     if (!worker.is_lost())
-      node.cpus_used = (worker.info.cpus_milli - worker.room.cpus_free_milli) / 1000.0;
+      node.cpus_used = (worker.info.cpus_milli - worker.free.cpus_free_milli) / 1000.0;
     node.memory_bytes = worker.info.memory_bytes;
     node.gpus = worker.info.gpus;
     if (!worker.is_lost()) node.gpu_uses = gpu_uses_of(worker);
     node.labels = worker.info.labels;
     node.resources = numbers_of(worker.info.named);
     Amounts used = worker.info.named;
-    change(used, worker.room.named, -1);
+    change(used, worker.free.named, -1);
     if (!worker.is_lost()) node.resources_used = numbers_of(used);
     nodes.push_back(std::move(node));
   }

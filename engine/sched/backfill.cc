@@ -33,7 +33,7 @@ bool could_be_on(const State& state, WorkerId at, const ReadyClass& needs) {
   const WorkerState& worker = state.workers[at];
   if (!worker.takes_attempts() || (needs.is_home && at != 0)) return false;
   if (is_given_up(state, at, needs, 0)) return false;
-  return ranks_that_fit(worker.info, empty_room(worker.info), needs, 1) > 0;
+  return ranks_that_fit(worker.info, all_free(worker.info), needs, 1) > 0;
 }
 
 }  // namespace
@@ -42,15 +42,15 @@ Time end_if_started(const State& state, const Run& run, UnitId unit) {
   return usual_us(run, unit) == 0 ? kNever : expected_end(state, run, unit, state.at);
 }
 
-Room least_of(const Room& a, const Room& b) {
-  Room least = a;
+FreeResources least_of(const FreeResources& a, const FreeResources& b) {
+  FreeResources least = a;
   least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
   least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
   least.named = flow::least_of(a.named, b.named);
   least.units = std::max(a.units, b.units);
   least.alone = std::max(a.alone, b.alone);
   for (size_t i = 0; i < least.gpus.size(); i++) {
-    GpuRoom& gpu = least.gpus[i];
+    FreeGpu& gpu = least.gpus[i];
     gpu.milli_free = std::min(gpu.milli_free, b.gpus[i].milli_free);
     gpu.memory_free_bytes = std::min(gpu.memory_free_bytes, b.gpus[i].memory_free_bytes);
   }
@@ -71,22 +71,22 @@ bool Backfill::is_wanted(const Assigned& assigned) const {
   });
 }
 
-void Backfill::keep(const std::vector<Room>& rooms, const std::vector<Event>& proposals,
-                    Tally& tally) {
+void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
+                    const std::vector<Event>& proposals, Tally& tally) {
   find_ends(proposals);
   for (const ReadyHead& head : std::exchange(passed_, {})) {
     if (kept_.size() == kKeptForMax) return;
     tried_++;
-    if (!could_find_room(head.what)) continue;
+    if (!could_ever_fit(head.what)) continue;
     const Run& run = state_.runs.at(head.run);
     bool has_own_slots = run.jobs > 0 && int64_t{run.jobs} * 1000 < state_.reach.cpus_milli;
     if (!has_own_slots) {
-      reserve(head, rooms, 0);
+      reserve(head, free_by_worker, 0);
       continue;
     }
     int64_t used_milli = tally.cpus_milli(run);
     size_t suffice = slots_suffice(head, used_milli);
-    auto begins = reserve(head, rooms, suffice);
+    auto begins = reserve(head, free_by_worker, suffice);
     if (begins)
       slots_.try_emplace(head.run,
                          SlotsKept{head, kept_.back().at, slots_left(head, used_milli, *begins)});
@@ -130,38 +130,39 @@ void Backfill::add_end(const Run& run, UnitId unit, Time began, WorkerId at, Rea
   changes_.push_back({end, at, &run, std::move(held), gpus, expected_us});
 }
 
-void Backfill::make(const Change& change, std::vector<Room>& rooms) const {
-  Room& room = rooms[change.worker];
+void Backfill::make(const Change& change, std::vector<FreeResources>& free_by_worker) const {
+  FreeResources& free = free_by_worker[change.worker];
   const std::vector<Gpu>& gpus = state_.workers[change.worker].info.gpus;
   if (change.is_end()) {
-    give_back(room, change.held, change.expected_us);
-    give_back_gpus(gpus, room, change.held.gpu, change.gpus);
+    give_back(free, change.held, change.expected_us);
+    give_back_gpus(gpus, free, change.held.gpu, change.gpus);
   } else {
-    core::take(room, change.held, change.expected_us);
-    take_gpus(gpus, room, change.held.gpu, change.gpus);
+    core::take(free, change.held, change.expected_us);
+    take_gpus(gpus, free, change.held.gpu, change.gpus);
   }
 }
 
-bool Backfill::could_find_room(const ReadyClass& needs) const {
+bool Backfill::could_ever_fit(const ReadyClass& needs) const {
   uint64_t ranks = 0;
   for (size_t i = 0; i < state_.workers.size() && ranks < needs.ranks; i++) {
     const WorkerState& worker = state_.workers[i];
     if (could_be_on(state_, static_cast<WorkerId>(i), needs))
-      ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
+      ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
   }
   return ranks >= needs.ranks;
 }
 
 // As soon as there is room for it beside those that come before it. What ends at one time ends one
 // after the other: of most it is not known when.
-std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room> rooms,
+std::optional<size_t> Backfill::reserve(const ReadyHead& head,
+                                        std::vector<FreeResources> free_by_worker,
                                         size_t changes_before) {
   ReadyClass least = head.what;
   least.ranks_max = least.ranks;
   std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
   auto is_to_come = [&](size_t which) { return begun[which] < kept_[which].places.size(); };
   auto left_on = [&](WorkerId worker) {
-    Room left = rooms[worker];
+    FreeResources left = free_by_worker[worker];
     for (size_t i = 0; i < kept_.size(); i++) {
       auto beside = kept_[i].beside.find(worker);
       if (is_to_come(i) && beside != kept_[i].beside.end()) left = least_of(left, beside->second);
@@ -170,33 +171,33 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room>
   };
   std::vector<uint32_t> free;
   uint64_t total = 0;
-  for (size_t i = 0; i < rooms.size(); i++) {
-    free.push_back(
-        room_on(state_, static_cast<WorkerId>(i), left_on(static_cast<WorkerId>(i)), least));
+  for (size_t i = 0; i < free_by_worker.size(); i++) {
+    free.push_back(placeable_ranks(state_, static_cast<WorkerId>(i),
+                                   left_on(static_cast<WorkerId>(i)), least));
     total += free.back();
   }
   auto count_again = [&](WorkerId worker) {
     total -= free[worker];
-    free[worker] = room_on(state_, worker, left_on(worker), least);
+    free[worker] = placeable_ranks(state_, worker, left_on(worker), least);
     total += free[worker];
   };
   for (size_t i = 0; i < changes_.size(); i++) {
     const Change& change = changes_[i];
-    make(change, rooms);
+    make(change, free_by_worker);
     if (!change.is_end()) begun[change.begins]++;
     count_again(change.worker);
     bool all_began = !change.is_end() && !is_to_come(change.begins);
     if (all_began)
       for (const Placement& rank : kept_[change.begins].places) count_again(rank.worker);
     if (total < least.ranks || i + 1 < changes_before) continue;
-    std::vector<Room> left;
-    for (size_t worker = 0; worker < rooms.size(); worker++)
+    std::vector<FreeResources> left;
+    for (size_t worker = 0; worker < free_by_worker.size(); worker++)
       left.push_back(left_on(static_cast<WorkerId>(worker)));
     auto places = place_gang(state_, std::move(left), least);
     FLOW_CHECK(places.has_value());
     Reservation reservation{head, change.at, std::move(*places), {}};
     for (const Placement& rank : reservation.places)
-      reservation.beside.emplace(rank.worker, rooms[rank.worker]);
+      reservation.beside.emplace(rank.worker, free_by_worker[rank.worker]);
     // It is there still when those begin that are to come.
     for (size_t which = 0; which < kept_.size(); which++)
       if (is_to_come(which)) take_for(reservation, kept_[which]);
@@ -258,8 +259,8 @@ size_t Backfill::slots_suffice(const ReadyHead& head, int64_t used_milli) const 
   return changes;
 }
 
-Room Backfill::room_for(WorkerId worker, const Room& room, Time end) const {
-  Room left = room;
+FreeResources Backfill::free_for(WorkerId worker, const FreeResources& free, Time end) const {
+  FreeResources left = free;
   for (const Reservation& kept : kept_) {
     auto beside = kept.beside.find(worker);
     if (end > kept.at && beside != kept.beside.end()) left = least_of(left, beside->second);

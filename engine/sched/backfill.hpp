@@ -21,14 +21,15 @@ constexpr Time kNever = INT64_MAX;
 Time end_if_started(const State& state, const Run& run, UnitId unit);
 
 /// What is free in both.
-Room least_of(const Room& a, const Room& b);
+FreeResources least_of(const FreeResources& a, const FreeResources& b);
 
 /// Of one that has to wait: when and where it is expected to find room.
 struct Reservation {
   ReadyHead whose;
   Time at = 0;
   std::vector<Placement> places;
-  std::map<WorkerId, Room> beside;  // what is free then beside it, on the hosts where it will be
+  std::map<WorkerId, FreeResources>
+      beside;  // what is free then beside it, on the hosts where it will be
 };
 
 /// Of one in a run that has slots of its own, fewer than the machines have CPUs.
@@ -48,11 +49,12 @@ class Backfill {
   /// Whether anybody who was passed over might want the room that this takes.
   bool is_wanted(const Assigned& assigned) const;
   /// `rooms` is what is free beside the proposals.
-  void keep(const std::vector<Room>& rooms, const std::vector<Event>& proposals, Tally& tally);
+  void keep(const std::vector<FreeResources>& free_by_worker, const std::vector<Event>& proposals,
+            Tally& tally);
 
   bool keeps_any() const { return !kept_.empty() || !slots_.empty(); }
   /// What of a host's room one may take that ends then, and of its run's slots.
-  Room room_for(WorkerId worker, const Room& room, Time end) const;
+  FreeResources free_for(WorkerId worker, const FreeResources& free, Time end) const;
   bool is_kept(WorkerId worker, Time end) const { return keeper(worker, end) != nullptr; }
   bool has_slots(const Run& run, const ReadyClass& needs, Time end) const;
   void take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end);
@@ -78,10 +80,10 @@ class Backfill {
   void find_ends(const std::vector<Event>& proposals);
   void add_end(const Run& run, UnitId unit, Time began, WorkerId at, ReadyClass held,
                const std::vector<std::string>& gpus, uint32_t expected_us);
-  void make(const Change& change, std::vector<Room>& rooms) const;
-  bool could_find_room(const ReadyClass& needs) const;
+  void make(const Change& change, std::vector<FreeResources>& free_by_worker) const;
+  bool could_ever_fit(const ReadyClass& needs) const;
   /// Not before so many changes; after how many, or nothing where there is never room for it.
-  std::optional<size_t> reserve(const ReadyHead& head, std::vector<Room> rooms,
+  std::optional<size_t> reserve(const ReadyHead& head, std::vector<FreeResources> free_by_worker,
                                 size_t changes_before);
   /// What `own` takes of what is free beside `other`.
   void take_for(const Reservation& own, Reservation& other) const;

@@ -37,7 +37,7 @@ class Look {
         at_(at),
         needs_(needs),
         ranks_(ranks),
-        left_(worker_.room),
+        left_(worker_.free),
         asks_(!needs.is_gang() ? "it asks for "
               : ranks == 0     ? "a rank asks for "
                                : "one more asks for ") {
@@ -53,8 +53,8 @@ class Look {
     if (worker_.is_disconnected) return {"away", "nothing is heard of it"};
     if (worker_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
-    if (is_given_up(state_, at_, needs_, worker_.room.units)) return given_up();
-    if (!may_share(worker_.room, needs_)) return shared();
+    if (is_given_up(state_, at_, needs_, worker_.free.units)) return given_up();
+    if (!may_share(worker_.free, needs_)) return shared();
     if (!suits_where(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.named)
       if (asked > amount_of(left_.named, name)) return named(name, asked);
@@ -68,7 +68,7 @@ class Look {
 
  private:
   Binding given_up() const {
-    if (!is_set_aside(worker_, worker_.room.units))
+    if (!is_set_aside(worker_, worker_.free.units))
       return {"staging",
               "its attempts failed there, so it waits for another machine that it fits on"};
     std::string aside =
@@ -79,7 +79,7 @@ class Look {
 
   Binding shared() const {
     auto held_by = who([](const ReadyClass&) { return true; });
-    if (worker_.room.alone > 0)
+    if (worker_.free.alone > 0)
       return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
     return {"alone",
             "workers that ran it died, so its next attempt runs alone; on that worker runs " +
@@ -96,7 +96,7 @@ class Look {
   }
 
   Binding named(const std::string& name, int64_t asked) const {
-    int64_t free = amount_of(worker_.room.named, name), all = amount_of(worker_.info.named, name);
+    int64_t free = amount_of(worker_.free.named, name), all = amount_of(worker_.info.named, name);
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
     if (all == 0) return {name, asks + "there is none"};
     if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
@@ -111,7 +111,7 @@ class Look {
     if (is_all(needs_.memory_bytes, all))
       return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
     auto held_by = who([](const ReadyClass& held) { return held.memory_bytes > 0; });
-    return {"memory", asks + "; " + mib(worker_.room.memory_free_bytes) +
+    return {"memory", asks + "; " + mib(worker_.free.memory_free_bytes) +
                           " are free, the rest is held by " + names_of(held_by)};
   }
 
@@ -121,7 +121,7 @@ class Look {
     if (is_all(needs_.cpus_milli, all))
       return {"cpus", asks + ", and there is no more than " + cores(all)};
     auto held_by = who([](const ReadyClass& held) { return held.cpus_milli > 0; });
-    return {"cpus", asks + "; " + are_free(std::max(worker_.room.cpus_free_milli, 0)) +
+    return {"cpus", asks + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
                         ", the rest is held by " + names_of(held_by)};
   }
 
@@ -134,7 +134,7 @@ class Look {
     ReadyClass of_gpus;
     of_gpus.gpu = needs_.gpu;
     bool is_all =
-        ranks_that_fit(worker_.info, empty_room(worker_.info), of_gpus, ranks_ + 1) <= ranks_;
+        ranks_that_fit(worker_.info, all_free(worker_.info), of_gpus, ranks_ + 1) <= ranks_;
     if (is_all && suiting == all.size())
       return {"gpus", asks + ", and there is no more than " + std::to_string(suiting)};
     if (is_all) {
@@ -190,20 +190,20 @@ class Look {
     size_t shown = 0, others = 0, free = 0;
     for (size_t i = 0; i < worker_.info.gpus.size(); i++) {
       const Gpu& gpu = worker_.info.gpus[i];
-      const GpuRoom& room = worker_.room.gpus[i];
+      const FreeGpu& free_gpu = worker_.free.gpus[i];
       if (!suits(needs_.gpu, gpu)) continue;
       int32_t milli = std::min(needs_.gpu.milli, kWholeGpuMilli);
-      free += room.milli_free >= milli && room.memory_free_bytes >= needs_.gpu.memory_bytes;
-      if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
+      free += free_gpu.milli_free >= milli && free_gpu.memory_free_bytes >= needs_.gpu.memory_bytes;
+      if (free_gpu.milli_free == kWholeGpuMilli) continue;  // free, but too few
       std::vector<Holder> held_by = who_has(gpu);
       if (++shown > kNamesMax) {
         others++;
         continue;
       }
       text += (shown == 1 ? ": GPU " : "; GPU ") + std::to_string(gpu.index) + " has " +
-              thousandths(room.milli_free);
+              thousandths(free_gpu.milli_free);
       if (needs_.gpu.memory_bytes > 0)
-        text += " and " + format_bytes(static_cast<uint64_t>(room.memory_free_bytes));
+        text += " and " + format_bytes(static_cast<uint64_t>(free_gpu.memory_free_bytes));
       text += " free, held by " + names_of(held_by);
     }
     if (others > 0) text += "; and so " + std::to_string(others) + " more";
@@ -250,7 +250,7 @@ class Look {
   const WorkerId at_;
   const ReadyClass& needs_;
   const uint32_t ranks_;
-  Room left_;  // beside those ranks
+  FreeResources left_;  // beside those ranks
   const std::string asks_;
 };
 

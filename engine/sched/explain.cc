@@ -71,7 +71,7 @@ std::vector<WorkerConstraint> constraints_by_worker(const State& state, const Re
     if (worker.is_lost() || !is_for(state, at, needs)) continue;
     WorkerConstraint wait;
     wait.worker = at;
-    if (needs.is_gang()) wait.ranks = room_on(state, at, worker.room, needs);
+    if (needs.is_gang()) wait.ranks = placeable_ranks(state, at, worker.free, needs);
     Binding binding = binding_on(state, holders, at, needs, wait.ranks);
     wait.constraint = std::move(binding.constraint);
     wait.why = std::move(binding.why);
@@ -176,13 +176,13 @@ std::string still_to_come(const State& state) {
 /// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
 std::string why_no_gang(const State& state, const Run& run, const ReadyClass& needs) {
   std::vector<WorkerConstraint> waits = constraints_by_worker(state, needs);
-  uint64_t room = 0;
-  for (const WorkerConstraint& wait : waits) room += wait.ranks;
-  if (room >= needs.ranks) return why_not_yet(state, run, needs);
+  uint64_t ranks = 0;
+  for (const WorkerConstraint& wait : waits) ranks += wait.ranks;
+  if (ranks >= needs.ranks) return why_not_yet(state, run, needs);
   std::string asks =
       "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + words_of(needs);
   if (waits.empty()) return asks + "; " + no_worker(state) + still_to_come(state);
-  return asks + ", and there is room for " + std::to_string(room) + "; " +
+  return asks + ", and there is room for " + std::to_string(ranks) + "; " +
          each_worker(state, waits, true) + still_to_come(state);
 }
 

@@ -56,10 +56,10 @@ std::vector<Stand> on_one(const State& state, const std::vector<Stand>& stands, 
   return best == nullptr ? std::vector<Stand>{} : fewest({*best}, ranks);
 }
 
-uint64_t room_of(const std::vector<Stand>& stands) {
-  uint64_t room = 0;
-  for (const Stand& stand : stands) room += stand.ranks;
-  return room;
+uint64_t total_ranks(const std::vector<Stand>& stands) {
+  uint64_t total = 0;
+  for (const Stand& stand : stands) total += stand.ranks;
+  return total;
 }
 
 /// Within the rack where they are on the fewest hosts, or over as few racks as have the room.
@@ -70,31 +70,31 @@ std::vector<Stand> on_racks(const State& state, const std::vector<Stand>& stands
   std::vector<Stand> best;
   for (const auto& [name, of_rack] : racks) {
     std::vector<Stand> chosen = fewest(of_rack, ranks);
-    bool is_enough = room_of(chosen) >= ranks;
+    bool is_enough = total_ranks(chosen) >= ranks;
     if (is_enough && (best.empty() || chosen.size() < best.size())) best = std::move(chosen);
   }
   if (!best.empty()) return best;
-  std::vector<std::vector<Stand>> roomiest;
-  for (auto& [name, of_rack] : racks) roomiest.push_back(std::move(of_rack));
-  std::stable_sort(roomiest.begin(), roomiest.end(),
-                   [](const auto& a, const auto& b) { return room_of(a) > room_of(b); });
-  for (const std::vector<Stand>& of_rack : roomiest) {
-    auto left = ranks - static_cast<uint32_t>(std::min<uint64_t>(ranks, room_of(best)));
+  std::vector<std::vector<Stand>> largest_first;
+  for (auto& [name, of_rack] : racks) largest_first.push_back(std::move(of_rack));
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [](const auto& a, const auto& b) { return total_ranks(a) > total_ranks(b); });
+  for (const std::vector<Stand>& of_rack : largest_first) {
+    auto left = ranks - static_cast<uint32_t>(std::min<uint64_t>(ranks, total_ranks(best)));
     for (const Stand& stand : fewest(of_rack, left)) best.push_back(stand);
   }
   return best;
 }
 
 /// GPUs that NVLink joins, on one machine or on several: each with only those of it free.
-using Domain = std::map<WorkerId, Room>;
+using Domain = std::map<WorkerId, FreeResources>;
 
-std::vector<Domain> domains_of(const State& state, const std::vector<Room>& rooms,
+std::vector<Domain> domains_of(const State& state, const std::vector<FreeResources>& free_by_worker,
                                const std::vector<Stand>& stands) {
   std::map<std::tuple<std::string, WorkerId, int32_t>, Domain> domains;
   for (const Stand& stand : stands) {
-    const Room& room = rooms[stand.worker];
-    Room without = room;
-    for (GpuRoom& gpu : without.gpus) gpu = {};
+    const FreeResources& free = free_by_worker[stand.worker];
+    FreeResources without = free;
+    for (FreeGpu& gpu : without.gpus) gpu = {};
     const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
     for (size_t i = 0; i < gpus.size(); i++) {
       bool is_joined = gpus[i].nvlink >= 0 || !gpus[i].fabric.empty();
@@ -102,7 +102,7 @@ std::vector<Domain> domains_of(const State& state, const std::vector<Room>& room
       bool is_of_one = gpus[i].fabric.empty();
       std::tuple key(gpus[i].fabric, is_of_one ? stand.worker : WorkerId{0},
                      is_of_one ? gpus[i].nvlink : -1);
-      domains[key].try_emplace(stand.worker, without).first->second.gpus[i] = room.gpus[i];
+      domains[key].try_emplace(stand.worker, without).first->second.gpus[i] = free.gpus[i];
     }
   }
   std::vector<Domain> all;
@@ -110,43 +110,43 @@ std::vector<Domain> domains_of(const State& state, const std::vector<Room>& room
   return all;
 }
 
-size_t free_in(const Domain& domain) {
+size_t free_gpus_in(const Domain& domain) {
   size_t count = 0;
-  for (const auto& [worker, room] : domain)
-    for (const GpuRoom& gpu : room.gpus) count += gpu.milli_free == kWholeGpuMilli;
+  for (const auto& [worker, free] : domain)
+    for (const FreeGpu& gpu : free.gpus) count += gpu.milli_free == kWholeGpuMilli;
   return count;
 }
 
 /// Where NVLink joins the GPUs of all ranks: on the fewest machines, then where the least is free.
 /// `rooms` of the chosen machines has only those GPUs free then. None where there is no such.
-std::vector<Stand> on_nvlink(const State& state, std::vector<Room>& rooms,
+std::vector<Stand> on_nvlink(const State& state, std::vector<FreeResources>& free_by_worker,
                              const std::vector<Stand>& stands, uint32_t ranks,
                              const ReadyClass& needs) {
   std::vector<Stand> best;
   if (needs.gpu.milli < kWholeGpuMilli) return best;
-  std::vector<Domain> domains = domains_of(state, rooms, stands);
+  std::vector<Domain> domains = domains_of(state, free_by_worker, stands);
   const Domain* of_best = nullptr;
   std::pair<size_t, size_t> least;
   for (const Domain& domain : domains) {
     std::vector<Stand> within;
-    for (const auto& [worker, room] : domain)
-      within.push_back({worker, room_on(state, worker, room, needs), room.cpus_free_milli});
-    if (room_of(within) < ranks) continue;
+    for (const auto& [worker, free] : domain)
+      within.push_back({worker, placeable_ranks(state, worker, free, needs), free.cpus_free_milli});
+    if (total_ranks(within) < ranks) continue;
     std::vector<Stand> chosen = on_one(state, within, ranks, needs);
     if (chosen.empty()) chosen = fewest(std::move(within), ranks);
-    std::pair price(chosen.size(), free_in(domain));
+    std::pair price(chosen.size(), free_gpus_in(domain));
     if (of_best != nullptr && least <= price) continue;
     of_best = &domain;
     least = price;
     best = std::move(chosen);
   }
-  for (const Stand& stand : best) rooms[stand.worker] = of_best->at(stand.worker);
+  for (const Stand& stand : best) free_by_worker[stand.worker] = of_best->at(stand.worker);
   return best;
 }
 
 /// What each of so many ranks on a host gets: all at once where each gets one, or NVLink joins all,
 /// so that they share islands; else one rank after the other.
-std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, Room left,
+std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, FreeResources left,
                                                  const GpuNeeds& needs, uint32_t ranks) {
   std::vector<std::vector<std::string>> devices(ranks);
   if (needs.milli == 0) return devices;
@@ -171,14 +171,14 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, R
 }
 
 /// Ranks of one host come one after the other, hosts in their order.
-std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms,
+std::vector<Placement> placed(const State& state, const std::vector<FreeResources>& free_by_worker,
                               std::vector<Stand> stands, const ReadyClass& needs) {
   std::sort(stands.begin(), stands.end(),
             [](const Stand& a, const Stand& b) { return a.worker < b.worker; });
   std::vector<Placement> placements;
   for (const Stand& stand : stands) {
     const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
-    for (auto& devices : devices_of(gpus, rooms[stand.worker], needs.gpu, stand.ranks))
+    for (auto& devices : devices_of(gpus, free_by_worker[stand.worker], needs.gpu, stand.ranks))
       placements.push_back({stand.worker, std::move(devices)});
   }
   return placements;
@@ -186,20 +186,22 @@ std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms
 
 }  // namespace
 
-uint32_t room_on(const State& state, WorkerId at, const Room& room, const ReadyClass& needs) {
+uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& free,
+                         const ReadyClass& needs) {
   const WorkerState& worker = state.workers[at];
   bool is_open = worker.takes_attempts() && (worker.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
-                 (at == 0 || !needs.is_home) && may_share(room, needs) &&
-                 !is_given_up(state, at, needs, room.units);
-  return is_open ? ranks_that_fit(worker.info, room, needs, needs.ranks_max) : 0;
+                 (at == 0 || !needs.is_home) && may_share(free, needs) &&
+                 !is_given_up(state, at, needs, free.units);
+  return is_open ? ranks_that_fit(worker.info, free, needs, needs.ranks_max) : 0;
 }
 
-std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
+std::optional<std::vector<Placement>> place_gang(const State& state,
+                                                 std::vector<FreeResources> free_by_worker,
                                                  const ReadyClass& needs) {
   std::vector<Stand> stands;
-  for (size_t i = 0; i < rooms.size(); i++) {
-    Stand stand{static_cast<WorkerId>(i), 0, rooms[i].cpus_free_milli};
-    stand.ranks = room_on(state, stand.worker, rooms[i], needs);
+  for (size_t i = 0; i < free_by_worker.size(); i++) {
+    Stand stand{static_cast<WorkerId>(i), 0, free_by_worker[i].cpus_free_milli};
+    stand.ranks = placeable_ranks(state, stand.worker, free_by_worker[i], needs);
     if (stand.ranks > 0) stands.push_back(stand);
   }
   // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
@@ -209,14 +211,14 @@ std::optional<std::vector<Placement>> place_gang(const State& state, std::vector
     return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.worker) !=
            needs.failed_on.end();
   });
-  if (room_of(others) >= needs.ranks_max) stands = std::move(others);
-  uint64_t room = room_of(stands);
-  if (room < needs.ranks) return std::nullopt;
-  auto ranks = static_cast<uint32_t>(std::min<uint64_t>(room, needs.ranks_max));
-  std::vector<Stand> chosen = on_nvlink(state, rooms, stands, ranks, needs);
+  if (total_ranks(others) >= needs.ranks_max) stands = std::move(others);
+  uint64_t total = total_ranks(stands);
+  if (total < needs.ranks) return std::nullopt;
+  auto ranks = static_cast<uint32_t>(std::min<uint64_t>(total, needs.ranks_max));
+  std::vector<Stand> chosen = on_nvlink(state, free_by_worker, stands, ranks, needs);
   if (chosen.empty()) chosen = on_one(state, stands, ranks, needs);
   if (chosen.empty()) chosen = on_racks(state, stands, ranks);
-  return placed(state, rooms, std::move(chosen), needs);
+  return placed(state, free_by_worker, std::move(chosen), needs);
 }
 
 }  // namespace flow::core

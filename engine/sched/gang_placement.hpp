@@ -11,11 +11,13 @@ namespace flow::core {
 /// too few do. Whole GPUs are such as NVLink joins, on one host if one has them for all, or on few
 /// hosts of one clique; else on one host if that has room for all; else on few hosts with one
 /// `rack` label; else on few racks. Hosts without the label are one rack.
-std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
+std::optional<std::vector<Placement>> place_gang(const State& state,
+                                                 std::vector<FreeResources> free_by_worker,
                                                  const ReadyClass& needs);
 
 /// How many ranks, up to needs.ranks_max, find room on a host of which that is free. Of a unit that
 /// is no gang one, or none.
-uint32_t room_on(const State& state, WorkerId at, const Room& room, const ReadyClass& needs);
+uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& free,
+                         const ReadyClass& needs);
 
 }  // namespace flow::core

@@ -15,7 +15,7 @@ constexpr size_t kClassesMax = 64;
 
 /// What is ready and not started waits for room, unless its run's own slots bind it or no machine
 /// that is there could ever give it enough.
-bool waits_for_room(const State& state, const ReadyHead& head) {
+bool waits_for_resources(const State& state, const ReadyHead& head) {
   const ReadyClass& needs = head.what;
   const Run& run = state.runs.at(head.run);
   auto running = run.map_running.find(needs.limited_map);
@@ -24,7 +24,7 @@ bool waits_for_room(const State& state, const ReadyHead& head) {
   uint64_t ranks = 0;
   for (size_t i = 0; i < state.workers.size(); i++) {
     const WorkerState& worker = state.workers[i];
-    Room empty = empty_room(worker.info);
+    FreeResources empty = all_free(worker.info);
     if (!fits(state, static_cast<WorkerId>(i), empty, needs, 0)) continue;
     ranks += ranks_that_fit(worker.info, empty, needs, needs.ranks);
   }
@@ -34,7 +34,7 @@ bool waits_for_room(const State& state, const ReadyHead& head) {
 bool somebody_waits(const State& state) {
   size_t classes = 0;
   return std::any_of(state.ready.begin(), state.ready.end(), [&](const ReadyHead& head) {
-    return ++classes > kClassesMax || waits_for_room(state, head);
+    return ++classes > kClassesMax || waits_for_resources(state, head);
   });
 }
 
@@ -49,11 +49,11 @@ bool somebody_grows(const State& state) {
 }
 
 /// As if nothing of it were free: of a host where something began or ended of late.
-void fill(Room& room) {
-  room.cpus_free_milli = 0;
-  room.memory_free_bytes = 0;
-  for (GpuRoom& gpu : room.gpus) gpu = {};
-  for (auto& [name, milli] : room.named) milli = 0;
+void fill(FreeResources& free) {
+  free.cpus_free_milli = 0;
+  free.memory_free_bytes = 0;
+  for (FreeGpu& gpu : free.gpus) gpu = {};
+  for (auto& [name, milli] : free.named) milli = 0;
 }
 
 }  // namespace
@@ -74,18 +74,18 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
     if (!state.workers[at].takes_attempts()) return std::nullopt;
   if (somebody_waits(state) || somebody_grows(state)) return std::nullopt;
 
-  std::vector<Room> rooms;
+  std::vector<FreeResources> free_by_worker;
   for (const WorkerState& worker : state.workers) {
-    rooms.push_back(worker.room);
+    free_by_worker.push_back(worker.free);
     bool is_quiet = state.at - worker.changed >= after_ms;
-    if (!is_quiet) fill(rooms.back());
+    if (!is_quiet) fill(free_by_worker.back());
   }
   int32_t cpus_of_others = run.cpus_used_milli;
   for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
     const WorkerInfo& worker = state.workers[at].info;
     ReadyClass held = held_on(worker, run, id.unit);
-    give_back(rooms[at], held, u.expected_us);
-    give_back_gpus(worker.gpus, rooms[at], held.gpu, gpus);
+    give_back(free_by_worker[at], held, u.expected_us);
+    give_back_gpus(worker.gpus, free_by_worker[at], held.gpu, gpus);
     cpus_of_others -= held.cpus_milli;
   });
   auto has_slots = [&](uint32_t ranks) {
@@ -96,7 +96,7 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   needs.ranks = static_cast<uint32_t>(u.extra->others.size() + 2);
   while (needs.ranks_max > needs.ranks && !has_slots(needs.ranks_max)) needs.ranks_max--;
   if (!has_slots(needs.ranks)) return std::nullopt;
-  auto placements = place_gang(state, rooms, needs);
+  auto placements = place_gang(state, free_by_worker, needs);
   if (!placements) return std::nullopt;
   return GrowthRequested{id, static_cast<uint32_t>(placements->size())};
 }

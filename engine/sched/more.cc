@@ -25,20 +25,20 @@ class Imagined {
     int64_t cpus = tally_.cpus_milli(run) + int64_t{needs.cpus_milli} * needs.ranks;
     bool has_slots = run.jobs == 0 || needs.cpus_milli == 0 || cpus <= int64_t{run.jobs} * 1000;
     if (!has_slots || !tally_.may_start(state_, run, needs)) return false;
-    std::vector<Room> before;
-    if (needs.ranks > 1) before = rooms_;
+    std::vector<FreeResources> before;
+    if (needs.ranks > 1) before = free_by_worker_;
     uint32_t ranks = needs.ranks;
-    if (needs.is_gang()) ranks -= std::min(ranks, ranks_that_find_room(needs));
+    if (needs.is_gang()) ranks -= std::min(ranks, ranks_on_existing_workers(needs));
     fit_to_worker(needs);
     while (ranks > 0 && add_rank(needs)) ranks--;
     if (ranks > 0) {
-      if (needs.ranks > 1) rooms_ = std::move(before);
+      if (needs.ranks > 1) free_by_worker_ = std::move(before);
       return false;
     }
     tally_.start(run, needs, needs.ranks);
     return true;
   }
-  uint32_t count() const { return static_cast<uint32_t>(rooms_.size()); }
+  uint32_t count() const { return static_cast<uint32_t>(free_by_worker_.size()); }
 
  private:
   /// What a host that comes would clamp it to.
@@ -48,37 +48,37 @@ class Imagined {
     if (!is_bound_by_others) needs.memory_bytes = std::min(needs.memory_bytes, like_.memory_bytes);
   }
 
-  uint32_t ranks_that_find_room(const ReadyClass& needs) const {
+  uint32_t ranks_on_existing_workers(const ReadyClass& needs) const {
     uint32_t ranks = 0;
     for (const WorkerState& worker : state_.workers) {
       bool may_run = worker.takes_attempts() && worker.info.cpus_milli > 0;
-      if (may_run) ranks += ranks_that_fit(worker.info, worker.room, needs, needs.ranks);
+      if (may_run) ranks += ranks_that_fit(worker.info, worker.free, needs, needs.ranks);
     }
     return ranks;
   }
 
   bool add_rank(const ReadyClass& needs) {
-    for (Room& room : rooms_)
-      if (take_rank(room, needs)) return true;
-    if (rooms_.size() >= most_) return false;
-    Room fresh = empty_room(like_);
+    for (FreeResources& free : free_by_worker_)
+      if (take_rank(free, needs)) return true;
+    if (free_by_worker_.size() >= most_) return false;
+    FreeResources fresh = all_free(like_);
     if (!take_rank(fresh, needs)) return false;
-    rooms_.push_back(std::move(fresh));
+    free_by_worker_.push_back(std::move(fresh));
     return true;
   }
-  bool take_rank(Room& room, const ReadyClass& needs) const {
-    if (ranks_that_fit(like_, room, needs, 1) == 0) return false;
+  bool take_rank(FreeResources& free, const ReadyClass& needs) const {
+    if (ranks_that_fit(like_, free, needs, 1) == 0) return false;
     std::vector<std::string> gpus;
-    if (needs.gpu.milli > 0) gpus = choose_gpus(like_.gpus, room, needs.gpu);
-    take(room, needs, 0);
-    take_gpus(like_.gpus, room, needs.gpu, gpus);
+    if (needs.gpu.milli > 0) gpus = choose_gpus(like_.gpus, free, needs.gpu);
+    take(free, needs, 0);
+    take_gpus(like_.gpus, free, needs.gpu, gpus);
     return true;
   }
 
   const State& state_;
   const WorkerInfo& like_;
   const uint32_t most_;
-  std::vector<Room> rooms_;
+  std::vector<FreeResources> free_by_worker_;
   Tally tally_;
 };
 

@@ -38,10 +38,10 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
-size_t free_whole(const Room& room) {
+size_t free_whole(const FreeResources& free) {
   return static_cast<size_t>(
-      std::count_if(room.gpus.begin(), room.gpus.end(),
-                    [](const GpuRoom& gpu) { return gpu.milli_free == kWholeGpuMilli; }));
+      std::count_if(free.gpus.begin(), free.gpus.end(),
+                    [](const FreeGpu& gpu) { return gpu.milli_free == kWholeGpuMilli; }));
 }
 
 using UnitNames = std::set<std::pair<RunId, UnitId>>;
@@ -51,7 +51,7 @@ class Plans {
  public:
   Plans(const State& state, const InputPlaces* inputs)
       : state_(state), inputs_(inputs), backfill_(state) {
-    for (const WorkerState& worker : state.workers) rooms_.push_back(worker.room);
+    for (const WorkerState& worker : state.workers) free_by_worker_.push_back(worker.free);
   }
 
   /// Where the unit, or each of its ranks, goes; false where it does not fit, or what is free is
@@ -60,7 +60,7 @@ class Plans {
     Time end = end_if_started(state_, run, unit);
     auto assigned = place(run, unit, needs, end);
     if (assigned && backfill_.is_wanted(*assigned)) {
-      backfill_.keep(rooms_, proposals_, tally_);
+      backfill_.keep(free_by_worker_, proposals_, tally_);
       assigned = place(run, unit, needs, end);
     }
     if (!assigned) return false;
@@ -88,7 +88,7 @@ class Plans {
       bool is_there = most_mib_ > 0 && mib_at(*at) == most_mib_;
       uint32_t expected_us = expected_short_us(run, unit);
       Time end = end_if_started(state_, run, unit);
-      if (is_there && has_room(*at, head.what, expected_us, end)) return unit;
+      if (is_there && can_place(*at, head.what, expected_us, end)) return unit;
     }
     return head.unit;
   }
@@ -123,15 +123,15 @@ class Plans {
     Time end = end_if_started(state_, run, unit);
     if (!backfill_.has_slots(run, needs, end)) return backfill_.keeper_of_slots(run);
     if (needs.is_gang()) {
-      auto places = place_gang(state_, rooms_, needs);
+      auto places = place_gang(state_, free_by_worker_, needs);
       if (!places) return nullptr;
       for (const Placement& rank : *places)
         if (const ReadyHead* keeper = backfill_.keeper(rank.worker, end)) return keeper;
       return nullptr;
     }
-    for (size_t i = 0; i < rooms_.size(); i++) {
+    for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
-      if (fits(state_, at, rooms_[i], needs, expected_short_us(run, unit)))
+      if (fits(state_, at, free_by_worker_[i], needs, expected_short_us(run, unit)))
         return backfill_.keeper(at, end);
     }
     return nullptr;
@@ -155,7 +155,7 @@ class Plans {
     if (!best) return std::nullopt;
     Assigned assigned{next_attempt(state_, run, unit), {}, *best};
     if (needs.gpu.milli > 0)
-      assigned.gpus = choose_gpus(state_.workers[*best].info.gpus, room_for(*best, end), needs.gpu);
+      assigned.gpus = choose_gpus(state_.workers[*best].info.gpus, free_for(*best, end), needs.gpu);
     return assigned;
   }
 
@@ -164,10 +164,10 @@ class Plans {
     assigned.share = {needs.cpus_milli, needs.memory_bytes};
     while (needs.ranks_max > needs.ranks && !may_be_of(run, needs, needs.ranks_max, end))
       needs.ranks_max--;
-    std::vector<Room> rooms;
-    for (size_t i = 0; i < rooms_.size(); i++)
-      rooms.push_back(room_for(static_cast<WorkerId>(i), end));
-    auto placements = place_gang(state_, std::move(rooms), needs);
+    std::vector<FreeResources> free_by_worker;
+    for (size_t i = 0; i < free_by_worker_.size(); i++)
+      free_by_worker.push_back(free_for(static_cast<WorkerId>(i), end));
+    auto placements = place_gang(state_, std::move(free_by_worker), needs);
     if (!placements) return std::nullopt;
     assigned.worker = placements->front().worker;
     assigned.gpus = std::move(placements->front().gpus);
@@ -180,9 +180,9 @@ class Plans {
     return may_start_now(run, needs, end);
   }
 
-  bool has_room(WorkerId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
-    if (!fits(state_, at, rooms_[at], needs, expected_us)) return false;
-    return !backfill_.is_kept(at, end) || fits(state_, at, room_for(at, end), needs, 0);
+  bool can_place(WorkerId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
+    if (!fits(state_, at, free_by_worker_[at], needs, expected_us)) return false;
+    return !backfill_.is_kept(at, end) || fits(state_, at, free_for(at, end), needs, 0);
   }
   /// With its inputs found.
   std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const ReadyClass& needs,
@@ -190,9 +190,9 @@ class Plans {
     uint32_t expected_us = expected_short_us(run, unit);
     std::optional<WorkerId> best;
     Price least{};
-    for (size_t i = 0; i < rooms_.size(); i++) {
+    for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
-      if (!has_room(at, needs, expected_us, end)) continue;
+      if (!can_place(at, needs, expected_us, end)) continue;
       Price price = price_of(i, needs);
       if (best && !(price < least)) continue;
       best = at;
@@ -201,35 +201,35 @@ class Plans {
     return best;
   }
 
-  Room room_for(WorkerId worker, Time end) const {
-    return backfill_.room_for(worker, rooms_[worker], end);
+  FreeResources free_for(WorkerId worker, Time end) const {
+    return backfill_.free_for(worker, free_by_worker_[worker], end);
   }
   void take_all(const Assigned& assigned, const ReadyClass& needs, uint32_t expected_us) {
     auto take_at = [&](WorkerId at, const std::vector<std::string>& devices) {
-      take(rooms_[at], needs, expected_us);
-      take_gpus(state_.workers[at].info.gpus, rooms_[at], needs.gpu, devices);
+      take(free_by_worker_[at], needs, expected_us);
+      take_gpus(state_.workers[at].info.gpus, free_by_worker_[at], needs.gpu, devices);
     };
     take_at(assigned.worker, assigned.gpus);
     for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
   }
 
   Price price_of(size_t worker, const ReadyClass& needs) const {
-    const Room& room = rooms_[worker];
+    const FreeResources& free = free_by_worker_[worker];
     bool needs_gpu = needs.gpu.milli > 0;
     const auto& failed_on = needs.failed_on;
     return {std::find(failed_on.begin(), failed_on.end(), worker) != failed_on.end(),
-            needs.cpus_milli > room.cpus_free_milli,
-            (!needs_gpu && !room.gpus.empty()) || (needs.named.empty() && !room.named.empty()),
-            needs_gpu && !has_island_for(state_.workers[worker].info.gpus, room, needs.gpu),
-            needs_gpu ? free_whole(room) : 0,
+            needs.cpus_milli > free.cpus_free_milli,
+            (!needs_gpu && !free.gpus.empty()) || (needs.named.empty() && !free.named.empty()),
+            needs_gpu && !has_island_for(state_.workers[worker].info.gpus, free, needs.gpu),
+            needs_gpu ? free_whole(free) : 0,
             most_mib_ - mib_at(worker),
             worker != 0,
-            room.cpus_free_milli};
+            free.cpus_free_milli};
   }
   void find_inputs(const Run& run, UnitId unit) {
     places_.clear();
     most_mib_ = 0;
-    if (inputs_ != nullptr && rooms_.size() > 1) places_ = inputs_->of(run, unit);
+    if (inputs_ != nullptr && free_by_worker_.size() > 1) places_ = inputs_->of(run, unit);
     for (auto& [worker, bytes] : places_) most_mib_ = std::max(most_mib_, bytes >>= 20);
   }
   uint64_t mib_at(size_t worker) const {
@@ -242,7 +242,7 @@ class Plans {
   const InputPlaces* const inputs_;
   std::vector<std::pair<WorkerId, uint64_t>> places_;  // of the unit that is looked at, in MiB
   uint64_t most_mib_ = 0;
-  std::vector<Room> rooms_;
+  std::vector<FreeResources> free_by_worker_;
   std::vector<Event> proposals_;
   Backfill backfill_;
   Tally tally_;

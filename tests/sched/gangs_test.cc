@@ -185,10 +185,10 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
       bool is_idle = cluster.run().phase_count(Phase::running) == 0;
       for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
         if (!cluster.is_ready(unit)) continue;
-        int64_t room =
+        int64_t most_ranks =
             0;  // at a CPU of a thousandth each: what else than GPUs and licences could lack?
-        for (const auto& [worker, left] : before) room += left.ranks_of(asks[unit], 1);
-        CHECK(room < asks[unit].ranks);
+        for (const auto& [worker, left] : before) most_ranks += left.ranks_of(asks[unit], 1);
+        CHECK(most_ranks < asks[unit].ranks);
       }
       if (is_idle) break;
       cluster.now += 10;

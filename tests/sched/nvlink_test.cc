@@ -33,11 +33,11 @@ std::vector<Gpu> machine(const std::string& islands, const std::string& fabric =
 /// By their numbers: "" where they do not fit. `taken` are not free.
 std::string chosen(const std::string& islands, int32_t count, const std::set<size_t>& taken = {}) {
   std::vector<Gpu> gpus = machine(islands);
-  Room room;
-  room.gpus = free_gpus(gpus);
-  for (size_t i : taken) room.gpus[i].milli_free = 0;
+  FreeResources free;
+  free.gpus = free_gpus(gpus);
+  for (size_t i : taken) free.gpus[i].milli_free = 0;
   std::string numbers;
-  for (const std::string& uuid : choose_gpus(gpus, room, {count * 1000, 0, ""}))
+  for (const std::string& uuid : choose_gpus(gpus, free, {count * 1000, 0, ""}))
     numbers += uuid.substr(4);
   return numbers;
 }
@@ -76,9 +76,9 @@ class Cluster {
     needs.cpus_milli = 1000;
     needs.gpu = {gpus * 1000, 0, ""};
     needs.ranks = needs.ranks_max = ranks;
-    std::vector<Room> rooms;
-    for (const WorkerState& worker : state.workers) rooms.push_back(worker.room);
-    auto placed = place_gang(state, rooms, needs);
+    std::vector<FreeResources> free_by_worker;
+    for (const WorkerState& worker : state.workers) free_by_worker.push_back(worker.free);
+    auto placed = place_gang(state, free_by_worker, needs);
     std::string text;
     if (!placed) return text;
     for (const Placement& rank : *placed) {
@@ -90,7 +90,7 @@ class Cluster {
   void take(const std::string& name, const std::set<size_t>& devices) {
     for (WorkerState& worker : state.workers) {
       for (size_t i : devices)
-        if (worker.info.name == name) worker.room.gpus[i].milli_free = 0;
+        if (worker.info.name == name) worker.free.gpus[i].milli_free = 0;
     }
   }
   State state;
@@ -124,9 +124,9 @@ TEST_CASE(
     std::string islands;
     for (uint32_t i = 1 + random.below(7); i > 0; i--) islands += "aabbc-"[random.below(6)];
     std::vector<Gpu> gpus = machine(islands);
-    Room room;
-    room.gpus = free_gpus(gpus);
-    for (GpuRoom& gpu : room.gpus)
+    FreeResources free;
+    free.gpus = free_gpus(gpus);
+    for (FreeGpu& gpu : free.gpus)
       if (random.one_in(4)) gpu.milli_free = 500;
     auto count = size_t(1 + random.below(5));
     size_t fewest = SIZE_MAX;
@@ -136,20 +136,20 @@ TEST_CASE(
       for (size_t i = 0; i < gpus.size(); i++) {
         if ((bits >> i & 1) == 0) continue;
         set.push_back(i);
-        is_free = is_free && room.gpus[i].milli_free == 1000;
+        is_free = is_free && free.gpus[i].milli_free == 1000;
       }
       if (is_free && set.size() == count) fewest = std::min(fewest, islands_in(gpus, set));
     }
     GpuNeeds needs{int32_t(count) * 1000, 0, ""};
-    Uuids given = choose_gpus(gpus, room, needs);
+    Uuids given = choose_gpus(gpus, free, needs);
     INFO(islands << " for " << count);
     CHECK(given.empty() == (fewest == SIZE_MAX));
     if (given.empty()) continue;
-    CHECK(may_take_gpus(gpus, room, needs, given));
+    CHECK(may_take_gpus(gpus, free, needs, given));
     std::vector<size_t> set;
     for (const std::string& uuid : given) set.push_back(*find_gpu(gpus, uuid));
     CHECK(islands_in(gpus, set) == fewest);
-    CHECK(has_island_for(gpus, room, needs) == (count == 1 || (fewest == 1)));
+    CHECK(has_island_for(gpus, free, needs) == (count == 1 || (fewest == 1)));
   }
 }
 
@@ -216,24 +216,24 @@ TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
                    random.one_in(2) ? "c/1" : "");
     }
     auto each = int32_t(1 + random.below(2));
-    uint32_t room = 0;
+    uint32_t most_ranks = 0;
     for (const WorkerState& worker : cluster.state.workers)
-      room += uint32_t(worker.info.gpus.size()) / uint32_t(each);
-    for (uint32_t ranks = 2; ranks <= room + 1; ranks++) {
+      most_ranks += uint32_t(worker.info.gpus.size()) / uint32_t(each);
+    for (uint32_t ranks = 2; ranks <= most_ranks + 1; ranks++) {
       ReadyClass needs;
       needs.gpu = {each * 1000, 0, ""};
       needs.ranks = needs.ranks_max = ranks;
-      std::vector<Room> rooms;
-      for (const WorkerState& worker : cluster.state.workers) rooms.push_back(worker.room);
-      auto places = place_gang(cluster.state, rooms, needs);
-      REQUIRE(places.has_value() == (ranks <= room));
+      std::vector<FreeResources> free_by_worker;
+      for (const WorkerState& worker : cluster.state.workers) free_by_worker.push_back(worker.free);
+      auto places = place_gang(cluster.state, free_by_worker, needs);
+      REQUIRE(places.has_value() == (ranks <= most_ranks));
       if (!places) continue;
       CHECK(places->size() == ranks);
       placed++;
       for (const Placement& rank : *places) {
         const std::vector<Gpu>& gpus = cluster.state.workers[rank.worker].info.gpus;
-        REQUIRE(may_take_gpus(gpus, rooms[rank.worker], needs.gpu, rank.gpus));
-        take_gpus(gpus, rooms[rank.worker], needs.gpu, rank.gpus);
+        REQUIRE(may_take_gpus(gpus, free_by_worker[rank.worker], needs.gpu, rank.gpus));
+        take_gpus(gpus, free_by_worker[rank.worker], needs.gpu, rank.gpus);
       }
     }
   }

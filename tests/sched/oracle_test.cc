@@ -202,14 +202,14 @@ class World {
       if (is(unit, Phase::running)) take_unit(lefts, unit);
     return lefts;
   }
-  uint32_t room_on(const Lefts& lefts, WorkerId worker, UnitId unit) const {
+  uint32_t ranks_on(const Lefts& lefts, WorkerId worker, UnitId unit) const {
     const Resources& asked = def(unit).resources;
     return most_on(state.workers[worker].info, lefts.at(worker), portion_of(unit),
                    std::max(asked.ranks, asked.ranks_max));
   }
   bool fits(const Lefts& lefts, UnitId unit) const {
     uint32_t ranks = 0;
-    for (const auto& [worker, left] : lefts) ranks += room_on(lefts, worker, unit);
+    for (const auto& [worker, left] : lefts) ranks += ranks_on(lefts, worker, unit);
     return ranks >= def(unit).resources.ranks;
   }
   std::vector<UnitId> ready_in_order() const {
@@ -263,9 +263,9 @@ struct Turn {
                                 UnitId unit) {
     Lefts lefts = world.lefts(), idle = world.idle();
     for (const auto& [worker, left] : lefts) {
-      if (world.room_on(lefts, worker, unit) == 0) continue;
+      if (world.ranks_on(lefts, worker, unit) == 0) continue;
       for (UnitId before : passed)
-        if (world.room_on(idle, worker, before) > 0) return true;
+        if (world.ranks_on(idle, worker, before) > 0) return true;
     }
     return false;
   }
@@ -336,12 +336,12 @@ std::string rack_of(const WorkerInfo& worker) {
 }
 
 /// The fewest of these that have so many in all, or none.
-std::optional<size_t> fewest(std::vector<uint32_t> rooms, uint32_t ranks) {
-  std::sort(rooms.rbegin(), rooms.rend());
+std::optional<size_t> fewest(std::vector<uint32_t> ranks_by_worker, uint32_t ranks) {
+  std::sort(ranks_by_worker.rbegin(), ranks_by_worker.rend());
   size_t count = 0;
-  for (uint32_t room : rooms) {
+  for (uint32_t ranks_left : ranks_by_worker) {
     if (ranks == 0) break;
-    ranks -= std::min(ranks, room);
+    ranks -= std::min(ranks, ranks_left);
     count++;
   }
   return ranks == 0 ? std::optional(count) : std::nullopt;
@@ -379,34 +379,35 @@ class Topology {
     needs_.ranks = 2 + random.below(7);
     needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
     for (const WorkerState& worker : state_.workers)
-      rooms_.push_back(occupied(random, worker.room));
+      free_by_worker_.push_back(occupied(random, worker.free));
   }
 
   std::optional<std::vector<Placement>> placed() const {
-    return place_gang(state_, rooms_, needs_);
+    return place_gang(state_, free_by_worker_, needs_);
   }
   uint32_t ranks() const {
-    uint32_t room = 0;
-    for (uint32_t each : rooms_on({})) room += each;
-    return room < needs_.ranks ? 0 : std::min(room, needs_.ranks_max);
+    uint32_t ranks_left = 0;
+    for (uint32_t each : ranks_by_worker_on({})) ranks_left += each;
+    return ranks_left < needs_.ranks ? 0 : std::min(ranks_left, needs_.ranks_max);
   }
 
   Spread nearest(uint32_t ranks) const {
     std::optional<size_t> joined;
     for (const std::string& domain : domains())
-      if (auto workers = fewest(rooms_on(domain), ranks))
+      if (auto workers = fewest(ranks_by_worker_on(domain), ranks))
         joined = std::min(joined.value_or(*workers), *workers);
     if (joined) return {0, *joined, 0};
     std::map<std::string, std::vector<uint32_t>> racks;
-    std::vector<uint32_t> all = rooms_on({}), of_racks;
+    std::vector<uint32_t> all = ranks_by_worker_on({}), of_racks;
     for (size_t i = 0; i < all.size(); i++)
       racks[rack_of(state_.workers[i].info)].push_back(all[i]);
     std::optional<size_t> workers;
-    for (const auto& [rack, rooms] : racks) {
-      if (auto count = fewest(rooms, ranks)) workers = std::min(workers.value_or(*count), *count);
-      uint32_t room = 0;
-      for (uint32_t each : rooms) room += each;
-      of_racks.push_back(room);
+    for (const auto& [rack, ranks_by_worker] : racks) {
+      if (auto count = fewest(ranks_by_worker, ranks))
+        workers = std::min(workers.value_or(*count), *count);
+      uint32_t ranks_left = 0;
+      for (uint32_t each : ranks_by_worker) ranks_left += each;
+      of_racks.push_back(ranks_left);
     }
     if (workers) return {*workers == 1 ? 1 : 2, *workers, 0};
     return {3, 0, *fewest(of_racks, ranks)};
@@ -431,7 +432,7 @@ class Topology {
 
   bool is_sound(const std::vector<Placement>& places) const {
     Lefts lefts;
-    for (size_t i = 0; i < rooms_.size(); i++) lefts[WorkerId(i)] = left_of(i, {});
+    for (size_t i = 0; i < free_by_worker_.size(); i++) lefts[WorkerId(i)] = left_of(i, {});
     for (const Placement& rank : places) {
       auto sets = sets_for(state_.workers[rank.worker].info, lefts.at(rank.worker), portion());
       std::vector<std::string> gpus = rank.gpus;
@@ -445,38 +446,38 @@ class Topology {
 
  private:
   /// Part of it is taken by others.
-  static Room occupied(sim::Random& random, Room room) {
-    if (random.one_in(2)) room.cpus_free_milli /= 2;
-    if (random.one_in(3)) room.memory_free_bytes /= 2;
-    for (GpuRoom& gpu : room.gpus) {
+  static FreeResources occupied(sim::Random& random, FreeResources free) {
+    if (random.one_in(2)) free.cpus_free_milli /= 2;
+    if (random.one_in(3)) free.memory_free_bytes /= 2;
+    for (FreeGpu& gpu : free.gpus) {
       if (random.one_in(5)) gpu.milli_free = 0;
       if (random.one_in(5)) gpu.milli_free = std::min(gpu.milli_free, 600);
       if (random.one_in(4)) gpu.memory_free_bytes /= 2;
     }
-    return room;
+    return free;
   }
   Portion portion() const { return {needs_.cpus_milli, needs_.memory_bytes, &asked_}; }
   /// Of its GPUs only those of a domain, where one is named.
   Left left_of(size_t worker, const std::string& domain) const {
-    const Room& room = rooms_[worker];
+    const FreeResources& free = free_by_worker_[worker];
     const std::vector<Gpu>& gpus = state_.workers[worker].info.gpus;
-    Left left{room.cpus_free_milli,
-              room.memory_free_bytes,
-              room.named.empty() ? 0 : room.named[0].second,
+    Left left{free.cpus_free_milli,
+              free.memory_free_bytes,
+              free.named.empty() ? 0 : free.named[0].second,
               {}};
     for (size_t i = 0; i < gpus.size(); i++) {
       bool is_of_it = domain.empty() || domain_of(WorkerId(worker), gpus[i]) == domain;
-      left.gpus[gpus[i].uuid] = {is_of_it ? room.gpus[i].milli_free : 0,
-                                 room.gpus[i].memory_free_bytes};
+      left.gpus[gpus[i].uuid] = {is_of_it ? free.gpus[i].milli_free : 0,
+                                 free.gpus[i].memory_free_bytes};
     }
     return left;
   }
-  std::vector<uint32_t> rooms_on(const std::string& domain) const {
-    std::vector<uint32_t> rooms;
-    for (size_t i = 0; i < rooms_.size(); i++)
-      rooms.push_back(
+  std::vector<uint32_t> ranks_by_worker_on(const std::string& domain) const {
+    std::vector<uint32_t> ranks_by_worker;
+    for (size_t i = 0; i < free_by_worker_.size(); i++)
+      ranks_by_worker.push_back(
           most_on(state_.workers[i].info, left_of(i, domain), portion(), needs_.ranks_max));
-    return rooms;
+    return ranks_by_worker;
   }
   std::set<std::string> domains() const {
     std::set<std::string> all;
@@ -487,7 +488,7 @@ class Topology {
   }
 
   State state_;
-  std::vector<Room> rooms_;
+  std::vector<FreeResources> free_by_worker_;
   Resources asked_;
   ReadyClass needs_;
 };

@@ -111,7 +111,7 @@ bool is_let(const Run& run, UnitId unit, const Taken& taken) {
   return node.kind != NodeKind::map || node.limit == 0 || running < node.limit;
 }
 
-bool has_room(const State& state, const Run& run, UnitId unit, const Taken& taken) {
+bool fits(const State& state, const Run& run, UnitId unit, const Taken& taken) {
   int64_t cpus = cpus_of(state, run, unit);
   int64_t memory = memory_of(state, run, unit);
   if (taken.memory + memory > state.workers[0].info.memory_bytes) return false;
@@ -144,14 +144,14 @@ std::vector<Name> chosen_by(const std::vector<Event>& proposals) {
 using Overtakers = std::map<Name, std::vector<Name>>;
 
 /// What those would leave if nothing else ran has room for who was overtaken.
-bool leave_room(const State& state, const Name& name, const std::vector<Name>& overtakers) {
+bool would_leave_enough(const State& state, const Name& name, const std::vector<Name>& overtakers) {
   Taken taken;
   for (const auto& [id, unit] : overtakers) {
     const Run& run = state.runs.at(id);
     UnitStatus status = run.units[unit].status;
     if (status == UnitStatus::running || status == UnitStatus::ready) add(state, run, unit, taken);
   }
-  return has_room(state, state.runs.at(name.first), name.second, taken);
+  return fits(state, state.runs.at(name.first), name.second, taken);
 }
 
 void check_choice(const State& state, std::vector<Name> chosen, Overtakers& overtakers) {
@@ -173,7 +173,7 @@ void check_choice(const State& state, std::vector<Name> chosen, Overtakers& over
     const Run& run = state.runs.at(id);
     Name name(id, unit);
     INFO("unit " << unit << " of " << id);
-    bool may_start = is_let(run, unit, taken) && has_room(state, run, unit, taken);
+    bool may_start = is_let(run, unit, taken) && fits(state, run, unit, taken);
     bool is_chosen = !chosen.empty() && chosen.back() == name;
     if (!first || is_chosen) CHECK(is_chosen == may_start);
     if (!is_chosen) {
@@ -187,7 +187,7 @@ void check_choice(const State& state, std::vector<Name> chosen, Overtakers& over
     has_begun = true;
     if (!first) continue;
     overtakers[*first].push_back(name);
-    CHECK(leave_room(state, *first, overtakers[*first]));
+    CHECK(would_leave_enough(state, *first, overtakers[*first]));
   }
   CHECK(chosen.empty());
 }

@@ -22,7 +22,7 @@ bool fits_alone(const State& state, const ReadyHead& head) {
   uint64_t ranks = 0;
   for (const WorkerState& worker : state.workers) {
     bool may_run = worker.takes_attempts() && worker.info.cpus_milli > 0;
-    if (may_run) ranks += ranks_that_fit(worker.info, empty_room(worker.info), needs, needs.ranks);
+    if (may_run) ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
   }
   return ranks >= needs.ranks;
 }

@@ -315,7 +315,7 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->workers.at(0).info.named == started.named);
   CHECK(restored->workers.at(1).info.named == joined.worker.named);
-  CHECK(restored->workers.at(1).room.named == joined.worker.named);
+  CHECK(restored->workers.at(1).free.named == joined.worker.named);
   live.workers[1].info.named[0].second = 0;
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
@@ -446,7 +446,7 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   REQUIRE(restored->workers.size() == 3);
   CHECK_FALSE(restored->workers[1].is_up);
   CHECK(restored->workers[2].info.name == "w1");
-  CHECK(restored->workers[2].room == live.workers[2].room);
+  CHECK(restored->workers[2].free == live.workers[2].free);
   CHECK(restored->runs.at("r").units[0].worker == 2);
   CHECK(core::check_invariants(*restored) == "");
 
@@ -492,7 +492,7 @@ TEST_CASE(
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->workers[0].info.gpus == live.workers[0].info.gpus);
-  CHECK(restored->workers[0].room == live.workers[0].room);
+  CHECK(restored->workers[0].free == live.workers[0].free);
   CHECK(restored->runs.at("r").units[0].extra->gpus == std::vector<std::string>{"MIG-b"});
   CHECK(core::check_invariants(*restored) == "");
 
