@@ -8,6 +8,6 @@ namespace flow::core {
 FreeResources all_free(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
 void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
-void give_back(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
+void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
 
 }  // namespace flow::core

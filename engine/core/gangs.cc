@@ -127,14 +127,14 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
                        });
 }
 
-int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
+int32_t release_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit,
                        [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
                          bool is_first = &worker == &state.workers[run.units[unit].worker];
                          if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
-                         give_back(worker.free, held, expected_us);
-                         give_back_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
+                         release(worker.free, held, expected_us);
+                         release_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });
 }
 

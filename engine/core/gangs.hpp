@@ -30,7 +30,7 @@ bool is_on(const Unit& unit, WorkerId worker);
 
 /// Takes what the unit's ranks hold of their hosts, and gives it back; the CPUs of it.
 int32_t take_ranks(State& state, const Run& run, UnitId unit);
-int32_t give_back_ranks(State& state, const Run& run, UnitId unit);
+int32_t release_ranks(State& state, const Run& run, UnitId unit);
 
 /// How many ranks, up to `most`, find room on a host beside each other.
 uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,

@@ -184,8 +184,8 @@ void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds
   change(gpus, free, needs, uuids, -1);
 }
 
-void give_back_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
-                    const std::vector<std::string>& uuids) {
+void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+                  const std::vector<std::string>& uuids) {
   change(gpus, free, needs, uuids, 1);
 }
 

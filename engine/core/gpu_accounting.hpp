@@ -21,8 +21,8 @@ bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free, cons
                    const std::vector<std::string>& uuids);
 void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
                const std::vector<std::string>& uuids);
-void give_back_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
-                    const std::vector<std::string>& uuids);
+void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+                  const std::vector<std::string>& uuids);
 
 /// All of them free.
 std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus);

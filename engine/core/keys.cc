@@ -82,7 +82,7 @@ std::vector<std::pair<RunId, UnitId>> Machine::served_by(const Run& run, UnitId 
   return served;
 }
 
-void Machine::release(Run& run, UnitId unit) {
+void Machine::release_key(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.hold == Hold::none) return;
   Hold hold = u.hold;
@@ -143,7 +143,7 @@ void Machine::keep_to_own_run(Run& run, UnitId unit) {
   FLOW_CHECK(own_holder(run, u.key) == kNoNode);
   run.computing.insert(u.key, {run.number, unit});
   // Released as shared, the next of another run computes for itself.
-  release(run, unit);
+  release_key(run, unit);
   run.units[unit].hold = Hold::own;
 }
 

@@ -302,7 +302,7 @@ void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
   }
 }
 
-void give_back(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
+void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
   free.cpus_free_milli += needs.cpus_milli;
   free.memory_free_bytes += needs.memory_bytes;
   change(free.named, needs.named, 1);

@@ -264,7 +264,7 @@ void Machine::cancel_open(Run& run, const std::string& why, bool stop_running) {
     leave(run, unit);
     run.units[unit].extra = extra;
     close(run, unit, UnitStatus::cancelled);
-    release(run, unit);
+    release_key(run, unit);
   }
 }
 

@@ -119,7 +119,7 @@ class Machine {
   bool claim(Run& run, UnitId unit);
   void wait_elsewhere(Run& run, UnitId unit);
   /// The unit will not compute its key (any more): the next in line may.
-  void release(Run& run, UnitId unit);
+  void release_key(Run& run, UnitId unit);
   /// The unit computed its key: serves all who waited.
   void serve(Run& run, UnitId unit);
   void keep_to_own_run(Run& run, UnitId unit);

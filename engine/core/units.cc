@@ -52,7 +52,7 @@ void Machine::leave(Run& run, UnitId unit) {
     case Phase::ready:
       return dequeue_ready(state_, run, unit);
     case Phase::running: {
-      run.cpus_used_milli -= give_back_ranks(state_, run, unit);
+      run.cpus_used_milli -= release_ranks(state_, run, unit);
       note_change(run, unit);
       u.expected_us = 0;
       UnitId map = limited_map_of(run, unit);
@@ -129,7 +129,7 @@ void Machine::to_ready(Run& run, UnitId unit) {
 
 void Machine::to_held(Run& run, UnitId unit) {
   move(run, unit, Phase::held, UnitStatus::pending);
-  release(run, unit);
+  release_key(run, unit);
 }
 
 void Machine::start_timer(Run& run, UnitId unit, Time at) {
@@ -210,7 +210,7 @@ void Machine::close(Run& run, UnitId unit, UnitStatus status) {
 void Machine::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   run.units[unit].extra = std::move(extra);
   close(run, unit, status);
-  release(run, unit);
+  release_key(run, unit);
   Extra why = run.units[unit].extra;  // of a skipped unit: what it was skipped for
   if (status != UnitStatus::skipped) {
     UnitExtra needed;

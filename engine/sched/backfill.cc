@@ -134,8 +134,8 @@ void Backfill::make(const Change& change, std::vector<FreeResources>& free_by_wo
   FreeResources& free = free_by_worker[change.worker];
   const std::vector<Gpu>& gpus = state_.workers[change.worker].info.gpus;
   if (change.is_end()) {
-    give_back(free, change.held, change.expected_us);
-    give_back_gpus(gpus, free, change.held.gpu, change.gpus);
+    release(free, change.held, change.expected_us);
+    release_gpus(gpus, free, change.held.gpu, change.gpus);
   } else {
     core::take(free, change.held, change.expected_us);
     take_gpus(gpus, free, change.held.gpu, change.gpus);

@@ -84,8 +84,8 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
     const WorkerInfo& worker = state.workers[at].info;
     ReadyClass held = held_on(worker, run, id.unit);
-    give_back(free_by_worker[at], held, u.expected_us);
-    give_back_gpus(worker.gpus, free_by_worker[at], held.gpu, gpus);
+    release(free_by_worker[at], held, u.expected_us);
+    release_gpus(worker.gpus, free_by_worker[at], held.gpu, gpus);
     cpus_of_others -= held.cpus_milli;
   });
   auto has_slots = [&](uint32_t ranks) {
