@@ -119,7 +119,7 @@ struct Door {
            may_start(state, run, needs, run.cpus_used_milli, map_running) &&
            fits(state, e.worker, worker.free, needs, expected_short_us(run, e.id.unit));
   }
-  bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
+  bool operator()(const AttemptRequeued& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {
     return is_current(state, e.id) && is_sound(state, e.id.run, e.id.unit, e.fragment);
   }

@@ -127,7 +127,7 @@ void Machine::on(const Assigned& event) {
   u.worker = event.worker;
   u.attempts = event.id.attempt;
   u.epoch = event.id.epoch;
-  u.returns = 0;
+  u.requeues = 0;
   u.started = at_;
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
@@ -150,17 +150,17 @@ void Machine::on(const Assigned& event) {
   emit(StartAttempt{event.id});
 }
 
-void Machine::on(const AttemptReturned& event) {
+void Machine::on(const AttemptRequeued& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   attempt_over(r, event.id.unit);
   // The token has no number left for one more return: this attempt keeps its number, and the next
   // attempt's number makes its id unique.
-  constexpr uint64_t kReturnsMax = (uint64_t{1} << kReturnsBits) - 1;
-  uint64_t returns = u.epoch & kReturnsMax;
-  bool is_last = returns == kReturnsMax;
+  constexpr uint64_t kRequeuesMax = (uint64_t{1} << kRequeuesBits) - 1;
+  uint64_t requeues = u.epoch & kRequeuesMax;
+  bool is_last = requeues == kRequeuesMax;
   if (!is_last) u.attempts--;
-  u.returns = is_last ? 0 : static_cast<uint16_t>(returns + 1);
+  u.requeues = is_last ? 0 : static_cast<uint16_t>(requeues + 1);
   if (r.ending) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }

@@ -83,7 +83,7 @@ struct Unit {
   bool satisfied = false;     // its takers were told: it succeeded, or its service is ready
   bool expanded = false;      // map, dynamic: its instances, its calls are units
   bool dropped = false;       // of an expansion or a call list that a later one replaced
-  uint16_t returns = 0;       // how often its next attempt was given back unstarted
+  uint16_t requeues = 0;      // how often its next attempt was given back unstarted
   WorkerId worker = 0;        // of its newest attempt
   uint32_t attempts = 0;      // started, over the unit's life
   uint32_t waits_on = 0;      // edges not yet satisfied (derived)
@@ -400,11 +400,11 @@ AttemptId next_attempt(const State& state, const Run& run, UnitId unit);
 /// The id of the unit's current attempt.
 AttemptId current_attempt(const Run& run, UnitId unit);
 
-constexpr int kReturnsBits = 16;
+constexpr int kRequeuesBits = 16;
 /// Unique for ever, so that a repeat of what was said of an attempt given back is not taken for the
 /// next one of its number.
-inline uint64_t fencing_token(uint64_t epoch, uint16_t returns) {
-  return epoch << kReturnsBits | returns;
+inline uint64_t fencing_token(uint64_t epoch, uint16_t requeues) {
+  return epoch << kRequeuesBits | requeues;
 }
 
 }  // namespace flow::core

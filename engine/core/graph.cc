@@ -220,7 +220,7 @@ uint32_t Run::open_units() const {
 
 AttemptId next_attempt(const State& state, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  return {run.id, unit, u.attempts + 1, fencing_token(state.epoch, u.returns)};
+  return {run.id, unit, u.attempts + 1, fencing_token(state.epoch, u.requeues)};
 }
 
 AttemptId current_attempt(const Run& run, UnitId unit) {

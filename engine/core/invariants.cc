@@ -67,7 +67,7 @@ class Checker {
       expect(waits == (u.waits_on > 0), place,
              "waits for nothing, or for something in a later phase");
       if (u.phase == Phase::running) {
-        uint64_t epoch = u.epoch >> kReturnsBits;
+        uint64_t epoch = u.epoch >> kRequeuesBits;
         expect(u.attempts > 0 && (is_on(u, 0) ? epoch == state_.epoch : epoch <= state_.epoch),
                place, "its attempt is of another engine start");
         expect(!is_final(run.status), place, "runs in a run that ended");

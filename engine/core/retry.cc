@@ -117,7 +117,7 @@ void Machine::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
   fresh.phase = phase;
   fresh.attempts = u.attempts;
   fresh.timer_serial = u.timer_serial + 1;
-  fresh.returns = u.returns;
+  fresh.requeues = u.requeues;
   fresh.epoch = u.epoch;
   if (phase != Phase::edges) {
     fresh.expanded = u.expanded;

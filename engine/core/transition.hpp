@@ -26,7 +26,7 @@ class Machine {
   void on(const WhenResolved& event);
   void on(const ValueGathered& event);
   void on(const Assigned& event);
-  void on(const AttemptReturned& event);
+  void on(const AttemptRequeued& event);
   void on(const AttemptSucceeded& event);
   void on(const AttemptFailed& event);
   void on(const AttemptWaiting& event);

@@ -128,7 +128,7 @@ struct Assigned {
   std::vector<Placement> others{};  // of a gang: ranks 1, 2, …
   Share share{};                    // of a gang
 };                                  // the scheduler's choice
-struct AttemptReturned {
+struct AttemptRequeued {
   AttemptId id;
 };  // never started, given back
 struct AttemptSucceeded {
@@ -263,7 +263,7 @@ struct WorkersAnnounced {
 
 using Event = std::variant<
     EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
-    ValueGathered, Assigned, AttemptReturned, AttemptSucceeded, AttemptFailed, AttemptWaiting,
+    ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
     AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
     CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
     WorkerDisconnected, WorkerLost, WorkerDraining, GrowthRequested, GpuFailed, WorkersAnnounced>;

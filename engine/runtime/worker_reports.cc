@@ -47,7 +47,7 @@ Driver::Input Driver::input_of(Report report, const std::string& worker) {
           [this, report = std::move(report)](Batch&, core::State&) { note_standing(report); });
       break;
     case Report::Kind::returned:
-      input.event = core::AttemptReturned{report.id};
+      input.event = core::AttemptRequeued{report.id};
       break;
     case Report::Kind::ready:
       input.event = core::ServiceReady{report.id, report.text};

@@ -98,8 +98,8 @@ struct Writer {
     put_share(e.share, m);
     return attempt(journal::ASSIGNED, e.id);
   }
-  const std::string& operator()(const core::AttemptReturned& e) {
-    return attempt(journal::ATTEMPT_RETURNED, e.id);
+  const std::string& operator()(const core::AttemptRequeued& e) {
+    return attempt(journal::ATTEMPT_REQUEUED, e.id);
   }
   const std::string& operator()(const core::AttemptSucceeded& e) {
     m.set_digest(bytes_of(e.result));
@@ -476,8 +476,8 @@ class RecordReader {
         record.event = std::move(e);
         return ok;
       }
-      case journal::ATTEMPT_RETURNED:
-        record.event = core::AttemptReturned{id};
+      case journal::ATTEMPT_REQUEUED:
+        record.event = core::AttemptRequeued{id};
         return true;
       case journal::ATTEMPT_SUCCEEDED: {
         core::AttemptSucceeded e;

@@ -61,7 +61,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_flags((u.cached ? kCached : 0u) | (u.resolved ? kResolved : 0u) |
               (u.forced ? kForced : 0u) | (u.satisfied ? kSatisfied : 0u) |
               (u.expanded ? kExpanded : 0u) | (u.dropped ? kDropped : 0u));
-  m.set_returns(u.returns);
+  m.set_requeues(u.requeues);
   m.set_attempts(u.attempts);
   m.set_timer_serial(u.timer_serial);
   m.set_expected_us(u.expected_us);
@@ -77,7 +77,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
 bool get_unit(const journal::Unit& m, core::Unit& u) {
   bool ok = m.status() <= static_cast<uint32_t>(core::UnitStatus::cancelled) &&
             m.phase() < core::kPhases && m.side() <= static_cast<uint32_t>(core::Side::else_side) &&
-            m.returns() <= UINT16_MAX && m.worker() < core::kWorkersMax &&
+            m.requeues() <= UINT16_MAX && m.worker() < core::kWorkersMax &&
             digest_of(m.key(), u.key) && digest_of(m.result(), u.result);
   if (!ok) return false;
   u.node = m.node();
@@ -91,7 +91,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.satisfied = (m.flags() & kSatisfied) != 0;
   u.expanded = (m.flags() & kExpanded) != 0;
   u.dropped = (m.flags() & kDropped) != 0;
-  u.returns = static_cast<uint16_t>(m.returns());
+  u.requeues = static_cast<uint16_t>(m.requeues());
   u.attempts = m.attempts();
   u.timer_serial = m.timer_serial();
   u.expected_us = m.expected_us();

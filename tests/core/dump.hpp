@@ -12,7 +12,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
   out << "  " << unit << ' ' << unit_name(run, unit) << ' ' << status_name(u.status) << " phase "
       << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
       << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
-      << u.returns << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
+      << u.requeues << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
       << u.expected_us << " host " << u.worker << " epoch " << u.epoch << " key " << u.key.hex()
       << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
   if (u.phase == Phase::running) out << " assigned " << u.assigned;

@@ -55,7 +55,7 @@ AttemptSucceeded success(const AttemptId& id) {
 TEST_CASE("an attempt's id is never used again, however often it is given back") {
   Engine engine;
   const AttemptId first = engine.assign();
-  engine.tell(AttemptReturned{first});
+  engine.tell(AttemptRequeued{first});
   AttemptId last = first;
   bool are_later = true;
   for (int n = 0; n < 140'000; n++) {
@@ -63,7 +63,7 @@ TEST_CASE("an attempt's id is never used again, however often it is given back")
     auto order = [](const AttemptId& of) { return std::pair(of.attempt, of.epoch); };
     are_later = are_later && order(last) < order(id);
     last = id;
-    engine.tell(AttemptReturned{id});
+    engine.tell(AttemptRequeued{id});
   }
   CHECK(are_later);
   CHECK(last.attempt == 3);  // 65,536 ids of each number

@@ -410,8 +410,8 @@ bool Scenario::parse_attempt(const Words& words, Event& event) {
   const std::string& verb = words[0];
   AttemptId id = attempt(words[1]);
   std::string third = words.size() > 2 ? words[2] : "";
-  if (verb == "returned") {
-    event = AttemptReturned{id};
+  if (verb == "requeued") {
+    event = AttemptRequeued{id};
   } else if (verb == "done") {
     AttemptSucceeded e{id, sha256(third), nullptr, {}, number(words, "us", 0)};
     std::string calls = option(words, "calls");

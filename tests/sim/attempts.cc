@@ -62,7 +62,7 @@ void Simulation::start_attempt(const AttemptId& id) {
   if (attempt.is_mute) return;
   if (meddling_left_ > 0 && random_.one_in(12)) {
     meddling_left_--;
-    if (random_.one_in(2)) return end_attempt(id, AttemptReturned{id}, 1);
+    if (random_.one_in(2)) return end_attempt(id, AttemptRequeued{id}, 1);
     Cause cause = id.attempt % 2 == 0 ? Cause::preempted : Cause::staging;
     return end_attempt(id, AttemptFailed{id, {cause, "meddled with", "", 0}},
                        1 + random_.below(20));

@@ -37,7 +37,7 @@ const AttemptId* end_of(const Event& event) {
   if (const auto* e = std::get_if<AttemptFailed>(&event)) return &e->id;
   if (const auto* e = std::get_if<AttemptWaiting>(&event)) return &e->id;
   if (const auto* e = std::get_if<AttemptStopped>(&event)) return &e->id;
-  if (const auto* e = std::get_if<AttemptReturned>(&event)) return &e->id;
+  if (const auto* e = std::get_if<AttemptRequeued>(&event)) return &e->id;
   return nullptr;
 }
 

@@ -59,7 +59,7 @@ std::vector<core::Record> one_of_each(const Sources& sources) {
       core::WhenResolved{"run-1", 1, true},
       core::ValueGathered{"run-1", kNoNode, sha256("v")},
       core::Assigned{id},
-      core::AttemptReturned{id},
+      core::AttemptRequeued{id},
       succeeded,
       core::AttemptFailed{id, failure},
       core::AttemptWaiting{id, "signal", "wait#2", 99},
