@@ -214,7 +214,7 @@ struct Door {
       return false;
     const std::vector<Gpu>& gpus = state.workers[e.worker].info.gpus;
     auto at = find_gpu(gpus, e.uuid);
-    return at && is_news(gpus[*at], e.is_dead);
+    return at && is_new_fault(gpus[*at], e.is_dead);
   }
   bool operator()(const WorkerJoined& e) const {
     if (state.epoch == 0 || e.worker.name.empty() || e.worker.cpus_milli < 0 ||

@@ -41,12 +41,12 @@ void apply(State& state, const Record& record, std::vector<Command>& out) {
       std::ranges::all_of(state.runs, [](const auto& run) { return is_final(run.second.status); });
   // Of what is told late its own time is earlier.
   state.at = may_go_back ? record.at : std::max(state.at, record.at);
-  Machine machine(state, record.at, out);
-  std::visit([&](const auto& event) { machine.on(event); }, record.event);
-  machine.settle();
+  Transition transition(state, record.at, out);
+  std::visit([&](const auto& event) { transition.on(event); }, record.event);
+  transition.propagate();
 }
 
-void Machine::on(const InputsResolved& event) {
+void Transition::on(const InputsResolved& event) {
   Run& r = run(event.run);
   Unit& u = r.units[event.unit];
   FLOW_CHECK(u.phase == Phase::resolving);
@@ -72,13 +72,13 @@ void Machine::on(const InputsResolved& event) {
   wait_elsewhere(r, event.unit);
 }
 
-void Machine::on(const InputsFailed& event) {
+void Transition::on(const InputsFailed& event) {
   Run& r = run(event.run);
   touch(r);
   fail(r, event.unit, event.failure);
 }
 
-void Machine::on(const MapExpanded& event) {
+void Transition::on(const MapExpanded& event) {
   Run& r = run(event.run);
   FLOW_CHECK(r.units[event.unit].phase == Phase::resolving);
   touch(r);
@@ -89,7 +89,7 @@ void Machine::on(const MapExpanded& event) {
   for (UnitId instance = end - event.count; instance < end; instance++) advance(r, instance);
 }
 
-void Machine::on(const WhenResolved& event) {
+void Transition::on(const WhenResolved& event) {
   Run& r = run(event.run);
   Unit& u = r.units[event.unit];
   FLOW_CHECK(u.phase == Phase::resolving);
@@ -104,7 +104,7 @@ void Machine::on(const WhenResolved& event) {
   });
 }
 
-void Machine::on(const ValueGathered& event) {
+void Transition::on(const ValueGathered& event) {
   Run& r = run(event.run);
   touch(r);
   if (event.unit == kNoNode) {
@@ -117,7 +117,7 @@ void Machine::on(const ValueGathered& event) {
   succeed(r, event.unit, event.result);
 }
 
-void Machine::on(const Assigned& event) {
+void Transition::on(const Assigned& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
   FLOW_CHECK(r.units[unit].phase == Phase::ready);
@@ -150,10 +150,10 @@ void Machine::on(const Assigned& event) {
   emit(StartAttempt{event.id});
 }
 
-void Machine::on(const AttemptRequeued& event) {
+void Transition::on(const AttemptRequeued& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
-  attempt_over(r, event.id.unit);
+  end_attempt(r, event.id.unit);
   // The token has no number left for one more return: this attempt keeps its number, and the next
   // attempt's number makes its id unique.
   constexpr uint64_t kRequeuesMax = (uint64_t{1} << kRequeuesBits) - 1;
@@ -165,30 +165,30 @@ void Machine::on(const AttemptRequeued& event) {
   to_ready(r, event.id.unit);
 }
 
-void Machine::on(const AttemptSucceeded& event) {
+void Transition::on(const AttemptSucceeded& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
   bool service = is_service(r, unit);
-  if (service && !r.ending && !winds_down(r)) {
+  if (service && !r.ending && !is_winding_down(r)) {
     Failure failure{
         Cause::user_error,
         "the service `" + unit_name(r, unit) + "` ended by itself: its function returned", "", 0};
     WorkerId at = r.units[unit].worker;
-    attempt_over(r, unit);
+    end_attempt(r, unit);
     return retry_or_fail(r, unit, failure, {at});
   }
-  attempt_over(r, unit, false);
+  end_attempt(r, unit, false);
   clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
   if (event.waited) keep_to_own_run(r, unit);
   if (!event.fragment) return succeed(r, unit, event.result);
-  if (winds_down(r)) return to_ready(r, unit);  // its calls would start
+  if (is_winding_down(r)) return to_ready(r, unit);  // its calls would start
   append_calls(r, unit, event.fragment, event.fragment_digest);
   serve(r, unit);
 }
 
-void Machine::on(const AttemptFailed& event) {
+void Transition::on(const AttemptFailed& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
   Failure failure = cause_on_gpu(state_, r.units[unit], event.failure);
@@ -203,10 +203,10 @@ void Machine::on(const AttemptFailed& event) {
   fail_attempt(r, unit, failure, ending);
 }
 
-void Machine::on(const AttemptWaiting& event) {
+void Transition::on(const AttemptWaiting& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
-  attempt_over(r, unit);
+  end_attempt(r, unit);
   Unit& u = r.units[unit];
   auto extra = copy_of(u);
   // A wait that an earlier attempt began keeps its deadline.
@@ -219,20 +219,20 @@ void Machine::on(const AttemptWaiting& event) {
   }
   u.extra = std::move(extra);
   keep_to_own_run(r, unit);
-  if (answered || winds_down(r)) return to_ready(r, unit);
+  if (answered || is_winding_down(r)) return to_ready(r, unit);
   move(r, unit, Phase::signal, UnitStatus::waiting);
   r.signal_waiters[event.signal].insert(unit);
   if (deadline != 0) start_timer(r, unit, deadline);
 }
 
-void Machine::on(const AttemptStopped& event) {
+void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
-  attempt_over(r, event.id.unit);
+  end_attempt(r, event.id.unit);
   if (r.ending) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
 
-void Machine::on(const ServiceReady& event) {
+void Transition::on(const ServiceReady& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   touch(r);
@@ -244,18 +244,18 @@ void Machine::on(const ServiceReady& event) {
   satisfy_takers(r, event.id.unit);
 }
 
-void Machine::on(const StepSaved& event) {
+void Transition::on(const StepSaved& event) {
   note_progress(event.id);
   emit(AckSaved{event.id, event.name});
 }
 
-void Machine::on(const CheckpointSaved& event) {
+void Transition::on(const CheckpointSaved& event) {
   note_progress(event.id);
   emit(AckSaved{event.id, ""});
 }
 
 // As with a run that is stopped it ends with its state saved, and costs no retry.
-void Machine::on(const GrowthRequested& event) {
+void Transition::on(const GrowthRequested& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   auto extra = copy_of(u);
@@ -264,7 +264,7 @@ void Machine::on(const GrowthRequested& event) {
   stop_attempt(r, event.id.unit);
 }
 
-void Machine::on(const SignalReceived& event) {
+void Transition::on(const SignalReceived& event) {
   Run& r = run(event.run);
   touch(r);
   r.signals.emplace(event.name, event.value);
@@ -277,7 +277,7 @@ void Machine::on(const SignalReceived& event) {
   }
 }
 
-void Machine::on(const TimerFired& event) {
+void Transition::on(const TimerFired& event) {
   if (event.run.empty()) {
     state_.workers[event.unit].aside_until = 0;
     return;
@@ -295,7 +295,7 @@ void Machine::on(const TimerFired& event) {
 }
 
 // What has saved something since is not what killed the workers before.
-void Machine::note_progress(const AttemptId& id) {
+void Transition::note_progress(const AttemptId& id) {
   Unit& u = run(id.run).units[id.unit];
   if (!u.extra || u.extra->deaths.empty()) return;
   auto extra = copy_of(u);
@@ -305,13 +305,13 @@ void Machine::note_progress(const AttemptId& id) {
 
 // ---- ends of attempts
 
-void Machine::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
-  attempt_over(run, unit);
+void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
+  end_attempt(run, unit);
   if (run.ending) return end_service(run, unit);
   retry_or_fail(run, unit, failure, ending);
 }
 
-void Machine::attempt_over(Run& run, UnitId unit, bool kills) {
+void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   leave(run, unit);
@@ -319,15 +319,16 @@ void Machine::attempt_over(Run& run, UnitId unit, bool kills) {
 }
 
 // A service of a run that ends: it did what it was there for, unless a task failed.
-void Machine::end_service(Run& run, UnitId unit) {
+void Transition::end_service(Run& run, UnitId unit) {
   if (run.failed_units == 0 && !run.cancelling) return succeed(run, unit, Digest{});
   UnitExtra extra;
   extra.failure = {Cause::cancelled, "its run ended", "", 0};
   end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitExtra>(std::move(extra)));
 }
 
-void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
-  if (failure.cause == Cause::stopped && !winds_down(run)) return to_ready(run, unit);
+void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
+                               const Ending& ending) {
+  if (failure.cause == Cause::stopped && !is_winding_down(run)) return to_ready(run, unit);
   if (run.cancelling || failure.cause == Cause::cancelled || failure.cause == Cause::stopped) {
     auto extra = copy_of(run.units[unit]);
     extra->failure = failure;
@@ -351,12 +352,12 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
   }
   Failure last = extra->failure;
   run.units[unit].extra = std::move(extra);
-  if (!again || winds_down(run)) return fail(run, unit, std::move(last));
+  if (!again || is_winding_down(run)) return fail(run, unit, std::move(last));
   to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
 }
 
-void Machine::record_failure(UnitExtra& extra, const Unit& unit, Cause cause,
-                             const Ending& ending) {
+void Transition::record_failure(UnitExtra& extra, const Unit& unit, Cause cause,
+                                const Ending& ending) {
   if (ending.is_death)
     extra.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.beside});
   if (state_.workers.size() == 1) return;
@@ -364,7 +365,7 @@ void Machine::record_failure(UnitExtra& extra, const Unit& unit, Cause cause,
   if (extra.failed.size() > kFailedKept) extra.failed.erase(extra.failed.begin());
 }
 
-uint32_t Machine::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause) {
+uint32_t Transition::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause) {
   Budget budget = budget_of(cause);
   if (budget == Budget::none) return 0;
   if (budget == Budget::memory && extra.ooms < policy.oom_max) return ++extra.ooms;
@@ -373,7 +374,8 @@ uint32_t Machine::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause
   return spent <= (is_infra ? policy.infra : policy.max) ? spent : 0;
 }
 
-bool Machine::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending) {
+bool Transition::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra,
+                                const Ending& ending) {
   const std::vector<Death>& deaths = extra.deaths;
   bool is_of_workers =
       std::any_of(deaths.begin(), deaths.end(), [](const Death& death) { return !death.is_gpu; });
@@ -400,8 +402,8 @@ bool Machine::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra, cons
 }
 
 // What died then died of the one that is condemned.
-void Machine::clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
-                                     const std::vector<Death>& deaths) {
+void Transition::clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
+                                        const std::vector<Death>& deaths) {
   auto is_known = [&](const Death& death) {
     return std::any_of(deaths.begin(), deaths.end(), [&](const Death& each) {
       return each.record != 0 && each.record == death.record;
@@ -436,9 +438,10 @@ bool may_be_of_worker(Cause cause) {
 }  // namespace
 
 // A task that fails on several machines says nothing of them.
-void Machine::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause) {
+void Transition::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause) {
   const TaskDef& def = *def_of(run, unit);
-  if (state_.workers.size() == 1 || is_home(def) || !may_be_of_worker(cause) || winds_down(run))
+  if (state_.workers.size() == 1 || is_home(def) || !may_be_of_worker(cause) ||
+      is_winding_down(run))
     return;
   uint32_t number = run.node(run.units[unit].node).def;
   if (cause != Cause::staging) {
@@ -458,7 +461,7 @@ void Machine::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause ca
   emit(SetTimer{"", at, ++worker.aside_serial, worker.aside_until});
 }
 
-void Machine::forget_failures(const RunId& run, uint32_t def) {
+void Transition::forget_failures(const RunId& run, uint32_t def) {
   for (WorkerState& worker : state_.workers) {
     std::erase_if(worker.failures,
                   [&](const FailedUnit& failed) { return failed.run == run && failed.def == def; });
@@ -466,7 +469,7 @@ void Machine::forget_failures(const RunId& run, uint32_t def) {
   }
 }
 
-void Machine::clear(const Unit& unit) {
+void Transition::clear(const Unit& unit) {
   for (WorkerId at : workers_of(unit)) {
     state_.workers[at].failures.clear();
     state_.workers[at].aside_until = 0;

@@ -28,7 +28,7 @@ bool has_failed(const Gpu& gpu) { return !gpu.fault.empty(); }
 
 }  // namespace
 
-WorkerInfo as_built(WorkerInfo info) {
+WorkerInfo without_faults(WorkerInfo info) {
   for (Gpu& gpu : info.gpus) {
     gpu.fault.clear();
     gpu.is_dead = false;
@@ -40,13 +40,13 @@ const Gpu* dead_gpu_of(const WorkerInfo& info, WorkerId at, const Unit& unit) {
   return find_held(info, at, unit, [](const Gpu& gpu) { return gpu.is_dead; });
 }
 
-std::string fault_words(const WorkerInfo& worker, const Gpu& gpu) {
+std::string fault_text(const WorkerInfo& worker, const Gpu& gpu) {
   std::string of_worker = worker.name.empty() ? "" : " of the worker `" + worker.name + "`";
   return gpu.uuid + " (" + gpu.name + ")" + of_worker + ", which it ran on, " + gpu.fault;
 }
 
 // What a program says of a GPU that failed under it may be anything.
-bool is_news(const Gpu& gpu, bool is_dead) {
+bool is_new_fault(const Gpu& gpu, bool is_dead) {
   return gpu.fault.empty() || (is_dead && !gpu.is_dead);
 }
 
@@ -57,7 +57,7 @@ Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& report
     const WorkerInfo& worker = state.workers[at].info;
     const Gpu* gpu = find_held(worker, at, unit, has_failed);
     if (gpu == nullptr) continue;
-    Failure failure{Cause::gpu_fault, fault_words(worker, *gpu), reported.message, reported.code};
+    Failure failure{Cause::gpu_fault, fault_text(worker, *gpu), reported.message, reported.code};
     if (!reported.evidence.empty()) failure.evidence += "\n" + reported.evidence;
     return failure;
   }
@@ -76,20 +76,20 @@ std::string failed_gpu_lack_of(const State& state, const TaskDef& def) {
 }
 
 // First what held it, as the host was; then what is left of the host.
-void Machine::on(const GpuFailed& event) {
+void Transition::on(const GpuFailed& event) {
   Gpu& gpu = state_.workers[event.worker]
                  .info.gpus[*find_gpu(state_.workers[event.worker].info.gpus, event.uuid)];
-  if (event.is_dead) end_what_holds(event.worker, gpu, event.fault);
+  if (event.is_dead) end_gpu_holders(event.worker, gpu, event.fault);
   gpu.fault = event.fault;
   gpu.is_dead = gpu.is_dead || event.is_dead;
   rebuild_reach(state_);
-  note_stranded();
+  note_unschedulable();
 }
 
-void Machine::end_what_holds(WorkerId at, const Gpu& gpu, const std::string& fault) {
+void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string& fault) {
   Gpu failed = gpu;
   failed.fault = fault;
-  Failure failure{Cause::gpu_fault, fault_words(state_.workers[at].info, failed), "", 0};
+  Failure failure{Cause::gpu_fault, fault_text(state_.workers[at].info, failed), "", 0};
   std::vector<std::pair<Run*, UnitId>> holders;
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
@@ -110,21 +110,21 @@ void Machine::end_what_holds(WorkerId at, const Gpu& gpu, const std::string& fau
 }
 
 // What was ready for a GPU that was to be free some time may have none to wait for.
-void Machine::note_stranded() {
+void Transition::note_unschedulable() {
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::ready) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
-      bool is_stranded = run.units[unit].phase == Phase::ready &&
-                         !failed_gpu_lack_of(state_, *def_of(run, unit)).empty();
-      if (is_stranded) stranded_.emplace_back(id, unit);
+      bool is_unschedulable = run.units[unit].phase == Phase::ready &&
+                              !failed_gpu_lack_of(state_, *def_of(run, unit)).empty();
+      if (is_unschedulable) unschedulable_.emplace_back(id, unit);
     }
   }
 }
 
 // It would wait for ever, and its run with it.
-void Machine::settle_stranded() {
-  for (size_t i = 0; i < stranded_.size(); i++) {
-    auto [id, unit] = stranded_[i];
+void Transition::fail_unschedulable() {
+  for (size_t i = 0; i < unschedulable_.size(); i++) {
+    auto [id, unit] = unschedulable_[i];
     Run& r = run(id);
     if (r.units[unit].phase != Phase::ready) continue;  // cancelled with another
     std::string lack = failed_gpu_lack_of(state_, *def_of(r, unit));
@@ -136,7 +136,7 @@ void Machine::settle_stranded() {
               ". An engine that starts again looks anew: `flow resume " + id + "` goes on",
           "", 0});
   }
-  stranded_.clear();
+  unschedulable_.clear();
 }
 
 }  // namespace flow::core

@@ -120,7 +120,7 @@ std::string named_lack_of(const State& state, const TaskDef& def) {
 
 /// Visits the units that run on the host.
 template <typename Visit>
-void Machine::for_each_on(WorkerId worker, Visit visit) {
+void Transition::for_each_on(WorkerId worker, Visit visit) {
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -130,7 +130,7 @@ void Machine::for_each_on(WorkerId worker, Visit visit) {
   }
 }
 
-void Machine::on(const WorkerJoined& event) {
+void Transition::on(const WorkerJoined& event) {
   WorkerId at = *worker_id_for(state_, event.worker.name);
   if (at == state_.workers.size()) state_.workers.emplace_back();
   std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
@@ -141,10 +141,11 @@ void Machine::on(const WorkerJoined& event) {
 
 // The host is as it says now. What runs there by the state's account, and is not offered, is lost,
 // and so is what the host has become too small for.
-void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
-                    bool is_restarted) {
+void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
+                       bool is_restarted) {
   FreeResources free = all_free(info);
-  WorkerInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
+  WorkerInfo whole =
+      without_faults(info);  // what holds a GPU that failed, and is not dead, keeps it
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
   Cause cause = cause_of_loss(state_.workers[at]);
   std::vector<LostAttempt> losses;
@@ -161,7 +162,7 @@ void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptI
     if (const Gpu* dead = dead_gpu_of(info, at, u)) {
       losses.push_back({&run,
                         unit,
-                        fault_words(info, *dead),
+                        fault_text(info, *dead),
                         Cause::gpu_fault,
                         {at, true, true, beside(at, run, unit)}});
       return;
@@ -183,7 +184,7 @@ void Machine::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptI
 }
 
 // The worker may have missed that an attempt was to stop, and that it is nobody's any more.
-void Machine::reconcile_offer(WorkerId at, const AttemptId& id) {
+void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
   auto found = state_.runs.find(id.run);
   bool is_unit = found != state_.runs.end() && id.unit < found->second.units.size();
   if (is_unit) {
@@ -201,13 +202,13 @@ void Machine::reconcile_offer(WorkerId at, const AttemptId& id) {
 }
 
 // Its room stays as it is: nothing is assigned to who is not up.
-void Machine::on(const WorkerDisconnected& event) {
+void Transition::on(const WorkerDisconnected& event) {
   state_.workers[event.worker].is_up = false;
   state_.workers[event.worker].is_disconnected = true;
 }
 
 // It asks its own attempts to stop; of a gang the ranks elsewhere are asked here.
-void Machine::on(const WorkerDraining& event) {
+void Transition::on(const WorkerDraining& event) {
   state_.workers[event.worker].is_draining = true;
   for_each_on(event.worker, [&](Run& run, UnitId unit) {
     for (WorkerId at : workers_of(run.units[unit])) {
@@ -218,7 +219,7 @@ void Machine::on(const WorkerDraining& event) {
 }
 
 // What is reported of its attempts from now on finds them fenced.
-void Machine::on(const WorkerLost& event) {
+void Transition::on(const WorkerLost& event) {
   WorkerState& worker = state_.workers[event.worker];
   Failure failure = loss_failure(worker, "was lost: " + event.why);
   worker.is_up = false;  // first: nothing is said to it any more
@@ -234,15 +235,15 @@ void Machine::on(const WorkerLost& event) {
   rebuild_reach(state_);
 }
 
-void Machine::fail_lost(const LostAttempt& loss) {
-  attempt_over(*loss.run, loss.unit);
+void Transition::fail_lost(const LostAttempt& loss) {
+  end_attempt(*loss.run, loss.unit);
   std::string why = loss.why;
   bool was_beside = loss.ending.is_death && !loss.ending.beside.empty();
   if (was_beside) why += " (beside it ran " + loss.ending.beside + ")";
   retry_or_fail(*loss.run, loss.unit, {loss.cause, std::move(why), "", 0}, loss.ending);
 }
 
-std::string Machine::beside(WorkerId at, const Run& run, UnitId unit) {
+std::string Transition::beside(WorkerId at, const Run& run, UnitId unit) {
   constexpr size_t kNamed = 3;
   std::vector<std::string> names;
   size_t count = 0;
@@ -259,13 +260,13 @@ std::string Machine::beside(WorkerId at, const Run& run, UnitId unit) {
   return count > kNamed ? text + " and " + std::to_string(count - kNamed) + " more" : text;
 }
 
-void Machine::on(const WorkersAnnounced& event) {
+void Transition::on(const WorkersAnnounced& event) {
   state_.announced = event.count;
   rebuild_reach(state_);
 }
 
 // An engine that starts has heard of no worker yet.
-void Machine::mark_workers_disconnected() {
+void Transition::mark_workers_disconnected() {
   for (size_t i = 1; i < state_.workers.size(); i++) {
     WorkerState& worker = state_.workers[i];
     worker.is_disconnected = !worker.is_lost();
@@ -277,19 +278,19 @@ void Machine::mark_workers_disconnected() {
 }
 
 // Who is not up is told when it comes back.
-void Machine::stop_attempt(const Run& run, UnitId unit) {
+void Transition::stop_attempt(const Run& run, UnitId unit) {
   for (WorkerId worker : workers_of(run.units[unit]))
     if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), false, worker});
 }
 
-void Machine::note_change(const Run& run, UnitId unit) {
+void Transition::note_change(const Run& run, UnitId unit) {
   for_each_rank(run.units[unit],
                 [&](WorkerId at, const auto&) { state_.workers[at].changed = at_; });
 }
 
 // What is left of a gang when one rank has ended its attempt: after a success the others are at
 // their own end.
-void Machine::end_ranks(const Run& run, UnitId unit, bool kills) {
+void Transition::end_ranks(const Run& run, UnitId unit, bool kills) {
   if (has_mutant(Mutant::other_ranks_run_on)) return;
   for (WorkerId worker : workers_of(run.units[unit]))
     if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), kills, worker});

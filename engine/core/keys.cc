@@ -44,7 +44,7 @@ const KeyTable::Holder* shared_holder(const State& state, const Digest& key) {
 }
 
 // In one run at most one unit holds a key, so that the holds follow from the units.
-bool Machine::claim(Run& run, UnitId unit) {
+bool Transition::claim(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   FLOW_CHECK(u.hold == Hold::none);
   if (!is_shared_work(run, unit)) return true;
@@ -60,14 +60,14 @@ bool Machine::claim(Run& run, UnitId unit) {
   return true;
 }
 
-void Machine::wait_elsewhere(Run& run, UnitId unit) {
+void Transition::wait_elsewhere(Run& run, UnitId unit) {
   state_.key_waiters[run.units[unit].key].insert({run.id, unit});
   move(run, unit, Phase::elsewhere, UnitStatus::pending);
 }
 
 // Those who wait for `unit`, which holds its key. In another run a holder of its own may serve that
 // run's waiters instead.
-std::vector<std::pair<RunId, UnitId>> Machine::served_by(const Run& run, UnitId unit) const {
+std::vector<std::pair<RunId, UnitId>> Transition::served_by(const Run& run, UnitId unit) const {
   const Unit& u = run.units[unit];
   std::vector<std::pair<RunId, UnitId>> served;
   auto waiters = state_.key_waiters.find(u.key);
@@ -82,7 +82,7 @@ std::vector<std::pair<RunId, UnitId>> Machine::served_by(const Run& run, UnitId 
   return served;
 }
 
-void Machine::release_key(Run& run, UnitId unit) {
+void Transition::release_key(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.hold == Hold::none) return;
   Hold hold = u.hold;
@@ -96,7 +96,7 @@ void Machine::release_key(Run& run, UnitId unit) {
     if (hold == Hold::own && place->first != run.id) continue;
     Run& next_run = this->run(place->first);
     UnitId next = place->second;
-    if (winds_down(next_run) || next_run.stopping) continue;  // about to be cancelled or held
+    if (is_winding_down(next_run) || next_run.stopping) continue;  // about to be cancelled or held
     if (!claim(next_run, next)) continue;
     waiters->second.erase(place);
     if (waiters->second.empty()) state_.key_waiters.erase(waiters);
@@ -105,7 +105,7 @@ void Machine::release_key(Run& run, UnitId unit) {
   }
 }
 
-void Machine::serve(Run& run, UnitId unit) {
+void Transition::serve(Run& run, UnitId unit) {
   std::vector<std::pair<RunId, UnitId>> served = served_by(run, unit);
   Unit& u = run.units[unit];
   Digest key = u.key;
@@ -137,7 +137,7 @@ void Machine::serve(Run& run, UnitId unit) {
 }
 
 // From now on only its own run waits for this unit.
-void Machine::keep_to_own_run(Run& run, UnitId unit) {
+void Transition::keep_to_own_run(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.hold != Hold::shared) return;
   FLOW_CHECK(own_holder(run, u.key) == kNoNode);

@@ -14,7 +14,7 @@ bool ended_by_failure(const Unit& u) {
 
 }  // namespace
 
-void Machine::on(const RetryRequested& event) {
+void Transition::on(const RetryRequested& event) {
   Run& r = run(event.run);
   touch(r);
   detach(state_, r);
@@ -39,7 +39,7 @@ void Machine::on(const RetryRequested& event) {
 }
 
 // The run's units are as they are to be; nothing derived is.
-void Machine::revive(Run& r) {
+void Transition::revive(Run& r) {
   r.stopping = r.stop_asked = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
@@ -93,7 +93,7 @@ void Machine::revive(Run& r) {
         break;
       case Phase::held:
       case Phase::resolving:
-        ask(r, unit);
+        emit_query(r, unit);
         break;
       case Phase::gathering:
         to_gathering(r, unit);
@@ -109,7 +109,7 @@ void Machine::revive(Run& r) {
   }
 }
 
-void Machine::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
+void Transition::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
   Unit& u = run.units[unit];
   Unit fresh;
   fresh.node = u.node;
@@ -135,7 +135,7 @@ void Machine::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
   u = std::move(fresh);
 }
 
-void Machine::drop(Run& run, UnitId unit) {
+void Transition::drop(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.dropped) return;
   if (u.expanded) drop_expansion(run, unit);
@@ -148,7 +148,7 @@ void Machine::drop(Run& run, UnitId unit) {
 }
 
 // The instances of a map, the calls of a dynamic task: a later expansion takes their place.
-void Machine::drop_expansion(Run& run, UnitId unit) {
+void Transition::drop_expansion(Run& run, UnitId unit) {
   if (is_map_unit(run, unit)) {
     for (UnitId instance : std::vector<UnitId>(instances_of(run, unit))) drop(run, instance);
   } else {
@@ -163,7 +163,7 @@ void Machine::drop_expansion(Run& run, UnitId unit) {
 // `target` runs whatever the cache holds; what takes from it, directly or not, is asked for anew.
 // A unit that is reached only through what it expanded to, or through the branch it chose, keeps
 // its own part and puts its value together again.
-void Machine::run_anew(Run& run, UnitId target) {
+void Transition::run_anew(Run& run, UnitId target) {
   std::vector<UnitId> targets{target};
   bool is_map = is_map_unit(run, target) && run.units[target].expanded;
   if (is_map) targets = instances_of(run, target);
@@ -172,10 +172,10 @@ void Machine::run_anew(Run& run, UnitId target) {
 }
 
 // Of the list of a map, or the value of a dynamic task, whose parts are there.
-void Machine::put_together_anew(Run& run, UnitId target) { reach_anew(run, {}, target); }
+void Transition::put_together_anew(Run& run, UnitId target) { reach_anew(run, {}, target); }
 
 /// `targets` from their start, `together` from what it expanded to, and what takes from these.
-void Machine::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together) {
+void Transition::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together) {
   std::map<UnitId, bool> whole;  // reached units; whether from their start
   std::vector<UnitId> order;
   auto reach = [&](UnitId unit, bool from_start) {

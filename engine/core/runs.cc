@@ -15,7 +15,7 @@ bool goes_on_elsewhere(const Unit& running) {
 
 }  // namespace
 
-void Machine::on(const RunSubmitted& event) {
+void Transition::on(const RunSubmitted& event) {
   Run& r = state_.runs[event.run];
   r.id = event.run;
   r.name = event.name;
@@ -55,7 +55,7 @@ void Machine::on(const RunSubmitted& event) {
 
 // What ran on this machine ended with the process that died; what runs elsewhere goes on. Nothing
 // starts before somebody takes the run up again.
-void Machine::on(const EngineStarted& event) {
+void Transition::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   mark_workers_disconnected();
   state_.workers[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
@@ -90,7 +90,7 @@ void Machine::on(const EngineStarted& event) {
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) continue;
     touch(r);
-    if (winds_down(r)) cancel_open(r, "its run ended", false);
+    if (is_winding_down(r)) cancel_open(r, "its run ended", false);
     if (r.ending) stop_services(r);
     if (r.phase_count(Phase::running) > 0) {
       set_run_status(r, RunStatus::running);
@@ -101,7 +101,7 @@ void Machine::on(const EngineStarted& event) {
   }
 }
 
-void Machine::on(const CancelRequested& event) {
+void Transition::on(const CancelRequested& event) {
   Run& r = run(event.run);
   touch(r);
   r.cancelling = true;
@@ -109,7 +109,7 @@ void Machine::on(const CancelRequested& event) {
   cancel_open(r, "the run was cancelled", true);
 }
 
-void Machine::on(const StopRequested& event) {
+void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
   if (r.status == RunStatus::serving) return stop_services(r);
@@ -131,13 +131,13 @@ void Machine::on(const StopRequested& event) {
   }
 }
 
-void Machine::on(const ServeEnded& event) {
+void Transition::on(const ServeEnded& event) {
   Run& r = run(event.run);
   touch(r);
   stop_services(r);
 }
 
-void Machine::on(const RunDeleted& event) {
+void Transition::on(const RunDeleted& event) {
   Run& r = run(event.run);
   detach(state_, r);
   state_.run_numbers.erase(r.number);
@@ -145,7 +145,7 @@ void Machine::on(const RunDeleted& event) {
 }
 
 // Nothing holds one of them yet.
-void Machine::on(const GpusFound& event) {
+void Transition::on(const GpusFound& event) {
   WorkerState& worker = state_.workers[event.worker];
   std::vector<FreeGpu> free = free_gpus(event.gpus);
   worker.info.gpus.insert(worker.info.gpus.end(), event.gpus.begin(), event.gpus.end());
@@ -155,18 +155,18 @@ void Machine::on(const GpusFound& event) {
 
 // ---- what follows for the run
 
-bool Machine::winds_down(const Run& run) const {
+bool Transition::is_winding_down(const Run& run) const {
   return run.cancelling || (run.fail_fast && run.failed_units > 0);
 }
 
-void Machine::touch(const Run& run) {
+void Transition::touch(const Run& run) {
   if (std::find(touched_.rbegin(), touched_.rend(), run.id) == touched_.rend()) {
     touched_.push_back(run.id);
   }
 }
 
-void Machine::settle_skips() {
-  settle_stranded();
+void Transition::propagate_skips() {
+  fail_unschedulable();
   for (size_t i = 0; i < skips_.size(); i++) {
     Skip skip = std::move(skips_[i]);
     Run& r = run(skip.run);
@@ -178,19 +178,19 @@ void Machine::settle_skips() {
     end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.extra));
   }
   skips_.clear();
-  if (!stranded_.empty()) settle_skips();
+  if (!unschedulable_.empty()) propagate_skips();
 }
 
-void Machine::settle() {
-  settle_skips();
+void Transition::propagate() {
+  propagate_skips();
   for (size_t i = 0; i < touched_.size(); i++) {
-    review(run(touched_[i]));
-    settle_skips();
+    update_run_status(run(touched_[i]));
+    propagate_skips();
   }
 }
 
 // A loop, since stopping the services may end the run at once.
-void Machine::review(Run& r) {
+void Transition::update_run_status(Run& r) {
   while (!is_final(r.status)) {
     bool nothing_runs = r.phase_count(Phase::running) == 0;
     if (r.cancelling) {
@@ -211,7 +211,7 @@ void Machine::review(Run& r) {
     bool failed = r.failed_units > 0;
     if (only_services && failed && !r.ending) {
       stop_services(r);
-      settle_skips();
+      propagate_skips();
       continue;
     }
     if (r.ending) return;
@@ -237,20 +237,20 @@ void Machine::review(Run& r) {
   }
 }
 
-void Machine::set_run_status(Run& run, RunStatus status) {
+void Transition::set_run_status(Run& run, RunStatus status) {
   if (run.status == status) return;
   run.status = status;
   emit(RunChanged{run.id});
 }
 
-void Machine::end_run(Run& run, RunStatus status) {
+void Transition::end_run(Run& run, RunStatus status) {
   run.finished = at_;
   run.stopping = run.stop_asked = false;
   set_run_status(run, status);
   emit(RunEnded{run.id});
 }
 
-void Machine::cancel_open(Run& run, const std::string& why, bool stop_running) {
+void Transition::cancel_open(Run& run, const std::string& why, bool stop_running) {
   UnitExtra cancelled;
   cancelled.failure = {Cause::cancelled, why, "", 0};
   Extra extra = std::make_shared<const UnitExtra>(std::move(cancelled));
@@ -268,7 +268,7 @@ void Machine::cancel_open(Run& run, const std::string& why, bool stop_running) {
   }
 }
 
-void Machine::stop_services(Run& run) {
+void Transition::stop_services(Run& run) {
   run.ending = true;
   for (UnitId service : run.services) {
     const Unit& u = run.units[service];

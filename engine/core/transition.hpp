@@ -15,9 +15,10 @@ namespace flow::core {
 
 using Extra = std::shared_ptr<const UnitExtra>;
 
-class Machine {
+class Transition {
  public:
-  Machine(State& state, Time at, std::vector<Command>& out) : state_(state), at_(at), out_(out) {}
+  Transition(State& state, Time at, std::vector<Command>& out)
+      : state_(state), at_(at), out_(out) {}
 
   // apply.cc: events of units and attempts
   void on(const InputsResolved& event);
@@ -54,7 +55,7 @@ class Machine {
   void on(const WorkerDraining& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
-  void settle();
+  void propagate();
 
  private:
   /// Where an attempt ended, and whether its worker, or a GPU of it, ended with it.
@@ -76,7 +77,7 @@ class Machine {
   void leave(Run& run, UnitId unit);
   /// Every edge is satisfied: asks for what comes next.
   void advance(Run& run, UnitId unit);
-  void ask(Run& run, UnitId unit);
+  void emit_query(Run& run, UnitId unit);
   void to_ready(Run& run, UnitId unit);
   void to_held(Run& run, UnitId unit);
   void to_backoff(Run& run, UnitId unit, int64_t delay_ms);
@@ -105,7 +106,7 @@ class Machine {
   void forget_failures(const RunId& run, uint32_t def);
   void clear(const Unit& unit);  // it succeeded where it ran
   void note_progress(const AttemptId& id);
-  void attempt_over(Run& run, UnitId unit, bool kills = true);
+  void end_attempt(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool check_unit_limit(Run& run, UnitId unit, size_t more);
@@ -127,12 +128,12 @@ class Machine {
 
   // runs.cc
   void touch(const Run& run);
-  void review(Run& run);
+  void update_run_status(Run& run);
   void set_run_status(Run& run, RunStatus status);
   void end_run(Run& run, RunStatus status);
   void cancel_open(Run& run, const std::string& why, bool stop_running);
   void stop_services(Run& run);
-  bool winds_down(const Run& run) const;  // nothing of it starts again
+  bool is_winding_down(const Run& run) const;  // nothing of it starts again
 
   // hosts.cc
   struct LostAttempt {
@@ -156,9 +157,9 @@ class Machine {
   void for_each_on(WorkerId worker, Visit visit);
 
   // gpu_faults.cc
-  void end_what_holds(WorkerId at, const Gpu& gpu, const std::string& fault);
-  void note_stranded();
-  void settle_stranded();
+  void end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string& fault);
+  void note_unschedulable();
+  void fail_unschedulable();
 
   // retry.cc
   void revive(Run& run);
@@ -179,8 +180,8 @@ class Machine {
     Extra extra;
   };
   std::vector<Skip> skips_;
-  void settle_skips();
-  std::vector<std::pair<RunId, UnitId>> stranded_;  // ready for GPUs that have failed
+  void propagate_skips();
+  std::vector<std::pair<RunId, UnitId>> unschedulable_;  // ready for GPUs that have failed
 };
 
 // rebuild.cc

@@ -24,14 +24,14 @@ Failure needs_failure(const Run& run, UnitId unit) {
   return failure;
 }
 
-Run& Machine::run(const RunId& id) {
+Run& Transition::run(const RunId& id) {
   auto found = state_.runs.find(id);
   FLOW_CHECK(found != state_.runs.end());
   return found->second;
 }
 
 // The one place where a unit's phase and status change.
-void Machine::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
+void Transition::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
   Unit& u = run.units[unit];
   run.phases[static_cast<size_t>(u.phase)]--;
   run.phases[static_cast<size_t>(phase)]++;
@@ -46,7 +46,7 @@ void Machine::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
   if (status != UnitStatus::pending && status != UnitStatus::ready) emit(UnitChanged{run.id, unit});
 }
 
-void Machine::leave(Run& run, UnitId unit) {
+void Transition::leave(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   switch (u.phase) {
     case Phase::ready:
@@ -96,17 +96,17 @@ void Machine::leave(Run& run, UnitId unit) {
   }
 }
 
-void Machine::advance(Run& run, UnitId unit) {
+void Transition::advance(Run& run, UnitId unit) {
   FLOW_CHECK(run.units[unit].waits_on == 0);
   Phase phase = run.units[unit].phase;
   if (phase == Phase::branch) return to_gathering(run, unit);
   if (phase == Phase::instances) return complete_map(run, unit);
   FLOW_CHECK(phase == Phase::edges);
   if (run.stopping) return to_held(run, unit);
-  ask(run, unit);
+  emit_query(run, unit);
 }
 
-void Machine::ask(Run& run, UnitId unit) {
+void Transition::emit_query(Run& run, UnitId unit) {
   move(run, unit, Phase::resolving, UnitStatus::pending);
   if (is_map_unit(run, unit)) return emit(ExpandMap{run.id, unit});
   if (run.node(run.units[unit].node).kind == NodeKind::when) return emit(ResolveWhen{run.id, unit});
@@ -114,8 +114,8 @@ void Machine::ask(Run& run, UnitId unit) {
 }
 
 // The unit's phase was left, and it holds its key.
-void Machine::to_ready(Run& run, UnitId unit) {
-  if (winds_down(run)) {
+void Transition::to_ready(Run& run, UnitId unit) {
+  if (is_winding_down(run)) {
     UnitExtra extra;
     extra.failure = {Cause::cancelled, "nothing of its run starts any more", "", 0};
     return end(run, unit, UnitStatus::cancelled,
@@ -124,20 +124,21 @@ void Machine::to_ready(Run& run, UnitId unit) {
   if (run.stopping) return to_held(run, unit);
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
-  if (!failed_gpu_lack_of(state_, *def_of(run, unit)).empty()) stranded_.emplace_back(run.id, unit);
+  if (!failed_gpu_lack_of(state_, *def_of(run, unit)).empty())
+    unschedulable_.emplace_back(run.id, unit);
 }
 
-void Machine::to_held(Run& run, UnitId unit) {
+void Transition::to_held(Run& run, UnitId unit) {
   move(run, unit, Phase::held, UnitStatus::pending);
   release_key(run, unit);
 }
 
-void Machine::start_timer(Run& run, UnitId unit, Time at) {
+void Transition::start_timer(Run& run, UnitId unit, Time at) {
   emit(SetTimer{run.id, unit, ++run.units[unit].timer_serial, at});
 }
 
-void Machine::to_backoff(Run& run, UnitId unit, int64_t delay_ms) {
-  if (delay_ms == 0 || run.stopping || winds_down(run)) return to_ready(run, unit);
+void Transition::to_backoff(Run& run, UnitId unit, int64_t delay_ms) {
+  if (delay_ms == 0 || run.stopping || is_winding_down(run)) return to_ready(run, unit);
   Unit& u = run.units[unit];
   auto extra = copy_of(u);
   extra->retry_at = at_ + delay_ms;
@@ -146,12 +147,12 @@ void Machine::to_backoff(Run& run, UnitId unit, int64_t delay_ms) {
   start_timer(run, unit, at_ + delay_ms);
 }
 
-void Machine::to_gathering(Run& run, UnitId unit) {
+void Transition::to_gathering(Run& run, UnitId unit) {
   move(run, unit, Phase::gathering, run.units[unit].status);
   emit(GatherValue{run.id, unit});
 }
 
-void Machine::wait_for_result(Run& run, UnitId unit) {
+void Transition::wait_for_result(Run& run, UnitId unit) {
   std::vector<Edge> edges;
   result_edges(run, unit, edges);
   UnitStatus status = is_dynamic(run, unit) ? UnitStatus::waiting : UnitStatus::pending;
@@ -171,14 +172,14 @@ void Machine::wait_for_result(Run& run, UnitId unit) {
   }
 }
 
-void Machine::satisfy(Run& run, UnitId unit) {
+void Transition::satisfy(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.phase != Phase::edges && u.phase != Phase::branch) return;
   FLOW_CHECK(u.waits_on > 0);
   if (--u.waits_on == 0) advance(run, unit);
 }
 
-void Machine::satisfy_takers(Run& run, UnitId unit) {
+void Transition::satisfy_takers(Run& run, UnitId unit) {
   if (run.units[unit].satisfied) return;
   run.units[unit].satisfied = true;
   for_each_taker(run, unit, [&](UnitId taker, bool guard) {
@@ -187,7 +188,7 @@ void Machine::satisfy_takers(Run& run, UnitId unit) {
 }
 
 // The unit's phase was left.
-void Machine::succeed(Run& run, UnitId unit, const Digest& result) {
+void Transition::succeed(Run& run, UnitId unit, const Digest& result) {
   Unit& u = run.units[unit];
   u.result = result;
   u.forced = false;
@@ -197,7 +198,7 @@ void Machine::succeed(Run& run, UnitId unit, const Digest& result) {
   instance_ended(run, unit);
 }
 
-void Machine::close(Run& run, UnitId unit, UnitStatus status) {
+void Transition::close(Run& run, UnitId unit, UnitStatus status) {
   Unit& u = run.units[unit];
   u.finished = at_;
   if (u.started == 0) u.started = at_;
@@ -207,7 +208,7 @@ void Machine::close(Run& run, UnitId unit, UnitStatus status) {
 }
 
 // The unit's phase was left.
-void Machine::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
+void Transition::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   run.units[unit].extra = std::move(extra);
   close(run, unit, status);
   release_key(run, unit);
@@ -229,7 +230,7 @@ void Machine::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   instance_ended(run, unit);
 }
 
-void Machine::instance_ended(Run& run, UnitId unit) {
+void Transition::instance_ended(Run& run, UnitId unit) {
   if (run.units[unit].instance < 0) return;
   UnitId map_unit = run.unit_of(run.units[unit].node);
   Unit& map = run.units[map_unit];
@@ -238,7 +239,7 @@ void Machine::instance_ended(Run& run, UnitId unit) {
   if (--map.waits_on == 0) complete_map(run, map_unit);
 }
 
-void Machine::complete_map(Run& run, UnitId map_unit) {
+void Transition::complete_map(Run& run, UnitId map_unit) {
   UnitId worst = kNoNode;
   auto rank = [&](UnitId unit) {
     UnitStatus status = run.units[unit].status;
@@ -262,19 +263,19 @@ void Machine::complete_map(Run& run, UnitId map_unit) {
 }
 
 // The unit's phase was left.
-void Machine::fail(Run& run, UnitId unit, Failure failure) {
+void Transition::fail(Run& run, UnitId unit, Failure failure) {
   auto extra = copy_of(run.units[unit]);
   extra->failure = std::move(failure);
   bool first = run.failed_units == 0;
   end(run, unit, UnitStatus::failed, std::move(extra));
   if (!run.fail_fast || !first || run.cancelling) return;
   std::string name = unit_name(run, unit);
-  settle_skips();
+  propagate_skips();
   cancel_open(run, "`" + name + "` failed, and the run stops at the first failure", false);
 }
 
 // A run has a bound; what would go beyond it fails and says so.
-bool Machine::check_unit_limit(Run& run, UnitId unit, size_t more) {
+bool Transition::check_unit_limit(Run& run, UnitId unit, size_t more) {
   if (run.units.size() + more <= kNodesMax) return true;
   Failure failure;
   failure.cause = Cause::user_error;
@@ -286,7 +287,7 @@ bool Machine::check_unit_limit(Run& run, UnitId unit, size_t more) {
   return false;
 }
 
-void Machine::append_instances(Run& run, UnitId map_unit, uint32_t count) {
+void Transition::append_instances(Run& run, UnitId map_unit, uint32_t count) {
   if (is_counted(run, map_unit)) count_unit(run.counts, run.units[map_unit], -1);
   run.units[map_unit].expanded = true;
   run.units[map_unit].started = at_;
@@ -312,9 +313,9 @@ void Machine::append_instances(Run& run, UnitId map_unit, uint32_t count) {
 }
 
 // The dynamic unit's phase was left. Its calls become nodes and units of the run.
-void Machine::append_calls(Run& run, UnitId unit,
-                           const std::shared_ptr<const PlanFragment>& fragment,
-                           const Digest& digest) {
+void Transition::append_calls(Run& run, UnitId unit,
+                              const std::shared_ptr<const PlanFragment>& fragment,
+                              const Digest& digest) {
   size_t more = fragment->nodes.size();
   for (const Node& node : fragment->nodes) {
     if (has_literal_items(node)) more += node.items.as_table().list.size();

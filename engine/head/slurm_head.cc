@@ -158,7 +158,7 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
       is_any_there = is_any_there || (worker.is_up && !worker.is_draining);
       uint64_t job = job_of(worker.info);
       if (job == 0) continue;
-      if (worker.is_up) like_ = core::as_built(worker.info);
+      if (worker.is_up) like_ = core::without_faults(worker.info);
       view.nodes.push_back(
           {worker.info.name, job, worker.is_up, worker.is_draining, is_busy, worker.is_lost()});
     }

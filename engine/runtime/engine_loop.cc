@@ -163,7 +163,7 @@ void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
   post(std::move(input));
   std::lock_guard lock(finding_gpus_);
   for (Gpu& gpu : gpus_.gpus) {
-    if (gpu.uuid != uuid || !core::is_news(gpu, error.is_dead)) continue;
+    if (gpu.uuid != uuid || !core::is_new_fault(gpu, error.is_dead)) continue;
     gpu.fault = error.fault;
     gpu.is_dead = gpu.is_dead || error.is_dead;
   }

@@ -41,7 +41,7 @@ void SharedMachines::gpu_failed(const std::string& name, const std::string& uuid
   auto found = workers_.find(name);
   if (found == workers_.end()) return;
   for (Gpu& gpu : found->second.gpus) {
-    if (gpu.uuid != uuid || !core::is_news(gpu, is_dead)) continue;
+    if (gpu.uuid != uuid || !core::is_new_fault(gpu, is_dead)) continue;
     gpu.fault = fault;
     gpu.is_dead = gpu.is_dead || is_dead;
   }

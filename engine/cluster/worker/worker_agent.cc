@@ -210,7 +210,7 @@ void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, 
     auto at = core::find_gpu(host_.gpus, uuid);
     if (!at) return;
     Gpu& gpu = host_.gpus[*at];
-    if (!core::is_news(gpu, is_dead)) return;
+    if (!core::is_new_fault(gpu, is_dead)) return;
     gpu.fault = fault;
     gpu.is_dead = gpu.is_dead || is_dead;
     worker_protocol::FromWorker message;
