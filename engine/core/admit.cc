@@ -63,7 +63,7 @@ bool is_sound(const State& state, const RunId& id, UnitId unit,
   return is_dynamic(run, unit) && has_valid_edges(*run.plan, *fragment);
 }
 
-struct Door {
+struct AdmissionCheck {
   const State& state;
 
   bool operator()(const EngineStarted& e) const {
@@ -241,6 +241,8 @@ struct Door {
 
 }  // namespace
 
-bool admit(const State& state, const Event& event) { return std::visit(Door{state}, event); }
+bool admit(const State& state, const Event& event) {
+  return std::visit(AdmissionCheck{state}, event);
+}
 
 }  // namespace flow::core
