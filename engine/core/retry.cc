@@ -19,11 +19,11 @@ void Transition::on(const RetryRequested& event) {
   touch(r);
   detach(state_, r);
   if (event.has_unit) {
-    run_anew(r, event.unit);
+    rerun(r, event.unit);
   } else {
     for (UnitId unit : event.lost) {
       if (r.units[unit].dropped) continue;
-      r.units[unit].expanded ? put_together_anew(r, unit) : run_anew(r, unit);
+      r.units[unit].expanded ? regather(r, unit) : rerun(r, unit);
     }
     for (UnitId unit : event.lost)  // what reaches one as a taker makes it like any other
       if (!r.units[unit].expanded && !r.units[unit].dropped) r.units[unit].forced = true;
@@ -32,14 +32,14 @@ void Transition::on(const RetryRequested& event) {
       if (u.dropped || !ended_by_failure(u)) continue;
       Phase phase = Phase::edges;
       if (u.expanded) phase = is_map_unit(r, unit) ? Phase::instances : Phase::branch;
-      repend(r, unit, phase, true);
+      reset_unit(r, unit, phase, true);
     }
   }
-  revive(r);
+  continue_run(r);
 }
 
 // The run's units are as they are to be; nothing derived is.
-void Transition::revive(Run& r) {
+void Transition::continue_run(Run& r) {
   r.stopping = r.stop_asked = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
@@ -109,7 +109,7 @@ void Transition::revive(Run& r) {
   }
 }
 
-void Transition::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
+void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits) {
   Unit& u = run.units[unit];
   Unit fresh;
   fresh.node = u.node;
@@ -163,19 +163,20 @@ void Transition::drop_expansion(Run& run, UnitId unit) {
 // `target` runs whatever the cache holds; what takes from it, directly or not, is asked for anew.
 // A unit that is reached only through what it expanded to, or through the branch it chose, keeps
 // its own part and puts its value together again.
-void Transition::run_anew(Run& run, UnitId target) {
+void Transition::rerun(Run& run, UnitId target) {
   std::vector<UnitId> targets{target};
   bool is_map = is_map_unit(run, target) && run.units[target].expanded;
   if (is_map) targets = instances_of(run, target);
-  reach_anew(run, targets, is_map ? target : kNoNode);
+  invalidate_downstream(run, targets, is_map ? target : kNoNode);
   for (UnitId unit : targets) run.units[unit].forced = true;
 }
 
 // Of the list of a map, or the value of a dynamic task, whose parts are there.
-void Transition::put_together_anew(Run& run, UnitId target) { reach_anew(run, {}, target); }
+void Transition::regather(Run& run, UnitId target) { invalidate_downstream(run, {}, target); }
 
 /// `targets` from their start, `together` from what it expanded to, and what takes from these.
-void Transition::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together) {
+void Transition::invalidate_downstream(Run& run, const std::vector<UnitId>& targets,
+                                       UnitId regathered) {
   std::map<UnitId, bool> whole;  // reached units; whether from their start
   std::vector<UnitId> order;
   auto reach = [&](UnitId unit, bool from_start) {
@@ -192,7 +193,7 @@ void Transition::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId
     }
     return false;
   };
-  if (together != kNoNode) reach(together, false);
+  if (regathered != kNoNode) reach(regathered, false);
   for (UnitId unit : targets) reach(unit, true);
   for (size_t i = 0; i < order.size(); i++) {
     UnitId unit = order[i];
@@ -211,7 +212,7 @@ void Transition::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId
     if (from_start && u.expanded) drop_expansion(run, unit);
     Phase phase = Phase::edges;
     if (!from_start) phase = is_map ? Phase::instances : Phase::branch;
-    repend(run, unit, phase, false);
+    reset_unit(run, unit, phase, false);
   }
 }
 

@@ -162,13 +162,13 @@ class Transition {
   void fail_unschedulable();
 
   // retry.cc
-  void revive(Run& run);
-  void repend(Run& run, UnitId unit, Phase phase, bool keep_waits);
+  void continue_run(Run& run);
+  void reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits);
   void drop(Run& run, UnitId unit);
   void drop_expansion(Run& run, UnitId unit);
-  void run_anew(Run& run, UnitId target);
-  void put_together_anew(Run& run, UnitId target);
-  void reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together);
+  void rerun(Run& run, UnitId target);
+  void regather(Run& run, UnitId target);
+  void invalidate_downstream(Run& run, const std::vector<UnitId>& targets, UnitId regathered);
 
   State& state_;
   Time at_;
