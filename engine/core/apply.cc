@@ -97,10 +97,10 @@ void Transition::on(const WhenResolved& event) {
   u.side = event.side ? Side::then_side : Side::else_side;
   // The join first: what its branch returns may hold units that the loop below lets go.
   wait_for_result(r, event.unit);
-  for_each_taker(r, event.unit, [&](UnitId taker, bool guard) {
-    if (!guard || r.units[taker].phase != Phase::edges) return;
-    if (is_satisfied(r, taker, {event.unit, true})) return satisfy(r, taker);
-    skips_.push_back({r.id, taker, nullptr});
+  for_each_dependent(r, event.unit, [&](UnitId dependent, bool guard) {
+    if (!guard || r.units[dependent].phase != Phase::edges) return;
+    if (is_satisfied(r, dependent, {event.unit, true})) return satisfy(r, dependent);
+    skips_.push_back({r.id, dependent, nullptr});
   });
 }
 
@@ -241,7 +241,7 @@ void Transition::on(const ServiceReady& event) {
   u.extra = std::move(extra);
   r.services_up++;
   emit(UnitChanged{r.id, event.id.unit});
-  satisfy_takers(r, event.id.unit);
+  satisfy_dependents(r, event.id.unit);
 }
 
 void Transition::on(const StepSaved& event) {

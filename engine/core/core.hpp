@@ -188,7 +188,7 @@ struct ReadyHead {
 };
 
 /// Who takes from whom, by unit. A guard edge (a node of a branch waits for its when) is marked.
-struct Takers {
+struct Dependents {
   static constexpr uint32_t kGuard = uint32_t{1} << 31;
   std::vector<uint32_t> offsets;  // of unit u: flat[offsets[u]] to flat[offsets[u + 1]]
   std::vector<uint32_t> flat;
@@ -222,8 +222,8 @@ struct Run {
   std::vector<Node> extra_nodes;  // of dynamic tasks: node index continues after plan->nodes. Their
                                   // refs, `after` and guards name units of this run
   std::vector<UnitId> extra_units;  // the unit of each extra node
-  Takers takers;
-  std::vector<bool> taken;  // by unit: its result is an input or part of the run's
+  Dependents dependents;
+  std::vector<bool> is_consumed;  // by unit: its result is an input or part of the run's
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
   std::map<UnitId, size_t> dynamic_of;              // dynamic unit -> its newest in `dynamics`
   std::map<ReadyClass, UnitSet> ready;
@@ -361,7 +361,7 @@ bool is_service(const Run& run, UnitId unit);
 /// The instances of an expanded map, in order.
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 /// Whether anything takes the unit's result: another node, or the run's result.
-bool has_data_takers(const Run& run, UnitId unit);
+bool has_consumers(const Run& run, UnitId unit);
 /// What a dynamic unit returned, with refs that name units of the run; null before it is known.
 const Value* dynamic_value(const Run& run, UnitId unit);
 /// The map of which this is an instance, if it bounds how many run at once, or kNoNode.

@@ -53,9 +53,9 @@ std::string call_name(const std::string& name, const std::string& owner, const s
   return owner + "/" + name;
 }
 
-void mark_unit(Run& run, UnitId unit) {
-  if (unit >= run.taken.size()) run.taken.resize(unit + size_t{1});
-  run.taken[unit] = true;
+void mark_unit_consumed(Run& run, UnitId unit) {
+  if (unit >= run.is_consumed.size()) run.is_consumed.resize(unit + size_t{1});
+  run.is_consumed[unit] = true;
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ bool is_dead(const Run& run, UnitId unit, const Edge& edge) {
 }
 
 void add_late_edge(Run& run, UnitId unit, const Edge& edge) {
-  run.takers.late[edge.from].push_back(edge.guard ? unit | Takers::kGuard : unit);
+  run.dependents.late[edge.from].push_back(edge.guard ? unit | Dependents::kGuard : unit);
 }
 
 void append_nodes(Run& run, DynamicCalls& calls) {
@@ -146,23 +146,23 @@ void append_nodes(Run& run, DynamicCalls& calls) {
     node.else_value = with_refs_moved(node.else_value, offset);
     for (uint32_t& after : node.after) after += offset;
     if (node.guard.when != kNoNode) node.guard.when += offset;
-    mark_taken(run, node);
+    mark_consumed(run, node);
     run.extra_nodes.push_back(std::move(node));
     run.extra_units.push_back(offset + static_cast<UnitId>(i));
   }
   calls.value = with_refs_moved(fragment.result, offset);
-  mark_taken(run, calls.value);
+  mark_consumed(run, calls.value);
 }
 
-void mark_taken(Run& run, const Value& value) {
-  for_each_ref(value, [&](UnitId unit) { mark_unit(run, unit); });
+void mark_consumed(Run& run, const Value& value) {
+  for_each_ref(value, [&](UnitId unit) { mark_unit_consumed(run, unit); });
 }
 
-void mark_taken(Run& run, const Node& node) {
-  for_each_data_ref(node, [&](UnitId unit) { mark_unit(run, unit); });
+void mark_consumed(Run& run, const Node& node) {
+  for_each_data_ref(node, [&](UnitId unit) { mark_unit_consumed(run, unit); });
   if (node.kind != NodeKind::when) return;
-  mark_taken(run, node.then_value);
-  mark_taken(run, node.else_value);
+  mark_consumed(run, node.then_value);
+  mark_consumed(run, node.else_value);
 }
 
 // ---- questions about a run
@@ -198,10 +198,10 @@ const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit) {
   return found == run.instances.end() ? none : found->second;
 }
 
-bool has_data_takers(const Run& run, UnitId unit) {
+bool has_consumers(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   if (u.instance >= 0) unit = run.unit_of(u.node);
-  return unit < run.taken.size() && run.taken[unit];
+  return unit < run.is_consumed.size() && run.is_consumed[unit];
 }
 
 const Value* dynamic_value(const Run& run, UnitId unit) {

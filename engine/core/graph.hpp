@@ -42,16 +42,17 @@ bool is_dynamic(const Run& run, UnitId unit);
 void add_late_edge(Run& run, UnitId unit, const Edge& edge);
 /// Calls `visit(taker, guard)` for everything that waits, or once waited, for `unit`.
 template <typename Visit>
-void for_each_taker(const Run& run, UnitId unit, Visit visit) {
-  const Takers& takers = run.takers;
+void for_each_dependent(const Run& run, UnitId unit, Visit visit) {
+  const Dependents& dependents = run.dependents;
   auto one = [&](uint32_t entry) {
-    visit(UnitId{entry & ~Takers::kGuard}, (entry & Takers::kGuard) != 0);
+    visit(UnitId{entry & ~Dependents::kGuard}, (entry & Dependents::kGuard) != 0);
   };
-  if (unit + size_t{1} < takers.offsets.size()) {
-    for (uint32_t i = takers.offsets[unit]; i < takers.offsets[unit + 1]; i++) one(takers.flat[i]);
+  if (unit + size_t{1} < dependents.offsets.size()) {
+    for (uint32_t i = dependents.offsets[unit]; i < dependents.offsets[unit + 1]; i++)
+      one(dependents.flat[i]);
   }
-  auto late = takers.late.find(unit);
-  if (late == takers.late.end()) return;
+  auto late = dependents.late.find(unit);
+  if (late == dependents.late.end()) return;
   for (uint32_t entry : late->second) one(entry);
 }
 
@@ -59,7 +60,7 @@ void for_each_taker(const Run& run, UnitId unit, Visit visit) {
 /// `first_unit` on, and fills `calls.value`.
 void append_nodes(Run& run, DynamicCalls& calls);
 /// Marks the units whose results the node, or the run's result, takes.
-void mark_taken(Run& run, const Value& value);
-void mark_taken(Run& run, const Node& node);
+void mark_consumed(Run& run, const Value& value);
+void mark_consumed(Run& run, const Node& node);
 
 }  // namespace flow::core

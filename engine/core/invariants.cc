@@ -226,20 +226,21 @@ class Checker {
           return "waits on " + std::to_string(run.units[unit].waits_on) + " edges, of which " +
                  std::to_string(again.units[unit].waits_on) + " are open";
         });
-        if (!run.units[unit].dropped) check_takers(run, again, unit);
+        if (!run.units[unit].dropped) check_dependents(run, again, unit);
       }
     }
   }
 
-  void check_takers(const Run& run, const Run& again, UnitId unit) {
+  void check_dependents(const Run& run, const Run& again, UnitId unit) {
     if (is_final(run.units[unit].status)) return;
     std::vector<std::pair<UnitId, bool>> have;
-    for_each_taker(run, unit, [&](UnitId taker, bool guard) { have.emplace_back(taker, guard); });
+    for_each_dependent(run, unit,
+                       [&](UnitId dependent, bool guard) { have.emplace_back(dependent, guard); });
     std::sort(have.begin(), have.end());
-    for_each_taker(again, unit, [&](UnitId taker, bool guard) {
-      bool is_known = std::binary_search(have.begin(), have.end(), std::pair(taker, guard));
+    for_each_dependent(again, unit, [&](UnitId dependent, bool guard) {
+      bool is_known = std::binary_search(have.begin(), have.end(), std::pair(dependent, guard));
       expect(is_known, {run, unit},
-             [&] { return "does not know its taker " + unit_name(run, taker); });
+             [&] { return "does not know its taker " + unit_name(run, dependent); });
     });
   }
 

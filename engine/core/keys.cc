@@ -13,7 +13,7 @@ bool is_for_own_run(const Run& run, UnitId unit) {
   if (run.fresh || u.forced || (u.extra && !u.extra->waits.empty())) return true;
   const TaskDef& def = *def_of(run, unit);
   bool for_effect = def.kind == TaskKind::shell && def.shell.outputs.empty();
-  return for_effect && !def.cache_written && !has_data_takers(run, unit);
+  return for_effect && !def.cache_written && !has_consumers(run, unit);
 }
 
 bool is_shared_work(const Run& run, UnitId unit) {
@@ -117,21 +117,21 @@ void Transition::serve(Run& run, UnitId unit) {
   const DynamicCalls* calls = has_calls ? &run.dynamics[run.dynamic_of.at(unit)] : nullptr;
   std::shared_ptr<const PlanFragment> fragment = calls ? calls->fragment : nullptr;
   Digest fragment_digest = calls ? calls->fragment_digest : Digest{};
-  for (const auto& [taker_run_id, taker] : served) {
-    Run& taker_run = this->run(taker_run_id);
-    touch(taker_run);
-    leave(taker_run, taker);
-    Unit& t = taker_run.units[taker];
-    t.cached = true;
-    if (&taker_run == &run) {
-      UnitExtra extra = t.extra ? *t.extra : UnitExtra{};
+  for (const auto& [duplicate_run_id, duplicate] : served) {
+    Run& duplicate_run = this->run(duplicate_run_id);
+    touch(duplicate_run);
+    leave(duplicate_run, duplicate);
+    Unit& d = duplicate_run.units[duplicate];
+    d.cached = true;
+    if (&duplicate_run == &run) {
+      UnitExtra extra = d.extra ? *d.extra : UnitExtra{};
       extra.computed_by = unit;
-      t.extra = std::make_shared<const UnitExtra>(std::move(extra));
+      d.extra = std::make_shared<const UnitExtra>(std::move(extra));
     }
     if (fragment) {
-      append_calls(taker_run, taker, fragment, fragment_digest);
+      append_calls(duplicate_run, duplicate, fragment, fragment_digest);
     } else {
-      succeed(taker_run, taker, result);
+      succeed(duplicate_run, duplicate, result);
     }
   }
 }

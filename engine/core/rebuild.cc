@@ -16,9 +16,9 @@ void rebuild_nodes(Run& run) {
   run.extra_nodes.clear();
   run.extra_units.clear();
   run.dynamic_of.clear();
-  run.taken.assign(run.units.size(), false);
-  for (const Node& node : run.plan->nodes) mark_taken(run, node);
-  mark_taken(run, run.plan->result);
+  run.is_consumed.assign(run.units.size(), false);
+  for (const Node& node : run.plan->nodes) mark_consumed(run, node);
+  mark_consumed(run, run.plan->result);
   for (size_t i = 0; i < run.dynamics.size(); i++) {
     DynamicCalls& calls = run.dynamics[i];
     FLOW_CHECK(calls.fragment != nullptr);
@@ -48,26 +48,27 @@ void for_each_edge(const Run& run, Visit visit) {
 /// Who takes from whom, and on how many each still waits. Reading the edges off the plan is most of
 /// it, so they are read once.
 void rebuild_edges(Run& run) {
-  struct Taking {
+  struct DependentEntry {
     UnitId from;
-    uint32_t taker;
+    uint32_t dependent;
   };
-  std::vector<Taking> all;
+  std::vector<DependentEntry> all;
   all.reserve(run.units.size());
-  Takers& takers = run.takers;
-  takers.late.clear();
-  takers.offsets.assign(run.units.size() + 1, 0);
+  Dependents& dependents = run.dependents;
+  dependents.late.clear();
+  dependents.offsets.assign(run.units.size() + 1, 0);
   for (Unit& u : run.units) u.waits_on = 0;
   for_each_edge(run, [&](UnitId unit, const Edge& edge, Phase waited_in) {
-    all.push_back({edge.from, edge.guard ? unit | Takers::kGuard : unit});
-    takers.offsets[edge.from + 1]++;
+    all.push_back({edge.from, edge.guard ? unit | Dependents::kGuard : unit});
+    dependents.offsets[edge.from + 1]++;
     Unit& u = run.units[unit];
     if (u.phase == waited_in && !is_satisfied(run, unit, edge)) u.waits_on++;
   });
-  for (size_t i = 1; i < takers.offsets.size(); i++) takers.offsets[i] += takers.offsets[i - 1];
-  takers.flat.assign(takers.offsets.back(), 0);
-  std::vector<uint32_t> next(takers.offsets.begin(), takers.offsets.end() - 1);
-  for (const Taking& taking : all) takers.flat[next[taking.from]++] = taking.taker;
+  for (size_t i = 1; i < dependents.offsets.size(); i++)
+    dependents.offsets[i] += dependents.offsets[i - 1];
+  dependents.flat.assign(dependents.offsets.back(), 0);
+  std::vector<uint32_t> next(dependents.offsets.begin(), dependents.offsets.end() - 1);
+  for (const DependentEntry& entry : all) dependents.flat[next[entry.from]++] = entry.dependent;
 }
 
 void rebuild_map_waits(Run& run) {

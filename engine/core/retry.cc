@@ -200,9 +200,9 @@ void Transition::invalidate_downstream(Run& run, const std::vector<UnitId>& targ
     const Unit& u = run.units[unit];
     bool from_start = whole.at(unit);
     if (u.instance >= 0) reach(run.unit_of(u.node), false);
-    for_each_taker(run, unit, [&](UnitId taker, bool guard) {
-      if (run.units[taker].dropped || (guard && !from_start)) return;
-      reach(taker, guard || !reached_by_result(taker, unit));
+    for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
+      if (run.units[dependent].dropped || (guard && !from_start)) return;
+      reach(dependent, guard || !reached_by_result(dependent, unit));
     });
   }
   for (const auto& [unit, from_start] : whole) {

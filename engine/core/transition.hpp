@@ -82,7 +82,7 @@ class Transition {
   void to_held(Run& run, UnitId unit);
   void to_backoff(Run& run, UnitId unit, int64_t delay_ms);
   void to_gathering(Run& run, UnitId unit);
-  void satisfy_takers(Run& run, UnitId unit);
+  void satisfy_dependents(Run& run, UnitId unit);
   void satisfy(Run& run, UnitId unit);
   void succeed(Run& run, UnitId unit, const Digest& result);
   /// Ends the unit without a result, and skips what takes from it.

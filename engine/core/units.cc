@@ -179,11 +179,11 @@ void Transition::satisfy(Run& run, UnitId unit) {
   if (--u.waits_on == 0) advance(run, unit);
 }
 
-void Transition::satisfy_takers(Run& run, UnitId unit) {
+void Transition::satisfy_dependents(Run& run, UnitId unit) {
   if (run.units[unit].satisfied) return;
   run.units[unit].satisfied = true;
-  for_each_taker(run, unit, [&](UnitId taker, bool guard) {
-    if (!guard) satisfy(run, taker);
+  for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
+    if (!guard) satisfy(run, dependent);
   });
 }
 
@@ -194,7 +194,7 @@ void Transition::succeed(Run& run, UnitId unit, const Digest& result) {
   u.forced = false;
   close(run, unit, UnitStatus::succeeded);
   serve(run, unit);
-  satisfy_takers(run, unit);
+  satisfy_dependents(run, unit);
   instance_ended(run, unit);
 }
 
@@ -221,11 +221,11 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   // A service that had been ready has let its takers go.
   bool satisfied = run.units[unit].satisfied;
   bool resolved_when = run.units[unit].side != Side::unknown;
-  for_each_taker(run, unit, [&](UnitId taker, bool guard) {
-    const Unit& t = run.units[taker];
-    if (t.phase != Phase::edges && t.phase != Phase::branch) return;
+  for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
+    const Unit& d = run.units[dependent];
+    if (d.phase != Phase::edges && d.phase != Phase::branch) return;
     if (guard ? resolved_when : satisfied) return;
-    skips_.push_back({run.id, taker, why});
+    skips_.push_back({run.id, dependent, why});
   });
   instance_ended(run, unit);
 }

@@ -72,7 +72,7 @@ class Makers {
     }
     for (core::UnitId part : parts) add(part);
     bool is_made = u.status == core::UnitStatus::succeeded && !u.result.is_zero() &&
-                   run_.node(u.node).kind != NodeKind::when && core::has_data_takers(run_, unit);
+                   run_.node(u.node).kind != NodeKind::when && core::has_consumers(run_, unit);
     if (is_made) all.push_back(unit);
   }
 

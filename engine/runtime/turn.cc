@@ -189,7 +189,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   const auto& staged = pending_.staged;
   auto bytes = staged.find(event.result);
   bool is_short = bytes != staged.end() && bytes->second.size() <= kShortResultMax;
-  if (is_short && core::has_data_takers(run, event.id.unit))
+  if (is_short && core::has_consumers(run, event.id.unit))
     resolver_.remember(event.result, bytes->second);
   if (!def->cache || def->kind == TaskKind::service) return;
   CacheEntry entry;
@@ -292,7 +292,7 @@ bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheE
   if (entry.has_wait) return false;
   // A shell task whose result nothing takes runs for its effect: a deploy must deploy.
   bool for_effect =
-      def.kind == TaskKind::shell && def.shell.outputs.empty() && !core::has_data_takers(run, unit);
+      def.kind == TaskKind::shell && def.shell.outputs.empty() && !core::has_consumers(run, unit);
   return !for_effect;
 }
 
@@ -361,8 +361,7 @@ void Driver::answer_inputs(core::Time now) {
         event.fragment = fragment(each.entry->fragment);
         event.hit = event.fragment != nullptr;
       }
-      if (event.hit && !each.entry->value.empty() &&
-          core::has_data_takers(found->second, each.unit))
+      if (event.hit && !each.entry->value.empty() && core::has_consumers(found->second, each.unit))
         resolver_.remember(each.entry->result, each.entry->value);
     }
     Status has_memory = event.hit ? Status() : check_memory(state_, found->second, each.unit);
