@@ -58,7 +58,7 @@ void Transition::on(const InputsResolved& event) {
     if (event.fragment) return append_calls(r, event.unit, event.fragment, event.fragment_digest);
     return succeed(r, event.unit, event.result);
   }
-  if (r.stopping) return to_held(r, event.unit);
+  if (r.stopping) return to_parked(r, event.unit);
   const TaskDef& def = *def_of(r, event.unit);
   std::string lack = gpu_lack_of(state_, def);
   if (lack.empty()) lack = where_lack_of(state_, def);
@@ -69,7 +69,7 @@ void Transition::on(const InputsResolved& event) {
     return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
   }
   if (claim(r, event.unit)) return to_ready(r, event.unit);
-  wait_elsewhere(r, event.unit);
+  wait_for_duplicate(r, event.unit);
 }
 
 void Transition::on(const InputsFailed& event) {
@@ -98,7 +98,7 @@ void Transition::on(const WhenResolved& event) {
   // The join first: what its branch returns may hold units that the loop below lets go.
   wait_for_result(r, event.unit);
   for_each_dependent(r, event.unit, [&](UnitId dependent, bool guard) {
-    if (!guard || r.units[dependent].phase != Phase::edges) return;
+    if (!guard || r.units[dependent].phase != Phase::waiting_for_dependencies) return;
     if (is_satisfied(r, dependent, {event.unit, true})) return satisfy(r, dependent);
     skips_.push_back({r.id, dependent, nullptr});
   });

@@ -48,10 +48,10 @@ inline bool is_final(UnitStatus s) { return s >= UnitStatus::succeeded; }
 
 /// Where a unit is on its way, in finer steps than its status. What it waits for decides.
 enum class Phase : uint8_t {
-  edges,      // the units it takes from, its `after`, its branch
-  resolving,  // the answer to ResolveInputs, ExpandMap or ResolveWhen
-  held,       // its run to be taken up again: nothing is asked or started while a run stops
-  elsewhere,  // another unit that computes the same key
+  waiting_for_dependencies,  // the units it takes from, its `after`, its branch
+  resolving,                 // the answer to ResolveInputs, ExpandMap or ResolveWhen
+  parked,     // its run to be taken up again: nothing is asked or started while a run stops
+  coalesced,  // another unit that computes the same key
   ready,      // a slot
   running,    // its attempt
   signal,     // ctx:wait
@@ -74,7 +74,7 @@ struct Unit {
   uint32_t node = 0;
   int32_t instance = -1;  // of a map, from 0; -1 for the node's own unit
   UnitStatus status = UnitStatus::pending;
-  Phase phase = Phase::edges;
+  Phase phase = Phase::waiting_for_dependencies;
   Side side = Side::unknown;  // when: the branch it chose
   Hold hold = Hold::none;     // of its key (derived)
   bool cached = false;        // an earlier result served

@@ -62,8 +62,8 @@ class Checker {
              "running without an attempt, or an attempt without running");
       expect((u.status == UnitStatus::ready) == (u.phase == Phase::ready), place,
              "ready but not queued");
-      bool waits =
-          u.phase == Phase::edges || u.phase == Phase::branch || u.phase == Phase::instances;
+      bool waits = u.phase == Phase::waiting_for_dependencies || u.phase == Phase::branch ||
+                   u.phase == Phase::instances;
       expect(waits == (u.waits_on > 0), place,
              "waits for nothing, or for something in a later phase");
       if (u.phase == Phase::running) {
@@ -89,7 +89,7 @@ class Checker {
             u.extra && !u.extra->waiting_for.empty() && u.extra->waits.contains(u.extra->wait_name),
             place, "waits for a signal without a name");
       }
-      if (u.phase == Phase::elsewhere) check_elsewhere(run, u, place);
+      if (u.phase == Phase::coalesced) check_coalesced(run, u, place);
       check_edges(run, unit, place);
     }
   }
@@ -118,7 +118,7 @@ class Checker {
            place, "runs as more or fewer ranks than it asks for");
   }
 
-  void check_elsewhere(const Run& run, const Unit& u, const Place& place) {
+  void check_coalesced(const Run& run, const Unit& u, const Place& place) {
     auto waiters = state_.key_waiters.find(u.key);
     expect(waiters != state_.key_waiters.end(), place, "waits elsewhere unseen");
     expect(own_holder(run, u.key) != kNoNode || shared_holder(state_, u.key) != nullptr, place,
@@ -126,7 +126,7 @@ class Checker {
   }
 
   void check_edges(const Run& run, UnitId unit, const Place& place) {
-    if (run.units[unit].phase != Phase::edges) return;
+    if (run.units[unit].phase != Phase::waiting_for_dependencies) return;
     EdgeReader reader(run);
     std::vector<Edge> edges;
     reader.before(unit, edges);
@@ -153,12 +153,12 @@ class Checker {
       expect(run.phase_count(Phase::ready) == 0, place, "stopping, but would start more");
       return;
     }
-    uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::elsewhere) +
+    uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::coalesced) +
                      run.phase_count(Phase::ready) + run.phase_count(Phase::running) +
                      run.phase_count(Phase::signal) + run.phase_count(Phase::backoff) +
                      run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
     expect(moves > 0, place, "nothing can happen in it any more");
-    expect(run.phase_count(Phase::held) == 0, place, "holds units back without stopping");
+    expect(run.phase_count(Phase::parked) == 0, place, "holds units back without stopping");
   }
 
   void check_workers() {

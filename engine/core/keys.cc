@@ -60,9 +60,9 @@ bool Transition::claim(Run& run, UnitId unit) {
   return true;
 }
 
-void Transition::wait_elsewhere(Run& run, UnitId unit) {
+void Transition::wait_for_duplicate(Run& run, UnitId unit) {
   state_.key_waiters[run.units[unit].key].insert({run.id, unit});
-  move(run, unit, Phase::elsewhere, UnitStatus::pending);
+  move(run, unit, Phase::coalesced, UnitStatus::pending);
 }
 
 // Those who wait for `unit`, which holds its key. In another run a holder of its own may serve that

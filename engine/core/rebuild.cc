@@ -38,7 +38,7 @@ void for_each_edge(const Run& run, Visit visit) {
     const Unit& u = run.units[unit];
     if (u.dropped) continue;
     reader.before(unit, edges);
-    for (const Edge& edge : edges) visit(unit, edge, Phase::edges);
+    for (const Edge& edge : edges) visit(unit, edge, Phase::waiting_for_dependencies);
     if (!waits_for_result(u)) continue;
     result_edges(run, unit, edges);
     for (const Edge& edge : edges) visit(unit, edge, Phase::branch);
@@ -187,7 +187,7 @@ void detach(State& state, Run& run) {
     Unit& u = run.units[unit];
     if (u.hold == Hold::shared) state.computing.erase(u.key, {run.number, unit});
     u.hold = Hold::none;
-    if (u.phase != Phase::elsewhere) continue;
+    if (u.phase != Phase::coalesced) continue;
     auto waiters = state.key_waiters.find(u.key);
     FLOW_CHECK(waiters != state.key_waiters.end());
     waiters->second.erase({run.id, unit});
@@ -201,7 +201,7 @@ void attach(State& state, Run& run) {
     u.hold = hold_of(run, unit);
     if (u.hold == Hold::shared) state.computing.insert(u.key, {run.number, unit});
     if (u.hold == Hold::own) run.computing.insert(u.key, {run.number, unit});
-    if (u.phase == Phase::elsewhere) state.key_waiters[u.key].insert({run.id, unit});
+    if (u.phase == Phase::coalesced) state.key_waiters[u.key].insert({run.id, unit});
     if (u.phase == Phase::ready) enqueue_ready(state, run, unit);
   }
 }

@@ -30,7 +30,7 @@ void Transition::on(const RetryRequested& event) {
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];
       if (u.dropped || !ended_by_failure(u)) continue;
-      Phase phase = Phase::edges;
+      Phase phase = Phase::waiting_for_dependencies;
       if (u.expanded) phase = is_map_unit(r, unit) ? Phase::instances : Phase::branch;
       reset_unit(r, unit, phase, true);
     }
@@ -61,13 +61,13 @@ void Transition::continue_run(Run& r) {
     const Unit& u = r.units[unit];
     if (u.dropped) continue;
     switch (u.phase) {
-      case Phase::edges:
+      case Phase::waiting_for_dependencies:
       case Phase::branch: {
         if (u.waits_on == 0) {
           advance(r, unit);
           break;
         }
-        if (u.phase == Phase::edges) {
+        if (u.phase == Phase::waiting_for_dependencies) {
           reader.before(unit, edges);
         } else {
           result_edges(r, unit, edges);
@@ -91,7 +91,7 @@ void Transition::continue_run(Run& r) {
       case Phase::instances:
         if (u.waits_on == 0) advance(r, unit);
         break;
-      case Phase::held:
+      case Phase::parked:
       case Phase::resolving:
         emit_query(r, unit);
         break;
@@ -119,7 +119,7 @@ void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits)
   fresh.timer_serial = u.timer_serial + 1;
   fresh.requeues = u.requeues;
   fresh.epoch = u.epoch;
-  if (phase != Phase::edges) {
+  if (phase != Phase::waiting_for_dependencies) {
     fresh.expanded = u.expanded;
     fresh.side = u.side;
     fresh.cached = u.cached && u.expanded;
@@ -210,7 +210,7 @@ void Transition::invalidate_downstream(Run& run, const std::vector<UnitId>& targ
     if (u.dropped) continue;
     bool is_map = is_map_unit(run, unit);
     if (from_start && u.expanded) drop_expansion(run, unit);
-    Phase phase = Phase::edges;
+    Phase phase = Phase::waiting_for_dependencies;
     if (!from_start) phase = is_map ? Phase::instances : Phase::branch;
     reset_unit(run, unit, phase, false);
   }

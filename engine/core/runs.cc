@@ -9,7 +9,7 @@ namespace flow::core {
 
 namespace {
 
-bool goes_on_elsewhere(const Unit& running) {
+bool runs_on_other_worker(const Unit& running) {
   return !is_on(running, 0) && !has_mutant(Mutant::start_holds_what_runs_elsewhere);
 }
 
@@ -49,7 +49,7 @@ void Transition::on(const RunSubmitted& event) {
   emit(RunChanged{r.id});
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
     const Unit& u = r.units[unit];
-    if (u.phase == Phase::edges && u.waits_on == 0) advance(r, unit);
+    if (u.phase == Phase::waiting_for_dependencies && u.waits_on == 0) advance(r, unit);
   }
 }
 
@@ -71,11 +71,11 @@ void Transition::on(const EngineStarted& event) {
     }
     r.stopping = true;
     for (Unit& u : r.units) {
-      bool is_held = u.phase == Phase::resolving || u.phase == Phase::elsewhere ||
-                     u.phase == Phase::ready || u.phase == Phase::backoff ||
-                     (u.phase == Phase::running && !goes_on_elsewhere(u));
-      if (!is_held) continue;
-      u.phase = Phase::held;
+      bool must_park = u.phase == Phase::resolving || u.phase == Phase::coalesced ||
+                       u.phase == Phase::ready || u.phase == Phase::backoff ||
+                       (u.phase == Phase::running && !runs_on_other_worker(u));
+      if (!must_park) continue;
+      u.phase = Phase::parked;
       u.status = UnitStatus::pending;
       u.expected_us = 0;
       u.timer_serial++;
@@ -120,10 +120,10 @@ void Transition::on(const StopRequested& event) {
         stop_attempt(r, unit);
         break;
       case Phase::ready:
-      case Phase::elsewhere:
+      case Phase::coalesced:
       case Phase::backoff:
         leave(r, unit);
-        to_held(r, unit);
+        to_parked(r, unit);
         break;
       default:
         break;
@@ -172,7 +172,8 @@ void Transition::propagate_skips() {
     Run& r = run(skip.run);
     touch(r);
     const Unit& u = r.units[skip.unit];
-    if (u.phase != Phase::edges && u.phase != Phase::branch) continue;  // skipped already
+    if (u.phase != Phase::waiting_for_dependencies && u.phase != Phase::branch)
+      continue;  // skipped already
     // A dynamic task ran: what it called failed it.
     bool failed = u.phase == Phase::branch && u.expanded && skip.extra != nullptr;
     end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.extra));
@@ -232,8 +233,9 @@ void Transition::update_run_status(Run& r) {
     uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::ready) +
                       r.phase_count(Phase::running) + r.phase_count(Phase::gathering) -
                       r.services_up;
-    uint32_t parked = r.phase_count(Phase::signal) + r.phase_count(Phase::backoff);
-    return set_run_status(r, active == 0 && parked > 0 ? RunStatus::waiting : RunStatus::running);
+    uint32_t suspended = r.phase_count(Phase::signal) + r.phase_count(Phase::backoff);
+    return set_run_status(r,
+                          active == 0 && suspended > 0 ? RunStatus::waiting : RunStatus::running);
   }
 }
 

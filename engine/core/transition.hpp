@@ -79,7 +79,7 @@ class Transition {
   void advance(Run& run, UnitId unit);
   void emit_query(Run& run, UnitId unit);
   void to_ready(Run& run, UnitId unit);
-  void to_held(Run& run, UnitId unit);
+  void to_parked(Run& run, UnitId unit);
   void to_backoff(Run& run, UnitId unit, int64_t delay_ms);
   void to_gathering(Run& run, UnitId unit);
   void satisfy_dependents(Run& run, UnitId unit);
@@ -118,7 +118,7 @@ class Transition {
   // keys.cc: equal keys are computed once
   /// Makes the unit the one that computes its key. False: another does, and is to be waited for.
   bool claim(Run& run, UnitId unit);
-  void wait_elsewhere(Run& run, UnitId unit);
+  void wait_for_duplicate(Run& run, UnitId unit);
   /// The unit will not compute its key (any more): the next in line may.
   void release_key(Run& run, UnitId unit);
   /// The unit computed its key: serves all who waited.

@@ -65,7 +65,7 @@ void Transition::leave(Run& run, UnitId unit) {
       }
       return;
     }
-    case Phase::elsewhere: {
+    case Phase::coalesced: {
       auto waiters = state_.key_waiters.find(u.key);
       FLOW_CHECK(waiters != state_.key_waiters.end());
       waiters->second.erase({run.id, unit});
@@ -101,8 +101,8 @@ void Transition::advance(Run& run, UnitId unit) {
   Phase phase = run.units[unit].phase;
   if (phase == Phase::branch) return to_gathering(run, unit);
   if (phase == Phase::instances) return complete_map(run, unit);
-  FLOW_CHECK(phase == Phase::edges);
-  if (run.stopping) return to_held(run, unit);
+  FLOW_CHECK(phase == Phase::waiting_for_dependencies);
+  if (run.stopping) return to_parked(run, unit);
   emit_query(run, unit);
 }
 
@@ -121,15 +121,15 @@ void Transition::to_ready(Run& run, UnitId unit) {
     return end(run, unit, UnitStatus::cancelled,
                std::make_shared<const UnitExtra>(std::move(extra)));
   }
-  if (run.stopping) return to_held(run, unit);
+  if (run.stopping) return to_parked(run, unit);
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
   if (!failed_gpu_lack_of(state_, *def_of(run, unit)).empty())
     unschedulable_.emplace_back(run.id, unit);
 }
 
-void Transition::to_held(Run& run, UnitId unit) {
-  move(run, unit, Phase::held, UnitStatus::pending);
+void Transition::to_parked(Run& run, UnitId unit) {
+  move(run, unit, Phase::parked, UnitStatus::pending);
   release_key(run, unit);
 }
 
@@ -174,7 +174,7 @@ void Transition::wait_for_result(Run& run, UnitId unit) {
 
 void Transition::satisfy(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
-  if (u.phase != Phase::edges && u.phase != Phase::branch) return;
+  if (u.phase != Phase::waiting_for_dependencies && u.phase != Phase::branch) return;
   FLOW_CHECK(u.waits_on > 0);
   if (--u.waits_on == 0) advance(run, unit);
 }
@@ -223,7 +223,7 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   bool resolved_when = run.units[unit].side != Side::unknown;
   for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
     const Unit& d = run.units[dependent];
-    if (d.phase != Phase::edges && d.phase != Phase::branch) return;
+    if (d.phase != Phase::waiting_for_dependencies && d.phase != Phase::branch) return;
     if (guard ? resolved_when : satisfied) return;
     skips_.push_back({run.id, dependent, why});
   });
@@ -302,7 +302,7 @@ void Transition::append_instances(Run& run, UnitId map_unit, uint32_t count) {
     run.units.push_back(unit);
     instances.push_back(first + i);
   }
-  run.phases[static_cast<size_t>(Phase::edges)] += count;
+  run.phases[static_cast<size_t>(Phase::waiting_for_dependencies)] += count;
   run.counts.pending += count;
   run.units[map_unit].waits_on = count;
   if (count > 0 && is_service(run, first)) {
@@ -336,7 +336,7 @@ void Transition::append_calls(Run& run, UnitId unit,
     Unit call;
     call.node = run.dynamics.back().first_node + i;
     run.units.push_back(call);
-    run.phases[static_cast<size_t>(Phase::edges)]++;
+    run.phases[static_cast<size_t>(Phase::waiting_for_dependencies)]++;
     if (is_counted(run, first + i)) run.counts.pending++;
     if (is_service(run, first + i)) {
       run.services.push_back(first + i);
@@ -352,14 +352,15 @@ void Transition::append_calls(Run& run, UnitId unit,
   EdgeReader reader(run);
   std::vector<Edge> edges;
   for (UnitId call = first; call < run.units.size(); call++) {
-    if (run.units[call].phase != Phase::edges) continue;
+    if (run.units[call].phase != Phase::waiting_for_dependencies) continue;
     reader.before(call, edges);
     run.units[call].waits_on = static_cast<uint32_t>(edges.size());
     for (const Edge& edge : edges) add_late_edge(run, call, edge);
   }
   UnitId end_of_units = static_cast<UnitId>(run.units.size());
   for (UnitId call = first; call < end_of_units; call++) {
-    if (run.units[call].phase == Phase::edges && run.units[call].waits_on == 0) advance(run, call);
+    if (run.units[call].phase == Phase::waiting_for_dependencies && run.units[call].waits_on == 0)
+      advance(run, call);
   }
   wait_for_result(run, unit);
 }

@@ -342,7 +342,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
     case core::UnitStatus::ready:
     case core::UnitStatus::waiting:
       text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
-      if (u.phase == core::Phase::ready || u.phase == core::Phase::held)
+      if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
         text += launcher_text(store);
       text += failed_where(loaded, u);
       break;

@@ -244,7 +244,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
   return text + who_comes_first(state, run, needs);
 }
 
-std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
+std::string why_coalesced(const State& state, const Run& run, const Unit& u) {
   UnitId own = own_holder(run, u.key);
   if (own != kNoNode) {
     return quoted(run, own) + " computes the same (equal code and inputs); its result will serve";
@@ -283,7 +283,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
   const Unit& u = run.units[unit];
   std::vector<Edge> edges;
   switch (u.phase) {
-    case Phase::edges:
+    case Phase::waiting_for_dependencies:
       EdgeReader(run).before(unit, edges);
       return open_edges(run, unit, edges);
     case Phase::branch:
@@ -300,12 +300,12 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       return "its inputs are being read";
     case Phase::gathering:
       return "its result is being put together";
-    case Phase::held:
+    case Phase::parked:
       return run.status == RunStatus::interrupted
                  ? "its run was interrupted: `flow resume " + run_id + "` goes on"
                  : "its run is being stopped";
-    case Phase::elsewhere:
-      return why_elsewhere(state, run, u);
+    case Phase::coalesced:
+      return why_coalesced(state, run, u);
     case Phase::ready:
       return why_ready(state, run, unit);
     case Phase::signal: {

@@ -254,7 +254,7 @@ bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && u
 /// Whens have no attempts, and a signal that is waited for has a name.
 bool fits(const core::Unit& unit, const Node& node) {
   using core::Phase;
-  bool computes = unit.phase == Phase::elsewhere || unit.phase == Phase::ready ||
+  bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::ready ||
                   unit.phase == Phase::running || unit.phase == Phase::signal ||
                   unit.phase == Phase::backoff;
   return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.extra);

@@ -80,7 +80,7 @@ TEST_CASE("a crowd that waits for one key stops, goes on and is cancelled") {
   engine.submit(calls(false));
   engine.tell(StopRequested{"r"});
   CHECK(engine.run().status == RunStatus::interrupted);
-  CHECK(engine.run().phase_count(Phase::held) == kMany);
+  CHECK(engine.run().phase_count(Phase::parked) == kMany);
   engine.tell(RetryRequested{"r", false, 0});
   CHECK(engine.out.size() == kMany + 1);
   engine.tell(CancelRequested{"r"});
