@@ -68,7 +68,7 @@ void Transition::on(const InputsResolved& event) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;
     return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
   }
-  if (claim(r, event.unit)) return to_ready(r, event.unit);
+  if (acquire_key(r, event.unit)) return to_ready(r, event.unit);
   wait_for_duplicate(r, event.unit);
 }
 
@@ -181,11 +181,11 @@ void Transition::on(const AttemptSucceeded& event) {
   clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
-  if (event.waited) keep_to_own_run(r, unit);
+  if (event.waited) restrict_key_to_run(r, unit);
   if (!event.fragment) return succeed(r, unit, event.result);
   if (is_winding_down(r)) return to_ready(r, unit);  // its calls would start
   append_calls(r, unit, event.fragment, event.fragment_digest);
-  serve(r, unit);
+  publish_result(r, unit);
 }
 
 void Transition::on(const AttemptFailed& event) {
@@ -218,7 +218,7 @@ void Transition::on(const AttemptWaiting& event) {
     extra->wait_name = event.wait_name;
   }
   u.extra = std::move(extra);
-  keep_to_own_run(r, unit);
+  restrict_key_to_run(r, unit);
   if (answered || is_winding_down(r)) return to_ready(r, unit);
   move(r, unit, Phase::signal, UnitStatus::waiting);
   r.signal_waiters[event.signal].insert(unit);

@@ -66,7 +66,7 @@ constexpr size_t kPhases = 12;
 enum class Side : uint8_t { unknown, then_side, else_side };
 
 /// Which others with the same key wait for this unit: those of every run, of its own run, or none.
-enum class Hold : uint8_t { none, shared, own };
+enum class KeyScope : uint8_t { none, shared, own };
 
 /// One schedulable instance. A task node has one unit; a map has one for itself and one an
 /// instance; a when has one. Kept small: a million of these are a run.
@@ -75,18 +75,18 @@ struct Unit {
   int32_t instance = -1;  // of a map, from 0; -1 for the node's own unit
   UnitStatus status = UnitStatus::pending;
   Phase phase = Phase::waiting_for_dependencies;
-  Side side = Side::unknown;  // when: the branch it chose
-  Hold hold = Hold::none;     // of its key (derived)
-  bool cached = false;        // an earlier result served
-  bool resolved = false;      // key is known
-  bool forced = false;        // retry RUN TASK: ignore the cache once and replace its entry
-  bool satisfied = false;     // its takers were told: it succeeded, or its service is ready
-  bool expanded = false;      // map, dynamic: its instances, its calls are units
-  bool dropped = false;       // of an expansion or a call list that a later one replaced
-  uint16_t requeues = 0;      // how often its next attempt was given back unstarted
-  WorkerId worker = 0;        // of its newest attempt
-  uint32_t attempts = 0;      // started, over the unit's life
-  uint32_t waits_on = 0;      // edges not yet satisfied (derived)
+  Side side = Side::unknown;            // when: the branch it chose
+  KeyScope key_scope = KeyScope::none;  // of its key (derived)
+  bool cached = false;                  // an earlier result served
+  bool resolved = false;                // key is known
+  bool forced = false;     // retry RUN TASK: ignore the cache once and replace its entry
+  bool satisfied = false;  // its takers were told: it succeeded, or its service is ready
+  bool expanded = false;   // map, dynamic: its instances, its calls are units
+  bool dropped = false;    // of an expansion or a call list that a later one replaced
+  uint16_t requeues = 0;   // how often its next attempt was given back unstarted
+  WorkerId worker = 0;     // of its newest attempt
+  uint32_t attempts = 0;   // started, over the unit's life
+  uint32_t waits_on = 0;   // edges not yet satisfied (derived)
   uint32_t timer_serial = 0;
   uint32_t expected_us =
       0;               // running: how long it was expected to take; 0 where not known to be short

@@ -54,7 +54,8 @@ class Checker {
       const Unit& u = run.units[unit];
       Place place{run, unit};
       if (u.dropped) {
-        expect(is_final(u.status) && u.hold == Hold::none, place, "a dropped unit goes on");
+        expect(is_final(u.status) && u.key_scope == KeyScope::none, place,
+               "a dropped unit goes on");
         continue;
       }
       expect(is_final(u.status) == (u.phase == Phase::done), place, "final and done differ");
@@ -79,7 +80,7 @@ class Checker {
       }
       if (u.cached && u.status == UnitStatus::succeeded)
         expect(u.resolved, place, "cached without a key");
-      if (u.hold != Hold::none) {
+      if (u.key_scope != KeyScope::none) {
         bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
                         u.phase == Phase::signal || u.phase == Phase::backoff;
         expect(computes, place, "holds its key but does not compute");
@@ -220,7 +221,7 @@ class Checker {
       expect(again.cpus_used_milli == run.cpus_used_milli, place, "used slots differ");
       for (UnitId unit = 0; unit < run.units.size(); unit++) {
         Place of_unit{run, unit};
-        expect(again.units[unit].hold == run.units[unit].hold, of_unit,
+        expect(again.units[unit].key_scope == run.units[unit].key_scope, of_unit,
                "holds its key otherwise than it should");
         expect(again.units[unit].waits_on == run.units[unit].waits_on, of_unit, [&] {
           return "waits on " + std::to_string(run.units[unit].waits_on) + " edges, of which " +

@@ -23,12 +23,12 @@ bool is_shared_work(const Run& run, UnitId unit) {
 
 }  // namespace
 
-Hold hold_of(const Run& run, UnitId unit) {
+KeyScope key_scope_of(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
                   u.phase == Phase::signal || u.phase == Phase::backoff;
-  if (!computes || u.dropped || !is_shared_work(run, unit)) return Hold::none;
-  return is_for_own_run(run, unit) ? Hold::own : Hold::shared;
+  if (!computes || u.dropped || !is_shared_work(run, unit)) return KeyScope::none;
+  return is_for_own_run(run, unit) ? KeyScope::own : KeyScope::shared;
 }
 
 UnitId own_holder(const Run& run, const Digest& key) {
@@ -44,9 +44,9 @@ const KeyTable::Holder* shared_holder(const State& state, const Digest& key) {
 }
 
 // In one run at most one unit holds a key, so that the holds follow from the units.
-bool Transition::claim(Run& run, UnitId unit) {
+bool Transition::acquire_key(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
-  FLOW_CHECK(u.hold == Hold::none);
+  FLOW_CHECK(u.key_scope == KeyScope::none);
   if (!is_shared_work(run, unit)) return true;
   if (own_holder(run, u.key) != kNoNode) return false;
   bool own = is_for_own_run(run, unit);
@@ -55,7 +55,7 @@ bool Transition::claim(Run& run, UnitId unit) {
     bool in_this_run = shared->first == run.number;
     if (!own || in_this_run) return false;
   }
-  u.hold = own ? Hold::own : Hold::shared;
+  u.key_scope = own ? KeyScope::own : KeyScope::shared;
   (own ? run.computing : state_.computing).insert(u.key, {run.number, unit});
   return true;
 }
@@ -67,37 +67,37 @@ void Transition::wait_for_duplicate(Run& run, UnitId unit) {
 
 // Those who wait for `unit`, which holds its key. In another run a holder of its own may serve that
 // run's waiters instead.
-std::vector<std::pair<RunId, UnitId>> Transition::served_by(const Run& run, UnitId unit) const {
+std::vector<std::pair<RunId, UnitId>> Transition::duplicates_of(const Run& run, UnitId unit) const {
   const Unit& u = run.units[unit];
-  std::vector<std::pair<RunId, UnitId>> served;
+  std::vector<std::pair<RunId, UnitId>> duplicates;
   auto waiters = state_.key_waiters.find(u.key);
-  if (u.hold == Hold::none || waiters == state_.key_waiters.end()) return served;
+  if (u.key_scope == KeyScope::none || waiters == state_.key_waiters.end()) return duplicates;
   for (const auto& waiter : waiters->second) {
-    if (u.hold == Hold::own) {
-      if (waiter.first == run.id) served.push_back(waiter);
+    if (u.key_scope == KeyScope::own) {
+      if (waiter.first == run.id) duplicates.push_back(waiter);
     } else if (own_holder(state_.runs.at(waiter.first), u.key) == kNoNode) {
-      served.push_back(waiter);
+      duplicates.push_back(waiter);
     }
   }
-  return served;
+  return duplicates;
 }
 
 void Transition::release_key(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
-  if (u.hold == Hold::none) return;
-  Hold hold = u.hold;
+  if (u.key_scope == KeyScope::none) return;
+  KeyScope key_scope = u.key_scope;
   Digest key = u.key;
-  u.hold = Hold::none;
-  (hold == Hold::own ? run.computing : state_.computing).erase(key, {run.number, unit});
+  u.key_scope = KeyScope::none;
+  (key_scope == KeyScope::own ? run.computing : state_.computing).erase(key, {run.number, unit});
   auto waiters = state_.key_waiters.find(key);
   if (waiters == state_.key_waiters.end()) return;
   // One that can be the next is enough: the rest waits for it.
   for (auto place = waiters->second.begin(); place != waiters->second.end(); ++place) {
-    if (hold == Hold::own && place->first != run.id) continue;
+    if (key_scope == KeyScope::own && place->first != run.id) continue;
     Run& next_run = this->run(place->first);
     UnitId next = place->second;
     if (is_winding_down(next_run) || next_run.stopping) continue;  // about to be cancelled or held
-    if (!claim(next_run, next)) continue;
+    if (!acquire_key(next_run, next)) continue;
     waiters->second.erase(place);
     if (waiters->second.empty()) state_.key_waiters.erase(waiters);
     touch(next_run);
@@ -105,19 +105,19 @@ void Transition::release_key(Run& run, UnitId unit) {
   }
 }
 
-void Transition::serve(Run& run, UnitId unit) {
-  std::vector<std::pair<RunId, UnitId>> served = served_by(run, unit);
+void Transition::publish_result(Run& run, UnitId unit) {
+  std::vector<std::pair<RunId, UnitId>> duplicates = duplicates_of(run, unit);
   Unit& u = run.units[unit];
   Digest key = u.key;
   Digest result = u.result;
-  if (u.hold == Hold::own) run.computing.erase(key, {run.number, unit});
-  if (u.hold == Hold::shared) state_.computing.erase(key, {run.number, unit});
-  u.hold = Hold::none;
+  if (u.key_scope == KeyScope::own) run.computing.erase(key, {run.number, unit});
+  if (u.key_scope == KeyScope::shared) state_.computing.erase(key, {run.number, unit});
+  u.key_scope = KeyScope::none;
   bool has_calls = u.expanded && is_dynamic(run, unit);
   const DynamicCalls* calls = has_calls ? &run.dynamics[run.dynamic_of.at(unit)] : nullptr;
   std::shared_ptr<const PlanFragment> fragment = calls ? calls->fragment : nullptr;
   Digest fragment_digest = calls ? calls->fragment_digest : Digest{};
-  for (const auto& [duplicate_run_id, duplicate] : served) {
+  for (const auto& [duplicate_run_id, duplicate] : duplicates) {
     Run& duplicate_run = this->run(duplicate_run_id);
     touch(duplicate_run);
     leave(duplicate_run, duplicate);
@@ -137,14 +137,14 @@ void Transition::serve(Run& run, UnitId unit) {
 }
 
 // From now on only its own run waits for this unit.
-void Transition::keep_to_own_run(Run& run, UnitId unit) {
+void Transition::restrict_key_to_run(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
-  if (u.hold != Hold::shared) return;
+  if (u.key_scope != KeyScope::shared) return;
   FLOW_CHECK(own_holder(run, u.key) == kNoNode);
   run.computing.insert(u.key, {run.number, unit});
   // Released as shared, the next of another run computes for itself.
   release_key(run, unit);
-  run.units[unit].hold = Hold::own;
+  run.units[unit].key_scope = KeyScope::own;
 }
 
 }  // namespace flow::core

@@ -185,8 +185,8 @@ void detach(State& state, Run& run) {
   run.computing.clear();
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     Unit& u = run.units[unit];
-    if (u.hold == Hold::shared) state.computing.erase(u.key, {run.number, unit});
-    u.hold = Hold::none;
+    if (u.key_scope == KeyScope::shared) state.computing.erase(u.key, {run.number, unit});
+    u.key_scope = KeyScope::none;
     if (u.phase != Phase::coalesced) continue;
     auto waiters = state.key_waiters.find(u.key);
     FLOW_CHECK(waiters != state.key_waiters.end());
@@ -198,9 +198,9 @@ void detach(State& state, Run& run) {
 void attach(State& state, Run& run) {
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     Unit& u = run.units[unit];
-    u.hold = hold_of(run, unit);
-    if (u.hold == Hold::shared) state.computing.insert(u.key, {run.number, unit});
-    if (u.hold == Hold::own) run.computing.insert(u.key, {run.number, unit});
+    u.key_scope = key_scope_of(run, unit);
+    if (u.key_scope == KeyScope::shared) state.computing.insert(u.key, {run.number, unit});
+    if (u.key_scope == KeyScope::own) run.computing.insert(u.key, {run.number, unit});
     if (u.phase == Phase::coalesced) state.key_waiters[u.key].insert({run.id, unit});
     if (u.phase == Phase::ready) enqueue_ready(state, run, unit);
   }

@@ -140,7 +140,7 @@ void Transition::drop(Run& run, UnitId unit) {
   if (u.dropped) return;
   if (u.expanded) drop_expansion(run, unit);
   run.units[unit].dropped = true;
-  run.units[unit].hold = Hold::none;
+  run.units[unit].key_scope = KeyScope::none;
   if (!is_final(run.units[unit].status)) {
     run.units[unit].status = UnitStatus::cancelled;
     run.units[unit].phase = Phase::done;

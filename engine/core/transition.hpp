@@ -117,14 +117,14 @@ class Transition {
 
   // keys.cc: equal keys are computed once
   /// Makes the unit the one that computes its key. False: another does, and is to be waited for.
-  bool claim(Run& run, UnitId unit);
+  bool acquire_key(Run& run, UnitId unit);
   void wait_for_duplicate(Run& run, UnitId unit);
   /// The unit will not compute its key (any more): the next in line may.
   void release_key(Run& run, UnitId unit);
   /// The unit computed its key: serves all who waited.
-  void serve(Run& run, UnitId unit);
-  void keep_to_own_run(Run& run, UnitId unit);
-  std::vector<std::pair<RunId, UnitId>> served_by(const Run& run, UnitId unit) const;
+  void publish_result(Run& run, UnitId unit);
+  void restrict_key_to_run(Run& run, UnitId unit);
+  std::vector<std::pair<RunId, UnitId>> duplicates_of(const Run& run, UnitId unit) const;
 
   // runs.cc
   void touch(const Run& run);
@@ -198,7 +198,7 @@ void count_unit(RunCounts& counts, const Unit& unit, int by);
 void rebuild_run(State& state, Run& run);
 
 /// What the unit holds of its key, from its phase and what it computes.
-Hold hold_of(const Run& run, UnitId unit);
+KeyScope key_scope_of(const Run& run, UnitId unit);
 
 Failure needs_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
 

@@ -193,7 +193,7 @@ void Transition::succeed(Run& run, UnitId unit, const Digest& result) {
   u.result = result;
   u.forced = false;
   close(run, unit, UnitStatus::succeeded);
-  serve(run, unit);
+  publish_result(run, unit);
   satisfy_dependents(run, unit);
   instance_ended(run, unit);
 }

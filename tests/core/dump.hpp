@@ -10,8 +10,8 @@ namespace flow::core {
 inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   out << "  " << unit << ' ' << unit_name(run, unit) << ' ' << status_name(u.status) << " phase "
-      << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
-      << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
+      << int(u.phase) << " side " << int(u.side) << " hold " << int(u.key_scope) << " flags "
+      << u.cached << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
       << u.requeues << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
       << u.expected_us << " host " << u.worker << " epoch " << u.epoch << " key " << u.key.hex()
       << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
@@ -103,7 +103,7 @@ inline State restored(const State& state) {
     r.plan = run.plan;
     r.units = run.units;
     for (Unit& u : r.units) {  // derived
-      u.hold = Hold::none;
+      u.key_scope = KeyScope::none;
       u.waits_on = 0;
     }
     for (const DynamicCalls& calls : run.dynamics) {
