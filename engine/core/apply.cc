@@ -94,7 +94,7 @@ void Transition::on(const WhenResolved& event) {
   Unit& u = r.units[event.unit];
   FLOW_CHECK(u.phase == Phase::resolving);
   touch(r);
-  u.side = event.side ? Side::then_side : Side::else_side;
+  u.branch = event.then_branch ? Branch::then_branch : Branch::else_branch;
   // The join first: what its branch returns may hold units that the loop below lets go.
   wait_for_result(r, event.unit);
   for_each_dependent(r, event.unit, [&](UnitId dependent, bool guard) {

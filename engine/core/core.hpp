@@ -63,7 +63,7 @@ enum class Phase : uint8_t {
 };
 constexpr size_t kPhases = 12;
 
-enum class Side : uint8_t { unknown, then_side, else_side };
+enum class Branch : uint8_t { unknown, then_branch, else_branch };
 
 /// Which others with the same key wait for this unit: those of every run, of its own run, or none.
 enum class KeyScope : uint8_t { none, shared, own };
@@ -75,7 +75,7 @@ struct Unit {
   int32_t instance = -1;  // of a map, from 0; -1 for the node's own unit
   UnitStatus status = UnitStatus::pending;
   Phase phase = Phase::waiting_for_dependencies;
-  Side side = Side::unknown;            // when: the branch it chose
+  Branch branch = Branch::unknown;      // when: the branch it chose
   KeyScope key_scope = KeyScope::none;  // of its key (derived)
   bool cached = false;                  // an earlier result served
   bool resolved = false;                // key is known

@@ -105,8 +105,8 @@ void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
   const Unit& u = run.units[unit];
   const Node& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
-    if (u.side == Side::unknown) return;
-    add_refs(u.side == Side::then_side ? node.then_value : node.else_value, out);
+    if (u.branch == Branch::unknown) return;
+    add_refs(u.branch == Branch::then_branch ? node.then_value : node.else_value, out);
   } else if (const Value* value = dynamic_value(run, unit)) {
     add_refs(*value, out);
   }
@@ -116,14 +116,14 @@ void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
 bool is_satisfied(const Run& run, UnitId unit, const Edge& edge) {
   const Unit& from = run.units[edge.from];
   if (!edge.guard) return from.satisfied;
-  bool side = run.node(run.units[unit].node).guard.side;
-  return from.side == (side ? Side::then_side : Side::else_side);
+  bool then_branch = run.node(run.units[unit].node).guard.then_branch;
+  return from.branch == (then_branch ? Branch::then_branch : Branch::else_branch);
 }
 
 bool is_dead(const Run& run, UnitId unit, const Edge& edge) {
   if (is_satisfied(run, unit, edge)) return false;
   const Unit& from = run.units[edge.from];
-  if (edge.guard && from.side != Side::unknown) return true;
+  if (edge.guard && from.branch != Branch::unknown) return true;
   return is_final(from.status);
 }
 

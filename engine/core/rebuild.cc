@@ -10,7 +10,7 @@ namespace flow::core {
 
 namespace {
 
-bool waits_for_result(const Unit& u) { return u.side != Side::unknown || u.expanded; }
+bool waits_for_result(const Unit& u) { return u.branch != Branch::unknown || u.expanded; }
 
 void rebuild_nodes(Run& run) {
   run.extra_nodes.clear();

@@ -121,7 +121,7 @@ void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits)
   fresh.epoch = u.epoch;
   if (phase != Phase::waiting_for_dependencies) {
     fresh.expanded = u.expanded;
-    fresh.side = u.side;
+    fresh.branch = u.branch;
     fresh.cached = u.cached && u.expanded;
     fresh.resolved = u.resolved;
     fresh.key = u.key;

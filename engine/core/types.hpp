@@ -101,7 +101,7 @@ struct MapExpanded {
 struct WhenResolved {
   RunId run;
   UnitId unit = 0;
-  bool side = false;
+  bool then_branch = false;
 };
 /// A value was put together: a map's list, a when's branch value, or the run's result.
 struct ValueGathered {

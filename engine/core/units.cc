@@ -220,7 +220,7 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
   }
   // A service that had been ready has let its takers go.
   bool satisfied = run.units[unit].satisfied;
-  bool resolved_when = run.units[unit].side != Side::unknown;
+  bool resolved_when = run.units[unit].branch != Branch::unknown;
   for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
     const Unit& d = run.units[dependent];
     if (d.phase != Phase::waiting_for_dependencies && d.phase != Phase::branch) return;

@@ -106,7 +106,7 @@ struct TaskDef {
 /// A node of a branch runs only if `when` chose `side`.
 struct Guard {
   uint32_t when = kNoNode;
-  bool side = true;
+  bool then_branch = true;
 };
 
 enum class NodeKind : uint8_t { task, map, when };

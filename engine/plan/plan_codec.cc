@@ -315,7 +315,7 @@ void field(IO& io, like<IO, Node>& node) {
   enumeration<NodeKind, NodeKind::when>(io, node.kind);
   fields(io, node.def, node.line, node.args, node.named_args, node.items, node.limit,
          node.condition, node.then_value, node.else_value, node.after, node.guard.when,
-         node.guard.side);
+         node.guard.then_branch);
 }
 
 template <typename IO>

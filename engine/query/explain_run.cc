@@ -160,7 +160,8 @@ std::string explain_map(const core::Run& run, core::UnitId map) {
 
 /// Nor has a flow.when.
 std::string explain_when(const core::Run& run, core::UnitId when) {
-  const char* taken = run.units[when].side == core::Side::then_side ? "its first" : "its second";
+  const char* taken =
+      run.units[when].branch == core::Branch::then_branch ? "its first" : "its second";
   return fmt::format("`{}` is a flow.when: it took {} branch.", Resolver::unit_name(run, when),
                      taken);
 }

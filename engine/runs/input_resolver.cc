@@ -413,7 +413,7 @@ Result<Value> Resolver::gather_any_depth(const core::Run& run, core::UnitId unit
   const core::Unit& u = run.units[unit];
   const Node& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
-    bool taken = u.side == core::Side::then_side;
+    bool taken = u.branch == core::Branch::then_branch;
     return substitute(run, taken ? node.then_value : node.else_value, false);
   }
   const Value* calls = core::dynamic_value(run, unit);

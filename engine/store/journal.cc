@@ -82,7 +82,7 @@ struct Writer {
   const std::string& operator()(const core::WhenResolved& e) {
     m.set_type(journal::WHEN_RESOLVED);
     m.set_unit(e.unit);
-    m.set_flag(e.side);
+    m.set_flag(e.then_branch);
     return e.run;
   }
   const std::string& operator()(const core::ValueGathered& e) {

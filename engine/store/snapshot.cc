@@ -57,7 +57,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_instance(u.instance);
   m.set_status(static_cast<uint32_t>(u.status));
   m.set_phase(static_cast<uint32_t>(u.phase));
-  m.set_side(static_cast<uint32_t>(u.side));
+  m.set_branch(static_cast<uint32_t>(u.branch));
   m.set_flags((u.cached ? kCached : 0u) | (u.resolved ? kResolved : 0u) |
               (u.forced ? kForced : 0u) | (u.satisfied ? kSatisfied : 0u) |
               (u.expanded ? kExpanded : 0u) | (u.dropped ? kDropped : 0u));
@@ -76,7 +76,8 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
 
 bool get_unit(const journal::Unit& m, core::Unit& u) {
   bool ok = m.status() <= static_cast<uint32_t>(core::UnitStatus::cancelled) &&
-            m.phase() < core::kPhases && m.side() <= static_cast<uint32_t>(core::Side::else_side) &&
+            m.phase() < core::kPhases &&
+            m.branch() <= static_cast<uint32_t>(core::Branch::else_branch) &&
             m.requeues() <= UINT16_MAX && m.worker() < core::kWorkersMax &&
             digest_of(m.key(), u.key) && digest_of(m.result(), u.result);
   if (!ok) return false;
@@ -84,7 +85,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.instance = m.instance();
   u.status = static_cast<core::UnitStatus>(m.status());
   u.phase = static_cast<core::Phase>(m.phase());
-  u.side = static_cast<core::Side>(m.side());
+  u.branch = static_cast<core::Branch>(m.branch());
   u.cached = (m.flags() & kCached) != 0;
   u.resolved = (m.flags() & kResolved) != 0;
   u.forced = (m.flags() & kForced) != 0;

@@ -132,7 +132,7 @@ void call_branch(lua_State* L, int index, const char* branch) {
 
 Value build_branch(lua_State* L, GraphBuilder& graph, int index, Guard guard) {
   if (lua_isnoneornil(L, index)) return {};
-  const char* branch = guard.side ? "first" : "second";
+  const char* branch = guard.then_branch ? "first" : "second";
   {
     GuardScope scope(graph, guard);
     call_branch(L, index, branch);

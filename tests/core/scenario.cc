@@ -347,7 +347,7 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = InputsFailed{run_, named, {Cause::user_error, word(2), "", 0}};
   } else if (verb == "count") {
     event = MapExpanded{run_, named, uint32_t(std::stoul(word(2)))};
-  } else if (verb == "side") {
+  } else if (verb == "branch") {
     event = WhenResolved{run_, named, word(2) == "then"};
   } else if (verb == "value") {
     event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};

@@ -127,7 +127,7 @@ TEST_CASE("a plan comes back from its bytes") {
   CHECK(map.items == plan.nodes[1].items);
   CHECK(map.after == std::vector<uint32_t>{0});
   CHECK(back->nodes.at(3).guard.when == 2);
-  CHECK_FALSE(back->nodes.at(3).guard.side);
+  CHECK_FALSE(back->nodes.at(3).guard.then_branch);
   CHECK(back->nodes.at(0).guard.when == kNoNode);
   CHECK(back->params_schema.at(0).max == 9.5);
   CHECK_FALSE(back->params_schema.at(1).min.has_value());
@@ -166,7 +166,7 @@ TEST_CASE("every field of a plan reaches its bytes") {
       [](Plan& p) { p.nodes[1].limit++; },
       [](Plan& p) { p.nodes[1].line++; },
       [](Plan& p) { p.nodes[2].else_value = Value(); },
-      [](Plan& p) { p.nodes[3].guard.side = true; },
+      [](Plan& p) { p.nodes[3].guard.then_branch = true; },
   };
   for (size_t i = 0; i < std::size(changes); i++) {
     Plan plan = full_plan();

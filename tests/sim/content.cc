@@ -268,7 +268,8 @@ Digest gathered(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   const Node& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
-    add_content(run, u.side == core::Side::then_side ? node.then_value : node.else_value, text);
+    add_content(run, u.branch == core::Branch::then_branch ? node.then_value : node.else_value,
+                text);
   } else if (node.kind == NodeKind::map && u.instance < 0) {
     for (UnitId instance : core::instances_of(run, unit)) text += run.units[instance].result.hex();
   } else {

@@ -86,8 +86,8 @@ inline std::string plan_text(const Plan& plan) {
     if (node.limit != 0) text += fmt::format(" limit {}", node.limit);
     for (uint32_t before : node.after) text += " after " + plan.nodes[before].name;
     if (node.guard.when != kNoNode)
-      text +=
-          fmt::format(" if {}{}", node.guard.side ? "" : "not ", plan.nodes[node.guard.when].name);
+      text += fmt::format(" if {}{}", node.guard.then_branch ? "" : "not ",
+                          plan.nodes[node.guard.when].name);
     text += "\n";
   }
   return text + "-> " + value_text(plan, plan.result) + "\n";
