@@ -126,7 +126,7 @@ struct AdmissionCheck {
   bool operator()(const AttemptFailed& e) const {
     if (!is_current(state, e.id)) return false;
     const Unit& u = find_run(state, e.id.run)->units[e.id.unit];
-    return e.rank == 0 || (u.extra && e.rank <= u.extra->others.size());
+    return e.rank == 0 || (u.detail && e.rank <= u.detail->others.size());
   }
   bool operator()(const AttemptWaiting& e) const {
     return is_current(state, e.id) && !e.signal.empty() && !e.wait_name.empty() &&
@@ -137,7 +137,7 @@ struct AdmissionCheck {
     if (!is_current(state, e.id) || e.url.empty()) return false;
     const Run& run = *find_run(state, e.id.run);
     const Unit& u = run.units[e.id.unit];
-    return is_service(run, e.id.unit) && (!u.extra || u.extra->url.empty());
+    return is_service(run, e.id.unit) && (!u.detail || u.detail->url.empty());
   }
   bool operator()(const StepSaved& e) const { return is_current(state, e.id) && !e.name.empty(); }
   bool operator()(const CheckpointSaved& e) const { return is_current(state, e.id); }
@@ -145,10 +145,10 @@ struct AdmissionCheck {
     if (!is_current(state, e.id)) return false;
     const Run& run = *find_run(state, e.id.run);
     const Resources& asked = def_of(run, e.id.unit)->resources;
-    const auto& extra = run.units[e.id.unit].extra;
+    const auto& detail = run.units[e.id.unit].detail;
     bool is_wound_down = run.stopping || run.cancelling || run.ending;
-    return !is_wound_down && extra && !extra->is_growing && e.ranks <= asked.ranks_max &&
-           e.ranks > extra->others.size() + 1;
+    return !is_wound_down && detail && !detail->is_growing && e.ranks <= asked.ranks_max &&
+           e.ranks > detail->others.size() + 1;
   }
   bool operator()(const SignalReceived& e) const {
     const Run* run = find_run(state, e.run);

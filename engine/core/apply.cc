@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kWorkerLine = "\nworker: ";  // the last of a failure's message
 constexpr int64_t kDurationMaxUs = int64_t{1} << 30;
 
-std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
-  return u.extra ? std::make_shared<UnitExtra>(*u.extra) : std::make_shared<UnitExtra>();
+std::shared_ptr<UnitDetail> copy_of(const Unit& u) {
+  return u.detail ? std::make_shared<UnitDetail>(*u.detail) : std::make_shared<UnitDetail>();
 }
 
 // A moving average, so that the scheduler knows which tasks are short.
@@ -131,17 +131,17 @@ void Transition::on(const Assigned& event) {
   u.started = at_;
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
-  bool is_alone = is_suspect(u), was_alone = u.extra && u.extra->is_alone;
-  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang() || is_alone != was_alone) {
-    auto extra = copy_of(u);
-    bool grew = extra->is_growing && event.others.size() > extra->others.size();
-    extra->grew_from = grew ? static_cast<uint32_t>(extra->others.size() + 1) : 0;
-    extra->is_growing = false;
-    extra->is_alone = is_alone;
-    extra->gpus = event.gpus;
-    extra->others = event.others;
-    extra->share = event.share;
-    u.extra = std::move(extra);
+  bool runs_alone = is_suspect(u), was_alone = u.detail && u.detail->runs_alone;
+  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang() || runs_alone != was_alone) {
+    auto detail = copy_of(u);
+    bool grew = detail->is_growing && event.others.size() > detail->others.size();
+    detail->grew_from = grew ? static_cast<uint32_t>(detail->others.size() + 1) : 0;
+    detail->is_growing = false;
+    detail->runs_alone = runs_alone;
+    detail->gpus = event.gpus;
+    detail->others = event.others;
+    detail->share = event.share;
+    u.detail = std::move(detail);
   }
   r.cpus_used_milli += take_ranks(state_, r, unit);
   note_change(r, unit);
@@ -208,16 +208,16 @@ void Transition::on(const AttemptWaiting& event) {
   UnitId unit = event.id.unit;
   end_attempt(r, unit);
   Unit& u = r.units[unit];
-  auto extra = copy_of(u);
+  auto detail = copy_of(u);
   // A wait that an earlier attempt began keeps its deadline.
   Time deadline =
-      extra->waits.try_emplace(event.wait_name, event.deadline, false).first->second.first;
+      detail->waits.try_emplace(event.wait_name, event.deadline, false).first->second.first;
   bool answered = r.signals.contains(event.signal);
   if (!answered) {
-    extra->waiting_for = event.signal;
-    extra->wait_name = event.wait_name;
+    detail->waiting_for = event.signal;
+    detail->wait_name = event.wait_name;
   }
-  u.extra = std::move(extra);
+  u.detail = std::move(detail);
   restrict_key_to_run(r, unit);
   if (answered || is_winding_down(r)) return to_ready(r, unit);
   move(r, unit, Phase::signal, UnitStatus::waiting);
@@ -236,9 +236,9 @@ void Transition::on(const ServiceReady& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   touch(r);
-  auto extra = copy_of(u);
-  extra->url = event.url;
-  u.extra = std::move(extra);
+  auto detail = copy_of(u);
+  detail->url = event.url;
+  u.detail = std::move(detail);
   r.services_up++;
   emit(UnitChanged{r.id, event.id.unit});
   satisfy_dependents(r, event.id.unit);
@@ -258,9 +258,9 @@ void Transition::on(const CheckpointSaved& event) {
 void Transition::on(const GrowthRequested& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
-  auto extra = copy_of(u);
-  extra->is_growing = true;
-  u.extra = std::move(extra);
+  auto detail = copy_of(u);
+  detail->is_growing = true;
+  u.detail = std::move(detail);
   stop_attempt(r, event.id.unit);
 }
 
@@ -286,9 +286,9 @@ void Transition::on(const TimerFired& event) {
   touch(r);
   Unit& u = r.units[event.unit];
   if (u.phase == Phase::signal) {
-    auto extra = copy_of(u);
-    extra->waits[extra->wait_name].second = true;
-    u.extra = std::move(extra);
+    auto detail = copy_of(u);
+    detail->waits[detail->wait_name].second = true;
+    u.detail = std::move(detail);
   }
   leave(r, event.unit);
   to_ready(r, event.unit);
@@ -297,10 +297,10 @@ void Transition::on(const TimerFired& event) {
 // What has saved something since is not what killed the workers before.
 void Transition::note_progress(const AttemptId& id) {
   Unit& u = run(id.run).units[id.unit];
-  if (!u.extra || u.extra->deaths.empty()) return;
-  auto extra = copy_of(u);
-  extra->deaths.clear();
-  u.extra = std::move(extra);
+  if (!u.detail || u.detail->deaths.empty()) return;
+  auto detail = copy_of(u);
+  detail->deaths.clear();
+  u.detail = std::move(detail);
 }
 
 // ---- ends of attempts
@@ -321,65 +321,65 @@ void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
 // A service of a run that ends: it did what it was there for, unless a task failed.
 void Transition::end_service(Run& run, UnitId unit) {
   if (run.failed_units == 0 && !run.cancelling) return succeed(run, unit, Digest{});
-  UnitExtra extra;
-  extra.failure = {Cause::cancelled, "its run ended", "", 0};
-  end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitExtra>(std::move(extra)));
+  UnitDetail detail;
+  detail.failure = {Cause::cancelled, "its run ended", "", 0};
+  end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitDetail>(std::move(detail)));
 }
 
 void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
                                const Ending& ending) {
   if (failure.cause == Cause::stopped && !is_winding_down(run)) return to_ready(run, unit);
   if (run.cancelling || failure.cause == Cause::cancelled || failure.cause == Cause::stopped) {
-    auto extra = copy_of(run.units[unit]);
-    extra->failure = failure;
-    extra->failure.cause = Cause::cancelled;
-    return end(run, unit, UnitStatus::cancelled, std::move(extra));
+    auto detail = copy_of(run.units[unit]);
+    detail->failure = failure;
+    detail->failure.cause = Cause::cancelled;
+    return end(run, unit, UnitStatus::cancelled, std::move(detail));
   }
   const RetryPolicy& policy = def_of(run, unit)->retry;
-  auto extra = copy_of(run.units[unit]);
-  extra->failure = failure;
-  record_failure(*extra, run.units[unit], failure.cause, ending);
-  uint32_t spent = is_lasting(failure) ? 0 : spend(*extra, policy, failure.cause);
+  auto detail = copy_of(run.units[unit]);
+  detail->failure = failure;
+  record_failure(*detail, run.units[unit], failure.cause, ending);
+  uint32_t spent = is_lasting(failure) ? 0 : spend(*detail, policy, failure.cause);
   bool again = spent > 0;
-  if (is_quarantined(run, unit, *extra, ending)) {
+  if (is_quarantined(run, unit, *detail, ending)) {
     again = false;
-    clear_deaths_of_others(run, unit, extra->deaths);
+    clear_deaths_of_others(run, unit, detail->deaths);
   } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
-    std::string& message = extra->failure.message;
+    std::string& message = detail->failure.message;
     message.insert(std::min(message.rfind(kWorkerLine), message.size()),
                    ". This used the last of `retries = { infra = " + std::to_string(policy.infra) +
                        " }`; `flow resume " + run.id + "` runs it again");
   }
-  Failure last = extra->failure;
-  run.units[unit].extra = std::move(extra);
+  Failure last = detail->failure;
+  run.units[unit].detail = std::move(detail);
   if (!again || is_winding_down(run)) return fail(run, unit, std::move(last));
   to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
 }
 
-void Transition::record_failure(UnitExtra& extra, const Unit& unit, Cause cause,
+void Transition::record_failure(UnitDetail& detail, const Unit& unit, Cause cause,
                                 const Ending& ending) {
   if (ending.is_death)
-    extra.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.beside});
+    detail.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.beside});
   if (state_.workers.size() == 1) return;
-  extra.failed.push_back({unit.attempts, ending.worker, cause});
-  if (extra.failed.size() > kFailedKept) extra.failed.erase(extra.failed.begin());
+  detail.failed.push_back({unit.attempts, ending.worker, cause});
+  if (detail.failed.size() > kFailedKept) detail.failed.erase(detail.failed.begin());
 }
 
-uint32_t Transition::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause) {
+uint32_t Transition::spend(UnitDetail& detail, const RetryPolicy& policy, Cause cause) {
   Budget budget = budget_of(cause);
   if (budget == Budget::none) return 0;
-  if (budget == Budget::memory && extra.ooms < policy.oom_max) return ++extra.ooms;
+  if (budget == Budget::memory && detail.ooms < policy.oom_max) return ++detail.ooms;
   bool is_infra = budget == Budget::infrastructure;
-  uint32_t spent = is_infra ? ++extra.infra : ++extra.failures;
+  uint32_t spent = is_infra ? ++detail.infra : ++detail.failures;
   return spent <= (is_infra ? policy.infra : policy.max) ? spent : 0;
 }
 
-bool Transition::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra,
+bool Transition::is_quarantined(const Run& run, UnitId unit, UnitDetail& detail,
                                 const Ending& ending) {
-  const std::vector<Death>& deaths = extra.deaths;
+  const std::vector<Death>& deaths = detail.deaths;
   bool is_of_workers =
       std::any_of(deaths.begin(), deaths.end(), [](const Death& death) { return !death.is_gpu; });
-  bool is_sure = ending.is_death && (extra.is_alone || !is_of_workers);
+  bool is_sure = ending.is_death && (detail.runs_alone || !is_of_workers);
   if (!is_sure || deaths.size() < kLostMax) return false;
   std::set<WorkerId> workers;
   std::string where;
@@ -391,13 +391,13 @@ bool Transition::is_quarantined(const Run& run, UnitId unit, UnitExtra& extra,
              (death.beside.empty() ? " alone" : " beside " + death.beside);
   }
   if (workers.size() < 2 && !has_gpu) return false;
-  extra.failure.message =
+  detail.failure.message =
       "`" + unit_name(run, unit) + "` is quarantined: " + std::to_string(deaths.size()) +
       (has_gpu ? " workers or GPUs" : " workers") +
       " in a row died while they ran it, and it saved nothing in between: it ran " + where +
-      ". The last: " + extra.failure.message + ". Fix what kills them; then `flow resume " +
+      ". The last: " + detail.failure.message + ". Fix what kills them; then `flow resume " +
       run.id + "` tries it again";
-  extra.failure.cause = Cause::quarantined;
+  detail.failure.cause = Cause::quarantined;
   return true;
 }
 
@@ -413,14 +413,14 @@ void Transition::clear_deaths_of_others(const Run& quarantined_run, UnitId quara
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       Unit& u = run.units[unit];
       bool is_other = &run != &quarantined_run || unit != quarantined_unit;
-      if (!is_other || !u.extra ||
-          std::none_of(u.extra->deaths.begin(), u.extra->deaths.end(), is_known))
+      if (!is_other || !u.detail ||
+          std::none_of(u.detail->deaths.begin(), u.detail->deaths.end(), is_known))
         continue;
       bool is_ready = u.phase == Phase::ready;
       if (is_ready) dequeue_ready(state_, run, unit);
-      auto extra = copy_of(u);
-      std::erase_if(extra->deaths, is_known);
-      u.extra = std::move(extra);
+      auto detail = copy_of(u);
+      std::erase_if(detail->deaths, is_known);
+      u.detail = std::move(detail);
       if (is_ready) enqueue_ready(state_, run, unit);
     }
   }

@@ -95,8 +95,8 @@ struct Unit {
   Digest result;
   Time started = 0, finished = 0;
   Time assigned = 0;  // its newest attempt
-  std::shared_ptr<const struct UnitExtra>
-      extra;  // what few units have: failure, budgets, waits, service url. May be shared by units
+  std::shared_ptr<const struct UnitDetail>
+      detail;  // what few units have: failure, budgets, waits, service url. May be shared by units
 };
 static_assert(sizeof(Unit) <= 160);
 
@@ -118,12 +118,12 @@ struct Death {
 };
 
 /// The rare part of a unit.
-struct UnitExtra {
+struct UnitDetail {
   Failure failure;
   uint32_t failures = 0, ooms = 0, infra = 0;  // spent of each budget
   std::vector<Death> deaths;          // since it saved something; at most kLostMax and infra
   std::vector<FailedAttempt> failed;  // where there are workers: the newest kFailedKept
-  bool is_alone = false;              // its newest attempt has its hosts to itself
+  bool runs_alone = false;            // its newest attempt has its hosts to itself
   std::map<std::string, std::pair<Time, bool>> waits;  // wait name -> deadline (0 none), expired
   std::string waiting_for;                             // signal
   std::string wait_name;                               // the wait that waits for it
@@ -166,7 +166,7 @@ struct ReadyClass {
   Amounts named;
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
-  bool is_alone = false;              // takes a host on which nothing runs, and lets nothing on it
+  bool runs_alone = false;            // takes a host on which nothing runs, and lets nothing on it
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
   /// Hosts where an attempt failed, sorted. One is named twice where two attempts failed there with
   /// the cause staging.
@@ -214,14 +214,14 @@ struct Run {
   bool has_result = false;
   int32_t jobs = 0;
   bool fail_fast = false, fresh = false, stopping = false, cancelling = false;
-  bool stop_asked = false;  // by somebody: a worker that comes back is to stop its attempts too
-  bool ending = false;      // its services are being stopped: only they were left
-  bool gathering = false;   // the answer to GatherValue for its result is owed
+  bool stop_requested = false;  // by somebody: a worker that comes back is to stop its attempts too
+  bool ending = false;          // its services are being stopped: only they were left
+  bool gathering = false;       // the answer to GatherValue for its result is owed
 
   // Derived: rebuild_derived makes these from the above.
-  std::vector<Node> extra_nodes;  // of dynamic tasks: node index continues after plan->nodes. Their
-                                  // refs, `after` and guards name units of this run
-  std::vector<UnitId> extra_units;  // the unit of each extra node
+  std::vector<Node> dynamic_nodes;  // of dynamic tasks: node index continues after plan->nodes.
+                                    // Their refs, `after` and guards name units of this run
+  std::vector<UnitId> dynamic_units;  // the unit of each extra node
   Dependents dependents;
   std::vector<bool> is_consumed;  // by unit: its result is an input or part of the run's
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
@@ -242,11 +242,11 @@ struct Run {
   uint32_t open_units() const;  // not final
   const Node& node(uint32_t index) const {
     return index < plan->nodes.size() ? plan->nodes[index]
-                                      : extra_nodes[index - plan->nodes.size()];
+                                      : dynamic_nodes[index - plan->nodes.size()];
   }
   UnitId unit_of(uint32_t node_index) const {
     return node_index < plan->nodes.size() ? node_index
-                                           : extra_units[node_index - plan->nodes.size()];
+                                           : dynamic_units[node_index - plan->nodes.size()];
   }
 };
 

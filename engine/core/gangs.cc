@@ -66,8 +66,8 @@ uint32_t missing_workers(const State& state) {
 }
 
 WorkerId worker_of_rank(const Unit& unit, uint32_t rank) {
-  bool is_other = rank > 0 && unit.extra && rank <= unit.extra->others.size();
-  return is_other ? unit.extra->others[rank - 1].worker : unit.worker;
+  bool is_other = rank > 0 && unit.detail && rank <= unit.detail->others.size();
+  return is_other ? unit.detail->others[rank - 1].worker : unit.worker;
 }
 
 std::vector<WorkerId> workers_of(const Unit& unit) {
@@ -95,8 +95,8 @@ std::vector<Command> kill_commands(const State& state, const RunId& id) {
 
 bool is_on(const Unit& unit, WorkerId worker) {
   if (unit.worker == worker) return true;
-  return unit.extra &&
-         std::any_of(unit.extra->others.begin(), unit.extra->others.end(),
+  return unit.detail &&
+         std::any_of(unit.detail->others.begin(), unit.detail->others.end(),
                      [worker](const Placement& rank) { return rank.worker == worker; });
 }
 
@@ -174,7 +174,7 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
   if (!is_right) return false;
   std::map<WorkerId, FreeResources> free_by_worker;
   ReadyClass each = needs;  // ranks share hosts with each other
-  each.is_alone = false;
+  each.runs_alone = false;
   auto add = [&](WorkerId at, const std::vector<std::string>& gpus) {
     if (at >= state.workers.size()) return false;
     const WorkerState& worker = state.workers[at];

@@ -14,8 +14,8 @@ namespace flow::core {
 template <typename Visit>
 void for_each_rank(const Unit& unit, Visit visit) {
   visit(unit.worker, gpus_of(unit));
-  if (!unit.extra) return;
-  for (const Placement& rank : unit.extra->others) visit(rank.worker, rank.gpus);
+  if (!unit.detail) return;
+  for (const Placement& rank : unit.detail->others) visit(rank.worker, rank.gpus);
 }
 /// Where a rank is of the unit's newest attempt.
 WorkerId worker_of_rank(const Unit& unit, uint32_t rank);

@@ -138,7 +138,7 @@ std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& 
 
 const std::vector<std::string>& gpus_of(const Unit& unit) {
   static const std::vector<std::string> none;
-  return unit.extra ? unit.extra->gpus : none;
+  return unit.detail ? unit.detail->gpus : none;
 }
 
 std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus) {

@@ -147,8 +147,8 @@ void append_nodes(Run& run, DynamicCalls& calls) {
     for (uint32_t& after : node.after) after += offset;
     if (node.guard.when != kNoNode) node.guard.when += offset;
     mark_consumed(run, node);
-    run.extra_nodes.push_back(std::move(node));
-    run.extra_units.push_back(offset + static_cast<UnitId>(i));
+    run.dynamic_nodes.push_back(std::move(node));
+    run.dynamic_units.push_back(offset + static_cast<UnitId>(i));
   }
   calls.value = with_refs_moved(fragment.result, offset);
   mark_consumed(run, calls.value);

@@ -70,11 +70,11 @@ bool is_referenced_by_unit(const State& state, WorkerId worker) {
     return std::any_of(units.begin(), units.end(), [worker](const Unit& unit) {
       auto is_it = [worker](WorkerId other) { return other == worker; };
       if (is_on(unit, worker)) return true;
-      if (!unit.extra) return false;
-      const UnitExtra& extra = *unit.extra;
-      return std::any_of(extra.failed.begin(), extra.failed.end(),
+      if (!unit.detail) return false;
+      const UnitDetail& detail = *unit.detail;
+      return std::any_of(detail.failed.begin(), detail.failed.end(),
                          [&](const FailedAttempt& failed) { return is_it(failed.worker); }) ||
-             std::any_of(extra.deaths.begin(), extra.deaths.end(),
+             std::any_of(detail.deaths.begin(), detail.deaths.end(),
                          [&](const Death& death) { return is_it(death.worker); });
     });
   });
@@ -192,8 +192,8 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
     const Unit& u = run.units[id.unit];
     bool goes_on = u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (goes_on) {
-      bool is_growing = u.extra && u.extra->is_growing;
-      if (run.cancelling || run.ending || run.stop_asked || is_growing)
+      bool is_growing = u.detail && u.detail->is_growing;
+      if (run.cancelling || run.ending || run.stop_requested || is_growing)
         emit(StopAttempt{id, false, at});
       return;
     }

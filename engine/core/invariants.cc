@@ -76,7 +76,7 @@ class Checker {
       }
       if (u.status == UnitStatus::succeeded) expect(u.satisfied, place, "its takers were not told");
       if (u.status == UnitStatus::failed) {
-        expect(u.extra && u.extra->failure.cause != Cause::none, place, "failed without a cause");
+        expect(u.detail && u.detail->failure.cause != Cause::none, place, "failed without a cause");
       }
       if (u.cached && u.status == UnitStatus::succeeded)
         expect(u.resolved, place, "cached without a key");
@@ -86,9 +86,9 @@ class Checker {
         expect(computes, place, "holds its key but does not compute");
       }
       if (u.phase == Phase::signal) {
-        expect(
-            u.extra && !u.extra->waiting_for.empty() && u.extra->waits.contains(u.extra->wait_name),
-            place, "waits for a signal without a name");
+        expect(u.detail && !u.detail->waiting_for.empty() &&
+                   u.detail->waits.contains(u.detail->wait_name),
+               place, "waits for a signal without a name");
       }
       if (u.phase == Phase::coalesced) check_coalesced(run, u, place);
       check_edges(run, unit, place);
@@ -112,7 +112,7 @@ class Checker {
                "runs on a GPU that is dead");
       }
     });
-    expect(!u.extra || !u.extra->is_growing || ranks < def.resources.ranks_max, place,
+    expect(!u.detail || !u.detail->is_growing || ranks < def.resources.ranks_max, place,
            "is to grow beyond what it asks for");
     expect(ranks >= def.resources.ranks &&
                ranks <= std::max(def.resources.ranks, def.resources.ranks_max),
@@ -214,7 +214,7 @@ class Checker {
       expect(again.signal_waiters == run.signal_waiters, place, "signal waiters differ");
       expect(again.instances == run.instances, place, "instances differ");
       expect(again.dynamic_of == run.dynamic_of, place, "dynamic calls differ");
-      expect(again.extra_units == run.extra_units, place, "extra nodes differ");
+      expect(again.dynamic_units == run.dynamic_units, place, "extra nodes differ");
       expect(again.open_services == run.open_services, place, "open services differ");
       expect(again.services_up == run.services_up, place, "services that are up differ");
       expect(again.failed_units == run.failed_units, place, "failed units differ");

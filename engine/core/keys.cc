@@ -10,7 +10,7 @@ namespace {
 
 bool is_for_own_run(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  if (run.fresh || u.forced || (u.extra && !u.extra->waits.empty())) return true;
+  if (run.fresh || u.forced || (u.detail && !u.detail->waits.empty())) return true;
   const TaskDef& def = *def_of(run, unit);
   bool for_effect = def.kind == TaskKind::shell && def.shell.outputs.empty();
   return for_effect && !def.cache_written && !has_consumers(run, unit);
@@ -124,9 +124,9 @@ void Transition::publish_result(Run& run, UnitId unit) {
     Unit& d = duplicate_run.units[duplicate];
     d.cached = true;
     if (&duplicate_run == &run) {
-      UnitExtra extra = d.extra ? *d.extra : UnitExtra{};
-      extra.computed_by = unit;
-      d.extra = std::make_shared<const UnitExtra>(std::move(extra));
+      UnitDetail detail = d.detail ? *d.detail : UnitDetail{};
+      detail.computed_by = unit;
+      d.detail = std::make_shared<const UnitDetail>(std::move(detail));
     }
     if (fragment) {
       append_calls(duplicate_run, duplicate, fragment, fragment_digest);

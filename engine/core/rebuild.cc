@@ -13,8 +13,8 @@ namespace {
 bool waits_for_result(const Unit& u) { return u.branch != Branch::unknown || u.expanded; }
 
 void rebuild_nodes(Run& run) {
-  run.extra_nodes.clear();
-  run.extra_units.clear();
+  run.dynamic_nodes.clear();
+  run.dynamic_units.clear();
   run.dynamic_of.clear();
   run.is_consumed.assign(run.units.size(), false);
   for (const Node& node : run.plan->nodes) mark_consumed(run, node);
@@ -22,7 +22,7 @@ void rebuild_nodes(Run& run) {
   for (size_t i = 0; i < run.dynamics.size(); i++) {
     DynamicCalls& calls = run.dynamics[i];
     FLOW_CHECK(calls.fragment != nullptr);
-    FLOW_CHECK(calls.first_node == run.plan->nodes.size() + run.extra_nodes.size());
+    FLOW_CHECK(calls.first_node == run.plan->nodes.size() + run.dynamic_nodes.size());
     append_nodes(run, calls);
     run.dynamic_of[calls.unit] = i;
   }
@@ -110,9 +110,9 @@ void rebuild_counts(State& state, Run& run) {
     if (is_service(run, unit)) {
       run.services.push_back(unit);
       if (!is_final(u.status)) run.open_services++;
-      if (u.phase == Phase::running && u.extra && !u.extra->url.empty()) run.services_up++;
+      if (u.phase == Phase::running && u.detail && !u.detail->url.empty()) run.services_up++;
     }
-    if (u.phase == Phase::signal) run.signal_waiters[u.extra->waiting_for].insert(unit);
+    if (u.phase == Phase::signal) run.signal_waiters[u.detail->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
       for_each_rank(u, [&](WorkerId at, const auto&) {
         run.cpus_used_milli += held_on(state.workers[at].info, run, unit).cpus_milli;

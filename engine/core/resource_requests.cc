@@ -21,7 +21,7 @@ constexpr int64_t kMemoryMax = int64_t{1} << 60;
 
 int64_t grown_memory(const TaskDef& def, const Unit& unit) {
   int64_t memory = std::clamp<int64_t>(def.resources.memory_bytes, 0, kMemoryMax);
-  uint32_t ooms = unit.extra ? unit.extra->ooms : 0;
+  uint32_t ooms = unit.detail ? unit.detail->ooms : 0;
   for (uint32_t i = 0; i < ooms && memory < kMemoryMax; i++) {
     double grown = static_cast<double>(memory) * std::max(1.0, def.retry.oom_memory_factor);
     memory = grown >= static_cast<double>(kMemoryMax) ? kMemoryMax : static_cast<int64_t>(grown);
@@ -88,9 +88,9 @@ bool is_bounded(const State& state, const Run& run) {
 }
 
 /// As ReadyClass has it.
-std::vector<WorkerId> failed_on(const UnitExtra& extra) {
+std::vector<WorkerId> failed_on(const UnitDetail& detail) {
   std::vector<WorkerId> workers, staging;
-  for (const FailedAttempt& failed : extra.failed) {
+  for (const FailedAttempt& failed : detail.failed) {
     if (failed.cause == Cause::preempted) continue;
     workers.push_back(failed.worker);
     if (failed.cause == Cause::staging) staging.push_back(failed.worker);
@@ -122,7 +122,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.named = def.resources.named;
   needs.limited_map = limited_map_of(run, unit);
   const Unit& u = run.units[unit];
-  if (u.extra && !needs.is_home) needs.failed_on = failed_on(*u.extra);
+  if (u.detail && !needs.is_home) needs.failed_on = failed_on(*u.detail);
   return needs;
 }
 
@@ -144,11 +144,11 @@ ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
     Bounds most = bounds_of(state, def, memory_bytes);
     if (state.leads_workers && !is_home(def)) most.memory_least_bytes = def.resources.memory_bytes;
     ReadyClass needs = needs_within(most, memory_bytes, run, unit);
-    needs.is_alone = is_suspect(run.units[unit]);
+    needs.runs_alone = is_suspect(run.units[unit]);
     return needs;
   }
   ReadyClass needs = needs_within(kUnbounded, memory_bytes, run, unit);
-  needs.is_alone = is_suspect(run.units[unit]);
+  needs.runs_alone = is_suspect(run.units[unit]);
   bound_gang(state, def, needs);
   return needs;
 }
@@ -158,9 +158,9 @@ ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   ReadyClass held =
       needs_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(def, u), run, unit);
-  held.is_alone = u.extra && u.extra->is_alone;
+  held.runs_alone = u.detail && u.detail->runs_alone;
   if (def.resources.is_gang()) {
-    Share share = u.extra ? u.extra->share : Share{};
+    Share share = u.detail ? u.detail->share : Share{};
     held.cpus_milli = share.cpus_milli;
     held.memory_bytes = share.memory_bytes;
   }
@@ -195,8 +195,8 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
 }
 
 bool is_suspect(const Unit& unit) {
-  if (!unit.extra || unit.extra->deaths.size() + 1 < kLostMax) return false;
-  const std::vector<Death>& deaths = unit.extra->deaths;  // a GPU is its own already
+  if (!unit.detail || unit.detail->deaths.size() + 1 < kLostMax) return false;
+  const std::vector<Death>& deaths = unit.detail->deaths;  // a GPU is its own already
   return std::any_of(deaths.begin(), deaths.end(),
                      [](const Death& death) { return !death.is_gpu; });
 }
@@ -236,7 +236,7 @@ bool is_set_aside(const WorkerState& worker, uint32_t units) {
 }
 
 bool may_share(const FreeResources& free, const ReadyClass& needs) {
-  return free.alone == 0 && (!needs.is_alone || free.units == 0);
+  return free.alone == 0 && (!needs.runs_alone || free.units == 0);
 }
 
 bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units) {
@@ -293,7 +293,7 @@ void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
   free.memory_free_bytes -= needs.memory_bytes;
   change(free.named, needs.named, -1);
   free.units++;
-  if (needs.is_alone) free.alone++;
+  if (needs.runs_alone) free.alone++;
   if (expected_us == 0) {
     free.long_milli += needs.cpus_milli;
   } else {
@@ -307,7 +307,7 @@ void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us)
   free.memory_free_bytes += needs.memory_bytes;
   change(free.named, needs.named, 1);
   free.units--;
-  if (needs.is_alone) free.alone--;
+  if (needs.runs_alone) free.alone--;
   if (expected_us == 0) {
     free.long_milli -= needs.cpus_milli;
   } else {

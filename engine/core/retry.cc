@@ -9,7 +9,7 @@ namespace {
 
 bool ended_by_failure(const Unit& u) {
   if (u.status == UnitStatus::failed || u.status == UnitStatus::cancelled) return true;
-  return u.status == UnitStatus::skipped && u.extra && u.extra->failure.cause != Cause::none;
+  return u.status == UnitStatus::skipped && u.detail && u.detail->failure.cause != Cause::none;
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ void Transition::on(const RetryRequested& event) {
 
 // The run's units are as they are to be; nothing derived is.
 void Transition::continue_run(Run& r) {
-  r.stopping = r.stop_asked = r.cancelling = r.ending = r.gathering = r.has_result = false;
+  r.stopping = r.stop_requested = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
   for (UnitId service : r.services) {
@@ -75,11 +75,11 @@ void Transition::continue_run(Run& r) {
         for (const Edge& edge : edges) {
           if (!is_dead(r, unit, edge)) continue;
           const Unit& from = r.units[edge.from];
-          Extra why = from.extra;
+          UnitDetailPtr why = from.detail;
           if (from.status == UnitStatus::failed || from.status == UnitStatus::cancelled) {
-            UnitExtra needed;
+            UnitDetail needed;
             needed.failure = needs_failure(r, edge.from);
-            why = std::make_shared<const UnitExtra>(std::move(needed));
+            why = std::make_shared<const UnitDetail>(std::move(needed));
           } else if (from.status != UnitStatus::skipped) {
             why = nullptr;  // a branch not taken
           }
@@ -99,7 +99,7 @@ void Transition::continue_run(Run& r) {
         to_gathering(r, unit);
         break;
       case Phase::signal: {
-        Time deadline = u.extra->waits.at(u.extra->wait_name).first;
+        Time deadline = u.detail->waits.at(u.detail->wait_name).first;
         if (deadline != 0 && !has_mutant(Mutant::timer_forgotten)) start_timer(r, unit, deadline);
         break;
       }
@@ -127,10 +127,10 @@ void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits)
     fresh.key = u.key;
     if (phase == Phase::branch && u.expanded) fresh.status = UnitStatus::waiting;
   }
-  if (keep_waits && u.extra && !u.extra->waits.empty()) {
-    UnitExtra extra;
-    extra.waits = u.extra->waits;
-    fresh.extra = std::make_shared<const UnitExtra>(std::move(extra));
+  if (keep_waits && u.detail && !u.detail->waits.empty()) {
+    UnitDetail detail;
+    detail.waits = u.detail->waits;
+    fresh.detail = std::make_shared<const UnitDetail>(std::move(detail));
   }
   u = std::move(fresh);
 }

@@ -7,7 +7,7 @@
 
 namespace flow::core {
 
-/// Which count of UnitExtra an attempt that ended so spends, and what TaskDef grants.
+/// Which count of UnitDetail an attempt that ended so spends, and what TaskDef grants.
 enum class Budget : uint8_t { own, memory, infrastructure, none };
 Budget budget_of(Cause cause);
 

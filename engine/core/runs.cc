@@ -79,11 +79,11 @@ void Transition::on(const EngineStarted& event) {
       u.status = UnitStatus::pending;
       u.expected_us = 0;
       u.timer_serial++;
-      if (!u.extra) continue;
-      UnitExtra extra = *u.extra;
-      extra.url.clear();
-      extra.retry_at = 0;
-      u.extra = std::make_shared<const UnitExtra>(std::move(extra));
+      if (!u.detail) continue;
+      UnitDetail detail = *u.detail;
+      detail.url.clear();
+      detail.retry_at = 0;
+      u.detail = std::make_shared<const UnitDetail>(std::move(detail));
     }
   }
   rebuild_derived(state_);
@@ -113,7 +113,7 @@ void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
   if (r.status == RunStatus::serving) return stop_services(r);
-  r.stopping = r.stop_asked = true;
+  r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
     switch (r.units[unit].phase) {
       case Phase::running:
@@ -175,8 +175,8 @@ void Transition::propagate_skips() {
     if (u.phase != Phase::waiting_for_dependencies && u.phase != Phase::branch)
       continue;  // skipped already
     // A dynamic task ran: what it called failed it.
-    bool failed = u.phase == Phase::branch && u.expanded && skip.extra != nullptr;
-    end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.extra));
+    bool failed = u.phase == Phase::branch && u.expanded && skip.detail != nullptr;
+    end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.detail));
   }
   skips_.clear();
   if (!unschedulable_.empty()) propagate_skips();
@@ -247,15 +247,15 @@ void Transition::set_run_status(Run& run, RunStatus status) {
 
 void Transition::end_run(Run& run, RunStatus status) {
   run.finished = at_;
-  run.stopping = run.stop_asked = false;
+  run.stopping = run.stop_requested = false;
   set_run_status(run, status);
   emit(RunEnded{run.id});
 }
 
 void Transition::cancel_open(Run& run, const std::string& why, bool stop_running) {
-  UnitExtra cancelled;
+  UnitDetail cancelled;
   cancelled.failure = {Cause::cancelled, why, "", 0};
-  Extra extra = std::make_shared<const UnitExtra>(std::move(cancelled));
+  UnitDetailPtr detail = std::make_shared<const UnitDetail>(std::move(cancelled));
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     const Unit& u = run.units[unit];
     if (u.dropped || is_final(u.status)) continue;
@@ -264,7 +264,7 @@ void Transition::cancel_open(Run& run, const std::string& why, bool stop_running
       continue;
     }
     leave(run, unit);
-    run.units[unit].extra = extra;
+    run.units[unit].detail = detail;
     close(run, unit, UnitStatus::cancelled);
     release_key(run, unit);
   }

@@ -13,7 +13,7 @@
 
 namespace flow::core {
 
-using Extra = std::shared_ptr<const UnitExtra>;
+using UnitDetailPtr = std::shared_ptr<const UnitDetail>;
 
 class Transition {
  public:
@@ -86,7 +86,7 @@ class Transition {
   void satisfy(Run& run, UnitId unit);
   void succeed(Run& run, UnitId unit, const Digest& result);
   /// Ends the unit without a result, and skips what takes from it.
-  void end(Run& run, UnitId unit, UnitStatus status, Extra extra);
+  void end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail);
   void close(Run& run, UnitId unit, UnitStatus status);
   void instance_ended(Run& run, UnitId unit);
   void complete_map(Run& run, UnitId map_unit);
@@ -95,12 +95,12 @@ class Transition {
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   /// Spends a budget; how much of it, or 0 where it is spent already.
-  uint32_t spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause);
+  uint32_t spend(UnitDetail& detail, const RetryPolicy& policy, Cause cause);
   /// True, with the failure put in words, where the unit is what kills the workers that run it.
-  bool is_quarantined(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending);
+  bool is_quarantined(const Run& run, UnitId unit, UnitDetail& detail, const Ending& ending);
   void clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
                               const std::vector<Death>& deaths);
-  void record_failure(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending);
+  void record_failure(UnitDetail& detail, const Unit& unit, Cause cause, const Ending& ending);
   /// Counts the failure against the host, which is set aside where these are many in a row.
   void record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause);
   void forget_failures(const RunId& run, uint32_t def);
@@ -177,7 +177,7 @@ class Transition {
   struct Skip {
     RunId run;
     UnitId unit;
-    Extra extra;
+    UnitDetailPtr detail;
   };
   std::vector<Skip> skips_;
   void propagate_skips();

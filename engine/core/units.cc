@@ -9,8 +9,8 @@ namespace flow::core {
 
 namespace {
 
-std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
-  return u.extra ? std::make_shared<UnitExtra>(*u.extra) : std::make_shared<UnitExtra>();
+std::shared_ptr<UnitDetail> copy_of(const Unit& u) {
+  return u.detail ? std::make_shared<UnitDetail>(*u.detail) : std::make_shared<UnitDetail>();
 }
 
 }  // namespace
@@ -57,11 +57,11 @@ void Transition::leave(Run& run, UnitId unit) {
       u.expected_us = 0;
       UnitId map = limited_map_of(run, unit);
       if (map != kNoNode && --run.map_running[map] == 0) run.map_running.erase(map);
-      if (is_service(run, unit) && u.extra && !u.extra->url.empty()) {
+      if (is_service(run, unit) && u.detail && !u.detail->url.empty()) {
         run.services_up--;
-        auto extra = copy_of(u);
-        extra->url.clear();
-        u.extra = std::move(extra);
+        auto detail = copy_of(u);
+        detail->url.clear();
+        u.detail = std::move(detail);
       }
       return;
     }
@@ -73,21 +73,21 @@ void Transition::leave(Run& run, UnitId unit) {
       return;
     }
     case Phase::signal: {
-      auto waiters = run.signal_waiters.find(u.extra->waiting_for);
+      auto waiters = run.signal_waiters.find(u.detail->waiting_for);
       FLOW_CHECK(waiters != run.signal_waiters.end());
       waiters->second.erase(unit);
       if (waiters->second.empty()) run.signal_waiters.erase(waiters);
-      auto extra = copy_of(u);
-      extra->waiting_for.clear();
-      extra->wait_name.clear();
-      u.extra = std::move(extra);
+      auto detail = copy_of(u);
+      detail->waiting_for.clear();
+      detail->wait_name.clear();
+      u.detail = std::move(detail);
       u.timer_serial++;
       return;
     }
     case Phase::backoff: {
-      auto extra = copy_of(u);
-      extra->retry_at = 0;
-      u.extra = std::move(extra);
+      auto detail = copy_of(u);
+      detail->retry_at = 0;
+      u.detail = std::move(detail);
       u.timer_serial++;
       return;
     }
@@ -116,10 +116,10 @@ void Transition::emit_query(Run& run, UnitId unit) {
 // The unit's phase was left, and it holds its key.
 void Transition::to_ready(Run& run, UnitId unit) {
   if (is_winding_down(run)) {
-    UnitExtra extra;
-    extra.failure = {Cause::cancelled, "nothing of its run starts any more", "", 0};
+    UnitDetail detail;
+    detail.failure = {Cause::cancelled, "nothing of its run starts any more", "", 0};
     return end(run, unit, UnitStatus::cancelled,
-               std::make_shared<const UnitExtra>(std::move(extra)));
+               std::make_shared<const UnitDetail>(std::move(detail)));
   }
   if (run.stopping) return to_parked(run, unit);
   move(run, unit, Phase::ready, UnitStatus::ready);
@@ -140,9 +140,9 @@ void Transition::start_timer(Run& run, UnitId unit, Time at) {
 void Transition::to_backoff(Run& run, UnitId unit, int64_t delay_ms) {
   if (delay_ms == 0 || run.stopping || is_winding_down(run)) return to_ready(run, unit);
   Unit& u = run.units[unit];
-  auto extra = copy_of(u);
-  extra->retry_at = at_ + delay_ms;
-  u.extra = std::move(extra);
+  auto detail = copy_of(u);
+  detail->retry_at = at_ + delay_ms;
+  u.detail = std::move(detail);
   move(run, unit, Phase::backoff, UnitStatus::waiting);
   start_timer(run, unit, at_ + delay_ms);
 }
@@ -166,7 +166,7 @@ void Transition::wait_for_result(Run& run, UnitId unit) {
   }
   run.units[unit].waits_on = waits_on;
   if (dead != kNoNode) {
-    skips_.push_back({run.id, unit, run.units[dead].extra});
+    skips_.push_back({run.id, unit, run.units[dead].detail});
   } else if (waits_on == 0) {
     to_gathering(run, unit);
   }
@@ -208,15 +208,15 @@ void Transition::close(Run& run, UnitId unit, UnitStatus status) {
 }
 
 // The unit's phase was left.
-void Transition::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
-  run.units[unit].extra = std::move(extra);
+void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail) {
+  run.units[unit].detail = std::move(detail);
   close(run, unit, status);
   release_key(run, unit);
-  Extra why = run.units[unit].extra;  // of a skipped unit: what it was skipped for
+  UnitDetailPtr why = run.units[unit].detail;  // of a skipped unit: what it was skipped for
   if (status != UnitStatus::skipped) {
-    UnitExtra needed;
+    UnitDetail needed;
     needed.failure = needs_failure(run, unit);
-    why = std::make_shared<const UnitExtra>(std::move(needed));
+    why = std::make_shared<const UnitDetail>(std::move(needed));
   }
   // A service that had been ready has let its takers go.
   bool satisfied = run.units[unit].satisfied;
@@ -253,21 +253,21 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
   }
   if (worst == kNoNode) return to_gathering(run, map_unit);
   UnitStatus status = run.units[worst].status;
-  Extra extra = run.units[worst].extra;
+  UnitDetailPtr detail = run.units[worst].detail;
   if (status != UnitStatus::skipped) {
-    UnitExtra needed;
+    UnitDetail needed;
     needed.failure = needs_failure(run, worst);
-    extra = std::make_shared<const UnitExtra>(std::move(needed));
+    detail = std::make_shared<const UnitDetail>(std::move(needed));
   }
-  end(run, map_unit, status, std::move(extra));
+  end(run, map_unit, status, std::move(detail));
 }
 
 // The unit's phase was left.
 void Transition::fail(Run& run, UnitId unit, Failure failure) {
-  auto extra = copy_of(run.units[unit]);
-  extra->failure = std::move(failure);
+  auto detail = copy_of(run.units[unit]);
+  detail->failure = std::move(failure);
   bool first = run.failed_units == 0;
-  end(run, unit, UnitStatus::failed, std::move(extra));
+  end(run, unit, UnitStatus::failed, std::move(detail));
   if (!run.fail_fast || !first || run.cancelling) return;
   std::string name = unit_name(run, unit);
   propagate_skips();
@@ -325,7 +325,7 @@ void Transition::append_calls(Run& run, UnitId unit,
   calls.unit = unit;
   calls.fragment = fragment;
   calls.fragment_digest = digest;
-  calls.first_node = static_cast<uint32_t>(run.plan->nodes.size() + run.extra_nodes.size());
+  calls.first_node = static_cast<uint32_t>(run.plan->nodes.size() + run.dynamic_nodes.size());
   calls.first_unit = static_cast<UnitId>(run.units.size());
   append_nodes(run, calls);
   run.dynamic_of[unit] = run.dynamics.size();

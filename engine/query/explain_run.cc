@@ -168,8 +168,8 @@ std::string explain_when(const core::Run& run, core::UnitId when) {
 
 /// Of the attempts before, the last that failed: for a task that runs again or did.
 std::string failed_before(const core::Unit& u) {
-  if (u.attempts < 2 || !u.extra || u.extra->failure.cause == core::Cause::none) return "";
-  const core::Failure& failure = u.extra->failure;
+  if (u.attempts < 2 || !u.detail || u.detail->failure.cause == core::Cause::none) return "";
+  const core::Failure& failure = u.detail->failure;
   return fmt::format("\n{} failed: {}: {}", u.attempts == 2 ? "Attempt 1" : "An attempt before",
                      core::cause_name(failure.cause),
                      failure.message.substr(0, failure.message.find('\n')));
@@ -187,9 +187,9 @@ std::string warnings_of(const Store& store, const core::Run& run, core::UnitId u
 
 /// "\nfailed: attempt 1 on `a` (exit_code), 2 on `b` (lost)", of a state that has workers.
 std::string failed_where(const LoadedRun& loaded, const core::Unit& u) {
-  if (!u.extra || u.extra->failed.empty()) return "";
+  if (!u.detail || u.detail->failed.empty()) return "";
   std::string text;
-  for (const core::FailedAttempt& failed : u.extra->failed) {
+  for (const core::FailedAttempt& failed : u.detail->failed) {
     std::string number = failed.attempt == 0 ? "one" : std::to_string(failed.attempt);
     text += fmt::format("{}{} on {} ({})", text.empty() ? "\nfailed: attempt " : ", ", number,
                         core::worker_text(*loaded.state, failed.worker),
@@ -306,8 +306,8 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   const core::Unit& u = run.units[unit];
   std::string name = Resolver::unit_name(run, unit);
   const TaskDef* def = Resolver::def_of(run, unit);
-  bool is_broken = u.extra && u.extra->failure.cause != core::Cause::none &&
-                   u.extra->failure.cause != core::Cause::dependency;
+  bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
+                   u.detail->failure.cause != core::Cause::dependency;
   bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
   if (is_map && u.expanded && !is_broken) return explain_map(run, unit);
   std::string text;
@@ -319,8 +319,8 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                          u.status == core::UnitStatus::failed    ? "failed"
                          : u.status == core::UnitStatus::skipped ? "was skipped"
                                                                  : "was cancelled");
-      if (u.extra && u.extra->failure.cause != core::Cause::none) {
-        const core::Failure& failure = u.extra->failure;
+      if (u.detail && u.detail->failure.cause != core::Cause::none) {
+        const core::Failure& failure = u.detail->failure;
         text += fmt::format("\ncause: {}\n{}", core::cause_name(failure.cause), failure.message);
         if (!failure.evidence.empty()) text += "\n" + failure.evidence;
         text += warnings_of(store, run, unit);

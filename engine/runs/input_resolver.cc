@@ -179,7 +179,7 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
       const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
       bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
       if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
-        std::string url = unit.extra ? unit.extra->url : "";
+        std::string url = unit.detail ? unit.detail->url : "";
         return Value::map({{Value("url"), Value(url)}});
       }
       if (unit.status != core::UnitStatus::succeeded) return Value::null();

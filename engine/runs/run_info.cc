@@ -15,8 +15,8 @@ namespace {
 
 /// What an interrupted or a waiting task costs is no retry.
 uint64_t retries_of(const core::Unit& unit) {
-  if (unit.attempts < 2 || !unit.extra) return 0;
-  uint64_t failures = uint64_t{unit.extra->failures} + unit.extra->ooms + unit.extra->infra;
+  if (unit.attempts < 2 || !unit.detail) return 0;
+  uint64_t failures = uint64_t{unit.detail->failures} + unit.detail->ooms + unit.detail->infra;
   if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // nothing followed it
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
@@ -46,16 +46,16 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   core::for_each_rank(u, [&](core::WorkerId, const std::vector<std::string>& gpus) {
     info.gpus.insert(info.gpus.end(), gpus.begin(), gpus.end());
   });
-  if (u.extra && !u.extra->others.empty())  // of an elastic gang what its newest attempt had
-    info.ranks = static_cast<uint32_t>(u.extra->others.size()) + 1;
-  if (u.extra) {
-    for (const core::FailedAttempt& failed : u.extra->failed)
+  if (u.detail && !u.detail->others.empty())  // of an elastic gang what its newest attempt had
+    info.ranks = static_cast<uint32_t>(u.detail->others.size()) + 1;
+  if (u.detail) {
+    for (const core::FailedAttempt& failed : u.detail->failed)
       info.failed.push_back(
           {failed.attempt, worker_name(state, failed.worker), core::cause_name(failed.cause)});
-    info.grew_from = u.extra->grew_from;
-    info.error = u.extra->failure.message;
-    if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
-      info.error += "\n" + u.extra->failure.evidence;
+    info.grew_from = u.detail->grew_from;
+    info.error = u.detail->failure.message;
+    if (core::is_final(u.status) && !u.detail->failure.evidence.empty()) {
+      info.error += "\n" + u.detail->failure.evidence;
     }
     if (u.status == core::UnitStatus::succeeded) info.error.clear();
   }
@@ -171,7 +171,7 @@ std::string status_clause(const std::string& status) {
 }
 
 std::string url_of(const core::Unit& unit) {
-  return unit.status == core::UnitStatus::running && unit.extra ? unit.extra->url : "";
+  return unit.status == core::UnitStatus::running && unit.detail ? unit.detail->url : "";
 }
 
 std::string url_of(const core::Run& run) {
@@ -218,8 +218,8 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
     // A join is no task, but where it can't be put together that is what failed.
-    bool is_broken = u.status == core::UnitStatus::failed && u.extra &&
-                     u.extra->failure.cause != core::Cause::dependency;
+    bool is_broken = u.status == core::UnitStatus::failed && u.detail &&
+                     u.detail->failure.cause != core::Cause::dependency;
     if ((core::is_counted(run, unit) || is_broken) && !u.dropped)
       info.tasks.push_back(task_info(run, unit, state));
   }

@@ -59,7 +59,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   }
   order.args = std::move(*args);
   attach_content(order);
-  if (unit.attempts > 1 || (unit.extra && !unit.extra->waits.empty()))
+  if (unit.attempts > 1 || (unit.detail && !unit.detail->waits.empty()))
     attach_progress(run, unit, order);
   for (const auto& [name, digest] : run.signals) {
     auto bytes = content(digest);
@@ -115,8 +115,8 @@ void Driver::attach_progress(const core::Run& run, const core::Unit& unit, Attem
   }
   for (auto& [name, bytes] : order.steps) attach_value(bytes, order);
   if (order.has_checkpoint) attach_value(order.checkpoint, order);
-  if (!unit.extra) return;
-  for (const auto& [name, wait] : unit.extra->waits) {
+  if (!unit.detail) return;
+  for (const auto& [name, wait] : unit.detail->waits) {
     order.waits.push_back({name, wait.first, wait.second});
   }
 }

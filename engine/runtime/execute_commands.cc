@@ -17,7 +17,7 @@ bool Driver::can_stage(const core::AttemptId& id) const {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
   const core::Unit& unit = run->second.units[id.unit];
-  return unit.attempts == 1 && !(unit.extra && !unit.extra->waits.empty()) &&
+  return unit.attempts == 1 && !(unit.detail && !unit.detail->waits.empty()) &&
          Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
@@ -55,7 +55,7 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
   if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
     return false;
   const core::Unit& unit = run->second.units[stop.id.unit];
-  bool grows = unit.extra && unit.extra->is_growing;
+  bool grows = unit.detail && unit.detail->is_growing;
   auto workers = core::workers_of(unit);
   bool leaves = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
     return state_.workers[worker].is_draining;

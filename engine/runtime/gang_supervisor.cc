@@ -38,7 +38,7 @@ bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given
   });
 }
 
-bool is_growing(const core::Unit& unit) { return unit.extra && unit.extra->is_growing; }
+bool is_growing(const core::Unit& unit) { return unit.detail && unit.detail->is_growing; }
 
 }  // namespace
 
@@ -133,14 +133,14 @@ Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
   const core::Unit& unit = run->second.units[id.unit];
   bool is_current = unit.phase == core::Phase::running &&
-                    core::current_attempt(run->second, id.unit) == id && unit.extra &&
-                    !unit.extra->others.empty() && rank <= unit.extra->others.size();
+                    core::current_attempt(run->second, id.unit) == id && unit.detail &&
+                    !unit.detail->others.empty() && rank <= unit.detail->others.size();
   if (!is_current) return nullptr;
   Gang& gang = gangs_[{id.run, id.unit}];
   if (gang.id == id) return &gang;
   gang = {};
   gang.id = id;
-  gang.whereabouts.resize(unit.extra->others.size() + 1);
+  gang.whereabouts.resize(unit.detail->others.size() + 1);
   gang.standings.resize(gang.whereabouts.size());
   return &gang;
 }
@@ -304,7 +304,7 @@ void Driver::finish_rank(Report report, Input& input) {
     if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
     const Gang* gang = gang_of(id, rank);
     if (gang != nullptr && gang->failure) return;
-    bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_asked ||
+    bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_requested ||
                      is_leaving(state, run->second.units[id.unit]) ||
                      is_growing(run->second.units[id.unit]);
     if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());

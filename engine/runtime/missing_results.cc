@@ -20,8 +20,8 @@ class Makers {
   explicit Makers(const core::Run& run) : run_(run), reader_(run) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
-      bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.extra &&
-                              u.extra->failure.cause == core::Cause::staging;
+      bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.detail &&
+                              u.detail->failure.cause == core::Cause::staging;
       if (!lacked_something) continue;
       lacking.push_back(unit);
       add_of(unit);

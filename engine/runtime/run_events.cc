@@ -72,15 +72,15 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   event.status = core::status_name(u.status);
   event.cached = u.cached;
   if (u.phase == core::Phase::done) event.at_ms = u.finished;
-  if (u.extra) {
-    if (u.status != core::UnitStatus::succeeded) event.text = u.extra->failure.message;
-    if (u.status == core::UnitStatus::running && !u.extra->url.empty()) {
+  if (u.detail) {
+    if (u.status != core::UnitStatus::succeeded) event.text = u.detail->failure.message;
+    if (u.status == core::UnitStatus::running && !u.detail->url.empty()) {
       event.type = "serving";
-      event.text = u.extra->url;
+      event.text = u.detail->url;
     }
     bool is_backoff = u.phase == core::Phase::backoff;
-    if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
-    if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
+    if (is_backoff) event.text = "a new attempt, after: " + u.detail->failure.message;
+    if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
   pending_.events.push_back(std::move(event));
 }

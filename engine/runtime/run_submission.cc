@@ -141,17 +141,18 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
   };
   for (core::Unit& unit : run.units) {
     unit.worker = renamed(unit.worker);
-    bool names_workers = unit.extra && (!unit.extra->others.empty() ||
-                                        !unit.extra->failed.empty() || !unit.extra->deaths.empty());
+    bool names_workers =
+        unit.detail && (!unit.detail->others.empty() || !unit.detail->failed.empty() ||
+                        !unit.detail->deaths.empty());
     if (!names_workers) continue;
-    auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
-    for (core::Placement& rank : extra->others) rank.worker = renamed(rank.worker);
+    auto detail = std::make_shared<core::UnitDetail>(*unit.detail);
+    for (core::Placement& rank : detail->others) rank.worker = renamed(rank.worker);
     auto is_gone = [&](const auto& each) { return each.worker > 0 && renamed(each.worker) == 0; };
-    std::erase_if(extra->failed, is_gone);
-    std::erase_if(extra->deaths, is_gone);
-    for (core::FailedAttempt& failed : extra->failed) failed.worker = renamed(failed.worker);
-    for (core::Death& death : extra->deaths) death.worker = renamed(death.worker);
-    unit.extra = std::move(extra);
+    std::erase_if(detail->failed, is_gone);
+    std::erase_if(detail->deaths, is_gone);
+    for (core::FailedAttempt& failed : detail->failed) failed.worker = renamed(failed.worker);
+    for (core::Death& death : detail->deaths) death.worker = renamed(death.worker);
+    unit.detail = std::move(detail);
   }
 }
 

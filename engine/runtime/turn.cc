@@ -49,9 +49,9 @@ void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
 // Add that report.
 void note_gone_input(const core::Unit& unit, core::Failure& failure) {
   failure.code = core::kInputIsGone;
-  bool has_failed_so = unit.extra && unit.extra->failure.cause == core::Cause::staging;
+  bool has_failed_so = unit.detail && unit.detail->failure.cause == core::Cause::staging;
   if (has_failed_so)
-    failure.message += "\nThe previous attempt failed: " + unit.extra->failure.message;
+    failure.message += "\nThe previous attempt failed: " + unit.detail->failure.message;
 }
 
 /// Of the acts after `from`, those that change a unit which a later one changes again.
@@ -197,7 +197,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.fragment = event.fragment_digest;
   entry.has_fragment = event.fragment != nullptr;
   entry.run = event.id.run;
-  entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
+  entry.has_wait = event.waited || (unit.detail && !unit.detail->waits.empty());
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
   if (entry.is_file) entry.size = bytes->second.size();

@@ -265,12 +265,12 @@ std::string why_running(const State& state, const Unit& u) {
       return "it runs on " + name_of(state, worker) +
              ", which nothing is heard of: it goes on if that comes back in time";
   }
-  if (!u.extra || u.extra->others.empty()) return "it runs";
-  std::string text = "it runs as " + std::to_string(u.extra->others.size() + 1) + " ranks";
-  if (u.extra->is_growing) return text + ", and was asked to stop, to begin again with more";
-  if (u.extra->grew_from == 0) return text;
+  if (!u.detail || u.detail->others.empty()) return "it runs";
+  std::string text = "it runs as " + std::to_string(u.detail->others.size() + 1) + " ranks";
+  if (u.detail->is_growing) return text + ", and was asked to stop, to begin again with more";
+  if (u.detail->grew_from == 0) return text;
   return text + ": it began again when there was room for more than " +
-         std::to_string(u.extra->grew_from);
+         std::to_string(u.detail->grew_from);
 }
 
 }  // namespace
@@ -309,26 +309,26 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
     case Phase::ready:
       return why_ready(state, run, unit);
     case Phase::signal: {
-      std::string text = "it waits for the signal `" + u.extra->waiting_for + "`";
-      Time deadline = u.extra->waits.at(u.extra->wait_name).first;
+      std::string text = "it waits for the signal `" + u.detail->waiting_for + "`";
+      Time deadline = u.detail->waits.at(u.detail->wait_name).first;
       if (deadline != 0) text += " until " + utc(deadline);
-      return text + ": `flow signal " + run_id + " " + u.extra->waiting_for + "` sends it";
+      return text + ": `flow signal " + run_id + " " + u.detail->waiting_for + "` sends it";
     }
     case Phase::backoff:
       return "its attempt " + std::to_string(u.attempts) + " failed" +
-             (u.extra->failed.empty()
+             (u.detail->failed.empty()
                   ? ""
-                  : " on " + worker_text(state, u.extra->failed.back().worker)) +
-             " (" + u.extra->failure.message + "); the next starts at " + utc(u.extra->retry_at);
+                  : " on " + worker_text(state, u.detail->failed.back().worker)) +
+             " (" + u.detail->failure.message + "); the next starts at " + utc(u.detail->retry_at);
     case Phase::running:
       return why_running(state, u);
     case Phase::done:
-      if (u.status == UnitStatus::skipped && !u.extra)
+      if (u.status == UnitStatus::skipped && !u.detail)
         return "it was skipped: its branch was not taken";
-      if (u.status != UnitStatus::succeeded && u.extra && !u.extra->failure.message.empty()) {
+      if (u.status != UnitStatus::succeeded && u.detail && !u.detail->failure.message.empty()) {
         return std::string("it ") +
                (u.status == UnitStatus::failed ? "failed: " : "did not run: ") +
-               u.extra->failure.message;
+               u.detail->failure.message;
       }
       return std::string("it is ") + status_name(u.status);
   }

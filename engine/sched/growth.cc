@@ -43,7 +43,7 @@ bool somebody_grows(const State& state) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (const Unit& u : run.units)
-      if (u.phase == Phase::running && u.extra && u.extra->is_growing) return true;
+      if (u.phase == Phase::running && u.detail && u.detail->is_growing) return true;
   }
   return false;
 }
@@ -66,8 +66,8 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   const Unit& u = run.units[id.unit];
   if (!def_of(run, id.unit)->resources.is_gang()) return std::nullopt;
   ReadyClass needs = needs_of(state, run, id.unit);
-  bool may_grow = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.extra &&
-                  u.extra->others.size() + 1 < needs.ranks_max && !run.stopping &&
+  bool may_grow = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.detail &&
+                  u.detail->others.size() + 1 < needs.ranks_max && !run.stopping &&
                   !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
   if (!may_grow) return std::nullopt;
   for (WorkerId at : workers_of(u))
@@ -93,7 +93,7 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
     all.ranks = ranks;
     return may_start(state, run, all, cpus_of_others, 0);
   };
-  needs.ranks = static_cast<uint32_t>(u.extra->others.size() + 2);
+  needs.ranks = static_cast<uint32_t>(u.detail->others.size() + 2);
   while (needs.ranks_max > needs.ranks && !has_slots(needs.ranks_max)) needs.ranks_max--;
   if (!has_slots(needs.ranks)) return std::nullopt;
   auto placements = place_gang(state, free_by_worker, needs);

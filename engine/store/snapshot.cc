@@ -104,7 +104,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   return true;
 }
 
-void put_extra(const core::UnitExtra& e, journal::Extra& m) {
+void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
   put_failure(e.failure, *m.mutable_failure());
   m.set_failures(e.failures);
   m.set_ooms(e.ooms);
@@ -139,11 +139,11 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
     f.set_worker(failed.worker);
     f.set_cause(static_cast<uint32_t>(failed.cause));
   }
-  m.set_is_alone(e.is_alone);
+  m.set_runs_alone(e.runs_alone);
 }
 
 /// False where a host or a cause can't be.
-bool get_failed(const journal::Extra& m, core::UnitExtra& e) {
+bool get_failed(const journal::UnitDetail& m, core::UnitDetail& e) {
   for (const journal::Death& d : m.deaths()) {
     if (d.worker() >= core::kWorkersMax) return false;
     e.deaths.push_back(
@@ -159,14 +159,14 @@ bool get_failed(const journal::Extra& m, core::UnitExtra& e) {
     e.failed.push_back({f.attempt(), static_cast<core::WorkerId>(f.worker()),
                         static_cast<core::Cause>(f.cause())});
   }
-  e.is_alone = m.is_alone();
+  e.runs_alone = m.runs_alone();
   // An older flow told how many died, and not where: each is one of its own.
   for (uint32_t i = 0; i < std::min(m.lost(), core::kLostMax); i++)
     e.deaths.push_back({0, 0, false, ""});
   return true;
 }
 
-bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
+bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   if (!get_failure(m.failure(), e.failure)) return false;
   e.failures = m.failures();
   e.ooms = m.ooms();
@@ -220,7 +220,7 @@ void append_run(const core::Run& r, std::string& out) {
   m.set_jobs(r.jobs);
   m.set_fail_fast(r.fail_fast);
   m.set_fresh(r.fresh);
-  m.set_stop_asked(r.stop_asked);
+  m.set_stop_requested(r.stop_requested);
   m.set_stopping(r.stopping);
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
@@ -231,16 +231,16 @@ void append_run(const core::Run& r, std::string& out) {
   append_tag(journal::Snapshot::kRunsFieldNumber, out);
   size_t length_at = out.size();
   out.append(kLengthBytes, '\0');
-  std::map<const core::UnitExtra*, uint32_t> extras;
+  std::map<const core::UnitDetail*, uint32_t> details;
   journal::Unit u;
   for (const core::Unit& unit : r.units) {
     u.Clear();
     put_unit(unit, u);
-    if (unit.extra) {
+    if (unit.detail) {
       auto [place, added] =
-          extras.try_emplace(unit.extra.get(), static_cast<uint32_t>(extras.size() + 1));
-      if (added) put_extra(*unit.extra, *m.add_extras());
-      u.set_extra(place->second);
+          details.try_emplace(unit.detail.get(), static_cast<uint32_t>(details.size() + 1));
+      if (added) put_detail(*unit.detail, *m.add_details());
+      u.set_detail(place->second);
     }
     append_tag(journal::Run::kUnitsFieldNumber, out);
     append_varint(u.ByteSizeLong(), out);
@@ -258,7 +258,7 @@ bool fits(const core::Unit& unit, const Node& node) {
   bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::ready ||
                   unit.phase == Phase::running || unit.phase == Phase::signal ||
                   unit.phase == Phase::backoff;
-  return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.extra);
+  return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.detail);
 }
 
 /// Each node has its own unit, and every other unit is an instance of a map.
@@ -304,11 +304,11 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   if (!Digest::from_bytes(m.plan(), r.plan_digest)) return "a damaged plan digest";
   r.plan = plan(r.plan_digest);
   if (!r.plan) return "the plan " + r.plan_digest.hex() + ", which the state does not hold";
-  std::vector<std::shared_ptr<const core::UnitExtra>> extras;
-  for (const journal::Extra& extra : m.extras()) {
-    auto e = std::make_shared<core::UnitExtra>();
-    if (!get_extra(extra, *e)) return "a damaged unit";
-    extras.push_back(std::move(e));
+  std::vector<std::shared_ptr<const core::UnitDetail>> details;
+  for (const journal::UnitDetail& detail : m.details()) {
+    auto e = std::make_shared<core::UnitDetail>();
+    if (!get_detail(detail, *e)) return "a damaged unit";
+    details.push_back(std::move(e));
   }
   r.units.resize(static_cast<size_t>(m.units_size()));
   if (r.units.size() < r.plan->nodes.size()) return "fewer units than nodes";
@@ -335,9 +335,9 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   }
   for (size_t i = 0; i < r.units.size(); i++) {
     const journal::Unit& u = m.units(static_cast<int>(i));
-    if (!get_unit(u, r.units[i]) || u.node() >= nodes.size() || u.extra() > extras.size())
+    if (!get_unit(u, r.units[i]) || u.node() >= nodes.size() || u.detail() > details.size())
       return "a damaged unit";
-    if (u.extra() != 0) r.units[i].extra = extras[u.extra() - 1];
+    if (u.detail() != 0) r.units[i].detail = details[u.detail() - 1];
     if (!fits(r.units[i], *nodes[u.node()])) return "a damaged unit";
   }
   if (!fits(r, nodes)) return "units that are not those of its nodes";
@@ -358,7 +358,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.fail_fast = m.fail_fast();
   r.fresh = m.fresh();
   r.stopping = m.stopping();
-  r.stop_asked = m.stop_asked();
+  r.stop_requested = m.stop_requested();
   r.cancelling = m.cancelling();
   r.ending = m.ending();
   r.gathering = m.gathering();
@@ -434,15 +434,15 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& wor
 uint32_t schema_of(const core::Run& run) {
   uint32_t schema = 1;
   for (const core::Unit& unit : run.units) {
-    if (!unit.extra) continue;
+    if (!unit.detail) continue;
     bool is_of_deaths =
-        !unit.extra->deaths.empty() || !unit.extra->failed.empty() || unit.extra->is_alone;
+        !unit.detail->deaths.empty() || !unit.detail->failed.empty() || unit.detail->runs_alone;
     if (is_of_deaths) return kDeathsSchema;
-    if (unit.extra->failure.cause == core::Cause::gpu_fault)
+    if (unit.detail->failure.cause == core::Cause::gpu_fault)
       schema = std::max(schema, kGpuFaultSchema);
-    bool is_gang = !unit.extra->others.empty() || unit.extra->share != core::Share{};
+    bool is_gang = !unit.detail->others.empty() || unit.detail->share != core::Share{};
     if (is_gang) schema = std::max(schema, kWorkersSchema);
-    if (unit.extra->is_growing) schema = std::max(schema, kGrowthSchema);
+    if (unit.detail->is_growing) schema = std::max(schema, kGrowthSchema);
   }
   return schema;
 }
@@ -532,8 +532,8 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
       named = std::max(named, size_t{worker} + 1);
     });
   for (const core::Unit& unit : run.units) {
-    if (!unit.extra) continue;
-    for (const core::FailedAttempt& failed : unit.extra->failed)
+    if (!unit.detail) continue;
+    for (const core::FailedAttempt& failed : unit.detail->failed)
       named = std::max(named, size_t{failed.worker} + 1);
   }
   for (size_t i = 1; i < std::min(named, state.workers.size()); i++) {

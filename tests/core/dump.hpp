@@ -16,8 +16,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       << u.expected_us << " host " << u.worker << " epoch " << u.epoch << " key " << u.key.hex()
       << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
   if (u.phase == Phase::running) out << " assigned " << u.assigned;
-  if (u.extra) {
-    const UnitExtra& e = *u.extra;
+  if (u.detail) {
+    const UnitDetail& e = *u.detail;
     out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
         << e.failures << '/' << e.ooms << '/' << e.infra << " for " << e.waiting_for << ' '
         << e.wait_name << " retry at " << e.retry_at << " url " << e.url << " by " << e.computed_by;
@@ -34,7 +34,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
     for (const Death& death : e.deaths)
       out << " death on " << death.worker << " at " << death.record << (death.is_gpu ? " gpu" : "")
           << " beside " << death.beside;
-    out << (e.is_alone ? " alone" : "");
+    out << (e.runs_alone ? " alone" : "");
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -65,7 +65,7 @@ inline std::string dump(const State& state) {
   for (const auto& [id, run] : state.runs) {
     out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
-        << run.stopping << run.stop_asked << run.cancelling << run.ending << run.gathering
+        << run.stopping << run.stop_requested << run.cancelling << run.ending << run.gathering
         << run.has_result << ' ' << run.result.hex() << '\n';
     for (const auto& [name, value] : run.signals)
       out << " signal " << name << ' ' << value.hex() << '\n';
@@ -119,7 +119,7 @@ inline State restored(const State& state) {
     r.fail_fast = run.fail_fast;
     r.fresh = run.fresh;
     r.stopping = run.stopping;
-    r.stop_asked = run.stop_asked;
+    r.stop_requested = run.stop_requested;
     r.cancelling = run.cancelling;
     r.ending = run.ending;
     r.gathering = run.gathering;

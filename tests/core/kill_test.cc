@@ -19,12 +19,12 @@ TEST_CASE("a kill reaches every machine that has a rank and is up") {
   gang.attempts = 2;
   gang.epoch = fencing_token(1, 0);
   gang.worker = 1;
-  auto extra = std::make_shared<UnitExtra>();
+  auto detail = std::make_shared<UnitDetail>();
   for (WorkerId worker : {1, 2, 3}) {
-    Placement& rank = extra->others.emplace_back();
+    Placement& rank = detail->others.emplace_back();
     rank.worker = worker;
   }
-  gang.extra = extra;
+  gang.detail = detail;
   run.units[2].phase = Phase::ready;
 
   std::vector<std::pair<AttemptId, WorkerId>> killed;

@@ -550,7 +550,7 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   if (words[0] == "why" || words[0] == "error") {
     std::string text = trimmed(trimmed(rest.substr(words[0].size())).substr(words[1].size()));
     std::string said = words[0] == "why" ? explain_wait(state_, run_, u)
-                                         : (is.extra ? is.extra->failure.message : "");
+                                         : (is.detail ? is.detail->failure.message : "");
     return said.find(text) != std::string::npos ? "" : "it says: " + said;
   }
   if (status_name(is.status) != words[2]) return std::string("it is ") + status_name(is.status);

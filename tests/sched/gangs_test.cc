@@ -117,7 +117,7 @@ std::map<WorkerId, Left> lefts_of(const Cluster& cluster) {
     for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
       int32_t has = cluster.state.workers[at].info.cpus_milli;
       lefts[at].cpus -=
-          asked.is_gang() ? u.extra->share.cpus_milli : std::min(asked.cpus_milli, has);
+          asked.is_gang() ? u.detail->share.cpus_milli : std::min(asked.cpus_milli, has);
       lefts[at].gpus -= int64_t(gpus.size());
       if (!asked.named.empty()) lefts[at].licences -= asked.named[0].second;
     });
@@ -172,10 +172,10 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
         CHECK(ranks <= std::max(asks[unit].ranks, asks[unit].ranks_max));
         if (!def_of(cluster.run(), unit)->resources.is_gang()) continue;
         gangs++;
-        shrunk += u.extra->share.cpus_milli < asks[unit].cpus * 1000;
+        shrunk += u.detail->share.cpus_milli < asks[unit].cpus * 1000;
         spread += workers_of(u).size() > 1;
         bool has_one = std::any_of(before.begin(), before.end(), [&](const auto& left) {
-          return left.second.ranks_of(asks[unit], u.extra->share.cpus_milli) >= int64_t(ranks);
+          return left.second.ranks_of(asks[unit], u.detail->share.cpus_milli) >= int64_t(ranks);
         });
         // Only of the first is known what was free, if it was kept for nobody.
         bool is_kept = false;

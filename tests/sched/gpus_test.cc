@@ -69,7 +69,7 @@ Lefts lefts_of(const State& state) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       if (u.status == UnitStatus::running)
-        take(lefts, asked_by(run, unit), u.extra ? u.extra->gpus : Uuids{});
+        take(lefts, asked_by(run, unit), u.detail ? u.detail->gpus : Uuids{});
     }
   }
   return lefts;

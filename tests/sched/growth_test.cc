@@ -115,9 +115,9 @@ TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
   world.start_what_fits();
   const Unit& unit = world.state.runs.at("r").units[0];
   CHECK(unit.phase == Phase::running);
-  CHECK(unit.extra->others.size() == 3);
-  CHECK(unit.extra->grew_from == 2);
-  CHECK(unit.extra->failures == 0);
+  CHECK(unit.detail->others.size() == 3);
+  CHECK(unit.detail->grew_from == 2);
+  CHECK(unit.detail->failures == 0);
   CHECK_FALSE(growth(world.state, first, kAfter));
   for (uint32_t ranks : {4u, 7u})
     CHECK_FALSE(admit(world.state, GrowthRequested{world.gang(), ranks}));

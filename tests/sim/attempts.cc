@@ -35,8 +35,8 @@ Simulation::Attempt Simulation::make_attempt(const Run& run, UnitId unit) const 
   for (WorkerId worker : workers_of(u)) attempt.workers.insert(state_.workers[worker].info.name);
   attempt.is_service = is_service(run, unit);
   attempt.has_signal = run.signals.contains(kSignal);
-  if (u.extra) {
-    for (const auto& [name, wait] : u.extra->waits)
+  if (u.detail) {
+    for (const auto& [name, wait] : u.detail->waits)
       attempt.expired = attempt.expired || wait.second;
   }
   attempt.steps_left = behaviour_of(u.key).steps;

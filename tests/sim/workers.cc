@@ -56,8 +56,8 @@ bool Simulation::is_connected(const std::string& worker) const {
 bool Simulation::may_lose(WorkerId worker_id) const {
   for (const auto& [id, run] : state_.runs) {
     for (const Unit& u : run.units) {
-      if (u.phase == Phase::running && is_on(u, worker_id) && u.extra &&
-          u.extra->deaths.size() >= 2)
+      if (u.phase == Phase::running && is_on(u, worker_id) && u.detail &&
+          u.detail->deaths.size() >= 2)
         return false;
     }
   }
@@ -189,8 +189,8 @@ std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       AttemptId attempt = current_attempt(run, unit);
-      if (u.phase != Phase::running || !is_on(u, worker_id) || !u.extra ||
-          u.extra->deaths.size() < 2)
+      if (u.phase != Phase::running || !is_on(u, worker_id) || !u.detail ||
+          u.detail->deaths.size() < 2)
         continue;
       auto found = attempts_.find(attempt);
       if (found != attempts_.end() && found->second.workers.contains(worker)) continue;

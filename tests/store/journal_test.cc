@@ -419,8 +419,8 @@ TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank tha
   CHECK(restored->at == 1000);
   const core::Unit& unit = restored->runs.at("r").units[0];
   CHECK(unit.assigned == 1000);
-  CHECK(unit.extra->others == gang.others);
-  CHECK(unit.extra->share == gang.share);
+  CHECK(unit.detail->others == gang.others);
+  CHECK(unit.detail->share == gang.share);
   CHECK(core::check_invariants(*restored) == "");
 
   live.workers[1].is_up = false;
@@ -493,7 +493,7 @@ TEST_CASE(
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->workers[0].info.gpus == live.workers[0].info.gpus);
   CHECK(restored->workers[0].free == live.workers[0].free);
-  CHECK(restored->runs.at("r").units[0].extra->gpus == std::vector<std::string>{"MIG-b"});
+  CHECK(restored->runs.at("r").units[0].detail->gpus == std::vector<std::string>{"MIG-b"});
   CHECK(core::check_invariants(*restored) == "");
 
   live.workers[0].info.gpus.pop_back();
@@ -634,10 +634,10 @@ TEST_CASE("a snapshot keeps what failed where, and which machines are set aside"
   live.workers[1].aside_until = 61'000;
   live.workers[1].aside_serial = 5;
   live.runs.at("r").failed_defs = {{0, 1}};
-  core::UnitExtra extra;
-  extra.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
-  extra.deaths = {{1, 17, false, "`b`"}};
-  live.runs.at("r").units[0].extra = std::make_shared<const core::UnitExtra>(extra);
+  core::UnitDetail detail;
+  detail.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
+  detail.deaths = {{1, 17, false, "`b`"}};
+  live.runs.at("r").units[0].detail = std::make_shared<const core::UnitDetail>(detail);
   core::rebuild_derived(live);
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
@@ -646,7 +646,7 @@ TEST_CASE("a snapshot keeps what failed where, and which machines are set aside"
   CHECK(restored->workers[1].aside_until == 61'000);
   CHECK(restored->workers[1].aside_serial == 5);
   CHECK(restored->runs.at("r").failed_defs == live.runs.at("r").failed_defs);
-  CHECK(restored->runs.at("r").units[0].extra->failed == extra.failed);
-  CHECK(restored->runs.at("r").units[0].extra->deaths == extra.deaths);
+  CHECK(restored->runs.at("r").units[0].detail->failed == detail.failed);
+  CHECK(restored->runs.at("r").units[0].detail->deaths == detail.deaths);
   CHECK(core::check_invariants(*restored) == "");
 }
