@@ -195,7 +195,7 @@ void Transition::on(const AttemptFailed& event) {
   Ending ending{worker_of_rank(r.units[unit], event.rank)};
   ending.is_gpu = failure.cause == Cause::gpu_fault;
   ending.is_death = event.worker_died || ending.is_gpu;
-  if (ending.is_death) ending.beside = beside(ending.worker, r, unit);
+  if (ending.is_death) ending.co_located = co_located(ending.worker, r, unit);
   bool names_worker = event.worker_died || ending.is_gpu || ending.worker == 0 ||
                       budget_of(failure.cause) == Budget::none;
   if (!names_worker) failure.message += kWorkerLine + state_.workers[ending.worker].info.name;
@@ -359,7 +359,7 @@ void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
 void Transition::record_failure(UnitDetail& detail, const Unit& unit, Cause cause,
                                 const Ending& ending) {
   if (ending.is_death)
-    detail.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.beside});
+    detail.deaths.push_back({ending.worker, state_.sequence, ending.is_gpu, ending.co_located});
   if (state_.workers.size() == 1) return;
   detail.failed.push_back({unit.attempts, ending.worker, cause});
   if (detail.failed.size() > kFailedKept) detail.failed.erase(detail.failed.begin());
@@ -388,7 +388,7 @@ bool Transition::is_quarantined(const Run& run, UnitId unit, UnitDetail& detail,
     workers.insert(death.worker);
     has_gpu = has_gpu || death.is_gpu;
     where += (where.empty() ? "" : "; ") + std::string("on ") + worker_text(state_, death.worker) +
-             (death.beside.empty() ? " alone" : " beside " + death.beside);
+             (death.co_located.empty() ? " alone" : " beside " + death.co_located);
   }
   if (workers.size() < 2 && !has_gpu) return false;
   detail.failure.message =

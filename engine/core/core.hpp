@@ -113,7 +113,7 @@ struct Death {
   WorkerId worker = 0;
   uint64_t record = 0;  // the same for all units that shared the host then
   bool is_gpu = false;
-  std::string beside;  // the other units there: "`a`, `b` and 2 more"; empty: none
+  std::string co_located;  // the other units there: "`a`, `b` and 2 more"; empty: none
   bool operator==(const Death&) const = default;
 };
 
@@ -219,8 +219,8 @@ struct Run {
   bool gathering = false;       // the answer to GatherValue for its result is owed
 
   // Derived: rebuild_derived makes these from the above.
-  std::vector<Node> dynamic_nodes;  // of dynamic tasks: node index continues after plan->nodes.
-                                    // Their refs, `after` and guards name units of this run
+  std::vector<Node> dynamic_nodes;    // of dynamic tasks: node index continues after plan->nodes.
+                                      // Their refs, `after` and guards name units of this run
   std::vector<UnitId> dynamic_units;  // the unit of each extra node
   Dependents dependents;
   std::vector<bool> is_consumed;  // by unit: its result is an input or part of the run's

@@ -105,7 +105,7 @@ void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string&
     bool is_gang = def_of(*run, unit)->resources.is_gang();  // whose ranks end together
     if (!is_gang && state_.workers[at].is_up)
       emit(StopAttempt{current_attempt(*run, unit), true, at});
-    fail_attempt(*run, unit, failure, {at, true, true, beside(at, *run, unit)});
+    fail_attempt(*run, unit, failure, {at, true, true, co_located(at, *run, unit)});
   }
 }
 

@@ -156,7 +156,7 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
                         unit,
                         came_back + "without it",
                         cause,
-                        {at, is_restarted, false, beside(at, run, unit)}});
+                        {at, is_restarted, false, co_located(at, run, unit)}});
       return;
     }
     if (const Gpu* dead = dead_gpu_of(info, at, u)) {
@@ -164,7 +164,7 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
                         unit,
                         fault_text(info, *dead),
                         Cause::gpu_fault,
-                        {at, true, true, beside(at, run, unit)}});
+                        {at, true, true, co_located(at, run, unit)}});
       return;
     }
     if (!take_held(whole, at, free, held_on(info, run, unit), u))
@@ -227,7 +227,7 @@ void Transition::on(const WorkerLost& event) {
   std::vector<LostAttempt> losses;
   for_each_on(event.worker, [&](Run& run, UnitId unit) {
     Ending ending{event.worker, event.has_died && failure.cause == Cause::lost, false,
-                  beside(event.worker, run, unit)};
+                  co_located(event.worker, run, unit)};
     losses.push_back({&run, unit, failure.message, failure.cause, std::move(ending)});
   });
   for (const LostAttempt& loss : losses) fail_lost(loss);
@@ -238,12 +238,12 @@ void Transition::on(const WorkerLost& event) {
 void Transition::fail_lost(const LostAttempt& loss) {
   end_attempt(*loss.run, loss.unit);
   std::string why = loss.why;
-  bool was_beside = loss.ending.is_death && !loss.ending.beside.empty();
-  if (was_beside) why += " (beside it ran " + loss.ending.beside + ")";
+  bool was_co_located = loss.ending.is_death && !loss.ending.co_located.empty();
+  if (was_co_located) why += " (beside it ran " + loss.ending.co_located + ")";
   retry_or_fail(*loss.run, loss.unit, {loss.cause, std::move(why), "", 0}, loss.ending);
 }
 
-std::string Transition::beside(WorkerId at, const Run& run, UnitId unit) {
+std::string Transition::co_located(WorkerId at, const Run& run, UnitId unit) {
   constexpr size_t kNamed = 3;
   std::vector<std::string> names;
   size_t count = 0;

@@ -62,7 +62,7 @@ class Transition {
   struct Ending {
     WorkerId worker = 0;
     bool is_death = false, is_gpu = false;
-    std::string beside{};  // other units that ran there
+    std::string co_located{};  // other units that ran there
   };
 
   Run& run(const RunId& id);
@@ -145,7 +145,7 @@ class Transition {
   };
   void fail_lost(const LostAttempt& loss);
   /// The other units that run on the host: "`a`, `b` and 2 more".
-  std::string beside(WorkerId at, const Run& run, UnitId unit);
+  std::string co_located(WorkerId at, const Run& run, UnitId unit);
   void adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
              bool is_restarted);
   void reconcile_offer(WorkerId at, const AttemptId& id);

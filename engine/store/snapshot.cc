@@ -131,7 +131,7 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
     d.set_worker(death.worker);
     d.set_record(death.record);
     d.set_is_gpu(death.is_gpu);
-    d.set_beside(death.beside);
+    d.set_co_located(death.co_located);
   }
   for (const core::FailedAttempt& failed : e.failed) {
     journal::FailedAttempt& f = *m.add_failed();
@@ -147,7 +147,7 @@ bool get_failed(const journal::UnitDetail& m, core::UnitDetail& e) {
   for (const journal::Death& d : m.deaths()) {
     if (d.worker() >= core::kWorkersMax) return false;
     e.deaths.push_back(
-        {static_cast<core::WorkerId>(d.worker()), d.record(), d.is_gpu(), d.beside()});
+        {static_cast<core::WorkerId>(d.worker()), d.record(), d.is_gpu(), d.co_located()});
   }
   for (uint32_t worker : m.failed_on()) {
     if (worker >= core::kWorkersMax) return false;

@@ -33,7 +33,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
           << cause_name(failed.cause);
     for (const Death& death : e.deaths)
       out << " death on " << death.worker << " at " << death.record << (death.is_gpu ? " gpu" : "")
-          << " beside " << death.beside;
+          << " beside " << death.co_located;
     out << (e.runs_alone ? " alone" : "");
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
