@@ -40,14 +40,14 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   driver.leads_cluster = leads_cluster(options);
   driver.encrypts = options.encrypt;
   driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
-  auto named = amounts_of(options.resources);
-  FLOW_TRY(named);
-  if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *named);
+  auto custom_resources = quantities_of(options.resources);
+  FLOW_TRY(custom_resources);
+  if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *custom_resources);
   driver.announced = announced_workers(options);
   if (options.workers > 0 || options.slurm) {
     driver.jobs = 0;  // they are the workers' to share
   } else {
-    driver.named = std::move(*named);
+    driver.custom_resources = std::move(*custom_resources);
     driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
   }
   auto grow_after = grow_after_ms();
@@ -195,9 +195,9 @@ Status LocalEngine::start_workers(const std::string& dir) {
   workers.folder = dir + "/workers";
   workers.count = options_.workers;
   workers.jobs = jobs_of(options_);
-  auto named = amounts_of(options_.resources);
-  FLOW_TRY(named);
-  workers.named = std::move(*named);
+  auto custom_resources = quantities_of(options_.resources);
+  FLOW_TRY(custom_resources);
+  workers.custom_resources = std::move(*custom_resources);
   workers.memory_bytes = usable_memory_bytes();
   for (const Gpu& gpu : find_gpus(executor).gpus) workers.gpus.push_back(gpu.uuid);
   auto started = LocalWorkers::start(workers);

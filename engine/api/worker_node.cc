@@ -71,9 +71,9 @@ Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& 
         fmt::format("the label `{}` is given twice: a worker has one of a name", twice->first));
   if (!core::are_sound(host.labels))
     return user_error(fmt::format("a worker has at most {} labels", core::kLabelsMax));
-  auto named = amounts_of(options.resources);
-  FLOW_TRY(named);
-  host.named = std::move(*named);
+  auto custom_resources = quantities_of(options.resources);
+  FLOW_TRY(custom_resources);
+  host.custom_resources = std::move(*custom_resources);
   return host;
 }
 
@@ -111,7 +111,7 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
   info.memory_bytes = host.memory_bytes;
   info.gpus = host.gpus;
   info.labels = host.labels;
-  info.resources = numbers_of(host.named);
+  info.resources = numbers_of(host.custom_resources);
   info.status = "here";
   return info;
 }

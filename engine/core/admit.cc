@@ -67,7 +67,7 @@ struct AdmissionCheck {
   const State& state;
 
   bool operator()(const EngineStarted& e) const {
-    return e.epoch > state.epoch && e.cpus_milli >= 0 && flow::are_sound(e.named);
+    return e.epoch > state.epoch && e.cpus_milli >= 0 && flow::are_sound(e.custom_resources);
   }
   bool operator()(const RunSubmitted& e) const {
     return !e.run.empty() && find_run(state, e.run) == nullptr && e.plan != nullptr &&
@@ -219,7 +219,7 @@ struct AdmissionCheck {
   bool operator()(const WorkerJoined& e) const {
     if (state.epoch == 0 || e.worker.name.empty() || e.worker.cpus_milli < 0 ||
         e.worker.memory_bytes < 0 || !are_sound(e.worker.gpus) || !are_sound(e.worker.labels) ||
-        !flow::are_sound(e.worker.named) || e.attempts.size() > kOffersMax)
+        !flow::are_sound(e.worker.custom_resources) || e.attempts.size() > kOffersMax)
       return false;
     auto place = worker_id_for(state, e.worker.name);
     return place && (*place == state.workers.size() || !state.workers[*place].is_up);

@@ -163,7 +163,7 @@ struct ReadyClass {
   int64_t memory_bytes = 0;
   GpuNeeds gpu;
   std::string where;  // label expression
-  Amounts named;
+  ResourceQuantities custom_resources;
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
   bool runs_alone = false;            // takes a host on which nothing runs, and lets nothing on it
@@ -261,13 +261,13 @@ struct FreeGpu {
 struct FreeResources {
   int32_t cpus_free_milli = 0;
   int64_t memory_free_bytes = 0;
-  uint32_t units = 0;         // running, a gang's ranks each
-  uint32_t alone = 0;         // of these, those that have the host to themselves
-  int32_t long_milli = 0;     // held by units not known to be short
-  uint32_t short_units = 0;   // running and known to be short
-  uint64_t short_us = 0;      // what these are expected to take
-  std::vector<FreeGpu> gpus;  // in the order of the host's
-  Amounts named{};            // as the host's, those of which nothing is free too
+  uint32_t units = 0;                     // running, a gang's ranks each
+  uint32_t alone = 0;                     // of these, those that have the host to themselves
+  int32_t long_milli = 0;                 // held by units not known to be short
+  uint32_t short_units = 0;               // running and known to be short
+  uint64_t short_us = 0;                  // what these are expected to take
+  std::vector<FreeGpu> gpus;              // in the order of the host's
+  ResourceQuantities custom_resources{};  // as the host's, those of which nothing is free too
   bool operator==(const FreeResources&) const = default;
 };
 

@@ -51,7 +51,7 @@ ReadyClass rank_of(const TaskDef& def) {
   each.memory_bytes = def.resources.memory_bytes;
   each.gpu = gpu_needs_of(def.resources);
   each.where = def.resources.where;
-  each.named = def.resources.named;
+  each.custom_resources = def.resources.custom_resources;
   return each;
 }
 
@@ -146,7 +146,7 @@ uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
     ranks = std::min<int64_t>(ranks, std::max(free.cpus_free_milli, 0) / needs.cpus_milli);
   if (needs.memory_bytes > 0)
     ranks = std::min(ranks, std::max<int64_t>(free.memory_free_bytes, 0) / needs.memory_bytes);
-  ranks = times_in(free.named, needs.named, ranks);
+  ranks = how_many_fit(free.custom_resources, needs.custom_resources, ranks);
   if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
   FreeResources left = free;
   for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -230,7 +230,8 @@ std::string gang_lack_of(const State& state, const TaskDef& def) {
   if (each.memory_bytes > 0)
     what = " of " + format_bytes(static_cast<uint64_t>(each.memory_bytes)) + " of memory";
   if (each.gpu.milli > 0) what += (what.empty() ? " with " : " and ") + words_of(each.gpu);
-  if (!each.named.empty()) what += (what.empty() ? " with " : " and ") + words_of(each.named);
+  if (!each.custom_resources.empty())
+    what += (what.empty() ? " with " : " and ") + words_of(each.custom_resources);
   if (!each.where.empty()) what += " where `" + each.where + "`";
   return "asks for " + std::to_string(def.resources.ranks) + " ranks" + what +
          " each, and there is room for " + std::to_string(ranks) +

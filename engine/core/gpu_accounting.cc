@@ -35,7 +35,7 @@ std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Device
 }
 
 /// The fullest; of those that are alike the first, as the machine numbers them.
-Devices share_of(Devices fitting, const FreeResources& free) {
+Devices choose_shared(Devices fitting, const FreeResources& free) {
   auto by = [&](size_t i) {
     return std::tuple(free.gpus[i].milli_free, free.gpus[i].memory_free_bytes, i);
   };
@@ -45,7 +45,7 @@ Devices share_of(Devices fitting, const FreeResources& free) {
 
 /// `count` of as few islands as may be: what an island has room for goes to the smallest that has,
 /// and one that is left over to whom NVLink joins to no other. Of each the smallest.
-Devices whole_of(const std::vector<Gpu>& gpus, Devices fitting, size_t count) {
+Devices choose_whole(const std::vector<Gpu>& gpus, Devices fitting, size_t count) {
   std::map<int32_t, Devices> islands = islands_of(gpus, fitting);
   auto size_of = [&](size_t i) {
     auto island = islands.find(gpus[i].nvlink);
@@ -151,8 +151,8 @@ std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeRes
                                      const GpuNeeds& needs) {
   Devices fitting = fitting_of(gpus, free, needs);
   if (fitting.size() < needs.count()) return {};
-  Devices chosen = needs.is_share() ? share_of(std::move(fitting), free)
-                                    : whole_of(gpus, std::move(fitting), needs.count());
+  Devices chosen = needs.is_share() ? choose_shared(std::move(fitting), free)
+                                    : choose_whole(gpus, std::move(fitting), needs.count());
   std::vector<std::string> uuids;
   for (size_t i : chosen) uuids.push_back(gpus[i].uuid);
   return uuids;

@@ -27,7 +27,7 @@ bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free, const
     is_all_there = held.memory_bytes <= left.memory_free_bytes &&
                    (is_short || left.long_milli + held.cpus_milli <= worker.cpus_milli) &&
                    may_take_gpus(worker.gpus, left, held.gpu, gpus) &&
-                   covers(left.named, held.named);
+                   flow::fits(left.custom_resources, held.custom_resources);
     if (!is_all_there) return;
     take(left, held, unit.expected_us);
     take_gpus(worker.gpus, left, held.gpu, gpus);
@@ -102,14 +102,15 @@ std::string where_lack_of(const State& state, const TaskDef& def) {
 }
 
 std::string named_lack_of(const State& state, const TaskDef& def) {
-  const Amounts& asked = def.resources.named;
+  const ResourceQuantities& asked = def.resources.custom_resources;
   if (asked.empty() || (state.leads_workers && !is_home(def))) return "";
-  Amounts most = asked;
+  ResourceQuantities most = asked;
   for (auto& [name, milli] : most) milli = 0;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
-    if (covers(worker.info.named, asked)) return "";
-    for (auto& [name, milli] : most) milli = std::max(milli, amount_of(worker.info.named, name));
+    if (flow::fits(worker.info.custom_resources, asked)) return "";
+    for (auto& [name, milli] : most)
+      milli = std::max(milli, quantity_of(worker.info.custom_resources, name));
   }
   bool is_of_many = state.workers.size() > 1 && !is_home(def);
   return "asks for " + words_of(asked) + ", and " +

@@ -181,7 +181,7 @@ class Checker {
       expect(free.long_milli <= worker.info.cpus_milli, "slots are over-committed by long tasks");
       expect(free.cpus_free_milli >= 0 || free.short_units > 0,
              "slots are over-committed by tasks that are not short");
-      for (const auto& [name, milli] : free.named)
+      for (const auto& [name, milli] : free.custom_resources)
         if (milli < 0) expect(false, ("the resource " + name + " is over-committed").c_str());
       for (const FreeGpu& gpu : free.gpus)
         expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");

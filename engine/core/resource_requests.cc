@@ -66,7 +66,7 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
   const Resources& asked = def.resources;
   const Reach& reach = state.reach;
-  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() && asked.named.empty() &&
+  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() && asked.custom_resources.empty() &&
                    asked.cpus_milli <= reach.cpus_least_milli &&
                    memory_bytes <= reach.memory_least_bytes;
   if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
@@ -75,7 +75,8 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   };
   auto has_them = [&](const WorkerState& worker) {
     return may_run(worker) && suits_where(asked.where, worker.info.labels) &&
-           has_gpus(worker.info.gpus, asked) && covers(worker.info.named, asked.named);
+           has_gpus(worker.info.gpus, asked) &&
+           flow::fits(worker.info.custom_resources, asked.custom_resources);
   };
   bool is_there = std::any_of(state.workers.begin(), state.workers.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
@@ -119,7 +120,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
   needs.where = def.resources.where;
-  needs.named = def.resources.named;
+  needs.custom_resources = def.resources.custom_resources;
   needs.limited_map = limited_map_of(run, unit);
   const Unit& u = run.units[unit];
   if (u.detail && !needs.is_home) needs.failed_on = failed_on(*u.detail);
@@ -177,7 +178,7 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   const Resources& asked = def.resources;
   bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&
                asked.memory_bytes == 0 && asked.gpus_milli == 0 && asked.where.empty() &&
-               asked.named.empty() && !asked.is_gang();
+               asked.custom_resources.empty() && !asked.is_gang();
   if (!plain || node.def >= run.durations_us.size()) return 0;
   uint32_t usual = run.durations_us[node.def];
   return usual < kShortUs ? usual : 0;
@@ -209,7 +210,7 @@ bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResourc
   if (needs.is_home && at != 0) return false;
   if (needs.memory_bytes > free.memory_free_bytes) return false;
   if (!suits_where(needs.where, worker.info.labels)) return false;
-  if (!covers(free.named, needs.named)) return false;
+  if (!flow::fits(free.custom_resources, needs.custom_resources)) return false;
   return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, needs.gpu).empty();
 }
 
@@ -284,14 +285,14 @@ FreeResources all_free(const WorkerInfo& worker) {
   free.cpus_free_milli = worker.cpus_milli;
   free.memory_free_bytes = worker.memory_bytes;
   free.gpus = free_gpus(worker.gpus);
-  free.named = worker.named;
+  free.custom_resources = worker.custom_resources;
   return free;
 }
 
 void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
   free.cpus_free_milli -= needs.cpus_milli;
   free.memory_free_bytes -= needs.memory_bytes;
-  change(free.named, needs.named, -1);
+  add(free.custom_resources, needs.custom_resources, -1);
   free.units++;
   if (needs.runs_alone) free.alone++;
   if (expected_us == 0) {
@@ -305,7 +306,7 @@ void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
 void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
   free.cpus_free_milli += needs.cpus_milli;
   free.memory_free_bytes += needs.memory_bytes;
-  change(free.named, needs.named, 1);
+  add(free.custom_resources, needs.custom_resources, 1);
   free.units--;
   if (needs.runs_alone) free.alone--;
   if (expected_us == 0) {

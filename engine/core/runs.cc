@@ -58,7 +58,8 @@ void Transition::on(const RunSubmitted& event) {
 void Transition::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   mark_workers_disconnected();
-  state_.workers[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
+  state_.workers[0].info = {"", event.cpus_milli,      event.memory_bytes, {},
+                            {}, event.custom_resources};
   // Before it was said, an engine that runs nothing itself was one that does.
   state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
   state_.announced = 0;

@@ -65,7 +65,7 @@ struct EngineStarted {
   uint64_t epoch = 0;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
-  Amounts named{};
+  ResourceQuantities custom_resources{};
   bool leads_workers = false;  // others may join
 };
 struct RunSubmitted {
@@ -229,7 +229,7 @@ struct WorkerInfo {
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
   Labels labels{};  // "rack" to "a", sorted by name
-  Amounts named{};
+  ResourceQuantities custom_resources{};
 };
 /// A worker came, or one of that name came back.
 struct WorkerJoined {

@@ -81,7 +81,8 @@ std::vector<std::string> LocalWorkers::arguments_of(int32_t number) const {
       "--jobs",         std::to_string(std::max(1, jobs)),
       "--memory",       std::to_string(options_.memory_bytes / options_.count),
       "--until-eof"};
-  for (std::string& each : flow::arguments_of(share_of(options_.named, number, options_.count)))
+  for (std::string& each :
+       flow::arguments_of(split(options_.custom_resources, number, options_.count)))
     arguments.push_back(std::move(each));
   return arguments;
 }

@@ -17,10 +17,10 @@ struct LocalWorkersOptions {
   std::string head, secret_file;
   std::string folder;  // each has one of its name in it, with its log
   int32_t count = 0;
-  int32_t jobs = 0;               // of all together; each has one at least
-  int64_t memory_bytes = 0;       // of all together
-  std::vector<std::string> gpus;  // UUIDs, shared out
-  Amounts named;                  // shared out
+  int32_t jobs = 0;                     // of all together; each has one at least
+  int64_t memory_bytes = 0;             // of all together
+  std::vector<std::string> gpus;        // UUIDs, shared out
+  ResourceQuantities custom_resources;  // shared out
 };
 
 /// `local-1`, `local-2`, …

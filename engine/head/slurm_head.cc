@@ -57,9 +57,9 @@ Result<slurm::WorkerLaunch> launch_of(const EngineOptions& options, const std::s
   launch.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
   launch.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
   launch.name = slurm::name_of_state(launch.folder);
-  auto named = amounts_of(options.resources);
-  FLOW_TRY(named);
-  launch.named = std::move(*named);
+  auto custom_resources = quantities_of(options.resources);
+  FLOW_TRY(custom_resources);
+  launch.custom_resources = std::move(*custom_resources);
   return launch;
 }
 

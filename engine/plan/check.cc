@@ -77,11 +77,11 @@ class Checker {
     if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");
     if (needs.memory_bytes < 0 || needs.gpu_memory_bytes < 0 || needs.gpus_milli < 0)
       problem(where(def), "asks for a negative amount: memory and GPUs are 0 or more");
-    if (!are_sound(needs.named))
+    if (!are_sound(needs.custom_resources))
       problem(where(def),
               fmt::format("has `resources` that are not valid: each has {}, and there are at "
                           "most {}",
-                          kAmountNameForm, kAmountsMax));
+                          kCustomResourceNameForm, kCustomResourcesMax));
     bool is_single = def.kind == TaskKind::native || def.kind == TaskKind::service ||
                      def.kind == TaskKind::dynamic;
     if (needs.is_gang() && is_single)

@@ -44,7 +44,7 @@ struct Resources {
   std::string where;      // label expression
   uint32_t ranks = 1;
   uint32_t ranks_max = 0;  // of an elastic gang, which takes from `ranks` to this; else 0
-  Amounts named{};         // of each rank, by name
+  ResourceQuantities custom_resources{};  // of each rank, by name
   bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
 

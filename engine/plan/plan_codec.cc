@@ -261,19 +261,21 @@ void field(IO& io, like<IO, EnvEntry>& entry) {
 
 // One number: a gang that is not elastic, and a task without named resources, are written as they
 // were before there were others.
-constexpr uint64_t kHasNamed = uint64_t{1} << 31;
+constexpr uint64_t kHasCustomResources = uint64_t{1} << 31;
 
 void ranks(Writer& io, const Resources& needs) {
-  io.number(uint64_t{needs.ranks_max} << 32 | (needs.named.empty() ? 0 : kHasNamed) | needs.ranks);
-  if (!needs.named.empty()) field(io, needs.named);
+  io.number(uint64_t{needs.ranks_max} << 32 |
+            (needs.custom_resources.empty() ? 0 : kHasCustomResources) | needs.ranks);
+  if (!needs.custom_resources.empty()) field(io, needs.custom_resources);
 }
 void ranks(Reader& io, Resources& needs) {
   uint64_t all = io.number();
-  needs.ranks = static_cast<uint32_t>(all & ~kHasNamed);
+  needs.ranks = static_cast<uint32_t>(all & ~kHasCustomResources);
   needs.ranks_max = static_cast<uint32_t>(all >> 32);
-  if ((all & kHasNamed) == 0) return;
-  field(io, needs.named);
-  if (needs.named.empty() || !are_sound(needs.named)) io.fail("resources that are not valid");
+  if ((all & kHasCustomResources) == 0) return;
+  field(io, needs.custom_resources);
+  if (needs.custom_resources.empty() || !are_sound(needs.custom_resources))
+    io.fail("resources that are not valid");
 }
 
 template <typename IO>

@@ -146,7 +146,7 @@ PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken
     if (!core::admit(scratch, event)) return;
     core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
   };
-  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX, options_.named});
+  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX, options_.custom_resources});
   core::RunSubmitted submitted;
   submitted.run = id;
   submitted.plan = std::make_shared<const Plan>(plan);

@@ -282,9 +282,9 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   driver.state_dir = impl_->dir;
   driver.executor = value_or_throw(find_executor(impl_->options));
   driver.jobs = jobs_of(impl_->options);
-  driver.named = value_or_throw(amounts_of(impl_->options.resources));
+  driver.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
   const auto& slurm = impl_->options.slurm;
-  if (slurm) driver.asked_nodes = nodes_asked_for(*slurm, driver.named);
+  if (slurm) driver.asked_nodes = nodes_asked_for(*slurm, driver.custom_resources);
   return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
 }
 

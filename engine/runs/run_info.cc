@@ -120,9 +120,9 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     node.gpus = worker.info.gpus;
     if (!worker.is_lost()) node.gpu_uses = gpu_uses_of(worker);
     node.labels = worker.info.labels;
-    node.resources = numbers_of(worker.info.named);
-    Amounts used = worker.info.named;
-    change(used, worker.free.named, -1);
+    node.resources = numbers_of(worker.info.custom_resources);
+    ResourceQuantities used = worker.info.custom_resources;
+    add(used, worker.free.custom_resources, -1);
     if (!worker.is_lost()) node.resources_used = numbers_of(used);
     nodes.push_back(std::move(node));
   }

@@ -74,7 +74,7 @@ Status Driver::recover_state() {
   started.epoch = state_.epoch + 1;
   started.cpus_milli = options_.jobs * 1000;
   started.memory_bytes = usable_memory_bytes();
-  started.named = options_.named;
+  started.custom_resources = options_.custom_resources;
   started.leads_workers = options_.leads_cluster;
   Input input;
   input.event = started;

@@ -43,11 +43,11 @@ class References;
 struct DriverOptions {
   std::string state_dir;
   std::string executor;
-  int32_t jobs = 1;            // CPU slots of this machine
-  Amounts named;               // that it has
-  bool leads_cluster = false;  // others run what this machine has no slots for
-  bool is_closed = false;      // no others than those that it starts itself can join
-  bool encrypts = false;       // ranks of gangs seal what is long for each other too
+  int32_t jobs = 1;                     // CPU slots of this machine
+  ResourceQuantities custom_resources;  // that it has
+  bool leads_cluster = false;           // others run what this machine has no slots for
+  bool is_closed = false;               // no others than those that it starts itself can join
+  bool encrypts = false;                // ranks of gangs seal what is long for each other too
   std::optional<AskedNodes> asked_nodes;
   uint32_t announced = 0;  // workers that are to join in all
   core::Time grow_after_ms = core::kGrowAfterMs;

@@ -24,7 +24,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   }
   core::WorkerInfo own;
   own.cpus_milli = driver.options().jobs * 1000;
-  own.named = driver.options().named;
+  own.custom_resources = driver.options().custom_resources;
   own.memory_bytes = usable_memory_bytes();
   machine.has_sought_gpus = purpose != Purpose::look;
   if (machine.has_sought_gpus && may_ask_for_gpus(plan)) {

@@ -42,11 +42,11 @@ Time end_if_started(const State& state, const Run& run, UnitId unit) {
   return usual_us(run, unit) == 0 ? kNever : expected_end(state, run, unit, state.at);
 }
 
-FreeResources least_of(const FreeResources& a, const FreeResources& b) {
+FreeResources element_min(const FreeResources& a, const FreeResources& b) {
   FreeResources least = a;
   least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
   least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
-  least.named = flow::least_of(a.named, b.named);
+  least.custom_resources = flow::element_min(a.custom_resources, b.custom_resources);
   least.units = std::max(a.units, b.units);
   least.alone = std::max(a.alone, b.alone);
   for (size_t i = 0; i < least.gpus.size(); i++) {
@@ -165,7 +165,8 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
     FreeResources left = free_by_worker[worker];
     for (size_t i = 0; i < kept_.size(); i++) {
       auto beside = kept_[i].beside.find(worker);
-      if (is_to_come(i) && beside != kept_[i].beside.end()) left = least_of(left, beside->second);
+      if (is_to_come(i) && beside != kept_[i].beside.end())
+        left = element_min(left, beside->second);
     }
     return left;
   };
@@ -263,7 +264,7 @@ FreeResources Backfill::free_for(WorkerId worker, const FreeResources& free, Tim
   FreeResources left = free;
   for (const Reservation& kept : kept_) {
     auto beside = kept.beside.find(worker);
-    if (end > kept.at && beside != kept.beside.end()) left = least_of(left, beside->second);
+    if (end > kept.at && beside != kept.beside.end()) left = element_min(left, beside->second);
   }
   return left;
 }

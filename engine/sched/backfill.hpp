@@ -21,7 +21,7 @@ constexpr Time kNever = INT64_MAX;
 Time end_if_started(const State& state, const Run& run, UnitId unit);
 
 /// What is free in both.
-FreeResources least_of(const FreeResources& a, const FreeResources& b);
+FreeResources element_min(const FreeResources& a, const FreeResources& b);
 
 /// Of one that has to wait: when and where it is expected to find room.
 struct Reservation {

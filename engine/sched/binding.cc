@@ -56,8 +56,8 @@ class Look {
     if (is_given_up(state_, at_, needs_, worker_.free.units)) return given_up();
     if (!may_share(worker_.free, needs_)) return shared();
     if (!suits_where(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
-    for (const auto& [name, asked] : needs_.named)
-      if (asked > amount_of(left_.named, name)) return named(name, asked);
+    for (const auto& [name, asked] : needs_.custom_resources)
+      if (asked > quantity_of(left_.custom_resources, name)) return custom_resource(name, asked);
     if (needs_.memory_bytes > left_.memory_free_bytes) return memory();
     bool lacks_gpus =
         needs_.gpu.milli > 0 && choose_gpus(worker_.info.gpus, left_, needs_.gpu).empty();
@@ -95,12 +95,14 @@ class Look {
            (labels.empty() ? "there are no labels" : "the labels are " + labels);
   }
 
-  Binding named(const std::string& name, int64_t asked) const {
-    int64_t free = amount_of(worker_.free.named, name), all = amount_of(worker_.info.named, name);
+  Binding custom_resource(const std::string& name, int64_t asked) const {
+    int64_t free = quantity_of(worker_.free.custom_resources, name),
+            all = quantity_of(worker_.info.custom_resources, name);
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
     if (all == 0) return {name, asks + "there is none"};
     if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
-    auto held_by = who([&](const ReadyClass& held) { return amount_of(held.named, name) > 0; });
+    auto held_by =
+        who([&](const ReadyClass& held) { return quantity_of(held.custom_resources, name) > 0; });
     return {name, asks + thousandths(free) + " of " + thousandths(all) +
                       " are free, the rest is held by " + names_of(held_by)};
   }
@@ -287,7 +289,7 @@ std::string words_of(const ReadyClass& needs) {
   if (needs.cpus_milli > 0) add(cores(needs.cpus_milli));
   if (needs.memory_bytes > 0) add(format_bytes(static_cast<uint64_t>(needs.memory_bytes)));
   if (needs.gpu.milli > 0) add(flow::words_of(needs.gpu));
-  if (!needs.named.empty()) add(flow::words_of(needs.named));
+  if (!needs.custom_resources.empty()) add(flow::words_of(needs.custom_resources));
   if (text.empty()) text = cores(0);
   return needs.where.empty() ? text : text + " where `" + needs.where + "`";
 }

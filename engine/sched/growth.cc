@@ -53,7 +53,7 @@ void fill(FreeResources& free) {
   free.cpus_free_milli = 0;
   free.memory_free_bytes = 0;
   for (FreeGpu& gpu : free.gpus) gpu = {};
-  for (auto& [name, milli] : free.named) milli = 0;
+  for (auto& [name, milli] : free.custom_resources) milli = 0;
 }
 
 }  // namespace

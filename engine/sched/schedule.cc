@@ -219,7 +219,8 @@ class Plans {
     const auto& failed_on = needs.failed_on;
     return {std::find(failed_on.begin(), failed_on.end(), worker) != failed_on.end(),
             needs.cpus_milli > free.cpus_free_milli,
-            (!needs_gpu && !free.gpus.empty()) || (needs.named.empty() && !free.named.empty()),
+            (!needs_gpu && !free.gpus.empty()) ||
+                (needs.custom_resources.empty() && !free.custom_resources.empty()),
             needs_gpu && !has_island_for(state_.workers[worker].info.gpus, free, needs.gpu),
             needs_gpu ? free_whole(free) : 0,
             most_mib_ - mib_at(worker),

@@ -46,7 +46,7 @@ struct Writer {
     m.set_number(e.cpus_milli);
     m.set_number2(e.memory_bytes);
     m.set_flag(e.leads_workers);
-    put_amounts(e.named, *m.mutable_named());
+    put_quantities(e.custom_resources, *m.mutable_custom_resources());
     return kNone;
   }
   const std::string& operator()(const core::RunSubmitted& e) {
@@ -177,7 +177,7 @@ struct Writer {
     m.set_number2(e.worker.memory_bytes);
     for (const Gpu& gpu : e.worker.gpus) put_gpu(gpu, *m.add_machine_gpus());
     put_labels(e.worker.labels, *m.mutable_labels());
-    put_amounts(e.worker.named, *m.mutable_named());
+    put_quantities(e.worker.custom_resources, *m.mutable_custom_resources());
     for (const core::AttemptId& id : e.attempts) put_offer(id, *m.add_offers());
     m.set_flag(e.is_restarted);
     return plain(journal::WORKER_JOINED, kNone);
@@ -296,18 +296,19 @@ bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, 
   return core::are_sound(labels);
 }
 
-void put_amounts(const Amounts& amounts, google::protobuf::RepeatedPtrField<journal::Amount>& to) {
-  for (const auto& [name, milli] : amounts) {
-    journal::Amount& m = *to.Add();
+void put_quantities(const ResourceQuantities& quantities,
+                    google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& to) {
+  for (const auto& [name, milli] : quantities) {
+    journal::ResourceQuantity& m = *to.Add();
     m.set_name(name);
     m.set_milli(milli);
   }
 }
 
-bool get_amounts(const google::protobuf::RepeatedPtrField<journal::Amount>& from,
-                 Amounts& amounts) {
-  for (const journal::Amount& m : from) amounts.emplace_back(m.name(), m.milli());
-  return are_sound(amounts);
+bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
+                    ResourceQuantities& quantities) {
+  for (const journal::ResourceQuantity& m : from) quantities.emplace_back(m.name(), m.milli());
+  return are_sound(quantities);
 }
 
 Error newer_schema(uint32_t schema, const char* what) {
@@ -348,7 +349,7 @@ uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   if (is_of_fault) return kGpuFaultSchema;
   bool works_and_leads = m.type() == journal::ENGINE_STARTED && m.flag() && m.number() > 0;
   if (works_and_leads) return kLeadsSchema;
-  if (m.named_size() > 0) return kNamedSchema;
+  if (m.custom_resources_size() > 0) return kCustomResourcesSchema;
   if (has_joined(m.machine_gpus())) return kNvlinkSchema;
   if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
   if (m.type() == journal::WORKER_DRAINING) return kDrainSchema;
@@ -421,7 +422,8 @@ class RecordReader {
     switch (m.type()) {
       case journal::ENGINE_STARTED: {
         core::EngineStarted e{m.epoch(), 0, m.number2(), {}, m.flag()};
-        bool ok = keep(m.number(), e.cpus_milli) && get_amounts(m.named(), e.named);
+        bool ok = keep(m.number(), e.cpus_milli) &&
+                  get_quantities(m.custom_resources(), e.custom_resources);
         record.event = std::move(e);
         return ok;
       }
@@ -546,7 +548,8 @@ class RecordReader {
         core::WorkerJoined e{{m.text(), 0, m.number2(), {}}};
         bool ok = keep(m.number(), e.worker.cpus_milli) &&
                   get_gpus(m.machine_gpus(), e.worker.gpus) &&
-                  get_labels(m.labels(), e.worker.labels) && get_amounts(m.named(), e.worker.named);
+                  get_labels(m.labels(), e.worker.labels) &&
+                  get_quantities(m.custom_resources(), e.worker.custom_resources);
         for (const journal::Offer& offer : m.offers())
           e.attempts.push_back({offer.run(), offer.unit(), offer.attempt(), offer.epoch()});
         e.is_restarted = m.flag();

@@ -12,9 +12,9 @@ bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
 constexpr uint32_t kGpusSchema = 2, kWorkersSchema = 4, kDrainSchema = 5, kGrowthSchema = 6,
-                   kNvlinkSchema = 7, kNamedSchema = 8, kLeadsSchema = 9, kGpuFaultSchema = 10,
-                   kLostSchema = 11, kDeathsSchema = 12, kGivenGpusSchema = 13, kLastingSchema = 14,
-                   kSchema = 14;
+                   kNvlinkSchema = 7, kCustomResourcesSchema = 8, kLeadsSchema = 9,
+                   kGpuFaultSchema = 10, kLostSchema = 11, kDeathsSchema = 12,
+                   kGivenGpusSchema = 13, kLastingSchema = 14, kSchema = 14;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
@@ -24,8 +24,10 @@ bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& fro
                std::vector<core::Placement>& ranks);
 void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
 bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);
-void put_amounts(const Amounts& amounts, google::protobuf::RepeatedPtrField<journal::Amount>& to);
-bool get_amounts(const google::protobuf::RepeatedPtrField<journal::Amount>& from, Amounts& amounts);
+void put_quantities(const ResourceQuantities& quantities,
+                    google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& to);
+bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
+                    ResourceQuantities& quantities);
 Error newer_schema(uint32_t schema, const char* what);
 
 }  // namespace flow

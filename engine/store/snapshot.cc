@@ -407,7 +407,7 @@ bool get_machine(const journal::Snapshot& m, core::WorkerInfo& own) {
   own.cpus_milli = m.cpus_milli();
   own.memory_bytes = m.memory_bytes();
   return own.cpus_milli >= 0 && own.memory_bytes >= 0 && get_gpus(m.gpus(), own.gpus) &&
-         get_amounts(m.named(), own.named);
+         get_quantities(m.custom_resources(), own.custom_resources);
 }
 
 bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& workers) {
@@ -423,7 +423,8 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& wor
               encoded.cpus_milli() >= 0 && encoded.memory_bytes() >= 0 &&
               get_gpus(encoded.gpus(), worker.info.gpus) &&
               get_labels(encoded.labels(), worker.info.labels) &&
-              get_amounts(encoded.named(), worker.info.named) && workers.size() < core::kWorkersMax;
+              get_quantities(encoded.custom_resources(), worker.info.custom_resources) &&
+              workers.size() < core::kWorkersMax;
     if (!ok) return false;
     workers.push_back(std::move(worker));
   }
@@ -461,10 +462,10 @@ uint32_t schema_of(const core::State& state) {
       });
   if (is_any_failed) return kGpuFaultSchema;
   if (state.leads_workers && workers[0].info.cpus_milli > 0) return kLeadsSchema;
-  bool is_any_named =
-      std::any_of(workers.begin(), workers.end(),
-                  [](const core::WorkerState& worker) { return !worker.info.named.empty(); });
-  if (is_any_named) return kNamedSchema;
+  bool has_custom_resources = std::any_of(
+      workers.begin(), workers.end(),
+      [](const core::WorkerState& worker) { return !worker.info.custom_resources.empty(); });
+  if (has_custom_resources) return kCustomResourcesSchema;
   auto is_joined = [](const Gpu& gpu) { return gpu.nvlink >= 0 || !gpu.fabric.empty(); };
   bool is_any_joined =
       std::any_of(workers.begin(), workers.end(), [&](const core::WorkerState& worker) {
@@ -494,7 +495,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   if (has_failures) put_failures(state.workers[0], *m.mutable_own());
   m.set_leads_workers(state.leads_workers && own.cpus_milli > 0);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
-  put_amounts(own.named, *m.mutable_named());
+  put_quantities(own.custom_resources, *m.mutable_custom_resources());
   for (size_t i = 1; i < state.workers.size(); i++) {
     const core::WorkerInfo& info = state.workers[i].info;
     journal::WorkerState& encoded = *m.add_workers();
@@ -503,7 +504,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
     encoded.set_memory_bytes(info.memory_bytes);
     for (const Gpu& gpu : info.gpus) put_gpu(gpu, *encoded.add_gpus());
     put_labels(info.labels, *encoded.mutable_labels());
-    put_amounts(info.named, *encoded.mutable_named());
+    put_quantities(info.custom_resources, *encoded.mutable_custom_resources());
     encoded.set_is_lost(state.workers[i].is_lost());
     encoded.set_is_disconnected(state.workers[i].is_disconnected);
     encoded.set_is_draining(state.workers[i].is_draining);

@@ -43,7 +43,8 @@ uint32_t announced_workers(const EngineOptions& options) {
 }
 
 // Options that are Slurm's own, and an allocation that is there already, may bring some.
-AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
+AskedNodes nodes_asked_for(const SlurmOptions& options,
+                           const ResourceQuantities& custom_resources) {
   bool may_bring_some =
       !slurm_job_inside(options).empty() ||
       std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
@@ -161,16 +162,16 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
 /// As labels are.
 void check_named(const TaskDef& def, const std::string& where, const Machine& machine,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  const Amounts& asked = def.resources.named;
+  const ResourceQuantities& asked = def.resources.custom_resources;
   if (asked.empty() || machine.workers.empty()) return;
   if (machine.is_closed) {
     std::string lack = core::named_lack_of(state_of(machine), def);
     if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
     return;
   }
-  bool is_there =
-      std::any_of(machine.workers.begin(), machine.workers.end(),
-                  [&](const core::WorkerInfo& worker) { return covers(worker.named, asked); });
+  bool is_there = std::any_of(
+      machine.workers.begin(), machine.workers.end(),
+      [&](const core::WorkerInfo& worker) { return fits(worker.custom_resources, asked); });
   if (!is_there)
     warnings.push_back(fmt::format("{} asks for {}, and no machine has that yet: it waits for one",
                                    where, words_of(asked)));
@@ -181,11 +182,11 @@ void check_asked(const TaskDef& def, const std::string& where, const AskedNodes&
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   if (core::is_home(def)) return;
   const Resources& needs = def.resources;
-  if (!covers(asked.named, needs.named))
+  if (!fits(asked.custom_resources, needs.custom_resources))
     errors.push_back(user_error(fmt::format(
         "{} asks for {}, and each node of Slurm has {}: `--resource NAME=N` says what one has",
-        where, words_of(needs.named),
-        asked.named.empty() ? "no such resource" : words_of(asked.named))));
+        where, words_of(needs.custom_resources),
+        asked.custom_resources.empty() ? "no such resource" : words_of(asked.custom_resources))));
   if (asked.gpus && needs.gpus_milli > int64_t{*asked.gpus} * 1000) {
     std::string text = fmt::format("{} asks for gpus = {}, and ", where, needs.gpus_milli / 1000.0);
     if (*asked.gpus > 0) {

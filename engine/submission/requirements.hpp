@@ -25,7 +25,7 @@ struct Machine {
 /// "" where there is none.
 std::string slurm_job_inside(const SlurmOptions& options);
 /// Of the nodes that `options` ask for, each with the resources `named`.
-AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named);
+AskedNodes nodes_asked_for(const SlurmOptions& options, const ResourceQuantities& custom_resources);
 /// How many workers an engine of these options is to have.
 uint32_t announced_workers(const EngineOptions& options);
 /// Checks of what this machine and this submitter have; also at resume.

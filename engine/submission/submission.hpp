@@ -33,7 +33,7 @@ struct RunMeta {
 
 /// What each node that a scheduler is asked for will have, as far as that is known before.
 struct AskedNodes {
-  Amounts named;
+  ResourceQuantities custom_resources;
   std::optional<int32_t> gpus;
 };
 

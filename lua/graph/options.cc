@@ -178,16 +178,17 @@ void read_resources(const Option& option) {
   need_table(option, "a table such as { fpga = 1, licence = 0.5 }");
   each_entry(option, {}, [&](const Option& entry, const std::string& name) {
     constexpr const char* kForm = "a number from 0.001 to 1000000000";
-    if (!is_amount_name(name))
+    if (!is_custom_resource_name(name))
       raise(option.L,
             fmt::format("task `{}`: `{}` in the option `resources` can't name one: it has "
                         "{}",
-                        option.def.name, name, kAmountNameForm));
-    double amount = entry.number(0.001, static_cast<double>(kAmountMaxMilli / 1000), kForm);
-    option.def.resources.named.emplace_back(name, std::llround(amount * 1000));
+                        option.def.name, name, kCustomResourceNameForm));
+    double amount =
+        entry.number(0.001, static_cast<double>(kResourceQuantityMaxMilli / 1000), kForm);
+    option.def.resources.custom_resources.emplace_back(name, std::llround(amount * 1000));
   });
-  if (option.def.resources.named.size() > kAmountsMax)
-    option.wrong(fmt::format("a table of at most {} names", kAmountsMax));
+  if (option.def.resources.custom_resources.size() > kCustomResourcesMax)
+    option.wrong(fmt::format("a table of at most {} names", kCustomResourcesMax));
 }
 void read_ranks(const Option& option) {
   std::string form = fmt::format("a whole number of 1..{}", kRanksMax);

@@ -439,7 +439,7 @@ TEST_CASE("who is sent to others fetches there, once for all who want it, and no
   auto first = story.worker().begin_fetch(blob), second = story.worker().begin_fetch(blob);
   Elsewhere::Asked asked = story.asked.get_future().get();
   CHECK(asked.blob.digest == blob.digest);
-  CHECK(asked.from == story.named);
+  CHECK(asked.from == story.custom_resources);
   story.at_worker(bytes);
   asked.done({});
   CHECK(first.get().ok());
@@ -476,7 +476,7 @@ TEST_CASE("a fetch that others are asked for ends with its session") {
 
 TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
   Elsewhere story;
-  story.named.clear();
+  story.custom_resources.clear();
   BlobInfo blob = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
   story.connect();
   CHECK(story.worker().fetch(blob).ok());

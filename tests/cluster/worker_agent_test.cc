@@ -165,7 +165,7 @@ core::WorkerInfo big_host() {
   core::WorkerInfo host{"w1", 64'000, int64_t{1} << 40, {}, {{"rack", "a"}, {"zone", "\xff"}}};
   host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
   host.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "", 5000, -1, true});
-  host.named = {{"fpga", 2000}, {"licence", 500}};
+  host.custom_resources = {{"fpga", 2000}, {"licence", 500}};
   return host;
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.joined.worker.memory_bytes == int64_t{1} << 40);
   CHECK(wire.joined.worker.gpus == big_host().gpus);
   CHECK(wire.joined.worker.labels == big_host().labels);
-  CHECK(wire.joined.worker.named == big_host().named);
+  CHECK(wire.joined.worker.custom_resources == big_host().custom_resources);
   CHECK(wire.joined.worker.name.empty());  // the session's to say
   CHECK(wire.joined.blob_address == "10.0.0.7:7");
 

@@ -110,10 +110,10 @@ std::vector<std::pair<std::string, std::string>> labels_of(const std::vector<std
   return labels;
 }
 
-/// "named=fpga:2000,licence:500", in thousandths
-Amounts named_of(const std::vector<std::string>& words) {
-  Amounts named;
-  for (const std::string& each : split(option(words, "named"), ',')) {
+/// "resources=fpga:2000,licence:500", in thousandths
+ResourceQuantities custom_resources_of(const std::vector<std::string>& words) {
+  ResourceQuantities named;
+  for (const std::string& each : split(option(words, "resources"), ',')) {
     std::vector<std::string> parts = split(each, ':');
     named.emplace_back(parts.at(0), std::stoll(parts.at(1)));
   }
@@ -216,7 +216,7 @@ std::string Scenario::declare(const Words& words) {
     def.resources.ranks = uint32_t(number(words, "ranks", 1));
     def.resources.ranks_max = uint32_t(number(words, "ranks_max", 0));
     def.resources.where = option(words, "where");
-    def.resources.named = named_of(words);
+    def.resources.custom_resources = custom_resources_of(words);
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
@@ -326,7 +326,8 @@ bool Scenario::parse(const Words& words, Event& event) {
   UnitId named = word(1).empty() ? 0 : unit(word(1));
   if (verb == "engine") {
     event = EngineStarted{std::stoull(word(1)), int32_t(number(words, "cpus", 1) * 1000),
-                          number(words, "memory", 1000), named_of(words), has(words, "leads")};
+                          number(words, "memory", 1000), custom_resources_of(words),
+                          has(words, "leads")};
   } else if (verb == "submit") {
     RunSubmitted e;
     e.run = run_ = word(1);
@@ -365,7 +366,7 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "join") {
     WorkerJoined e{{word(1), int32_t(number(words, "cpus", 1) * 1000),
                     number(words, "memory", 1000), gpus_of_words(split(option(words, "gpus"), ',')),
-                    labels_of(words), named_of(words)}};
+                    labels_of(words), custom_resources_of(words)}};
     for (const std::string& offer : split(option(words, "with"), ','))
       e.attempts.push_back(attempt(offer));
     e.is_restarted = has(words, "restarted");

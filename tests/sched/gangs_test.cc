@@ -35,7 +35,7 @@ class Cluster {
     for (int32_t i = 0; i < gpus; i++)
       worker.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
     if (!rack.empty()) worker.labels = {{"rack", rack}};
-    if (licences_milli > 0) worker.named = {{"licence", licences_milli}};
+    if (licences_milli > 0) worker.custom_resources = {{"licence", licences_milli}};
     tell(WorkerJoined{worker});
   }
   /// Each is a task of a definition of its own, but for those that share one by its index.
@@ -49,7 +49,8 @@ class Cluster {
       def.resources.gpus_milli = ask.gpus * 1000;
       def.resources.ranks = ask.ranks;
       def.resources.ranks_max = ask.ranks_max;
-      if (ask.licences_milli > 0) def.resources.named = {{"licence", ask.licences_milli}};
+      if (ask.licences_milli > 0)
+        def.resources.custom_resources = {{"licence", ask.licences_milli}};
       plan.defs.push_back(def);
     }
     for (uint32_t def : defs) {
@@ -106,9 +107,9 @@ std::map<WorkerId, Left> lefts_of(const Cluster& cluster) {
   for (size_t i = 1; i < cluster.state.workers.size(); i++) {
     const WorkerState& worker = cluster.state.workers[i];
     if (!worker.is_up) continue;
-    const Amounts& named = worker.info.named;
+    const ResourceQuantities& custom_resources = worker.info.custom_resources;
     lefts[WorkerId(i)] = {worker.info.cpus_milli, int64_t(worker.info.gpus.size()),
-                          named.empty() ? 0 : named[0].second};
+                          custom_resources.empty() ? 0 : custom_resources[0].second};
   }
   for (UnitId unit = 0; unit < cluster.run().units.size(); unit++) {
     if (!cluster.is_running(unit)) continue;
@@ -119,7 +120,7 @@ std::map<WorkerId, Left> lefts_of(const Cluster& cluster) {
       lefts[at].cpus -=
           asked.is_gang() ? u.detail->share.cpus_milli : std::min(asked.cpus_milli, has);
       lefts[at].gpus -= int64_t(gpus.size());
-      if (!asked.named.empty()) lefts[at].licences -= asked.named[0].second;
+      if (!asked.custom_resources.empty()) lefts[at].licences -= asked.custom_resources[0].second;
     });
   }
   return lefts;

@@ -36,8 +36,8 @@ WorkerInfo random_worker(sim::Random& random, const std::string& name) {
   }
   if (random.one_in(2)) worker.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
   if (random.one_in(3)) worker.labels.emplace_back("ssd", "");
-  if (random.one_in(2)) worker.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
-  if (random.one_in(3)) worker.named.emplace_back("licence", 500);
+  if (random.one_in(2)) worker.custom_resources.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  if (random.one_in(3)) worker.custom_resources.emplace_back("licence", 500);
   return worker;
 }
 
@@ -53,8 +53,8 @@ Plan random_plan(sim::Random& random) {
     if (random.one_in(3)) asked.gpus_milli = random.one_in(2) ? 1000 : 400;
     if (asked.gpus_milli > 0 && random.one_in(3)) asked.gpu_model = "A";
     if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
-    if (random.one_in(4)) asked.named.emplace_back("fpga", 500 * (1 + random.below(4)));
-    if (random.one_in(6)) asked.named.emplace_back("licence", 200);
+    if (random.one_in(4)) asked.custom_resources.emplace_back("fpga", 500 * (1 + random.below(4)));
+    if (random.one_in(6)) asked.custom_resources.emplace_back("licence", 200);
     Node node;
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = uint32_t(plan.defs.size());
@@ -68,16 +68,16 @@ Plan random_plan(sim::Random& random) {
 /// What a host has left, counted from what runs on it.
 struct Left {
   int64_t cpus = 0, memory = 0;
-  std::map<std::string, int64_t> gpus, named;
+  std::map<std::string, int64_t> gpus, custom_resources;
 };
 
 /// Who asks for a CPU runs on no host without any.
 bool may_run(const WorkerState& worker, const Resources& asked) {
   if (worker.is_lost() || (asked.cpus_milli > 0 && worker.info.cpus_milli == 0)) return false;
   if (!has_labels(worker.info, asked.where)) return false;
-  for (const auto& [name, milli] : asked.named) {
+  for (const auto& [name, milli] : asked.custom_resources) {
     bool has =
-        std::any_of(worker.info.named.begin(), worker.info.named.end(),
+        std::any_of(worker.info.custom_resources.begin(), worker.info.custom_resources.end(),
                     [&](const auto& each) { return each.first == name && each.second >= milli; });
     if (!has) return false;
   }
@@ -118,7 +118,7 @@ class World {
     WorkerInfo all = random_worker(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
     all.labels = {{"rack", "a"}, {"ssd", ""}};
-    all.named = {{"fpga", 2000}, {"licence", 500}};
+    all.custom_resources = {{"fpga", 2000}, {"licence", 500}};
     tell(WorkerJoined{all});
     for (uint32_t i = random.below(4); i > 0; i--) join();
     RunSubmitted e;
@@ -148,14 +148,15 @@ class World {
   Left left_of(WorkerId worker) const {
     const WorkerInfo& info = state.workers[worker].info;
     Left left{info.cpus_milli, info.memory_bytes, {}, {}};
-    for (const auto& [name, milli] : info.named) left.named[name] = milli;
+    for (const auto& [name, milli] : info.custom_resources) left.custom_resources[name] = milli;
     for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = 1000;
     for (const auto& [unit, given] : given_) {
       if (given.worker != worker || run().units[unit].phase != Phase::running) continue;
       left.cpus -= given.asked.cpus_milli;
       left.memory -= given.asked.memory_bytes;
       for (const std::string& uuid : given.gpus) left.gpus[uuid] -= given.asked.gpus_milli;
-      for (const auto& [name, milli] : given.asked.named) left.named[name] -= milli;
+      for (const auto& [name, milli] : given.asked.custom_resources)
+        left.custom_resources[name] -= milli;
     }
     return left;
   }
@@ -167,9 +168,10 @@ class World {
     Resources asked = clamped(state, asked_by(unit));
     bool fits = at.is_up && may_run(at, asked_by(unit)) && asked.cpus_milli <= left.cpus &&
                 asked.memory_bytes <= left.memory &&
-                std::all_of(asked.named.begin(), asked.named.end(), [&](const auto& each) {
-                  return left.named[each.first] >= each.second;
-                });
+                std::all_of(asked.custom_resources.begin(), asked.custom_resources.end(),
+                            [&](const auto& each) {
+                              return left.custom_resources[each.first] >= each.second;
+                            });
     if (!fits) return {};
     if (asked.gpus_milli == 0) return {""};
     std::vector<std::string> devices;

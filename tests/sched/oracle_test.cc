@@ -43,7 +43,7 @@ WorkerInfo random_worker(sim::Random& random, const std::string& name) {
   }
   if (random.one_in(2)) worker.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
   if (random.one_in(2)) worker.labels.emplace_back("ssd", "");
-  if (random.one_in(2)) worker.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  if (random.one_in(2)) worker.custom_resources.emplace_back("fpga", 1000 * (1 + random.below(3)));
   return worker;
 }
 
@@ -62,7 +62,7 @@ TaskDef random_task(sim::Random& random) {
     if (random.one_in(2)) asked.gpu_memory_bytes = 1 + random.below(90);
   }
   if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
-  if (random.one_in(4)) asked.named.emplace_back("fpga", 500 * (1 + random.below(3)));
+  if (random.one_in(4)) asked.custom_resources.emplace_back("fpga", 500 * (1 + random.below(3)));
   if (random.one_in(2)) return def;
   asked.ranks = 2 + random.below(3);
   asked.ranks_max = random.one_in(3) ? asked.ranks + 1 + random.below(2) : asked.ranks;
@@ -87,7 +87,9 @@ using Lefts = std::map<WorkerId, Left>;
 struct Portion {
   int64_t cpus = 0, memory = 0;
   const Resources* asked = nullptr;
-  int64_t fpgas() const { return asked->named.empty() ? 0 : asked->named[0].second; }
+  int64_t fpgas() const {
+    return asked->custom_resources.empty() ? 0 : asked->custom_resources[0].second;
+  }
   size_t devices() const { return size_t(asked->gpus_milli + 999) / 1000; }
 };
 
@@ -185,8 +187,10 @@ class World {
     for (size_t i = 0; i < state.workers.size(); i++) {
       const WorkerInfo& info = state.workers[i].info;
       Left& left = lefts[WorkerId(i)];
-      left = {
-          info.cpus_milli, info.memory_bytes, info.named.empty() ? 0 : info.named[0].second, {}};
+      left = {info.cpus_milli,
+              info.memory_bytes,
+              info.custom_resources.empty() ? 0 : info.custom_resources[0].second,
+              {}};
       for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = {1000, gpu.memory_bytes};
     }
     return lefts;
@@ -375,7 +379,7 @@ class Topology {
     needs_.gpu = gpu_needs_of(asked_);
     asked_.gpu_memory_bytes = needs_.gpu.memory_bytes;
     needs_.where = asked_.where;
-    needs_.named = asked_.named;
+    needs_.custom_resources = asked_.custom_resources;
     needs_.ranks = 2 + random.below(7);
     needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
     for (const WorkerState& worker : state_.workers)
@@ -463,7 +467,7 @@ class Topology {
     const std::vector<Gpu>& gpus = state_.workers[worker].info.gpus;
     Left left{free.cpus_free_milli,
               free.memory_free_bytes,
-              free.named.empty() ? 0 : free.named[0].second,
+              free.custom_resources.empty() ? 0 : free.custom_resources[0].second,
               {}};
     for (size_t i = 0; i < gpus.size(); i++) {
       bool is_of_it = domain.empty() || domain_of(WorkerId(worker), gpus[i]) == domain;

@@ -44,7 +44,7 @@ std::vector<TaskDef> definitions() {
     defs[i].retry.cap_ms = 20;
   }
   defs[kFat].resources = {2000, 300, 0, 0, "", "", 1};
-  defs[kFat].resources.named = {{"licence", 1000}};
+  defs[kFat].resources.custom_resources = {{"licence", 1000}};
   defs[kUncached].cache = false;
   defs[kUrgent].priority = 3;
   defs[kShare].resources = {1000, 0, 300, 30, "", "", 1};
@@ -53,7 +53,7 @@ std::vector<TaskDef> definitions() {
   defs[kPair].resources = {500, 100, 1000, 0, "", "", 2};
   defs[kElastic].resources.ranks = 2;
   defs[kElastic].resources.ranks_max = 5;
-  defs[kElastic].resources.named = {{"licence", 400}};
+  defs[kElastic].resources.custom_resources = {{"licence", 400}};
   defs[kDynamic].kind = TaskKind::dynamic;
   defs[kService].kind = TaskKind::service;
   return defs;

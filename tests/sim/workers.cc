@@ -20,7 +20,7 @@ bool is_current_on(const State& state, const AttemptId& id, WorkerId worker_id) 
 
 bool is_same(const WorkerInfo& a, const WorkerInfo& b) {
   return a.cpus_milli == b.cpus_milli && a.memory_bytes == b.memory_bytes && a.gpus == b.gpus &&
-         a.named == b.named;
+         a.custom_resources == b.custom_resources;
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ bool Simulation::workers_act() {
     if (is_known || (worker_id < state_.workers.size() && !may_lose(worker_id))) return false;
     WorkerInfo info{name, int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
     if (random_.one_in(2)) info.gpus = machine_gpus();
-    if (name != "w3") info.named = {{"licence", name == "w1" ? 2000 : 500}};
+    if (name != "w3") info.custom_resources = {{"licence", name == "w1" ? 2000 : 500}};
     workers_[name] = {info, true};
     returns_.emplace(now_ + random_.below(20), name);
     return false;
@@ -170,7 +170,7 @@ void Simulation::come_back(const std::string& name) {
   if (changes && (!is_known || may_lose(worker_id))) {
     info.cpus_milli = int32_t(random_.below(4)) * 1000;
     info.memory_bytes = random_.below(1500);
-    for (auto& [resource, milli] : info.named) milli = milli == 500 ? 2000 : 500;
+    for (auto& [resource, milli] : info.custom_resources) milli = milli == 500 ? 2000 : 500;
   } else if (is_known && !may_lose(worker_id)) {
     info = state_.workers[worker_id].info;
   }

@@ -31,7 +31,7 @@ bool has(const CommandLine& command, const std::string& word) {
 TEST_CASE("each node's worker is told which resources it has") {
   WorkerLaunch launch = a_launch();
   CHECK(job_script({}, launch).find("--resource") == std::string::npos);
-  launch.named = {{"fpga", 2000}, {"licence", 500}};
+  launch.custom_resources = {{"fpga", 2000}, {"licence", 500}};
   CHECK(job_script({}, launch).find(" --resource fpga=2 --resource licence=0.5 \"") !=
         std::string::npos);
 }

@@ -119,7 +119,7 @@ std::vector<core::Record> of_joined_gpus() {
 
 std::vector<core::Record> of_named() {
   core::WorkerInfo worker{"w1", 4000, 0, {}};
-  worker.named = {{"fpga", 2000}, {"licence", 500}};
+  worker.custom_resources = {{"fpga", 2000}, {"licence", 500}};
   return {{1, 1000, core::EngineStarted{1, 0, 0, {{"scanner", 1000}}}},
           {2, 1000, core::WorkerJoined{worker}}};
 }
@@ -303,20 +303,20 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("8", of_named(), sources);
   const auto& started = std::get<core::EngineStarted>(back.at(0).event);
-  CHECK(started.named == Amounts{{"scanner", 1000}});
+  CHECK(started.custom_resources == ResourceQuantities{{"scanner", 1000}});
   const auto& joined = std::get<core::WorkerJoined>(back.at(1).event);
-  CHECK(joined.worker.named == Amounts{{"fpga", 2000}, {"licence", 500}});
+  CHECK(joined.worker.custom_resources == ResourceQuantities{{"fpga", 2000}, {"licence", 500}});
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x08"));  // schema 8
 
   core::State live;
-  live.workers[0].info.named = started.named;
+  live.workers[0].info.custom_resources = started.custom_resources;
   live.workers.emplace_back().info = joined.worker;
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->workers.at(0).info.named == started.named);
-  CHECK(restored->workers.at(1).info.named == joined.worker.named);
-  CHECK(restored->workers.at(1).free.named == joined.worker.named);
-  live.workers[1].info.named[0].second = 0;
+  CHECK(restored->workers.at(0).info.custom_resources == started.custom_resources);
+  CHECK(restored->workers.at(1).info.custom_resources == joined.worker.custom_resources);
+  CHECK(restored->workers.at(1).free.custom_resources == joined.worker.custom_resources);
+  live.workers[1].info.custom_resources[0].second = 0;
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }

@@ -66,7 +66,7 @@ CommandLine step_options() {
 /// Reads what Slurm gives this node, and becomes its worker.
 std::string worker_lines(const SlurmOptions& options, const WorkerLaunch& launch) {
   std::string named;
-  for (const std::string& each : arguments_of(launch.named)) named += " " + each;
+  for (const std::string& each : arguments_of(launch.custom_resources)) named += " " + each;
   return fmt::format(
       R"sh(dir=${{FLOW_WORKER_DIR:-/var/tmp}}/flow-worker-$(id -u)-{}-$SLURMD_NODENAME
 if [ "$1" = drain ]; then

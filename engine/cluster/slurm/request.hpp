@@ -19,12 +19,12 @@ constexpr const char* kJobLabel = "slurm_job";
 
 /// Whom the workers of a job join, and with what.
 struct WorkerLaunch {
-  std::string program;      // flow, by a path that is the same on the nodes
-  std::string head;         // address
-  std::string secret_file;  // which the nodes can read
-  std::string folder;       // of scripts and logs, which the nodes can write
-  std::string name;         // of the state, among those of one user
-  Amounts named{};          // that each node has
+  std::string program;                    // flow, by a path that is the same on the nodes
+  std::string head;                       // address
+  std::string secret_file;                // which the nodes can read
+  std::string folder;                     // of scripts and logs, which the nodes can write
+  std::string name;                       // of the state, among those of one user
+  ResourceQuantities custom_resources{};  // that each node has
 };
 /// A short name that tells a state from others.
 std::string name_of_state(const std::string& state_dir);

@@ -70,7 +70,7 @@ void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
     label.set_name(name);
     label.set_value(value);
   }
-  for (const auto& [name, milli] : request.worker.named) {
+  for (const auto& [name, milli] : request.worker.custom_resources) {
     worker_protocol::ResourceQuantity& amount = *out.add_custom_resources();
     amount.set_name(name);
     amount.set_milli(milli);
@@ -93,7 +93,7 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
   for (const worker_protocol::Label& label : in.labels())
     worker.labels.emplace_back(label.name(), label.value());
   for (const worker_protocol::ResourceQuantity& amount : in.custom_resources())
-    worker.named.emplace_back(amount.name(), amount.milli());
+    worker.custom_resources.emplace_back(amount.name(), amount.milli());
   request.now = in.now_ms();
   request.process = in.process();
   request.spool = in.spool();
@@ -105,7 +105,8 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
   return is_named && request.blob_address.size() <= kAddressBytesMax &&
          request.machine.id.size() <= kNameBytesMax && worker.cpus_milli >= 0 &&
          worker.memory_bytes >= 0 && request.now >= 0 && request.now <= kTimeMax &&
-         core::are_sound(worker.gpus) && core::are_sound(worker.labels) && are_sound(worker.named);
+         core::are_sound(worker.gpus) && core::are_sound(worker.labels) &&
+         are_sound(worker.custom_resources);
 }
 
 void put_inventory_delta(const BlobInventoryDelta& delta,
