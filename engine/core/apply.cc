@@ -60,13 +60,13 @@ void Transition::on(const InputsResolved& event) {
   }
   if (r.stopping) return to_parked(r, event.unit);
   const TaskDef& def = *def_of(r, event.unit);
-  std::string lack = gpu_lack_of(state_, def);
-  if (lack.empty()) lack = where_lack_of(state_, def);
-  if (lack.empty()) lack = named_lack_of(state_, def);
-  if (lack.empty()) lack = gang_lack_of(state_, def);
-  if (!lack.empty()) {
-    lack = "`" + unit_name(r, event.unit) + "` " + lack;
-    return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
+  std::string reason = gpu_unsatisfiable_reason(state_, def);
+  if (reason.empty()) reason = selector_unsatisfiable_reason(state_, def);
+  if (reason.empty()) reason = custom_resource_unsatisfiable_reason(state_, def);
+  if (reason.empty()) reason = gang_unsatisfiable_reason(state_, def);
+  if (!reason.empty()) {
+    reason = "`" + unit_name(r, event.unit) + "` " + reason;
+    return fail(r, event.unit, {Cause::user_error, std::move(reason), "", 0});
   }
   if (acquire_key(r, event.unit)) return to_ready(r, event.unit);
   wait_for_duplicate(r, event.unit);

@@ -221,7 +221,7 @@ int32_t gang_cpus_of(const State& state, const TaskDef& def) {
   return needs.cpus_milli;
 }
 
-std::string gang_lack_of(const State& state, const TaskDef& def) {
+std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def) {
   if (!def.resources.is_gang() || state.leads_workers) return "";
   ReadyClass each = rank_of(def);
   uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);

@@ -44,6 +44,6 @@ void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs);
 int32_t gang_cpus_of(const State& state, const TaskDef& def);
 /// What the hosts can't give all ranks of a gang, as a clause, or "". Where others may join, they
 /// are waited for.
-std::string gang_lack_of(const State& state, const TaskDef& def);
+std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

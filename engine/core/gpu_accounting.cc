@@ -94,23 +94,23 @@ void change(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& n
 
 }  // namespace
 
-std::string gpu_lack_of(const State& state, const TaskDef& def) {
+std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
   if (def.resources.gpus_milli == 0 || (state.leads_workers && !is_home(def))) return "";
   const char* why_none = "`flow doctor` says what was found";
-  std::string lack;
+  std::string reason;
   size_t others = 0;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
-    std::string here = flow::gpu_lack_of(def.resources, worker.info.gpus, why_none);
+    std::string here = flow::gpu_unsatisfiable_reason(def.resources, worker.info.gpus, why_none);
     if (here.empty()) return "";
-    if (lack.empty()) {
-      lack = std::move(here);
+    if (reason.empty()) {
+      reason = std::move(here);
     } else {
       others++;
     }
   }
-  if (others > 0) lack += "; no worker has what it asks for either";
-  return lack;
+  if (others > 0) reason += "; no worker has what it asks for either";
+  return reason;
 }
 
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked) {

@@ -30,7 +30,7 @@ std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus);
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
 /// What no host can give a task that may run there, as a clause, or "". Where the engine's machine
 /// runs nothing itself this is "": a worker that has it may be yet to join.
-std::string gpu_lack_of(const State& state, const TaskDef& def);
+std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
 /// Whether these, all free, would do for one that asks for so many, or for none.
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
 /// Two devices of one UUID, one that is none, or one that is dead of nothing are nonsense.

@@ -64,15 +64,15 @@ Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& report
   return reported;
 }
 
-std::string failed_gpu_lack_of(const State& state, const TaskDef& def) {
+std::string failed_gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
   if (def.resources.gpus_milli == 0) return "";
   bool has_any_failed =
       std::any_of(state.workers.begin(), state.workers.end(), [](const WorkerState& worker) {
         return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), has_failed);
       });
   if (!has_any_failed) return "";
-  std::string lack = gpu_lack_of(state, def);
-  return lack.empty() ? gang_lack_of(state, def) : lack;
+  std::string reason = gpu_unsatisfiable_reason(state, def);
+  return reason.empty() ? gang_unsatisfiable_reason(state, def) : reason;
 }
 
 // First what held it, as the host was; then what is left of the host.
@@ -115,7 +115,7 @@ void Transition::note_unschedulable() {
     if (run.phase_count(Phase::ready) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       bool is_unschedulable = run.units[unit].phase == Phase::ready &&
-                              !failed_gpu_lack_of(state_, *def_of(run, unit)).empty();
+                              !failed_gpu_unsatisfiable_reason(state_, *def_of(run, unit)).empty();
       if (is_unschedulable) unschedulable_.emplace_back(id, unit);
     }
   }
@@ -127,12 +127,12 @@ void Transition::fail_unschedulable() {
     auto [id, unit] = unschedulable_[i];
     Run& r = run(id);
     if (r.units[unit].phase != Phase::ready) continue;  // cancelled with another
-    std::string lack = failed_gpu_lack_of(state_, *def_of(r, unit));
+    std::string reason = failed_gpu_unsatisfiable_reason(state_, *def_of(r, unit));
     touch(r);
     leave(r, unit);
     fail(r, unit,
          {Cause::gpu_fault,
-          "`" + unit_name(r, unit) + "` " + lack +
+          "`" + unit_name(r, unit) + "` " + reason +
               ". An engine that starts again looks anew: `flow resume " + id + "` goes on",
           "", 0});
   }

@@ -19,6 +19,6 @@ bool is_new_fault(const Gpu& gpu, bool is_dead);
 Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported);
 /// That GPUs failed without which the task can't run on this engine's hosts, as a clause, or "".
 /// Who leads workers waits for one that has others.
-std::string failed_gpu_lack_of(const State& state, const TaskDef& def);
+std::string failed_gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

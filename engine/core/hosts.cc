@@ -88,7 +88,7 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
   return labels.size() <= kLabelsMax;
 }
 
-std::string where_lack_of(const State& state, const TaskDef& def) {
+std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def) {
   const std::string& where = def.resources.where;
   if (where.empty() || state.leads_workers) return "";
   bool is_there =
@@ -101,7 +101,7 @@ std::string where_lack_of(const State& state, const TaskDef& def) {
          "--label`";
 }
 
-std::string named_lack_of(const State& state, const TaskDef& def) {
+std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def) {
   const ResourceQuantities& asked = def.resources.custom_resources;
   if (asked.empty() || (state.leads_workers && !is_home(def))) return "";
   ResourceQuantities most = asked;

@@ -18,8 +18,8 @@ bool is_referenced_by_unit(const State& state, WorkerId worker);
 bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
 /// That no host has the labels that the task asks for, as a clause, or "". As with GPUs, a head
 /// that runs nothing itself waits for who may be yet to join.
-std::string where_lack_of(const State& state, const TaskDef& def);
+std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def);
 /// The same of the named resources.
-std::string named_lack_of(const State& state, const TaskDef& def);
+std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

@@ -124,7 +124,7 @@ void Transition::to_ready(Run& run, UnitId unit) {
   if (run.stopping) return to_parked(run, unit);
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
-  if (!failed_gpu_lack_of(state_, *def_of(run, unit)).empty())
+  if (!failed_gpu_unsatisfiable_reason(state_, *def_of(run, unit)).empty())
     unschedulable_.emplace_back(run.id, unit);
 }
 

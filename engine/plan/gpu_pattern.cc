@@ -56,7 +56,7 @@ std::string list_of(const std::vector<Gpu>& gpus) {
 /// Why MIG instances do not suit a task that asks for several GPUs, and what it can ask for
 /// instead.
 /// "" if that is not the reason.
-std::string mig_lack_of(const Resources& resources, const std::vector<Gpu>& gpus) {
+std::string mig_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus) {
   GpuNeeds needs = gpu_needs_of(resources);
   GpuNeeds one = needs;
   one.milli = std::min(needs.milli, kWholeGpuMilli);
@@ -127,8 +127,8 @@ std::string words_of(const Gpu& gpu) {
   return gpu.fault.empty() ? text : text + ", which " + gpu.fault;
 }
 
-std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,
-                        const std::string& why_none) {
+std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus,
+                                     const std::string& why_none) {
   const char* of_gpu = resources.gpu_memory_bytes > 0 ? "gpu_memory"
                        : !resources.gpu_model.empty() ? "gpu"
                                                       : nullptr;
@@ -151,7 +151,7 @@ std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus
   std::string has = is_special
                         ? fmt::format("{} of this machine's {} GPUs will do", suiting, gpus.size())
                         : fmt::format("this machine has {}", gpus.size());
-  std::string remedy = mig_lack_of(resources, gpus);
+  std::string remedy = mig_unsatisfiable_reason(resources, gpus);
   remedy += remedy.empty() ? "ask for less, or run it where there is more"
                            : "or run it where there are whole GPUs";
   return fmt::format("{}{}: {}; {}", asks, has, list_of(gpus), remedy);

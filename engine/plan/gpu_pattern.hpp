@@ -39,8 +39,8 @@ bool may_ask_for_gpus(const Plan& plan);
 
 /// What the machine can't give a task, as a clause ("asks for gpus = 2, and this machine has 1:
 /// …"), or "". `why_none` says why it has none.
-std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,
-                        const std::string& why_none);
+std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus,
+                                     const std::string& why_none);
 /// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
 std::string words_of(const GpuNeeds& needs);
 /// "GPU 0 (NVIDIA H200, 139 GiB)", of one that failed also what it did

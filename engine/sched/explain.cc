@@ -94,7 +94,7 @@ std::string why_not_yet(const State& state, const Run& run, const ReadyClass& ne
          ", and what is free is kept for that";
 }
 
-std::string lack_of(const std::string& constraint) {
+std::string constraint_summary(const std::string& constraint) {
   if (constraint == "cpus") return "too few CPUs";
   if (constraint == "memory") return "too little memory";
   if (constraint == "gpus") return "too few GPUs that will do";
@@ -112,17 +112,17 @@ std::string summary_of(const std::vector<WorkerConstraint>& rest, bool is_gang) 
   std::map<std::string, size_t> counts;
   uint64_t ranks = 0;
   for (const WorkerConstraint& wait : rest) {
-    counts[lack_of(wait.constraint)]++;
+    counts[constraint_summary(wait.constraint)]++;
     ranks += wait.ranks;
   }
-  std::vector<std::pair<std::string, size_t>> lacks(counts.begin(), counts.end());
-  std::stable_sort(lacks.begin(), lacks.end(),
+  std::vector<std::pair<std::string, size_t>> summaries(counts.begin(), counts.end());
+  std::stable_sort(summaries.begin(), summaries.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text = "; and on " + std::to_string(rest.size()) + " more" +
                      (is_gang ? " for " + std::to_string(ranks) : "");
   const char* before = ": ";
-  for (const auto& [lack, count] : lacks) {
-    text += before + lack + " on " + std::to_string(count);
+  for (const auto& [summary, count] : summaries) {
+    text += before + summary + " on " + std::to_string(count);
     before = ", ";
   }
   return text;

@@ -108,15 +108,15 @@ void check_resources(const Resources& resources, const std::string& where, const
   for (const core::WorkerInfo& worker : machine.workers) {
     memory = std::max(memory, worker.memory_bytes);
     std::string why_none = machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
-    std::string lack = gpu_lack_of(resources, worker.gpus, why_none);
-    has_gpus = has_gpus || lack.empty();
-    if (machine.is_cluster && !lack.empty())
-      lack += worker.name.empty() ? " (the head's machine)"
-                                  : fmt::format(" (the worker `{}`)", worker.name);
+    std::string reason = gpu_unsatisfiable_reason(resources, worker.gpus, why_none);
+    has_gpus = has_gpus || reason.empty();
+    if (machine.is_cluster && !reason.empty())
+      reason += worker.name.empty() ? " (the head's machine)"
+                                    : fmt::format(" (the worker `{}`)", worker.name);
     bool is_first = named == nullptr || (named->name.empty() && named->gpus.empty());
     if (!is_first && worker.gpus.size() <= named->gpus.size()) continue;
     named = &worker;
-    gpu_lack = std::move(lack);
+    gpu_lack = std::move(reason);
   }
   if (machine.workers.empty()) return;
   if (resources.memory_bytes > memory) {
@@ -147,8 +147,8 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
   const std::string& asked = def.resources.where;
   if (asked.empty() || machine.workers.empty()) return;
   if (machine.is_closed) {
-    std::string lack = core::where_lack_of(state_of(machine), def);
-    if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
+    std::string reason = core::selector_unsatisfiable_reason(state_of(machine), def);
+    if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
   bool is_there = std::any_of(
@@ -165,8 +165,8 @@ void check_named(const TaskDef& def, const std::string& where, const Machine& ma
   const ResourceQuantities& asked = def.resources.custom_resources;
   if (asked.empty() || machine.workers.empty()) return;
   if (machine.is_closed) {
-    std::string lack = core::named_lack_of(state_of(machine), def);
-    if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
+    std::string reason = core::custom_resource_unsatisfiable_reason(state_of(machine), def);
+    if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
   bool is_there = std::any_of(
@@ -214,12 +214,12 @@ void check_gang(const TaskDef& def, const std::string& where, const Machine& mac
   bool is_open = def.resources.gpus_milli > 0 && !machine.has_sought_gpus;
   if (!def.resources.is_gang() || machine.workers.empty() || is_open) return;
   core::State state = state_of(machine);
-  std::string lack = core::gang_lack_of(state, def);
-  if (!lack.empty()) {
+  std::string reason = core::gang_unsatisfiable_reason(state, def);
+  if (!reason.empty()) {
     if (machine.is_closed) {
-      errors.push_back(user_error(where + " " + lack));
+      errors.push_back(user_error(where + " " + reason));
     } else {
-      warnings.push_back(where + " " + lack + ". It waits for workers that have it");
+      warnings.push_back(where + " " + reason + ". It waits for workers that have it");
     }
     return;
   }

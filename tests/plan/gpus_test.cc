@@ -48,39 +48,39 @@ TEST_CASE("a model pattern is whole words of the name, one of several, with any 
 TEST_CASE("what a machine lacks is said with what it has") {
   std::vector<Gpu> none;
   std::vector<Gpu> two = {gpu(0, "NVIDIA H200", 139), gpu(1, "NVIDIA A100", 40)};
-  CHECK(gpu_lack_of(asks(0), none, "") == "");
-  CHECK(gpu_lack_of(asks(2000), two, "") == "");
-  CHECK(gpu_lack_of(asks(500, "A100", 40), two, "") == "");
-  CHECK(gpu_lack_of(asks(500), none, "it is a toaster") ==
+  CHECK(gpu_unsatisfiable_reason(asks(0), none, "") == "");
+  CHECK(gpu_unsatisfiable_reason(asks(2000), two, "") == "");
+  CHECK(gpu_unsatisfiable_reason(asks(500, "A100", 40), two, "") == "");
+  CHECK(gpu_unsatisfiable_reason(asks(500), none, "it is a toaster") ==
         "asks for gpus = 0.5, and this machine has none: it is a toaster; remove `gpus` to run it "
         "on CPUs");
-  CHECK(gpu_lack_of(asks(3000), two, "") ==
+  CHECK(gpu_unsatisfiable_reason(asks(3000), two, "") ==
         "asks for gpus = 3, and this machine has 2: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA "
         "A100, 40 GiB); ask for less, or run it where there is more");
-  CHECK(gpu_lack_of(asks(2000, "H200|H100", 80), two, "") ==
+  CHECK(gpu_unsatisfiable_reason(asks(2000, "H200|H100", 80), two, "") ==
         "asks for gpus = 2 with gpu = \"H200|H100\" and gpu_memory = 80 GiB, and 1 of this "
         "machine's 2 GPUs will do: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA A100, 40 GiB); "
         "ask for less, or run it where there is more");
-  CHECK_THAT(gpu_lack_of(asks(0, "H200"), two, ""),
+  CHECK_THAT(gpu_unsatisfiable_reason(asks(0, "H200"), two, ""),
              Catch::StartsWith("has the option `gpu` and asks for no GPU: add `gpus = 1`"));
-  CHECK_THAT(gpu_lack_of(asks(0, "", 1), two, ""),
+  CHECK_THAT(gpu_unsatisfiable_reason(asks(0, "", 1), two, ""),
              Catch::StartsWith("has the option `gpu_memory`"));
 }
 
 TEST_CASE("a task of several GPUs is told why MIG instances do not suit it, and what does") {
   std::vector<Gpu> gpus = {gpu(0, "A100 MIG 1g.5gb", 5), gpu(0, "A100 MIG 1g.5gb", 5)};
   for (Gpu& each : gpus) each.is_mig = true;
-  CHECK(gpu_lack_of(asks(1000), gpus, "") == "");
+  CHECK(gpu_unsatisfiable_reason(asks(1000), gpus, "") == "");
   CHECK(
-      gpu_lack_of(asks(2000), gpus, "") ==
+      gpu_unsatisfiable_reason(asks(2000), gpus, "") ==
       "asks for gpus = 2, and 0 of this machine's 2 GPUs will do: GPU 0 (A100 MIG 1g.5gb, 5 GiB), "
       "GPU 0 (A100 MIG 1g.5gb, 5 GiB); 2 of them are instances of a GPU in MIG mode, and a process "
       "can use only one instance: ask for `gpus = 1`, or for `ranks = 2` with `gpus = 1` each; or "
       "run it where there are whole GPUs");
   gpus[0] = gpu(1, "A100", 40);
-  CHECK_THAT(gpu_lack_of(asks(2000), gpus, ""),
+  CHECK_THAT(gpu_unsatisfiable_reason(asks(2000), gpus, ""),
              Catch::Contains("; 1 of them is an instance of a GPU in MIG mode, and"));
-  CHECK_THAT(gpu_lack_of(asks(2000, "H100"), gpus, ""), !Catch::Contains("MIG mode"));
+  CHECK_THAT(gpu_unsatisfiable_reason(asks(2000, "H100"), gpus, ""), !Catch::Contains("MIG mode"));
 }
 
 TEST_CASE("an instance of a GPU suits who asks for one or less") {
