@@ -140,7 +140,7 @@ int32_t release_ranks(State& state, const Run& run, UnitId unit) {
 
 uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
                         const ReadyClass& needs, uint32_t most) {
-  if (!suits_where(needs.where, worker.labels)) return 0;
+  if (!matches_selector(needs.where, worker.labels)) return 0;
   int64_t ranks = most;
   if (needs.cpus_milli > 0)
     ranks = std::min<int64_t>(ranks, std::max(free.cpus_free_milli, 0) / needs.cpus_milli);

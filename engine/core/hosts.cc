@@ -93,7 +93,7 @@ std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def
   if (where.empty() || state.leads_workers) return "";
   bool is_there =
       std::any_of(state.workers.begin(), state.workers.end(), [&](const WorkerState& worker) {
-        return !worker.is_lost() && suits_where(where, worker.info.labels);
+        return !worker.is_lost() && matches_selector(where, worker.info.labels);
       });
   if (is_there) return "";
   return "runs where `" + where +

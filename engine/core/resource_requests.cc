@@ -74,7 +74,7 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
     return !worker.is_lost() && (worker.info.cpus_milli > 0 || asked.cpus_milli == 0);
   };
   auto has_them = [&](const WorkerState& worker) {
-    return may_run(worker) && suits_where(asked.where, worker.info.labels) &&
+    return may_run(worker) && matches_selector(asked.where, worker.info.labels) &&
            has_gpus(worker.info.gpus, asked) &&
            flow::fits(worker.info.custom_resources, asked.custom_resources);
   };
@@ -209,7 +209,7 @@ bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResourc
                        const ReadyClass& needs) {
   if (needs.is_home && at != 0) return false;
   if (needs.memory_bytes > free.memory_free_bytes) return false;
-  if (!suits_where(needs.where, worker.info.labels)) return false;
+  if (!matches_selector(needs.where, worker.info.labels)) return false;
   if (!flow::fits(free.custom_resources, needs.custom_resources)) return false;
   return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, needs.gpu).empty();
 }

@@ -113,7 +113,7 @@ class Checker {
 
   void placement(const TaskDef& def) {
     const std::string& text = def.resources.where;
-    if (auto parsed = Where::parse(text); !parsed.ok())
+    if (auto parsed = WorkerSelector::parse(text); !parsed.ok())
       problem(where(def), fmt::format("has `where = \"{}\"`, which {}: write for example "
                                       "\"disk == ssd and not shared\"",
                                       text, parsed.error().message));

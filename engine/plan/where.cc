@@ -29,22 +29,22 @@ const std::string* label_of(const Labels& labels, std::string_view name) {
   return found == labels.end() ? nullptr : &found->second;
 }
 
-class WhereParser {
+class WorkerSelectorParser {
  public:
-  explicit WhereParser(std::string_view text) : text_(text) {}
+  explicit WorkerSelectorParser(std::string_view text) : text_(text) {}
 
-  Result<Where> parse() {
+  Result<WorkerSelector> parse() {
     if (text_.size() > kTextMax)
       return user_error(fmt::format("has {} letters, and may have {}", text_.size(), kTextMax));
     next();
     either(0);
     if (error_.empty() && (is_quoted_ || !token_.empty())) fail("`and`, `or` or the end");
     if (!error_.empty()) return user_error(error_);
-    return std::move(where_);
+    return std::move(selector_);
   }
 
  private:
-  using Op = Where::Op;
+  using Op = WorkerSelector::Op;
 
   /// The next token; empty at the end.
   void next() {
@@ -91,7 +91,7 @@ class WhereParser {
   }
 
   void add(Op op, std::string name = "", std::string value = "") {
-    where_.steps_.push_back({op, std::move(name), std::move(value)});
+    selector_.steps_.push_back({op, std::move(name), std::move(value)});
   }
 
   void either(int depth) {
@@ -145,12 +145,14 @@ class WhereParser {
   std::string token_;
   bool is_quoted_ = false;
   std::string error_;
-  Where where_;
+  WorkerSelector selector_;
 };
 
-Result<Where> Where::parse(std::string_view text) { return WhereParser(text).parse(); }
+Result<WorkerSelector> WorkerSelector::parse(std::string_view text) {
+  return WorkerSelectorParser(text).parse();
+}
 
-bool Where::matches(const Labels& labels) const {
+bool WorkerSelector::matches(const Labels& labels) const {
   std::vector<bool> found;
   auto take = [&] {
     bool last = found.back();
@@ -186,14 +188,14 @@ bool Where::matches(const Labels& labels) const {
 }
 
 // The scheduler asks for each machine at each turn.
-bool suits_where(const std::string& where, const Labels& labels) {
+bool matches_selector(const std::string& where, const Labels& labels) {
   if (where.empty()) return true;
-  static thread_local std::map<std::string, Where> known;
+  static thread_local std::map<std::string, WorkerSelector> known;
   auto found = known.find(where);
   if (found == known.end()) {
-    auto parsed = Where::parse(where);
+    auto parsed = WorkerSelector::parse(where);
     if (known.size() >= kKnownMax) known.clear();
-    found = known.emplace(where, parsed.ok() ? std::move(*parsed) : Where()).first;
+    found = known.emplace(where, parsed.ok() ? std::move(*parsed) : WorkerSelector()).first;
   }
   return found->second.matches(labels);
 }

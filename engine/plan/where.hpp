@@ -20,10 +20,10 @@ using Labels = std::vector<std::pair<std::string, std::string>>;  // name to val
 /// Null where there is no label of that name.
 const std::string* label_of(const Labels& labels, std::string_view name);
 
-class Where {
+class WorkerSelector {
  public:
   /// The Error is a clause that says what is wrong, and where in the text.
-  static Result<Where> parse(std::string_view text);
+  static Result<WorkerSelector> parse(std::string_view text);
   bool matches(const Labels& labels) const;
 
  private:
@@ -32,12 +32,12 @@ class Where {
     Op op = Op::has;
     std::string name, value;
   };
-  friend class WhereParser;
+  friend class WorkerSelectorParser;
   std::vector<Step> steps_;  // each behind those that it combines
 };
 
 /// Whether a machine with these labels will do; any will where `where` is empty. What is no
 /// expression suits none: check_plan refuses it.
-bool suits_where(const std::string& where, const Labels& labels);
+bool matches_selector(const std::string& where, const Labels& labels);
 
 }  // namespace flow

@@ -55,7 +55,7 @@ class Look {
       return {"draining", "that worker is about to leave, and takes nothing new"};
     if (is_given_up(state_, at_, needs_, worker_.free.units)) return given_up();
     if (!may_share(worker_.free, needs_)) return shared();
-    if (!suits_where(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
+    if (!matches_selector(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.custom_resources)
       if (asked > quantity_of(left_.custom_resources, name)) return custom_resource(name, asked);
     if (needs_.memory_bytes > left_.memory_free_bytes) return memory();

@@ -153,7 +153,7 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
   }
   bool is_there = std::any_of(
       machine.workers.begin(), machine.workers.end(),
-      [&](const core::WorkerInfo& worker) { return suits_where(asked, worker.labels); });
+      [&](const core::WorkerInfo& worker) { return matches_selector(asked, worker.labels); });
   if (!is_there)
     warnings.push_back(fmt::format(
         "{} runs where `{}`, and no worker has such labels yet: it waits for one", where, asked));
@@ -200,7 +200,7 @@ void check_asked(const TaskDef& def, const std::string& where, const AskedNodes&
     }
   }
   bool is_of_a_job = needs.where.find(slurm::kJobLabel) != std::string::npos;
-  if (!needs.where.empty() && !is_of_a_job && !suits_where(needs.where, {}))
+  if (!needs.where.empty() && !is_of_a_job && !matches_selector(needs.where, {}))
     warnings.push_back(
         fmt::format("{} runs where `{}`, and nodes of Slurm have no label but {}: it waits for a "
                     "worker that joins by hand",

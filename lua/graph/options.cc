@@ -170,7 +170,7 @@ void read_gpu(const Option& option) {
 }
 void read_where(const Option& option) {
   std::string text = option.text("a label expression in a string");
-  auto parsed = Where::parse(text);
+  auto parsed = WorkerSelector::parse(text);
   if (!parsed.ok()) option.wrong("\"disk == ssd and not shared\": it " + parsed.error().message);
   option.def.resources.where = std::move(text);
 }

@@ -19,8 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FLOW_CHECK(*flow::parse_duration_us(std::to_string(*us) + "us") == *us);
     FLOW_CHECK(!flow::format_duration(*ms).empty());
   }
-  if (auto where = flow::Where::parse(text); where.ok()) {
-    auto negated = flow::Where::parse("not (" + std::string(text) + ")");
+  if (auto where = flow::WorkerSelector::parse(text); where.ok()) {
+    auto negated = flow::WorkerSelector::parse("not (" + std::string(text) + ")");
     flow::Labels labels{{"a", "b"}, {"c", ""}};
     FLOW_CHECK(!negated.ok() || where->matches(labels) != negated->matches(labels));
   }

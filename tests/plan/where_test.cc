@@ -8,15 +8,15 @@ using namespace flow;
 namespace {
 
 bool holds(const std::string& text, const Labels& labels) {
-  auto parsed = Where::parse(text);
+  auto parsed = WorkerSelector::parse(text);
   REQUIRE(parsed.ok());
-  CHECK(suits_where(text, labels) == parsed->matches(labels));
+  CHECK(matches_selector(text, labels) == parsed->matches(labels));
   return parsed->matches(labels);
 }
 
 std::string wrong(const std::string& text) {
-  auto parsed = Where::parse(text);
-  CHECK(!suits_where(text, {{"a", "b"}}));
+  auto parsed = WorkerSelector::parse(text);
+  CHECK(!matches_selector(text, {{"a", "b"}}));
   return parsed.ok() ? "" : parsed.error().message;
 }
 
@@ -37,7 +37,7 @@ TEST_CASE("a label is there, has a value, or has not") {
   CHECK(!holds("disk != ssd", kLabels));
   CHECK(holds("gpu != h200", kLabels));
   CHECK(!holds("gpu == ''", kLabels));
-  CHECK(suits_where("", {}));
+  CHECK(matches_selector("", {}));
 }
 
 TEST_CASE("not binds closer than and, and closer than or") {
