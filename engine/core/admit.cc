@@ -34,7 +34,7 @@ bool has_valid_edges(const Plan& plan) {
   size_t units = plan.nodes.size();
   bool within = true;
   auto look = [&](uint32_t node) { within = within && node < plan.nodes.size(); };
-  for (const Node& node : plan.nodes) {
+  for (const TaskNode& node : plan.nodes) {
     if (node.kind != NodeKind::when && node.def >= plan.defs.size()) return false;
     for_each_data_ref(node, look);
     for (uint32_t before : node.after) look(before);

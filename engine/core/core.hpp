@@ -219,9 +219,9 @@ struct Run {
   bool gathering = false;       // the answer to GatherValue for its result is owed
 
   // Derived: rebuild_derived makes these from the above.
-  std::vector<Node> dynamic_nodes;    // of dynamic tasks: node index continues after plan->nodes.
-                                      // Their refs, `after` and guards name units of this run
-  std::vector<UnitId> dynamic_units;  // the unit of each extra node
+  std::vector<TaskNode> dynamic_nodes;  // of dynamic tasks: node index continues after plan->nodes.
+                                        // Their refs, `after` and guards name units of this run
+  std::vector<UnitId> dynamic_units;    // the unit of each extra node
   Dependents dependents;
   std::vector<bool> is_consumed;  // by unit: its result is an input or part of the run's
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
@@ -240,7 +240,7 @@ struct Run {
 
   uint32_t phase_count(Phase phase) const { return phases[static_cast<size_t>(phase)]; }
   uint32_t open_units() const;  // not final
-  const Node& node(uint32_t index) const {
+  const TaskNode& node(uint32_t index) const {
     return index < plan->nodes.size() ? plan->nodes[index]
                                       : dynamic_nodes[index - plan->nodes.size()];
   }

@@ -11,7 +11,7 @@ void add_refs(const Value& value, std::vector<Edge>& out) {
   for_each_ref(value, [&](UnitId unit) { out.push_back({unit, false}); });
 }
 
-void add_order(const Node& node, std::vector<Edge>& out) {
+void add_order(const TaskNode& node, std::vector<Edge>& out) {
   for (uint32_t unit : node.after) out.push_back({unit, false});
   if (node.guard.when != kNoNode) out.push_back({node.guard.when, true});
 }
@@ -60,7 +60,7 @@ void mark_unit_consumed(Run& run, UnitId unit) {
 
 }  // namespace
 
-bool has_literal_items(const Node& node) {
+bool has_literal_items(const TaskNode& node) {
   return node.kind == NodeKind::map && node.items.kind() == Value::Kind::table &&
          !node.items.as_table().list.empty();
 }
@@ -79,7 +79,7 @@ bool is_dynamic(const Run& run, UnitId unit) {
 void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
   out.clear();
   const Unit& u = run_.units[unit];
-  const Node& node = run_.node(u.node);
+  const TaskNode& node = run_.node(u.node);
   bool literal = has_literal_items(node);
   if (literal && is_map_unit(run_, unit)) return;  // waits for its instances only
   if (node.kind == NodeKind::map && u.instance >= 0 && !literal) return;  // its map waited for all
@@ -103,7 +103,7 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
 void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
   out.clear();
   const Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     if (u.branch == Branch::unknown) return;
     add_refs(u.branch == Branch::then_branch ? node.then_value : node.else_value, out);
@@ -137,7 +137,7 @@ void append_nodes(Run& run, DynamicCalls& calls) {
   const std::string& task = def_of(run, calls.unit)->name;
   uint32_t offset = calls.first_unit;
   for (size_t i = 0; i < fragment.nodes.size(); i++) {
-    Node node = fragment.nodes[i];
+    TaskNode node = fragment.nodes[i];
     node.name = call_name(node.name, owner, task);
     node.args = with_refs_moved(node.args, offset);
     node.items = with_refs_moved(node.items, offset);
@@ -158,7 +158,7 @@ void mark_consumed(Run& run, const Value& value) {
   for_each_ref(value, [&](UnitId unit) { mark_unit_consumed(run, unit); });
 }
 
-void mark_consumed(Run& run, const Node& node) {
+void mark_consumed(Run& run, const TaskNode& node) {
   for_each_data_ref(node, [&](UnitId unit) { mark_unit_consumed(run, unit); });
   if (node.kind != NodeKind::when) return;
   mark_consumed(run, node.then_value);
@@ -174,7 +174,7 @@ std::string unit_name(const Run& run, UnitId unit) {
 }
 
 const TaskDef* def_of(const Run& run, UnitId unit) {
-  const Node& node = run.node(run.units[unit].node);
+  const TaskNode& node = run.node(run.units[unit].node);
   return node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
 }
 
@@ -187,7 +187,7 @@ bool is_service(const Run& run, UnitId unit) {
 bool is_counted(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   if (u.dropped) return false;
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) return false;
   return node.kind == NodeKind::task || u.instance >= 0 || !u.expanded;
 }

@@ -35,7 +35,7 @@ bool is_satisfied(const Run& run, UnitId unit, const Edge& edge);
 bool is_dead(const Run& run, UnitId unit, const Edge& edge);
 
 /// A map whose list is written in the script: its instances are units from the start.
-bool has_literal_items(const Node& node);
+bool has_literal_items(const TaskNode& node);
 bool is_map_unit(const Run& run, UnitId unit);  // the map's own, not an instance
 bool is_dynamic(const Run& run, UnitId unit);
 
@@ -61,6 +61,6 @@ void for_each_dependent(const Run& run, UnitId unit, Visit visit) {
 void append_nodes(Run& run, DynamicCalls& calls);
 /// Marks the units whose results the node, or the run's result, takes.
 void mark_consumed(Run& run, const Value& value);
-void mark_consumed(Run& run, const Node& node);
+void mark_consumed(Run& run, const TaskNode& node);
 
 }  // namespace flow::core

@@ -17,7 +17,7 @@ void rebuild_nodes(Run& run) {
   run.dynamic_units.clear();
   run.dynamic_of.clear();
   run.is_consumed.assign(run.units.size(), false);
-  for (const Node& node : run.plan->nodes) mark_consumed(run, node);
+  for (const TaskNode& node : run.plan->nodes) mark_consumed(run, node);
   mark_consumed(run, run.plan->result);
   for (size_t i = 0; i < run.dynamics.size(); i++) {
     DynamicCalls& calls = run.dynamics[i];

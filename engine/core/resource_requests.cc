@@ -173,7 +173,7 @@ ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
 }
 
 uint32_t expected_short_us(const Run& run, UnitId unit) {
-  const Node& node = run.node(run.units[unit].node);
+  const TaskNode& node = run.node(run.units[unit].node);
   const TaskDef& def = run.plan->defs[node.def];
   const Resources& asked = def.resources;
   bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&

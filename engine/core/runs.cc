@@ -33,7 +33,7 @@ void Transition::on(const RunSubmitted& event) {
   r.units.resize(nodes);
   for (uint32_t i = 0; i < nodes; i++) r.units[i].node = i;
   for (uint32_t i = 0; i < nodes; i++) {
-    const Node& node = r.plan->nodes[i];
+    const TaskNode& node = r.plan->nodes[i];
     if (!has_literal_items(node)) continue;
     r.units[i].expanded = true;
     r.units[i].phase = Phase::instances;

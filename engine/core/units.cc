@@ -317,7 +317,7 @@ void Transition::append_calls(Run& run, UnitId unit,
                               const std::shared_ptr<const PlanFragment>& fragment,
                               const Digest& digest) {
   size_t more = fragment->nodes.size();
-  for (const Node& node : fragment->nodes) {
+  for (const TaskNode& node : fragment->nodes) {
     if (has_literal_items(node)) more += node.items.as_table().list.size();
   }
   if (!check_unit_limit(run, unit, more)) return;
@@ -345,7 +345,7 @@ void Transition::append_calls(Run& run, UnitId unit,
   }
   UnitId end_of_calls = static_cast<UnitId>(run.units.size());
   for (UnitId call = first; call < end_of_calls; call++) {
-    const Node& node = run.node(run.units[call].node);
+    const TaskNode& node = run.node(run.units[call].node);
     if (!has_literal_items(node)) continue;
     append_instances(run, call, static_cast<uint32_t>(node.items.as_table().list.size()));
   }

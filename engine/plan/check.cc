@@ -49,7 +49,7 @@ class Checker {
   std::string where(const TaskDef& def) const {
     return fmt::format("{}:{}: task `{}`", def.file, def.line, def.name);
   }
-  std::string where(const Node& node) const {
+  std::string where(const TaskNode& node) const {
     if (node.def < plan_.defs.size() && node.kind != NodeKind::when)
       return fmt::format("{}:{}: `{}`", plan_.defs[node.def].file, node.line, node.name);
     return fmt::format("line {}: `{}`", node.line, node.name);
@@ -129,7 +129,7 @@ class Checker {
     std::unordered_map<std::string_view, uint32_t> first;
     first.reserve(plan_.nodes.size());
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) {
-      const Node& node = plan_.nodes[i];
+      const TaskNode& node = plan_.nodes[i];
       if (node.name.empty() || node.name.size() > kNodeNameMax)
         problem(where(node), fmt::format("has a name of {} bytes: 1 to {} are allowed",
                                          node.name.size(), kNodeNameMax));
@@ -152,7 +152,7 @@ class Checker {
   }
 
   void indices(uint32_t index) {
-    const Node& node = plan_.nodes[index];
+    const TaskNode& node = plan_.nodes[index];
     if (node.kind != NodeKind::when && node.def >= plan_.defs.size())
       problem(where(node),
               fmt::format("is a call of task {}, and there are {}", node.def, plan_.defs.size()));
@@ -177,7 +177,7 @@ class Checker {
   std::vector<size_t> needs_of(size_t vertex) {
     size_t count = plan_.nodes.size();
     bool is_join = vertex >= count;
-    const Node& node = plan_.nodes[is_join ? vertex - count : vertex];
+    const TaskNode& node = plan_.nodes[is_join ? vertex - count : vertex];
     scratch_.clear();
     std::vector<size_t> needs;
     if (is_join) {
@@ -196,7 +196,7 @@ class Checker {
   /// Every edge goes to an earlier node, as most bodies make them: there is no cycle to look for.
   bool in_order() const {
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) {
-      const Node& node = plan_.nodes[i];
+      const TaskNode& node = plan_.nodes[i];
       if (node.kind == NodeKind::when) return false;
       bool all = true;
       auto look = [&](uint32_t other) { all = all && other < i; };
@@ -252,7 +252,7 @@ class Checker {
       if (names.empty() || names.back() != name) names.push_back(name);
     }
     if (names.size() > 1 && names.front() == names.back()) names.pop_back();
-    const Node& node = plan_.nodes[cycle.front() % plan_.nodes.size()];
+    const TaskNode& node = plan_.nodes[cycle.front() % plan_.nodes.size()];
     if (names.size() == 1) return problem(where(node), "waits for itself: remove that edge");
     std::string text;
     for (size_t i = 0; i < names.size() && i < kCycleShown; i++)
@@ -277,7 +277,7 @@ std::vector<uint32_t> refs_of(const Value& value) {
   return nodes;
 }
 
-std::vector<uint32_t> data_dependencies(const Node& node) {
+std::vector<uint32_t> data_dependencies(const TaskNode& node) {
   std::vector<uint32_t> nodes;
   for_each_data_ref(node, [&](uint32_t other) { nodes.push_back(other); });
   sort_once_each(nodes);

@@ -80,7 +80,7 @@ GpuNeeds gpu_needs_of(const Resources& resources) {
 
 bool may_ask_for_gpus(const Plan& plan) {
   auto asks = [](const TaskDef& def) { return def.resources.gpus_milli > 0; };
-  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const TaskNode& node) {
     if (node.kind == NodeKind::when) return false;
     const TaskDef& called = plan.defs[node.def];
     bool may_call = called.kind == TaskKind::dynamic;

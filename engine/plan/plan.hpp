@@ -49,7 +49,7 @@ struct Resources {
 };
 
 /// One named piece of what a code digest is made of, so that `flow why` can name what changed.
-struct CodePart {
+struct CodeComponent {
   std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
   Digest digest;
   std::string text;  // short human rendering where there is one ("0.001"), capped at 200 bytes
@@ -85,7 +85,7 @@ struct TaskDef {
       0;        // index in the order of definition while the bundle loads: how an executor finds it
   Digest code;  // canonical code with upvalues (docs/internals.md, Keys); of the command for a
                 // shell task
-  std::vector<CodePart> code_parts;
+  std::vector<CodeComponent> code_components;
   Resources resources;
   RetryPolicy retry;
   int64_t timeout_ms = 0;  // 0: none
@@ -111,7 +111,7 @@ struct Guard {
 
 enum class NodeKind : uint8_t { task, map, when };
 
-struct Node {
+struct TaskNode {
   std::string name;  // "train", "train#2", "inner/train"
   NodeKind kind = NodeKind::task;
   uint32_t def = 0;   // task, map
@@ -144,8 +144,8 @@ struct Plan {
   std::vector<ParamSpec> params_schema;
   Value params;  // as the body saw them; files by digest once the engine has read them
   std::vector<TaskDef> defs;
-  std::vector<Node> nodes;  // topological by construction but for :after
-  Value result;             // with refs
+  std::vector<TaskNode> nodes;  // topological by construction but for :after
+  Value result;                 // with refs
   std::vector<std::string> warnings;
   std::vector<std::string> printed;  // lines, while it was built; not kept
 };
@@ -153,8 +153,8 @@ struct Plan {
 /// A dynamic task's list of calls: appended to a run's nodes. `nodes` and refs count from the
 /// fragment's own 0: it sees plain values and its own handles only.
 struct PlanFragment {
-  std::vector<Node> nodes;  // `def` indexes the run's plan
-  Value result;             // with refs into `nodes`
+  std::vector<TaskNode> nodes;  // `def` indexes the run's plan
+  Value result;                 // with refs into `nodes`
 };
 
 /// The script and every module it loaded, by content: what an executor loads.
@@ -184,14 +184,14 @@ void for_each_ref(const Value& value, Visit&& visit) {
 }
 /// The same for a node's data edges.
 template <typename Visit>
-void for_each_data_ref(const Node& node, Visit&& visit) {
+void for_each_data_ref(const TaskNode& node, Visit&& visit) {
   for_each_ref(node.args, visit);
   for_each_ref(node.items, visit);
   for_each_ref(node.condition, visit);
 }
 
 /// Data edges of a node: every node its args, items, condition hold a ref to, ascending, once each.
-std::vector<uint32_t> data_dependencies(const Node& node);
+std::vector<uint32_t> data_dependencies(const TaskNode& node);
 /// The nodes a value's refs name, ascending, once each.
 std::vector<uint32_t> refs_of(const Value& value);
 

@@ -196,7 +196,7 @@ using like = typename Like<IO, T>::type;
 
 // Declared before the containers so that these find them.
 template <typename IO>
-void field(IO& io, like<IO, CodePart>& part);
+void field(IO& io, like<IO, CodeComponent>& part);
 template <typename IO>
 void field(IO& io, like<IO, EnvEntry>& entry);
 template <typename IO>
@@ -204,7 +204,7 @@ void field(IO& io, like<IO, TaskDef>& def);
 template <typename IO>
 void field(IO& io, like<IO, ParamSpec>& param);
 template <typename IO>
-void field(IO& io, like<IO, Node>& node);
+void field(IO& io, like<IO, TaskNode>& node);
 template <typename IO>
 void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair);
 
@@ -250,7 +250,7 @@ void field(IO& io, like<IO, std::pair<std::string, int64_t>>& pair) {
 }
 
 template <typename IO>
-void field(IO& io, like<IO, CodePart>& part) {
+void field(IO& io, like<IO, CodeComponent>& part) {
   fields(io, part.name, part.digest, part.text);
 }
 
@@ -295,7 +295,7 @@ template <typename IO>
 void field(IO& io, like<IO, TaskDef>& def) {
   field(io, def.name);
   enumeration<TaskKind, TaskKind::native>(io, def.kind);
-  fields(io, def.file, def.line, def.ordinal, def.code, def.code_parts);
+  fields(io, def.file, def.line, def.ordinal, def.code, def.code_components);
   resources<IO>(io, def.resources);
   retry<IO>(io, def.retry);
   fields(io, def.timeout_ms, def.cache, def.cache_written, def.cache_salt, def.priority, def.queue,
@@ -312,7 +312,7 @@ void field(IO& io, like<IO, ParamSpec>& param) {
 }
 
 template <typename IO>
-void field(IO& io, like<IO, Node>& node) {
+void field(IO& io, like<IO, TaskNode>& node) {
   field(io, node.name);
   enumeration<NodeKind, NodeKind::when>(io, node.kind);
   fields(io, node.def, node.line, node.args, node.named_args, node.items, node.limit,

@@ -11,7 +11,7 @@ namespace flow {
 
 /// Calls `visit(value)` for each value of a node. `AnyNode` is Node or const Node.
 template <typename AnyNode, typename Visit>
-requires std::same_as<std::remove_const_t<AnyNode>, Node>
+requires std::same_as<std::remove_const_t<AnyNode>, TaskNode>
 void for_each_value(AnyNode& node, Visit&& visit) {
   visit(node.args);
   visit(node.items);
@@ -33,7 +33,7 @@ void for_each_value(AnyPlan& plan, Visit&& visit) {
 template <typename Visit>
 void for_each_value(const PlanFragment& fragment, Visit&& visit) {
   visit(fragment.result);
-  for (const Node& node : fragment.nodes) for_each_value(node, visit);
+  for (const TaskNode& node : fragment.nodes) for_each_value(node, visit);
 }
 
 }  // namespace flow

@@ -114,9 +114,9 @@ class ValueDifferences {
 
 std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& now) {
   std::vector<std::string> out;
-  std::map<std::string, const CodePart*> old;
-  for (const CodePart& part : before.code_parts) old[part.name] = &part;
-  for (const CodePart& part : now.code_parts) {
+  std::map<std::string, const CodeComponent*> old;
+  for (const CodeComponent& part : before.code_components) old[part.name] = &part;
+  for (const CodeComponent& part : now.code_components) {
     auto found = old.find(part.name);
     if (found == old.end()) {
       out.push_back(fmt::format("{} is new in what its code depends on", part.name));

@@ -40,7 +40,7 @@ PlanInfo plan_info(const Plan& plan) {
   info.pipeline = plan.pipeline;
   info.warnings = plan.warnings;
   info.printed = plan.printed;
-  for (const Node& node : plan.nodes) {
+  for (const TaskNode& node : plan.nodes) {
     PlanNode out;
     out.name = node.name;
     if (node.kind == NodeKind::when) {

@@ -175,7 +175,7 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
     const Ref& ref = value.as_ref();
     const core::Unit& unit = run.units[ref.node];
     if (missing_is_null) {
-      const Node& node = run.node(unit.node);
+      const TaskNode& node = run.node(unit.node);
       const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
       bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
       if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
@@ -216,7 +216,7 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
 
 Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   std::vector<Value> args;
   if (node.kind == NodeKind::map) {
     FLOW_CHECK(u.instance >= 0);
@@ -286,7 +286,7 @@ Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit)
     std::string_view taken = taken_.find(u.key);
     if (!taken.empty()) return std::string(taken);
   }
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
     auto args = argument_list(run, unit);
     FLOW_TRY(args);
@@ -371,7 +371,7 @@ Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::Uni
 }
 
 Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
-  const Node& node = run.node(run.units[unit].node);
+  const TaskNode& node = run.node(run.units[unit].node);
   if (node.items.kind() != Value::Kind::ref) {
     return static_cast<uint32_t>(node.items.as_table().list.size());
   }
@@ -389,7 +389,7 @@ Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
 }
 
 Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
-  const Node& node = run.node(run.units[unit].node);
+  const TaskNode& node = run.node(run.units[unit].node);
   if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
   const Ref& ref = node.condition.as_ref();
   auto whole = result_of(run, ref.node);
@@ -411,7 +411,7 @@ Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
 Result<Value> Resolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
   if (unit == kNoNode) return substitute(run, run.plan->result, true);
   const core::Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     bool taken = u.branch == core::Branch::then_branch;
     return substitute(run, taken ? node.then_value : node.else_value, false);

@@ -74,7 +74,7 @@ const TaskDef* find_starved(const Plan& plan, const std::vector<Capacity>& all,
     });
   };
   std::set<uint32_t> used;
-  for (const Node& node : plan.nodes) {
+  for (const TaskNode& node : plan.nodes) {
     if (node.kind == NodeKind::when || node.def >= plan.defs.size()) continue;
     used.insert(node.def);
     if (plan.defs[node.def].kind != TaskKind::dynamic) continue;

@@ -253,7 +253,7 @@ void append_run(const core::Run& r, std::string& out) {
 bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && unit.instance < 0; }
 
 /// Whens have no attempts, and a signal that is waited for has a name.
-bool fits(const core::Unit& unit, const Node& node) {
+bool fits(const core::Unit& unit, const TaskNode& node) {
   using core::Phase;
   bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::ready ||
                   unit.phase == Phase::running || unit.phase == Phase::signal ||
@@ -262,7 +262,7 @@ bool fits(const core::Unit& unit, const Node& node) {
 }
 
 /// Each node has its own unit, and every other unit is an instance of a map.
-bool fits(const core::Run& run, const std::vector<const Node*>& nodes) {
+bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
   size_t own = run.plan->nodes.size();
   for (size_t i = 0; i < own; i++) {
     if (!is_own(run.units[i], i)) return false;
@@ -271,7 +271,7 @@ bool fits(const core::Run& run, const std::vector<const Node*>& nodes) {
   for (const core::DynamicCalls& calls : run.dynamics) {
     const core::Unit& caller = run.units[calls.unit];
     if (caller.node >= calls.first_node) return false;
-    const Node& node = *nodes[caller.node];
+    const TaskNode& node = *nodes[caller.node];
     bool is_map = node.kind == NodeKind::map && caller.instance < 0;
     if (is_map || node.kind == NodeKind::when || run.plan->defs[node.def].kind != TaskKind::dynamic)
       return false;
@@ -283,7 +283,7 @@ bool fits(const core::Run& run, const std::vector<const Node*>& nodes) {
   for (size_t i = own; i < run.units.size(); i++) {
     const core::Unit& unit = run.units[i];
     if (is_call[i]) continue;
-    const Node& node = *nodes[unit.node];
+    const TaskNode& node = *nodes[unit.node];
     if (unit.instance < 0 || node.kind != NodeKind::map) return false;
     bool outside = core::has_literal_items(node) &&
                    static_cast<size_t>(unit.instance) >= node.items.as_table().list.size();
@@ -312,8 +312,8 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   }
   r.units.resize(static_cast<size_t>(m.units_size()));
   if (r.units.size() < r.plan->nodes.size()) return "fewer units than nodes";
-  std::vector<const Node*> nodes;
-  for (const Node& node : r.plan->nodes) nodes.push_back(&node);
+  std::vector<const TaskNode*> nodes;
+  for (const TaskNode& node : r.plan->nodes) nodes.push_back(&node);
   for (const journal::Dynamic& d : m.dynamics()) {
     core::DynamicCalls calls;
     calls.unit = d.unit();
@@ -326,7 +326,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
     bool fits = calls.first_node == nodes.size() && calls.unit < r.units.size() &&
                 calls.first_unit + calls.fragment->nodes.size() <= r.units.size();
     if (!fits) return "a list of calls that does not fit its run";
-    for (const Node& node : calls.fragment->nodes) {
+    for (const TaskNode& node : calls.fragment->nodes) {
       if (node.kind != NodeKind::when && node.def >= r.plan->defs.size())
         return "a call of an unknown task";
       nodes.push_back(&node);

@@ -248,7 +248,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   if (machine.workers.empty() && !machine.asked)
     warnings.push_back("this head has no worker now: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
-  for (const Node& node : plan.nodes) {
+  for (const TaskNode& node : plan.nodes) {
     if (node.kind != NodeKind::when) is_called[node.def] = true;
   }
   int32_t cpus_milli = machine.cpus_milli();

@@ -80,7 +80,7 @@ Value read_items(lua_State* L, int index, const std::string& task) {
 int make_map(lua_State* L) {
   GraphBuilder& graph = building_graph(L, "flow.map");
   const TaskObject& task = check_mapped_task(L);
-  Node node;
+  TaskNode node;
   node.kind = NodeKind::map;
   node.line = current_line(L);
   node.guard = graph.guard;
@@ -182,7 +182,7 @@ int make_when(lua_State* L) {
           fmt::format("flow.when: the service `{}` has no result to decide on", maker->def.name));
   auto index = static_cast<uint32_t>(graph.plan.nodes.size());
   {
-    Node node;
+    TaskNode node;
     node.kind = NodeKind::when;
     node.line = current_line(L);
     node.guard = graph.guard;

@@ -229,8 +229,8 @@ void number_by_ordinal(GraphBuilder& graph) {
   // A cached list of calls names tasks by ordinal too: it holds only while these are the same.
   std::vector<Value> names;
   for (const auto& task : graph.tasks) names.emplace_back(task->def.file + ":" + task->def.name);
-  CodePart order{"the script's tasks, in order",
-                 sha256(encode_value(Value::list(std::move(names)))), ""};
+  CodeComponent order{"the script's tasks, in order",
+                      sha256(encode_value(Value::list(std::move(names)))), ""};
   graph.plan.defs.clear();
   graph.def_of.clear();
   for (const auto& task : graph.tasks) {
@@ -238,7 +238,7 @@ void number_by_ordinal(GraphBuilder& graph) {
     TaskDef& def = graph.plan.defs.emplace_back(task->def);
     if (def.kind != TaskKind::dynamic) continue;
     def.code = sha256(std::string(def.code.view()) + std::string(order.digest.view()));
-    def.code_parts.push_back(order);
+    def.code_components.push_back(order);
   }
   for (size_t i = 0; i < graph.plan.nodes.size(); i++)
     if (graph.node_tasks[i] != nullptr) graph.plan.nodes[i].def = graph.node_tasks[i]->def.ordinal;
@@ -324,7 +324,7 @@ struct CycleFinder {
   }
 
   void needs_of(size_t vertex, std::vector<size_t>& needs) const {
-    const Node& node = graph.plan.nodes[vertex % count];
+    const TaskNode& node = graph.plan.nodes[vertex % count];
     std::vector<uint32_t> nodes;
     if (vertex >= count) {
       needs.push_back(vertex - count);

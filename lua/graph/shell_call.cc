@@ -99,7 +99,7 @@ void check_shell_definition(lua_State* L, const TaskDef& def) {
   if (!args.empty()) raise_if(L, command_problem(def, args));
 }
 
-void read_shell_call(lua_State* L, const TaskObject& task, Node& node) {
+void read_shell_call(lua_State* L, const TaskObject& task, TaskNode& node) {
   const TaskDef& def = task.def;
   node.named_args = lua_gettop(L) == 2 && lua_type(L, 2) == LUA_TTABLE;
   node.args = read_arguments(L, 2, def.name);
@@ -107,7 +107,7 @@ void read_shell_call(lua_State* L, const TaskObject& task, Node& node) {
                               : positional_call_problem(def, node.args.as_table().list));
 }
 
-void check_shell_map(lua_State* L, const TaskObject& task, Node& node) {
+void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node) {
   const TaskDef& def = task.def;
   const std::vector<Value>& rest = node.args.as_table().list;
   auto with_rest = [&](const Value& item) {

@@ -87,7 +87,7 @@ void set_shell_code(TaskDef& def) {
   for (const std::string& arg : def.shell.args) parts.emplace_back(arg);
   def.code = sha256(encode_value(Value::list(std::move(parts))));
   constexpr size_t kShown = 200;
-  def.code_parts = {{"command", def.code, def.shell.command.substr(0, kShown)}};
+  def.code_components = {{"command", def.code, def.shell.command.substr(0, kShown)}};
 }
 
 int define(lua_State* L, TaskKind kind) {
@@ -134,7 +134,7 @@ int call_task(lua_State* L) {
   VmContext& ctx = context(L);
   bool builds = ctx.phase != Phase::loading && ctx.graph != nullptr;
   GraphBuilder& graph = builds ? *ctx.graph : building_graph(L, "the task `" + def.name + "`");
-  Node node;
+  TaskNode node;
   node.line = current_line(L);
   node.guard = graph.guard;
   if (def.kind == TaskKind::shell) {

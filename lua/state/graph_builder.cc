@@ -208,7 +208,7 @@ uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
   return found->second;
 }
 
-void add_node(lua_State* L, GraphBuilder& graph, Node&& node, const TaskObject* task) {
+void add_node(lua_State* L, GraphBuilder& graph, TaskNode&& node, const TaskObject* task) {
   if (graph.plan.nodes.size() >= kNodesMax)
     raise(L, fmt::format("the graph has more than {} nodes: use flow.map over a list that a task "
                          "returns, or split the pipeline",

@@ -88,7 +88,7 @@ void check_name(lua_State* L, const char* function, const std::string& name);
 std::string next_name(GraphBuilder& graph, const std::string& name);
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task);
 /// Appends a node of `task` (null: a when) and pushes its handle.
-void add_node(lua_State* L, GraphBuilder& graph, Node&& node, const TaskObject* task);
+void add_node(lua_State* L, GraphBuilder& graph, TaskNode&& node, const TaskObject* task);
 /// The arguments from `first` to the top as a list; trailing nils left out.
 Value read_arguments(lua_State* L, int first, const std::string& task);
 /// A string at `index`, or an error that says what `what` must be.
@@ -105,9 +105,9 @@ void open_params(lua_State* L, int flow_table);
 // ---- shell calls
 void check_shell_definition(lua_State* L, const TaskDef& def);
 /// Sets node.args and node.named_args from the call's arguments at 2..top.
-void read_shell_call(lua_State* L, const TaskObject& task, Node& node);
+void read_shell_call(lua_State* L, const TaskObject& task, TaskNode& node);
 /// The same for the items and further arguments of a map.
-void check_shell_map(lua_State* L, const TaskObject& task, Node& node);
+void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node);
 
 // ---- graph/options.cc
 /// Reads the options table at `index` into `def`. Raises for unknown and wrong ones.

@@ -147,7 +147,7 @@ std::string find_cycle(const GraphBuilder& graph);
 /// The canonical code of the function at `index` with its named parts.
 struct CanonicalCode {
   Digest digest;
-  std::vector<CodePart> parts;
+  std::vector<CodeComponent> parts;
   std::string gpu_kernel;  // a kernel without fallback that it reaches
 };
 CanonicalCode canonical_code(lua_State* L, int index);

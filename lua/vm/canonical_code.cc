@@ -90,7 +90,7 @@ class Walk {
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  std::vector<CodePart> parts;
+  std::vector<CodeComponent> parts;
   std::string gpu_kernel;  // the first of those that need a GPU
 
   /// Everything that the value at `index` reaches.
@@ -448,7 +448,7 @@ class Walk {
     if (opaque_functions_) return;
     uint32_t count = ++part_names_[name];
     if (parts.size() >= kPartsMax) {
-      CodePart& rest = parts.back();
+      CodeComponent& rest = parts.back();
       rest.name = "what else its code reaches";
       rest.text.clear();
       rest.digest = sha256(std::string(rest.digest.view()) + name + std::string(digest.view()));

@@ -235,7 +235,7 @@ void fill_codes(lua_State* L) {
     CanonicalCode code = canonical_code(L, -1);
     lua_pop(L, 1);
     task->def.code = code.digest;
-    task->def.code_parts = std::move(code.parts);
+    task->def.code_components = std::move(code.parts);
     task->def.gpu_kernel = std::move(code.gpu_kernel);
   }
   forget_function_codes(L);

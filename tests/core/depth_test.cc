@@ -49,7 +49,7 @@ std::shared_ptr<Plan> calls(bool chained) {
   plan->defs.resize(1);
   plan->defs[0].name = "t";
   for (uint32_t i = 0; i < kMany; i++) {
-    Node node;
+    TaskNode node;
     node.name = "t" + std::to_string(i);
     if (chained && i > 0) node.args = Value::list({Value(Ref{i - 1, {}})});
     plan->nodes.push_back(std::move(node));

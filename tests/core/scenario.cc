@@ -55,7 +55,7 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-uint32_t index_of(const std::vector<Node>& nodes, const std::string& name) {
+uint32_t index_of(const std::vector<TaskNode>& nodes, const std::string& name) {
   for (uint32_t i = 0; i < nodes.size(); i++) {
     if (nodes[i].name == name) return i;
   }
@@ -63,12 +63,12 @@ uint32_t index_of(const std::vector<Node>& nodes, const std::string& name) {
 }
 
 /// A ref to the node of that name, or the name as a string.
-Value value_of(const std::vector<Node>& nodes, const std::string& name) {
+Value value_of(const std::vector<TaskNode>& nodes, const std::string& name) {
   uint32_t node = index_of(nodes, name);
   return node == kNoNode ? Value(name) : Value(Ref{node, {}});
 }
 
-Value list_of(const std::vector<Node>& nodes, const std::string& names) {
+Value list_of(const std::vector<TaskNode>& nodes, const std::string& names) {
   std::vector<Value> items;
   for (const std::string& name : split(names, ',')) items.push_back(value_of(nodes, name));
   return Value::list(std::move(items));
@@ -223,7 +223,7 @@ std::string Scenario::declare(const Words& words) {
     plan_->defs.push_back(def);
     return "";
   }
-  Node node;
+  TaskNode node;
   node.name = words[1];
   std::string when = option(words, "when");
   if (!when.empty()) {
@@ -256,7 +256,7 @@ std::string Scenario::declare(const Words& words) {
   std::vector<std::string> guard = split(option(words, "in"), ':');
   if (guard.size() == 2) node.guard = {index_of(*nodes_, guard[0]), guard[1] == "then"};
   nodes_->push_back(std::move(node));
-  for (Node& other : *nodes_) {
+  for (TaskNode& other : *nodes_) {
     if (other.kind != NodeKind::when) continue;
     for (Value* value : {&other.then_value, &other.else_value}) {
       if (value->kind() == Value::Kind::string) *value = value_of(*nodes_, value->as_string());

@@ -64,7 +64,7 @@ class Scenario {
   std::string proposals(const Words& words, const std::string& expected);
 
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
-  std::vector<Node>* nodes_ = &plan_->nodes;
+  std::vector<TaskNode>* nodes_ = &plan_->nodes;
   Value* result_ = &plan_->result;
   std::map<std::string, std::shared_ptr<PlanFragment>> calls_;
   State state_;

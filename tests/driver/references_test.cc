@@ -51,8 +51,8 @@ class Maker {
     if (random_() % 2 == 0) return inner;
     return Value::map({{"list", Value::list({Value(1), Value(Ref{0, {}}), inner})}, {"x", "y"}});
   }
-  Node node(NodeKind kind) {
-    Node node;
+  TaskNode node(NodeKind kind) {
+    TaskNode node;
     node.kind = kind;
     node.args = Value::list({value(), value()});
     node.items = value();

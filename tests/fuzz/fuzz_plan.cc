@@ -7,6 +7,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!decoded.ok()) return 0;
   FLOW_CHECK(flow::encode_plan(*decoded) == bytes);
   flow::check_plan(*decoded);
-  for (const flow::Node& node : decoded->nodes) flow::data_dependencies(node);
+  for (const flow::TaskNode& node : decoded->nodes) flow::data_dependencies(node);
   return 0;
 }

@@ -4,8 +4,8 @@
 
 namespace flow {
 
-inline Node small_node(const char* name, NodeKind kind, uint32_t def) {
-  Node node;
+inline TaskNode small_node(const char* name, NodeKind kind, uint32_t def) {
+  TaskNode node;
   node.name = name;
   node.kind = kind;
   node.def = def;
@@ -27,7 +27,7 @@ inline std::shared_ptr<const Plan> small_plan(const Digest&) {
     made->defs[2].kind = TaskKind::service;
     for (uint32_t i = 0; i < 3; i++) made->defs[i].ordinal = i;
     Value first(Ref{0, {}});
-    std::vector<Node>& nodes = made->nodes;
+    std::vector<TaskNode>& nodes = made->nodes;
     nodes.push_back(small_node("t", NodeKind::task, 0));
     nodes.push_back(small_node("t#2", NodeKind::map, 0));
     nodes.back().items = first;

@@ -210,7 +210,7 @@ TEST_CASE("the parts of a code say in words what it is made of") {
                              task("return m.normalise(rate) + size") + kTail},
                {"features.lua", "local m = {}\nfunction m.normalise(x) return x end\nreturn m"}});
   std::vector<std::string> names;
-  for (const CodePart& part : def.code_parts)
+  for (const CodeComponent& part : def.code_components)
     names.push_back(part.name + (part.text.empty() ? "" : " = " + part.text));
   CHECK(names == std::vector<std::string>{"its function", "`m` in p.lua", "`rate` in p.lua = 0.25",
                                           "the global `size` = 3",
@@ -220,9 +220,9 @@ TEST_CASE("the parts of a code say in words what it is made of") {
                      task("return m.normalise(rate) + size") + kTail},
        {"features.lua", "local m = {}\nfunction m.normalise(x) return x + 1 end\nreturn m"}});
   std::vector<std::string> differing;
-  for (size_t i = 0; i < def.code_parts.size(); i++)
-    if (def.code_parts[i].digest != changed.code_parts[i].digest)
-      differing.push_back(def.code_parts[i].name);
+  for (size_t i = 0; i < def.code_components.size(); i++)
+    if (def.code_components[i].digest != changed.code_components[i].digest)
+      differing.push_back(def.code_components[i].name);
   CHECK(differing == std::vector<std::string>{"`m.normalise` in features.lua"});
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("an object of the stdlib counts by its class's name and its own conten
   const std::string model = "local m = flow.nn.linear(2, 3) ";
   TaskDef def = task_of({{"p.lua", kHead + model + task("return m") + kTail}});
   std::vector<std::string> names;
-  for (const CodePart& part : def.code_parts) names.push_back(part.name);
+  for (const CodeComponent& part : def.code_components) names.push_back(part.name);
   CHECK(names == std::vector<std::string>{"its function", "`m` in p.lua"});
   CHECK(code(model + task("return m")) !=
         code("local m = flow.nn.linear(2, 4) " + task("return m")));

@@ -58,9 +58,10 @@ TEST_CASE("the parts of a code name the kernel and its fallback") {
   auto differing = [](const Said& after) {
     std::vector<std::string> names;
     TaskDef a = task_of(files_of({})), b = task_of(files_of(after));
-    REQUIRE(a.code_parts.size() == b.code_parts.size());
-    for (size_t i = 0; i < a.code_parts.size(); i++)
-      if (a.code_parts[i].digest != b.code_parts[i].digest) names.push_back(a.code_parts[i].name);
+    REQUIRE(a.code_components.size() == b.code_components.size());
+    for (size_t i = 0; i < a.code_components.size(); i++)
+      if (a.code_components[i].digest != b.code_components[i].digest)
+        names.push_back(a.code_components[i].name);
     return names;
   };
   Said source, fallback;

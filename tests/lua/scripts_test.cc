@@ -127,7 +127,7 @@ struct AttemptDir {
 // The error is that of the rank that the others only heard of.
 void run_ranks(const Script& script, const BuildResult& built, const std::string& dir,
                Outcome& outcome) {
-  const Node& node = built.plan.nodes.at(0);
+  const TaskNode& node = built.plan.nodes.at(0);
   AttemptRequest request = attempt_of(built.plan.defs[node.def]);
   request.args = node.args;
   request.dir = dir;
@@ -167,7 +167,7 @@ Outcome run(const Script& script, const std::string& dir) {
     outcome.error = loaded.error().message;
     return outcome;
   }
-  for (const Node& node : built->plan.nodes) {
+  for (const TaskNode& node : built->plan.nodes) {
     std::vector<std::string> first;
     for (int attempt = 1; attempt <= 2; attempt++) {
       FakeHost host;

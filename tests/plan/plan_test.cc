@@ -17,8 +17,8 @@ TaskDef task(const std::string& name) {
   return def;
 }
 
-Node call(const std::string& name, std::vector<uint32_t> takes = {}) {
-  Node node;
+TaskNode call(const std::string& name, std::vector<uint32_t> takes = {}) {
+  TaskNode node;
   node.name = name;
   node.line = 10;
   std::vector<Value> args;
@@ -27,15 +27,15 @@ Node call(const std::string& name, std::vector<uint32_t> takes = {}) {
   return node;
 }
 
-Node when(const std::string& name, uint32_t condition) {
-  Node node;
+TaskNode when(const std::string& name, uint32_t condition) {
+  TaskNode node;
   node.name = name;
   node.kind = NodeKind::when;
   node.condition = Ref{condition, {}};
   return node;
 }
 
-Plan plan_of(std::vector<Node> nodes) {
+Plan plan_of(std::vector<TaskNode> nodes) {
   Plan plan;
   plan.pipeline = "digits";
   plan.defs = {task("train")};
@@ -56,7 +56,7 @@ Plan full_plan() {
   def.kind = TaskKind::shell;
   def.ordinal = 4;
   def.code = sha256("code");
-  def.code_parts = {{"upvalue rate", sha256("rate"), "0.001"}, {"module features", {}, ""}};
+  def.code_components = {{"upvalue rate", sha256("rate"), "0.001"}, {"module features", {}, ""}};
   def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4, 8, {{"fpga", 2000}}};
   def.retry = {3, 250, 1.5, 9000, 2, 2.5, 6};
   def.timeout_ms = 600'000;
@@ -71,7 +71,7 @@ Plan full_plan() {
   def.shell = {"sort {x} > {outputs.y}", {"x"}, {{"y", "y.txt"}}, {"bash", "-c"}};
   def.service = {8080, 32, 2000};
   def.native_version = "v1";
-  Node& map = plan.nodes[1];
+  TaskNode& map = plan.nodes[1];
   map.kind = NodeKind::map;
   map.named_args = true;
   map.items = Ref{0, {{false, "parts"}, {true, "bam"}}};
@@ -111,7 +111,7 @@ TEST_CASE("a plan comes back from its bytes") {
   const TaskDef& def = back->defs.at(0);
   CHECK(def.kind == TaskKind::shell);
   CHECK(def.ordinal == 4);
-  CHECK(def.code_parts.at(0).text == "0.001");
+  CHECK(def.code_components.at(0).text == "0.001");
   CHECK(def.resources.cpus_milli == 2500);
   CHECK(def.resources.gpu_model == "H200|H100");
   CHECK(def.resources.ranks == 4);
@@ -122,7 +122,7 @@ TEST_CASE("a plan comes back from its bytes") {
   CHECK(def.env.at(0).from_submitter);
   CHECK(def.shell.outputs.at(0).second == "y.txt");
   CHECK(def.service.port == 8080);
-  const Node& map = back->nodes.at(1);
+  const TaskNode& map = back->nodes.at(1);
   CHECK(map.kind == NodeKind::map);
   CHECK(map.items == plan.nodes[1].items);
   CHECK(map.after == std::vector<uint32_t>{0});
@@ -147,7 +147,7 @@ TEST_CASE("every field of a plan reaches its bytes") {
       [](Plan& p) { p.params_schema[0].default_value = Value(); },
       [](Plan& p) { p.defs[0].line++; },
       [](Plan& p) { p.defs[0].code = Digest{}; },
-      [](Plan& p) { p.defs[0].code_parts[1].name = "x"; },
+      [](Plan& p) { p.defs[0].code_components[1].name = "x"; },
       [](Plan& p) { p.defs[0].resources.gpus_milli++; },
       [](Plan& p) { p.defs[0].resources.gpu_memory_bytes++; },
       [](Plan& p) { p.defs[0].resources.where = ""; },
@@ -245,7 +245,7 @@ TEST_CASE("a bundle comes back from its bytes; where it lay is not in its digest
 }
 
 TEST_CASE("dependencies are the nodes a value names, once each") {
-  Node node = call("x", {5, 3, 5});
+  TaskNode node = call("x", {5, 3, 5});
   node.items = Value::map({{"deep", Value::list({Value(Ref{9, {{false, "a"}}})})}});
   node.condition = Ref{1, {}};
   node.then_value = Ref{7, {}};
@@ -332,7 +332,7 @@ TEST_CASE("a task whose kernel needs a GPU asks for one") {
 }
 
 TEST_CASE("a chain of a hundred thousand nodes needs no deep stack") {
-  std::vector<Node> nodes;
+  std::vector<TaskNode> nodes;
   for (uint32_t i = 0; i < 100'000; i++) {
     nodes.push_back(call("n" + std::to_string(i)));
     if (i > 0) nodes[i - 1].args = Value::list({Ref{i, {}}});  // each waits for the next

@@ -54,7 +54,7 @@ class Cluster {
       plan.defs.push_back(def);
     }
     for (uint32_t def : defs) {
-      Node node;
+      TaskNode node;
       node.name = "n" + std::to_string(plan.nodes.size());
       node.def = def;
       node.args = Value::list({});
@@ -377,7 +377,7 @@ TEST_CASE("nobody is kept waiting for one that waits for what a service holds") 
   plan.defs[1].resources.cpus_milli = 0;
   plan.defs[2].resources.cpus_milli = 1000;
   for (uint32_t def : {0u, 1u, 2u, 2u, 2u, 2u}) {
-    Node& node = plan.nodes.emplace_back();
+    TaskNode& node = plan.nodes.emplace_back();
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = def;
     node.args = Value::list({});

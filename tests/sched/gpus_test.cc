@@ -230,7 +230,7 @@ Plan random_plan(sim::Random& random) {
   Plan plan;
   for (uint32_t i = 2 + random.below(8); i > 0; i--) {
     plan.defs.push_back(random_task(random));
-    Node node;
+    TaskNode node;
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = uint32_t(plan.defs.size() - 1);
     node.args = Value::list({});

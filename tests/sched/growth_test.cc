@@ -24,7 +24,7 @@ struct World {
       TaskDef def;
       def.name = name;
       def.resources.cpus_milli = 1000;
-      Node node;
+      TaskNode node;
       node.name = name;
       node.def = uint32_t(plan.defs.size());
       node.args = Value::list({});

@@ -55,7 +55,7 @@ Plan random_plan(sim::Random& random) {
     if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
     if (random.one_in(4)) asked.custom_resources.emplace_back("fpga", 500 * (1 + random.below(4)));
     if (random.one_in(6)) asked.custom_resources.emplace_back("licence", 200);
-    Node node;
+    TaskNode node;
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = uint32_t(plan.defs.size());
     node.args = Value::list({});

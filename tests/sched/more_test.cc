@@ -32,7 +32,7 @@ struct World {
       def.resources.gpus_milli = asked.gpus * 1000;
       def.resources.memory_bytes = asked.memory;
       def.resources.ranks = asked.ranks;
-      Node node;
+      TaskNode node;
       node.name = "n" + std::to_string(plan.nodes.size());
       node.def = uint32_t(plan.defs.size());
       node.args = Value::list({});

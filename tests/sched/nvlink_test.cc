@@ -186,7 +186,7 @@ TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
   def.name = "t";
   def.resources.gpus_milli = 2000;
   plan.defs.push_back(def);
-  Node node;
+  TaskNode node;
   node.name = "n";
   node.args = Value::list({});
   plan.nodes.push_back(node);

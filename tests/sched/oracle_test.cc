@@ -153,7 +153,7 @@ class World {
       tell(WorkerJoined{random_worker(random, "w" + std::to_string(i))});
     Plan plan;
     for (uint32_t i = 4 + random.below(8); i > 0; i--) {
-      Node node;
+      TaskNode node;
       node.name = "n" + std::to_string(plan.nodes.size());
       node.def = uint32_t(plan.defs.size());
       node.args = Value::list({});

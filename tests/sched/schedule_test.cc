@@ -55,8 +55,8 @@ TaskDef task(int32_t cpus_milli, int64_t memory, int32_t priority = 0) {
   return def;
 }
 
-Node call(uint32_t def, size_t index) {
-  Node node;
+TaskNode call(uint32_t def, size_t index) {
+  TaskNode node;
   node.name = "n" + std::to_string(index);
   node.def = def;
   node.args = Value::list({Value(static_cast<int64_t>(index))});
@@ -70,7 +70,7 @@ Plan random_plan(sim::Random& random) {
                              random.one_in(2) ? random.below(800) : 0, int32_t(random.below(3))));
   }
   for (uint32_t i = 1 + random.below(6); i > 0; i--) {
-    Node node = call(random.below(uint32_t(plan.defs.size())), plan.nodes.size());
+    TaskNode node = call(random.below(uint32_t(plan.defs.size())), plan.nodes.size());
     if (random.one_in(3)) {
       node.kind = NodeKind::map;
       node.limit = random.below(3);
@@ -105,7 +105,7 @@ int64_t memory_of(const State& state, const Run& run, UnitId unit) {
 
 /// Whether its map lets one more instance run.
 bool is_let(const Run& run, UnitId unit, const Taken& taken) {
-  const Node& node = run.plan->nodes[run.units[unit].node];
+  const TaskNode& node = run.plan->nodes[run.units[unit].node];
   auto count = taken.instances.find({run.id, run.units[unit].node});
   uint32_t running = count == taken.instances.end() ? 0 : count->second;
   return node.kind != NodeKind::map || node.limit == 0 || running < node.limit;

@@ -61,7 +61,7 @@ std::vector<TaskDef> definitions() {
 
 class Graph {
  public:
-  Graph(Random& random, std::vector<Node>& nodes, bool with_dynamic)
+  Graph(Random& random, std::vector<TaskNode>& nodes, bool with_dynamic)
       : random_(random), nodes_(nodes), with_dynamic_(with_dynamic) {}
 
   /// Appends `count` nodes that may take from `from`; returns those that later ones may take.
@@ -84,7 +84,7 @@ class Graph {
   }
 
  private:
-  uint32_t add(Node node, const std::vector<uint32_t>& from, Guard guard) {
+  uint32_t add(TaskNode node, const std::vector<uint32_t>& from, Guard guard) {
     uint32_t index = static_cast<uint32_t>(nodes_.size());
     if (node.name.empty()) node.name = "n" + std::to_string(index);
     node.guard = guard;
@@ -110,13 +110,13 @@ class Graph {
     return random_.one_in(2) ? uint32_t{kPlain} : def;
   }
   uint32_t add_task(const std::vector<uint32_t>& from, Guard guard) {
-    Node node;
+    TaskNode node;
     node.def = definition();
     node.args = arguments(from);
     return add(std::move(node), from, guard);
   }
   uint32_t add_map(const std::vector<uint32_t>& from, Guard guard) {
-    Node node;
+    TaskNode node;
     node.kind = NodeKind::map;
     node.def = definition();
     node.limit = random_.below(3);
@@ -132,7 +132,7 @@ class Graph {
   }
   uint32_t add_when(const std::vector<uint32_t>& from, Guard guard, int depth,
                     std::vector<uint32_t>& made) {
-    Node node;
+    TaskNode node;
     node.kind = NodeKind::when;
     node.condition = Value(Ref{pick(from), {}});
     uint32_t when = add(std::move(node), {}, guard);
@@ -147,7 +147,7 @@ class Graph {
   }
 
   Random& random_;
-  std::vector<Node>& nodes_;
+  std::vector<TaskNode>& nodes_;
   bool with_dynamic_;
 };
 
@@ -182,13 +182,13 @@ std::shared_ptr<const Plan> random_plan(uint64_t seed) {
   Graph graph(random, plan->nodes, true);
   std::vector<uint32_t> made = graph.grow(1 + random.below(14), {}, Guard{}, 2);
   if (random.one_in(4)) {
-    Node service;
+    TaskNode service;
     service.name = "service";
     service.def = kService;
     service.args = Value::list({Value(Ref{made[random.below(uint32_t(made.size()))], {}})});
     uint32_t index = static_cast<uint32_t>(plan->nodes.size());
     plan->nodes.push_back(std::move(service));
-    Node last;
+    TaskNode last;
     last.name = "after_service";
     last.args = Value::list({Value(int64_t{1})});
     last.after = {index};
@@ -207,7 +207,7 @@ std::shared_ptr<const PlanFragment> calls_of(const Plan&, const Digest& key) {
   auto fragment = std::make_shared<PlanFragment>();
   Graph graph(random, fragment->nodes, false);
   std::vector<uint32_t> made = graph.grow(random.below(4), {}, Guard{}, 1);
-  for (Node& node : fragment->nodes) node.name = "dyn/" + node.name;
+  for (TaskNode& node : fragment->nodes) node.name = "dyn/" + node.name;
   std::vector<Value> parts;
   for (uint32_t node : made) {
     if (random.one_in(2)) parts.push_back(Value(Ref{node, {}}));
@@ -233,7 +233,7 @@ Digest result_of(const Digest& key) { return sha256("result of " + key.hex()); }
 
 Digest key_of(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   std::string text = core::def_of(run, unit)->name + "(";
   if (u.instance >= 0) {
     if (node.items.kind() == Value::Kind::ref) {
@@ -247,7 +247,7 @@ Digest key_of(const Run& run, UnitId unit) {
 }
 
 uint32_t count_of(const Run& run, UnitId map_unit) {
-  const Node& node = run.node(run.units[map_unit].node);
+  const TaskNode& node = run.node(run.units[map_unit].node);
   if (node.items.kind() != Value::Kind::ref) {
     return static_cast<uint32_t>(node.items.as_table().list.size());
   }
@@ -255,7 +255,7 @@ uint32_t count_of(const Run& run, UnitId map_unit) {
 }
 
 bool side_of(const Run& run, UnitId when_unit) {
-  const Node& node = run.node(run.units[when_unit].node);
+  const TaskNode& node = run.node(run.units[when_unit].node);
   return number_of(run.units[node.condition.as_ref().node].result, 2) % 2 == 0;
 }
 
@@ -266,7 +266,7 @@ Digest gathered(const Run& run, UnitId unit) {
     return sha256("run " + text);
   }
   const Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
+  const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     add_content(run, u.branch == core::Branch::then_branch ? node.then_value : node.else_value,
                 text);

@@ -56,8 +56,8 @@ std::shared_ptr<const Plan> contest_plan(uint64_t seed) {
   auto plan = std::make_shared<Plan>();
   plan->pipeline = "contest";
   plan->defs = contestants();
-  auto add = [&](const std::string& name, uint32_t def) -> Node& {
-    Node& node = plan->nodes.emplace_back();
+  auto add = [&](const std::string& name, uint32_t def) -> TaskNode& {
+    TaskNode& node = plan->nodes.emplace_back();
     node.name = name;
     node.def = def;
     node.args = Value::list({Value(int64_t(random.next() >> 1))});
@@ -66,7 +66,7 @@ std::shared_ptr<const Plan> contest_plan(uint64_t seed) {
   add("first", kSmall);
   for (const char* gang : {"g1", "g2", "g3"})
     add(gang, kWide + random.below(kDefs - 1)).after = {0};
-  Node& crowd = add("crowd", kSmall);
+  TaskNode& crowd = add("crowd", kSmall);
   crowd.kind = NodeKind::map;
   std::vector<Value> items;
   for (uint32_t i = 24 + random.below(12); i > 0; i--) items.push_back(Value(int64_t{i}));

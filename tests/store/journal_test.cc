@@ -20,7 +20,7 @@ std::shared_ptr<const Plan> small_plan() {
   def.name = "t";
   plan->defs.push_back(def);
   for (const char* name : {"t", "t#2"}) {
-    Node node;
+    TaskNode node;
     node.name = name;
     node.args = Value::list({});
     plan->nodes.push_back(node);

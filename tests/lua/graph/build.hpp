@@ -75,7 +75,7 @@ inline std::string value_text(const Plan& plan, const Value& value) {
 /// A line a node: name, arguments, and what is special about it.
 inline std::string plan_text(const Plan& plan) {
   std::string text;
-  for (const Node& node : plan.nodes) {
+  for (const TaskNode& node : plan.nodes) {
     text += node.name;
     if (node.kind == NodeKind::map) text += " map " + value_text(plan, node.items);
     if (node.kind == NodeKind::when)
