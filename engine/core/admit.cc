@@ -103,21 +103,21 @@ struct AdmissionCheck {
     if (u == nullptr) return false;
     const Run& run = *find_run(state, e.id.run);
     if (run.stopping || run.cancelling || e.id != next_attempt(state, run, e.id.unit)) return false;
-    ReadyClass needs = needs_of(state, run, e.id.unit);
-    auto running = run.map_running.find(needs.limited_map);
+    SchedulingClass request = resource_request(state, run, e.id.unit);
+    auto running = run.map_running.find(request.limited_map);
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
     if (e.worker >= state.workers.size()) return false;
     const WorkerState& worker = state.workers[e.worker];
-    if (needs.is_gang()) {
-      needs.ranks =
+    if (request.is_gang()) {
+      request.ranks =
           static_cast<uint32_t>(e.others.size() + 1);  // of an elastic one: so many as these
-      return may_start(state, run, needs, run.cpus_used_milli, map_running) &&
-             may_place(state, needs_of(state, run, e.id.unit), e);
+      return may_start(state, run, request, run.cpus_used_milli, map_running) &&
+             may_place(state, resource_request(state, run, e.id.unit), e);
     }
     if (!e.others.empty() || e.share != Share{}) return false;
-    return may_take_gpus(worker.info.gpus, worker.free, needs.gpu, e.gpus) &&
-           may_start(state, run, needs, run.cpus_used_milli, map_running) &&
-           fits(state, e.worker, worker.free, needs, expected_short_us(run, e.id.unit));
+    return may_take_gpus(worker.info.gpus, worker.free, request.gpu, e.gpus) &&
+           may_start(state, run, request, run.cpus_used_milli, map_running) &&
+           fits(state, e.worker, worker.free, request, expected_short_us(run, e.id.unit));
   }
   bool operator()(const AttemptRequeued& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {

@@ -440,7 +440,7 @@ bool may_be_of_worker(Cause cause) {
 // A task that fails on several machines says nothing of them.
 void Transition::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause) {
   const TaskDef& def = *def_of(run, unit);
-  if (state_.workers.size() == 1 || is_home(def) || !may_be_of_worker(cause) ||
+  if (state_.workers.size() == 1 || is_head_only(def) || !may_be_of_worker(cause) ||
       is_winding_down(run))
     return;
   uint32_t number = run.node(run.units[unit].node).def;

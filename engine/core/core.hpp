@@ -157,32 +157,33 @@ struct DynamicCalls {
 
 /// Ready units that ask for the same and are bounded by the same: the scheduler looks at one of
 /// each.
-struct ReadyClass {
+struct SchedulingClass {
   int32_t priority = 0;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
-  GpuNeeds gpu;
+  GpuRequest gpu;
   std::string where;  // label expression
   ResourceQuantities custom_resources;
   UnitId limited_map = kNoNode;
-  bool is_home = false;               // runs on the engine's own machine only
+  bool is_head_only = false;          // runs on the engine's own machine only
   bool runs_alone = false;            // takes a host on which nothing runs, and lets nothing on it
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
   /// Hosts where an attempt failed, sorted. One is named twice where two attempts failed there with
   /// the cause staging.
   std::vector<WorkerId> failed_on;
   bool is_gang() const { return ranks_max > 1; }
-  auto operator<=>(const ReadyClass&) const = default;
+  auto operator<=>(const SchedulingClass&) const = default;
 };
 
 /// The first ready unit of each class, in the order in which they are to start.
 struct ReadyHead {
   RunId run;
   UnitId unit = 0;
-  ReadyClass what;
+  SchedulingClass request;
   bool operator<(const ReadyHead& other) const {
-    if (what.priority != other.what.priority) return what.priority > other.what.priority;
-    return std::tie(run, unit, what) < std::tie(other.run, other.unit, other.what);
+    if (request.priority != other.request.priority)
+      return request.priority > other.request.priority;
+    return std::tie(run, unit, request) < std::tie(other.run, other.unit, other.request);
   }
   bool operator==(const ReadyHead& other) const = default;
 };
@@ -226,7 +227,7 @@ struct Run {
   std::vector<bool> is_consumed;  // by unit: its result is an input or part of the run's
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
   std::map<UnitId, size_t> dynamic_of;              // dynamic unit -> its newest in `dynamics`
-  std::map<ReadyClass, UnitSet> ready;
+  std::map<SchedulingClass, UnitSet> ready;
   KeyTable computing;                      // keys that serve this run only
   std::map<UnitId, uint32_t> map_running;  // running instances of limited maps
   std::map<std::string, std::set<UnitId>> signal_waiters;
@@ -306,11 +307,11 @@ constexpr size_t kOffersMax = 65'536;  // attempts of a worker that joins
 constexpr size_t kLabelsMax = 64;      // of a worker
 
 /// What the hosts that have CPUs and are not lost have: all together, and what each has at least.
-struct Reach {
+struct ClusterCapacity {
   int64_t cpus_milli = 0;
-  int32_t cpus_least_milli = 0;
-  int64_t memory_least_bytes = 0;
-  bool operator==(const Reach&) const = default;
+  int32_t cpus_milli_min = 0;
+  int64_t memory_bytes_min = 0;
+  bool operator==(const ClusterCapacity&) const = default;
 };
 
 struct State {
@@ -324,7 +325,7 @@ struct State {
   std::map<RunId, Run> runs;            // those not yet folded
 
   // Derived.
-  Reach reach;
+  ClusterCapacity capacity;
   std::set<ReadyHead> ready;
   KeyTable computing;
   std::map<Digest, std::set<std::pair<RunId, UnitId>>> key_waiters;  // those in phase elsewhere
@@ -367,31 +368,31 @@ const Value* dynamic_value(const Run& run, UnitId unit);
 /// The map of which this is an instance, if it bounds how many run at once, or kNoNode.
 UnitId limited_map_of(const Run& run, UnitId unit);
 /// Native tasks run in the engine's own process, and a service's url is one of its machine.
-bool is_home(const TaskDef& def);
+bool is_head_only(const TaskDef& def);
 /// What an attempt of the unit asks for: memory grown after each out of memory, cpus clamped to the
 /// run's jobs and to the largest of the hosts that have the memory and the GPUs; those that are
 /// awaited count. Where no host has a CPU it waits for one. A service takes no CPU slot: it would
 /// hold it for ever. A native task takes of its machine's what there is, and where that has none
 /// none.
-ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
+SchedulingClass resource_request(const State& state, const Run& run, UnitId unit);
 /// What a running attempt of the unit takes of a host, a rank of it of a gang's; or of the one that
 /// it, or its rank 0, is on.
-ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit);
-ReadyClass held_by(const State& state, const Run& run, UnitId unit);
+SchedulingClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit);
+SchedulingClass held_by(const State& state, const Run& run, UnitId unit);
 /// Whether the run and its map let one more unit start, and whether the host has room for it, or
 /// for a rank. The scheduler proposes and admit accepts by the same rules.
-bool may_start(const State& state, const Run& run, const ReadyClass& needs,
+bool may_start(const State& state, const Run& run, const SchedulingClass& request,
                int32_t run_cpus_used_milli, uint32_t map_running);
 /// Two attempts failed there with the cause staging, or the host is set aside; and there is another
 /// host that it fits, though that may have no room now, or be away for a while. `units` run there.
-bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units);
+bool is_avoided(const State& state, WorkerId at, const SchedulingClass& request, uint32_t units);
 bool is_set_aside(const WorkerState& worker, uint32_t units);
 /// Whether it may be on a host beside what runs there.
-bool may_share(const FreeResources& free, const ReadyClass& needs);
+bool may_share(const FreeResources& free, const SchedulingClass& request);
 /// Whether so many workers died under a unit that its next attempt runs alone.
 bool is_suspect(const Unit& unit);
-bool fits(const State& state, WorkerId at, const FreeResources& free, const ReadyClass& needs,
-          uint32_t expected_us);
+bool fits(const State& state, WorkerId at, const FreeResources& free,
+          const SchedulingClass& request, uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for
 /// nothing special, else 0.
 uint32_t expected_short_us(const Run& run, UnitId unit);

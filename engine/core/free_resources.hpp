@@ -7,7 +7,7 @@ namespace flow::core {
 /// All of the host is free.
 FreeResources all_free(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
-void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
-void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us);
+void take(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);
+void release(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);
 
 }  // namespace flow::core

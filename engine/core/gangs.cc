@@ -12,11 +12,11 @@ namespace flow::core {
 namespace {
 
 /// Ranks that the hosts which are not lost would have room for, if nothing ran on them.
-uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most) {
+uint64_t ranks_in_all(const State& state, const SchedulingClass& request, uint32_t most) {
   uint64_t ranks = 0;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || worker.info.cpus_milli == 0) continue;
-    ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, most);
+    ranks += ranks_that_fit(worker.info, all_free(worker.info), request, most);
     if (ranks >= most) break;
   }
   return ranks;
@@ -25,7 +25,7 @@ uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most
 /// The same of the workers that are announced and have not joined: each is taken for one like the
 /// largest that is there. Where none is there it is not known what they have, and they may be
 /// enough.
-uint64_t ranks_to_come(const State& state, const ReadyClass& needs, uint32_t most) {
+uint64_t ranks_to_come(const State& state, const SchedulingClass& request, uint32_t most) {
   uint32_t missing = missing_workers(state);
   if (missing == 0) return 0;
   uint32_t ranks = 0;
@@ -34,22 +34,22 @@ uint64_t ranks_to_come(const State& state, const ReadyClass& needs, uint32_t mos
     const WorkerInfo& info = state.workers[i].info;
     if (state.workers[i].is_lost() || info.cpus_milli == 0) continue;
     is_any = true;
-    ranks = std::max(ranks, ranks_that_fit(info, all_free(info), needs, most));
+    ranks = std::max(ranks, ranks_that_fit(info, all_free(info), request, most));
   }
   return is_any ? uint64_t{ranks} * missing : most;
 }
 
-void take_rank(const WorkerInfo& worker, FreeResources& free, const ReadyClass& needs,
+void take_rank(const WorkerInfo& worker, FreeResources& free, const SchedulingClass& request,
                const std::vector<std::string>& gpus) {
-  take(free, needs, 0);
-  take_gpus(worker.gpus, free, needs.gpu, gpus);
+  take(free, request, 0);
+  take_gpus(worker.gpus, free, request.gpu, gpus);
 }
 
 /// What each rank needs, but for its CPUs, of which they get what there is.
-ReadyClass rank_of(const TaskDef& def) {
-  ReadyClass each;
+SchedulingClass rank_of(const TaskDef& def) {
+  SchedulingClass each;
   each.memory_bytes = def.resources.memory_bytes;
-  each.gpu = gpu_needs_of(def.resources);
+  each.gpu = gpu_request(def.resources);
   each.where = def.resources.where;
   each.custom_resources = def.resources.custom_resources;
   return each;
@@ -109,7 +109,7 @@ int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) 
   int32_t cpus_milli = 0;
   for_each_rank(run.units[unit], [&](WorkerId at, const std::vector<std::string>& gpus) {
     WorkerState& worker = state.workers[at];
-    ReadyClass held = held_on(worker.info, run, unit);
+    SchedulingClass held = held_on(worker.info, run, unit);
     change(worker, held, gpus);
     cpus_milli += held.cpus_milli;
   });
@@ -121,7 +121,7 @@ int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) 
 int32_t take_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit,
-                       [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
+                       [&](WorkerState& worker, const SchedulingClass& held, const auto& gpus) {
                          take(worker.free, held, expected_us);
                          take_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });
@@ -130,7 +130,7 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
 int32_t release_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit,
-                       [&](WorkerState& worker, const ReadyClass& held, const auto& gpus) {
+                       [&](WorkerState& worker, const SchedulingClass& held, const auto& gpus) {
                          bool is_first = &worker == &state.workers[run.units[unit].worker];
                          if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
                          release(worker.free, held, expected_us);
@@ -139,20 +139,20 @@ int32_t release_ranks(State& state, const Run& run, UnitId unit) {
 }
 
 uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
-                        const ReadyClass& needs, uint32_t most) {
-  if (!matches_selector(needs.where, worker.labels)) return 0;
+                        const SchedulingClass& request, uint32_t most) {
+  if (!matches_selector(request.where, worker.labels)) return 0;
   int64_t ranks = most;
-  if (needs.cpus_milli > 0)
-    ranks = std::min<int64_t>(ranks, std::max(free.cpus_free_milli, 0) / needs.cpus_milli);
-  if (needs.memory_bytes > 0)
-    ranks = std::min(ranks, std::max<int64_t>(free.memory_free_bytes, 0) / needs.memory_bytes);
-  ranks = how_many_fit(free.custom_resources, needs.custom_resources, ranks);
-  if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
+  if (request.cpus_milli > 0)
+    ranks = std::min<int64_t>(ranks, std::max(free.cpus_free_milli, 0) / request.cpus_milli);
+  if (request.memory_bytes > 0)
+    ranks = std::min(ranks, std::max<int64_t>(free.memory_free_bytes, 0) / request.memory_bytes);
+  ranks = how_many_fit(free.custom_resources, request.custom_resources, ranks);
+  if (request.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
   FreeResources left = free;
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    std::vector<std::string> gpus = choose_gpus(worker.gpus, left, needs.gpu);
+    std::vector<std::string> gpus = choose_gpus(worker.gpus, left, request.gpu);
     if (gpus.empty()) return rank;
-    take_gpus(worker.gpus, left, needs.gpu, gpus);
+    take_gpus(worker.gpus, left, request.gpu, gpus);
   }
   return static_cast<uint32_t>(ranks);
 }
@@ -160,29 +160,29 @@ uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
 namespace {
 
 bool fits_rank(const WorkerState& worker, WorkerId at, const FreeResources& free,
-               const ReadyClass& needs) {
-  bool is_open = worker.takes_attempts() && (at == 0 || !needs.is_home);
-  return is_open && ranks_that_fit(worker.info, free, needs, 1) > 0;
+               const SchedulingClass& request) {
+  bool is_open = worker.takes_attempts() && (at == 0 || !request.is_head_only);
+  return is_open && ranks_that_fit(worker.info, free, request, 1) > 0;
 }
 
 }  // namespace
 
-bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang) {
+bool may_place(const State& state, const SchedulingClass& request, const Assigned& gang) {
   size_t ranks = gang.others.size() + 1;
-  bool is_right = ranks >= needs.ranks && ranks <= needs.ranks_max &&
-                  gang.share == Share{needs.cpus_milli, needs.memory_bytes};
+  bool is_right = ranks >= request.ranks && ranks <= request.ranks_max &&
+                  gang.share == Share{request.cpus_milli, request.memory_bytes};
   if (!is_right) return false;
   std::map<WorkerId, FreeResources> free_by_worker;
-  ReadyClass each = needs;  // ranks share hosts with each other
+  SchedulingClass each = request;  // ranks share hosts with each other
   each.runs_alone = false;
   auto add = [&](WorkerId at, const std::vector<std::string>& gpus) {
     if (at >= state.workers.size()) return false;
     const WorkerState& worker = state.workers[at];
-    if (!may_share(worker.free, needs) || is_given_up(state, at, needs, worker.free.units))
+    if (!may_share(worker.free, request) || is_avoided(state, at, request, worker.free.units))
       return false;
     FreeResources& free = free_by_worker.try_emplace(at, worker.free).first->second;
-    bool is_free =
-        fits_rank(worker, at, free, each) && may_take_gpus(worker.info.gpus, free, needs.gpu, gpus);
+    bool is_free = fits_rank(worker, at, free, each) &&
+                   may_take_gpus(worker.info.gpus, free, request.gpu, gpus);
     if (is_free) take_rank(worker.info, free, each, gpus);
     return is_free;
   };
@@ -191,39 +191,40 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
                      [&](const Placement& rank) { return add(rank.worker, rank.gpus); });
 }
 
-void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs) {
-  auto fit = [&](const ReadyClass& each) {
-    uint64_t ranks = ranks_in_all(state, each, needs.ranks);
-    return ranks >= needs.ranks || ranks + ranks_to_come(state, each, needs.ranks) >= needs.ranks;
+void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request) {
+  auto fit = [&](const SchedulingClass& each) {
+    uint64_t ranks = ranks_in_all(state, each, request.ranks);
+    return ranks >= request.ranks ||
+           ranks + ranks_to_come(state, each, request.ranks) >= request.ranks;
   };
-  if (fit(needs)) return;
-  ReadyClass less = needs;
+  if (fit(request)) return;
+  SchedulingClass less = request;
   less.cpus_milli = 0;
   if (!fit(less)) {
     // What grew after an attempt ran out of memory does not keep it from another.
-    less.memory_bytes = needs.memory_bytes =
-        std::min(needs.memory_bytes, def.resources.memory_bytes);
-    if (fit(needs) || !fit(less)) return;
+    less.memory_bytes = request.memory_bytes =
+        std::min(request.memory_bytes, def.resources.memory_bytes);
+    if (fit(request) || !fit(less)) return;
   }
-  int32_t enough = 0, too_many = needs.cpus_milli;
+  int32_t enough = 0, too_many = request.cpus_milli;
   while (too_many - enough > 1) {
     less.cpus_milli = enough + (too_many - enough) / 2;
     (fit(less) ? enough : too_many) = less.cpus_milli;
   }
-  if (enough > 0) needs.cpus_milli = enough;
+  if (enough > 0) request.cpus_milli = enough;
 }
 
 int32_t gang_cpus_of(const State& state, const TaskDef& def) {
-  ReadyClass needs = rank_of(def);
-  needs.cpus_milli = def.resources.cpus_milli;
-  needs.ranks = def.resources.ranks;
-  bound_gang(state, def, needs);
-  return needs.cpus_milli;
+  SchedulingClass request = rank_of(def);
+  request.cpus_milli = def.resources.cpus_milli;
+  request.ranks = def.resources.ranks;
+  bound_gang(state, def, request);
+  return request.cpus_milli;
 }
 
 std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def) {
   if (!def.resources.is_gang() || state.leads_workers) return "";
-  ReadyClass each = rank_of(def);
+  SchedulingClass each = rank_of(def);
   uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
   if (ranks >= def.resources.ranks) return "";
   std::string what;

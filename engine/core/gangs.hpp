@@ -34,12 +34,12 @@ int32_t release_ranks(State& state, const Run& run, UnitId unit);
 
 /// How many ranks, up to `most`, find room on a host beside each other.
 uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
-                        const ReadyClass& needs, uint32_t most);
+                        const SchedulingClass& request, uint32_t most);
 /// Whether so many ranks are asked for, and there is room for all of them where they are placed.
-bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang);
+bool may_place(const State& state, const SchedulingClass& request, const Assigned& gang);
 /// What each rank gets: what it asks for, or where the hosts had not enough CPUs for all ranks if
 /// nothing else ran, as many as they have for each. Workers that are announced count.
-void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs);
+void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request);
 /// How many thousandths of a CPU each rank would get, of what it asks for, if nothing else ran.
 int32_t gang_cpus_of(const State& state, const TaskDef& def);
 /// What the hosts can't give all ranks of a gang, as a clause, or "". Where others may join, they

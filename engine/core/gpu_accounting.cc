@@ -10,18 +10,19 @@ namespace flow::core {
 namespace {
 
 /// Of each device, in thousandths.
-int32_t milli_of(const GpuNeeds& needs) { return std::min(needs.milli, kWholeGpuMilli); }
+int32_t milli_of(const GpuRequest& request) { return std::min(request.milli, kWholeGpuMilli); }
 
-bool has_free(const FreeGpu& free, const GpuNeeds& needs) {
-  return free.milli_free >= milli_of(needs) && free.memory_free_bytes >= needs.memory_bytes;
+bool has_free(const FreeGpu& free, const GpuRequest& request) {
+  return free.milli_free >= milli_of(request) && free.memory_free_bytes >= request.memory_bytes;
 }
 
 using Devices = std::vector<size_t>;  // by their place on the machine
 
-Devices fitting_of(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs) {
+Devices fitting_of(const std::vector<Gpu>& gpus, const FreeResources& free,
+                   const GpuRequest& request) {
   Devices fitting;
   for (size_t i = 0; i < gpus.size(); i++)
-    if (suits(needs, gpus[i]) && has_free(free.gpus[i], needs)) fitting.push_back(i);
+    if (suits(request, gpus[i]) && has_free(free.gpus[i], request)) fitting.push_back(i);
   return fitting;
 }
 
@@ -81,26 +82,26 @@ Devices choose_whole(const std::vector<Gpu>& gpus, Devices fitting, size_t count
   return {chosen.begin(), chosen.end()};
 }
 
-void change(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+void change(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
             const std::vector<std::string>& uuids, int sign) {
-  if (needs.milli == 0) return;
+  if (request.milli == 0) return;
   for (const std::string& uuid : uuids) {
     auto at = find_gpu(gpus, uuid);
     FLOW_CHECK(at.has_value());
-    free.gpus[*at].milli_free += sign * milli_of(needs);
-    free.gpus[*at].memory_free_bytes += sign * needs.memory_bytes;
+    free.gpus[*at].milli_free += sign * milli_of(request);
+    free.gpus[*at].memory_free_bytes += sign * request.memory_bytes;
   }
 }
 
 }  // namespace
 
 std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  if (def.resources.gpus_milli == 0 || (state.leads_workers && !is_home(def))) return "";
+  if (def.resources.gpus_milli == 0 || (state.leads_workers && !is_head_only(def))) return "";
   const char* why_none = "`flow doctor` says what was found";
   std::string reason;
   size_t others = 0;
   for (const WorkerState& worker : state.workers) {
-    if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
+    if (worker.is_lost() || (is_head_only(def) && &worker != &state.workers[0])) continue;
     std::string here = flow::gpu_unsatisfiable_reason(def.resources, worker.info.gpus, why_none);
     if (here.empty()) return "";
     if (reason.empty()) {
@@ -115,10 +116,10 @@ std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
 
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked) {
   if (asked.gpus_milli == 0) return true;
-  GpuNeeds needs = gpu_needs_of(asked);
+  GpuRequest request = gpu_request(asked);
   auto suiting =
-      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(needs, gpu); });
-  return static_cast<size_t>(suiting) >= needs.count();
+      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(request, gpu); });
+  return static_cast<size_t>(suiting) >= request.count();
 }
 
 bool are_sound(const std::vector<Gpu>& gpus) {
@@ -148,45 +149,45 @@ std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus) {
 }
 
 std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
-                                     const GpuNeeds& needs) {
-  Devices fitting = fitting_of(gpus, free, needs);
-  if (fitting.size() < needs.count()) return {};
-  Devices chosen = needs.is_share() ? choose_shared(std::move(fitting), free)
-                                    : choose_whole(gpus, std::move(fitting), needs.count());
+                                     const GpuRequest& request) {
+  Devices fitting = fitting_of(gpus, free, request);
+  if (fitting.size() < request.count()) return {};
+  Devices chosen = request.is_share() ? choose_shared(std::move(fitting), free)
+                                      : choose_whole(gpus, std::move(fitting), request.count());
   std::vector<std::string> uuids;
   for (size_t i : chosen) uuids.push_back(gpus[i].uuid);
   return uuids;
 }
 
 bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
-                    const GpuNeeds& needs) {
-  if (needs.count() < 2) return true;
-  auto islands = islands_of(gpus, fitting_of(gpus, free, needs));
+                    const GpuRequest& request) {
+  if (request.count() < 2) return true;
+  auto islands = islands_of(gpus, fitting_of(gpus, free, request));
   return std::any_of(islands.begin(), islands.end(),
-                     [&](const auto& island) { return island.second.size() >= needs.count(); });
+                     [&](const auto& island) { return island.second.size() >= request.count(); });
 }
 
-bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs,
-                   const std::vector<std::string>& uuids) {
-  if (uuids.size() != needs.count()) return false;
+bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
+                   const GpuRequest& request, const std::vector<std::string>& uuids) {
+  if (uuids.size() != request.count()) return false;
   for (size_t i = 0; i < uuids.size(); i++) {
     auto at = find_gpu(gpus, uuids[i]);
     bool is_again = std::find(uuids.begin(), uuids.begin() + static_cast<std::ptrdiff_t>(i),
                               uuids[i]) != uuids.begin() + static_cast<std::ptrdiff_t>(i);
-    if (!at || is_again || !suits(needs, gpus[*at]) || !has_free(free.gpus[*at], needs))
+    if (!at || is_again || !suits(request, gpus[*at]) || !has_free(free.gpus[*at], request))
       return false;
   }
   return true;
 }
 
-void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                const std::vector<std::string>& uuids) {
-  change(gpus, free, needs, uuids, -1);
+  change(gpus, free, request, uuids, -1);
 }
 
-void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                   const std::vector<std::string>& uuids) {
-  change(gpus, free, needs, uuids, 1);
+  change(gpus, free, request, uuids, 1);
 }
 
 }  // namespace flow::core

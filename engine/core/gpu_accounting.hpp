@@ -13,15 +13,16 @@ namespace flow::core {
 /// whole ones are such as NVLink joins, of the fewest free ones that will do; one is such as it
 /// joins to the fewest; then those of the least memory.
 std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
-                                     const GpuNeeds& needs);
+                                     const GpuRequest& request);
 /// Whether NVLink joins as many as are asked for, of what is free.
-bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs);
+bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
+                    const GpuRequest& request);
 /// Whether these devices suit the needs, are as many as those ask for, and have that much free.
-bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free, const GpuNeeds& needs,
-                   const std::vector<std::string>& uuids);
-void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
+                   const GpuRequest& request, const std::vector<std::string>& uuids);
+void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                const std::vector<std::string>& uuids);
-void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuNeeds& needs,
+void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                   const std::vector<std::string>& uuids);
 
 /// All of them free.

@@ -17,8 +17,8 @@ namespace {
 /// Takes what the unit's ranks hold of the host at that place, or nothing where it is not all there
 /// beside what others hold. A slot that only short units share may be theirs at once, as when they
 /// were assigned.
-bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free, const ReadyClass& held,
-               const Unit& unit) {
+bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
+               const SchedulingClass& held, const Unit& unit) {
   FreeResources left = free;
   bool is_short = unit.expected_us > 0;
   bool is_all_there = true;
@@ -103,16 +103,16 @@ std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def
 
 std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def) {
   const ResourceQuantities& asked = def.resources.custom_resources;
-  if (asked.empty() || (state.leads_workers && !is_home(def))) return "";
+  if (asked.empty() || (state.leads_workers && !is_head_only(def))) return "";
   ResourceQuantities most = asked;
   for (auto& [name, milli] : most) milli = 0;
   for (const WorkerState& worker : state.workers) {
-    if (worker.is_lost() || (is_home(def) && &worker != &state.workers[0])) continue;
+    if (worker.is_lost() || (is_head_only(def) && &worker != &state.workers[0])) continue;
     if (flow::fits(worker.info.custom_resources, asked)) return "";
     for (auto& [name, milli] : most)
       milli = std::max(milli, quantity_of(worker.info.custom_resources, name));
   }
-  bool is_of_many = state.workers.size() > 1 && !is_home(def);
+  bool is_of_many = state.workers.size() > 1 && !is_head_only(def);
   return "asks for " + words_of(asked) + ", and " +
          (is_of_many ? "no machine has that (the most of each: " + words_of(most) + ")"
                      : "this machine has " + words_of(most)) +
@@ -136,7 +136,7 @@ void Transition::on(const WorkerJoined& event) {
   if (at == state_.workers.size()) state_.workers.emplace_back();
   std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
   adopt(at, event.worker, offered, event.is_restarted);
-  rebuild_reach(state_);
+  rebuild_capacity(state_);
   for (const AttemptId& id : offered) reconcile_offer(at, id);
 }
 
@@ -233,7 +233,7 @@ void Transition::on(const WorkerLost& event) {
   });
   for (const LostAttempt& loss : losses) fail_lost(loss);
   worker.is_disconnected = worker.is_draining = false;
-  rebuild_reach(state_);
+  rebuild_capacity(state_);
 }
 
 void Transition::fail_lost(const LostAttempt& loss) {
@@ -263,7 +263,7 @@ std::string Transition::co_located(WorkerId at, const Run& run, UnitId unit) {
 
 void Transition::on(const WorkersAnnounced& event) {
   state_.announced = event.count;
-  rebuild_reach(state_);
+  rebuild_capacity(state_);
 }
 
 // An engine that starts has heard of no worker yet.

@@ -103,8 +103,8 @@ class Checker {
       ranks++;
       expect(at < state_.workers.size() && !state_.workers[at].is_lost(), place,
              "runs on a host that is gone");
-      expect(at == 0 || !is_home(def), place, "runs away from home");
-      expect(gpu_needs_of(def.resources).count() == gpus.size(), place,
+      expect(at == 0 || !is_head_only(def), place, "runs away from home");
+      expect(gpu_request(def.resources).count() == gpus.size(), place,
              "holds more or fewer GPUs than it asks for");
       for (const std::string& uuid : gpus) {
         auto gpu = find_gpu(state_.workers[at].info.gpus, uuid);
@@ -197,7 +197,7 @@ class Checker {
   void check_derived() {
     State fresh = state_;
     rebuild_derived(fresh);
-    expect(fresh.reach == state_.reach, "what the hosts have differs from their sum");
+    expect(fresh.capacity == state_.capacity, "what the hosts have differs from their sum");
     for (size_t i = 0; i < state_.workers.size(); i++)
       expect(fresh.workers[i].free == state_.workers[i].free, "room differs from what runs");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");

@@ -148,26 +148,26 @@ void count_unit(RunCounts& counts, const Unit& u, int by) {
 }
 
 void enqueue_ready(State& state, Run& run, UnitId unit) {
-  ReadyClass what = needs_of(state, run, unit);
-  UnitSet& units = run.ready[what];
+  SchedulingClass request = resource_request(state, run, unit);
+  UnitSet& units = run.ready[request];
   if (!units.empty() && units.first() < unit) {
     units.insert(unit);
     return;
   }
-  if (!units.empty()) state.ready.erase(ReadyHead{run.id, units.first(), what});
+  if (!units.empty()) state.ready.erase(ReadyHead{run.id, units.first(), request});
   units.insert(unit);
-  state.ready.insert(ReadyHead{run.id, unit, what});
+  state.ready.insert(ReadyHead{run.id, unit, request});
 }
 
 void dequeue_ready(State& state, Run& run, UnitId unit) {
-  ReadyClass what = needs_of(state, run, unit);
-  auto found = run.ready.find(what);
+  SchedulingClass request = resource_request(state, run, unit);
+  auto found = run.ready.find(request);
   FLOW_CHECK(found != run.ready.end());
   UnitSet& units = found->second;
   bool was_head = units.first() == unit;
   FLOW_CHECK(units.erase(unit));
   if (was_head) {
-    auto head = state.ready.extract(ReadyHead{run.id, unit, what});
+    auto head = state.ready.extract(ReadyHead{run.id, unit, request});
     FLOW_CHECK(!head.empty());
     if (!units.empty()) {
       head.value().unit = units.first();
@@ -178,8 +178,8 @@ void dequeue_ready(State& state, Run& run, UnitId unit) {
 }
 
 void detach(State& state, Run& run) {
-  for (const auto& [what, units] : run.ready) {
-    state.ready.erase(ReadyHead{run.id, units.first(), what});
+  for (const auto& [request, units] : run.ready) {
+    state.ready.erase(ReadyHead{run.id, units.first(), request});
   }
   run.ready.clear();
   run.computing.clear();
@@ -225,19 +225,19 @@ static void requeue_ready(State& state) {
   }
 }
 
-void rebuild_reach(State& state) {
-  Reach reach;
+void rebuild_capacity(State& state) {
+  ClusterCapacity capacity;
   bool is_first = true;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || worker.info.cpus_milli == 0) continue;
-    reach.cpus_milli += worker.info.cpus_milli;
-    if (is_first || worker.info.cpus_milli < reach.cpus_least_milli)
-      reach.cpus_least_milli = worker.info.cpus_milli;
-    if (is_first || worker.info.memory_bytes < reach.memory_least_bytes)
-      reach.memory_least_bytes = worker.info.memory_bytes;
+    capacity.cpus_milli += worker.info.cpus_milli;
+    if (is_first || worker.info.cpus_milli < capacity.cpus_milli_min)
+      capacity.cpus_milli_min = worker.info.cpus_milli;
+    if (is_first || worker.info.memory_bytes < capacity.memory_bytes_min)
+      capacity.memory_bytes_min = worker.info.memory_bytes;
     is_first = false;
   }
-  state.reach = reach;
+  state.capacity = capacity;
   requeue_ready(state);
 }
 
@@ -254,7 +254,7 @@ void rebuild_derived(State& state) {
     run.ready.clear();
     run.computing.clear();
   }
-  rebuild_reach(state);
+  rebuild_capacity(state);
   for (auto& [id, run] : state.runs) {
     rebuild_run(state, run);
     attach(state, run);

@@ -34,7 +34,7 @@ int64_t grown_memory(const TaskDef& def, const Unit& unit) {
 struct Bounds {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
-  int64_t memory_least_bytes = 0;
+  int64_t memory_bytes_min = 0;
 };
 
 /// Bounds nothing: what is asked for is waited for.
@@ -63,13 +63,13 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
 /// these are of all hosts.
 Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   const WorkerInfo& own = state.workers[0].info;
-  if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
+  if (is_head_only(def)) return {own.cpus_milli, own.memory_bytes};
   const Resources& asked = def.resources;
-  const Reach& reach = state.reach;
+  const ClusterCapacity& capacity = state.capacity;
   bool fits_each = asked.gpus_milli == 0 && asked.where.empty() && asked.custom_resources.empty() &&
-                   asked.cpus_milli <= reach.cpus_least_milli &&
-                   memory_bytes <= reach.memory_least_bytes;
-  if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
+                   asked.cpus_milli <= capacity.cpus_milli_min &&
+                   memory_bytes <= capacity.memory_bytes_min;
+  if (fits_each) return {capacity.cpus_milli_min, capacity.memory_bytes_min};
   auto may_run = [&](const WorkerState& worker) {
     return !worker.is_lost() && (worker.info.cpus_milli > 0 || asked.cpus_milli == 0);
   };
@@ -85,10 +85,10 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
 
 /// A run whose own slots are as many as the machine's is bounded by the machine alone.
 bool is_bounded(const State& state, const Run& run) {
-  return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.reach.cpus_milli;
+  return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.capacity.cpus_milli;
 }
 
-/// As ReadyClass has it.
+/// As SchedulingClass has it.
 std::vector<WorkerId> failed_on(const UnitDetail& detail) {
   std::vector<WorkerId> workers, staging;
   for (const FailedAttempt& failed : detail.failed) {
@@ -104,27 +104,28 @@ std::vector<WorkerId> failed_on(const UnitDetail& detail) {
   return workers;
 }
 
-ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run, UnitId unit) {
+SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const Run& run,
+                               UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
-  ReadyClass needs;
-  needs.priority = def.priority;
+  SchedulingClass request;
+  request.priority = def.priority;
   if (def.kind != TaskKind::service) {
-    needs.cpus_milli = std::clamp(def.resources.cpus_milli, 0, most.cpus_milli);
-    needs.ranks = def.resources.ranks;
-    needs.ranks_max = std::max(def.resources.ranks, def.resources.ranks_max);
-    int64_t jobs_milli = int64_t{run.jobs} * 1000 / needs.ranks;
-    if (run.jobs > 0 && jobs_milli < needs.cpus_milli)
-      needs.cpus_milli = static_cast<int32_t>(jobs_milli);
+    request.cpus_milli = std::clamp(def.resources.cpus_milli, 0, most.cpus_milli);
+    request.ranks = def.resources.ranks;
+    request.ranks_max = std::max(def.resources.ranks, def.resources.ranks_max);
+    int64_t jobs_milli = int64_t{run.jobs} * 1000 / request.ranks;
+    if (run.jobs > 0 && jobs_milli < request.cpus_milli)
+      request.cpus_milli = static_cast<int32_t>(jobs_milli);
   }
-  needs.memory_bytes = std::min(memory_bytes, std::max(most.memory_bytes, most.memory_least_bytes));
-  needs.is_home = is_home(def);
-  if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
-  needs.where = def.resources.where;
-  needs.custom_resources = def.resources.custom_resources;
-  needs.limited_map = limited_map_of(run, unit);
+  request.memory_bytes = std::min(memory_bytes, std::max(most.memory_bytes, most.memory_bytes_min));
+  request.is_head_only = is_head_only(def);
+  if (def.resources.gpus_milli > 0) request.gpu = gpu_request(def.resources);
+  request.where = def.resources.where;
+  request.custom_resources = def.resources.custom_resources;
+  request.limited_map = limited_map_of(run, unit);
   const Unit& u = run.units[unit];
-  if (u.detail && !needs.is_home) needs.failed_on = failed_on(*u.detail);
-  return needs;
+  if (u.detail && !request.is_head_only) request.failed_on = failed_on(*u.detail);
+  return request;
 }
 
 }  // namespace
@@ -134,31 +135,32 @@ UnitId limited_map_of(const Run& run, UnitId unit) {
   return u.instance >= 0 && run.node(u.node).limit > 0 ? run.unit_of(u.node) : kNoNode;
 }
 
-bool is_home(const TaskDef& def) {
+bool is_head_only(const TaskDef& def) {
   return def.kind == TaskKind::native || def.kind == TaskKind::service;
 }
 
-ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
+SchedulingClass resource_request(const State& state, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   int64_t memory_bytes = grown_memory(def, run.units[unit]);
   if (!def.resources.is_gang()) {
     Bounds most = bounds_of(state, def, memory_bytes);
-    if (state.leads_workers && !is_home(def)) most.memory_least_bytes = def.resources.memory_bytes;
-    ReadyClass needs = needs_within(most, memory_bytes, run, unit);
-    needs.runs_alone = is_suspect(run.units[unit]);
-    return needs;
+    if (state.leads_workers && !is_head_only(def))
+      most.memory_bytes_min = def.resources.memory_bytes;
+    SchedulingClass request = request_within(most, memory_bytes, run, unit);
+    request.runs_alone = is_suspect(run.units[unit]);
+    return request;
   }
-  ReadyClass needs = needs_within(kUnbounded, memory_bytes, run, unit);
-  needs.runs_alone = is_suspect(run.units[unit]);
-  bound_gang(state, def, needs);
-  return needs;
+  SchedulingClass request = request_within(kUnbounded, memory_bytes, run, unit);
+  request.runs_alone = is_suspect(run.units[unit]);
+  bound_gang(state, def, request);
+  return request;
 }
 
-ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
+SchedulingClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   const TaskDef& def = *def_of(run, unit);
-  ReadyClass held =
-      needs_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(def, u), run, unit);
+  SchedulingClass held =
+      request_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(def, u), run, unit);
   held.runs_alone = u.detail && u.detail->runs_alone;
   if (def.resources.is_gang()) {
     Share share = u.detail ? u.detail->share : Share{};
@@ -168,7 +170,7 @@ ReadyClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
   return held;
 }
 
-ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
+SchedulingClass held_by(const State& state, const Run& run, UnitId unit) {
   return held_on(state.workers.at(run.units[unit].worker).info, run, unit);
 }
 
@@ -184,14 +186,14 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   return usual < kShortUs ? usual : 0;
 }
 
-bool may_start(const State& state, const Run& run, const ReadyClass& needs,
+bool may_start(const State& state, const Run& run, const SchedulingClass& request,
                int32_t run_cpus_used_milli, uint32_t map_running) {
-  if (needs.limited_map != kNoNode) {
-    uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
+  if (request.limited_map != kNoNode) {
+    uint32_t limit = run.node(run.units[request.limited_map].node).limit;
     if (map_running >= limit) return false;
   }
-  int64_t run_cpus_milli = run_cpus_used_milli + int64_t{needs.cpus_milli} * needs.ranks;
-  return needs.cpus_milli == 0 || !is_bounded(state, run) ||
+  int64_t run_cpus_milli = run_cpus_used_milli + int64_t{request.cpus_milli} * request.ranks;
+  return request.cpus_milli == 0 || !is_bounded(state, run) ||
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }
 
@@ -206,12 +208,12 @@ namespace {
 
 /// All but CPUs.
 bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResources& free,
-                       const ReadyClass& needs) {
-  if (needs.is_home && at != 0) return false;
-  if (needs.memory_bytes > free.memory_free_bytes) return false;
-  if (!matches_selector(needs.where, worker.info.labels)) return false;
-  if (!flow::fits(free.custom_resources, needs.custom_resources)) return false;
-  return needs.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, needs.gpu).empty();
+                       const SchedulingClass& request) {
+  if (request.is_head_only && at != 0) return false;
+  if (request.memory_bytes > free.memory_free_bytes) return false;
+  if (!matches_selector(request.where, worker.info.labels)) return false;
+  if (!flow::fits(free.custom_resources, request.custom_resources)) return false;
+  return request.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, request.gpu).empty();
 }
 
 /// Of a host when all has ended but the services there, which may last as long as their runs.
@@ -222,7 +224,7 @@ FreeResources free_with_services_only(const State& state, WorkerId at) {
   for (const auto& [id, run] : state.runs) {
     for (UnitId service : run.services) {
       if (run.units[service].dropped || run.units[service].phase != Phase::running) continue;
-      ReadyClass held = held_on(info, run, service);
+      SchedulingClass held = held_on(info, run, service);
       take(free, held, 0);
       take_gpus(info.gpus, free, held.gpu, gpus_of(run.units[service]));
     }
@@ -236,16 +238,16 @@ bool is_set_aside(const WorkerState& worker, uint32_t units) {
   return worker.aside_until != 0 || (worker.failures.size() >= kFailuresInRow && units > 0);
 }
 
-bool may_share(const FreeResources& free, const ReadyClass& needs) {
-  return free.alone == 0 && (!needs.runs_alone || free.units == 0);
+bool may_share(const FreeResources& free, const SchedulingClass& request) {
+  return free.alone == 0 && (!request.runs_alone || free.units == 0);
 }
 
-bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint32_t units) {
+bool is_avoided(const State& state, WorkerId at, const SchedulingClass& request, uint32_t units) {
   constexpr auto kTries = 2;
-  if (needs.is_home) return false;
+  if (request.is_head_only) return false;
   auto is_tried = [&](WorkerId worker) {
-    return !needs.is_gang() &&
-           std::count(needs.failed_on.begin(), needs.failed_on.end(), worker) >= kTries;
+    return !request.is_gang() &&
+           std::count(request.failed_on.begin(), request.failed_on.end(), worker) >= kTries;
   };
   if (!is_tried(at) && !is_set_aside(state.workers[at], units)) return false;
   uint64_t ranks = 0;
@@ -254,24 +256,24 @@ bool is_given_up(const State& state, WorkerId at, const ReadyClass& needs, uint3
     auto other = static_cast<WorkerId>(i);
     bool is_there = other != at && !is_tried(other) && !is_set_aside(worker, 0) &&
                     !worker.is_lost() && !worker.is_draining &&
-                    needs.cpus_milli <= worker.info.cpus_milli;
+                    request.cpus_milli <= worker.info.cpus_milli;
     if (!is_there ||
-        !fits_without_cpus(worker, other, free_with_services_only(state, other), needs))
+        !fits_without_cpus(worker, other, free_with_services_only(state, other), request))
       continue;
-    if (!needs.is_gang()) return true;
-    ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
-    if (ranks >= needs.ranks) return true;
+    if (!request.is_gang()) return true;
+    ranks += ranks_that_fit(worker.info, all_free(worker.info), request, request.ranks);
+    if (ranks >= request.ranks) return true;
   }
   return false;
 }
 
-bool fits(const State& state, WorkerId at, const FreeResources& free, const ReadyClass& needs,
-          uint32_t expected_us) {
+bool fits(const State& state, WorkerId at, const FreeResources& free,
+          const SchedulingClass& request, uint32_t expected_us) {
   const WorkerState& worker = state.workers[at];
-  if (!worker.takes_attempts() || !may_share(free, needs)) return false;
-  if (is_given_up(state, at, needs, free.units)) return false;
-  if (!fits_without_cpus(worker, at, free, needs)) return false;
-  if (needs.cpus_milli == 0 || needs.cpus_milli <= free.cpus_free_milli) return true;
+  if (!worker.takes_attempts() || !may_share(free, request)) return false;
+  if (is_avoided(state, at, request, free.units)) return false;
+  if (!fits_without_cpus(worker, at, free, request)) return false;
+  if (request.cpus_milli == 0 || request.cpus_milli <= free.cpus_free_milli) return true;
 
   if (expected_us == 0) return false;
   int32_t slots = (worker.info.cpus_milli - free.long_milli) / 1000;
@@ -289,28 +291,28 @@ FreeResources all_free(const WorkerInfo& worker) {
   return free;
 }
 
-void take(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
-  free.cpus_free_milli -= needs.cpus_milli;
-  free.memory_free_bytes -= needs.memory_bytes;
-  add(free.custom_resources, needs.custom_resources, -1);
+void take(FreeResources& free, const SchedulingClass& request, uint32_t expected_us) {
+  free.cpus_free_milli -= request.cpus_milli;
+  free.memory_free_bytes -= request.memory_bytes;
+  add(free.custom_resources, request.custom_resources, -1);
   free.units++;
-  if (needs.runs_alone) free.alone++;
+  if (request.runs_alone) free.alone++;
   if (expected_us == 0) {
-    free.long_milli += needs.cpus_milli;
+    free.long_milli += request.cpus_milli;
   } else {
     free.short_units++;
     free.short_us += expected_us;
   }
 }
 
-void release(FreeResources& free, const ReadyClass& needs, uint32_t expected_us) {
-  free.cpus_free_milli += needs.cpus_milli;
-  free.memory_free_bytes += needs.memory_bytes;
-  add(free.custom_resources, needs.custom_resources, 1);
+void release(FreeResources& free, const SchedulingClass& request, uint32_t expected_us) {
+  free.cpus_free_milli += request.cpus_milli;
+  free.memory_free_bytes += request.memory_bytes;
+  add(free.custom_resources, request.custom_resources, 1);
   free.units--;
-  if (needs.runs_alone) free.alone--;
+  if (request.runs_alone) free.alone--;
   if (expected_us == 0) {
-    free.long_milli -= needs.cpus_milli;
+    free.long_milli -= request.cpus_milli;
   } else {
     free.short_units--;
     free.short_us -= expected_us;

@@ -78,7 +78,7 @@ void Transition::continue_run(Run& r) {
           UnitDetailPtr why = from.detail;
           if (from.status == UnitStatus::failed || from.status == UnitStatus::cancelled) {
             UnitDetail needed;
-            needed.failure = needs_failure(r, edge.from);
+            needed.failure = dependency_failure(r, edge.from);
             why = std::make_shared<const UnitDetail>(std::move(needed));
           } else if (from.status != UnitStatus::skipped) {
             why = nullptr;  // a branch not taken

@@ -151,7 +151,7 @@ void Transition::on(const GpusFound& event) {
   std::vector<FreeGpu> free = free_gpus(event.gpus);
   worker.info.gpus.insert(worker.info.gpus.end(), event.gpus.begin(), event.gpus.end());
   worker.free.gpus.insert(worker.free.gpus.end(), free.begin(), free.end());
-  rebuild_reach(state_);
+  rebuild_capacity(state_);
 }
 
 // ---- what follows for the run

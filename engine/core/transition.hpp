@@ -189,7 +189,7 @@ class Transition {
 void enqueue_ready(State& state, Run& run, UnitId unit);
 void dequeue_ready(State& state, Run& run, UnitId unit);
 /// What the hosts have changed, and with it what ready units may ask for.
-void rebuild_reach(State& state);
+void rebuild_capacity(State& state);
 /// Takes out of the state's shared indices all that is the run's; puts it in.
 void detach(State& state, Run& run);
 void attach(State& state, Run& run);
@@ -200,6 +200,6 @@ void rebuild_run(State& state, Run& run);
 /// What the unit holds of its key, from its phase and what it computes.
 KeyScope key_scope_of(const Run& run, UnitId unit);
 
-Failure needs_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
+Failure dependency_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
 
 }  // namespace flow::core

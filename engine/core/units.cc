@@ -15,7 +15,7 @@ std::shared_ptr<UnitDetail> copy_of(const Unit& u) {
 
 }  // namespace
 
-Failure needs_failure(const Run& run, UnitId unit) {
+Failure dependency_failure(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   const char* how = u.status == UnitStatus::cancelled ? "was cancelled" : "failed";
   Failure failure;
@@ -215,7 +215,7 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr det
   UnitDetailPtr why = run.units[unit].detail;  // of a skipped unit: what it was skipped for
   if (status != UnitStatus::skipped) {
     UnitDetail needed;
-    needed.failure = needs_failure(run, unit);
+    needed.failure = dependency_failure(run, unit);
     why = std::make_shared<const UnitDetail>(std::move(needed));
   }
   // A service that had been ready has let its takers go.
@@ -256,7 +256,7 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
   UnitDetailPtr detail = run.units[worst].detail;
   if (status != UnitStatus::skipped) {
     UnitDetail needed;
-    needed.failure = needs_failure(run, worst);
+    needed.failure = dependency_failure(run, worst);
     detail = std::make_shared<const UnitDetail>(std::move(needed));
   }
   end(run, map_unit, status, std::move(detail));

@@ -149,8 +149,9 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
   slurm::ClusterView view;
   bool is_any_busy = false, is_any_there = false, are_all_there = false;
   driver_.inspect([&](const core::State& state, Resolver&) {
-    view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
-                                [](const core::ReadyHead& head) { return !head.what.is_home; });
+    view.has_work =
+        std::any_of(state.ready.begin(), state.ready.end(),
+                    [](const core::ReadyHead& head) { return !head.request.is_head_only; });
     for (size_t i = 1; i < state.workers.size(); i++) {
       const core::WorkerState& worker = state.workers[i];
       bool is_busy = !(worker.free == core::all_free(worker.info));

@@ -57,23 +57,23 @@ std::string list_of(const std::vector<Gpu>& gpus) {
 /// instead.
 /// "" if that is not the reason.
 std::string mig_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus) {
-  GpuNeeds needs = gpu_needs_of(resources);
-  GpuNeeds one = needs;
-  one.milli = std::min(needs.milli, kWholeGpuMilli);
+  GpuRequest request = gpu_request(resources);
+  GpuRequest one = request;
+  one.milli = std::min(request.milli, kWholeGpuMilli);
   auto instances = std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
-    return gpu.is_mig && suits(one, gpu) && !suits(needs, gpu);
+    return gpu.is_mig && suits(one, gpu) && !suits(request, gpu);
   });
   if (instances == 0) return "";
   return fmt::format(
       "{} of them {} of a GPU in MIG mode, and a process can use only one instance: ask for "
       "`gpus = 1`, or for `ranks = {}` with `gpus = 1` each; ",
       instances, instances == 1 ? "is an instance" : "are instances",
-      needs.count() * std::max<size_t>(1, resources.ranks));
+      request.count() * std::max<size_t>(1, resources.ranks));
 }
 
 }  // namespace
 
-GpuNeeds gpu_needs_of(const Resources& resources) {
+GpuRequest gpu_request(const Resources& resources) {
   if (resources.gpus_milli <= 0) return {};
   return {resources.gpus_milli, resources.gpu_memory_bytes, resources.gpu_model};
 }
@@ -100,22 +100,22 @@ bool matches_model(std::string_view pattern, std::string_view name) {
   }
 }
 
-bool suits(const GpuNeeds& needs, const Gpu& gpu) {
-  return gpu.fault.empty() && is_such(needs, gpu);
+bool suits(const GpuRequest& request, const Gpu& gpu) {
+  return gpu.fault.empty() && is_such(request, gpu);
 }
 
-bool is_such(const GpuNeeds& needs, const Gpu& gpu) {
-  if (gpu.is_mig && needs.milli > kWholeGpuMilli) return false;
-  if (gpu.memory_bytes < needs.memory_bytes) return false;
-  return needs.model.empty() || matches_model(needs.model, gpu.name);
+bool is_such(const GpuRequest& request, const Gpu& gpu) {
+  if (gpu.is_mig && request.milli > kWholeGpuMilli) return false;
+  if (gpu.memory_bytes < request.memory_bytes) return false;
+  return request.model.empty() || matches_model(request.model, gpu.name);
 }
 
-std::string words_of(const GpuNeeds& needs) {
-  std::string text = fmt::format("gpus = {}", needs.milli / 1000.0);
+std::string words_of(const GpuRequest& request) {
+  std::string text = fmt::format("gpus = {}", request.milli / 1000.0);
   std::string more;
-  if (!needs.model.empty()) more = fmt::format("gpu = \"{}\"", needs.model);
-  if (needs.memory_bytes > 0) {
-    std::string memory = format_bytes(static_cast<uint64_t>(needs.memory_bytes));
+  if (!request.model.empty()) more = fmt::format("gpu = \"{}\"", request.model);
+  if (request.memory_bytes > 0) {
+    std::string memory = format_bytes(static_cast<uint64_t>(request.memory_bytes));
     more += fmt::format("{}gpu_memory = {}", more.empty() ? "" : " and ", memory);
   }
   return more.empty() ? text : text + " with " + more;
@@ -138,11 +138,11 @@ std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vect
         "has the option `{}` and asks for no GPU: add `gpus = 1`, or a fraction that shares one",
         of_gpu);
   }
-  GpuNeeds needs = gpu_needs_of(resources);
+  GpuRequest request = gpu_request(resources);
   auto suiting =
-      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(needs, gpu); });
-  if (static_cast<size_t>(suiting) >= needs.count()) return "";
-  std::string asks = "asks for " + words_of(needs) + ", and ";
+      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(request, gpu); });
+  if (static_cast<size_t>(suiting) >= request.count()) return "";
+  std::string asks = "asks for " + words_of(request) + ", and ";
   if (gpus.empty())
     return fmt::format("{}this machine has none: {}; remove `gpus` to run it on CPUs", asks,
                        why_none);

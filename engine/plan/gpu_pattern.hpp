@@ -13,26 +13,26 @@ namespace flow {
 constexpr int32_t kWholeGpuMilli = 1000;
 
 /// What an attempt takes of GPUs: `milli` / 1000 whole ones, or a share of one.
-struct GpuNeeds {
+struct GpuRequest {
   int32_t milli = 0;
   int64_t memory_bytes = 0;  // of each
   std::string model;         // pattern
-  auto operator<=>(const GpuNeeds&) const = default;
+  auto operator<=>(const GpuRequest&) const = default;
   bool is_share() const { return milli < kWholeGpuMilli; }
   size_t count() const {
     return static_cast<size_t>((milli + kWholeGpuMilli - 1) / kWholeGpuMilli);
   }
 };
-GpuNeeds gpu_needs_of(const Resources& resources);
+GpuRequest gpu_request(const Resources& resources);
 
 /// Whether one of the pattern's alternatives, "H200|A100*80GB", stands in the name as whole words:
 /// "A10" is no A100. `*` is any text. Case does not matter.
 bool matches_model(std::string_view pattern, std::string_view name);
 /// Whether the device is such as is asked for. An instance of a GPU is for who asks for one or for
 /// a part: a process sees one instance only.
-bool is_such(const GpuNeeds& needs, const Gpu& gpu);
+bool is_such(const GpuRequest& request, const Gpu& gpu);
 /// And it has not failed.
-bool suits(const GpuNeeds& needs, const Gpu& gpu);
+bool suits(const GpuRequest& request, const Gpu& gpu);
 
 /// Whether anything that the plan runs, or may call, asks for one: else nobody need look for them.
 bool may_ask_for_gpus(const Plan& plan);
@@ -42,7 +42,7 @@ bool may_ask_for_gpus(const Plan& plan);
 std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus,
                                      const std::string& why_none);
 /// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
-std::string words_of(const GpuNeeds& needs);
+std::string words_of(const GpuRequest& request);
 /// "GPU 0 (NVIDIA H200, 139 GiB)", of one that failed also what it did
 std::string words_of(const Gpu& gpu);
 

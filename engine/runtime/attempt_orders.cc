@@ -28,9 +28,9 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.bundle_bytes = run_meta->bundle;
   order.ordinal = def.ordinal;
   order.resources = def.resources;
-  core::ReadyClass needs = core::held_by(state_, run, id.unit);
-  order.resources.cpus_milli = needs.cpus_milli;
-  order.resources.memory_bytes = needs.memory_bytes;
+  core::SchedulingClass held = core::held_by(state_, run, id.unit);
+  order.resources.cpus_milli = held.cpus_milli;
+  order.resources.memory_bytes = held.memory_bytes;
   order.timeout_ms = def.timeout_ms;
   order.grace_ms = run_meta->grace_ms;
   order.stage_copy = def.stage_copy;

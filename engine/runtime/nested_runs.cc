@@ -49,7 +49,7 @@ std::vector<Capacity> capacities_of(const core::State& state) {
 void take(const core::State& state, const core::RunId& id, core::UnitId unit,
           std::vector<Capacity>& left) {
   const core::Run& run = state.runs.at(id);
-  core::ReadyClass held = core::held_by(state, run, unit);
+  core::SchedulingClass held = core::held_by(state, run, unit);
   const TaskDef* def = Resolver::def_of(run, unit);
   core::for_each_rank(run.units[unit], [&](core::WorkerId worker, const auto&) {
     if (worker >= left.size()) return;

@@ -29,11 +29,11 @@ Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
   return std::max(began + usual_ms(run, unit), state.at);
 }
 
-bool could_be_on(const State& state, WorkerId at, const ReadyClass& needs) {
+bool could_be_on(const State& state, WorkerId at, const SchedulingClass& request) {
   const WorkerState& worker = state.workers[at];
-  if (!worker.takes_attempts() || (needs.is_home && at != 0)) return false;
-  if (is_given_up(state, at, needs, 0)) return false;
-  return ranks_that_fit(worker.info, all_free(worker.info), needs, 1) > 0;
+  if (!worker.takes_attempts() || (request.is_head_only && at != 0)) return false;
+  if (is_avoided(state, at, request, 0)) return false;
+  return ranks_that_fit(worker.info, all_free(worker.info), request, 1) > 0;
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void Backfill::pass_over(const ReadyHead& head) {
 
 bool Backfill::is_wanted(const Assigned& assigned) const {
   return std::any_of(passed_.begin(), passed_.end(), [&](const ReadyHead& head) {
-    auto may_be_on = [&](WorkerId at) { return could_be_on(state_, at, head.what); };
+    auto may_be_on = [&](WorkerId at) { return could_be_on(state_, at, head.request); };
     return head.run == assigned.id.run || may_be_on(assigned.worker) ||
            std::any_of(assigned.others.begin(), assigned.others.end(),
                        [&](const Placement& rank) { return may_be_on(rank.worker); });
@@ -77,9 +77,9 @@ void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
   for (const ReadyHead& head : std::exchange(passed_, {})) {
     if (kept_.size() == kKeptForMax) return;
     tried_++;
-    if (!could_ever_fit(head.what)) continue;
+    if (!could_ever_fit(head.request)) continue;
     const Run& run = state_.runs.at(head.run);
-    bool has_own_slots = run.jobs > 0 && int64_t{run.jobs} * 1000 < state_.reach.cpus_milli;
+    bool has_own_slots = run.jobs > 0 && int64_t{run.jobs} * 1000 < state_.capacity.cpus_milli;
     if (!has_own_slots) {
       reserve(head, free_by_worker, 0);
       continue;
@@ -103,7 +103,7 @@ void Backfill::find_ends(const std::vector<Event>& proposals) {
       if (u.phase != Phase::running || u.dropped) continue;
       left--;
       for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
-        ReadyClass held = held_on(state_.workers[at].info, run, unit);
+        SchedulingClass held = held_on(state_.workers[at].info, run, unit);
         add_end(run, unit, u.assigned, at, std::move(held), gpus, u.expected_us);
       });
     }
@@ -112,18 +112,18 @@ void Backfill::find_ends(const std::vector<Event>& proposals) {
   for (; proposals_seen_ < proposals.size(); proposals_seen_++) {
     const auto& e = std::get<Assigned>(proposals[proposals_seen_]);
     const Run& run = state_.runs.at(e.id.run);
-    ReadyClass needs = needs_of(state_, run, e.id.unit);
+    SchedulingClass request = resource_request(state_, run, e.id.unit);
     uint32_t expected_us = expected_short_us(run, e.id.unit);
-    add_end(run, e.id.unit, state_.at, e.worker, needs, e.gpus, expected_us);
+    add_end(run, e.id.unit, state_.at, e.worker, request, e.gpus, expected_us);
     for (const Placement& rank : e.others)
-      add_end(run, e.id.unit, state_.at, rank.worker, needs, rank.gpus, expected_us);
+      add_end(run, e.id.unit, state_.at, rank.worker, request, rank.gpus, expected_us);
   }
   std::stable_sort(changes_.begin(), changes_.end(), [is_first](const Change& a, const Change& b) {
     return is_first ? std::tie(a.at, a.worker) < std::tie(b.at, b.worker) : a.at < b.at;
   });
 }
 
-void Backfill::add_end(const Run& run, UnitId unit, Time began, WorkerId at, ReadyClass held,
+void Backfill::add_end(const Run& run, UnitId unit, Time began, WorkerId at, SchedulingClass held,
                        const std::vector<std::string>& gpus, uint32_t expected_us) {
   if (is_service(run, unit)) return;
   Time end = expected_end(state_, run, unit, began);
@@ -142,14 +142,14 @@ void Backfill::make(const Change& change, std::vector<FreeResources>& free_by_wo
   }
 }
 
-bool Backfill::could_ever_fit(const ReadyClass& needs) const {
+bool Backfill::could_ever_fit(const SchedulingClass& request) const {
   uint64_t ranks = 0;
-  for (size_t i = 0; i < state_.workers.size() && ranks < needs.ranks; i++) {
+  for (size_t i = 0; i < state_.workers.size() && ranks < request.ranks; i++) {
     const WorkerState& worker = state_.workers[i];
-    if (could_be_on(state_, static_cast<WorkerId>(i), needs))
-      ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
+    if (could_be_on(state_, static_cast<WorkerId>(i), request))
+      ranks += ranks_that_fit(worker.info, all_free(worker.info), request, request.ranks);
   }
-  return ranks >= needs.ranks;
+  return ranks >= request.ranks;
 }
 
 // As soon as there is room for it beside those that come before it. What ends at one time ends one
@@ -157,7 +157,7 @@ bool Backfill::could_ever_fit(const ReadyClass& needs) const {
 std::optional<size_t> Backfill::reserve(const ReadyHead& head,
                                         std::vector<FreeResources> free_by_worker,
                                         size_t changes_before) {
-  ReadyClass least = head.what;
+  SchedulingClass least = head.request;
   least.ranks_max = least.ranks;
   std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
   auto is_to_come = [&](size_t which) { return begun[which] < kept_[which].places.size(); };
@@ -210,12 +210,12 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
 }
 
 void Backfill::take_for(const Reservation& own, Reservation& other) const {
-  const ReadyClass& needs = own.whose.what;
+  const SchedulingClass& request = own.whose.request;
   for (const Placement& rank : own.places) {
     auto beside = other.beside.find(rank.worker);
     if (beside == other.beside.end()) continue;
-    core::take(beside->second, needs, 0);
-    take_gpus(state_.workers[rank.worker].info.gpus, beside->second, needs.gpu, rank.gpus);
+    core::take(beside->second, request, 0);
+    take_gpus(state_.workers[rank.worker].info.gpus, beside->second, request.gpu, rank.gpus);
   }
 }
 
@@ -224,7 +224,7 @@ void Backfill::note(Reservation reservation, size_t changes_before) {
   const Run& run = state_.runs.at(head.run);
   std::vector<Change> begins, ends;
   for (const Placement& rank : reservation.places) {
-    Change change{reservation.at, rank.worker, &run, head.what, rank.gpus, 0, kept_.size()};
+    Change change{reservation.at, rank.worker, &run, head.request, rank.gpus, 0, kept_.size()};
     begins.push_back(change);
     if (usual_us(run, head.unit) == 0 || is_service(run, head.unit)) continue;
     change.at += usual_ms(run, head.unit);
@@ -239,7 +239,7 @@ void Backfill::note(Reservation reservation, size_t changes_before) {
 }
 
 int64_t Backfill::slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const {
-  int64_t asked_milli = int64_t{head.what.cpus_milli} * head.what.ranks;
+  int64_t asked_milli = int64_t{head.request.cpus_milli} * head.request.ranks;
   int64_t left_milli = int64_t{state_.runs.at(head.run).jobs} * 1000 - used_milli - asked_milli;
   for (size_t i = 0; i < changes; i++) {
     const Change& change = changes_[i];
@@ -269,19 +269,20 @@ FreeResources Backfill::free_for(WorkerId worker, const FreeResources& free, Tim
   return left;
 }
 
-bool Backfill::has_slots(const Run& run, const ReadyClass& needs, Time end) const {
+bool Backfill::has_slots(const Run& run, const SchedulingClass& request, Time end) const {
   auto kept = slots_.find(run.id);
-  return kept == slots_.end() || needs.cpus_milli == 0 || end <= kept->second.at ||
-         int64_t{needs.cpus_milli} * needs.ranks <= kept->second.beside_milli;
+  return kept == slots_.end() || request.cpus_milli == 0 || end <= kept->second.at ||
+         int64_t{request.cpus_milli} * request.ranks <= kept->second.beside_milli;
 }
 
-void Backfill::take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end) {
+void Backfill::take(const Run& run, const SchedulingClass& request, const Assigned& assigned,
+                    Time end) {
   auto take_at = [&](WorkerId worker, const std::vector<std::string>& gpus) {
     for (Reservation& kept : kept_) {
       auto beside = kept.beside.find(worker);
       if (end <= kept.at || beside == kept.beside.end()) continue;
-      core::take(beside->second, needs, 0);
-      take_gpus(state_.workers[worker].info.gpus, beside->second, needs.gpu, gpus);
+      core::take(beside->second, request, 0);
+      take_gpus(state_.workers[worker].info.gpus, beside->second, request.gpu, gpus);
     }
   };
   take_at(assigned.worker, assigned.gpus);
@@ -289,7 +290,7 @@ void Backfill::take(const Run& run, const ReadyClass& needs, const Assigned& ass
   auto slots = slots_.find(run.id);
   auto ranks = static_cast<int64_t>(assigned.others.size() + 1);
   if (slots != slots_.end() && end > slots->second.at)
-    slots->second.beside_milli -= needs.cpus_milli * ranks;
+    slots->second.beside_milli -= request.cpus_milli * ranks;
 }
 
 const ReadyHead* Backfill::keeper(WorkerId worker, Time end) const {

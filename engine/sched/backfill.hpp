@@ -56,8 +56,8 @@ class Backfill {
   /// What of a host's room one may take that ends then, and of its run's slots.
   FreeResources free_for(WorkerId worker, const FreeResources& free, Time end) const;
   bool is_kept(WorkerId worker, Time end) const { return keeper(worker, end) != nullptr; }
-  bool has_slots(const Run& run, const ReadyClass& needs, Time end) const;
-  void take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end);
+  bool has_slots(const Run& run, const SchedulingClass& request, Time end) const;
+  void take(const Run& run, const SchedulingClass& request, const Assigned& assigned, Time end);
 
   /// For whom room on a host, or slots of a run, are kept from one that ends then; null where for
   /// nobody.
@@ -70,7 +70,7 @@ class Backfill {
     Time at = 0;
     WorkerId worker = 0;
     const Run* run = nullptr;
-    ReadyClass held;
+    SchedulingClass held;
     std::vector<std::string> gpus;
     uint32_t expected_us = 0;
     size_t begins = SIZE_MAX;  // which of `kept_`
@@ -78,10 +78,10 @@ class Backfill {
     bool operator<(const Change& other) const { return at < other.at; }
   };
   void find_ends(const std::vector<Event>& proposals);
-  void add_end(const Run& run, UnitId unit, Time began, WorkerId at, ReadyClass held,
+  void add_end(const Run& run, UnitId unit, Time began, WorkerId at, SchedulingClass held,
                const std::vector<std::string>& gpus, uint32_t expected_us);
   void make(const Change& change, std::vector<FreeResources>& free_by_worker) const;
-  bool could_ever_fit(const ReadyClass& needs) const;
+  bool could_ever_fit(const SchedulingClass& request) const;
   /// Not before so many changes; after how many, or nothing where there is never room for it.
   std::optional<size_t> reserve(const ReadyHead& head, std::vector<FreeResources> free_by_worker,
                                 size_t changes_before);

@@ -29,23 +29,23 @@ std::string are_free(int64_t milli) {
 /// Looks at one host for one unit, or one more rank of it.
 class Look {
  public:
-  Look(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
+  Look(const State& state, const Holders& holders, WorkerId at, const SchedulingClass& request,
        uint32_t ranks)
       : worker_(state.workers[at]),
         state_(state),
         holders_(holders),
         at_(at),
-        needs_(needs),
+        request_(request),
         ranks_(ranks),
         left_(worker_.free),
-        asks_(!needs.is_gang() ? "it asks for "
-              : ranks == 0     ? "a rank asks for "
-                               : "one more asks for ") {
+        asks_(!request.is_gang() ? "it asks for "
+              : ranks == 0       ? "a rank asks for "
+                                 : "one more asks for ") {
     for (uint32_t rank = 0; rank < ranks; rank++) {
       std::vector<std::string> gpus;
-      if (needs.gpu.milli > 0) gpus = choose_gpus(worker_.info.gpus, left_, needs.gpu);
-      take_gpus(worker_.info.gpus, left_, needs.gpu, gpus);
-      take(left_, needs, 0);
+      if (request.gpu.milli > 0) gpus = choose_gpus(worker_.info.gpus, left_, request.gpu);
+      take_gpus(worker_.info.gpus, left_, request.gpu, gpus);
+      take(left_, request, 0);
     }
   }
 
@@ -53,21 +53,21 @@ class Look {
     if (worker_.is_disconnected) return {"away", "nothing is heard of it"};
     if (worker_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
-    if (is_given_up(state_, at_, needs_, worker_.free.units)) return given_up();
-    if (!may_share(worker_.free, needs_)) return shared();
-    if (!matches_selector(needs_.where, worker_.info.labels)) return {"where", why_not_where()};
-    for (const auto& [name, asked] : needs_.custom_resources)
+    if (is_avoided(state_, at_, request_, worker_.free.units)) return avoided();
+    if (!may_share(worker_.free, request_)) return shared();
+    if (!matches_selector(request_.where, worker_.info.labels)) return {"where", why_not_where()};
+    for (const auto& [name, asked] : request_.custom_resources)
       if (asked > quantity_of(left_.custom_resources, name)) return custom_resource(name, asked);
-    if (needs_.memory_bytes > left_.memory_free_bytes) return memory();
+    if (request_.memory_bytes > left_.memory_free_bytes) return memory();
     bool lacks_gpus =
-        needs_.gpu.milli > 0 && choose_gpus(worker_.info.gpus, left_, needs_.gpu).empty();
+        request_.gpu.milli > 0 && choose_gpus(worker_.info.gpus, left_, request_.gpu).empty();
     if (lacks_gpus) return gpus();
-    if (needs_.cpus_milli > left_.cpus_free_milli) return cpus();
+    if (request_.cpus_milli > left_.cpus_free_milli) return cpus();
     return {};
   }
 
  private:
-  Binding given_up() const {
+  Binding avoided() const {
     if (!is_set_aside(worker_, worker_.free.units))
       return {"staging",
               "its attempts failed there, so it waits for another machine that it fits on"};
@@ -78,7 +78,7 @@ class Look {
   }
 
   Binding shared() const {
-    auto held_by = who([](const ReadyClass&) { return true; });
+    auto held_by = who([](const SchedulingClass&) { return true; });
     if (worker_.free.alone > 0)
       return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
     return {"alone",
@@ -91,7 +91,7 @@ class Look {
     std::string labels;
     for (const auto& [name, value] : worker_.info.labels)
       labels += (labels.empty() ? "" : ", ") + name + (value.empty() ? "" : "=" + value);
-    return "it runs where `" + needs_.where + "`, and " +
+    return "it runs where `" + request_.where + "`, and " +
            (labels.empty() ? "there are no labels" : "the labels are " + labels);
   }
 
@@ -101,40 +101,40 @@ class Look {
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
     if (all == 0) return {name, asks + "there is none"};
     if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
-    auto held_by =
-        who([&](const ReadyClass& held) { return quantity_of(held.custom_resources, name) > 0; });
+    auto held_by = who(
+        [&](const SchedulingClass& held) { return quantity_of(held.custom_resources, name) > 0; });
     return {name, asks + thousandths(free) + " of " + thousandths(all) +
                       " are free, the rest is held by " + names_of(held_by)};
   }
 
   Binding memory() const {
     int64_t all = worker_.info.memory_bytes;
-    std::string asks = asks_ + mib(needs_.memory_bytes) + " of memory";
-    if (is_all(needs_.memory_bytes, all))
+    std::string asks = asks_ + mib(request_.memory_bytes) + " of memory";
+    if (is_all(request_.memory_bytes, all))
       return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
-    auto held_by = who([](const ReadyClass& held) { return held.memory_bytes > 0; });
+    auto held_by = who([](const SchedulingClass& held) { return held.memory_bytes > 0; });
     return {"memory", asks + "; " + mib(worker_.free.memory_free_bytes) +
                           " are free, the rest is held by " + names_of(held_by)};
   }
 
   Binding cpus() const {
     int64_t all = worker_.info.cpus_milli;
-    std::string asks = asks_ + cores(needs_.cpus_milli);
-    if (is_all(needs_.cpus_milli, all))
+    std::string asks = asks_ + cores(request_.cpus_milli);
+    if (is_all(request_.cpus_milli, all))
       return {"cpus", asks + ", and there is no more than " + cores(all)};
-    auto held_by = who([](const ReadyClass& held) { return held.cpus_milli > 0; });
+    auto held_by = who([](const SchedulingClass& held) { return held.cpus_milli > 0; });
     return {"cpus", asks + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
                         ", the rest is held by " + names_of(held_by)};
   }
 
   Binding gpus() const {
     const std::vector<Gpu>& all = worker_.info.gpus;
-    std::string asks = asks_ + flow::words_of(needs_.gpu);
+    std::string asks = asks_ + flow::words_of(request_.gpu);
     if (all.empty()) return {"gpus", asks + ", and there is none"};
     auto suiting = static_cast<size_t>(std::count_if(
-        all.begin(), all.end(), [&](const Gpu& gpu) { return suits(needs_.gpu, gpu); }));
-    ReadyClass of_gpus;
-    of_gpus.gpu = needs_.gpu;
+        all.begin(), all.end(), [&](const Gpu& gpu) { return suits(request_.gpu, gpu); }));
+    SchedulingClass of_gpus;
+    of_gpus.gpu = request_.gpu;
     bool is_all =
         ranks_that_fit(worker_.info, all_free(worker_.info), of_gpus, ranks_ + 1) <= ranks_;
     if (is_all && suiting == all.size())
@@ -153,9 +153,9 @@ class Look {
     std::vector<std::string> seen;
     size_t others = 0, instances = 0, small = 0;
     for (const Gpu& gpu : worker_.info.gpus) {
-      if (is_such(needs_.gpu, gpu)) continue;
-      bool is_model = needs_.gpu.model.empty() || matches_model(needs_.gpu.model, gpu.name);
-      bool is_instance = gpu.is_mig && needs_.gpu.milli > kWholeGpuMilli;
+      if (is_such(request_.gpu, gpu)) continue;
+      bool is_model = request_.gpu.model.empty() || matches_model(request_.gpu.model, gpu.name);
+      bool is_instance = gpu.is_mig && request_.gpu.milli > kWholeGpuMilli;
       (!is_model ? others : is_instance ? instances : small)++;
       bool is_new = !is_model && std::find(seen.begin(), seen.end(), gpu.name) == seen.end();
       if (!is_new) continue;
@@ -179,7 +179,7 @@ class Look {
   std::string failed() const {
     std::string text;
     for (const Gpu& gpu : worker_.info.gpus) {
-      if (gpu.fault.empty() || !is_such(needs_.gpu, gpu)) continue;
+      if (gpu.fault.empty() || !is_such(request_.gpu, gpu)) continue;
       text += "; GPU " + std::to_string(gpu.index) + " (" + gpu.uuid + ") " + gpu.fault +
               ", and is not used until its " + (at_ == 0 ? "engine" : "worker") + " starts again";
     }
@@ -193,9 +193,10 @@ class Look {
     for (size_t i = 0; i < worker_.info.gpus.size(); i++) {
       const Gpu& gpu = worker_.info.gpus[i];
       const FreeGpu& free_gpu = worker_.free.gpus[i];
-      if (!suits(needs_.gpu, gpu)) continue;
-      int32_t milli = std::min(needs_.gpu.milli, kWholeGpuMilli);
-      free += free_gpu.milli_free >= milli && free_gpu.memory_free_bytes >= needs_.gpu.memory_bytes;
+      if (!suits(request_.gpu, gpu)) continue;
+      int32_t milli = std::min(request_.gpu.milli, kWholeGpuMilli);
+      free +=
+          free_gpu.milli_free >= milli && free_gpu.memory_free_bytes >= request_.gpu.memory_bytes;
       if (free_gpu.milli_free == kWholeGpuMilli) continue;  // free, but too few
       std::vector<Holder> held_by = who_has(gpu);
       if (++shown > kNamesMax) {
@@ -204,12 +205,12 @@ class Look {
       }
       text += (shown == 1 ? ": GPU " : "; GPU ") + std::to_string(gpu.index) + " has " +
               thousandths(free_gpu.milli_free);
-      if (needs_.gpu.memory_bytes > 0)
+      if (request_.gpu.memory_bytes > 0)
         text += " and " + format_bytes(static_cast<uint64_t>(free_gpu.memory_free_bytes));
       text += " free, held by " + names_of(held_by);
     }
     if (others > 0) text += "; and so " + std::to_string(others) + " more";
-    bool is_part = needs_.gpu.is_share() || needs_.gpu.memory_bytes > 0;
+    bool is_part = request_.gpu.is_share() || request_.gpu.memory_bytes > 0;
     const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
                               : (free == 1 ? " is free" : " are free");
     return {"gpus", asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are +
@@ -250,7 +251,7 @@ class Look {
   const State& state_;
   const Holders& holders_;
   const WorkerId at_;
-  const ReadyClass& needs_;
+  const SchedulingClass& request_;
   const uint32_t ranks_;
   FreeResources left_;  // beside those ranks
   const std::string asks_;
@@ -278,20 +279,20 @@ std::string Names::text() const {
   return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
 }
 
-Binding binding_on(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
-                   uint32_t ranks) {
-  return Look(state, holders, at, needs, ranks).binding();
+Binding binding_on(const State& state, const Holders& holders, WorkerId at,
+                   const SchedulingClass& request, uint32_t ranks) {
+  return Look(state, holders, at, request, ranks).binding();
 }
 
-std::string words_of(const ReadyClass& needs) {
+std::string words_of(const SchedulingClass& request) {
   std::string text;
   auto add = [&](const std::string& what) { text += (text.empty() ? "" : " and ") + what; };
-  if (needs.cpus_milli > 0) add(cores(needs.cpus_milli));
-  if (needs.memory_bytes > 0) add(format_bytes(static_cast<uint64_t>(needs.memory_bytes)));
-  if (needs.gpu.milli > 0) add(flow::words_of(needs.gpu));
-  if (!needs.custom_resources.empty()) add(flow::words_of(needs.custom_resources));
+  if (request.cpus_milli > 0) add(cores(request.cpus_milli));
+  if (request.memory_bytes > 0) add(format_bytes(static_cast<uint64_t>(request.memory_bytes)));
+  if (request.gpu.milli > 0) add(flow::words_of(request.gpu));
+  if (!request.custom_resources.empty()) add(flow::words_of(request.custom_resources));
   if (text.empty()) text = cores(0);
-  return needs.where.empty() ? text : text + " where `" + needs.where + "`";
+  return request.where.empty() ? text : text + " where `" + request.where + "`";
 }
 
 std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }

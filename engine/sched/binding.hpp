@@ -42,11 +42,11 @@ struct Binding {
 
 /// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,
 /// none.
-Binding binding_on(const State& state, const Holders& holders, WorkerId at, const ReadyClass& needs,
-                   uint32_t ranks);
+Binding binding_on(const State& state, const Holders& holders, WorkerId at,
+                   const SchedulingClass& request, uint32_t ranks);
 
 /// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"
-std::string words_of(const ReadyClass& needs);
+std::string words_of(const SchedulingClass& request);
 std::string quoted(const Run& run, UnitId unit);
 /// " of run r" where there are others.
 std::string of_run(const State& state, const Run& run);

@@ -49,9 +49,9 @@ std::string name_of(const State& state, WorkerId at) {
 }
 
 /// Whether units that ask for such may run on the host at all.
-bool is_for(const State& state, WorkerId at, const ReadyClass& needs) {
-  if (needs.is_home) return at == 0;
-  return state.workers[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
+bool is_for(const State& state, WorkerId at, const SchedulingClass& request) {
+  if (request.is_head_only) return at == 0;
+  return state.workers[at].info.cpus_milli > 0 || request.cpus_milli == 0;
 }
 
 /// What keeps a unit from a host, or a gang from having one more rank there.
@@ -62,17 +62,18 @@ struct WorkerConstraint {
 };
 
 /// Of every host on which it may run, and that is not lost.
-std::vector<WorkerConstraint> constraints_by_worker(const State& state, const ReadyClass& needs) {
+std::vector<WorkerConstraint> constraints_by_worker(const State& state,
+                                                    const SchedulingClass& request) {
   Holders holders(state);
   std::vector<WorkerConstraint> waits;
   for (size_t i = 0; i < state.workers.size(); i++) {
     auto at = static_cast<WorkerId>(i);
     const WorkerState& worker = state.workers[i];
-    if (worker.is_lost() || !is_for(state, at, needs)) continue;
+    if (worker.is_lost() || !is_for(state, at, request)) continue;
     WorkerConstraint wait;
     wait.worker = at;
-    if (needs.is_gang()) wait.ranks = placeable_ranks(state, at, worker.free, needs);
-    Binding binding = binding_on(state, holders, at, needs, wait.ranks);
+    if (request.is_gang()) wait.ranks = placeable_ranks(state, at, worker.free, request);
+    Binding binding = binding_on(state, holders, at, request, wait.ranks);
     wait.constraint = std::move(binding.constraint);
     wait.why = std::move(binding.why);
     waits.push_back(std::move(wait));
@@ -81,16 +82,16 @@ std::vector<WorkerConstraint> constraints_by_worker(const State& state, const Re
 }
 
 /// "it starts next", or for whom what it would take is kept.
-std::string why_not_yet(const State& state, const Run& run, const ReadyClass& needs) {
-  auto keeper = kept_for(state, run.id, needs);
+std::string why_not_yet(const State& state, const Run& run, const SchedulingClass& request) {
+  auto keeper = kept_for(state, run.id, request);
   if (!keeper) return "it starts next";
   const Run& other = state.runs.at(keeper->run);
   std::string name = quoted(other, keeper->unit) + of_run(state, other);
-  if (keeper->what.is_gang()) {
-    return name + " needs " + std::to_string(keeper->what.ranks) +
+  if (keeper->request.is_gang()) {
+    return name + " needs " + std::to_string(keeper->request.ranks) +
            " ranks at once, and what is free is kept for them";
   }
-  return name + ", which comes before it, asks for " + words_of(keeper->what) +
+  return name + ", which comes before it, asks for " + words_of(keeper->request) +
          ", and what is free is kept for that";
 }
 
@@ -174,23 +175,23 @@ std::string still_to_come(const State& state) {
 }
 
 /// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
-std::string why_no_gang(const State& state, const Run& run, const ReadyClass& needs) {
-  std::vector<WorkerConstraint> waits = constraints_by_worker(state, needs);
+std::string why_no_gang(const State& state, const Run& run, const SchedulingClass& request) {
+  std::vector<WorkerConstraint> waits = constraints_by_worker(state, request);
   uint64_t ranks = 0;
   for (const WorkerConstraint& wait : waits) ranks += wait.ranks;
-  if (ranks >= needs.ranks) return why_not_yet(state, run, needs);
-  std::string asks =
-      "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + words_of(needs);
+  if (ranks >= request.ranks) return why_not_yet(state, run, request);
+  std::string asks = "it needs " + std::to_string(request.ranks) + " ranks at once, each with " +
+                     words_of(request);
   if (waits.empty()) return asks + "; " + no_worker(state) + still_to_come(state);
   return asks + ", and there is room for " + std::to_string(ranks) + "; " +
          each_worker(state, waits, true) + still_to_come(state);
 }
 
 /// What binds on each host, or that it starts next.
-std::string why_on_no_worker(const State& state, const Run& run, const ReadyClass& needs) {
-  std::vector<WorkerConstraint> waits = constraints_by_worker(state, needs);
+std::string why_on_no_worker(const State& state, const Run& run, const SchedulingClass& request) {
+  std::vector<WorkerConstraint> waits = constraints_by_worker(state, request);
   for (const WorkerConstraint& wait : waits)
-    if (wait.constraint.empty()) return why_not_yet(state, run, needs);
+    if (wait.constraint.empty()) return why_not_yet(state, run, request);
   bool is_alone = state.workers.size() == 1 && waits.size() == 1;
   if (is_alone) return waits[0].why;
   if (!waits.empty()) return each_worker(state, waits, false);
@@ -198,17 +199,17 @@ std::string why_on_no_worker(const State& state, const Run& run, const ReadyClas
 }
 
 /// "; 29 ready tasks of run r, which was submitted before, come first"
-std::string who_comes_first(const State& state, const Run& run, const ReadyClass& needs) {
+std::string who_comes_first(const State& state, const Run& run, const SchedulingClass& request) {
   constexpr size_t kRunsNamed = 3;
   std::string text;
   size_t runs = 0, others = 0;
   for (const auto& [id, other] : state.runs) {
     if (&other == &run) continue;
     size_t count = 0, prior = 0;
-    for (const auto& [what, units] : other.ready) {
-      bool is_prior = what.priority > needs.priority;
-      bool is_first = is_prior || (what.priority == needs.priority && id < run.id);
-      if (what.is_home || !is_first) continue;
+    for (const auto& [other_request, units] : other.ready) {
+      bool is_prior = other_request.priority > request.priority;
+      bool is_first = is_prior || (other_request.priority == request.priority && id < run.id);
+      if (other_request.is_head_only || !is_first) continue;
       count += units.size();
       prior += is_prior ? units.size() : 0;
     }
@@ -227,21 +228,21 @@ std::string who_comes_first(const State& state, const Run& run, const ReadyClass
 }
 
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
-  ReadyClass needs = needs_of(state, run, unit);
-  if (needs.limited_map != kNoNode) {
-    uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
-    auto running = run.map_running.find(needs.limited_map);
+  SchedulingClass request = resource_request(state, run, unit);
+  if (request.limited_map != kNoNode) {
+    uint32_t limit = run.node(run.units[request.limited_map].node).limit;
+    auto running = run.map_running.find(request.limited_map);
     if (running != run.map_running.end() && running->second >= limit) {
-      return quoted(run, needs.limited_map) + " runs at most " + std::to_string(limit) +
+      return quoted(run, request.limited_map) + " runs at most " + std::to_string(limit) +
              " instances at once, and as many run";
     }
   }
-  if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
+  if (!may_start(state, run, request, run.cpus_used_milli, 0)) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(run);
   }
   std::string text =
-      needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_worker(state, run, needs);
-  return text + who_comes_first(state, run, needs);
+      request.is_gang() ? why_no_gang(state, run, request) : why_on_no_worker(state, run, request);
+  return text + who_comes_first(state, run, request);
 }
 
 std::string why_coalesced(const State& state, const Run& run, const Unit& u) {

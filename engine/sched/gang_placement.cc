@@ -23,8 +23,8 @@ std::string rack_of(const WorkerInfo& worker) {
   return rack == nullptr ? "" : *rack;
 }
 
-bool has_gpus_to_spare(const State& state, WorkerId worker, const ReadyClass& needs) {
-  return needs.gpu.milli == 0 && !state.workers[worker].info.gpus.empty();
+bool has_gpus_to_spare(const State& state, WorkerId worker, const SchedulingClass& request) {
+  return request.gpu.milli == 0 && !state.workers[worker].info.gpus.empty();
 }
 
 /// As few as have room for all, the roomiest first, and what each takes; those that there are where
@@ -45,10 +45,10 @@ std::vector<Stand> fewest(std::vector<Stand> stands, uint32_t ranks) {
 /// The fullest host that has room for all, as the only one, or none. Who needs no GPU leaves those
 /// that have some to others.
 std::vector<Stand> on_one(const State& state, const std::vector<Stand>& stands, uint32_t ranks,
-                          const ReadyClass& needs) {
+                          const SchedulingClass& request) {
   const Stand* best = nullptr;
   auto price = [&](const Stand& stand) {
-    return std::tuple(has_gpus_to_spare(state, stand.worker, needs), stand.cpus_free_milli,
+    return std::tuple(has_gpus_to_spare(state, stand.worker, request), stand.cpus_free_milli,
                       stand.worker);
   };
   for (const Stand& stand : stands)
@@ -121,18 +121,19 @@ size_t free_gpus_in(const Domain& domain) {
 /// `rooms` of the chosen machines has only those GPUs free then. None where there is no such.
 std::vector<Stand> on_nvlink(const State& state, std::vector<FreeResources>& free_by_worker,
                              const std::vector<Stand>& stands, uint32_t ranks,
-                             const ReadyClass& needs) {
+                             const SchedulingClass& request) {
   std::vector<Stand> best;
-  if (needs.gpu.milli < kWholeGpuMilli) return best;
+  if (request.gpu.milli < kWholeGpuMilli) return best;
   std::vector<Domain> domains = domains_of(state, free_by_worker, stands);
   const Domain* of_best = nullptr;
   std::pair<size_t, size_t> least;
   for (const Domain& domain : domains) {
     std::vector<Stand> within;
     for (const auto& [worker, free] : domain)
-      within.push_back({worker, placeable_ranks(state, worker, free, needs), free.cpus_free_milli});
+      within.push_back(
+          {worker, placeable_ranks(state, worker, free, request), free.cpus_free_milli});
     if (total_ranks(within) < ranks) continue;
-    std::vector<Stand> chosen = on_one(state, within, ranks, needs);
+    std::vector<Stand> chosen = on_one(state, within, ranks, request);
     if (chosen.empty()) chosen = fewest(std::move(within), ranks);
     std::pair price(chosen.size(), free_gpus_in(domain));
     if (of_best != nullptr && least <= price) continue;
@@ -147,38 +148,39 @@ std::vector<Stand> on_nvlink(const State& state, std::vector<FreeResources>& fre
 /// What each of so many ranks on a host gets: all at once where each gets one, or NVLink joins all,
 /// so that they share islands; else one rank after the other.
 std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, FreeResources left,
-                                                 const GpuNeeds& needs, uint32_t ranks) {
+                                                 const GpuRequest& request, uint32_t ranks) {
   std::vector<std::vector<std::string>> devices(ranks);
-  if (needs.milli == 0) return devices;
-  GpuNeeds all = needs;
+  if (request.milli == 0) return devices;
+  GpuRequest all = request;
   all.milli *= static_cast<int32_t>(ranks);
   std::vector<std::string> uuids;
-  bool is_at_once = !needs.is_share() && (needs.count() == 1 || has_island_for(gpus, left, all));
+  bool is_at_once =
+      !request.is_share() && (request.count() == 1 || has_island_for(gpus, left, all));
   if (is_at_once) uuids = choose_gpus(gpus, left, all);
   std::stable_sort(uuids.begin(), uuids.end(), [&](const std::string& a, const std::string& b) {
     return gpus[*find_gpu(gpus, a)].nvlink < gpus[*find_gpu(gpus, b)].nvlink;
   });
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    auto first = uuids.begin() + static_cast<std::ptrdiff_t>(rank * needs.count());
+    auto first = uuids.begin() + static_cast<std::ptrdiff_t>(rank * request.count());
     if (!uuids.empty()) {
-      devices[rank].assign(first, first + static_cast<std::ptrdiff_t>(needs.count()));
+      devices[rank].assign(first, first + static_cast<std::ptrdiff_t>(request.count()));
       continue;
     }
-    devices[rank] = choose_gpus(gpus, left, needs);
-    take_gpus(gpus, left, needs, devices[rank]);
+    devices[rank] = choose_gpus(gpus, left, request);
+    take_gpus(gpus, left, request, devices[rank]);
   }
   return devices;
 }
 
 /// Ranks of one host come one after the other, hosts in their order.
 std::vector<Placement> placed(const State& state, const std::vector<FreeResources>& free_by_worker,
-                              std::vector<Stand> stands, const ReadyClass& needs) {
+                              std::vector<Stand> stands, const SchedulingClass& request) {
   std::sort(stands.begin(), stands.end(),
             [](const Stand& a, const Stand& b) { return a.worker < b.worker; });
   std::vector<Placement> placements;
   for (const Stand& stand : stands) {
     const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
-    for (auto& devices : devices_of(gpus, free_by_worker[stand.worker], needs.gpu, stand.ranks))
+    for (auto& devices : devices_of(gpus, free_by_worker[stand.worker], request.gpu, stand.ranks))
       placements.push_back({stand.worker, std::move(devices)});
   }
   return placements;
@@ -187,38 +189,39 @@ std::vector<Placement> placed(const State& state, const std::vector<FreeResource
 }  // namespace
 
 uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& free,
-                         const ReadyClass& needs) {
+                         const SchedulingClass& request) {
   const WorkerState& worker = state.workers[at];
-  bool is_open = worker.takes_attempts() && (worker.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
-                 (at == 0 || !needs.is_home) && may_share(free, needs) &&
-                 !is_given_up(state, at, needs, free.units);
-  return is_open ? ranks_that_fit(worker.info, free, needs, needs.ranks_max) : 0;
+  bool is_open = worker.takes_attempts() &&
+                 (worker.info.cpus_milli > 0 || request.cpus_milli == 0) &&
+                 (at == 0 || !request.is_head_only) && may_share(free, request) &&
+                 !is_avoided(state, at, request, free.units);
+  return is_open ? ranks_that_fit(worker.info, free, request, request.ranks_max) : 0;
 }
 
 std::optional<std::vector<Placement>> place_gang(const State& state,
                                                  std::vector<FreeResources> free_by_worker,
-                                                 const ReadyClass& needs) {
+                                                 const SchedulingClass& request) {
   std::vector<Stand> stands;
   for (size_t i = 0; i < free_by_worker.size(); i++) {
     Stand stand{static_cast<WorkerId>(i), 0, free_by_worker[i].cpus_free_milli};
-    stand.ranks = placeable_ranks(state, stand.worker, free_by_worker[i], needs);
+    stand.ranks = placeable_ranks(state, stand.worker, free_by_worker[i], request);
     if (stand.ranks > 0) stands.push_back(stand);
   }
   // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
   // gang would be asked to grow onto that machine again and again.
   std::vector<Stand> others = stands;
   std::erase_if(others, [&](const Stand& stand) {
-    return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.worker) !=
-           needs.failed_on.end();
+    return std::find(request.failed_on.begin(), request.failed_on.end(), stand.worker) !=
+           request.failed_on.end();
   });
-  if (total_ranks(others) >= needs.ranks_max) stands = std::move(others);
+  if (total_ranks(others) >= request.ranks_max) stands = std::move(others);
   uint64_t total = total_ranks(stands);
-  if (total < needs.ranks) return std::nullopt;
-  auto ranks = static_cast<uint32_t>(std::min<uint64_t>(total, needs.ranks_max));
-  std::vector<Stand> chosen = on_nvlink(state, free_by_worker, stands, ranks, needs);
-  if (chosen.empty()) chosen = on_one(state, stands, ranks, needs);
+  if (total < request.ranks) return std::nullopt;
+  auto ranks = static_cast<uint32_t>(std::min<uint64_t>(total, request.ranks_max));
+  std::vector<Stand> chosen = on_nvlink(state, free_by_worker, stands, ranks, request);
+  if (chosen.empty()) chosen = on_one(state, stands, ranks, request);
   if (chosen.empty()) chosen = on_racks(state, stands, ranks);
-  return placed(state, free_by_worker, std::move(chosen), needs);
+  return placed(state, free_by_worker, std::move(chosen), request);
 }
 
 }  // namespace flow::core

@@ -13,11 +13,11 @@ namespace flow::core {
 /// `rack` label; else on few racks. Hosts without the label are one rack.
 std::optional<std::vector<Placement>> place_gang(const State& state,
                                                  std::vector<FreeResources> free_by_worker,
-                                                 const ReadyClass& needs);
+                                                 const SchedulingClass& request);
 
 /// How many ranks, up to needs.ranks_max, find room on a host of which that is free. Of a unit that
 /// is no gang one, or none.
 uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& free,
-                         const ReadyClass& needs);
+                         const SchedulingClass& request);
 
 }  // namespace flow::core

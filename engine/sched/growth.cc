@@ -16,19 +16,19 @@ constexpr size_t kClassesMax = 64;
 /// What is ready and not started waits for room, unless its run's own slots bind it or no machine
 /// that is there could ever give it enough.
 bool waits_for_resources(const State& state, const ReadyHead& head) {
-  const ReadyClass& needs = head.what;
+  const SchedulingClass& request = head.request;
   const Run& run = state.runs.at(head.run);
-  auto running = run.map_running.find(needs.limited_map);
+  auto running = run.map_running.find(request.limited_map);
   uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
-  if (!may_start(state, run, needs, run.cpus_used_milli, map_running)) return false;
+  if (!may_start(state, run, request, run.cpus_used_milli, map_running)) return false;
   uint64_t ranks = 0;
   for (size_t i = 0; i < state.workers.size(); i++) {
     const WorkerState& worker = state.workers[i];
     FreeResources empty = all_free(worker.info);
-    if (!fits(state, static_cast<WorkerId>(i), empty, needs, 0)) continue;
-    ranks += ranks_that_fit(worker.info, empty, needs, needs.ranks);
+    if (!fits(state, static_cast<WorkerId>(i), empty, request, 0)) continue;
+    ranks += ranks_that_fit(worker.info, empty, request, request.ranks);
   }
-  return ranks >= needs.ranks;
+  return ranks >= request.ranks;
 }
 
 bool somebody_waits(const State& state) {
@@ -65,9 +65,9 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   const Run& run = found->second;
   const Unit& u = run.units[id.unit];
   if (!def_of(run, id.unit)->resources.is_gang()) return std::nullopt;
-  ReadyClass needs = needs_of(state, run, id.unit);
+  SchedulingClass request = resource_request(state, run, id.unit);
   bool may_grow = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.detail &&
-                  u.detail->others.size() + 1 < needs.ranks_max && !run.stopping &&
+                  u.detail->others.size() + 1 < request.ranks_max && !run.stopping &&
                   !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
   if (!may_grow) return std::nullopt;
   for (WorkerId at : workers_of(u))
@@ -83,20 +83,20 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   int32_t cpus_of_others = run.cpus_used_milli;
   for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
     const WorkerInfo& worker = state.workers[at].info;
-    ReadyClass held = held_on(worker, run, id.unit);
+    SchedulingClass held = held_on(worker, run, id.unit);
     release(free_by_worker[at], held, u.expected_us);
     release_gpus(worker.gpus, free_by_worker[at], held.gpu, gpus);
     cpus_of_others -= held.cpus_milli;
   });
   auto has_slots = [&](uint32_t ranks) {
-    ReadyClass all = needs;
+    SchedulingClass all = request;
     all.ranks = ranks;
     return may_start(state, run, all, cpus_of_others, 0);
   };
-  needs.ranks = static_cast<uint32_t>(u.detail->others.size() + 2);
-  while (needs.ranks_max > needs.ranks && !has_slots(needs.ranks_max)) needs.ranks_max--;
-  if (!has_slots(needs.ranks)) return std::nullopt;
-  auto placements = place_gang(state, free_by_worker, needs);
+  request.ranks = static_cast<uint32_t>(u.detail->others.size() + 2);
+  while (request.ranks_max > request.ranks && !has_slots(request.ranks_max)) request.ranks_max--;
+  if (!has_slots(request.ranks)) return std::nullopt;
+  auto placements = place_gang(state, free_by_worker, request);
   if (!placements) return std::nullopt;
   return GrowthRequested{id, static_cast<uint32_t>(placements->size())};
 }

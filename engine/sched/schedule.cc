@@ -56,17 +56,17 @@ class Plans {
 
   /// Where the unit, or each of its ranks, goes; false where it does not fit, or what is free is
   /// kept for who came before it.
-  bool propose(const Run& run, UnitId unit, const ReadyClass& needs) {
+  bool propose(const Run& run, UnitId unit, const SchedulingClass& request) {
     Time end = end_if_started(state_, run, unit);
-    auto assigned = place(run, unit, needs, end);
+    auto assigned = place(run, unit, request, end);
     if (assigned && backfill_.is_wanted(*assigned)) {
       backfill_.keep(free_by_worker_, proposals_, tally_);
-      assigned = place(run, unit, needs, end);
+      assigned = place(run, unit, request, end);
     }
     if (!assigned) return false;
-    take_all(*assigned, needs, expected_short_us(run, unit));
-    backfill_.take(run, needs, *assigned, end);
-    tally_.start(run, needs, static_cast<uint32_t>(assigned->others.size() + 1));
+    take_all(*assigned, request, expected_short_us(run, unit));
+    backfill_.take(run, request, *assigned, end);
+    tally_.start(run, request, static_cast<uint32_t>(assigned->others.size() + 1));
     proposals_.push_back(std::move(*assigned));
     return true;
   }
@@ -75,10 +75,10 @@ class Plans {
   /// whose inputs lie where it would go. Those that went ahead of it before are `ahead`.
   UnitId next_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
     find_inputs(run, head.unit);
-    if (most_mib_ == 0 || head.what.is_gang()) return head.unit;
-    auto at = best_worker(run, head.unit, head.what, end_if_started(state_, run, head.unit));
+    if (most_mib_ == 0 || head.request.is_gang()) return head.unit;
+    auto at = best_worker(run, head.unit, head.request, end_if_started(state_, run, head.unit));
     if (!at || mib_at(*at) == most_mib_) return head.unit;
-    const UnitSet& ready = run.ready.at(head.what);
+    const UnitSet& ready = run.ready.at(head.request);
     UnitId unit = head.unit;
     for (size_t looked = 0; looked < kAheadMax; looked++) {
       unit = ready.after(unit);
@@ -88,7 +88,7 @@ class Plans {
       bool is_there = most_mib_ > 0 && mib_at(*at) == most_mib_;
       uint32_t expected_us = expected_short_us(run, unit);
       Time end = end_if_started(state_, run, unit);
-      if (is_there && can_place(*at, head.what, expected_us, end)) return unit;
+      if (is_there && can_place(*at, head.request, expected_us, end)) return unit;
     }
     return head.unit;
   }
@@ -97,7 +97,7 @@ class Plans {
   /// that ends sooner, the soonest, or none.
   UnitId sooner_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) const {
     if (!backfill_.keeps_any()) return kNoNode;
-    const UnitSet& ready = run.ready.at(head.what);
+    const UnitSet& ready = run.ready.at(head.request);
     Time end = end_if_started(state_, run, head.unit);
     UnitId unit = head.unit, soonest = kNoNode;
     for (size_t looked = 0; looked < kAheadMax; looked++) {
@@ -113,17 +113,17 @@ class Plans {
 
   /// Nothing was proposed for one. Where its map lets none start, nobody is in its way.
   void pass_over(const Run& run, const ReadyHead& head) {
-    uint32_t map_running = tally_.map_running(run, head.what);
-    if (may_start(state_, run, head.what, 0, map_running)) backfill_.pass_over(head);
+    uint32_t map_running = tally_.map_running(run, head.request);
+    if (may_start(state_, run, head.request, 0, map_running)) backfill_.pass_over(head);
   }
 
   /// For whom what it would take is kept from a unit for which nothing was proposed, or null.
-  const ReadyHead* keeper_from(const Run& run, UnitId unit, const ReadyClass& needs) {
-    if (!tally_.may_start(state_, run, needs)) return nullptr;
+  const ReadyHead* keeper_from(const Run& run, UnitId unit, const SchedulingClass& request) {
+    if (!tally_.may_start(state_, run, request)) return nullptr;
     Time end = end_if_started(state_, run, unit);
-    if (!backfill_.has_slots(run, needs, end)) return backfill_.keeper_of_slots(run);
-    if (needs.is_gang()) {
-      auto places = place_gang(state_, free_by_worker_, needs);
+    if (!backfill_.has_slots(run, request, end)) return backfill_.keeper_of_slots(run);
+    if (request.is_gang()) {
+      auto places = place_gang(state_, free_by_worker_, request);
       if (!places) return nullptr;
       for (const Placement& rank : *places)
         if (const ReadyHead* keeper = backfill_.keeper(rank.worker, end)) return keeper;
@@ -131,7 +131,7 @@ class Plans {
     }
     for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
-      if (fits(state_, at, free_by_worker_[i], needs, expected_short_us(run, unit)))
+      if (fits(state_, at, free_by_worker_[i], request, expected_short_us(run, unit)))
         return backfill_.keeper(at, end);
     }
     return nullptr;
@@ -141,33 +141,36 @@ class Plans {
   std::vector<Event> take_proposals() { return std::move(proposals_); }
 
  private:
-  std::optional<Assigned> place(const Run& run, UnitId unit, const ReadyClass& needs, Time end) {
-    if (!may_start_now(run, needs, end)) return std::nullopt;
-    return needs.is_gang() ? gang(run, unit, needs, end) : one(run, unit, needs, end);
+  std::optional<Assigned> place(const Run& run, UnitId unit, const SchedulingClass& request,
+                                Time end) {
+    if (!may_start_now(run, request, end)) return std::nullopt;
+    return request.is_gang() ? gang(run, unit, request, end) : one(run, unit, request, end);
   }
-  bool may_start_now(const Run& run, const ReadyClass& needs, Time end) {
-    return tally_.may_start(state_, run, needs) && backfill_.has_slots(run, needs, end);
+  bool may_start_now(const Run& run, const SchedulingClass& request, Time end) {
+    return tally_.may_start(state_, run, request) && backfill_.has_slots(run, request, end);
   }
 
-  std::optional<Assigned> one(const Run& run, UnitId unit, const ReadyClass& needs, Time end) {
+  std::optional<Assigned> one(const Run& run, UnitId unit, const SchedulingClass& request,
+                              Time end) {
     find_inputs(run, unit);
-    auto best = best_worker(run, unit, needs, end);
+    auto best = best_worker(run, unit, request, end);
     if (!best) return std::nullopt;
     Assigned assigned{next_attempt(state_, run, unit), {}, *best};
-    if (needs.gpu.milli > 0)
-      assigned.gpus = choose_gpus(state_.workers[*best].info.gpus, free_for(*best, end), needs.gpu);
+    if (request.gpu.milli > 0)
+      assigned.gpus =
+          choose_gpus(state_.workers[*best].info.gpus, free_for(*best, end), request.gpu);
     return assigned;
   }
 
-  std::optional<Assigned> gang(const Run& run, UnitId unit, ReadyClass needs, Time end) {
+  std::optional<Assigned> gang(const Run& run, UnitId unit, SchedulingClass request, Time end) {
     Assigned assigned{next_attempt(state_, run, unit)};
-    assigned.share = {needs.cpus_milli, needs.memory_bytes};
-    while (needs.ranks_max > needs.ranks && !may_be_of(run, needs, needs.ranks_max, end))
-      needs.ranks_max--;
+    assigned.share = {request.cpus_milli, request.memory_bytes};
+    while (request.ranks_max > request.ranks && !may_be_of(run, request, request.ranks_max, end))
+      request.ranks_max--;
     std::vector<FreeResources> free_by_worker;
     for (size_t i = 0; i < free_by_worker_.size(); i++)
       free_by_worker.push_back(free_for(static_cast<WorkerId>(i), end));
-    auto placements = place_gang(state_, std::move(free_by_worker), needs);
+    auto placements = place_gang(state_, std::move(free_by_worker), request);
     if (!placements) return std::nullopt;
     assigned.worker = placements->front().worker;
     assigned.gpus = std::move(placements->front().gpus);
@@ -175,25 +178,26 @@ class Plans {
                            std::make_move_iterator(placements->end()));
     return assigned;
   }
-  bool may_be_of(const Run& run, ReadyClass needs, uint32_t ranks, Time end) {
-    needs.ranks = ranks;
-    return may_start_now(run, needs, end);
+  bool may_be_of(const Run& run, SchedulingClass request, uint32_t ranks, Time end) {
+    request.ranks = ranks;
+    return may_start_now(run, request, end);
   }
 
-  bool can_place(WorkerId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
-    if (!fits(state_, at, free_by_worker_[at], needs, expected_us)) return false;
-    return !backfill_.is_kept(at, end) || fits(state_, at, free_for(at, end), needs, 0);
+  bool can_place(WorkerId at, const SchedulingClass& request, uint32_t expected_us,
+                 Time end) const {
+    if (!fits(state_, at, free_by_worker_[at], request, expected_us)) return false;
+    return !backfill_.is_kept(at, end) || fits(state_, at, free_for(at, end), request, 0);
   }
   /// With its inputs found.
-  std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const ReadyClass& needs,
+  std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const SchedulingClass& request,
                                       Time end) const {
     uint32_t expected_us = expected_short_us(run, unit);
     std::optional<WorkerId> best;
     Price least{};
     for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
-      if (!can_place(at, needs, expected_us, end)) continue;
-      Price price = price_of(i, needs);
+      if (!can_place(at, request, expected_us, end)) continue;
+      Price price = price_of(i, request);
       if (best && !(price < least)) continue;
       best = at;
       least = price;
@@ -204,24 +208,24 @@ class Plans {
   FreeResources free_for(WorkerId worker, Time end) const {
     return backfill_.free_for(worker, free_by_worker_[worker], end);
   }
-  void take_all(const Assigned& assigned, const ReadyClass& needs, uint32_t expected_us) {
+  void take_all(const Assigned& assigned, const SchedulingClass& request, uint32_t expected_us) {
     auto take_at = [&](WorkerId at, const std::vector<std::string>& devices) {
-      take(free_by_worker_[at], needs, expected_us);
-      take_gpus(state_.workers[at].info.gpus, free_by_worker_[at], needs.gpu, devices);
+      take(free_by_worker_[at], request, expected_us);
+      take_gpus(state_.workers[at].info.gpus, free_by_worker_[at], request.gpu, devices);
     };
     take_at(assigned.worker, assigned.gpus);
     for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
   }
 
-  Price price_of(size_t worker, const ReadyClass& needs) const {
+  Price price_of(size_t worker, const SchedulingClass& request) const {
     const FreeResources& free = free_by_worker_[worker];
-    bool needs_gpu = needs.gpu.milli > 0;
-    const auto& failed_on = needs.failed_on;
+    bool needs_gpu = request.gpu.milli > 0;
+    const auto& failed_on = request.failed_on;
     return {std::find(failed_on.begin(), failed_on.end(), worker) != failed_on.end(),
-            needs.cpus_milli > free.cpus_free_milli,
+            request.cpus_milli > free.cpus_free_milli,
             (!needs_gpu && !free.gpus.empty()) ||
-                (needs.custom_resources.empty() && !free.custom_resources.empty()),
-            needs_gpu && !has_island_for(state_.workers[worker].info.gpus, free, needs.gpu),
+                (request.custom_resources.empty() && !free.custom_resources.empty()),
+            needs_gpu && !has_island_for(state_.workers[worker].info.gpus, free, request.gpu),
             needs_gpu ? free_whole(free) : 0,
             most_mib_ - mib_at(worker),
             worker != 0,
@@ -268,10 +272,10 @@ void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOv
     }
     const Run& run = state.runs.at(best.run);
     UnitId unit = plans.next_of(run, best, ahead);
-    bool is_proposed = plans.propose(run, unit, best.what);
+    bool is_proposed = plans.propose(run, unit, best.request);
     if (!is_proposed) {
       unit = plans.sooner_of(run, best, ahead);
-      is_proposed = unit != kNoNode && plans.propose(run, unit, best.what);
+      is_proposed = unit != kNoNode && plans.propose(run, unit, best.request);
     }
     if (!is_proposed) {
       if (!on_passed_over(best)) return;
@@ -282,7 +286,7 @@ void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOv
     if (unit != best.unit) {
       ahead.emplace(best.run, unit);
     } else {
-      const UnitSet& ready = run.ready.at(best.what);
+      const UnitSet& ready = run.ready.at(best.request);
       do best.unit = ready.after(best.unit);
       while (best.unit != kNoNode && ahead.contains({best.run, best.unit}));
     }
@@ -298,14 +302,15 @@ std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces*
   return plans.take_proposals();
 }
 
-std::optional<ReadyHead> kept_for(const State& state, const RunId& run, const ReadyClass& needs) {
+std::optional<ReadyHead> kept_for(const State& state, const RunId& run,
+                                  const SchedulingClass& request) {
   constexpr size_t kProposalsMax = 1000;
   Plans plans(state, nullptr);
   std::optional<ReadyHead> keeper;
   propose_in_order(state, plans, kProposalsMax, [&](const ReadyHead& head) {
-    bool is_it = head.run == run && head.what == needs;
+    bool is_it = head.run == run && head.request == request;
     if (!is_it) return true;
-    if (const ReadyHead* found = plans.keeper_from(state.runs.at(run), head.unit, needs))
+    if (const ReadyHead* found = plans.keeper_from(state.runs.at(run), head.unit, request))
       keeper = *found;
     return false;
   });

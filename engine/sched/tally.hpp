@@ -13,18 +13,18 @@ class Tally {
     return cpus_.try_emplace(run.id, run.cpus_used_milli).first->second;
   }
   /// Instances of the map that bounds such a unit; of a unit that none bounds, nothing.
-  uint32_t& map_running(const Run& run, const ReadyClass& needs) {
-    if (needs.limited_map == kNoNode) return none_ = 0;
-    auto found = run.map_running.find(needs.limited_map);
+  uint32_t& map_running(const Run& run, const SchedulingClass& request) {
+    if (request.limited_map == kNoNode) return none_ = 0;
+    auto found = run.map_running.find(request.limited_map);
     uint32_t running = found == run.map_running.end() ? 0 : found->second;
-    return map_running_.try_emplace({run.id, needs.limited_map}, running).first->second;
+    return map_running_.try_emplace({run.id, request.limited_map}, running).first->second;
   }
-  bool may_start(const State& state, const Run& run, const ReadyClass& needs) {
-    return core::may_start(state, run, needs, cpus_milli(run), map_running(run, needs));
+  bool may_start(const State& state, const Run& run, const SchedulingClass& request) {
+    return core::may_start(state, run, request, cpus_milli(run), map_running(run, request));
   }
-  void start(const Run& run, const ReadyClass& needs, uint32_t ranks) {
-    cpus_milli(run) += needs.cpus_milli * static_cast<int32_t>(ranks);
-    map_running(run, needs)++;
+  void start(const Run& run, const SchedulingClass& request, uint32_t ranks) {
+    cpus_milli(run) += request.cpus_milli * static_cast<int32_t>(ranks);
+    map_running(run, request)++;
   }
 
  private:

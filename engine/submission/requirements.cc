@@ -180,7 +180,7 @@ void check_named(const TaskDef& def, const std::string& where, const Machine& ma
 /// The nodes of a scheduler stay idle, and are paid for, where nothing of a run fits on one.
 void check_asked(const TaskDef& def, const std::string& where, const AskedNodes& asked,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  if (core::is_home(def)) return;
+  if (core::is_head_only(def)) return;
   const Resources& needs = def.resources;
   if (!fits(asked.custom_resources, needs.custom_resources))
     errors.push_back(user_error(fmt::format(

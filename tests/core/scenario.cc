@@ -299,8 +299,8 @@ WorkerId Scenario::worker(const std::string& name) const {
 
 /// "w1,w1:A+B,.": a rank each, "." on the engine's own machine.
 void Scenario::place_ranks(const Words& ranks, Assigned& gang) const {
-  ReadyClass needs = needs_of(state_, state_.runs.at(gang.id.run), gang.id.unit);
-  gang.share = {needs.cpus_milli, needs.memory_bytes};
+  SchedulingClass request = resource_request(state_, state_.runs.at(gang.id.run), gang.id.unit);
+  gang.share = {request.cpus_milli, request.memory_bytes};
   for (size_t i = 0; i < ranks.size(); i++) {
     std::vector<std::string> parts = split(ranks[i], ':');
     Placement rank{worker(parts[0] == "." ? "" : parts[0])};

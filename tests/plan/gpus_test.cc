@@ -89,7 +89,7 @@ TEST_CASE("an instance of a GPU suits who asks for one or less") {
   CHECK(suits({500, 0, ""}, instance));
   CHECK(suits({1000, 0, "1g.5gb"}, instance));
   CHECK_FALSE(suits({2000, 0, ""}, instance));
-  CHECK(GpuNeeds{500, 0, ""}.count() == 1);
-  CHECK(GpuNeeds{3000, 0, ""}.count() == 3);
-  CHECK(GpuNeeds{}.count() == 0);
+  CHECK(GpuRequest{500, 0, ""}.count() == 1);
+  CHECK(GpuRequest{3000, 0, ""}.count() == 3);
+  CHECK(GpuRequest{}.count() == 0);
 }

@@ -72,13 +72,13 @@ class Cluster {
   }
   /// Where the ranks of such a gang would be, as "b:0 b:1", or "".
   std::string places(uint32_t ranks, int32_t gpus = 1) const {
-    ReadyClass needs;
-    needs.cpus_milli = 1000;
-    needs.gpu = {gpus * 1000, 0, ""};
-    needs.ranks = needs.ranks_max = ranks;
+    SchedulingClass request;
+    request.cpus_milli = 1000;
+    request.gpu = {gpus * 1000, 0, ""};
+    request.ranks = request.ranks_max = ranks;
     std::vector<FreeResources> free_by_worker;
     for (const WorkerState& worker : state.workers) free_by_worker.push_back(worker.free);
-    auto placed = place_gang(state, free_by_worker, needs);
+    auto placed = place_gang(state, free_by_worker, request);
     std::string text;
     if (!placed) return text;
     for (const Placement& rank : *placed) {
@@ -140,16 +140,16 @@ TEST_CASE(
       }
       if (is_free && set.size() == count) fewest = std::min(fewest, islands_in(gpus, set));
     }
-    GpuNeeds needs{int32_t(count) * 1000, 0, ""};
-    Uuids given = choose_gpus(gpus, free, needs);
+    GpuRequest request{int32_t(count) * 1000, 0, ""};
+    Uuids given = choose_gpus(gpus, free, request);
     INFO(islands << " for " << count);
     CHECK(given.empty() == (fewest == SIZE_MAX));
     if (given.empty()) continue;
-    CHECK(may_take_gpus(gpus, free, needs, given));
+    CHECK(may_take_gpus(gpus, free, request, given));
     std::vector<size_t> set;
     for (const std::string& uuid : given) set.push_back(*find_gpu(gpus, uuid));
     CHECK(islands_in(gpus, set) == fewest);
-    CHECK(has_island_for(gpus, free, needs) == (count == 1 || (fewest == 1)));
+    CHECK(has_island_for(gpus, free, request) == (count == 1 || (fewest == 1)));
   }
 }
 
@@ -220,20 +220,20 @@ TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
     for (const WorkerState& worker : cluster.state.workers)
       most_ranks += uint32_t(worker.info.gpus.size()) / uint32_t(each);
     for (uint32_t ranks = 2; ranks <= most_ranks + 1; ranks++) {
-      ReadyClass needs;
-      needs.gpu = {each * 1000, 0, ""};
-      needs.ranks = needs.ranks_max = ranks;
+      SchedulingClass request;
+      request.gpu = {each * 1000, 0, ""};
+      request.ranks = request.ranks_max = ranks;
       std::vector<FreeResources> free_by_worker;
       for (const WorkerState& worker : cluster.state.workers) free_by_worker.push_back(worker.free);
-      auto places = place_gang(cluster.state, free_by_worker, needs);
+      auto places = place_gang(cluster.state, free_by_worker, request);
       REQUIRE(places.has_value() == (ranks <= most_ranks));
       if (!places) continue;
       CHECK(places->size() == ranks);
       placed++;
       for (const Placement& rank : *places) {
         const std::vector<Gpu>& gpus = cluster.state.workers[rank.worker].info.gpus;
-        REQUIRE(may_take_gpus(gpus, free_by_worker[rank.worker], needs.gpu, rank.gpus));
-        take_gpus(gpus, free_by_worker[rank.worker], needs.gpu, rank.gpus);
+        REQUIRE(may_take_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus));
+        take_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus);
       }
     }
   }

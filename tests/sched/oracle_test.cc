@@ -179,8 +179,8 @@ class World {
 
   /// CPUs and memory are clamped to what there is, which other tests are about.
   Portion portion_of(UnitId unit) const {
-    ReadyClass needs = needs_of(state, run(), unit);
-    return {needs.cpus_milli, needs.memory_bytes, &def(unit).resources};
+    SchedulingClass request = resource_request(state, run(), unit);
+    return {request.cpus_milli, request.memory_bytes, &def(unit).resources};
   }
   Lefts idle() const {
     Lefts lefts;
@@ -374,25 +374,25 @@ class Topology {
     asked_ = def.resources;
     if (random.one_in(2)) asked_.gpus_milli = 1000 * int32_t(1 + random.below(2));
     if (random.one_in(2)) asked_.where.clear();
-    needs_.cpus_milli = asked_.cpus_milli;
-    needs_.memory_bytes = asked_.memory_bytes;
-    needs_.gpu = gpu_needs_of(asked_);
-    asked_.gpu_memory_bytes = needs_.gpu.memory_bytes;
-    needs_.where = asked_.where;
-    needs_.custom_resources = asked_.custom_resources;
-    needs_.ranks = 2 + random.below(7);
-    needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
+    request_.cpus_milli = asked_.cpus_milli;
+    request_.memory_bytes = asked_.memory_bytes;
+    request_.gpu = gpu_request(asked_);
+    asked_.gpu_memory_bytes = request_.gpu.memory_bytes;
+    request_.where = asked_.where;
+    request_.custom_resources = asked_.custom_resources;
+    request_.ranks = 2 + random.below(7);
+    request_.ranks_max = request_.ranks + (random.one_in(3) ? random.below(3) : 0);
     for (const WorkerState& worker : state_.workers)
       free_by_worker_.push_back(occupied(random, worker.free));
   }
 
   std::optional<std::vector<Placement>> placed() const {
-    return place_gang(state_, free_by_worker_, needs_);
+    return place_gang(state_, free_by_worker_, request_);
   }
   uint32_t ranks() const {
     uint32_t ranks_left = 0;
     for (uint32_t each : ranks_by_worker_on({})) ranks_left += each;
-    return ranks_left < needs_.ranks ? 0 : std::min(ranks_left, needs_.ranks_max);
+    return ranks_left < request_.ranks ? 0 : std::min(ranks_left, request_.ranks_max);
   }
 
   Spread nearest(uint32_t ranks) const {
@@ -460,7 +460,7 @@ class Topology {
     }
     return free;
   }
-  Portion portion() const { return {needs_.cpus_milli, needs_.memory_bytes, &asked_}; }
+  Portion portion() const { return {request_.cpus_milli, request_.memory_bytes, &asked_}; }
   /// Of its GPUs only those of a domain, where one is named.
   Left left_of(size_t worker, const std::string& domain) const {
     const FreeResources& free = free_by_worker_[worker];
@@ -480,7 +480,7 @@ class Topology {
     std::vector<uint32_t> ranks_by_worker;
     for (size_t i = 0; i < free_by_worker_.size(); i++)
       ranks_by_worker.push_back(
-          most_on(state_.workers[i].info, left_of(i, domain), portion(), needs_.ranks_max));
+          most_on(state_.workers[i].info, left_of(i, domain), portion(), request_.ranks_max));
     return ranks_by_worker;
   }
   std::set<std::string> domains() const {
@@ -494,7 +494,7 @@ class Topology {
   State state_;
   std::vector<FreeResources> free_by_worker_;
   Resources asked_;
-  ReadyClass needs_;
+  SchedulingClass request_;
 };
 
 }  // namespace

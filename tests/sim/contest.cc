@@ -17,14 +17,15 @@ constexpr size_t kOvertakingMax = 32;
 
 /// Whether it waits for nothing but what others hold.
 bool fits_alone(const State& state, const ReadyHead& head) {
-  const ReadyClass& needs = head.what;
-  if (!needs.is_gang() || !may_start(state, state.runs.at(head.run), needs, 0, 0)) return false;
+  const SchedulingClass& request = head.request;
+  if (!request.is_gang() || !may_start(state, state.runs.at(head.run), request, 0, 0)) return false;
   uint64_t ranks = 0;
   for (const WorkerState& worker : state.workers) {
     bool may_run = worker.takes_attempts() && worker.info.cpus_milli > 0;
-    if (may_run) ranks += ranks_that_fit(worker.info, all_free(worker.info), needs, needs.ranks);
+    if (may_run)
+      ranks += ranks_that_fit(worker.info, all_free(worker.info), request, request.ranks);
   }
-  return ranks >= needs.ranks;
+  return ranks >= request.ranks;
 }
 
 enum : uint32_t { kSmall, kWide, kHalf, kPair, kElastic, kDefs };
@@ -110,7 +111,7 @@ void Simulation::watch_gangs() {
 void Simulation::note_overtaking(const Assigned& event) {
   if (!waiting_ || (event.id.run == waiting_->run && event.id.unit == waiting_->unit)) return;
   const Run& run = state_.runs.at(event.id.run);
-  ReadyHead other{event.id.run, event.id.unit, needs_of(state_, run, event.id.unit)};
+  ReadyHead other{event.id.run, event.id.unit, resource_request(state_, run, event.id.unit)};
   if (other < *waiting_) {
     before_.insert(event.id);
     return;
