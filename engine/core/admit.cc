@@ -141,13 +141,13 @@ struct AdmissionCheck {
   }
   bool operator()(const StepSaved& e) const { return is_current(state, e.id) && !e.name.empty(); }
   bool operator()(const CheckpointSaved& e) const { return is_current(state, e.id); }
-  bool operator()(const GrowthRequested& e) const {
+  bool operator()(const ResizeRequested& e) const {
     if (!is_current(state, e.id)) return false;
     const Run& run = *find_run(state, e.id.run);
     const Resources& asked = def_of(run, e.id.unit)->resources;
     const auto& detail = run.units[e.id.unit].detail;
     bool is_wound_down = run.stopping || run.cancelling || run.ending;
-    return !is_wound_down && detail && !detail->is_growing && e.ranks <= asked.ranks_max &&
+    return !is_wound_down && detail && !detail->is_resizing && e.ranks <= asked.ranks_max &&
            e.ranks > detail->others.size() + 1;
   }
   bool operator()(const SignalReceived& e) const {

@@ -134,9 +134,9 @@ void Transition::on(const Assigned& event) {
   bool runs_alone = is_suspect(u), was_alone = u.detail && u.detail->runs_alone;
   if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang() || runs_alone != was_alone) {
     auto detail = copy_of(u);
-    bool grew = detail->is_growing && event.others.size() > detail->others.size();
+    bool grew = detail->is_resizing && event.others.size() > detail->others.size();
     detail->grew_from = grew ? static_cast<uint32_t>(detail->others.size() + 1) : 0;
-    detail->is_growing = false;
+    detail->is_resizing = false;
     detail->runs_alone = runs_alone;
     detail->gpus = event.gpus;
     detail->others = event.others;
@@ -255,11 +255,11 @@ void Transition::on(const CheckpointSaved& event) {
 }
 
 // As with a run that is stopped it ends with its state saved, and costs no retry.
-void Transition::on(const GrowthRequested& event) {
+void Transition::on(const ResizeRequested& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   auto detail = copy_of(u);
-  detail->is_growing = true;
+  detail->is_resizing = true;
   u.detail = std::move(detail);
   stop_attempt(r, event.id.unit);
 }

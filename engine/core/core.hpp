@@ -134,8 +134,8 @@ struct UnitDetail {
   // Of a gang's newest attempt. Rank 0 is where the unit says.
   std::vector<Placement> others;
   Share share;
-  bool is_growing = false;  // it was asked to stop, to begin again with more ranks
-  uint32_t grew_from = 0;   // it did so: as many ranks as this had the attempt before; else 0
+  bool is_resizing = false;  // it was asked to stop, to begin again with more ranks
+  uint32_t grew_from = 0;    // it did so: as many ranks as this had the attempt before; else 0
 };
 
 /// Of counted units (see is_counted): what a run's JSON counts.

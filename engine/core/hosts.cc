@@ -193,8 +193,8 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
     const Unit& u = run.units[id.unit];
     bool goes_on = u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (goes_on) {
-      bool is_growing = u.detail && u.detail->is_growing;
-      if (run.cancelling || run.ending || run.stop_requested || is_growing)
+      bool is_resizing = u.detail && u.detail->is_resizing;
+      if (run.cancelling || run.ending || run.stop_requested || is_resizing)
         emit(StopAttempt{id, false, at});
       return;
     }

@@ -112,7 +112,7 @@ class Checker {
                "runs on a GPU that is dead");
       }
     });
-    expect(!u.detail || !u.detail->is_growing || ranks < def.resources.ranks_max, place,
+    expect(!u.detail || !u.detail->is_resizing || ranks < def.resources.ranks_max, place,
            "is to grow beyond what it asks for");
     expect(ranks >= def.resources.ranks &&
                ranks <= std::max(def.resources.ranks, def.resources.ranks_max),

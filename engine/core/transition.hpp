@@ -35,7 +35,7 @@ class Transition {
   void on(const ServiceReady& event);
   void on(const StepSaved& event);
   void on(const CheckpointSaved& event);
-  void on(const GrowthRequested& event);
+  void on(const ResizeRequested& event);
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
   void on(const WorkersAnnounced& event);  // hosts.cc

@@ -217,7 +217,7 @@ struct GpuFailed {
 };
 /// There has been room for more ranks of an elastic gang, which has just saved a checkpoint: it is
 /// asked to stop, and begins again as so many.
-struct GrowthRequested {
+struct ResizeRequested {
   AttemptId id;
   uint32_t ranks = 0;
 };
@@ -266,7 +266,7 @@ using Event = std::variant<
     ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
     AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
     CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
-    WorkerDisconnected, WorkerLost, WorkerDraining, GrowthRequested, GpuFailed, WorkersAnnounced>;
+    WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced>;
 
 /// An event as the journal holds it.
 struct Record {

@@ -269,7 +269,7 @@ class Driver {
   uint64_t next_log(const core::AttemptId& id);
   void remember(const core::AttemptSucceeded& event);
   void settle(core::Time now);
-  std::vector<core::Event> next_growth();
+  std::vector<core::Event> next_resize();
   struct Resolved {
     RunId run;
     core::UnitId unit;

@@ -55,7 +55,7 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
   if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
     return false;
   const core::Unit& unit = run->second.units[stop.id.unit];
-  bool grows = unit.detail && unit.detail->is_growing;
+  bool grows = unit.detail && unit.detail->is_resizing;
   auto workers = core::workers_of(unit);
   bool leaves = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
     return state_.workers[worker].is_draining;

@@ -38,7 +38,7 @@ bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given
   });
 }
 
-bool is_growing(const core::Unit& unit) { return unit.detail && unit.detail->is_growing; }
+bool is_resizing(const core::Unit& unit) { return unit.detail && unit.detail->is_resizing; }
 
 }  // namespace
 
@@ -306,7 +306,7 @@ void Driver::finish_rank(Report report, Input& input) {
     if (gang != nullptr && gang->failure) return;
     bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_requested ||
                      is_leaving(state, run->second.units[id.unit]) ||
-                     is_growing(run->second.units[id.unit]);
+                     is_resizing(run->second.units[id.unit]);
     if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());
   };
 }

@@ -243,18 +243,18 @@ void Driver::settle(core::Time now) {
       continue;
     }
     std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax, &inputs);
-    if (proposals.empty()) proposals = next_growth();
+    if (proposals.empty()) proposals = next_resize();
     if (proposals.empty()) return;
     for (core::Event& proposal : proposals) record_if_admitted(std::move(proposal), now);
   }
 }
 
 // Asked for when all is placed that is ready. A gang that has just saved its state loses least.
-std::vector<core::Event> Driver::next_growth() {
+std::vector<core::Event> Driver::next_resize() {
   while (!saved_.empty()) {
-    auto growth = core::growth(state_, saved_.back(), options_.grow_after_ms);
+    auto resize = core::elastic_scale_up(state_, saved_.back(), options_.grow_after_ms);
     saved_.pop_back();
-    if (growth) return {*growth};
+    if (resize) return {*resize};
   }
   return {};
 }

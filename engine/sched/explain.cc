@@ -268,7 +268,7 @@ std::string why_running(const State& state, const Unit& u) {
   }
   if (!u.detail || u.detail->others.empty()) return "it runs";
   std::string text = "it runs as " + std::to_string(u.detail->others.size() + 1) + " ranks";
-  if (u.detail->is_growing) return text + ", and was asked to stop, to begin again with more";
+  if (u.detail->is_resizing) return text + ", and was asked to stop, to begin again with more";
   if (u.detail->grew_from == 0) return text;
   return text + ": it began again when there was room for more than " +
          std::to_string(u.detail->grew_from);

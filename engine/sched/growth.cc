@@ -31,7 +31,7 @@ bool waits_for_resources(const State& state, const ReadyHead& head) {
   return ranks >= request.ranks;
 }
 
-bool somebody_waits(const State& state) {
+bool anything_waits(const State& state) {
   size_t classes = 0;
   return std::any_of(state.ready.begin(), state.ready.end(), [&](const ReadyHead& head) {
     return ++classes > kClassesMax || waits_for_resources(state, head);
@@ -39,17 +39,17 @@ bool somebody_waits(const State& state) {
 }
 
 /// One at a time: two would count on the same room.
-bool somebody_grows(const State& state) {
+bool any_gang_resizes(const State& state) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (const Unit& u : run.units)
-      if (u.phase == Phase::running && u.detail && u.detail->is_growing) return true;
+      if (u.phase == Phase::running && u.detail && u.detail->is_resizing) return true;
   }
   return false;
 }
 
 /// As if nothing of it were free: of a host where something began or ended of late.
-void fill(FreeResources& free) {
+void mark_full(FreeResources& free) {
   free.cpus_free_milli = 0;
   free.memory_free_bytes = 0;
   for (FreeGpu& gpu : free.gpus) gpu = {};
@@ -58,7 +58,8 @@ void fill(FreeResources& free) {
 
 }  // namespace
 
-std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, Time after_ms) {
+std::optional<ResizeRequested> elastic_scale_up(const State& state, const AttemptId& id,
+                                                Time after_ms) {
   auto found = state.runs.find(id.run);
   bool is_unit = found != state.runs.end() && id.unit < found->second.units.size();
   if (!is_unit) return std::nullopt;
@@ -66,19 +67,19 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   const Unit& u = run.units[id.unit];
   if (!def_of(run, id.unit)->resources.is_gang()) return std::nullopt;
   SchedulingClass request = resource_request(state, run, id.unit);
-  bool may_grow = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.detail &&
-                  u.detail->others.size() + 1 < request.ranks_max && !run.stopping &&
-                  !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
-  if (!may_grow) return std::nullopt;
+  bool may_resize = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.detail &&
+                    u.detail->others.size() + 1 < request.ranks_max && !run.stopping &&
+                    !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
+  if (!may_resize) return std::nullopt;
   for (WorkerId at : workers_of(u))
     if (!state.workers[at].takes_attempts()) return std::nullopt;
-  if (somebody_waits(state) || somebody_grows(state)) return std::nullopt;
+  if (anything_waits(state) || any_gang_resizes(state)) return std::nullopt;
 
   std::vector<FreeResources> free_by_worker;
   for (const WorkerState& worker : state.workers) {
     free_by_worker.push_back(worker.free);
     bool is_quiet = state.at - worker.changed >= after_ms;
-    if (!is_quiet) fill(free_by_worker.back());
+    if (!is_quiet) mark_full(free_by_worker.back());
   }
   int32_t cpus_of_others = run.cpus_used_milli;
   for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
@@ -98,7 +99,7 @@ std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, T
   if (!has_slots(request.ranks)) return std::nullopt;
   auto placements = place_gang(state, free_by_worker, request);
   if (!placements) return std::nullopt;
-  return GrowthRequested{id, static_cast<uint32_t>(placements->size())};
+  return ResizeRequested{id, static_cast<uint32_t>(placements->size())};
 }
 
 }  // namespace flow::core

@@ -34,7 +34,8 @@ uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint3
 /// That an elastic gang, whose attempt has just saved a checkpoint, is to begin again with more
 /// ranks: it has run for `after_ms`, the machines where they would be have been as they are for as
 /// long, and nobody who is ready waits for room, and no other grows.
-std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, Time after_ms);
+std::optional<ResizeRequested> elastic_scale_up(const State& state, const AttemptId& id,
+                                                Time after_ms);
 constexpr Time kGrowAfterMs = 60'000;  // so that hosts that come and go do not restart it each time
 
 /// Why `unit` is not running: the binding constraint of each host and who holds it, as a sentence;

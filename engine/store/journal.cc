@@ -209,9 +209,9 @@ struct Writer {
     m.set_flag(e.is_dead);
     return plain(journal::GPU_FAILED, kNone);
   }
-  const std::string& operator()(const core::GrowthRequested& e) {
+  const std::string& operator()(const core::ResizeRequested& e) {
     m.set_number(e.ranks);
-    return attempt(journal::GROWTH_REQUESTED, e.id);
+    return attempt(journal::RESIZE_REQUESTED, e.id);
   }
 
   const std::string& attempt(journal::Type type, const core::AttemptId& id) {
@@ -351,7 +351,7 @@ uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   if (works_and_leads) return kLeadsSchema;
   if (m.custom_resources_size() > 0) return kCustomResourcesSchema;
   if (has_joined(m.machine_gpus())) return kNvlinkSchema;
-  if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
+  if (m.type() == journal::RESIZE_REQUESTED) return kResizeSchema;
   if (m.type() == journal::WORKER_DRAINING) return kDrainSchema;
   bool is_of_worker =
       m.type() == journal::WORKER_JOINED || m.type() == journal::WORKER_DISCONNECTED ||
@@ -586,8 +586,8 @@ class RecordReader {
         record.event = e;
         return ok;
       }
-      case journal::GROWTH_REQUESTED: {
-        core::GrowthRequested e{id};
+      case journal::RESIZE_REQUESTED: {
+        core::ResizeRequested e{id};
         bool ok = keep(m.number(), e.ranks);
         record.event = std::move(e);
         return ok;

@@ -11,7 +11,7 @@ void put_failure(const core::Failure& failure, journal::Failure& m);
 bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
-constexpr uint32_t kGpusSchema = 2, kWorkersSchema = 4, kDrainSchema = 5, kGrowthSchema = 6,
+constexpr uint32_t kGpusSchema = 2, kWorkersSchema = 4, kDrainSchema = 5, kResizeSchema = 6,
                    kNvlinkSchema = 7, kCustomResourcesSchema = 8, kLeadsSchema = 9,
                    kGpuFaultSchema = 10, kLostSchema = 11, kDeathsSchema = 12,
                    kGivenGpusSchema = 13, kLastingSchema = 14, kSchema = 14;

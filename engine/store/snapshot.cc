@@ -124,7 +124,7 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
   put_ranks(e.others, *m.mutable_others());
   m.set_share_cpus_milli(e.share.cpus_milli);
   m.set_share_memory_bytes(e.share.memory_bytes);
-  m.set_is_growing(e.is_growing);
+  m.set_is_resizing(e.is_resizing);
   m.set_grew_from(e.grew_from);
   for (const core::Death& death : e.deaths) {
     journal::Death& d = *m.add_deaths();
@@ -181,7 +181,7 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   e.computed_by = m.computed_by() == 0 ? kNoNode : m.computed_by() - 1;
   e.gpus.assign(m.gpus().begin(), m.gpus().end());
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
-  e.is_growing = m.is_growing();
+  e.is_resizing = m.is_resizing();
   e.grew_from = m.grew_from();
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
@@ -443,7 +443,7 @@ uint32_t schema_of(const core::Run& run) {
       schema = std::max(schema, kGpuFaultSchema);
     bool is_gang = !unit.detail->others.empty() || unit.detail->share != core::Share{};
     if (is_gang) schema = std::max(schema, kWorkersSchema);
-    if (unit.detail->is_growing) schema = std::max(schema, kGrowthSchema);
+    if (unit.detail->is_resizing) schema = std::max(schema, kResizeSchema);
   }
   return schema;
 }

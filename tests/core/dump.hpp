@@ -27,7 +27,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       for (const std::string& uuid : rank.gpus) out << " on " << uuid;
     }
     out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes
-        << (e.is_growing ? " growing" : "") << " grew from " << e.grew_from;
+        << (e.is_resizing ? " growing" : "") << " grew from " << e.grew_from;
     for (const FailedAttempt& failed : e.failed)
       out << " failed " << failed.attempt << " on " << failed.worker << ' '
           << cause_name(failed.cause);

@@ -162,7 +162,7 @@ std::string Scenario::line(const std::string& text) {
     return check(words, head);
   }
   if (words[0] == "schedule" || words[0] == "go") return proposals(words, tail);
-  if (words[0] == "grow") return grow(words, tail);
+  if (words[0] == "scale_up") return scale_up(words, tail);
   bool refused = words[0] == "refused";
   if (refused) words.erase(words.begin());
   Event event;
@@ -514,9 +514,9 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
   return all == expected ? "" : "came out: " + all;
 }
 
-std::string Scenario::grow(const Words& words, const std::string& expected) {
+std::string Scenario::scale_up(const Words& words, const std::string& expected) {
   std::string all;
-  if (auto asked = growth(state_, attempt(words[1]), number(words, "after", 0))) {
+  if (auto asked = elastic_scale_up(state_, attempt(words[1]), number(words, "after", 0))) {
     if (!admit(state_, *asked)) return "a proposal was refused";
     std::vector<std::string> said{"ranks " + std::to_string(asked->ranks)};
     std::string problem = step(*asked, said);

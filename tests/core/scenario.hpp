@@ -23,7 +23,7 @@
 //   assign UNIT ranks=w1,w1:A+B,.      of a gang, a place a rank; "." is the engine's own machine
 //   schedule -> a@1, b@1 on A at w, c@1 ranks .,w   what the scheduler proposes
 //   go -> COMMANDS                admits and applies what it proposes
-//   grow UNIT [after=MS] -> ranks 3; stop …   what is asked of a gang that saved a checkpoint
+//   scale_up UNIT [after=MS] -> ranks 3; stop …   what is asked of a gang that saved a checkpoint
 //   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, since=MS, phase=N, on=A,B, at=WORKER,
 //                                      ranks=w1,.
 //   status STATUS                 of the run
@@ -60,7 +60,7 @@ class Scenario {
   UnitId unit(const std::string& name) const;
   WorkerId worker(const std::string& name) const;
   AttemptId attempt(const std::string& name) const;
-  std::string grow(const Words& words, const std::string& expected);
+  std::string scale_up(const Words& words, const std::string& expected);
   std::string proposals(const Words& words, const std::string& expected);
 
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();

@@ -58,7 +58,7 @@ struct World {
   uint32_t at(Time at) {
     now = at;
     tell(CheckpointSaved{gang(), sha256("state")});
-    auto asked = growth(state, gang(), kAfter);
+    auto asked = elastic_scale_up(state, gang(), kAfter);
     if (!asked) return 0;
     CHECK(admit(state, *asked));
     return asked->ranks;
@@ -107,9 +107,9 @@ TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
   World world(4);
   world.join("w2", 3);
   CHECK(world.at(kAfter) == 4);
-  world.tell(*growth(world.state, world.gang(), kAfter));
+  world.tell(*elastic_scale_up(world.state, world.gang(), kAfter));
   CHECK(world.at(2 * kAfter) == 0);
-  CHECK_FALSE(admit(world.state, GrowthRequested{world.gang(), 4}));
+  CHECK_FALSE(admit(world.state, ResizeRequested{world.gang(), 4}));
   AttemptId first = world.gang();
   world.tell(AttemptStopped{first});
   world.start_what_fits();
@@ -118,7 +118,7 @@ TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
   CHECK(unit.detail->others.size() == 3);
   CHECK(unit.detail->grew_from == 2);
   CHECK(unit.detail->failures == 0);
-  CHECK_FALSE(growth(world.state, first, kAfter));
+  CHECK_FALSE(elastic_scale_up(world.state, first, kAfter));
   for (uint32_t ranks : {4u, 7u})
-    CHECK_FALSE(admit(world.state, GrowthRequested{world.gang(), ranks}));
+    CHECK_FALSE(admit(world.state, ResizeRequested{world.gang(), ranks}));
 }

@@ -91,7 +91,7 @@ class Simulation {
   void choose_ways(Client& client, Random& plans);
   // turn.cc
   void turn(std::vector<core::Event> inbox);
-  std::vector<core::Event> next_growth();
+  std::vector<core::Event> next_resize();
   bool step(core::Event event);
   void answer(const core::Command& question);
   void perform(const core::Command& act);

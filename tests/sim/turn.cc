@@ -53,7 +53,7 @@ void Simulation::turn(std::vector<Event> inbox) {
       continue;
     }
     std::vector<Event> proposals = schedule(state_, 1 + random_.below(16));
-    if (proposals.empty()) proposals = next_growth();
+    if (proposals.empty()) proposals = next_resize();
     if (proposals.empty()) break;
     for (Event& proposal : proposals) {
       if (!admit(state_, proposal)) return broken("a proposal of the scheduler was refused");
@@ -76,13 +76,13 @@ void Simulation::turn(std::vector<Event> inbox) {
   watch_gangs();
 }
 
-std::vector<Event> Simulation::next_growth() {
+std::vector<Event> Simulation::next_resize() {
   while (!saved_.empty()) {
-    auto growth = core::growth(state_, saved_.back(), kGrowAfter);
+    auto resize = core::elastic_scale_up(state_, saved_.back(), kGrowAfter);
     saved_.pop_back();
-    if (!growth) continue;
+    if (!resize) continue;
     grown_++;
-    return {*growth};
+    return {*resize};
   }
   return {};
 }

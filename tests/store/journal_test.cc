@@ -160,7 +160,7 @@ std::vector<core::Record> of_gone_inputs() {
 }
 
 std::vector<core::Record> of_growing_gangs() {
-  return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
+  return {{1, 1000, core::ResizeRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
 
 std::vector<core::Record> of_gangs() {
@@ -382,7 +382,7 @@ TEST_CASE("an engine that runs nothing itself led workers before it was said") {
 TEST_CASE("bytes of version 6, of gangs that grow, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("6", of_growing_gangs(), sources);
-  const auto& growth = std::get<core::GrowthRequested>(back.at(0).event);
+  const auto& growth = std::get<core::ResizeRequested>(back.at(0).event);
   CHECK(growth.id == core::AttemptId{"run-1", 1, 2, 3 << 16});
   CHECK(growth.ranks == 3);
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x06"));  // schema 6
