@@ -61,12 +61,12 @@ Devices choose_whole(const std::vector<Gpu>& gpus, Devices fitting, size_t count
   std::set<size_t> chosen;
   while (count - chosen.size() > 1 && !islands.empty()) {
     size_t left = count - chosen.size();
-    auto price = [left](const auto& island) {  // enough before too few; of these the most
+    auto score = [left](const auto& island) {  // enough before too few; of these the most
       size_t size = island.second.size();
       return size >= left ? std::pair(0, size) : std::pair(1, SIZE_MAX - size);
     };
     auto best = std::min_element(islands.begin(), islands.end(),
-                                 [&](const auto& a, const auto& b) { return price(a) < price(b); });
+                                 [&](const auto& a, const auto& b) { return score(a) < score(b); });
     const Devices& island = best->second;
     chosen.insert(island.begin(),
                   island.begin() + static_cast<std::ptrdiff_t>(std::min(left, island.size())));

@@ -165,7 +165,7 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
     }
     are_all_there = core::missing_workers(state) == 0 || options_.nodes_max > 0;
     auto most = static_cast<uint32_t>(std::max(0, options_.nodes_max));
-    view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
+    view.more = static_cast<int32_t>(core::scale_up_demand(state, like_, most));
   });
   warn_if_nothing_fits(view.has_work && is_any_there && are_all_there && !is_any_busy &&
                        view.more == 0);

@@ -14,7 +14,7 @@
 namespace flow {
 
 /// For as long as the hosts of the state are the same. What is not asked costs nothing.
-class KnownInputs final : public core::InputPlaces {
+class KnownInputs final : public core::InputLocations {
  public:
   KnownInputs(const core::State& state, const Resolver& resolver,
               const cluster::BlobDirectory& blob_directory)

@@ -72,7 +72,7 @@ bool Backfill::is_wanted(const Assigned& assigned) const {
 }
 
 void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
-                    const std::vector<Event>& proposals, Tally& tally) {
+                    const std::vector<Event>& proposals, UsageOverlay& overlay) {
   find_ends(proposals);
   for (const ReadyHead& head : std::exchange(passed_, {})) {
     if (kept_.size() == kKeptForMax) return;
@@ -84,7 +84,7 @@ void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
       reserve(head, free_by_worker, 0);
       continue;
     }
-    int64_t used_milli = tally.cpus_milli(run);
+    int64_t used_milli = overlay.cpus_milli(run);
     size_t suffice = slots_suffice(head, used_milli);
     auto begins = reserve(head, free_by_worker, suffice);
     if (begins)

@@ -50,7 +50,7 @@ class Backfill {
   bool is_wanted(const Assigned& assigned) const;
   /// `rooms` is what is free beside the proposals.
   void keep(const std::vector<FreeResources>& free_by_worker, const std::vector<Event>& proposals,
-            Tally& tally);
+            UsageOverlay& overlay);
 
   bool keeps_any() const { return !kept_.empty() || !slots_.empty(); }
   /// What of a host's room one may take that ends then, and of its run's slots.

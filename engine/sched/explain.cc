@@ -133,12 +133,12 @@ std::string summary_of(const std::vector<WorkerConstraint>& rest, bool is_gang) 
 std::string each_worker(const State& state, const std::vector<WorkerConstraint>& waits,
                         bool is_gang) {
   std::string text;
-  Names away;
+  Names disconnected;
   std::vector<WorkerConstraint> rest;
   size_t shown = 0;
   for (const WorkerConstraint& wait : waits) {
     if (wait.constraint == "away") {
-      away.add("`" + state.workers[wait.worker].info.name + "`");
+      disconnected.add("`" + state.workers[wait.worker].info.name + "`");
     } else if (++shown > kWorkersShownMax) {
       rest.push_back(wait);
     } else {
@@ -147,8 +147,8 @@ std::string each_worker(const State& state, const std::vector<WorkerConstraint>&
     }
   }
   text += summary_of(rest, is_gang);
-  if (away.empty()) return text;
-  return text + (text.empty() ? "it waits for " : "; it also waits for ") + away.text() +
+  if (disconnected.empty()) return text;
+  return text + (text.empty() ? "it waits for " : "; it also waits for ") + disconnected.text() +
          " to come back, which nothing is heard of";
 }
 
@@ -199,7 +199,7 @@ std::string why_on_no_worker(const State& state, const Run& run, const Schedulin
 }
 
 /// "; 29 ready tasks of run r, which was submitted before, come first"
-std::string who_comes_first(const State& state, const Run& run, const SchedulingClass& request) {
+std::string preceding_tasks(const State& state, const Run& run, const SchedulingClass& request) {
   constexpr size_t kRunsNamed = 3;
   std::string text;
   size_t runs = 0, others = 0;
@@ -242,7 +242,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
   }
   std::string text =
       request.is_gang() ? why_no_gang(state, run, request) : why_on_no_worker(state, run, request);
-  return text + who_comes_first(state, run, request);
+  return text + preceding_tasks(state, run, request);
 }
 
 std::string why_coalesced(const State& state, const Run& run, const Unit& u) {

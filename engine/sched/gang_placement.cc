@@ -12,7 +12,7 @@ namespace flow::core {
 namespace {
 
 /// A host and how many ranks it has room for.
-struct Stand {
+struct RankPlacementCandidate {
   WorkerId worker = 0;
   uint32_t ranks = 0;
   int32_t cpus_free_milli = 0;
@@ -29,88 +29,96 @@ bool has_gpus_to_spare(const State& state, WorkerId worker, const SchedulingClas
 
 /// As few as have room for all, the roomiest first, and what each takes; those that there are where
 /// that is too few.
-std::vector<Stand> fewest(std::vector<Stand> stands, uint32_t ranks) {
-  std::sort(stands.begin(), stands.end(), [](const Stand& a, const Stand& b) {
-    return std::tuple(b.ranks, a.worker) < std::tuple(a.ranks, b.worker);
-  });
+std::vector<RankPlacementCandidate> fewest_workers(std::vector<RankPlacementCandidate> candidates,
+                                                   uint32_t ranks) {
+  std::sort(candidates.begin(), candidates.end(),
+            [](const RankPlacementCandidate& a, const RankPlacementCandidate& b) {
+              return std::tuple(b.ranks, a.worker) < std::tuple(a.ranks, b.worker);
+            });
   size_t count = 0;
-  for (; count < stands.size() && ranks > 0; count++) {
-    stands[count].ranks = std::min(stands[count].ranks, ranks);
-    ranks -= stands[count].ranks;
+  for (; count < candidates.size() && ranks > 0; count++) {
+    candidates[count].ranks = std::min(candidates[count].ranks, ranks);
+    ranks -= candidates[count].ranks;
   }
-  stands.resize(count);
-  return stands;
+  candidates.resize(count);
+  return candidates;
 }
 
 /// The fullest host that has room for all, as the only one, or none. Who needs no GPU leaves those
 /// that have some to others.
-std::vector<Stand> on_one(const State& state, const std::vector<Stand>& stands, uint32_t ranks,
-                          const SchedulingClass& request) {
-  const Stand* best = nullptr;
-  auto price = [&](const Stand& stand) {
-    return std::tuple(has_gpus_to_spare(state, stand.worker, request), stand.cpus_free_milli,
-                      stand.worker);
+std::vector<RankPlacementCandidate> on_one_worker(
+    const State& state, const std::vector<RankPlacementCandidate>& candidates, uint32_t ranks,
+    const SchedulingClass& request) {
+  const RankPlacementCandidate* best = nullptr;
+  auto score = [&](const RankPlacementCandidate& candidate) {
+    return std::tuple(has_gpus_to_spare(state, candidate.worker, request),
+                      candidate.cpus_free_milli, candidate.worker);
   };
-  for (const Stand& stand : stands)
-    if (stand.ranks >= ranks && (best == nullptr || price(stand) < price(*best))) best = &stand;
-  return best == nullptr ? std::vector<Stand>{} : fewest({*best}, ranks);
+  for (const RankPlacementCandidate& candidate : candidates)
+    if (candidate.ranks >= ranks && (best == nullptr || score(candidate) < score(*best)))
+      best = &candidate;
+  return best == nullptr ? std::vector<RankPlacementCandidate>{} : fewest_workers({*best}, ranks);
 }
 
-uint64_t total_ranks(const std::vector<Stand>& stands) {
+uint64_t total_ranks(const std::vector<RankPlacementCandidate>& candidates) {
   uint64_t total = 0;
-  for (const Stand& stand : stands) total += stand.ranks;
+  for (const RankPlacementCandidate& candidate : candidates) total += candidate.ranks;
   return total;
 }
 
 /// Within the rack where they are on the fewest hosts, or over as few racks as have the room.
-std::vector<Stand> on_racks(const State& state, const std::vector<Stand>& stands, uint32_t ranks) {
-  std::map<std::string, std::vector<Stand>> racks;
-  for (const Stand& stand : stands)
-    racks[rack_of(state.workers[stand.worker].info)].push_back(stand);
-  std::vector<Stand> best;
+std::vector<RankPlacementCandidate> on_racks(const State& state,
+                                             const std::vector<RankPlacementCandidate>& candidates,
+                                             uint32_t ranks) {
+  std::map<std::string, std::vector<RankPlacementCandidate>> racks;
+  for (const RankPlacementCandidate& candidate : candidates)
+    racks[rack_of(state.workers[candidate.worker].info)].push_back(candidate);
+  std::vector<RankPlacementCandidate> best;
   for (const auto& [name, of_rack] : racks) {
-    std::vector<Stand> chosen = fewest(of_rack, ranks);
+    std::vector<RankPlacementCandidate> chosen = fewest_workers(of_rack, ranks);
     bool is_enough = total_ranks(chosen) >= ranks;
     if (is_enough && (best.empty() || chosen.size() < best.size())) best = std::move(chosen);
   }
   if (!best.empty()) return best;
-  std::vector<std::vector<Stand>> largest_first;
+  std::vector<std::vector<RankPlacementCandidate>> largest_first;
   for (auto& [name, of_rack] : racks) largest_first.push_back(std::move(of_rack));
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const auto& a, const auto& b) { return total_ranks(a) > total_ranks(b); });
-  for (const std::vector<Stand>& of_rack : largest_first) {
+  for (const std::vector<RankPlacementCandidate>& of_rack : largest_first) {
     auto left = ranks - static_cast<uint32_t>(std::min<uint64_t>(ranks, total_ranks(best)));
-    for (const Stand& stand : fewest(of_rack, left)) best.push_back(stand);
+    for (const RankPlacementCandidate& candidate : fewest_workers(of_rack, left))
+      best.push_back(candidate);
   }
   return best;
 }
 
 /// GPUs that NVLink joins, on one machine or on several: each with only those of it free.
-using Domain = std::map<WorkerId, FreeResources>;
+using NvlinkDomain = std::map<WorkerId, FreeResources>;
 
-std::vector<Domain> domains_of(const State& state, const std::vector<FreeResources>& free_by_worker,
-                               const std::vector<Stand>& stands) {
-  std::map<std::tuple<std::string, WorkerId, int32_t>, Domain> domains;
-  for (const Stand& stand : stands) {
-    const FreeResources& free = free_by_worker[stand.worker];
+std::vector<NvlinkDomain> domains_of(const State& state,
+                                     const std::vector<FreeResources>& free_by_worker,
+                                     const std::vector<RankPlacementCandidate>& candidates) {
+  std::map<std::tuple<std::string, WorkerId, int32_t>, NvlinkDomain> domains;
+  for (const RankPlacementCandidate& candidate : candidates) {
+    const FreeResources& free = free_by_worker[candidate.worker];
     FreeResources without = free;
     for (FreeGpu& gpu : without.gpus) gpu = {};
-    const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
+    const std::vector<Gpu>& gpus = state.workers[candidate.worker].info.gpus;
     for (size_t i = 0; i < gpus.size(); i++) {
       bool is_joined = gpus[i].nvlink >= 0 || !gpus[i].fabric.empty();
       if (!is_joined) continue;
       bool is_of_one = gpus[i].fabric.empty();
-      std::tuple key(gpus[i].fabric, is_of_one ? stand.worker : WorkerId{0},
+      std::tuple key(gpus[i].fabric, is_of_one ? candidate.worker : WorkerId{0},
                      is_of_one ? gpus[i].nvlink : -1);
-      domains[key].try_emplace(stand.worker, without).first->second.gpus[i] = free.gpus[i];
+      domains[key].try_emplace(candidate.worker, without).first->second.gpus[i] = free.gpus[i];
     }
   }
-  std::vector<Domain> all;
+  std::vector<NvlinkDomain> all;
   for (auto& [key, domain] : domains) all.push_back(std::move(domain));
   return all;
 }
 
-size_t free_gpus_in(const Domain& domain) {
+size_t free_gpus_in(const NvlinkDomain& domain) {
   size_t count = 0;
   for (const auto& [worker, free] : domain)
     for (const FreeGpu& gpu : free.gpus) count += gpu.milli_free == kWholeGpuMilli;
@@ -119,29 +127,31 @@ size_t free_gpus_in(const Domain& domain) {
 
 /// Where NVLink joins the GPUs of all ranks: on the fewest machines, then where the least is free.
 /// `rooms` of the chosen machines has only those GPUs free then. None where there is no such.
-std::vector<Stand> on_nvlink(const State& state, std::vector<FreeResources>& free_by_worker,
-                             const std::vector<Stand>& stands, uint32_t ranks,
-                             const SchedulingClass& request) {
-  std::vector<Stand> best;
+std::vector<RankPlacementCandidate> on_nvlink(const State& state,
+                                              std::vector<FreeResources>& free_by_worker,
+                                              const std::vector<RankPlacementCandidate>& candidates,
+                                              uint32_t ranks, const SchedulingClass& request) {
+  std::vector<RankPlacementCandidate> best;
   if (request.gpu.milli < kWholeGpuMilli) return best;
-  std::vector<Domain> domains = domains_of(state, free_by_worker, stands);
-  const Domain* of_best = nullptr;
+  std::vector<NvlinkDomain> domains = domains_of(state, free_by_worker, candidates);
+  const NvlinkDomain* of_best = nullptr;
   std::pair<size_t, size_t> least;
-  for (const Domain& domain : domains) {
-    std::vector<Stand> within;
+  for (const NvlinkDomain& domain : domains) {
+    std::vector<RankPlacementCandidate> within;
     for (const auto& [worker, free] : domain)
       within.push_back(
           {worker, placeable_ranks(state, worker, free, request), free.cpus_free_milli});
     if (total_ranks(within) < ranks) continue;
-    std::vector<Stand> chosen = on_one(state, within, ranks, request);
-    if (chosen.empty()) chosen = fewest(std::move(within), ranks);
-    std::pair price(chosen.size(), free_gpus_in(domain));
-    if (of_best != nullptr && least <= price) continue;
+    std::vector<RankPlacementCandidate> chosen = on_one_worker(state, within, ranks, request);
+    if (chosen.empty()) chosen = fewest_workers(std::move(within), ranks);
+    std::pair score(chosen.size(), free_gpus_in(domain));
+    if (of_best != nullptr && least <= score) continue;
     of_best = &domain;
-    least = price;
+    least = score;
     best = std::move(chosen);
   }
-  for (const Stand& stand : best) free_by_worker[stand.worker] = of_best->at(stand.worker);
+  for (const RankPlacementCandidate& candidate : best)
+    free_by_worker[candidate.worker] = of_best->at(candidate.worker);
   return best;
 }
 
@@ -174,14 +184,18 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, F
 
 /// Ranks of one host come one after the other, hosts in their order.
 std::vector<Placement> placed(const State& state, const std::vector<FreeResources>& free_by_worker,
-                              std::vector<Stand> stands, const SchedulingClass& request) {
-  std::sort(stands.begin(), stands.end(),
-            [](const Stand& a, const Stand& b) { return a.worker < b.worker; });
+                              std::vector<RankPlacementCandidate> candidates,
+                              const SchedulingClass& request) {
+  std::sort(candidates.begin(), candidates.end(),
+            [](const RankPlacementCandidate& a, const RankPlacementCandidate& b) {
+              return a.worker < b.worker;
+            });
   std::vector<Placement> placements;
-  for (const Stand& stand : stands) {
-    const std::vector<Gpu>& gpus = state.workers[stand.worker].info.gpus;
-    for (auto& devices : devices_of(gpus, free_by_worker[stand.worker], request.gpu, stand.ranks))
-      placements.push_back({stand.worker, std::move(devices)});
+  for (const RankPlacementCandidate& candidate : candidates) {
+    const std::vector<Gpu>& gpus = state.workers[candidate.worker].info.gpus;
+    for (auto& devices :
+         devices_of(gpus, free_by_worker[candidate.worker], request.gpu, candidate.ranks))
+      placements.push_back({candidate.worker, std::move(devices)});
   }
   return placements;
 }
@@ -201,26 +215,28 @@ uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& f
 std::optional<std::vector<Placement>> place_gang(const State& state,
                                                  std::vector<FreeResources> free_by_worker,
                                                  const SchedulingClass& request) {
-  std::vector<Stand> stands;
+  std::vector<RankPlacementCandidate> candidates;
   for (size_t i = 0; i < free_by_worker.size(); i++) {
-    Stand stand{static_cast<WorkerId>(i), 0, free_by_worker[i].cpus_free_milli};
-    stand.ranks = placeable_ranks(state, stand.worker, free_by_worker[i], request);
-    if (stand.ranks > 0) stands.push_back(stand);
+    RankPlacementCandidate candidate{static_cast<WorkerId>(i), 0,
+                                     free_by_worker[i].cpus_free_milli};
+    candidate.ranks = placeable_ranks(state, candidate.worker, free_by_worker[i], request);
+    if (candidate.ranks > 0) candidates.push_back(candidate);
   }
   // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
   // gang would be asked to grow onto that machine again and again.
-  std::vector<Stand> others = stands;
-  std::erase_if(others, [&](const Stand& stand) {
-    return std::find(request.failed_on.begin(), request.failed_on.end(), stand.worker) !=
+  std::vector<RankPlacementCandidate> others = candidates;
+  std::erase_if(others, [&](const RankPlacementCandidate& candidate) {
+    return std::find(request.failed_on.begin(), request.failed_on.end(), candidate.worker) !=
            request.failed_on.end();
   });
-  if (total_ranks(others) >= request.ranks_max) stands = std::move(others);
-  uint64_t total = total_ranks(stands);
+  if (total_ranks(others) >= request.ranks_max) candidates = std::move(others);
+  uint64_t total = total_ranks(candidates);
   if (total < request.ranks) return std::nullopt;
   auto ranks = static_cast<uint32_t>(std::min<uint64_t>(total, request.ranks_max));
-  std::vector<Stand> chosen = on_nvlink(state, free_by_worker, stands, ranks, request);
-  if (chosen.empty()) chosen = on_one(state, stands, ranks, request);
-  if (chosen.empty()) chosen = on_racks(state, stands, ranks);
+  std::vector<RankPlacementCandidate> chosen =
+      on_nvlink(state, free_by_worker, candidates, ranks, request);
+  if (chosen.empty()) chosen = on_one_worker(state, candidates, ranks, request);
+  if (chosen.empty()) chosen = on_racks(state, candidates, ranks);
   return placed(state, free_by_worker, std::move(chosen), request);
 }
 

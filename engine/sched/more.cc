@@ -14,17 +14,17 @@ namespace {
 constexpr size_t kClassesMax = 64, kUnitsLookedAtMax = 4'096;
 
 /// Hosts that are not there, filled with what waits.
-class Imagined {
+class ScaleUpEstimator {
  public:
-  Imagined(const State& state, const WorkerInfo& like, uint32_t most)
+  ScaleUpEstimator(const State& state, const WorkerInfo& like, uint32_t most)
       : state_(state), like_(like), most_(most) {}
 
   /// False where there is no room for it, or its run has none.
   bool add(const Run& run, SchedulingClass request) {
     // With more hosts its own slots bind, where now these are all that there is.
-    int64_t cpus = tally_.cpus_milli(run) + int64_t{request.cpus_milli} * request.ranks;
+    int64_t cpus = overlay_.cpus_milli(run) + int64_t{request.cpus_milli} * request.ranks;
     bool has_slots = run.jobs == 0 || request.cpus_milli == 0 || cpus <= int64_t{run.jobs} * 1000;
-    if (!has_slots || !tally_.may_start(state_, run, request)) return false;
+    if (!has_slots || !overlay_.may_start(state_, run, request)) return false;
     std::vector<FreeResources> before;
     if (request.ranks > 1) before = free_by_worker_;
     uint32_t ranks = request.ranks;
@@ -35,7 +35,7 @@ class Imagined {
       if (request.ranks > 1) free_by_worker_ = std::move(before);
       return false;
     }
-    tally_.start(run, request, request.ranks);
+    overlay_.start(run, request, request.ranks);
     return true;
   }
   uint32_t count() const { return static_cast<uint32_t>(free_by_worker_.size()); }
@@ -80,14 +80,14 @@ class Imagined {
   const WorkerInfo& like_;
   const uint32_t most_;
   std::vector<FreeResources> free_by_worker_;
-  Tally tally_;
+  UsageOverlay overlay_;
 };
 
 }  // namespace
 
-uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint32_t most) {
+uint32_t scale_up_demand(const State& state, const WorkerInfo& like, uint32_t most) {
   bool is_known = like.cpus_milli > 0;
-  Imagined imagined(state, like, most);
+  ScaleUpEstimator estimator(state, like, most);
   size_t classes = 0, units = 0;
   for (const ReadyHead& head : state.ready) {
     if (++classes > kClassesMax) break;
@@ -100,9 +100,9 @@ uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint3
     }
     for (UnitId unit = head.unit; unit != kNoNode && ++units <= kUnitsLookedAtMax;
          unit = run.ready.at(head.request).after(unit))
-      if (!imagined.add(run, head.request)) break;
+      if (!estimator.add(run, head.request)) break;
   }
-  return imagined.count();
+  return estimator.count();
 }
 
 }  // namespace flow::core

@@ -11,16 +11,17 @@ namespace flow::core {
 
 /// Where the inputs of ready units lie, as far as that is known and worth to be looked at. Not of
 /// the state: what it leads to is in the proposals.
-class InputPlaces {
+class InputLocations {
  public:
-  virtual ~InputPlaces() = default;
+  virtual ~InputLocations() = default;
   /// Bytes on each host that has some.
   virtual std::vector<std::pair<WorkerId, uint64_t>> of(const Run& run, UnitId unit) const = 0;
 };
 
 /// At most `limit` Assigned events, best first. Units known to be short may be assigned beyond the
 /// free slots, up to a bounded backlog, so that a slot never waits for a disk sync.
-std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs = nullptr);
+std::vector<Event> schedule(const State& state, size_t limit,
+                            const InputLocations* inputs = nullptr);
 
 /// For whom what is free is kept, where a unit of such needs would find room but for that. None
 /// where it starts next, or finds no room.
@@ -29,7 +30,7 @@ std::optional<ReadyHead> kept_for(const State& state, const RunId& run,
 
 /// How many more hosts like this one, up to `most`, what is ready and finds no room would begin on
 /// at once. Where it is not known what a host would have (no CPUs), one at most.
-uint32_t hosts_that_would_help(const State& state, const WorkerInfo& like, uint32_t most);
+uint32_t scale_up_demand(const State& state, const WorkerInfo& like, uint32_t most);
 
 /// That an elastic gang, whose attempt has just saved a checkpoint, is to begin again with more
 /// ranks: it has run for `after_ms`, the machines where they would be have been as they are for as

@@ -27,15 +27,15 @@ constexpr size_t kAheadMax = 32;
 /// nothing by name, leaves those that have some to others, and who needs GPUs goes where NVLink
 /// joins as many, then where the fewest are free; then where most of the inputs lie; the engine's
 /// own machine has them all; then the fullest, so that a wide unit still finds room.
-struct Price {
+struct PlacementScore {
   bool failed_there;  // for want of something there
   bool waits_for_slot, blocks_others;
   bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
   uint64_t mib_elsewhere;  // of the inputs, beyond the host that has most; less is not worth a move
-  bool is_away;
+  bool is_remote;
   int32_t cpus_left_milli;
-  auto operator<=>(const Price&) const = default;
+  auto operator<=>(const PlacementScore&) const = default;
 };
 
 size_t free_whole(const FreeResources& free) {
@@ -47,9 +47,9 @@ size_t free_whole(const FreeResources& free) {
 using UnitNames = std::set<std::pair<RunId, UnitId>>;
 
 /// What the proposals so far would take, on top of the state.
-class Plans {
+class ProposalBuilder {
  public:
-  Plans(const State& state, const InputPlaces* inputs)
+  ProposalBuilder(const State& state, const InputLocations* inputs)
       : state_(state), inputs_(inputs), backfill_(state) {
     for (const WorkerState& worker : state.workers) free_by_worker_.push_back(worker.free);
   }
@@ -60,13 +60,13 @@ class Plans {
     Time end = end_if_started(state_, run, unit);
     auto assigned = place(run, unit, request, end);
     if (assigned && backfill_.is_wanted(*assigned)) {
-      backfill_.keep(free_by_worker_, proposals_, tally_);
+      backfill_.keep(free_by_worker_, proposals_, overlay_);
       assigned = place(run, unit, request, end);
     }
     if (!assigned) return false;
     take_all(*assigned, request, expected_short_us(run, unit));
     backfill_.take(run, request, *assigned, end);
-    tally_.start(run, request, static_cast<uint32_t>(assigned->others.size() + 1));
+    overlay_.start(run, request, static_cast<uint32_t>(assigned->others.size() + 1));
     proposals_.push_back(std::move(*assigned));
     return true;
   }
@@ -113,13 +113,13 @@ class Plans {
 
   /// Nothing was proposed for one. Where its map lets none start, nobody is in its way.
   void pass_over(const Run& run, const ReadyHead& head) {
-    uint32_t map_running = tally_.map_running(run, head.request);
+    uint32_t map_running = overlay_.map_running(run, head.request);
     if (may_start(state_, run, head.request, 0, map_running)) backfill_.pass_over(head);
   }
 
   /// For whom what it would take is kept from a unit for which nothing was proposed, or null.
   const ReadyHead* keeper_from(const Run& run, UnitId unit, const SchedulingClass& request) {
-    if (!tally_.may_start(state_, run, request)) return nullptr;
+    if (!overlay_.may_start(state_, run, request)) return nullptr;
     Time end = end_if_started(state_, run, unit);
     if (!backfill_.has_slots(run, request, end)) return backfill_.keeper_of_slots(run);
     if (request.is_gang()) {
@@ -147,7 +147,7 @@ class Plans {
     return request.is_gang() ? gang(run, unit, request, end) : one(run, unit, request, end);
   }
   bool may_start_now(const Run& run, const SchedulingClass& request, Time end) {
-    return tally_.may_start(state_, run, request) && backfill_.has_slots(run, request, end);
+    return overlay_.may_start(state_, run, request) && backfill_.has_slots(run, request, end);
   }
 
   std::optional<Assigned> one(const Run& run, UnitId unit, const SchedulingClass& request,
@@ -193,14 +193,14 @@ class Plans {
                                       Time end) const {
     uint32_t expected_us = expected_short_us(run, unit);
     std::optional<WorkerId> best;
-    Price least{};
+    PlacementScore least{};
     for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
       if (!can_place(at, request, expected_us, end)) continue;
-      Price price = price_of(i, request);
-      if (best && !(price < least)) continue;
+      PlacementScore score = score_of(i, request);
+      if (best && !(score < least)) continue;
       best = at;
-      least = price;
+      least = score;
     }
     return best;
   }
@@ -217,7 +217,7 @@ class Plans {
     for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
   }
 
-  Price price_of(size_t worker, const SchedulingClass& request) const {
+  PlacementScore score_of(size_t worker, const SchedulingClass& request) const {
     const FreeResources& free = free_by_worker_[worker];
     bool needs_gpu = request.gpu.milli > 0;
     const auto& failed_on = request.failed_on;
@@ -232,36 +232,37 @@ class Plans {
             free.cpus_free_milli};
   }
   void find_inputs(const Run& run, UnitId unit) {
-    places_.clear();
+    input_bytes_.clear();
     most_mib_ = 0;
-    if (inputs_ != nullptr && free_by_worker_.size() > 1) places_ = inputs_->of(run, unit);
-    for (auto& [worker, bytes] : places_) most_mib_ = std::max(most_mib_, bytes >>= 20);
+    if (inputs_ != nullptr && free_by_worker_.size() > 1) input_bytes_ = inputs_->of(run, unit);
+    for (auto& [worker, bytes] : input_bytes_) most_mib_ = std::max(most_mib_, bytes >>= 20);
   }
   uint64_t mib_at(size_t worker) const {
-    for (const auto& [at, mib] : places_)
+    for (const auto& [at, mib] : input_bytes_)
       if (at == worker) return mib;
     return 0;
   }
 
   const State& state_;
-  const InputPlaces* const inputs_;
-  std::vector<std::pair<WorkerId, uint64_t>> places_;  // of the unit that is looked at, in MiB
+  const InputLocations* const inputs_;
+  std::vector<std::pair<WorkerId, uint64_t>> input_bytes_;  // of the unit that is looked at, in MiB
   uint64_t most_mib_ = 0;
   std::vector<FreeResources> free_by_worker_;
   std::vector<Event> proposals_;
   Backfill backfill_;
-  Tally tally_;
+  UsageOverlay overlay_;
 };
 
 /// Proposes for the ready units in their order, and calls `on_passed_over(head)` for the first of
 /// each class that nothing is proposed for; where that returns false it ends.
 template <typename OnPassedOver>
-void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOver on_passed_over) {
+void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit,
+                      OnPassedOver on_passed_over) {
   std::set<ReadyHead> next;  // of classes whose first ones were proposed
   UnitNames ahead;
   auto head = state.ready.begin();
   size_t blocked = 0;
-  while (plans.proposals().size() < limit && blocked < kBlockedMax) {
+  while (builder.proposals().size() < limit && blocked < kBlockedMax) {
     bool none_left = head == state.ready.end();
     if (none_left && next.empty()) break;
     ReadyHead best;
@@ -271,15 +272,15 @@ void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOv
       best = *head++;
     }
     const Run& run = state.runs.at(best.run);
-    UnitId unit = plans.next_of(run, best, ahead);
-    bool is_proposed = plans.propose(run, unit, best.request);
+    UnitId unit = builder.next_of(run, best, ahead);
+    bool is_proposed = builder.propose(run, unit, best.request);
     if (!is_proposed) {
-      unit = plans.sooner_of(run, best, ahead);
-      is_proposed = unit != kNoNode && plans.propose(run, unit, best.request);
+      unit = builder.sooner_of(run, best, ahead);
+      is_proposed = unit != kNoNode && builder.propose(run, unit, best.request);
     }
     if (!is_proposed) {
       if (!on_passed_over(best)) return;
-      plans.pass_over(run, best);
+      builder.pass_over(run, best);
       blocked++;
       continue;
     }
@@ -296,21 +297,21 @@ void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOv
 
 }  // namespace
 
-std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs) {
-  Plans plans(state, inputs);
-  propose_in_order(state, plans, limit, [](const ReadyHead&) { return true; });
-  return plans.take_proposals();
+std::vector<Event> schedule(const State& state, size_t limit, const InputLocations* inputs) {
+  ProposalBuilder builder(state, inputs);
+  propose_in_order(state, builder, limit, [](const ReadyHead&) { return true; });
+  return builder.take_proposals();
 }
 
 std::optional<ReadyHead> kept_for(const State& state, const RunId& run,
                                   const SchedulingClass& request) {
   constexpr size_t kProposalsMax = 1000;
-  Plans plans(state, nullptr);
+  ProposalBuilder builder(state, nullptr);
   std::optional<ReadyHead> keeper;
-  propose_in_order(state, plans, kProposalsMax, [&](const ReadyHead& head) {
+  propose_in_order(state, builder, kProposalsMax, [&](const ReadyHead& head) {
     bool is_it = head.run == run && head.request == request;
     if (!is_it) return true;
-    if (const ReadyHead* found = plans.keeper_from(state.runs.at(run), head.unit, request))
+    if (const ReadyHead* found = builder.keeper_from(state.runs.at(run), head.unit, request))
       keeper = *found;
     return false;
   });

@@ -7,7 +7,7 @@
 
 namespace flow::core {
 
-class Tally {
+class UsageOverlay {
  public:
   int32_t& cpus_milli(const Run& run) {
     return cpus_.try_emplace(run.id, run.cpus_used_milli).first->second;

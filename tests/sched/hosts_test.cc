@@ -349,7 +349,7 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
 
 namespace {
 
-struct FakePlaces final : InputPlaces {
+struct FakeInputLocations final : InputLocations {
   std::vector<std::pair<WorkerId, uint64_t>> of(const Run&, UnitId unit) const override {
     auto found = places.find(unit);
     return found == places.end() ? std::vector<std::pair<WorkerId, uint64_t>>{} : found->second;
@@ -361,7 +361,7 @@ using Places = std::map<UnitId, WorkerId>;
 
 /// Where each of so many units goes that begins at once, on workers with these slots and a head
 /// without; the last workers have a GPU.
-Places places_of(const FakePlaces& inputs, std::vector<int32_t> slots, size_t units,
+Places places_of(const FakeInputLocations& inputs, std::vector<int32_t> slots, size_t units,
                  size_t with_gpu = 0, int32_t gpus_milli = 0) {
   State state;
   std::vector<Command> out;
@@ -405,7 +405,7 @@ Places places_of(const FakePlaces& inputs, std::vector<int32_t> slots, size_t un
 
 TEST_CASE("of the hosts where it can start now a unit goes to that with most of its inputs") {
   constexpr uint64_t kMib = 1 << 20;
-  FakePlaces inputs;
+  FakeInputLocations inputs;
   inputs.places = {{0, {{2, 5 * kMib}}},
                    {1, {{1, 9 * kMib}, {2, 7 * kMib}}},
                    {2, {{3, 2 * kMib}, {1, kMib}}},
@@ -425,7 +425,7 @@ TEST_CASE("of the hosts where it can start now a unit goes to that with most of 
 
 TEST_CASE("one whose inputs lie where another would have to move its own goes before it") {
   constexpr uint64_t kMib = 1 << 20;
-  FakePlaces inputs;
+  FakeInputLocations inputs;
   for (UnitId unit = 0; unit < 6; unit++)
     inputs.places[unit] = {{WorkerId(unit < 3 ? 2 : 1), kMib}};
   CHECK(places_of(inputs, {2, 1}, 6) == Places{{0, 2}, {3, 1}, {4, 1}});

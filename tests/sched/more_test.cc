@@ -48,8 +48,8 @@ struct World {
   void start_what_fits() {
     for (Event& event : schedule(state, 1000)) tell(std::move(event));
   }
-  uint32_t more(const WorkerInfo& like, uint32_t most = 100) const {
-    return hosts_that_would_help(state, like, most);
+  uint32_t demand(const WorkerInfo& like, uint32_t most = 100) const {
+    return scale_up_demand(state, like, most);
   }
 };
 
@@ -64,17 +64,17 @@ WorkerInfo worker(const std::string& name, int32_t cpus, int32_t gpus = 0, int64
 
 TEST_CASE("as many hosts are wanted as what is ready fills, and no more than may be") {
   World world;
-  CHECK(world.more(worker("like", 4)) == 0);
+  CHECK(world.demand(worker("like", 4)) == 0);
   world.submit(std::vector<Asked>(10, Asked{2}));
-  CHECK(world.more(worker("like", 4)) == 5);
-  CHECK(world.more(worker("like", 4), 3) == 3);
-  CHECK(world.more(worker("like", 1)) == 10);  // it is clamped to what such a host has
-  CHECK(world.more(worker("like", 64)) == 1);
-  CHECK(world.more(WorkerInfo{}) == 1);  // nobody knows yet what one has
-  CHECK(world.more(WorkerInfo{}, 0) == 0);
+  CHECK(world.demand(worker("like", 4)) == 5);
+  CHECK(world.demand(worker("like", 4), 3) == 3);
+  CHECK(world.demand(worker("like", 1)) == 10);  // it is clamped to what such a host has
+  CHECK(world.demand(worker("like", 64)) == 1);
+  CHECK(world.demand(WorkerInfo{}) == 1);  // nobody knows yet what one has
+  CHECK(world.demand(WorkerInfo{}, 0) == 0);
   world.tell(WorkerJoined{worker("w1", 4)});
   world.start_what_fits();
-  CHECK(world.more(worker("like", 4)) == 4);
+  CHECK(world.demand(worker("like", 4)) == 4);
 }
 
 TEST_CASE("a run's own slots bound it") {
@@ -82,22 +82,22 @@ TEST_CASE("a run's own slots bound it") {
   world.tell(WorkerJoined{worker("w1", 4)});
   world.submit(std::vector<Asked>(10, Asked{1}), 4);
   world.start_what_fits();
-  CHECK(world.more(worker("like", 4)) == 0);
+  CHECK(world.demand(worker("like", 4)) == 0);
 }
 
 TEST_CASE("what such a host could not run is no reason for one") {
   World world;
   world.submit({{1, 2}, {1, 1}});
-  CHECK(world.more(worker("like", 4)) == 0);
-  CHECK(world.more(worker("like", 4, 1)) == 1);
-  CHECK(world.more(worker("like", 4, 2)) == 2);
-  CHECK(world.more(worker("like", 4, 4)) == 1);
+  CHECK(world.demand(worker("like", 4)) == 0);
+  CHECK(world.demand(worker("like", 4, 1)) == 1);
+  CHECK(world.demand(worker("like", 4, 2)) == 2);
+  CHECK(world.demand(worker("like", 4, 4)) == 1);
   World other;
   other.tell(WorkerJoined{worker("w1", 1, 0, 1000)});
   other.submit({{1, 0, 1000}, {1, 0, 500}});
   other.start_what_fits();
-  CHECK(other.more(worker("like", 1, 0, 400)) == 0);
-  CHECK(other.more(worker("like", 1, 0, 500)) == 1);
+  CHECK(other.demand(worker("like", 1, 0, 400)) == 0);
+  CHECK(other.demand(worker("like", 1, 0, 500)) == 1);
 }
 
 TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
@@ -105,7 +105,7 @@ TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
   world.tell(WorkerJoined{worker("w1", 2, 1)});
   world.submit({{2, 1, 0, 4}});
   world.start_what_fits();
-  CHECK(world.more(worker("like", 2, 1)) == 3);
-  CHECK(world.more(worker("like", 2, 1), 2) == 0);
-  CHECK(world.more(worker("like", 8, 8)) == 1);
+  CHECK(world.demand(worker("like", 2, 1)) == 3);
+  CHECK(world.demand(worker("like", 2, 1), 2) == 0);
+  CHECK(world.demand(worker("like", 8, 8)) == 1);
 }
