@@ -27,13 +27,13 @@ std::string are_free(int64_t milli) {
 }
 
 /// Looks at one host for one unit, or one more rank of it.
-class Look {
+class ConstraintFinder {
  public:
-  Look(const State& state, const Holders& holders, WorkerId at, const SchedulingClass& request,
-       uint32_t ranks)
+  ConstraintFinder(const State& state, const BlockingUnits& blocking_units, WorkerId at,
+                   const SchedulingClass& request, uint32_t ranks)
       : worker_(state.workers[at]),
         state_(state),
-        holders_(holders),
+        blocking_units_(blocking_units),
         at_(at),
         request_(request),
         ranks_(ranks),
@@ -49,7 +49,7 @@ class Look {
     }
   }
 
-  Binding binding() const {
+  BindingConstraint binding() const {
     if (worker_.is_disconnected) return {"away", "nothing is heard of it"};
     if (worker_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
@@ -67,7 +67,7 @@ class Look {
   }
 
  private:
-  Binding avoided() const {
+  BindingConstraint avoided() const {
     if (!is_set_aside(worker_, worker_.free.units))
       return {"staging",
               "its attempts failed there, so it waits for another machine that it fits on"};
@@ -77,8 +77,8 @@ class Look {
     return {"aside", aside + " for " + std::to_string(kAsideMs / 1000) + " s"};
   }
 
-  Binding shared() const {
-    auto held_by = who([](const SchedulingClass&) { return true; });
+  BindingConstraint shared() const {
+    auto held_by = units_that([](const SchedulingClass&) { return true; });
     if (worker_.free.alone > 0)
       return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
     return {"alone",
@@ -95,39 +95,39 @@ class Look {
            (labels.empty() ? "there are no labels" : "the labels are " + labels);
   }
 
-  Binding custom_resource(const std::string& name, int64_t asked) const {
+  BindingConstraint custom_resource(const std::string& name, int64_t asked) const {
     int64_t free = quantity_of(worker_.free.custom_resources, name),
             all = quantity_of(worker_.info.custom_resources, name);
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
     if (all == 0) return {name, asks + "there is none"};
     if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
-    auto held_by = who(
+    auto held_by = units_that(
         [&](const SchedulingClass& held) { return quantity_of(held.custom_resources, name) > 0; });
     return {name, asks + thousandths(free) + " of " + thousandths(all) +
                       " are free, the rest is held by " + names_of(held_by)};
   }
 
-  Binding memory() const {
+  BindingConstraint memory() const {
     int64_t all = worker_.info.memory_bytes;
     std::string asks = asks_ + mib(request_.memory_bytes) + " of memory";
     if (is_all(request_.memory_bytes, all))
       return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
-    auto held_by = who([](const SchedulingClass& held) { return held.memory_bytes > 0; });
+    auto held_by = units_that([](const SchedulingClass& held) { return held.memory_bytes > 0; });
     return {"memory", asks + "; " + mib(worker_.free.memory_free_bytes) +
                           " are free, the rest is held by " + names_of(held_by)};
   }
 
-  Binding cpus() const {
+  BindingConstraint cpus() const {
     int64_t all = worker_.info.cpus_milli;
     std::string asks = asks_ + cores(request_.cpus_milli);
     if (is_all(request_.cpus_milli, all))
       return {"cpus", asks + ", and there is no more than " + cores(all)};
-    auto held_by = who([](const SchedulingClass& held) { return held.cpus_milli > 0; });
+    auto held_by = units_that([](const SchedulingClass& held) { return held.cpus_milli > 0; });
     return {"cpus", asks + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
                         ", the rest is held by " + names_of(held_by)};
   }
 
-  Binding gpus() const {
+  BindingConstraint gpus() const {
     const std::vector<Gpu>& all = worker_.info.gpus;
     std::string asks = asks_ + flow::words_of(request_.gpu);
     if (all.empty()) return {"gpus", asks + ", and there is none"};
@@ -149,7 +149,7 @@ class Look {
 
   /// ": 2 are of another model (A100), 1 has less memory"
   std::string why_not_these() const {
-    Names models;
+    NameList models;
     std::vector<std::string> seen;
     size_t others = 0, instances = 0, small = 0;
     for (const Gpu& gpu : worker_.info.gpus) {
@@ -187,7 +187,7 @@ class Look {
   }
 
   /// "; 1 of 2 that would do is free: GPU 0 has 0.5 free, held by `a`"
-  Binding held_gpus(const std::string& asks, size_t suiting) const {
+  BindingConstraint held_gpus(const std::string& asks, size_t suiting) const {
     std::string text;
     size_t shown = 0, others = 0, free = 0;
     for (size_t i = 0; i < worker_.info.gpus.size(); i++) {
@@ -198,7 +198,7 @@ class Look {
       free +=
           free_gpu.milli_free >= milli && free_gpu.memory_free_bytes >= request_.gpu.memory_bytes;
       if (free_gpu.milli_free == kWholeGpuMilli) continue;  // free, but too few
-      std::vector<Holder> held_by = who_has(gpu);
+      std::vector<BlockingUnit> held_by = units_with(gpu);
       if (++shown > kNamesMax) {
         others++;
         continue;
@@ -221,35 +221,37 @@ class Look {
   bool is_all(int64_t asked, int64_t all) const { return (ranks_ + 1) * asked > all; }
 
   template <typename Holds>
-  std::vector<Holder> who(Holds holds) const {
-    std::vector<Holder> found;
-    for (const Holder& holder : holders_.on(at_))
-      if (holds(held_on(worker_.info, *holder.run, holder.unit))) found.push_back(holder);
+  std::vector<BlockingUnit> units_that(Holds holds) const {
+    std::vector<BlockingUnit> found;
+    for (const BlockingUnit& blocking_unit : blocking_units_.on(at_))
+      if (holds(held_on(worker_.info, *blocking_unit.run, blocking_unit.unit)))
+        found.push_back(blocking_unit);
     return found;
   }
-  std::vector<Holder> who_has(const Gpu& gpu) const {
-    std::vector<Holder> found;
-    for (const Holder& holder : holders_.on(at_)) {
+  std::vector<BlockingUnit> units_with(const Gpu& gpu) const {
+    std::vector<BlockingUnit> found;
+    for (const BlockingUnit& blocking_unit : blocking_units_.on(at_)) {
       bool is_held = false;
-      for_each_rank(holder.run->units[holder.unit],
+      for_each_rank(blocking_unit.run->units[blocking_unit.unit],
                     [&](WorkerId at, const std::vector<std::string>& held) {
                       bool has_it = std::find(held.begin(), held.end(), gpu.uuid) != held.end();
                       is_held = is_held || (at == at_ && has_it);
                     });
-      if (is_held) found.push_back(holder);
+      if (is_held) found.push_back(blocking_unit);
     }
     return found;
   }
-  std::string names_of(const std::vector<Holder>& holders) const {
-    Names names;
-    for (const Holder& holder : holders)
-      names.add(quoted(*holder.run, holder.unit) + of_run(state_, *holder.run));
+  std::string names_of(const std::vector<BlockingUnit>& blocking_units) const {
+    NameList names;
+    for (const BlockingUnit& blocking_unit : blocking_units)
+      names.add(quoted(*blocking_unit.run, blocking_unit.unit) +
+                of_run(state_, *blocking_unit.run));
     return names.empty() ? "no task" : names.text();
   }
 
   const WorkerState& worker_;
   const State& state_;
-  const Holders& holders_;
+  const BlockingUnits& blocking_units_;
   const WorkerId at_;
   const SchedulingClass& request_;
   const uint32_t ranks_;
@@ -259,7 +261,7 @@ class Look {
 
 }  // namespace
 
-Holders::Holders(const State& state) : by_worker_(state.workers.size()) {
+BlockingUnits::BlockingUnits(const State& state) : by_worker_(state.workers.size()) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -270,18 +272,18 @@ Holders::Holders(const State& state) : by_worker_(state.workers.size()) {
   }
 }
 
-void Names::add(const std::string& name) {
+void NameList::add(const std::string& name) {
   if (count_++ < kNamesMax) text_ += (text_.empty() ? "" : ", ") + name;
 }
 
-std::string Names::text() const {
+std::string NameList::text() const {
   if (count_ <= kNamesMax) return text_;
   return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
 }
 
-Binding binding_on(const State& state, const Holders& holders, WorkerId at,
-                   const SchedulingClass& request, uint32_t ranks) {
-  return Look(state, holders, at, request, ranks).binding();
+BindingConstraint binding_constraint(const State& state, const BlockingUnits& blocking_units,
+                                     WorkerId at, const SchedulingClass& request, uint32_t ranks) {
+  return ConstraintFinder(state, blocking_units, at, request, ranks).binding();
 }
 
 std::string words_of(const SchedulingClass& request) {

@@ -7,23 +7,23 @@
 
 namespace flow::core {
 
-struct Holder {
+struct BlockingUnit {
   const Run* run = nullptr;
   UnitId unit = 0;
 };
 
 /// Who runs on each host, looked up once.
-class Holders {
+class BlockingUnits {
  public:
-  explicit Holders(const State& state);
-  const std::vector<Holder>& on(WorkerId worker) const { return by_worker_[worker]; }
+  explicit BlockingUnits(const State& state);
+  const std::vector<BlockingUnit>& on(WorkerId worker) const { return by_worker_[worker]; }
 
  private:
-  std::vector<std::vector<Holder>> by_worker_;
+  std::vector<std::vector<BlockingUnit>> by_worker_;
 };
 
 /// "`a`, `b`, `c` and 4 more"
-class Names {
+class NameList {
  public:
   void add(const std::string& name);
   bool empty() const { return count_ == 0; }
@@ -34,7 +34,7 @@ class Names {
   std::string text_;
 };
 
-struct Binding {
+struct BindingConstraint {
   std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
                            // "away", "staging", or "" where nothing keeps it from the host
   std::string why;         // as a clause, with who holds it
@@ -42,8 +42,8 @@ struct Binding {
 
 /// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,
 /// none.
-Binding binding_on(const State& state, const Holders& holders, WorkerId at,
-                   const SchedulingClass& request, uint32_t ranks);
+BindingConstraint binding_constraint(const State& state, const BlockingUnits& blocking_units,
+                                     WorkerId at, const SchedulingClass& request, uint32_t ranks);
 
 /// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"
 std::string words_of(const SchedulingClass& request);

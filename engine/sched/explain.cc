@@ -24,7 +24,7 @@ std::string utc(Time at_ms) {
 }
 
 std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
-  Names inputs, branches;
+  NameList inputs, branches;
   for (const Edge& edge : edges) {
     if (is_satisfied(run, unit, edge)) continue;
     (edge.guard ? branches : inputs).add(quoted(run, edge.from));
@@ -35,8 +35,8 @@ std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edg
 }
 
 /// Who holds a run's CPU slots.
-std::string holders(const Run& run) {
-  Names names;
+std::string slot_holders(const Run& run) {
+  NameList names;
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     bool holds = run.units[unit].phase == Phase::running && !is_service(run, unit);
     if (holds) names.add(quoted(run, unit));
@@ -64,7 +64,7 @@ struct WorkerConstraint {
 /// Of every host on which it may run, and that is not lost.
 std::vector<WorkerConstraint> constraints_by_worker(const State& state,
                                                     const SchedulingClass& request) {
-  Holders holders(state);
+  BlockingUnits blocking_units(state);
   std::vector<WorkerConstraint> waits;
   for (size_t i = 0; i < state.workers.size(); i++) {
     auto at = static_cast<WorkerId>(i);
@@ -73,7 +73,7 @@ std::vector<WorkerConstraint> constraints_by_worker(const State& state,
     WorkerConstraint wait;
     wait.worker = at;
     if (request.is_gang()) wait.ranks = placeable_ranks(state, at, worker.free, request);
-    Binding binding = binding_on(state, holders, at, request, wait.ranks);
+    BindingConstraint binding = binding_constraint(state, blocking_units, at, request, wait.ranks);
     wait.constraint = std::move(binding.constraint);
     wait.why = std::move(binding.why);
     waits.push_back(std::move(wait));
@@ -133,7 +133,7 @@ std::string summary_of(const std::vector<WorkerConstraint>& rest, bool is_gang) 
 std::string each_worker(const State& state, const std::vector<WorkerConstraint>& waits,
                         bool is_gang) {
   std::string text;
-  Names disconnected;
+  NameList disconnected;
   std::vector<WorkerConstraint> rest;
   size_t shown = 0;
   for (const WorkerConstraint& wait : waits) {
@@ -154,7 +154,7 @@ std::string each_worker(const State& state, const std::vector<WorkerConstraint>&
 
 /// "no worker has joined", "the workers `a` and `b` were lost, and no other has joined"
 std::string no_worker(const State& state) {
-  Names lost;
+  NameList lost;
   size_t count = 0;
   for (size_t i = 1; i < state.workers.size(); i++) {
     if (!state.workers[i].is_lost()) continue;
@@ -238,7 +238,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
     }
   }
   if (!may_start(state, run, request, run.cpus_used_milli, 0)) {
-    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(run);
+    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + slot_holders(run);
   }
   std::string text =
       request.is_gang() ? why_no_gang(state, run, request) : why_on_no_worker(state, run, request);
@@ -291,7 +291,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       result_edges(run, unit, edges);
       return open_edges(run, unit, edges) + ", which its result names";
     case Phase::instances: {
-      Names open;
+      NameList open;
       for (UnitId instance : instances_of(run, unit)) {
         if (!is_final(run.units[instance].status)) open.add(quoted(run, instance));
       }
