@@ -59,7 +59,8 @@ FreeResources element_min(const FreeResources& a, const FreeResources& b) {
 
 void Backfill::pass_over(const ReadyHead& head) {
   if (has_mutant(Mutant::nothing_is_kept_for_a_gang)) return;
-  if (kept_.size() < kKeptForMax && tried_ + passed_.size() < kTriedMax) passed_.push_back(head);
+  if (reservations_.size() < kReservationsMax && tried_ + passed_.size() < kReservationTriesMax)
+    passed_.push_back(head);
 }
 
 bool Backfill::is_wanted(const Assigned& assigned) const {
@@ -71,11 +72,11 @@ bool Backfill::is_wanted(const Assigned& assigned) const {
   });
 }
 
-void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
-                    const std::vector<Event>& proposals, UsageOverlay& overlay) {
+void Backfill::reserve_for_passed(const std::vector<FreeResources>& free_by_worker,
+                                  const std::vector<Event>& proposals, UsageOverlay& overlay) {
   find_ends(proposals);
   for (const ReadyHead& head : std::exchange(passed_, {})) {
-    if (kept_.size() == kKeptForMax) return;
+    if (reservations_.size() == kReservationsMax) return;
     tried_++;
     if (!could_ever_fit(head.request)) continue;
     const Run& run = state_.runs.at(head.run);
@@ -88,8 +89,9 @@ void Backfill::keep(const std::vector<FreeResources>& free_by_worker,
     size_t suffice = slots_suffice(head, used_milli);
     auto begins = reserve(head, free_by_worker, suffice);
     if (begins)
-      slots_.try_emplace(head.run,
-                         SlotsKept{head, kept_.back().at, slots_left(head, used_milli, *begins)});
+      slot_reservations_.try_emplace(
+          head.run,
+          SlotReservation{head, reservations_.back().at, slots_left(head, used_milli, *begins)});
   }
 }
 
@@ -130,7 +132,8 @@ void Backfill::add_end(const Run& run, UnitId unit, Time began, WorkerId at, Sch
   changes_.push_back({end, at, &run, std::move(held), gpus, expected_us});
 }
 
-void Backfill::make(const Change& change, std::vector<FreeResources>& free_by_worker) const {
+void Backfill::apply_change(const Change& change,
+                            std::vector<FreeResources>& free_by_worker) const {
   FreeResources& free = free_by_worker[change.worker];
   const std::vector<Gpu>& gpus = state_.workers[change.worker].info.gpus;
   if (change.is_end()) {
@@ -159,14 +162,16 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
                                         size_t changes_before) {
   SchedulingClass least = head.request;
   least.ranks_max = least.ranks;
-  std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
-  auto is_to_come = [&](size_t which) { return begun[which] < kept_[which].places.size(); };
+  std::vector<size_t> begun(reservations_.size());  // so many of the ranks of each
+  auto is_to_come = [&](size_t which) {
+    return begun[which] < reservations_[which].placements.size();
+  };
   auto left_on = [&](WorkerId worker) {
     FreeResources left = free_by_worker[worker];
-    for (size_t i = 0; i < kept_.size(); i++) {
-      auto beside = kept_[i].beside.find(worker);
-      if (is_to_come(i) && beside != kept_[i].beside.end())
-        left = element_min(left, beside->second);
+    for (size_t i = 0; i < reservations_.size(); i++) {
+      auto remaining = reservations_[i].remaining.find(worker);
+      if (is_to_come(i) && remaining != reservations_[i].remaining.end())
+        left = element_min(left, remaining->second);
     }
     return left;
   };
@@ -184,47 +189,49 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
   };
   for (size_t i = 0; i < changes_.size(); i++) {
     const Change& change = changes_[i];
-    make(change, free_by_worker);
+    apply_change(change, free_by_worker);
     if (!change.is_end()) begun[change.begins]++;
     count_again(change.worker);
     bool all_began = !change.is_end() && !is_to_come(change.begins);
     if (all_began)
-      for (const Placement& rank : kept_[change.begins].places) count_again(rank.worker);
+      for (const Placement& rank : reservations_[change.begins].placements)
+        count_again(rank.worker);
     if (total < least.ranks || i + 1 < changes_before) continue;
     std::vector<FreeResources> left;
     for (size_t worker = 0; worker < free_by_worker.size(); worker++)
       left.push_back(left_on(static_cast<WorkerId>(worker)));
-    auto places = place_gang(state_, std::move(left), least);
-    FLOW_CHECK(places.has_value());
-    Reservation reservation{head, change.at, std::move(*places), {}};
-    for (const Placement& rank : reservation.places)
-      reservation.beside.emplace(rank.worker, free_by_worker[rank.worker]);
+    auto placements = place_gang(state_, std::move(left), least);
+    FLOW_CHECK(placements.has_value());
+    Reservation reservation{head, change.at, std::move(*placements), {}};
+    for (const Placement& rank : reservation.placements)
+      reservation.remaining.emplace(rank.worker, free_by_worker[rank.worker]);
     // It is there still when those begin that are to come.
-    for (size_t which = 0; which < kept_.size(); which++)
-      if (is_to_come(which)) take_for(reservation, kept_[which]);
+    for (size_t which = 0; which < reservations_.size(); which++)
+      if (is_to_come(which)) take_for(reservation, reservations_[which]);
     take_for(reservation, reservation);
-    note(std::move(reservation), i + 1);
+    add_reservation(std::move(reservation), i + 1);
     return i + 1;
   }
   return std::nullopt;
 }
 
 void Backfill::take_for(const Reservation& own, Reservation& other) const {
-  const SchedulingClass& request = own.whose.request;
-  for (const Placement& rank : own.places) {
-    auto beside = other.beside.find(rank.worker);
-    if (beside == other.beside.end()) continue;
-    core::take(beside->second, request, 0);
-    take_gpus(state_.workers[rank.worker].info.gpus, beside->second, request.gpu, rank.gpus);
+  const SchedulingClass& request = own.owner.request;
+  for (const Placement& rank : own.placements) {
+    auto remaining = other.remaining.find(rank.worker);
+    if (remaining == other.remaining.end()) continue;
+    core::take(remaining->second, request, 0);
+    take_gpus(state_.workers[rank.worker].info.gpus, remaining->second, request.gpu, rank.gpus);
   }
 }
 
-void Backfill::note(Reservation reservation, size_t changes_before) {
-  const ReadyHead& head = reservation.whose;
+void Backfill::add_reservation(Reservation reservation, size_t changes_before) {
+  const ReadyHead& head = reservation.owner;
   const Run& run = state_.runs.at(head.run);
   std::vector<Change> begins, ends;
-  for (const Placement& rank : reservation.places) {
-    Change change{reservation.at, rank.worker, &run, head.request, rank.gpus, 0, kept_.size()};
+  for (const Placement& rank : reservation.placements) {
+    Change change{reservation.at,      rank.worker, &run, head.request, rank.gpus, 0,
+                  reservations_.size()};
     begins.push_back(change);
     if (usual_us(run, head.unit) == 0 || is_service(run, head.unit)) continue;
     change.at += usual_ms(run, head.unit);
@@ -235,7 +242,7 @@ void Backfill::note(Reservation reservation, size_t changes_before) {
                   begins.end());
   changes_.insert(changes_.end(), ends.begin(), ends.end());
   std::stable_sort(changes_.begin(), changes_.end());
-  kept_.push_back(std::move(reservation));
+  reservations_.push_back(std::move(reservation));
 }
 
 int64_t Backfill::slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const {
@@ -262,46 +269,48 @@ size_t Backfill::slots_suffice(const ReadyHead& head, int64_t used_milli) const 
 
 FreeResources Backfill::free_for(WorkerId worker, const FreeResources& free, Time end) const {
   FreeResources left = free;
-  for (const Reservation& kept : kept_) {
-    auto beside = kept.beside.find(worker);
-    if (end > kept.at && beside != kept.beside.end()) left = element_min(left, beside->second);
+  for (const Reservation& reservation : reservations_) {
+    auto remaining = reservation.remaining.find(worker);
+    if (end > reservation.at && remaining != reservation.remaining.end())
+      left = element_min(left, remaining->second);
   }
   return left;
 }
 
 bool Backfill::has_slots(const Run& run, const SchedulingClass& request, Time end) const {
-  auto kept = slots_.find(run.id);
-  return kept == slots_.end() || request.cpus_milli == 0 || end <= kept->second.at ||
-         int64_t{request.cpus_milli} * request.ranks <= kept->second.beside_milli;
+  auto reservation = slot_reservations_.find(run.id);
+  return reservation == slot_reservations_.end() || request.cpus_milli == 0 ||
+         end <= reservation->second.at ||
+         int64_t{request.cpus_milli} * request.ranks <= reservation->second.spare_milli;
 }
 
 void Backfill::take(const Run& run, const SchedulingClass& request, const Assigned& assigned,
                     Time end) {
   auto take_at = [&](WorkerId worker, const std::vector<std::string>& gpus) {
-    for (Reservation& kept : kept_) {
-      auto beside = kept.beside.find(worker);
-      if (end <= kept.at || beside == kept.beside.end()) continue;
-      core::take(beside->second, request, 0);
-      take_gpus(state_.workers[worker].info.gpus, beside->second, request.gpu, gpus);
+    for (Reservation& reservation : reservations_) {
+      auto remaining = reservation.remaining.find(worker);
+      if (end <= reservation.at || remaining == reservation.remaining.end()) continue;
+      core::take(remaining->second, request, 0);
+      take_gpus(state_.workers[worker].info.gpus, remaining->second, request.gpu, gpus);
     }
   };
   take_at(assigned.worker, assigned.gpus);
   for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
-  auto slots = slots_.find(run.id);
+  auto slots = slot_reservations_.find(run.id);
   auto ranks = static_cast<int64_t>(assigned.others.size() + 1);
-  if (slots != slots_.end() && end > slots->second.at)
-    slots->second.beside_milli -= request.cpus_milli * ranks;
+  if (slots != slot_reservations_.end() && end > slots->second.at)
+    slots->second.spare_milli -= request.cpus_milli * ranks;
 }
 
-const ReadyHead* Backfill::keeper(WorkerId worker, Time end) const {
-  for (const Reservation& kept : kept_)
-    if (end > kept.at && kept.beside.contains(worker)) return &kept.whose;
+const ReadyHead* Backfill::reservation_owner(WorkerId worker, Time end) const {
+  for (const Reservation& reservation : reservations_)
+    if (end > reservation.at && reservation.remaining.contains(worker)) return &reservation.owner;
   return nullptr;
 }
 
-const ReadyHead* Backfill::keeper_of_slots(const Run& run) const {
-  auto kept = slots_.find(run.id);
-  return kept == slots_.end() ? nullptr : &kept->second.whose;
+const ReadyHead* Backfill::slot_reservation_owner(const Run& run) const {
+  auto reservation = slot_reservations_.find(run.id);
+  return reservation == slot_reservations_.end() ? nullptr : &reservation->second.owner;
 }
 
 }  // namespace flow::core

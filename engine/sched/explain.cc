@@ -83,15 +83,15 @@ std::vector<WorkerConstraint> constraints_by_worker(const State& state,
 
 /// "it starts next", or for whom what it would take is kept.
 std::string why_not_yet(const State& state, const Run& run, const SchedulingClass& request) {
-  auto keeper = kept_for(state, run.id, request);
-  if (!keeper) return "it starts next";
-  const Run& other = state.runs.at(keeper->run);
-  std::string name = quoted(other, keeper->unit) + of_run(state, other);
-  if (keeper->request.is_gang()) {
-    return name + " needs " + std::to_string(keeper->request.ranks) +
+  auto owner = reserved_for(state, run.id, request);
+  if (!owner) return "it starts next";
+  const Run& other = state.runs.at(owner->run);
+  std::string name = quoted(other, owner->unit) + of_run(state, other);
+  if (owner->request.is_gang()) {
+    return name + " needs " + std::to_string(owner->request.ranks) +
            " ranks at once, and what is free is kept for them";
   }
-  return name + ", which comes before it, asks for " + words_of(keeper->request) +
+  return name + ", which comes before it, asks for " + words_of(owner->request) +
          ", and what is free is kept for that";
 }
 

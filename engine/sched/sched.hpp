@@ -25,8 +25,8 @@ std::vector<Event> schedule(const State& state, size_t limit,
 
 /// For whom what is free is kept, where a unit of such needs would find room but for that. None
 /// where it starts next, or finds no room.
-std::optional<ReadyHead> kept_for(const State& state, const RunId& run,
-                                  const SchedulingClass& request);
+std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,
+                                      const SchedulingClass& request);
 
 /// How many more hosts like this one, up to `most`, what is ready and finds no room would begin on
 /// at once. Where it is not known what a host would have (no CPUs), one at most.

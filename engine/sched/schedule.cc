@@ -60,7 +60,7 @@ class ProposalBuilder {
     Time end = end_if_started(state_, run, unit);
     auto assigned = place(run, unit, request, end);
     if (assigned && backfill_.is_wanted(*assigned)) {
-      backfill_.keep(free_by_worker_, proposals_, overlay_);
+      backfill_.reserve_for_passed(free_by_worker_, proposals_, overlay_);
       assigned = place(run, unit, request, end);
     }
     if (!assigned) return false;
@@ -96,7 +96,7 @@ class ProposalBuilder {
   /// Of a class whose first unit would end too late to go before somebody who waits one behind it
   /// that ends sooner, the soonest, or none.
   UnitId sooner_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) const {
-    if (!backfill_.keeps_any()) return kNoNode;
+    if (!backfill_.has_reservations()) return kNoNode;
     const UnitSet& ready = run.ready.at(head.request);
     Time end = end_if_started(state_, run, head.unit);
     UnitId unit = head.unit, soonest = kNoNode;
@@ -118,21 +118,21 @@ class ProposalBuilder {
   }
 
   /// For whom what it would take is kept from a unit for which nothing was proposed, or null.
-  const ReadyHead* keeper_from(const Run& run, UnitId unit, const SchedulingClass& request) {
+  const ReadyHead* blocking_owner(const Run& run, UnitId unit, const SchedulingClass& request) {
     if (!overlay_.may_start(state_, run, request)) return nullptr;
     Time end = end_if_started(state_, run, unit);
-    if (!backfill_.has_slots(run, request, end)) return backfill_.keeper_of_slots(run);
+    if (!backfill_.has_slots(run, request, end)) return backfill_.slot_reservation_owner(run);
     if (request.is_gang()) {
-      auto places = place_gang(state_, free_by_worker_, request);
-      if (!places) return nullptr;
-      for (const Placement& rank : *places)
-        if (const ReadyHead* keeper = backfill_.keeper(rank.worker, end)) return keeper;
+      auto placements = place_gang(state_, free_by_worker_, request);
+      if (!placements) return nullptr;
+      for (const Placement& rank : *placements)
+        if (const ReadyHead* owner = backfill_.reservation_owner(rank.worker, end)) return owner;
       return nullptr;
     }
     for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
       if (fits(state_, at, free_by_worker_[i], request, expected_short_us(run, unit)))
-        return backfill_.keeper(at, end);
+        return backfill_.reservation_owner(at, end);
     }
     return nullptr;
   }
@@ -186,7 +186,7 @@ class ProposalBuilder {
   bool can_place(WorkerId at, const SchedulingClass& request, uint32_t expected_us,
                  Time end) const {
     if (!fits(state_, at, free_by_worker_[at], request, expected_us)) return false;
-    return !backfill_.is_kept(at, end) || fits(state_, at, free_for(at, end), request, 0);
+    return !backfill_.is_reserved(at, end) || fits(state_, at, free_for(at, end), request, 0);
   }
   /// With its inputs found.
   std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const SchedulingClass& request,
@@ -303,19 +303,19 @@ std::vector<Event> schedule(const State& state, size_t limit, const InputLocatio
   return builder.take_proposals();
 }
 
-std::optional<ReadyHead> kept_for(const State& state, const RunId& run,
-                                  const SchedulingClass& request) {
+std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,
+                                      const SchedulingClass& request) {
   constexpr size_t kProposalsMax = 1000;
   ProposalBuilder builder(state, nullptr);
-  std::optional<ReadyHead> keeper;
+  std::optional<ReadyHead> owner;
   propose_in_order(state, builder, kProposalsMax, [&](const ReadyHead& head) {
     bool is_it = head.run == run && head.request == request;
     if (!is_it) return true;
-    if (const ReadyHead* found = builder.keeper_from(state.runs.at(run), head.unit, request))
-      keeper = *found;
+    if (const ReadyHead* found = builder.blocking_owner(state.runs.at(run), head.unit, request))
+      owner = *found;
     return false;
   });
-  return keeper;
+  return owner;
 }
 
 }  // namespace flow::core
