@@ -132,7 +132,7 @@ int32_t release_ranks(State& state, const Run& run, UnitId unit) {
   return for_each_held(state, run, unit,
                        [&](WorkerState& worker, const SchedulingClass& held, const auto& gpus) {
                          bool is_first = &worker == &state.workers[run.units[unit].worker];
-                         if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
+                         if (has_mutant(Mutant::other_ranks_keep_resources) && !is_first) return;
                          release(worker.free, held, expected_us);
                          release_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });

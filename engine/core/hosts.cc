@@ -42,7 +42,7 @@ Cause cause_of_loss(const WorkerState& worker) {
 }
 
 bool is_offered(const std::set<AttemptId>& offered, const AttemptId& id) {
-  return offered.contains(id) || has_mutant(Mutant::keeps_what_is_not_offered);
+  return offered.contains(id) || has_mutant(Mutant::keeps_unoffered_attempts);
 }
 
 }  // namespace
@@ -292,7 +292,7 @@ void Transition::note_change(const Run& run, UnitId unit) {
 // What is left of a gang when one rank has ended its attempt: after a success the others are at
 // their own end.
 void Transition::end_ranks(const Run& run, UnitId unit, bool kills) {
-  if (has_mutant(Mutant::other_ranks_run_on)) return;
+  if (has_mutant(Mutant::other_ranks_keep_running)) return;
   for (WorkerId worker : workers_of(run.units[unit]))
     if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), kills, worker});
 }

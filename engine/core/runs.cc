@@ -10,7 +10,7 @@ namespace flow::core {
 namespace {
 
 bool runs_on_other_worker(const Unit& running) {
-  return !is_on(running, 0) && !has_mutant(Mutant::start_holds_what_runs_elsewhere);
+  return !is_on(running, 0) && !has_mutant(Mutant::start_parks_remote_attempts);
 }
 
 }  // namespace

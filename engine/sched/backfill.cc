@@ -58,7 +58,7 @@ FreeResources element_min(const FreeResources& a, const FreeResources& b) {
 }
 
 void Backfill::pass_over(const ReadyHead& head) {
-  if (has_mutant(Mutant::nothing_is_kept_for_a_gang)) return;
+  if (has_mutant(Mutant::no_reservations)) return;
   if (reservations_.size() < kReservationsMax && tried_ + passed_.size() < kReservationTriesMax)
     passed_.push_back(head);
 }

@@ -12,13 +12,13 @@ namespace {
 constexpr std::string_view kNames[] = {
     "none",
     "admit_ignores_attempt",
-    "perform_before_commit",
+    "execute_before_commit",
     "timer_forgotten",
-    "keeps_what_is_not_offered",
-    "start_holds_what_runs_elsewhere",
-    "nothing_is_kept_for_a_gang",
-    "other_ranks_run_on",
-    "other_ranks_hold_on",
+    "keeps_unoffered_attempts",
+    "start_parks_remote_attempts",
+    "no_reservations",
+    "other_ranks_keep_running",
+    "other_ranks_keep_resources",
 };
 
 /// A name that is not in the list would test nothing: it ends the program.

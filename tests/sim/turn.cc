@@ -62,7 +62,7 @@ void Simulation::turn(std::vector<Event> inbox) {
   }
   if (!problem_.empty()) return;
   if (crash_here()) return crash();
-  bool commits_last = core::has_mutant(core::Mutant::perform_before_commit);
+  bool commits_last = core::has_mutant(core::Mutant::execute_before_commit);
   if (!commits_last) commit();
   if (crash_here()) return crash();
   std::vector<Command> acts = std::move(acts_);
