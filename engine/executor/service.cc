@@ -27,15 +27,15 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   options.batch_max = std::max(1u, start.batch_max());
   options.batch_wait_us = start.batch_wait_us();
   options.log = [&attempt](const std::string& line) { attempt.log(line); };
-  auto front = ServiceFront::open(options);
-  if (!front.ok()) {
+  auto server = ModelServer::open(options);
+  if (!server.ok()) {
     vm.end_service();
     attempt.fail(core::Cause::user_error,
-                 fmt::format("{}: {}", start.shell().place(), front.error().message), "");
+                 fmt::format("{}: {}", start.shell().place(), server.error().message), "");
     return;
   }
-  attempt.service_ready((*front)->url());
-  (*front)->run(
+  attempt.service_ready((*server)->url());
+  (*server)->run(
       [&](const std::map<std::string, Tensor>& inputs) -> Result<std::map<std::string, Tensor>> {
         std::vector<std::pair<Value, Value>> fields;
         for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));

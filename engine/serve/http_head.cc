@@ -78,58 +78,58 @@ bool is_near(std::string_view host) {
   return address || name.find('.') == std::string::npos || name.ends_with(".localhost");
 }
 
-std::optional<Refusal> refuse_host(const std::vector<Header>& headers, bool old) {
+std::optional<HttpError> check_host(const std::vector<Header>& headers, bool old) {
   auto hosts = values_of(headers, "host");
   if (hosts.empty() && old) return {};
-  if (hosts.empty()) return Refusal{400, "HTTP/1.1 needs a Host"};
-  if (hosts.size() > 1) return Refusal{400, "there is more than one Host"};
+  if (hosts.empty()) return HttpError{400, "HTTP/1.1 needs a Host"};
+  if (hosts.size() > 1) return HttpError{400, "there is more than one Host"};
   if (is_near(hosts[0])) return {};
-  return Refusal{403,
-                 fmt::format("the Host `{}` is a domain: a service is asked as localhost or by "
-                             "its address",
-                             hosts[0])};
+  return HttpError{403,
+                   fmt::format("the Host `{}` is a domain: a service is asked as localhost or by "
+                               "its address",
+                               hosts[0])};
 }
 
-std::optional<Refusal> read_framing(const std::vector<Header>& headers, bool old, uint64_t body_max,
-                                    Head& head) {
+std::optional<HttpError> read_framing(const std::vector<Header>& headers, bool old,
+                                      uint64_t body_max, RequestHead& head) {
   auto lengths = values_of(headers, "content-length");
   auto codings = values_of(headers, "transfer-encoding");
   if (!codings.empty()) {
     if (!lengths.empty())
-      return Refusal{400, "Content-Length and Transfer-Encoding exclude each other"};
-    if (old) return Refusal{400, "HTTP/1.0 has no Transfer-Encoding"};
+      return HttpError{400, "Content-Length and Transfer-Encoding exclude each other"};
+    if (old) return HttpError{400, "HTTP/1.0 has no Transfer-Encoding"};
     if (codings.size() > 1 || lowered(codings[0]) != "chunked")
-      return Refusal{501, fmt::format("the Transfer-Encoding `{}` is not supported, only chunked",
-                                      codings[0])};
+      return HttpError{501, fmt::format("the Transfer-Encoding `{}` is not supported, only chunked",
+                                        codings[0])};
     head.chunked = true;
   }
   for (std::string_view length : lengths) {
-    if (length != lengths[0]) return Refusal{400, "there are two Content-Lengths that differ"};
+    if (length != lengths[0]) return HttpError{400, "there are two Content-Lengths that differ"};
     bool digits = !length.empty() && std::all_of(length.begin(), length.end(), is_digit);
     if (!digits || length.size() > kDigitsMax)
-      return Refusal{400, fmt::format("the Content-Length `{}` is no number of bytes", length)};
+      return HttpError{400, fmt::format("the Content-Length `{}` is no number of bytes", length)};
     std::from_chars(length.data(), length.data() + length.size(), head.length);
   }
   bool takes_body = head.method == "POST";
   if (takes_body && lengths.empty() && !head.chunked)
-    return Refusal{411, "a body needs a Content-Length, or Transfer-Encoding: chunked"};
+    return HttpError{411, "a body needs a Content-Length, or Transfer-Encoding: chunked"};
   if (!takes_body && (head.length > 0 || head.chunked))
-    return Refusal{400, fmt::format("{} takes no body", head.method)};
+    return HttpError{400, fmt::format("{} takes no body", head.method)};
   if (head.length > body_max)
-    return Refusal{413, fmt::format("the body is larger than {} bytes", body_max)};
+    return HttpError{413, fmt::format("the body is larger than {} bytes", body_max)};
   for (std::string_view coding : values_of(headers, "content-encoding"))
     if (lowered(coding) != "identity")
-      return Refusal{415, fmt::format("the Content-Encoding `{}` is not supported", coding)};
+      return HttpError{415, fmt::format("the Content-Encoding `{}` is not supported", coding)};
   auto expected = values_of(headers, "expect");
   head.expects_continue = has_word(expected, "100-continue") && !old;
   if (!expected.empty() && !has_word(expected, "100-continue"))
-    return Refusal{417, fmt::format("the expectation `{}` is not supported", expected[0])};
+    return HttpError{417, fmt::format("the expectation `{}` is not supported", expected[0])};
   return {};
 }
 
-std::optional<Refusal> read_request_line(std::string_view line, Methods methods, Head& head,
-                                         bool& old) {
-  const Refusal broken{400, "the request line is not `METHOD /path HTTP/1.1`"};
+std::optional<HttpError> read_request_line(std::string_view line, Methods methods,
+                                           RequestHead& head, bool& old) {
+  const HttpError broken{400, "the request line is not `METHOD /path HTTP/1.1`"};
   size_t first = line.find(' '), last = line.rfind(' ');
   if (first == std::string_view::npos || first == last) return broken;
   head.method = line.substr(0, first);
@@ -140,16 +140,16 @@ std::optional<Refusal> read_request_line(std::string_view line, Methods methods,
   if (!good || !version.starts_with("HTTP/")) return broken;
   old = version == "HTTP/1.0";
   if (!old && version != "HTTP/1.1")
-    return Refusal{505, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
+    return HttpError{505, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
   if (head.target.size() > kTargetBytesMax)
-    return Refusal{414, fmt::format("the address is longer than {} bytes", kTargetBytesMax)};
+    return HttpError{414, fmt::format("the address is longer than {} bytes", kTargetBytesMax)};
   std::string_view path = std::string_view(head.target).substr(0, head.target.find('?'));
   std::string allowed(methods(path));
   if (allowed.empty())
-    return Refusal{404, fmt::format("nothing here answers {} {}", head.method, path)};
+    return HttpError{404, fmt::format("nothing here answers {} {}", head.method, path)};
   if ((", " + allowed + ",").find(" " + head.method + ",") == std::string::npos)
-    return Refusal{405, fmt::format("{} answers {} and no {}", path, allowed, head.method),
-                   allowed};
+    return HttpError{405, fmt::format("{} answers {} and no {}", path, allowed, head.method),
+                     allowed};
   return {};
 }
 
@@ -161,10 +161,11 @@ size_t end_of_head(std::string_view text) {
   return end < odd ? end + 4 : odd + 2;
 }
 
-std::variant<Head, Refusal> read_head(std::string_view text, uint64_t body_max, Methods methods) {
-  if (!text.ends_with("\r\n\r\n")) return Refusal{400, "lines end with CR LF"};
+std::variant<RequestHead, HttpError> read_head(std::string_view text, uint64_t body_max,
+                                               Methods methods) {
+  if (!text.ends_with("\r\n\r\n")) return HttpError{400, "lines end with CR LF"};
   text.remove_suffix(2);
-  Head head;
+  RequestHead head;
   bool old = false;
   std::vector<Header> headers;
   for (bool first = true; !text.empty(); first = false) {
@@ -172,23 +173,23 @@ std::variant<Head, Refusal> read_head(std::string_view text, uint64_t body_max, 
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 2);
     if (first) {
-      if (auto refusal = read_request_line(line, methods, head, old)) return *refusal;
+      if (auto error = read_request_line(line, methods, head, old)) return *error;
       continue;
     }
     size_t colon = line.find(':');
     if (colon == std::string_view::npos || !is_token(line.substr(0, colon)) || !is_printable(line))
-      return Refusal{400, "a header is not `Name: value` in one line"};
+      return HttpError{400, "a header is not `Name: value` in one line"};
     headers.push_back({lowered(line.substr(0, colon)), trimmed(line.substr(colon + 1))});
   }
-  if (auto refusal = refuse_host(headers, old)) return *refusal;
-  if (auto refusal = read_framing(headers, old, body_max, head)) return *refusal;
+  if (auto error = check_host(headers, old)) return *error;
+  if (auto error = read_framing(headers, old, body_max, head)) return *error;
   head.close = old || has_word(values_of(headers, "connection"), "close");
   if (auto codings = values_of(headers, "accept-encoding"); !codings.empty())
     head.accept_encoding = codings[0];
   return head;
 }
 
-Chunks::State Chunks::take(std::string& in, std::string& body) {
+ChunkedDecoder::State ChunkedDecoder::take(std::string& in, std::string& body) {
   size_t at = 0;
   State state = State::more;
   for (size_t before = SIZE_MAX; state == State::more && at != before;) {
@@ -200,7 +201,7 @@ Chunks::State Chunks::take(std::string& in, std::string& body) {
 }
 
 /// One frame line, or a piece of data; leaves `at` where more has to come first.
-Chunks::State Chunks::step(std::string_view in, size_t& at, std::string& body) {
+ChunkedDecoder::State ChunkedDecoder::step(std::string_view in, size_t& at, std::string& body) {
   if (part_ == Part::data) {
     size_t taken = std::min<uint64_t>(left_, in.size() - at);
     body.append(in.substr(at, taken));

@@ -12,13 +12,13 @@ constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
 
 /// Why a request is not served; the connection ends with it.
-struct Refusal {
+struct HttpError {
   int status = 0;
   std::string message;
   std::string allow = {};  // of a 405
 };
 
-struct Head {
+struct RequestHead {
   std::string method, target;
   uint64_t length = 0;  // of the body, unless it is chunked
   bool chunked = false;
@@ -31,17 +31,18 @@ struct Head {
 using Methods = std::string_view (*)(std::string_view path);
 
 /// `text` is all up to the empty line and with it.
-std::variant<Head, Refusal> read_head(std::string_view text, uint64_t body_max, Methods methods);
+std::variant<RequestHead, HttpError> read_head(std::string_view text, uint64_t body_max,
+                                               Methods methods);
 
 /// Where the head ends in `text` (behind the empty line); 0 where it has not ended.
 size_t end_of_head(std::string_view text);
 
 /// Takes the frames of a chunked body off.
-class Chunks {
+class ChunkedDecoder {
  public:
   enum class State { more, whole, broken, too_large };
 
-  explicit Chunks(uint64_t body_max) : body_max_(body_max) {}
+  explicit ChunkedDecoder(uint64_t body_max) : body_max_(body_max) {}
   /// Moves what is there from `in` to `body`; what follows the body stays in `in`.
   State take(std::string& in, std::string& body);
 

@@ -23,10 +23,11 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kQueueMax = 256;  // connections that wait for a thread
 constexpr auto kWriteTime = std::chrono::seconds(60);
 constexpr auto kLingerTime = std::chrono::seconds(1);
-constexpr auto kRoomCheck = std::chrono::milliseconds(100);
-constexpr size_t kPieceBytes = 64 * 1024;
+constexpr auto kEvictionCheck = std::chrono::milliseconds(100);
+constexpr size_t kReadBytes = 64 * 1024;
 
-thread_local bool at_the_door = false;  // on the thread that accepts, for one that finds no place
+thread_local bool is_accepting_thread =
+    false;  // on the thread that accepts, for one that finds no place
 
 const char* reason_of(int status) {
   switch (status) {
@@ -61,13 +62,13 @@ const char* reason_of(int status) {
   }
 }
 
-std::string refusal_text(const Refusal& refusal, bool head_alone) {
-  std::string body = "{\"error\":" + to_json(Value(to_utf8(refusal.message))) + "}";
-  std::string allow = refusal.allow.empty() ? "" : "Allow: " + refusal.allow + "\r\n";
+std::string error_response(const HttpError& error, bool without_body) {
+  std::string body = "{\"error\":" + to_json(Value(to_utf8(error.message))) + "}";
+  std::string allow = error.allow.empty() ? "" : "Allow: " + error.allow + "\r\n";
   return fmt::format(
       "HTTP/1.1 {} {}\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n"
       "Connection: close\r\n\r\n{}",
-      refusal.status, reason_of(refusal.status), allow, body.size(), head_alone ? "" : body);
+      error.status, reason_of(error.status), allow, body.size(), without_body ? "" : body);
 }
 
 bool send_all(int socket, std::string_view text, Clock::time_point deadline) {
@@ -116,30 +117,30 @@ class WholeRequest final : public httplib::Stream {
 }  // namespace
 
 /// Threads as they are needed, to a bound.
-class Door::Crew final : public httplib::TaskQueue {
+class HttpServer::ThreadPool final : public httplib::TaskQueue {
  public:
-  explicit Crew(Door& door) : door_(door) {}
+  explicit ThreadPool(HttpServer& server) : server_(server) {}
 
   void enqueue(std::function<void()> serve) override {
     {
       std::lock_guard lock(mutex_);
       if (jobs_.size() < kQueueMax) {
         jobs_.push_back(std::move(serve));
-        bool more = jobs_.size() > free_ && threads_.size() < door_.limits_.connections_max;
+        bool more = jobs_.size() > free_ && threads_.size() < server_.limits_.connections_max;
         if (more) threads_.emplace_back([this] { work(); });
         arrived_.notify_one();
-        return make_room();
+        return evict_for_waiting();
       }
-      make_room();
+      evict_for_waiting();
     }
-    at_the_door = true;
+    is_accepting_thread = true;
     serve();
-    at_the_door = false;
+    is_accepting_thread = false;
   }
 
   void on_idle() override {
     std::lock_guard lock(mutex_);
-    make_room();
+    evict_for_waiting();
   }
 
   void shutdown() override {
@@ -152,9 +153,9 @@ class Door::Crew final : public httplib::TaskQueue {
   }
 
  private:
-  void make_room() {
-    bool can_grow = threads_.size() < door_.limits_.connections_max;
-    if (!can_grow && jobs_.size() > free_) door_.give_way(jobs_.size() - free_);
+  void evict_for_waiting() {
+    bool can_grow = threads_.size() < server_.limits_.connections_max;
+    if (!can_grow && jobs_.size() > free_) server_.evict_idle(jobs_.size() - free_);
   }
 
   void work() {
@@ -172,7 +173,7 @@ class Door::Crew final : public httplib::TaskQueue {
     }
   }
 
-  Door& door_;
+  HttpServer& server_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::function<void()>> jobs_;  // up to kQueueMax
@@ -182,52 +183,52 @@ class Door::Crew final : public httplib::TaskQueue {
 };
 
 /// What one connection says, request after request. On its own thread.
-class Door::Talk {
+class HttpServer::HttpConnection {
  public:
-  Talk(Door& door, Visitor& visitor) : door_(door), visitor_(visitor) {}
+  HttpConnection(HttpServer& server, ServedConnection& served) : server_(server), served_(served) {}
 
   /// Whether another request may follow.
   bool serve() {
-    if (!turn(Visitor::Phase::idle)) return false;
+    if (!enter_phase(ServedConnection::Phase::idle)) return false;
     auto text = read_head_text();
     if (!text) return false;
-    auto verdict = read_head(*text, door_.body_max_, door_.methods_);
-    if (auto* refusal = std::get_if<Refusal>(&verdict))
-      return refuse(*refusal, text->starts_with("HEAD "));
-    const Head& head = std::get<Head>(verdict);
+    auto verdict = read_head(*text, server_.body_max_, server_.methods_);
+    if (auto* error = std::get_if<HttpError>(&verdict))
+      return reject(*error, text->starts_with("HEAD "));
+    const RequestHead& head = std::get<RequestHead>(verdict);
     if (head.expects_continue && buffer_.empty() &&
-        !send_all(visitor_.socket, "HTTP/1.1 100 Continue\r\n\r\n", Clock::now() + kWriteTime))
+        !send_all(served_.socket, "HTTP/1.1 100 Continue\r\n\r\n", Clock::now() + kWriteTime))
       return false;
     auto body = read_body(head);
-    if (!body || !turn(Visitor::Phase::answered)) return false;
+    if (!body || !enter_phase(ServedConnection::Phase::answered)) return false;
     std::string whole = fmt::format("{} {} HTTP/1.1\r\n", head.method, head.target);
     if (!head.accept_encoding.empty())
       whole += fmt::format("Accept-Encoding: {}\r\n", head.accept_encoding);
     if (head.method == "POST") whole += fmt::format("Content-Length: {}\r\n", body->size());
     whole += "\r\n";
     whole += *body;
-    WholeRequest stream(visitor_.socket, std::move(whole));
+    WholeRequest stream(served_.socket, std::move(whole));
     bool closed = false;
-    return door_.process_request(stream, head.close, closed, nullptr) && !closed && !head.close &&
+    return server_.process_request(stream, head.close, closed, nullptr) && !closed && !head.close &&
            !stream.is_readable();
   }
 
  private:
   enum class Got { bytes, end, late };
 
-  bool turn(Visitor::Phase phase) {
-    std::lock_guard lock(door_.mutex_);
-    visitor_.phase = phase;
-    visitor_.since = Clock::now();
-    bool stays = phase == Visitor::Phase::answered || !door_.closed_;
-    return stays && !visitor_.leaving;
+  bool enter_phase(ServedConnection::Phase phase) {
+    std::lock_guard lock(server_.mutex_);
+    served_.phase = phase;
+    served_.since = Clock::now();
+    bool stays = phase == ServedConnection::Phase::answered || !server_.closed_;
+    return stays && !served_.is_evicted;
   }
 
   Got fill(Clock::time_point deadline) {
-    if (!wait_ready(visitor_.socket, POLLIN, deadline)) return Got::late;
+    if (!wait_ready(served_.socket, POLLIN, deadline)) return Got::late;
     size_t before = buffer_.size();
-    buffer_.resize(before + kPieceBytes);
-    ssize_t got = ::recv(visitor_.socket, buffer_.data() + before, kPieceBytes, MSG_DONTWAIT);
+    buffer_.resize(before + kReadBytes);
+    ssize_t got = ::recv(served_.socket, buffer_.data() + before, kReadBytes, MSG_DONTWAIT);
     bool again = got < 0 && (errno == EAGAIN || errno == EINTR);
     buffer_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     return got > 0 || again ? Got::bytes : Got::end;
@@ -235,13 +236,13 @@ class Door::Talk {
 
   /// None where the connection ended, or was refused.
   std::optional<std::string> read_head_text() {
-    auto deadline = Clock::now() + std::chrono::milliseconds(door_.limits_.idle_ms);
+    auto deadline = Clock::now() + std::chrono::milliseconds(server_.limits_.idle_ms);
     bool asking = false;
     for (;;) {
       while (buffer_.starts_with("\r\n")) buffer_.erase(0, 2);
       size_t end = end_of_head(buffer_);
       if (end > kHeadBytesMax || (end == 0 && buffer_.size() > kHeadBytesMax)) {
-        refuse({431, fmt::format("the head is larger than {} bytes", kHeadBytesMax)});
+        reject({431, fmt::format("the head is larger than {} bytes", kHeadBytesMax)});
         return {};
       }
       if (end > 0) {
@@ -251,32 +252,32 @@ class Door::Talk {
       }
       if (!asking && !buffer_.empty()) {
         asking = true;
-        deadline = Clock::now() + std::chrono::milliseconds(door_.limits_.head_ms);
-        if (!turn(Visitor::Phase::asking)) return {};
+        deadline = Clock::now() + std::chrono::milliseconds(server_.limits_.head_ms);
+        if (!enter_phase(ServedConnection::Phase::asking)) return {};
       }
       Got got = fill(deadline);
       if (got == Got::bytes) continue;
-      if (asking && got == Got::late) refuse({408, "the head of the request came too slowly"});
-      if (asking && got == Got::end) refuse({400, "the request ends within its head"});
+      if (asking && got == Got::late) reject({408, "the head of the request came too slowly"});
+      if (asking && got == Got::end) reject({400, "the request ends within its head"});
       return {};
     }
   }
 
-  std::optional<std::string> read_body(const Head& head) {
-    if (!turn(Visitor::Phase::asking)) return {};
-    auto deadline = Clock::now() + std::chrono::milliseconds(door_.limits_.body_ms);
+  std::optional<std::string> read_body(const RequestHead& head) {
+    if (!enter_phase(ServedConnection::Phase::asking)) return {};
+    auto deadline = Clock::now() + std::chrono::milliseconds(server_.limits_.body_ms);
     std::string body;
-    Chunks chunks(door_.body_max_);
+    ChunkedDecoder chunks(server_.body_max_);
     for (;;) {
       if (head.chunked) {
-        Chunks::State state = chunks.take(buffer_, body);
-        if (state == Chunks::State::whole) return body;
-        if (state == Chunks::State::too_large) {
-          refuse({413, fmt::format("the body is larger than {} bytes", door_.body_max_)});
+        ChunkedDecoder::State state = chunks.take(buffer_, body);
+        if (state == ChunkedDecoder::State::whole) return body;
+        if (state == ChunkedDecoder::State::too_large) {
+          reject({413, fmt::format("the body is larger than {} bytes", server_.body_max_)});
           return {};
         }
-        if (state == Chunks::State::broken) {
-          refuse({400, "the chunks of the body are broken"});
+        if (state == ChunkedDecoder::State::broken) {
+          reject({400, "the chunks of the body are broken"});
           return {};
         }
       } else if (buffer_.size() >= head.length) {
@@ -286,93 +287,96 @@ class Door::Talk {
       }
       Got got = fill(deadline);
       if (got == Got::bytes) continue;
-      if (got == Got::late) refuse({408, "the body of the request came too slowly"});
-      if (got == Got::end) refuse({400, "the request ends within its body"});
+      if (got == Got::late) reject({408, "the body of the request came too slowly"});
+      if (got == Got::end) reject({400, "the request ends within its body"});
       return {};
     }
   }
 
   /// Says why and reads on for a moment: to close on unread bytes would take the answer back.
-  bool refuse(const Refusal& refusal, bool head_alone = false) {
-    if (!turn(Visitor::Phase::asking)) return false;
+  bool reject(const HttpError& error, bool without_body = false) {
+    if (!enter_phase(ServedConnection::Phase::asking)) return false;
     auto deadline = Clock::now() + kLingerTime;
-    if (!send_all(visitor_.socket, refusal_text(refusal, head_alone), deadline)) return false;
-    ::shutdown(visitor_.socket, SHUT_WR);
+    if (!send_all(served_.socket, error_response(error, without_body), deadline)) return false;
+    ::shutdown(served_.socket, SHUT_WR);
     do buffer_.clear();
     while (fill(deadline) == Got::bytes);
     return false;
   }
 
-  Door& door_;
-  Visitor& visitor_;
+  HttpServer& server_;
+  ServedConnection& served_;
   std::string buffer_;
 };
 
-Door::Door(const ServiceLimits& limits, uint64_t body_max, Methods methods)
+HttpServer::HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods methods)
     : limits_(limits), body_max_(body_max), methods_(methods) {
-  new_task_queue = [this] { return new Crew(*this); };
-  set_idle_interval(kRoomCheck);
+  new_task_queue = [this] { return new ThreadPool(*this); };
+  set_idle_interval(kEvictionCheck);
   set_keep_alive_timeout(limits.idle_ms / 1000);  // what the answers announce
 }
 
-Status Door::widen_backlog() {
+Status HttpServer::widen_backlog() {
   if (::listen(svr_sock_, SOMAXCONN) == 0) return {};
   return environment_error(fmt::format("listen: {}", std::strerror(errno)));
 }
 
-bool Door::process_and_close_socket(socket_t socket) {
+bool HttpServer::process_and_close_socket(socket_t socket) {
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-  if (at_the_door) {
-    turn_away(socket);
+  if (is_accepting_thread) {
+    reject_overload(socket);
     return true;
   }
-  Visitors::iterator visitor;
-  bool welcome = false;
+  ServedConnections::iterator served;
+  bool is_open = false;
   {
     std::lock_guard lock(mutex_);
-    visitor = visitors_.insert(visitors_.end(), {socket, Visitor::Phase::idle, Clock::now()});
-    welcome = !closed_;
+    served = connections_.insert(connections_.end(),
+                                 {socket, ServedConnection::Phase::idle, Clock::now()});
+    is_open = !closed_;
   }
-  Talk talk(*this, *visitor);
-  while (welcome && talk.serve()) {
+  HttpConnection connection(*this, *served);
+  while (is_open && connection.serve()) {
   }
   std::lock_guard lock(mutex_);
-  visitors_.erase(visitor);
+  connections_.erase(served);
   ::close(socket);
   return true;
 }
 
 /// Those that have said nothing for longest; then those that began to ask.
-void Door::give_way(size_t wanted) {
+void HttpServer::evict_idle(size_t wanted) {
   std::lock_guard lock(mutex_);
-  auto latest = Clock::now() - std::chrono::milliseconds(limits_.patience_ms);
-  std::vector<Visitor*> waited;
-  for (Visitor& visitor : visitors_) {
-    if (visitor.leaving && wanted-- == 1) return;
-    bool busy = visitor.phase == Visitor::Phase::answered;
-    if (!visitor.leaving && !busy && visitor.since <= latest) waited.push_back(&visitor);
+  auto latest = Clock::now() - std::chrono::milliseconds(limits_.evict_after_ms);
+  std::vector<ServedConnection*> evictable;
+  for (ServedConnection& served : connections_) {
+    if (served.is_evicted && wanted-- == 1) return;
+    bool busy = served.phase == ServedConnection::Phase::answered;
+    if (!served.is_evicted && !busy && served.since <= latest) evictable.push_back(&served);
   }
-  std::sort(waited.begin(), waited.end(), [](const Visitor* a, const Visitor* b) {
-    return std::pair(a->phase, a->since) < std::pair(b->phase, b->since);
-  });
-  if (waited.size() > wanted) waited.resize(wanted);
-  for (Visitor* visitor : waited) {
-    visitor->leaving = true;
-    ::shutdown(visitor->socket, SHUT_RDWR);
+  std::sort(evictable.begin(), evictable.end(),
+            [](const ServedConnection* a, const ServedConnection* b) {
+              return std::pair(a->phase, a->since) < std::pair(b->phase, b->since);
+            });
+  if (evictable.size() > wanted) evictable.resize(wanted);
+  for (ServedConnection* served : evictable) {
+    served->is_evicted = true;
+    ::shutdown(served->socket, SHUT_RDWR);
   }
 }
 
-void Door::turn_away(int socket) {
-  std::string text = refusal_text({503, "too many connections wait here"}, false);
+void HttpServer::reject_overload(int socket) {
+  std::string text = error_response({503, "too many connections wait here"}, false);
   ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::close(socket);
 }
 
-void Door::close(bool all) {
+void HttpServer::close(bool all) {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  for (Visitor& visitor : visitors_) {
-    if (all || visitor.phase != Visitor::Phase::answered) ::shutdown(visitor.socket, SHUT_RDWR);
+  for (ServedConnection& served : connections_) {
+    if (all || served.phase != ServedConnection::Phase::answered)
+      ::shutdown(served.socket, SHUT_RDWR);
   }
 }
 

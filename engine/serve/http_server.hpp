@@ -18,17 +18,17 @@
 namespace flow {
 
 /// One connection.
-struct Visitor {
+struct ServedConnection {
   enum class Phase { idle, asking, answered };
   int socket = -1;
   Phase phase = Phase::idle;
   std::chrono::steady_clock::time_point since;
-  bool leaving = false;
+  bool is_evicted = false;
 };
 
-class Door final : public httplib::Server {
+class HttpServer final : public httplib::Server {
  public:
-  Door(const ServiceLimits& limits, uint64_t body_max, Methods methods);
+  HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods methods);
 
   /// Takes as many connections that wait to be accepted as the system allows: the library was built
   /// for 5. After the bind; an Error says why not.
@@ -38,19 +38,19 @@ class Door final : public httplib::Server {
   void close(bool all);
 
  private:
-  class Crew;
-  class Talk;
-  using Visitors = std::list<Visitor>;
+  class ThreadPool;
+  class HttpConnection;
+  using ServedConnections = std::list<ServedConnection>;
 
   bool process_and_close_socket(socket_t socket) override;
-  void give_way(size_t wanted);
-  void turn_away(int socket);
+  void evict_idle(size_t wanted);
+  void reject_overload(int socket);
 
   const ServiceLimits limits_;
   const uint64_t body_max_;
   const Methods methods_;
   std::mutex mutex_;
-  Visitors visitors_;  // as many as have a thread
+  ServedConnections connections_;  // as many as have a thread
   bool closed_ = false;
 };
 

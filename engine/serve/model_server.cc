@@ -78,17 +78,17 @@ int errno_of_listening(uint16_t port) {
   return code;
 }
 
-struct Pending {
+struct PendingRequest {
   Tensors inputs;
   std::optional<Result<Tensors>> reply;
 };
 
-class Front final : public ServiceFront {
+class ModelServerImpl final : public ModelServer {
  public:
-  explicit Front(const ServiceOptions& options)
+  explicit ModelServerImpl(const ServiceOptions& options)
       : options_(options), server_(options.limits, kRequestBytesMax, methods_of) {}
 
-  ~Front() override {
+  ~ModelServerImpl() override {
     close_queue();
     server_.stop();
     // What is being answered is still written, for a while.
@@ -133,7 +133,7 @@ class Front final : public ServiceFront {
       ready_ = true;
     }
     while (!should_stop()) {
-      std::vector<std::shared_ptr<Pending>> batch = next_batch();
+      std::vector<std::shared_ptr<PendingRequest>> batch = next_batch();
       if (!batch.empty()) answer(batch, predict);
       log_failures();
     }
@@ -234,7 +234,7 @@ class Front final : public ServiceFront {
   }
 
   void infer(const httplib::Request& request, httplib::Response& response) {
-    auto pending = std::make_shared<Pending>();
+    auto pending = std::make_shared<PendingRequest>();
     std::string id;
     auto inputs = parse_infer_request(request.body, id);
     if (!inputs.ok()) return send_error(response, 400, inputs.error().message);
@@ -261,7 +261,7 @@ class Front final : public ServiceFront {
 
   /// What may go together: the same names, types and row shapes, up to batch_max rows, after the
   /// first's wait.
-  std::vector<std::shared_ptr<Pending>> next_batch() {
+  std::vector<std::shared_ptr<PendingRequest>> next_batch() {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, kStopCheck, [this] { return !queue_.empty(); });
     if (queue_.empty()) return {};
@@ -272,7 +272,7 @@ class Front final : public ServiceFront {
     };
     if (options_.batch_wait_us > 0)
       arrived_.wait_for(lock, std::chrono::microseconds(options_.batch_wait_us), full);
-    std::vector<std::shared_ptr<Pending>> batch;
+    std::vector<std::shared_ptr<PendingRequest>> batch;
     int64_t rows = 0;
     while (!queue_.empty()) {
       const Tensors& inputs = queue_.front()->inputs;
@@ -287,7 +287,7 @@ class Front final : public ServiceFront {
     return batch;
   }
 
-  void answer(std::vector<std::shared_ptr<Pending>>& batch, const Predict& predict) {
+  void answer(std::vector<std::shared_ptr<PendingRequest>>& batch, const Predict& predict) {
     std::vector<const Tensors*> parts;
     std::vector<int64_t> rows;
     for (const auto& pending : batch) {
@@ -328,13 +328,13 @@ class Front final : public ServiceFront {
   }
 
   ServiceOptions options_;
-  Door server_;
+  HttpServer server_;
   int port_ = 0;
   std::thread thread_;
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
   std::condition_variable arrived_, answered_;
-  std::deque<std::shared_ptr<Pending>> queue_;  // up to kQueueMax
+  std::deque<std::shared_ptr<PendingRequest>> queue_;  // up to kQueueMax
   bool ready_ = false, closed_ = false;
   std::vector<std::string> failures_;  // that are not logged yet
   size_t failed_ = 0;                  // with those beyond kFailuresMax
@@ -342,10 +342,10 @@ class Front final : public ServiceFront {
 
 }  // namespace
 
-Result<std::unique_ptr<ServiceFront>> ServiceFront::open(const ServiceOptions& options) {
-  auto front = std::make_unique<Front>(options);
-  FLOW_TRY(front->listen());
-  return std::unique_ptr<ServiceFront>(std::move(front));
+Result<std::unique_ptr<ModelServer>> ModelServer::open(const ServiceOptions& options) {
+  auto server = std::make_unique<ModelServerImpl>(options);
+  FLOW_TRY(server->listen());
+  return std::unique_ptr<ModelServer>(std::move(server));
 }
 
 }  // namespace flow

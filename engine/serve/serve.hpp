@@ -15,10 +15,10 @@ namespace flow {
 /// Of the connections to a service.
 struct ServiceLimits {
   size_t connections_max = 128;
-  int64_t patience_ms = 100;  // with one that is silent, while others wait for its place
-  int64_t idle_ms = 60'000;   // between two requests
-  int64_t head_ms = 10'000;   // from a head's first byte to its last
-  int64_t body_ms = 120'000;  // for a body
+  int64_t evict_after_ms = 100;  // with one that is silent, while others wait for its place
+  int64_t idle_ms = 60'000;      // between two requests
+  int64_t head_ms = 10'000;      // from a head's first byte to its last
+  int64_t body_ms = 120'000;     // for a body
 };
 
 struct ServiceOptions {
@@ -35,11 +35,11 @@ struct ServiceOptions {
 using Tensors = std::map<std::string, Tensor>;
 using Predict = std::function<Result<Tensors>(const Tensors& inputs)>;
 
-class ServiceFront {
+class ModelServer {
  public:
   /// Listens on 127.0.0.1; an Error names a port that is in use.
-  static Result<std::unique_ptr<ServiceFront>> open(const ServiceOptions& options);
-  virtual ~ServiceFront() = default;
+  static Result<std::unique_ptr<ModelServer>> open(const ServiceOptions& options);
+  virtual ~ModelServer() = default;
   virtual std::string url() const = 0;
   /// Calls `predict` on this thread for each batch until `should_stop`.
   virtual void run(const Predict& predict, const std::function<bool()>& should_stop) = 0;

@@ -15,12 +15,12 @@ void read(std::string_view text) {
   size_t end = flow::end_of_head(text);
   if (end == 0) return;
   auto verdict = flow::read_head(text.substr(0, end), kBodyMax, methods_of);
-  if (auto* refusal = std::get_if<flow::Refusal>(&verdict)) {
+  if (auto* refusal = std::get_if<flow::HttpError>(&verdict)) {
     FLOW_CHECK(refusal->status >= 400 && refusal->status < 600 && !refusal->message.empty());
     FLOW_CHECK((refusal->status == 405) == !refusal->allow.empty());
     return;
   }
-  const flow::Head& head = std::get<flow::Head>(verdict);
+  const flow::RequestHead& head = std::get<flow::RequestHead>(verdict);
   FLOW_CHECK(head.length <= kBodyMax && !(head.chunked && head.length > 0));
   FLOW_CHECK(head.method == "POST" || (!head.chunked && head.length == 0));
   // It is handed on in a line: nothing of it may end that line.
@@ -30,8 +30,8 @@ void read(std::string_view text) {
 }
 
 void take(std::string_view text) {
-  using State = flow::Chunks::State;
-  flow::Chunks whole(kBodyMax), cut(kBodyMax);
+  using State = flow::ChunkedDecoder::State;
+  flow::ChunkedDecoder whole(kBodyMax), cut(kBodyMax);
   std::string in(text), body, piece, slow_body;
   State state = whole.take(in, body), slow = State::more;
   size_t at = 0;

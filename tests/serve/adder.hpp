@@ -28,7 +28,7 @@ class Service {
       std::lock_guard lock(mutex_);
       logged_.push_back(line);
     };
-    auto opened = ServiceFront::open(options);
+    auto opened = ModelServer::open(options);
     REQUIRE(opened.ok());
     front_ = std::move(*opened);
     port = port_of(front_->url());
@@ -79,7 +79,7 @@ class Service {
     return outputs;
   }
 
-  std::unique_ptr<ServiceFront> front_;
+  std::unique_ptr<ModelServer> front_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::mutex mutex_;

@@ -153,7 +153,7 @@ TEST_CASE("Where all places are taken by silence, the oldest gives way") {
   ServiceLimits limits;
   limits.connections_max = 4;
   limits.idle_ms = limits.head_ms = limits.body_ms = 3'600'000;
-  limits.patience_ms = 0;
+  limits.evict_after_ms = 0;
   Service service(1, 0, limits);
   std::vector<int> silent;
   for (int i = 0; i < 40; i++) {
@@ -171,7 +171,7 @@ TEST_CASE("Where all places are taken by silence, the oldest gives way") {
 TEST_CASE("Who is being answered gives no way") {
   ServiceLimits limits;
   limits.connections_max = 2;
-  limits.patience_ms = 3'600'000;
+  limits.evict_after_ms = 3'600'000;
   Service service(1, 0, limits);
   service.hold = true;
   std::vector<std::thread> clients;

@@ -153,7 +153,7 @@ TEST_CASE("A port in use is an error that names it") {
   ServiceOptions options;
   options.name = "second";
   options.port = static_cast<uint16_t>(service.port);
-  auto second = ServiceFront::open(options);
+  auto second = ModelServer::open(options);
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().message ==
         "the service `second` cannot listen on port " + std::to_string(service.port) +

@@ -14,13 +14,13 @@ std::string_view methods_of(std::string_view path) {
   return path == "/ask" ? "POST" : "";
 }
 
-std::variant<Head, Refusal> verdict(const std::string& text) {
+std::variant<RequestHead, HttpError> verdict(const std::string& text) {
   return read_head(text, kBodyMax, methods_of);
 }
 
 int status_of(const std::string& text) {
   auto read = verdict(text);
-  auto* refusal = std::get_if<Refusal>(&read);
+  auto* refusal = std::get_if<HttpError>(&read);
   if (refusal == nullptr) return 200;
   CHECK_FALSE(refusal->message.empty());
   return refusal->status;
@@ -34,10 +34,10 @@ int asked_as(const std::string& host) {
   return status_of("GET /read HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
 }
 
-std::pair<Chunks::State, std::string> chunked(std::string in, std::string* rest = nullptr) {
-  Chunks chunks(kBodyMax);
+std::pair<ChunkedDecoder::State, std::string> chunked(std::string in, std::string* rest = nullptr) {
+  ChunkedDecoder chunks(kBodyMax);
   std::string body;
-  Chunks::State state = chunks.take(in, body);
+  ChunkedDecoder::State state = chunks.take(in, body);
   if (rest != nullptr) *rest = in;
   return {state, body};
 }
@@ -90,10 +90,10 @@ TEST_CASE("A Host is needed, once, and is no domain") {
 
 TEST_CASE("A path answers its methods and names them") {
   auto read = verdict("BREW /ask HTTP/1.1\r\nHost: a\r\n\r\n");
-  REQUIRE(std::holds_alternative<Refusal>(read));
-  CHECK(std::get<Refusal>(read).status == 405);
-  CHECK(std::get<Refusal>(read).allow == "POST");
-  CHECK(std::get<Refusal>(read).message == "/ask answers POST and no BREW");
+  REQUIRE(std::holds_alternative<HttpError>(read));
+  CHECK(std::get<HttpError>(read).status == 405);
+  CHECK(std::get<HttpError>(read).allow == "POST");
+  CHECK(std::get<HttpError>(read).message == "/ask answers POST and no BREW");
   CHECK(status_of("HEAD /read?x=1 HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
   CHECK(status_of("get /read HTTP/1.1\r\nHost: a\r\n\r\n") == 405);
   CHECK(status_of("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n") == 404);
@@ -114,7 +114,7 @@ TEST_CASE("Lines are strict") {
 }
 
 TEST_CASE("A connection ends after an answer where one side says so") {
-  auto closes = [](const std::string& text) { return std::get<Head>(verdict(text)).close; };
+  auto closes = [](const std::string& text) { return std::get<RequestHead>(verdict(text)).close; };
   CHECK_FALSE(closes("GET /read HTTP/1.1\r\nHost: a\r\n\r\n"));
   CHECK(closes("GET /read HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n"));
   CHECK(closes("GET /read HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
@@ -123,17 +123,18 @@ TEST_CASE("A connection ends after an answer where one side says so") {
 TEST_CASE("Chunks come to their body, whichever way they are cut") {
   const std::string text = "3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nNEXT";
   std::string rest;
-  CHECK(chunked(text, &rest) == std::pair(Chunks::State::whole, std::string("abc0123456789")));
+  CHECK(chunked(text, &rest) ==
+        std::pair(ChunkedDecoder::State::whole, std::string("abc0123456789")));
   CHECK(rest == "NEXT");
-  Chunks chunks(kBodyMax);
+  ChunkedDecoder chunks(kBodyMax);
   std::string in, body;
-  auto state = Chunks::State::more;
+  auto state = ChunkedDecoder::State::more;
   for (char c : text.substr(0, text.size() - 4)) {
-    REQUIRE(state == Chunks::State::more);
+    REQUIRE(state == ChunkedDecoder::State::more);
     in += c;
     state = chunks.take(in, body);
   }
-  CHECK(state == Chunks::State::whole);
+  CHECK(state == ChunkedDecoder::State::whole);
   CHECK(body == "abc0123456789");
 }
 
@@ -141,12 +142,13 @@ TEST_CASE("Chunks that are broken or too many are found before they are stored")
   for (const char* odd : {"x\r\n", "-1\r\n", "\r\n", "0x3\r\nabc\r\n", "3\r\nabcd\r\n",
                           "fffffffffffffffff\r\n", "1 2\r\n"}) {
     INFO(odd);
-    CHECK(chunked(odd).first == Chunks::State::broken);
+    CHECK(chunked(odd).first == ChunkedDecoder::State::broken);
   }
-  CHECK(chunked(std::string(300, '1')).first == Chunks::State::broken);
-  CHECK(chunked("0\r\n" + std::string(300, 'a')).first == Chunks::State::broken);
-  CHECK(chunked("3e8\r\n").first == Chunks::State::more);
-  CHECK(chunked("3e9\r\n").first == Chunks::State::too_large);
-  CHECK(chunked("3e7\r\n" + std::string(999, 'a') + "\r\n2\r\n").first == Chunks::State::too_large);
-  CHECK(chunked("ffffffffffffffff\r\n").first == Chunks::State::too_large);
+  CHECK(chunked(std::string(300, '1')).first == ChunkedDecoder::State::broken);
+  CHECK(chunked("0\r\n" + std::string(300, 'a')).first == ChunkedDecoder::State::broken);
+  CHECK(chunked("3e8\r\n").first == ChunkedDecoder::State::more);
+  CHECK(chunked("3e9\r\n").first == ChunkedDecoder::State::too_large);
+  CHECK(chunked("3e7\r\n" + std::string(999, 'a') + "\r\n2\r\n").first ==
+        ChunkedDecoder::State::too_large);
+  CHECK(chunked("ffffffffffffffff\r\n").first == ChunkedDecoder::State::too_large);
 }
