@@ -27,7 +27,7 @@ int exit_code(ErrorKind kind) {
   return kUnreachable;
 }
 
-EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
+EngineOptions VerbContext::engine(int32_t jobs, int32_t workers) const {
   if (head.empty() && !secret_file.empty())
     fail("--secret-file is for --head HOST:PORT, the head of another machine: give both.");
   if (!head.empty() && !state.empty())
@@ -49,25 +49,25 @@ EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
   return options;
 }
 
-CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
+CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what) {
   CLI::App* verb = app.add_subcommand(name, what);
-  verb->add_option("--state", session.state, "the state's folder")->type_name("DIR");
-  verb->add_flag("--json", session.json, "print JSON, one object per line");
+  verb->add_option("--state", context.state, "the state's folder")->type_name("DIR");
+  verb->add_flag("--json", context.json, "print JSON, one object per line");
   return verb;
 }
 
-void add_head_options(CLI::App* verb, Session& session) {
-  verb->add_option("--head", session.head,
+void add_head_options(CLI::App* verb, VerbContext& context) {
+  verb->add_option("--head", context.head,
                    "use the head that listens there, on any machine, instead of a state here")
       ->type_name("HOST:PORT");
-  verb->add_option("--secret-file", session.secret_file, "with --head: the cluster's secret")
+  verb->add_option("--secret-file", context.secret_file, "with --head: the cluster's secret")
       ->type_name("FILE");
 }
 
-RunInfo find_run(const Session& session, const std::string& selector) {
-  if (session.head.empty()) return Reader(session.engine()).show(selector);
-  return Engine(session.engine()).show(selector);
+RunInfo find_run(const VerbContext& context, const std::string& selector) {
+  if (context.head.empty()) return Reader(context.engine()).show(selector);
+  return Engine(context.engine()).show(selector);
 }
 
 void add_run_argument(CLI::App* verb, std::string& run, bool required) {

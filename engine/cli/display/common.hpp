@@ -24,7 +24,7 @@ int exit_code(ErrorKind kind);
 int64_t now_ms();
 
 /// The command line, parsed: what the verb's callback left to do.
-struct Session {
+struct VerbContext {
   std::string state;
   std::string head, secret_file;  // of another machine's, whose state is meant then
   bool json = false;
@@ -35,15 +35,15 @@ struct Session {
   /// What is wrong with these ends with exit 2.
   EngineOptions engine(int32_t jobs = 0, int32_t workers = 0) const;
   /// What a command that is advised needs beside its words: " --head HOST:PORT", or "".
-  std::string there() const { return head.empty() ? "" : " --head " + head; }
+  std::string head_option() const { return head.empty() ? "" : " --head " + head; }
 };
 
 /// Adds a verb with --state and --json; `action` runs after the whole line was parsed.
-CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
+CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what);
-void add_head_options(CLI::App* verb, Session& session);  // --head --secret-file
+void add_head_options(CLI::App* verb, VerbContext& context);  // --head --secret-file
 /// The run that is meant, where the session's state is.
-RunInfo find_run(const Session& session, const std::string& selector);
+RunInfo find_run(const VerbContext& context, const std::string& selector);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
 
 /// " Did you mean `run`?", or "" where no name is near.

@@ -136,7 +136,7 @@ std::vector<std::string> service_lines(const std::string& task, const std::strin
   return {task + ": serves at " + url, "  curl -s " + url + "/v2/models/" + model};
 }
 
-std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_bytes) {
+std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_bytes) {
   const Counts& c = run.counts;
   uint64_t total = uint64_t{c.succeeded} + c.failed + c.skipped + c.cancelled + c.pending +
                    c.ready + c.running + c.waiting;
@@ -148,7 +148,7 @@ std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_byt
   if (c.cancelled > 0) line += ", " + std::to_string(c.cancelled) + " cancelled";
   uint64_t left = uint64_t{c.pending} + c.ready + c.running + c.waiting;
   if (left > 0) line += ", " + std::to_string(left) + " left";
-  return line + "; " + format_duration(took_ms) + "; state " + format_bytes(state_bytes);
+  return line + "; " + format_duration(elapsed_ms) + "; state " + format_bytes(state_bytes);
 }
 
 bool RunView::stays_on_terminal(const Event& event) {
@@ -160,7 +160,7 @@ std::vector<std::string> RunView::take(const Event& event) {
   if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
   if (event.type == "task") return take_task(event);
   if (event.type == "progress") return take_progress(event);
-  if (event.type == "plan") return take_foreseen(event);
+  if (event.type == "plan") return take_preview(event);
   if (event.type == "serving") {
     running_.erase(event.task);
     services_[event.task] = event.text;
@@ -172,7 +172,7 @@ std::vector<std::string> RunView::take(const Event& event) {
 
 std::vector<std::string> RunView::take_task(const Event& event) {
   auto before = running_.find(event.task);
-  int64_t took_ms = before == running_.end() ? -1 : event.at_ms - before->second.since_ms;
+  int64_t elapsed_ms = before == running_.end() ? -1 : event.at_ms - before->second.since_ms;
   bool has_waited = waiting_.erase(event.task) > 0;
   if (event.status == "running") {
     Task task;
@@ -199,7 +199,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
   // A map, a when: they only gather what others computed.
   if (event.status == "succeeded" && !was_shown) return {};
   std::string line = event.task + ": " + event.status;
-  if (took_ms >= 0) line += " in " + format_duration(took_ms);
+  if (elapsed_ms >= 0) line += " in " + format_duration(elapsed_ms);
   if (!event.text.empty() && event.status != "succeeded") line += ": " + first_line(event.text);
   return {line};
 }
@@ -217,11 +217,11 @@ std::vector<std::string> RunView::take_progress(const Event& event) {
   return {line};
 }
 
-std::vector<std::string> RunView::take_foreseen(const Event& event) {
+std::vector<std::string> RunView::take_preview(const Event& event) {
   if (event.status != "runs" && event.status != "unknown") return {};
-  foreseen_lines_++;
-  if (foreseen_lines_ > kForeseenLinesMax) return {};
-  if (foreseen_lines_ == kForeseenLinesMax) return {"… more that will or may run are not listed"};
+  preview_lines_++;
+  if (preview_lines_ > kPreviewLinesMax) return {};
+  if (preview_lines_ == kPreviewLinesMax) return {"… more that will or may run are not listed"};
   std::string line = event.task + (event.status == "runs" ? ": will run" : ": may run");
   if (!event.text.empty()) line += ": " + one_line(event.text);
   return {line};

@@ -13,7 +13,7 @@ namespace flow::cli {
 
 constexpr size_t kFrameTasksMax = 10;            // tasks that a frame shows one by one
 constexpr size_t kCachedLinesMax = 20;           // a pipe gets no more lines about cached tasks
-constexpr size_t kForeseenLinesMax = 20;         // and about what will run again
+constexpr size_t kPreviewLinesMax = 20;          // and about what will run again
 constexpr int64_t kProgressLineEvery_ms = 1000;  // of one task, in a pipe
 
 class RunView {
@@ -39,7 +39,7 @@ class RunView {
   };
   std::vector<std::string> take_task(const Event& event);
   std::vector<std::string> take_progress(const Event& event);
-  std::vector<std::string> take_foreseen(const Event& event);
+  std::vector<std::string> take_preview(const Event& event);
   std::string task_line(const std::string& name, const Task& task, int64_t now_ms, size_t width,
                         size_t name_width) const;
 
@@ -48,7 +48,7 @@ class RunView {
   std::map<std::string, Task> running_;
   std::map<std::string, std::string> waiting_;   // task to what it waits for
   std::map<std::string, std::string> services_;  // task to url
-  size_t cached_lines_ = 0, foreseen_lines_ = 0;
+  size_t cached_lines_ = 0, preview_lines_ = 0;
 };
 
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
@@ -58,6 +58,6 @@ std::string result_text(const Value& result);
 std::vector<std::string> service_lines(const std::string& task, const std::string& url);
 /// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB". Of a run with failures it
 /// needs the tasks: only they tell what failed before it ran.
-std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_bytes);
+std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_bytes);
 
 }  // namespace flow::cli

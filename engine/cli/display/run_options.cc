@@ -122,12 +122,12 @@ int64_t lost_after_of(const std::string& text) {
   return ms;
 }
 
-void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {
+void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
   verb->add_option("--serve-for", arguments.serve_for, "end services after this time, e.g. 30s")
       ->type_name("TIME");
   verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (10s)")
       ->type_name("TIME");
-  verb->add_flag("--quiet,-q", session.quiet, "print errors and warnings only");
+  verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
 }
 
 RunOptions run_options(const RunArguments& arguments) {

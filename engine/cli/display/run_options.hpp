@@ -30,13 +30,13 @@ void add_workers_option(CLI::App* verb, RunArguments& arguments);
 void add_lost_after_option(CLI::App* verb, std::string& lost_after);
 int64_t lost_after_of(const std::string& text);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
-void add_watch_options(CLI::App* verb, Session& session,
+void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --quiet
 
 /// Checked and converted; what is wrong ends with exit 2.
 RunOptions run_options(const RunArguments& arguments);
 /// The engine that these ask for; what is wrong ends with exit 2.
-EngineOptions engine_options(const Session& session, const RunArguments& arguments);
+EngineOptions engine_options(const VerbContext& context, const RunArguments& arguments);
 /// The script that FILE|DIR means; a missing one ends with exit 2.
 std::string script_path(const std::string& file_or_dir);
 

@@ -23,7 +23,7 @@ constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr char kArrived = 's', kQuit = 'q';
 std::atomic<int> write_end{-1};
 
-void tell(char what) {
+void notify(char what) {
   int saved = errno;
   int fd = write_end.load();
   if (fd >= 0) [[maybe_unused]]
@@ -31,7 +31,7 @@ void tell(char what) {
   errno = saved;
 }
 
-void handle(int) { tell(kArrived); }
+void handle(int) { notify(kArrived); }
 
 /// A signal that is held from the start on.
 struct HeldSignal {
@@ -47,10 +47,10 @@ void handle_early(int number) {
     if (held.number == number) held.arrived++;
 }
 
-std::atomic<int> leaves_with{-1};
+std::atomic<int> exit_code_on_signal{-1};
 
 void handle_late(int) {
-  int code = leaves_with.load();
+  int code = exit_code_on_signal.load();
   if (code >= 0) _exit(code);
 }
 
@@ -77,7 +77,7 @@ void release_signals() {
   for (HeldSignal& held : held_signals) release(held);
 }
 
-void leave_with(int code) { leaves_with = code; }
+void set_exit_code(int code) { exit_code_on_signal = code; }
 
 std::thread begin_thread(std::function<void()> run) {
   sigset_t handled, before;
@@ -113,11 +113,11 @@ Signals::Signals(std::function<void(int)> on_signal, int also)
     bool is_ours = std::find(handled_.begin(), handled_.end(), held.number) != handled_.end();
     if (!is_ours) release(held);
     if (is_ours && held.is_held.exchange(false))
-      for (int i = held.arrived; i > 0; i--) tell(kArrived);
+      for (int i = held.arrived; i > 0; i--) notify(kArrived);
   }
 }
 
-// The work is done: from now on a signal only ends the process, with the code of leave_with().
+// The work is done: from now on a signal only ends the process, with the code of set_exit_code().
 Signals::~Signals() {
   struct sigaction action {};
   action.sa_handler = handle_late;
@@ -127,7 +127,7 @@ Signals::~Signals() {
     sigaction(number, nullptr, &old);
     if (old.sa_handler == handle) sigaction(number, &action, nullptr);
   }
-  tell(kQuit);
+  notify(kQuit);
   thread_.join();
   close(write_end.exchange(-1));
   close(read_end_);

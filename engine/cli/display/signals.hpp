@@ -14,7 +14,7 @@ void hold_signals();
 void release_signals();
 /// Sets the exit code that a signal ends the process with once the verb's Signals object is
 /// destroyed.
-void leave_with(int code);
+void set_exit_code(int code);
 
 /// A thread that takes none of them: they are the main thread's.
 std::thread begin_thread(std::function<void()> run);

@@ -78,11 +78,11 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
            "HOST:PORT");
 }
 
-EngineOptions engine_options(const Session& session, const RunArguments& arguments) {
-  EngineOptions options = session.engine(arguments.jobs, arguments.workers);
+EngineOptions engine_options(const VerbContext& context, const RunArguments& arguments) {
+  EngineOptions options = context.engine(arguments.jobs, arguments.workers);
   options.resources = resources_of(arguments.resources);
-  if (!session.head.empty() && !options.resources.empty())
-    fail("--resource says what this machine has, and the run is for the head at " + session.head +
+  if (!context.head.empty() && !options.resources.empty())
+    fail("--resource says what this machine has, and the run is for the head at " + context.head +
          ", whose workers set their own: give one of them.");
   options.encrypt = arguments.encrypt;
   if (arguments.encrypt && arguments.workers == 0 && arguments.on.empty())
@@ -100,7 +100,7 @@ EngineOptions engine_options(const Session& session, const RunArguments& argumen
   }
   if (arguments.workers > 0)
     fail("--workers starts workers on this machine, and --on slurm on others: give one of them.");
-  if (!session.head.empty())
+  if (!context.head.empty())
     fail("--on slurm makes this process the head, and --head names another: give one of them.");
   options.slurm = arguments.slurm;
   options.listen = arguments.listen;

@@ -173,11 +173,11 @@ class Screen {
 };
 
 /// What only a machine with the state can do.
-std::string beside_the_state(const Session& session) {
-  return session.head.empty() ? "" : " on the head's machine";
+std::string on_head_text(const VerbContext& context) {
+  return context.head.empty() ? "" : " on the head's machine";
 }
 
-void print_failures(const RunInfo& run, const Session& session) {
+void print_failures(const RunInfo& run, const VerbContext& context) {
   size_t shown = 0, failed = 0;
   for (const TaskInfo& task : run.tasks) {
     if (task.status != "failed" || ++failed > kErrorsShownMax) continue;
@@ -187,7 +187,7 @@ void print_failures(const RunInfo& run, const Session& session) {
   }
   if (failed > shown) {
     print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
-                beside_the_state(session) + " lists them.");
+                on_head_text(context) + " lists them.");
   }
 }
 
@@ -207,37 +207,36 @@ bool is_only_null(const Value& value) {
                              [](const auto& field) { return is_only_null(field.second); });
 }
 
-void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
-               const Session& session, bool shown) {
-  const bool quiet = session.quiet;
+void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t elapsed_ms,
+               const VerbContext& context, bool shown) {
+  const bool quiet = context.quiet;
   bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
   RunInfo whole = has_failures ? run.info() : summary;
-  if (summary.status == "failed") print_failures(whole, session);
+  if (summary.status == "failed") print_failures(whole, context);
   if (summary.status == "failed" && !quiet) {
-    std::string resume = "flow resume " + summary.id + session.there();
+    std::string resume = "flow resume " + summary.id + context.head_option();
     std::fprintf(stderr,
                  "\n`flow logs %s TASK`%s shows a task's log; `%s` runs the failed tasks again.\n"
                  "If you edit the script or an input, `%s --code new` or a new `flow run` uses the "
                  "edited version; finished tasks that the edit does not affect are not repeated.\n",
-                 summary.id.c_str(), beside_the_state(session).c_str(), resume.c_str(),
-                 resume.c_str());
+                 summary.id.c_str(), on_head_text(context).c_str(), resume.c_str(), resume.c_str());
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
     print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
-                session.there() + "` continues it.");
+                context.head_option() + "` continues it.");
   }
   if (quiet) return;
   bool is_lost = summary.status == "failed" && is_only_null(summary.result);
   if (!summary.result.is_nil() && !shown && !is_lost)
     print_line("result: " + result_text(summary.result));
-  print_line(summary.status + ": " + summary_line(whole, took_ms, engine.state_bytes()));
+  print_line(summary.status + ": " + summary_line(whole, elapsed_ms, engine.state_bytes()));
 }
 
-void copy_out(Engine& engine, const Session& session, const std::string& run,
+void copy_out(Engine& engine, const VerbContext& context, const std::string& run,
               const std::string& out) {
   for (const std::string& path : engine.get(run, "", out)) {
-    if (!session.json && !session.quiet) print_line("wrote " + path);
+    if (!context.json && !context.quiet) print_line("wrote " + path);
   }
 }
 
@@ -245,9 +244,9 @@ void copy_out(Engine& engine, const Session& session, const std::string& run,
 
 namespace {
 
-constexpr auto kMadeWithin = std::chrono::seconds(10);
+constexpr auto kCreationMax = std::chrono::seconds(10);
 
-[[noreturn]] void leave_unmade() {
+[[noreturn]] void exit_before_creation() {
   std::fputs(
       "error: stopped while the run was being created. If `flow ls` shows it, `flow resume` "
       "continues it.\n",
@@ -269,36 +268,36 @@ void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std:
   if (early_ > 0) stop();
 }
 
-int64_t Interrupts::took_ms() const { return steady_ms() - began_ms_; }
+int64_t Interrupts::elapsed_ms() const { return steady_ms() - began_ms_; }
 
 void Interrupts::begin_copy() {
   std::lock_guard lock(mutex_);
-  copies_ = true;
+  is_copying_ = true;
 }
 
 void Interrupts::detach(int code) {
   std::lock_guard lock(mutex_);
   run_.reset();
-  over_ = code;
+  end_code_ = code;
 }
 
 void Interrupts::on_signal(int) {
   std::lock_guard lock(mutex_);
-  if (over_) _exit(*over_);
-  if (copies_) {
+  if (end_code_) _exit(*end_code_);
+  if (is_copying_) {
     if (std::exchange(copy_stopped_, true)) _exit(kInterrupted);
     return stop_copies();
   }
   if (!run_) {
     // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
-    if (++early_ > 1) leave_unmade();
+    if (++early_ > 1) exit_before_creation();
     std::fputs(
         "stopping as soon as the run is created, so that it can be resumed; press again to leave "
         "now\n",
         stderr);
     begin_thread([is_attached = is_attached_] {
-      std::this_thread::sleep_for(kMadeWithin);
-      if (!*is_attached) leave_unmade();
+      std::this_thread::sleep_for(kCreationMax);
+      if (!*is_attached) exit_before_creation();
     }).detach();
     return;
   }
@@ -306,20 +305,20 @@ void Interrupts::on_signal(int) {
 }
 
 void Interrupts::stop() {
-  asked_++;
-  if (asked_ > 1) return run_->interrupt(true);
+  stop_requests_++;
+  if (stop_requests_ > 1) return run_->interrupt(true);
   if (serving_) return run_->end_serving();
   note_("stopping: running tasks have " + format_duration(grace_ms_) +
         " to save their state; press again to kill them now");
   run_->interrupt(false);
 }
 
-int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+int watch(Engine& engine, Run run, const VerbContext& context, const WatchOptions& options,
           Interrupts& interrupts) {
   RunInfo first = run.summary();
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
-  Style style = session.quiet   ? Style::silent
-                : session.json  ? Style::json
+  Style style = context.quiet   ? Style::silent
+                : context.json  ? Style::json
                 : is_terminal() ? Style::live
                                 : Style::plain;
   bool talks = style == Style::plain || style == Style::live;
@@ -354,15 +353,15 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   int code = code_of(summary.status);
   if (code == kDone && !options.out.empty()) {
     interrupts.begin_copy();
-    copy_out(engine, session, summary.id, options.out);
+    copy_out(engine, context, summary.id, options.out);
     interrupts.detach(code);
   }
-  if (session.json) {
+  if (context.json) {
     RunInfo whole = run.info();
-    if (whole.status == "failed") print_failures(whole, session);
+    if (whole.status == "failed") print_failures(whole, context);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, interrupts.took_ms(), session, shown);
+    print_end(engine, run, summary, interrupts.elapsed_ms(), context, shown);
   }
   flush_output();
 

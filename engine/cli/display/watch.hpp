@@ -19,9 +19,9 @@ class Interrupts {
   /// From now on signals stop this run; `note` prints a line to stderr.
   void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
-  int64_t took_ms() const;  // time since construction, on a monotonic clock
-  void begin_copy();        // from now on a signal stops what is copied, and a second one leaves
-  void detach(int code);    // the run is over; from now on a signal leaves with its code
+  int64_t elapsed_ms() const;  // time since construction, on a monotonic clock
+  void begin_copy();           // from now on a signal stops what is copied, and a second one leaves
+  void detach(int code);       // the run is over; from now on a signal leaves with its code
 
  private:
   void on_signal(int count);
@@ -31,11 +31,11 @@ class Interrupts {
   std::optional<Run> run_;
   int64_t grace_ms_ = 0;
   std::function<void(const std::string&)> note_;
-  int asked_ = 0;  // signals that stopped the attached run
-  int early_ = 0;  // signals before it was there
+  int stop_requests_ = 0;  // signals that stopped the attached run
+  int early_ = 0;          // signals before it was there
   std::shared_ptr<std::atomic<bool>> is_attached_ = std::make_shared<std::atomic<bool>>(false);
-  bool copies_ = false, copy_stopped_ = false;
-  std::optional<int> over_;
+  bool is_copying_ = false, copy_stopped_ = false;
+  std::optional<int> end_code_;
   std::atomic<bool> serving_{false};
   Signals signals_;  // last: its thread uses the rest
 };
@@ -46,7 +46,7 @@ struct WatchOptions {
 };
 
 /// Shows the run until its end, prints result, errors and the summary; returns the exit code.
-int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+int watch(Engine& engine, Run run, const VerbContext& context, const WatchOptions& options,
           Interrupts& interrupts);
 
 }  // namespace flow::cli

@@ -16,36 +16,36 @@ namespace flow::cli {
 
 namespace {
 
-std::unique_ptr<CLI::App> make_app(Session& session) {
+std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   auto app = std::make_unique<CLI::App>("Durable pipelines in Lua", "flow");
   app->set_version_flag("--version", std::string("flow ") + version());
-  app->add_option("--state", session.state,
+  app->add_option("--state", context.state,
                   "the state's folder; else $FLOW_STATE, the nearest .flow/ upwards, or ./.flow")
       ->type_name("DIR");
-  app->add_flag("--json", session.json, "print JSON, one object per line");
-  add_run(*app, session);
-  add_resume(*app, session);
-  add_retry(*app, session);
-  add_cancel(*app, session);
-  add_signal(*app, session);
-  add_ls(*app, session);
-  add_show(*app, session);
-  add_get(*app, session);
-  add_logs(*app, session);
-  add_why(*app, session);
-  add_diff(*app, session);
-  add_graph(*app, session);
-  add_lint(*app, session);
-  add_plan(*app, session);
-  add_gc(*app, session);
-  add_head(*app, session);
-  add_worker(*app, session);
-  add_nodes(*app, session);
-  add_doctor(*app, session);
-  add_init(*app, session);
-  add_repl(*app, session);
-  add_completion(*app, session);
-  session.app = app.get();
+  app->add_flag("--json", context.json, "print JSON, one object per line");
+  add_run(*app, context);
+  add_resume(*app, context);
+  add_retry(*app, context);
+  add_cancel(*app, context);
+  add_signal(*app, context);
+  add_ls(*app, context);
+  add_show(*app, context);
+  add_get(*app, context);
+  add_logs(*app, context);
+  add_why(*app, context);
+  add_diff(*app, context);
+  add_graph(*app, context);
+  add_lint(*app, context);
+  add_plan(*app, context);
+  add_gc(*app, context);
+  add_head(*app, context);
+  add_worker(*app, context);
+  add_nodes(*app, context);
+  add_doctor(*app, context);
+  add_init(*app, context);
+  add_repl(*app, context);
+  add_completion(*app, context);
+  context.app = app.get();
   return app;
 }
 
@@ -209,11 +209,11 @@ bool takes_signals(const CLI::App& app) {
   return verb.get_name() == "worker" && verb.count("--show") == 0;
 }
 
-int parse_and_act(int given, char** all, Session& session) {
+int parse_and_act(int given, char** all, VerbContext& context) {
   std::vector<char*> words = words_of(given, all);
   int argc = static_cast<int>(words.size());
   char** argv = words.data();
-  auto app = make_app(session);
+  auto app = make_app(context);
   std::string first = first_word(argc, argv);
   check_verb(*app, first);
   check_equals_signs(*app, words, first);
@@ -234,23 +234,23 @@ int parse_and_act(int given, char** all, Session& session) {
     if (app->count("--state") > 0 && verb->count("--state") > 0)
       fail("--state is given before `" + verb->get_name() + "` and after it: leave one out.");
   }
-  if (!session.action) {
+  if (!context.action) {
     std::fputs(app->help().c_str(), stderr);
     return kWrong;
   }
   if (!takes_signals(*app)) release_signals();
-  return session.action();
+  return context.action();
 }
 
 }  // namespace
 
 int flow_main(int argc, char** argv) {
   survive_failed_writes();
-  Session session;
+  VerbContext context;
   int code;
   bool is_whole = true;
   try {
-    code = parse_and_act(argc, argv, session);
+    code = parse_and_act(argc, argv, context);
   } catch (const Failed& failed) {
     print_error(failed.error.message);
     code = exit_code(failed.error.kind);
@@ -260,12 +260,12 @@ int flow_main(int argc, char** argv) {
     is_whole = false;
   }
   release_signals();
-  leave_with(code);
+  set_exit_code(code);
   flush_output();
   if (int error = output_error(); error != 0 && error != EPIPE) {
     print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
     if (code == kDone) code = kUnreachable;
-    leave_with(code);
+    set_exit_code(code);
   }
   // A library that an exception came through may still hold its locks: no destructor waits for
   // them.

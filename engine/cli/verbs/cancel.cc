@@ -3,17 +3,17 @@
 
 namespace flow::cli {
 
-void add_cancel(CLI::App& app, Session& session) {
+void add_cancel(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "cancel", "end a run for good");
+  CLI::App* verb = add_verb(app, context, "cancel", "end a run for good");
   add_run_argument(verb, *selector, true);
-  add_head_options(verb, session);
-  verb->callback([&session, selector] {
-    session.action = [&session, selector] {
-      std::string run = find_run(session, *selector).id;
-      Engine engine(session.engine());
+  add_head_options(verb, context);
+  verb->callback([&context, selector] {
+    context.action = [&context, selector] {
+      std::string run = find_run(context, *selector).id;
+      Engine engine(context.engine());
       engine.cancel(run);
-      if (session.json) {
+      if (context.json) {
         print_line("{\"run\":" + json_text(run) + ",\"status\":\"cancelled\"}");
       } else {
         print_line("cancelled " + run);

@@ -67,7 +67,7 @@ void print_node(const NodeInfo& node) {
 }
 
 /// The head on this machine closes its end when it dies.
-void end_with_stdin(Wait& wait) {
+void end_with_stdin(SignalWait& wait) {
   begin_thread([&wait] {
     char byte;
     while (::read(STDIN_FILENO, &byte, 1) > 0) {
@@ -77,7 +77,7 @@ void end_with_stdin(Wait& wait) {
 }
 
 /// Until nothing is left of what ran, the time is over, or a second signal comes.
-void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
+void drain(WorkerNode& node, SignalWait& wait, int64_t within_ms,
            const std::function<void(const std::string&)>& note) {
   constexpr int64_t kPauseMs = 20;
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
@@ -94,10 +94,10 @@ void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
   }
 }
 
-int work(const Session& session, const WorkerArguments& arguments) {
+int work(const VerbContext& context, const WorkerArguments& arguments) {
   if (arguments.show) {
     NodeInfo node = describe_worker(node_options(arguments));
-    if (session.json) {
+    if (context.json) {
       print_line(node.json());
     } else {
       print_node(node);
@@ -114,7 +114,7 @@ int work(const Session& session, const WorkerArguments& arguments) {
         "prints where. Copy it to this machine, readable by you alone.");
   WorkerNodeOptions options = node_options(arguments);
   options.on_note = print_note;
-  Wait wait(SIGUSR2);  // what a batch system sends before its time limit
+  SignalWait wait(SIGUSR2);  // what a batch system sends before its time limit
   if (arguments.until_eof) end_with_stdin(wait);
   int64_t drain_ms = kDrainMs, alone_max_ms = INT64_MAX;
   if (!arguments.drain.empty()) drain_ms = parse_duration("--drain", arguments.drain);
@@ -124,7 +124,7 @@ int work(const Session& session, const WorkerArguments& arguments) {
     fail("--head-timeout is " + format_duration(kAloneMsMin) + " or more, not `" +
          arguments.head_timeout + "`: a worker needs time to find its head.");
   WorkerNode node(options);
-  while (!wait.wait_for(1, kLookMs)) {
+  while (!wait.wait_for(1, kPollMs)) {
     if (node.without_head_ms() < alone_max_ms) continue;
     options.on_note("there has been no head for " + format_duration(alone_max_ms) +
                     ", the limit of this worker (--head-timeout)");
@@ -198,11 +198,11 @@ std::string moved_text(const NodeInfo& node) {
 }
 
 /// A line a machine, and below it what runs there, who has its GPUs, and what does not work.
-int list_nodes(const Session& session) {
-  ClusterInfo cluster = cluster_info(session.engine());
+int list_nodes(const VerbContext& context) {
+  ClusterInfo cluster = cluster_info(context.engine());
   std::vector<std::vector<std::string>> rows;
   for (const NodeInfo& node : cluster.nodes) {
-    if (session.json) {
+    if (context.json) {
       print_line(node.json());
     } else {
       rows.push_back(row_of(node));
@@ -226,9 +226,9 @@ int list_nodes(const Session& session) {
 
 }  // namespace
 
-void add_worker(CLI::App& app, Session& session) {
+void add_worker(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<WorkerArguments>();
-  CLI::App* verb = add_verb(app, session, "worker", "work for a cluster's head");
+  CLI::App* verb = add_verb(app, context, "worker", "work for a cluster's head");
   verb->add_option("--join", arguments->join, "where the head listens")->type_name("HOST:PORT");
   verb->add_option("--secret-file", arguments->secret_file, "the cluster's secret")
       ->type_name("FILE");
@@ -260,15 +260,15 @@ void add_worker(CLI::App& app, Session& session) {
       ->type_name("TIME");
   verb->add_flag("--show", arguments->show, "print what this machine has, and exit");
   verb->add_flag("--until-eof", arguments->until_eof, "exit when the standard input ends");
-  verb->callback([&session, arguments] {
-    session.action = [&session, arguments] { return work(session, *arguments); };
+  verb->callback([&context, arguments] {
+    context.action = [&context, arguments] { return work(context, *arguments); };
   });
 }
 
-void add_nodes(CLI::App& app, Session& session) {
-  CLI::App* verb = add_verb(app, session, "nodes", "list a cluster's machines and what runs there");
-  add_head_options(verb, session);
-  verb->callback([&session] { session.action = [&session] { return list_nodes(session); }; });
+void add_nodes(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = add_verb(app, context, "nodes", "list a cluster's machines and what runs there");
+  add_head_options(verb, context);
+  verb->callback([&context] { context.action = [&context] { return list_nodes(context); }; });
 }
 
 }  // namespace flow::cli

@@ -12,22 +12,23 @@
 
 namespace flow::cli {
 
-constexpr int64_t kLookMs = 500;  // how often it is seen whether something has changed
+constexpr int64_t kPollMs = 500;  // how often it is seen whether something has changed
 
 /// For signals, and for an end that is told.
-class Wait {
+class SignalWait {
  public:
-  explicit Wait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
+  explicit SignalWait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
   void end() { note(kEnd); }
   /// Until so many signals came, or it is the end.
   void wait(int signals) {
     std::unique_lock lock(mutex_);
-    came_.wait(lock, [&] { return count_ >= signals; });
+    changed_.wait(lock, [&] { return count_ >= signals; });
   }
   /// The same, for a time; false where neither was.
   bool wait_for(int signals, int64_t ms) {
     std::unique_lock lock(mutex_);
-    return came_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return count_ >= signals; });
+    return changed_.wait_for(lock, std::chrono::milliseconds(ms),
+                             [&] { return count_ >= signals; });
   }
 
  private:
@@ -35,11 +36,11 @@ class Wait {
   void note(int count) {
     std::lock_guard lock(mutex_);
     count_ = std::max(count_, count);
-    came_.notify_all();
+    changed_.notify_all();
   }
 
   std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable changed_;
   int count_ = 0;
   Signals signals_;
 };

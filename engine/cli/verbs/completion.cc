@@ -5,16 +5,16 @@ namespace flow::cli {
 
 namespace {
 
-struct Completed {
+struct CompletedVerb {
   std::string name, what;
   std::vector<std::pair<std::string, std::string>> options;  // "--jobs" and its help
   std::string valued;                                        // options that a value follows
 };
 
-std::vector<Completed> verbs_of(const CLI::App& app) {
-  std::vector<Completed> verbs;
+std::vector<CompletedVerb> verbs_of(const CLI::App& app) {
+  std::vector<CompletedVerb> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    Completed completed{verb->get_name(), verb->get_description(), {}, ""};
+    CompletedVerb completed{verb->get_name(), verb->get_description(), {}, ""};
     for (const CLI::Option* option : verb->get_options()) {
       std::vector<std::string> names;
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -66,9 +66,9 @@ std::string of_run(std::string command, const std::string& run) {
   return command.replace(at, 3, run);
 }
 
-std::string bash_script(const std::vector<Completed>& verbs) {
+std::string bash_script(const std::vector<CompletedVerb>& verbs) {
   std::string names, cases;
-  for (const Completed& verb : verbs) {
+  for (const CompletedVerb& verb : verbs) {
     names += (names.empty() ? "" : " ") + verb.name;
     cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" valued=\"" +
              verb.valued + " \" ;;\n";
@@ -121,9 +121,9 @@ std::string bash_script(const std::vector<Completed>& verbs) {
          "complete -o default -F _flow flow\n";
 }
 
-std::string zsh_script(const std::vector<Completed>& verbs) {
+std::string zsh_script(const std::vector<CompletedVerb>& verbs) {
   std::string names, cases;
-  for (const Completed& verb : verbs) {
+  for (const CompletedVerb& verb : verbs) {
     names += "    " + single_quoted(verb.name + ":" + verb.what) + "\n";
     cases += "    " + verb.name + ") options=(" + words(verb.options) + ") ;;\n";
   }
@@ -163,9 +163,9 @@ std::string zsh_script(const std::vector<Completed>& verbs) {
          "if [[ $funcstack[1] == _flow ]]; then _flow \"$@\"; else compdef _flow flow; fi\n";
 }
 
-std::string fish_script(const std::vector<Completed>& verbs) {
+std::string fish_script(const std::vector<CompletedVerb>& verbs) {
   std::string out = "# fish completion of flow: flow completion fish | source\n";
-  for (const Completed& verb : verbs) {
+  for (const CompletedVerb& verb : verbs) {
     out += "complete -c flow -f -n __fish_use_subcommand -a " + verb.name + " -d " +
            single_quoted(verb.what) + "\n";
     for (const auto& [name, what] : verb.options) {
@@ -185,16 +185,16 @@ std::string fish_script(const std::vector<Completed>& verbs) {
 
 }  // namespace
 
-void add_completion(CLI::App& app, Session& session) {
+void add_completion(CLI::App& app, VerbContext& context) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "completion", "print a completion script for a shell");
+  CLI::App* verb = add_verb(app, context, "completion", "print a completion script for a shell");
   verb->add_option("shell", *shell, "bash, zsh or fish")
       ->type_name("SHELL")
       ->required()
       ->check(one_of("`flow completion`", {"bash", "zsh", "fish"}));
-  verb->callback([&session, shell] {
-    session.action = [&session, shell] {
-      std::vector<Completed> verbs = verbs_of(*session.app);
+  verb->callback([&context, shell] {
+    context.action = [&context, shell] {
+      std::vector<CompletedVerb> verbs = verbs_of(*context.app);
       std::string text = *shell == "bash"  ? bash_script(verbs)
                          : *shell == "zsh" ? zsh_script(verbs)
                                            : fish_script(verbs);

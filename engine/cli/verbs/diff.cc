@@ -3,18 +3,18 @@
 
 namespace flow::cli {
 
-void add_diff(CLI::App& app, Session& session) {
+void add_diff(CLI::App& app, VerbContext& context) {
   auto before = std::make_shared<std::string>();
   auto after = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "diff", "say what differs between two runs");
+  CLI::App* verb = add_verb(app, context, "diff", "say what differs between two runs");
   verb->add_option("before", *before, "the earlier run")->type_name("RUN")->required();
   verb->add_option("after", *after, "the later run")->type_name("RUN")->required();
-  verb->callback([&session, before, after] {
-    session.action = [&session, before, after] {
-      Reader reader(session.engine());
+  verb->callback([&context, before, after] {
+    context.action = [&context, before, after] {
+      Reader reader(context.engine());
       std::string text = reader.diff(*before, *after);
       while (!text.empty() && text.back() == '\n') text.pop_back();
-      if (session.json) {
+      if (context.json) {
         print_line("{\"before\":" + json_text(reader.show(*before).id) + ",\"after\":" +
                    json_text(reader.show(*after).id) + ",\"diff\":" + json_text(text) + "}");
       } else {

@@ -262,21 +262,21 @@ const char* word(Verdict verdict) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Session& session) {
-  CLI::App* verb = add_verb(app, session, "doctor", "check the machine and the state");
-  verb->callback([&session] {
-    session.action = [&session] {
+void add_doctor(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = add_verb(app, context, "doctor", "check the machine and the state");
+  verb->callback([&context] {
+    context.action = [&context] {
       std::vector<std::vector<std::string>> rows;
       bool sound = true;
-      for (const Check& check : all_checks(session.engine())) {
+      for (const Check& check : all_checks(context.engine())) {
         sound &= check.verdict != Verdict::problem;
         rows.push_back({word(check.verdict), check.name, check.text});
-        if (!session.json) continue;
+        if (!context.json) continue;
         print_line("{\"check\":" + json_text(check.name) +
                    ",\"verdict\":" + json_text(word(check.verdict)) +
                    ",\"text\":" + json_text(check.text) + check.more + "}");
       }
-      std::string text = session.json ? "" : table(rows);
+      std::string text = context.json ? "" : table(rows);
       print_text(text);
       return sound ? int{kDone} : int{kUnreachable};
     };

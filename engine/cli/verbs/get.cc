@@ -7,21 +7,21 @@
 
 namespace flow::cli {
 
-void add_get(CLI::App& app, Session& session) {
+void add_get(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto part = std::make_shared<std::string>();
   auto out = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "get", "copy a run's result to a folder, or print it");
+  CLI::App* verb = add_verb(app, context, "get", "copy a run's result to a folder, or print it");
   add_run_argument(verb, *selector);
   verb->add_option("part", *part, "a part of the result, e.g. report.files[1]")->type_name("PART");
   verb->add_option("-o,--out", *out,
                    "the folder to copy files into; without it the value is printed")
       ->type_name("DIR");
-  verb->callback([&session, selector, part, out] {
-    session.action = [&session, selector, part, out] {
-      Reader reader(session.engine());
+  verb->callback([&context, selector, part, out] {
+    context.action = [&context, selector, part, out] {
+      Reader reader(context.engine());
       if (out->empty()) {
-        print_line(to_json(reader.value(*selector, *part), session.json ? -1 : 2));
+        print_line(to_json(reader.value(*selector, *part), context.json ? -1 : 2));
         return int{kDone};
       }
       Signals signals([](int count) {
@@ -29,7 +29,7 @@ void add_get(CLI::App& app, Session& session) {
         stop_copies();
       });
       for (const std::string& path : reader.get(*selector, *part, *out)) {
-        print_line(session.json ? "{\"path\":" + json_text(path) + "}" : path);
+        print_line(context.json ? "{\"path\":" + json_text(path) + "}" : path);
       }
       return int{kDone};
     };

@@ -49,11 +49,11 @@ bool names_a_script(const std::string& target) {
 
 }  // namespace
 
-void add_graph(CLI::App& app, Session& session) {
+void add_graph(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto target = std::make_shared<std::string>();
   auto format = std::make_shared<std::string>("dot");
-  CLI::App* verb = add_verb(app, session, "graph", "print the graph of a script or a run");
+  CLI::App* verb = add_verb(app, context, "graph", "print the graph of a script or a run");
   verb->add_option("target", *target, "a script, a folder with a pipeline.lua, or a run")
       ->type_name("FILE|RUN")
       ->required();
@@ -61,18 +61,18 @@ void add_graph(CLI::App& app, Session& session) {
       ->type_name("FORMAT")
       ->check(one_of("--format", {"dot", "svg", "mermaid", "json"}));
   add_parameter_options(verb, *arguments);
-  verb->callback([&session, arguments, target, format] {
-    session.action = [&session, arguments, target, format] {
+  verb->callback([&context, arguments, target, format] {
+    context.action = [&context, arguments, target, format] {
       RunOptions options = run_options(*arguments);
       PlanInfo plan = names_a_script(*target)
-                          ? build_graph(script_path(*target), session.engine(), options)
-                          : Reader(session.engine()).graph(*target);
+                          ? build_graph(script_path(*target), context.engine(), options)
+                          : Reader(context.engine()).graph(*target);
       for (const std::string& line : plan.printed) print_printed(line);
-      if (*format == "svg" && !session.json) {
+      if (*format == "svg" && !context.json) {
         print_svg(graph_dot(plan));
         return int{kDone};
       }
-      std::string text = session.json || *format == "json" ? graph_json(plan)
+      std::string text = context.json || *format == "json" ? graph_json(plan)
                          : *format == "mermaid"            ? graph_mermaid(plan)
                                                            : graph_dot(plan);
       print_text(text);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kListenDefault = "127.0.0.1:7117";
 constexpr int kExpectedMax = 4'096;
-constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
+constexpr int64_t kClientsWaitMs = 5'000;  // those who asked for runs hear first why they end
 
 struct HeadArguments {
   std::string listen = kListenDefault, secret_file, lost_after;
@@ -25,16 +25,16 @@ struct HeadArguments {
 };
 
 /// The workers that are known, and how they were.
-class Roll {
+class WorkerStatusLog {
  public:
-  explicit Roll(const std::vector<NodeInfo>& nodes) { news(nodes); }
+  explicit WorkerStatusLog(const std::vector<NodeInfo>& nodes) { changes(nodes); }
   /// What became of them since: a line for each that is new, or no longer as it was.
-  std::vector<std::string> news(const std::vector<NodeInfo>& nodes) {
+  std::vector<std::string> changes(const std::vector<NodeInfo>& nodes) {
     std::vector<std::string> lines;
     for (const NodeInfo& node : nodes) {
       if (node.name.empty()) continue;
-      bool is_as_it_was = std::exchange(known_[node.name], node.status) == node.status;
-      if (!is_as_it_was) lines.push_back("worker `" + node.name + "` is " + text_of(node));
+      bool is_unchanged = std::exchange(known_[node.name], node.status) == node.status;
+      if (!is_unchanged) lines.push_back("worker `" + node.name + "` is " + text_of(node));
     }
     return lines;
   }
@@ -54,13 +54,13 @@ class Roll {
   std::map<std::string, std::string> known_;  // names and states
 };
 
-void tell_where(const Session& session, const HeadArguments& arguments, const Engine& engine,
-                const std::string& state) {
+void print_address(const VerbContext& context, const HeadArguments& arguments, const Engine& engine,
+                   const std::string& state) {
   std::error_code ignored;
   std::string secret = arguments.secret_file.empty()
                            ? state + "/secret"
                            : fs::absolute(arguments.secret_file, ignored).string();
-  if (session.json) {
+  if (context.json) {
     print_line("{\"address\":" + json_text(engine.address()) +
                ",\"secret_file\":" + json_text(secret) + "}");
   } else {
@@ -75,15 +75,15 @@ void tell_where(const Session& session, const HeadArguments& arguments, const En
 }
 
 /// Ends with the error that the engine was stopped by, once its clients have heard it.
-[[noreturn]] void end_with(const std::string& why, const Engine& engine, Wait& wait) {
-  for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
-    wait.wait_for(1, kLookMs);
+[[noreturn]] void end_with(const std::string& why, const Engine& engine, SignalWait& wait) {
+  for (int64_t ms = 0; ms < kClientsWaitMs && engine.client_runs() > 0; ms += kPollMs)
+    wait.wait_for(1, kPollMs);
   fail_environment(why);
 }
 
-int lead(const Session& session, const HeadArguments& arguments) {
-  Wait wait;
-  EngineOptions options = session.engine();
+int lead(const VerbContext& context, const HeadArguments& arguments) {
+  SignalWait wait;
+  EngineOptions options = context.engine();
   options.listen = arguments.listen;
   options.jobs = arguments.jobs;
   options.expected_workers = arguments.expect_workers;
@@ -97,22 +97,22 @@ int lead(const Session& session, const HeadArguments& arguments) {
                      "` already has a writer; `flow nodes` shows it if it is a head. End it, or "
                      "give this head another state with --state.");
   }
-  Roll roll(engine.nodes());
-  tell_where(session, arguments, engine, state_directory(options));
-  while (!wait.wait_for(1, kLookMs)) {
+  WorkerStatusLog status_log(engine.nodes());
+  print_address(context, arguments, engine, state_directory(options));
+  while (!wait.wait_for(1, kPollMs)) {
     std::string why = engine.stopped_by();
     if (!why.empty()) end_with(why, engine, wait);
-    if (session.json) continue;
-    for (const std::string& line : roll.news(engine.nodes())) print_note(line);
+    if (context.json) continue;
+    for (const std::string& line : status_log.changes(engine.nodes())) print_note(line);
   }
   return kDone;
 }
 
 }  // namespace
 
-void add_head(CLI::App& app, Session& session) {
+void add_head(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<HeadArguments>();
-  CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
+  CLI::App* verb = add_verb(app, context, "head", "lead a cluster: workers join, runs run on them");
   verb->add_option("--listen", arguments->listen,
                    std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
       ->type_name("HOST:PORT");
@@ -129,8 +129,8 @@ void add_head(CLI::App& app, Session& session) {
   add_resource_option(verb, arguments->resources);
   verb->add_flag("--encrypt", arguments->encrypt, "encrypt content between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
-  verb->callback([&session, arguments] {
-    session.action = [&session, arguments] { return lead(session, *arguments); };
+  verb->callback([&context, arguments] {
+    context.action = [&context, arguments] { return lead(context, *arguments); };
   });
 }
 

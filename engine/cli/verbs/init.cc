@@ -60,12 +60,12 @@ void write_new(const fs::path& path, const std::string& content) {
 
 }  // namespace
 
-void add_init(CLI::App& app, Session& session) {
+void add_init(CLI::App& app, VerbContext& context) {
   auto dir = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "init", "make a folder with a small pipeline");
+  CLI::App* verb = add_verb(app, context, "init", "make a folder with a small pipeline");
   verb->add_option("dir", *dir, "the folder")->type_name("DIR")->required();
-  verb->callback([&session, dir] {
-    session.action = [&session, dir] {
+  verb->callback([&context, dir] {
+    context.action = [&context, dir] {
       std::error_code failed;
       fs::create_directories(*dir, failed);
       if (failed) fail_environment("cannot make the folder `" + *dir + "`: " + failed.message());
@@ -81,10 +81,10 @@ void add_init(CLI::App& app, Session& session) {
         files.emplace_back(settings, editor_settings(library));
       for (const auto& [path, content] : files) {
         write_new(path, content);
-        print_line(session.json ? "{\"path\":" + json_text(path.string()) + "}"
+        print_line(context.json ? "{\"path\":" + json_text(path.string()) + "}"
                                 : "wrote " + path.string());
       }
-      if (!session.json) print_line("try: flow run " + *dir);
+      if (!context.json) print_line("try: flow run " + *dir);
       return int{kDone};
     };
   });

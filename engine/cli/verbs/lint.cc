@@ -4,16 +4,16 @@
 
 namespace flow::cli {
 
-void add_lint(CLI::App& app, Session& session) {
+void add_lint(CLI::App& app, VerbContext& context) {
   auto file = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "lint", "warn about handles used as plain values");
+  CLI::App* verb = add_verb(app, context, "lint", "warn about handles used as plain values");
   verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
       ->type_name("FILE|DIR")
       ->required();
-  verb->callback([&session, file] {
-    session.action = [&session, file] {
+  verb->callback([&context, file] {
+    context.action = [&context, file] {
       for (const std::string& warning : lint(script_path(*file))) {
-        print_line(session.json ? "{\"warning\":" + json_text(warning) + "}" : warning);
+        print_line(context.json ? "{\"warning\":" + json_text(warning) + "}" : warning);
       }
       return int{kDone};
     };

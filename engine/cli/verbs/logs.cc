@@ -24,12 +24,12 @@ const char* stream_name(int stream) {
 }
 
 /// What is said before each line.
-struct Names {
+struct LinePrefix {
   bool task = false;
   std::set<std::string> gangs;  // tasks whose lines say their rank
 };
 
-void print_log(const LogLine& line, bool json, const Names& names) {
+void print_log(const LogLine& line, bool json, const LinePrefix& prefix) {
   if (json) {
     print_line("{\"task\":" + json_text(line.task) + ",\"attempt\":" +
                std::to_string(line.attempt) + ",\"rank\":" + std::to_string(line.rank) +
@@ -38,13 +38,13 @@ void print_log(const LogLine& line, bool json, const Names& names) {
     return;
   }
   std::string label;
-  if (names.task) label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
-  if (line.rank > 0 || names.gangs.contains(line.task))
+  if (prefix.task) label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
+  if (line.rank > 0 || prefix.gangs.contains(line.task))
     label += (label.empty() ? "rank " : " rank ") + std::to_string(line.rank);
   print_raw((label.empty() ? line.text : label + " | " + line.text) + "\n");
 }
 
-bool goes_on(const std::string& status) {
+bool is_active(const std::string& status) {
   return status == "pending" || status == "running" || status == "serving" || status == "waiting";
 }
 
@@ -52,13 +52,13 @@ bool goes_on(const std::string& status) {
 class Printer {
  public:
   Printer(bool json, int rank) : json_(json), rank_(rank) {}
-  void print(const std::vector<LogLine>& lines, const Names& names) {
+  void print(const std::vector<LogLine>& lines, const LinePrefix& prefix) {
     std::map<std::pair<std::string, uint32_t>, size_t> seen;
     for (const LogLine& line : lines) {
       std::pair<std::string, uint32_t> source(line.task, line.attempt);
       bool is_new = ++seen[source] > printed_[source];
       bool is_asked = rank_ < 0 || line.rank == static_cast<uint32_t>(rank_);
-      if (is_new && is_asked) print_log(line, json_, names);
+      if (is_new && is_asked) print_log(line, json_, prefix);
     }
     for (const auto& [source, count] : seen) printed_[source] = std::max(printed_[source], count);
     flush_output();
@@ -72,12 +72,12 @@ class Printer {
 
 }  // namespace
 
-void add_logs(CLI::App& app, Session& session) {
+void add_logs(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
   auto follow = std::make_shared<bool>(false);
   auto rank = std::make_shared<int>(-1);
-  CLI::App* verb = add_verb(app, session, "logs", "print what tasks logged and printed");
+  CLI::App* verb = add_verb(app, context, "logs", "print what tasks logged and printed");
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "a task, or one attempt of it: train@2")
       ->type_name("TASK[@ATTEMPT]");
@@ -85,28 +85,28 @@ void add_logs(CLI::App& app, Session& session) {
   verb->add_option("--rank", *rank, "only what this rank of a gang printed")
       ->type_name("N")
       ->check(whole_number("--rank", 0, INT_MAX));
-  verb->callback([&session, selector, task, follow, rank] {
-    session.action = [&session, selector, task, follow, rank] {
-      EngineOptions options = session.engine();
+  verb->callback([&context, selector, task, follow, rank] {
+    context.action = [&context, selector, task, follow, rank] {
+      EngineOptions options = context.engine();
       std::string run = Reader(options).show(*selector).id;
-      Printer printer(session.json, *rank);
-      for (bool went_on = false;;) {
+      Printer printer(context.json, *rank);
+      for (bool was_active = false;;) {
         // A reader sees the state as it was when it was opened.
         Reader reader(options);
         RunInfo now = reader.show(run);
-        bool more = *follow && goes_on(now.status);
-        Names names{task->empty(), {}};
+        bool more = *follow && is_active(now.status);
+        LinePrefix prefix{task->empty(), {}};
         for (const TaskInfo& each : now.tasks)
-          if (each.ranks > 1) names.gangs.insert(each.name);
-        printer.print(reader.logs(run, *task), names);
-        if (went_on && now.status == "interrupted") {
+          if (each.ranks > 1) prefix.gangs.insert(each.name);
+        printer.print(reader.logs(run, *task), prefix);
+        if (was_active && now.status == "interrupted") {
           print_error("the run " + run + " is interrupted: the flow that drove it has ended, and " +
                       "what is printed from now on is shown once `flow resume " + run +
                       "`, or its restarted head, continues it.");
           return int{kInterrupted};
         }
         if (!more || output_error() != 0) return int{kDone};
-        went_on = true;
+        was_active = true;
         std::this_thread::sleep_for(kFollowEvery);
       }
     };

@@ -30,19 +30,19 @@ std::vector<std::string> row(const RunInfo& run) {
 
 }  // namespace
 
-void add_ls(CLI::App& app, Session& session) {
-  CLI::App* verb = add_verb(app, session, "ls", "list the runs of the state");
-  verb->callback([&session] {
-    session.action = [&session] {
+void add_ls(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = add_verb(app, context, "ls", "list the runs of the state");
+  verb->callback([&context] {
+    context.action = [&context] {
       std::vector<std::vector<std::string>> rows;
-      Reader reader(session.engine());
-      std::vector<RunInfo> runs = reader.list(session.json);
+      Reader reader(context.engine());
+      std::vector<RunInfo> runs = reader.list(context.json);
       if (runs.empty() && access(reader.state_dir().c_str(), F_OK) != 0) {
         std::fprintf(stderr, "there is no state `%s` yet: the first `flow run` makes it\n",
                      printable(reader.state_dir()).c_str());
       }
       for (const RunInfo& run : runs) {
-        if (session.json) {
+        if (context.json) {
           print_line(json_line(run));
         } else {
           rows.push_back(row(run));

@@ -43,10 +43,10 @@ void print_request(const SlurmRequest& request, bool json) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Session& session) {
+void add_plan(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto file = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "plan", "say what a run would do, and why; nothing runs");
+  CLI::App* verb = add_verb(app, context, "plan", "say what a run would do, and why; nothing runs");
   verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
       ->type_name("FILE|DIR")
       ->required();
@@ -54,18 +54,18 @@ void add_plan(CLI::App& app, Session& session) {
   add_jobs_option(verb, *arguments);
   add_resource_option(verb, arguments->resources);
   add_slurm_options(verb, *arguments);
-  add_head_options(verb, session);
-  verb->callback([&session, arguments, file] {
-    session.action = [&session, arguments, file] {
+  add_head_options(verb, context);
+  verb->callback([&context, arguments, file] {
+    context.action = [&context, arguments, file] {
       RunOptions options = run_options(*arguments);
-      EngineOptions engine = engine_options(session, *arguments);
+      EngineOptions engine = engine_options(context, *arguments);
       std::string script = script_path(*file);
-      PlanInfo plan = session.head.empty() ? Reader(engine).plan(script, options)
+      PlanInfo plan = context.head.empty() ? Reader(engine).plan(script, options)
                                            : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
-      print_plan(plan, session.json);
-      if (engine.slurm) print_request(slurm_request(engine), session.json);
+      print_plan(plan, context.json);
+      if (engine.slurm) print_request(slurm_request(engine), context.json);
       return int{kDone};
     };
   });

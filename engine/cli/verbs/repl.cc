@@ -10,11 +10,11 @@
 
 namespace flow::cli {
 
-void add_repl(CLI::App& app, Session& session) {
-  CLI::App* verb = add_verb(app, session, "repl", "try Lua as a pipeline script sees it");
-  verb->callback([&session] {
-    session.action = [&session]() -> int {
-      std::string program = executor_program(session.engine());
+void add_repl(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = add_verb(app, context, "repl", "try Lua as a pipeline script sees it");
+  verb->callback([&context] {
+    context.action = [&context]() -> int {
+      std::string program = executor_program(context.engine());
       flush_output();
       restore_open_files();
       execl(program.c_str(), "flow-executor", "--repl", static_cast<char*>(nullptr));

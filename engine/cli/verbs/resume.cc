@@ -5,11 +5,11 @@
 
 namespace flow::cli {
 
-void add_resume(CLI::App& app, Session& session) {
+void add_resume(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto selector = std::make_shared<std::string>();
   auto code = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "resume", "continue an interrupted or failed run");
+  CLI::App* verb = add_verb(app, context, "resume", "continue an interrupted or failed run");
   add_run_argument(verb, *selector);
   verb->add_option("--code", *code, "`new`: use the script that is on disk now")
       ->type_name("new")
@@ -18,22 +18,22 @@ void add_resume(CLI::App& app, Session& session) {
   add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
-  add_head_options(verb, session);
-  add_watch_options(verb, session, *arguments);
-  verb->callback([&session, arguments, selector, code] {
-    session.action = [&session, arguments, selector, code] {
+  add_head_options(verb, context);
+  add_watch_options(verb, context, *arguments);
+  verb->callback([&context, arguments, selector, code] {
+    context.action = [&context, arguments, selector, code] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(session, *arguments);
+      EngineOptions asked = engine_options(context, *arguments);
       // A run that succeeded is only shown: no engine, no lock.
-      RunInfo before = find_run(session, *selector);
+      RunInfo before = find_run(context, *selector);
       if (before.status == "succeeded" && code->empty()) {
-        if (session.json || !session.quiet) print_run(before, session.json);
+        if (context.json || !context.quiet) print_run(before, context.json);
         return int{kDone};
       }
       Engine engine(asked);
       Run run = engine.resume(before.id, options, *code == "new");
-      return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
     };
   });
 }

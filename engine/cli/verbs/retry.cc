@@ -5,29 +5,29 @@
 
 namespace flow::cli {
 
-void add_retry(CLI::App& app, Session& session) {
+void add_retry(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
   CLI::App* verb =
-      add_verb(app, session, "retry", "run failed tasks of a run, or one task of it, again");
+      add_verb(app, context, "retry", "run failed tasks of a run, or one task of it, again");
   add_run_argument(verb, *selector, true);
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
   add_jobs_option(verb, *arguments);
   add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
-  add_head_options(verb, session);
-  add_watch_options(verb, session, *arguments);
-  verb->callback([&session, arguments, selector, task] {
-    session.action = [&session, arguments, selector, task] {
+  add_head_options(verb, context);
+  add_watch_options(verb, context, *arguments);
+  verb->callback([&context, arguments, selector, task] {
+    context.action = [&context, arguments, selector, task] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(session, *arguments);
-      RunInfo before = find_run(session, *selector);
+      EngineOptions asked = engine_options(context, *arguments);
+      RunInfo before = find_run(context, *selector);
       Engine engine(asked);
       Run run = engine.retry(before.id, *task, options);
-      return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
     };
   });
 }

@@ -5,10 +5,10 @@
 
 namespace flow::cli {
 
-void add_run(CLI::App& app, Session& session) {
+void add_run(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto file = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "run", "run a pipeline to its end");
+  CLI::App* verb = add_verb(app, context, "run", "run a pipeline to its end");
   verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
       ->type_name("FILE|DIR")
       ->required();
@@ -17,21 +17,21 @@ void add_run(CLI::App& app, Session& session) {
   add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
-  add_head_options(verb, session);
+  add_head_options(verb, context);
   verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
   verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
   verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
-  add_watch_options(verb, session, *arguments);
-  verb->callback([&session, arguments, file] {
-    session.action = [&session, arguments, file] {
+  add_watch_options(verb, context, *arguments);
+  verb->callback([&context, arguments, file] {
+    context.action = [&context, arguments, file] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(session, *arguments);
+      EngineOptions asked = engine_options(context, *arguments);
       std::string script = script_path(*file);
       if (!arguments->out.empty()) check_target(arguments->out);
       Engine engine(asked);
       Run run = engine.run(script, {}, options);
-      return watch(engine, run, session, {options.grace_ms, arguments->out}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, arguments->out}, interrupts);
     };
   });
 }

@@ -77,13 +77,13 @@ void print_run(const RunInfo& run, bool json) {
   print_text(text);
 }
 
-void add_show(CLI::App& app, Session& session) {
+void add_show(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "show", "show a run, its tasks and its result");
+  CLI::App* verb = add_verb(app, context, "show", "show a run, its tasks and its result");
   add_run_argument(verb, *selector);
-  verb->callback([&session, selector] {
-    session.action = [&session, selector] {
-      print_run(Reader(session.engine()).show(*selector), session.json);
+  verb->callback([&context, selector] {
+    context.action = [&context, selector] {
+      print_run(Reader(context.engine()).show(*selector), context.json);
       return int{kDone};
     };
   });

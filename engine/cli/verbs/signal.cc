@@ -3,17 +3,17 @@
 
 namespace flow::cli {
 
-void add_signal(CLI::App& app, Session& session) {
+void add_signal(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "signal", "answer a task that waits with ctx:wait");
+  CLI::App* verb = add_verb(app, context, "signal", "answer a task that waits with ctx:wait");
   add_run_argument(verb, *selector, true);
   verb->add_option("name", *name, "the signal's name")->type_name("NAME")->required();
   verb->add_option("json", *json, "its value as JSON; `true` without")->type_name("JSON");
-  add_head_options(verb, session);
-  verb->callback([&session, selector, name, json] {
-    session.action = [&session, selector, name, json] {
+  add_head_options(verb, context);
+  verb->callback([&context, selector, name, json] {
+    context.action = [&context, selector, name, json] {
       if (!json->empty()) {
         auto value = from_json(*json);
         if (!value.ok()) {
@@ -21,10 +21,10 @@ void add_signal(CLI::App& app, Session& session) {
                ". A string needs its quotes: flow signal RUN NAME '\"text\"'.");
         }
       }
-      std::string run = find_run(session, *selector).id;
-      Engine engine(session.engine());
+      std::string run = find_run(context, *selector).id;
+      Engine engine(context.engine());
       engine.signal(run, *name, *json);
-      if (session.json) {
+      if (context.json) {
         print_line("{\"run\":" + json_text(run) + ",\"signal\":" + json_text(*name) + "}");
       } else {
         print_line("sent `" + *name + "` to " + run);

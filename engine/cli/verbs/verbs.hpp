@@ -4,28 +4,28 @@
 
 namespace flow::cli {
 
-void add_run(CLI::App& app, Session& session);
-void add_resume(CLI::App& app, Session& session);
-void add_retry(CLI::App& app, Session& session);
-void add_cancel(CLI::App& app, Session& session);
-void add_signal(CLI::App& app, Session& session);
-void add_ls(CLI::App& app, Session& session);
-void add_show(CLI::App& app, Session& session);
-void add_get(CLI::App& app, Session& session);
-void add_logs(CLI::App& app, Session& session);
-void add_why(CLI::App& app, Session& session);
-void add_diff(CLI::App& app, Session& session);
-void add_graph(CLI::App& app, Session& session);
-void add_lint(CLI::App& app, Session& session);
-void add_plan(CLI::App& app, Session& session);
-void add_gc(CLI::App& app, Session& session);
-void add_doctor(CLI::App& app, Session& session);
-void add_init(CLI::App& app, Session& session);
-void add_repl(CLI::App& app, Session& session);
-void add_completion(CLI::App& app, Session& session);
-void add_head(CLI::App& app, Session& session);
-void add_worker(CLI::App& app, Session& session);
-void add_nodes(CLI::App& app, Session& session);
+void add_run(CLI::App& app, VerbContext& context);
+void add_resume(CLI::App& app, VerbContext& context);
+void add_retry(CLI::App& app, VerbContext& context);
+void add_cancel(CLI::App& app, VerbContext& context);
+void add_signal(CLI::App& app, VerbContext& context);
+void add_ls(CLI::App& app, VerbContext& context);
+void add_show(CLI::App& app, VerbContext& context);
+void add_get(CLI::App& app, VerbContext& context);
+void add_logs(CLI::App& app, VerbContext& context);
+void add_why(CLI::App& app, VerbContext& context);
+void add_diff(CLI::App& app, VerbContext& context);
+void add_graph(CLI::App& app, VerbContext& context);
+void add_lint(CLI::App& app, VerbContext& context);
+void add_plan(CLI::App& app, VerbContext& context);
+void add_gc(CLI::App& app, VerbContext& context);
+void add_doctor(CLI::App& app, VerbContext& context);
+void add_init(CLI::App& app, VerbContext& context);
+void add_repl(CLI::App& app, VerbContext& context);
+void add_completion(CLI::App& app, VerbContext& context);
+void add_head(CLI::App& app, VerbContext& context);
+void add_worker(CLI::App& app, VerbContext& context);
+void add_nodes(CLI::App& app, VerbContext& context);
 
 /// What `flow show` prints, as text or as the JSON object.
 void print_run(const RunInfo& run, bool json);

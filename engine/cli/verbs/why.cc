@@ -3,18 +3,18 @@
 
 namespace flow::cli {
 
-void add_why(CLI::App& app, Session& session) {
+void add_why(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "why", "say why a task waits, ran again or failed");
+  CLI::App* verb = add_verb(app, context, "why", "say why a task waits, ran again or failed");
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "one task")->type_name("TASK");
-  verb->callback([&session, selector, task] {
-    session.action = [&session, selector, task] {
-      Reader reader(session.engine());
+  verb->callback([&context, selector, task] {
+    context.action = [&context, selector, task] {
+      Reader reader(context.engine());
       std::string text = reader.why(*selector, *task);
       while (!text.empty() && text.back() == '\n') text.pop_back();
-      if (session.json) {
+      if (context.json) {
         RunInfo run = reader.show(*selector);
         std::string url = run.url;
         for (const TaskInfo& each : run.tasks)
