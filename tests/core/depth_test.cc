@@ -15,8 +15,8 @@ constexpr size_t kMany = 200'000;
 
 class Engine {
  public:
-  Engine() { tell(EngineStarted{1, 1000, 0}); }
-  void tell(Event event) {
+  Engine() { feed(EngineStarted{1, 1000, 0}); }
+  void feed(Event event) {
     bool admitted = admit(state, event);
     REQUIRE(admitted);
     out.clear();
@@ -27,16 +27,16 @@ class Engine {
     e.run = "r";
     e.plan = std::move(plan);
     e.fail_fast = fail_fast;
-    tell(e);
+    feed(e);
     std::vector<Command> asked = out;
     for (const Command& command : asked) {
       const auto* q = std::get_if<ResolveInputs>(&command);
-      if (q) tell(InputsResolved{q->run, q->unit, sha256("the same"), false, {}, nullptr, {}});
+      if (q) feed(InputsResolved{q->run, q->unit, sha256("the same"), false, {}, nullptr, {}});
     }
   }
   AttemptId start() {
     Event event = schedule(state, 1).at(0);
-    tell(event);
+    feed(event);
     return std::get<Assigned>(event).id;
   }
   const Run& run() const { return state.runs.at("r"); }
@@ -62,7 +62,7 @@ std::shared_ptr<Plan> calls(bool chained) {
 TEST_CASE("a failure at the head of a long chain skips the chain") {
   Engine engine;
   engine.submit(calls(true));
-  engine.tell(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
+  engine.feed(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
   CHECK(engine.run().counts.skipped == kMany - 1);
   CHECK(engine.run().gathering);
 }
@@ -70,7 +70,7 @@ TEST_CASE("a failure at the head of a long chain skips the chain") {
 TEST_CASE("one result serves a crowd") {
   Engine engine;
   engine.submit(calls(false));
-  engine.tell(AttemptSucceeded{engine.start(), sha256("v"), nullptr, {}, 1});
+  engine.feed(AttemptSucceeded{engine.start(), sha256("v"), nullptr, {}, 1});
   CHECK(engine.run().counts.succeeded == kMany);
   CHECK(engine.run().counts.cached == kMany - 1);
 }
@@ -78,19 +78,19 @@ TEST_CASE("one result serves a crowd") {
 TEST_CASE("a crowd that waits for one key stops, goes on and is cancelled") {
   Engine engine;
   engine.submit(calls(false));
-  engine.tell(StopRequested{"r"});
+  engine.feed(StopRequested{"r"});
   CHECK(engine.run().status == RunStatus::interrupted);
   CHECK(engine.run().phase_count(Phase::parked) == kMany);
-  engine.tell(RetryRequested{"r", false, 0});
+  engine.feed(RetryRequested{"r", false, 0});
   CHECK(engine.out.size() == kMany + 1);
-  engine.tell(CancelRequested{"r"});
+  engine.feed(CancelRequested{"r"});
   CHECK(engine.run().counts.cancelled == kMany);
 }
 
 TEST_CASE("a crowd that waits for one key ends with the first failure of a fail-fast run") {
   Engine engine;
   engine.submit(calls(false), true);
-  engine.tell(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
+  engine.feed(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
   CHECK(engine.run().counts.failed == 1);
   CHECK(engine.run().counts.cancelled == kMany - 1);
 }

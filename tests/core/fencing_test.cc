@@ -11,7 +11,7 @@ namespace {
 class Engine {
  public:
   Engine() {
-    tell(EngineStarted{1, 1000, 0});
+    feed(EngineStarted{1, 1000, 0});
     auto plan = std::make_shared<Plan>();
     plan->defs.resize(1);
     plan->defs[0].name = "t";
@@ -20,14 +20,14 @@ class Engine {
     RunSubmitted submitted;
     submitted.run = "r";
     submitted.plan = std::move(plan);
-    tell(submitted);
+    feed(submitted);
     InputsResolved resolved;
     resolved.run = "r";
     resolved.key = sha256("key");
-    tell(resolved);
+    feed(resolved);
   }
   bool admits(const Event& event) const { return admit(state, event); }
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admits(event));
     std::vector<Command> out;
     apply(state, {state.sequence + 1, 0, std::move(event)}, out);
@@ -37,7 +37,7 @@ class Engine {
     AttemptId id = next();
     Assigned assigned;
     assigned.id = id;
-    tell(assigned);
+    feed(assigned);
     return id;
   }
   State state;
@@ -55,7 +55,7 @@ AttemptSucceeded success(const AttemptId& id) {
 TEST_CASE("an attempt's id is never used again, however often it is given back") {
   Engine engine;
   const AttemptId first = engine.assign();
-  engine.tell(AttemptRequeued{first});
+  engine.feed(AttemptRequeued{first});
   AttemptId last = first;
   bool are_later = true;
   for (int n = 0; n < 140'000; n++) {
@@ -63,13 +63,13 @@ TEST_CASE("an attempt's id is never used again, however often it is given back")
     auto order = [](const AttemptId& of) { return std::pair(of.attempt, of.epoch); };
     are_later = are_later && order(last) < order(id);
     last = id;
-    engine.tell(AttemptRequeued{id});
+    engine.feed(AttemptRequeued{id});
   }
   CHECK(are_later);
   CHECK(last.attempt == 3);  // 65,536 ids of each number
   const AttemptId current = engine.assign();
   CHECK_FALSE(engine.admits(success(first)));
   CHECK_FALSE(engine.admits(success(last)));
-  engine.tell(success(current));
+  engine.feed(success(current));
   CHECK(engine.state.runs.at("r").units[0].status == UnitStatus::succeeded);
 }

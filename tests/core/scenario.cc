@@ -169,11 +169,11 @@ std::string Scenario::line(const std::string& text) {
   if (!parse(words, event)) return "no such event";
   if (admit(state_, event) == refused) return refused ? "was admitted" : "was refused";
   if (refused) return "";
-  std::vector<std::string> said;
-  std::string problem = step(event, said);
+  std::vector<std::string> printed;
+  std::string problem = step(event, printed);
   if (!problem.empty()) return problem;
   std::string all;
-  for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  for (const std::string& one : printed) all += (all.empty() ? "" : "; ") + one;
   return all == tail ? "" : "came out: " + all;
 }
 
@@ -314,7 +314,7 @@ void Scenario::place_ranks(const Words& ranks, Assigned& gang) const {
   }
 }
 
-std::string Scenario::say_rank(WorkerId at, const std::vector<std::string>& gpus) const {
+std::string Scenario::rank_text(WorkerId at, const std::vector<std::string>& gpus) const {
   std::string text = at == 0 ? "." : state_.workers[at].info.name;
   for (size_t i = 0; i < gpus.size(); i++) text += (i == 0 ? ":" : "+") + gpus[i];
   return text;
@@ -441,24 +441,24 @@ bool Scenario::parse_attempt(const Words& words, Event& event) {
   return true;
 }
 
-std::string Scenario::step(const Event& event, std::vector<std::string>& said) {
+std::string Scenario::step(const Event& event, std::vector<std::string>& printed) {
   std::vector<Command> out;
   records_.push_back({state_.sequence + 1, now_, event});
   apply(state_, records_.back(), out);
-  for (const Command& command : out) said.push_back(say(command));
+  for (const Command& command : out) printed.push_back(text_of(command));
   return check_invariants(state_);
 }
 
 std::string Scenario::in_run(const RunId& run) const { return run == run_ ? "" : run + ":"; }
 
-std::string Scenario::say(const AttemptId& id) const {
+std::string Scenario::text_of(const AttemptId& id) const {
   auto found = state_.runs.find(id.run);
   bool is_known = found != state_.runs.end() && id.unit < found->second.units.size();
   std::string name = is_known ? unit_name(found->second, id.unit) : std::to_string(id.unit);
   return in_run(id.run) + name + "@" + std::to_string(id.attempt);
 }
 
-std::string Scenario::say(const Command& command) const {
+std::string Scenario::text_of(const Command& command) const {
   auto name = [&](const RunId& run, UnitId u) {
     return in_run(run) + (u == kNoNode ? "result" : unit_name(state_.runs.at(run), u));
   };
@@ -466,13 +466,13 @@ std::string Scenario::say(const Command& command) const {
   if (auto* c = std::get_if<ExpandMap>(&command)) return "expand " + name(c->run, c->unit);
   if (auto* c = std::get_if<ResolveWhen>(&command)) return "decide " + name(c->run, c->unit);
   if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
-  if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + say(c->id);
+  if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + text_of(c->id);
   if (auto* c = std::get_if<StopAttempt>(&command)) {
     std::string at = c->worker > 0 ? " at " + state_.workers[c->worker].info.name : "";
-    return (c->kill ? "kill " : "stop ") + say(c->id) + at;
+    return (c->kill ? "kill " : "stop ") + text_of(c->id) + at;
   }
   if (auto* c = std::get_if<AckSaved>(&command))
-    return trimmed("ack " + say(c->id) + " " + c->name);
+    return trimmed("ack " + text_of(c->id) + " " + c->name);
   if (auto* c = std::get_if<SetTimer>(&command)) {
     std::string of =
         c->run.empty() ? "worker " + state_.workers[c->unit].info.name : name(c->run, c->unit);
@@ -489,15 +489,15 @@ std::string Scenario::say(const Command& command) const {
 
 std::string Scenario::proposals(const Words& words, const std::string& expected) {
   std::string all;
-  std::vector<std::string> said;
+  std::vector<std::string> printed;
   for (const Event& event : schedule(state_, 1000)) {
     const AttemptId& id = std::get<Assigned>(event).id;
     if (words[0] == "schedule") {
-      all += (all.empty() ? "" : ", ") + say(id);
+      all += (all.empty() ? "" : ", ") + text_of(id);
       const auto& given = std::get<Assigned>(event);
       if (given.share != Share{}) {
-        all += " ranks " + say_rank(given.worker, given.gpus);
-        for (const Placement& rank : given.others) all += "," + say_rank(rank.worker, rank.gpus);
+        all += " ranks " + rank_text(given.worker, given.gpus);
+        for (const Placement& rank : given.others) all += "," + rank_text(rank.worker, rank.gpus);
         continue;
       }
       const std::vector<std::string>& gpus = std::get<Assigned>(event).gpus;
@@ -506,11 +506,11 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
       if (at > 0) all += " at " + state_.workers[at].info.name;
       continue;
     }
-    if (!admit(state_, event)) return "a proposal was refused: " + say(id);
-    std::string problem = step(event, said);
+    if (!admit(state_, event)) return "a proposal was refused: " + text_of(id);
+    std::string problem = step(event, printed);
     if (!problem.empty()) return problem;
   }
-  for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  for (const std::string& one : printed) all += (all.empty() ? "" : "; ") + one;
   return all == expected ? "" : "came out: " + all;
 }
 
@@ -518,10 +518,10 @@ std::string Scenario::scale_up(const Words& words, const std::string& expected) 
   std::string all;
   if (auto asked = elastic_scale_up(state_, attempt(words[1]), number(words, "after", 0))) {
     if (!admit(state_, *asked)) return "a proposal was refused";
-    std::vector<std::string> said{"ranks " + std::to_string(asked->ranks)};
-    std::string problem = step(*asked, said);
+    std::vector<std::string> printed{"ranks " + std::to_string(asked->ranks)};
+    std::string problem = step(*asked, printed);
     if (!problem.empty()) return problem;
-    for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+    for (const std::string& one : printed) all += (all.empty() ? "" : "; ") + one;
   }
   return all == expected ? "" : "came out: " + all;
 }
@@ -550,9 +550,9 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   const Unit& is = run.units[u];
   if (words[0] == "why" || words[0] == "error") {
     std::string text = trimmed(trimmed(rest.substr(words[0].size())).substr(words[1].size()));
-    std::string said = words[0] == "why" ? explain_wait(state_, run_, u)
-                                         : (is.detail ? is.detail->failure.message : "");
-    return said.find(text) != std::string::npos ? "" : "it says: " + said;
+    std::string printed = words[0] == "why" ? explain_wait(state_, run_, u)
+                                            : (is.detail ? is.detail->failure.message : "");
+    return printed.find(text) != std::string::npos ? "" : "it says: " + printed;
   }
   if (status_name(is.status) != words[2]) return std::string("it is ") + status_name(is.status);
   if (has(words, "cached") != is.cached) return is.cached ? "it is cached" : "it is not cached";
@@ -563,7 +563,7 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
     return "it is at " + state_.workers[is.worker].info.name;
   std::string ranks = option(words, "ranks"), are;
   for_each_rank(is, [&](WorkerId worker, const std::vector<std::string>& gpus) {
-    are += (are.empty() ? "" : ",") + say_rank(worker, gpus);
+    are += (are.empty() ? "" : ",") + rank_text(worker, gpus);
   });
   if (!ranks.empty() && ranks != are) return "its ranks are at " + are;
   std::string attempts = option(words, "attempts");

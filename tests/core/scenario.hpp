@@ -51,11 +51,11 @@ class Scenario {
   std::string check(const Words& words, const std::string& rest);
   bool parse(const Words& words, Event& event);
   void place_ranks(const Words& ranks, Assigned& gang) const;
-  std::string say_rank(WorkerId at, const std::vector<std::string>& gpus) const;
+  std::string rank_text(WorkerId at, const std::vector<std::string>& gpus) const;
   bool parse_attempt(const Words& words, Event& event);
-  std::string step(const Event& event, std::vector<std::string>& said);
-  std::string say(const Command& command) const;
-  std::string say(const AttemptId& id) const;
+  std::string step(const Event& event, std::vector<std::string>& printed);
+  std::string text_of(const Command& command) const;
+  std::string text_of(const AttemptId& id) const;
   std::string in_run(const RunId& run) const;
   UnitId unit(const std::string& name) const;
   WorkerId worker(const std::string& name) const;

@@ -15,9 +15,9 @@ void read(std::string_view text) {
   size_t end = flow::end_of_head(text);
   if (end == 0) return;
   auto verdict = flow::read_head(text.substr(0, end), kBodyMax, methods_of);
-  if (auto* refusal = std::get_if<flow::HttpError>(&verdict)) {
-    FLOW_CHECK(refusal->status >= 400 && refusal->status < 600 && !refusal->message.empty());
-    FLOW_CHECK((refusal->status == 405) == !refusal->allow.empty());
+  if (auto* error = std::get_if<flow::HttpError>(&verdict)) {
+    FLOW_CHECK(error->status >= 400 && error->status < 600 && !error->message.empty());
+    FLOW_CHECK((error->status == 405) == !error->allow.empty());
     return;
   }
   const flow::RequestHead& head = std::get<flow::RequestHead>(verdict);

@@ -23,11 +23,11 @@ struct Ask {
 
 class Cluster {
  public:
-  Cluster() { tell(EngineStarted{1, 0, 0}); }
+  Cluster() { feed(EngineStarted{1, 0, 0}); }
 
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, now, std::move(event)}, said_);
+    apply(state, {state.sequence + 1, now, std::move(event)}, commands_);
     REQUIRE(check_invariants(state) == "");
   }
   void join(int32_t cpus, int32_t gpus, const std::string& rack, int64_t licences_milli = 0) {
@@ -36,7 +36,7 @@ class Cluster {
       worker.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
     if (!rack.empty()) worker.labels = {{"rack", rack}};
     if (licences_milli > 0) worker.custom_resources = {{"licence", licences_milli}};
-    tell(WorkerJoined{worker});
+    feed(WorkerJoined{worker});
   }
   /// Each is a task of a definition of its own, but for those that share one by its index.
   void submit(const std::vector<Ask>& asks, const std::vector<uint32_t>& defs) {
@@ -63,22 +63,22 @@ class Cluster {
     RunSubmitted e;
     e.run = "r";
     e.plan = std::make_shared<const Plan>(std::move(plan));
-    tell(e);
+    feed(e);
     for (UnitId unit = 0; unit < run().units.size(); unit++) resolve(unit);
   }
   void resolve(UnitId unit) {
-    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+    feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
   std::vector<UnitId> schedule_all() {
     std::vector<UnitId> started;
     for (const Event& event : schedule(state, 1000)) {
       started.push_back(std::get<Assigned>(event).id.unit);
-      tell(event);
+      feed(event);
     }
     return started;
   }
   void finish(UnitId unit, Time took_ms) {
-    tell(AttemptSucceeded{
+    feed(AttemptSucceeded{
         current_attempt(run(), unit), sha256("v"), nullptr, {}, std::max<Time>(took_ms, 1) * 1000});
   }
   const Run& run() const { return state.runs.at("r"); }
@@ -89,7 +89,7 @@ class Cluster {
   Time now = 0;
 
  private:
-  std::vector<Command> said_;
+  std::vector<Command> commands_;
 };
 
 struct Left {
@@ -179,9 +179,10 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
           return left.second.ranks_of(asks[unit], u.detail->share.cpus_milli) >= int64_t(ranks);
         });
         // Only of the first is known what was free, if it was kept for nobody.
-        bool is_kept = false;
-        for (UnitId other = 0; other < unit; other++) is_kept = is_kept || cluster.is_ready(other);
-        if (unit == started.front() && !is_kept) CHECK((workers_of(u).size() == 1) == has_one);
+        bool is_reserved = false;
+        for (UnitId other = 0; other < unit; other++)
+          is_reserved = is_reserved || cluster.is_ready(other);
+        if (unit == started.front() && !is_reserved) CHECK((workers_of(u).size() == 1) == has_one);
       }
       bool is_idle = cluster.run().phase_count(Phase::running) == 0;
       for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
@@ -221,11 +222,11 @@ TEST_CASE("three gangs on four nodes all come to their end, whatever ends when")
         if (cluster.is_running(unit)) running.push_back(unit);
       UnitId ends = running[random.below(uint32_t(running.size()))];
       if (random.one_in(4)) {
-        cluster.tell(AttemptFailed{current_attempt(cluster.run(), ends),
+        cluster.feed(AttemptFailed{current_attempt(cluster.run(), ends),
                                    {Cause::preempted, "preempted", "", 0}});
         cluster.now += 100'000;
         const Unit& u = cluster.run().units[ends];
-        if (u.phase == Phase::backoff) cluster.tell(TimerFired{"r", ends, u.timer_serial});
+        if (u.phase == Phase::backoff) cluster.feed(TimerFired{"r", ends, u.timer_serial});
       } else {
         cluster.finish(ends, 10);
       }
@@ -367,7 +368,7 @@ TEST_CASE("where more wait than one each is kept its room") {
 TEST_CASE("nobody is kept waiting for one that waits for what a service holds") {
   Cluster cluster;
   cluster.join(4, 0, "");
-  cluster.tell(GpusFound{{{0, "GPU-0", "A", "", 80, -1, false}}});
+  cluster.feed(GpusFound{{{0, "GPU-0", "A", "", 80, -1, false}}});
   Plan plan;
   plan.defs.resize(3);
   for (TaskDef& def : plan.defs) def.name = "t";
@@ -385,7 +386,7 @@ TEST_CASE("nobody is kept waiting for one that waits for what a service holds") 
   RunSubmitted e;
   e.run = "r";
   e.plan = std::make_shared<const Plan>(std::move(plan));
-  cluster.tell(e);
+  cluster.feed(e);
   for (UnitId unit = 0; unit < 6; unit++) cluster.resolve(unit);
   cluster.schedule_all();
   CHECK(cluster.is_ready(1));

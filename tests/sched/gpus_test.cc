@@ -127,7 +127,7 @@ Uuids uuids_of(const std::vector<Gpu>& set) {
   return uuids;
 }
 
-using Given = std::vector<std::pair<UnitId, Uuids>>;
+using AssignedDevices = std::vector<std::pair<UnitId, Uuids>>;
 
 std::vector<UnitId> ready_in_order(const Run& run) {
   std::vector<std::pair<int32_t, UnitId>> ready;
@@ -153,9 +153,9 @@ std::optional<std::vector<Gpu>> best_set(const Resources& asked, const std::vect
 
 /// Who went ahead of whom while that one was the first that had to wait, since somebody before it
 /// began, with what.
-using Overtakers = std::map<UnitId, Given>;
+using Overtakers = std::map<UnitId, AssignedDevices>;
 
-void check_choice(const State& state, Given given, Overtakers& overtakers) {
+void check_choice(const State& state, AssignedDevices given, Overtakers& overtakers) {
   const Run& run = state.runs.at("r");
   const std::vector<Gpu>& gpus = state.workers[0].info.gpus;
   Lefts lefts = lefts_of(state), all;
@@ -202,28 +202,28 @@ void check_choice(const State& state, Given given, Overtakers& overtakers) {
 class Bench {
  public:
   explicit Bench(std::vector<Gpu> gpus) {
-    tell(EngineStarted{1, 1000'000, 0});
-    tell(GpusFound{std::move(gpus)});
+    feed(EngineStarted{1, 1000'000, 0});
+    feed(GpusFound{std::move(gpus)});
   }
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, now_++, std::move(event)}, said_);
+    apply(state, {state.sequence + 1, now_++, std::move(event)}, commands_);
     REQUIRE(check_invariants(state) == "");
   }
   void submit(Plan plan) {
     RunSubmitted e;
     e.run = "r";
     e.plan = std::make_shared<const Plan>(std::move(plan));
-    tell(e);
+    feed(e);
     for (UnitId unit = 0; unit < state.runs.at("r").units.size(); unit++)
-      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+      feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
   const Run& run() const { return state.runs.at("r"); }
   State state;
 
  private:
   Time now_ = 0;  // all that begins does so at a time of its own
-  std::vector<Command> said_;
+  std::vector<Command> commands_;
 };
 
 Plan random_plan(sim::Random& random) {
@@ -240,7 +240,7 @@ Plan random_plan(sim::Random& random) {
 }
 
 /// Every set of devices is admitted for a ready unit exactly where it has that free.
-void check_door(const State& state) {
+void check_admission(const State& state) {
   const Run& run = state.runs.at("r");
   Lefts lefts = lefts_of(state);
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -266,8 +266,8 @@ void check_failed(const State& state) {
   }
 }
 
-Given given_by(const std::vector<Event>& proposals) {
-  Given given;
+AssignedDevices given_by(const std::vector<Event>& proposals) {
+  AssignedDevices given;
   for (const Event& event : proposals) {
     const auto& assigned = std::get<Assigned>(event);
     given.emplace_back(assigned.id.unit, assigned.gpus);
@@ -289,16 +289,16 @@ TEST_CASE("GPUs are given as an oracle over every set of them gives them, and re
     for (int round = 0; round < 6 && !is_final(bench.run().status); round++) {
       std::vector<Event> proposals = schedule(bench.state, 1000);
       check_choice(bench.state, given_by(proposals), overtakers);
-      check_door(bench.state);
+      check_admission(bench.state);
       for (const Event& event : proposals) {
-        bench.tell(event);
+        bench.feed(event);
         on_gpus += std::get<Assigned>(event).gpus.size();
       }
       REQUIRE(schedule(bench.state, 1000).empty());
-      check_door(bench.state);
+      check_admission(bench.state);
       for (UnitId unit = 0; unit < bench.run().units.size(); unit++) {
         if (bench.run().units[unit].status != UnitStatus::running || random.one_in(3)) continue;
-        bench.tell(
+        bench.feed(
             AttemptSucceeded{current_attempt(bench.run(), unit), sha256("v"), nullptr, {}, 0});
       }
     }

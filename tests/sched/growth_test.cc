@@ -14,10 +14,10 @@ constexpr Time kAfter = 1000;
 struct World {
   State state;
   Time now = 0;
-  std::vector<Command> said;
+  std::vector<Command> commands;
 
   explicit World(int32_t jobs = 0) {
-    tell(EngineStarted{1, 0, 0});
+    feed(EngineStarted{1, 0, 0});
     join("w1", 2);
     Plan plan;
     for (const char* name : {"gang", "other", "where"}) {
@@ -35,29 +35,29 @@ struct World {
     plan.defs[0].resources.ranks_max = 6;
     plan.defs[2].resources.where = "nowhere";
     plan.result = Value(true);
-    tell(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
+    feed(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
                       false});
     resolve(0);
     start_what_fits();
   }
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, now, std::move(event)}, said);
+    apply(state, {state.sequence + 1, now, std::move(event)}, commands);
     REQUIRE(check_invariants(state) == "");
   }
   void join(const std::string& name, int32_t cpus) {
-    tell(WorkerJoined{{name, cpus * 1000, 0, {}, {}}});
+    feed(WorkerJoined{{name, cpus * 1000, 0, {}, {}}});
   }
   void resolve(UnitId unit) {
-    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+    feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
   void start_what_fits() {
-    for (Event& event : schedule(state, 1000)) tell(std::move(event));
+    for (Event& event : schedule(state, 1000)) feed(std::move(event));
   }
   /// So many ranks when it saves a checkpoint then; 0 where it is left alone.
   uint32_t at(Time at) {
     now = at;
-    tell(CheckpointSaved{gang(), sha256("state")});
+    feed(CheckpointSaved{gang(), sha256("state")});
     auto asked = elastic_scale_up(state, gang(), kAfter);
     if (!asked) return 0;
     CHECK(admit(state, *asked));
@@ -84,14 +84,14 @@ TEST_CASE("what comes and goes is left alone, and so is room that somebody waits
   World flaps;
   for (Time now = 0; now < 5 * kAfter; now += kAfter / 2) {
     flaps.now = now;
-    flaps.tell(now == 0 ? Event(WorkerJoined{{"w2", 3000, 0, {}, {}}})
+    flaps.feed(now == 0 ? Event(WorkerJoined{{"w2", 3000, 0, {}, {}}})
                         : Event(WorkerDisconnected{2, "cut"}));
     if (now > 0) flaps.join("w2", 3);
     CHECK(flaps.at(now) == 0);
   }
   World leaves;
   leaves.join("w2", 3);
-  leaves.tell(WorkerDraining{2, "maintenance"});
+  leaves.feed(WorkerDraining{2, "maintenance"});
   CHECK(leaves.at(2 * kAfter) == 0);
   World waited;
   waited.join("w2", 3);
@@ -107,11 +107,11 @@ TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
   World world(4);
   world.join("w2", 3);
   CHECK(world.at(kAfter) == 4);
-  world.tell(*elastic_scale_up(world.state, world.gang(), kAfter));
+  world.feed(*elastic_scale_up(world.state, world.gang(), kAfter));
   CHECK(world.at(2 * kAfter) == 0);
   CHECK_FALSE(admit(world.state, ResizeRequested{world.gang(), 4}));
   AttemptId first = world.gang();
-  world.tell(AttemptStopped{first});
+  world.feed(AttemptStopped{first});
   world.start_what_fits();
   const Unit& unit = world.state.runs.at("r").units[0];
   CHECK(unit.phase == Phase::running);

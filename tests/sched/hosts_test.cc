@@ -104,7 +104,7 @@ Resources clamped(const State& state, Resources asked) {
 }
 
 /// Kept as it was given, since what the largest host is may change meanwhile.
-struct Given {
+struct PlacedUnit {
   WorkerId worker = 0;
   Resources asked;
   std::vector<std::string> gpus;
@@ -113,32 +113,32 @@ struct Given {
 class World {
  public:
   explicit World(sim::Random& random) : random_(random) {
-    tell(EngineStarted{1, int32_t(1 + random.below(8)) * 500, 200 * random.below(6)});
+    feed(EngineStarted{1, int32_t(1 + random.below(8)) * 500, 200 * random.below(6)});
     // Enough for whoever asks for a GPU to be let in.
     WorkerInfo all = random_worker(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
     all.labels = {{"rack", "a"}, {"ssd", ""}};
     all.custom_resources = {{"fpga", 2000}, {"licence", 500}};
-    tell(WorkerJoined{all});
+    feed(WorkerJoined{all});
     for (uint32_t i = random.below(4); i > 0; i--) join();
     RunSubmitted e;
     e.run = "r";
     e.plan = std::make_shared<const Plan>(random_plan(random));
-    tell(e);
+    feed(e);
     for (UnitId unit = 0; unit < run().units.size(); unit++)
-      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+      feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
 
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
     if (const auto* given = std::get_if<Assigned>(&event)) {
-      given_[given->id.unit] = {given->worker, clamped(state, asked_by(given->id.unit)),
-                                given->gpus};
+      placed_units_[given->id.unit] = {given->worker, clamped(state, asked_by(given->id.unit)),
+                                       given->gpus};
     }
-    apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
+    apply(state, {state.sequence + 1, 0, std::move(event)}, commands_);
     REQUIRE(check_invariants(state) == "");
   }
-  void join() { tell(WorkerJoined{random_worker(random_, "w" + std::to_string(joined_++))}); }
+  void join() { feed(WorkerJoined{random_worker(random_, "w" + std::to_string(joined_++))}); }
 
   const Run& run() const { return state.runs.at("r"); }
   const Resources& asked_by(UnitId unit) const {
@@ -150,7 +150,7 @@ class World {
     Left left{info.cpus_milli, info.memory_bytes, {}, {}};
     for (const auto& [name, milli] : info.custom_resources) left.custom_resources[name] = milli;
     for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = 1000;
-    for (const auto& [unit, given] : given_) {
+    for (const auto& [unit, given] : placed_units_) {
       if (given.worker != worker || run().units[unit].phase != Phase::running) continue;
       left.cpus -= given.asked.cpus_milli;
       left.memory -= given.asked.memory_bytes;
@@ -182,7 +182,7 @@ class World {
     return devices;
   }
 
-  void check_door() const {
+  void check_admission() const {
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
       if (run().units[unit].phase != Phase::ready) continue;
       for (size_t worker = 0; worker < state.workers.size(); worker++) {
@@ -207,16 +207,16 @@ class World {
   }
   /// Who waits for a larger one that is away, or for one with the GPU, starts nowhere.
   bool may_run_now(const Resources& asked) const {
-    bool is_any_away =
+    bool is_any_disconnected =
         std::any_of(state.workers.begin(), state.workers.end(),
                     [](const WorkerState& worker) { return worker.is_disconnected; });
-    return !is_any_away &&
+    return !is_any_disconnected &&
            std::any_of(state.workers.begin(), state.workers.end(),
                        [&](const WorkerState& worker) { return may_run(worker, asked); });
   }
 
   /// It goes on with what it had while nothing was heard of it.
-  void comes_back(WorkerId worker) {
+  void rejoins(WorkerId worker) {
     WorkerJoined joined{state.workers[worker].info};
     std::vector<UnitId> units;
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
@@ -224,9 +224,9 @@ class World {
       units.push_back(unit);
       joined.attempts.push_back(current_attempt(run(), unit));
     }
-    size_t said = said_.size();
-    tell(joined);
-    CHECK(said_.size() == said);
+    size_t commands = commands_.size();
+    feed(joined);
+    CHECK(commands_.size() == commands);
     for (size_t i = 0; i < units.size(); i++) {
       CHECK(run().units[units[i]].phase == Phase::running);
       CHECK(current_attempt(run(), units[i]) == joined.attempts[i]);
@@ -239,12 +239,12 @@ class World {
       if (run().units[unit].phase != Phase::ready) continue;
       for (size_t worker = 0; worker < state.workers.size(); worker++) {
         INFO("unit " << unit << " at " << worker);
-        if (!may_be_at(unit, WorkerId(worker)).empty()) CHECK(is_kept(WorkerId(worker), unit));
+        if (!may_be_at(unit, WorkerId(worker)).empty()) CHECK(is_reserved(WorkerId(worker), unit));
       }
       CHECK(explain_wait(state, "r", unit).find("it starts next") == std::string::npos);
     }
   }
-  bool is_kept(WorkerId worker, UnitId from) const {
+  bool is_reserved(WorkerId worker, UnitId from) const {
     for (UnitId other = 0; other < run().units.size(); other++) {
       if (run().units[other].phase != Phase::ready || !comes_before(other, from)) continue;
       if (may_run(state.workers[worker], asked_by(other))) return true;
@@ -262,8 +262,8 @@ class World {
 
  private:
   sim::Random& random_;
-  std::map<UnitId, Given> given_;
-  std::vector<Command> said_;
+  std::map<UnitId, PlacedUnit> placed_units_;
+  std::vector<Command> commands_;
   size_t joined_ = 0;
 };
 
@@ -276,10 +276,10 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
     sim::Random random(seed);
     World world(random);
     for (int round = 0; round < 8 && !is_final(world.run().status); round++) {
-      world.check_door();
+      world.check_admission();
       for (std::vector<Event> proposals; !(proposals = schedule(world.state, 1000)).empty();) {
         for (const Event& event : proposals) {
-          world.tell(event);
+          world.feed(event);
           away += std::get<Assigned>(event).worker > 0;
         }
       }
@@ -287,7 +287,7 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
       world.check_nobody_is_stuck();
       for (UnitId unit = 0; unit < world.run().units.size(); unit++) {
         if (world.run().units[unit].phase != Phase::running || random.one_in(2)) continue;
-        world.tell(
+        world.feed(
             AttemptSucceeded{current_attempt(world.run(), unit), sha256("v"), nullptr, {}, 0});
       }
       if (is_final(world.run().status)) break;
@@ -296,13 +296,13 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
       const WorkerState& chosen = world.state.workers[worker];
       if (worker <= 1 || chosen.is_lost()) continue;
       if (chosen.is_disconnected && random.one_in(2)) {
-        world.comes_back(worker);
+        world.rejoins(worker);
         back++;
       } else if (random.one_in(2)) {
-        world.tell(WorkerLost{worker, "it is gone"});
+        world.feed(WorkerLost{worker, "it is gone"});
         lost++;
       } else if (chosen.is_up) {
-        world.tell(WorkerDisconnected{worker, "it is silent"});
+        world.feed(WorkerDisconnected{worker, "it is silent"});
       }
     }
   }
@@ -315,17 +315,17 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
   auto place_of = [](int32_t gpus_milli, std::vector<size_t> gpus_of_workers) {
     State state;
     std::vector<Command> out;
-    auto tell = [&](Event event) {
+    auto feed = [&](Event event) {
       REQUIRE(admit(state, event));
       apply(state, {state.sequence + 1, 0, std::move(event)}, out);
     };
-    tell(EngineStarted{1, 1000, 100});
-    tell(GpusFound{{{0, "own", "A", "", 80, -1, false}}});
+    feed(EngineStarted{1, 1000, 100});
+    feed(GpusFound{{{0, "own", "A", "", 80, -1, false}}});
     for (size_t count : gpus_of_workers) {
       WorkerInfo worker{"w" + std::to_string(state.workers.size()), 1000, 100, {}};
       for (size_t i = 0; i < count; i++)
         worker.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
-      tell(WorkerJoined{worker});
+      feed(WorkerJoined{worker});
     }
     Plan plan;
     plan.defs.resize(1);
@@ -337,8 +337,8 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
     RunSubmitted e;
     e.run = "r";
     e.plan = std::make_shared<const Plan>(plan);
-    tell(e);
-    tell(InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+    feed(e);
+    feed(InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
     return std::get<Assigned>(schedule(state, 1).at(0)).worker;
   };
   CHECK(place_of(0, {2, 0, 4}) == 2);
@@ -365,15 +365,15 @@ Places places_of(const FakeInputLocations& inputs, std::vector<int32_t> slots, s
                  size_t with_gpu = 0, int32_t gpus_milli = 0) {
   State state;
   std::vector<Command> out;
-  auto tell = [&](Event event) {
+  auto feed = [&](Event event) {
     REQUIRE(admit(state, event));
     apply(state, {state.sequence + 1, 0, std::move(event)}, out);
   };
-  tell(EngineStarted{1, 0, 100});
+  feed(EngineStarted{1, 0, 100});
   for (size_t i = 0; i < slots.size(); i++) {
     WorkerInfo worker{"w" + std::to_string(i), slots[i] * 1000, 100, {}};
     if (i + with_gpu >= slots.size()) worker.gpus.push_back({0, "GPU-0", "A", "", 80, -1, false});
-    tell(WorkerJoined{worker});
+    feed(WorkerJoined{worker});
   }
   Plan plan;
   plan.defs.resize(1);
@@ -388,13 +388,13 @@ Places places_of(const FakeInputLocations& inputs, std::vector<int32_t> slots, s
   RunSubmitted e;
   e.run = "r";
   e.plan = std::make_shared<const Plan>(plan);
-  tell(e);
+  feed(e);
   for (UnitId unit = 0; unit < units; unit++)
-    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+    feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   Places places;
   for (const Event& event : schedule(state, units, &inputs)) {
     const auto& assigned = std::get<Assigned>(event);
-    tell(event);
+    feed(event);
     places[assigned.id.unit] = assigned.worker;
   }
   REQUIRE(schedule(state, units, &inputs).empty());

@@ -8,7 +8,7 @@ using namespace flow::core;
 
 namespace {
 
-struct Asked {
+struct TaskRequest {
   int32_t cpus = 1, gpus = 0;
   int64_t memory = 0;
   uint32_t ranks = 1;
@@ -16,16 +16,16 @@ struct Asked {
 
 struct World {
   State state;
-  std::vector<Command> said;
+  std::vector<Command> commands;
 
-  World() { tell(EngineStarted{1, 0, 0}); }
-  void tell(Event event) {
+  World() { feed(EngineStarted{1, 0, 0}); }
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, 1000, std::move(event)}, said);
+    apply(state, {state.sequence + 1, 1000, std::move(event)}, commands);
   }
-  void submit(const std::vector<Asked>& tasks, int32_t jobs = 0) {
+  void submit(const std::vector<TaskRequest>& tasks, int32_t jobs = 0) {
     Plan plan;
-    for (const Asked& asked : tasks) {
+    for (const TaskRequest& asked : tasks) {
       TaskDef def;
       def.name = "t";
       def.resources.cpus_milli = asked.cpus * 1000;
@@ -40,13 +40,13 @@ struct World {
       plan.nodes.push_back(std::move(node));
     }
     plan.result = Value(true);
-    tell(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
+    feed(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
                       false});
     for (uint32_t unit = 0; unit < tasks.size(); unit++)
-      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+      feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
   void start_what_fits() {
-    for (Event& event : schedule(state, 1000)) tell(std::move(event));
+    for (Event& event : schedule(state, 1000)) feed(std::move(event));
   }
   uint32_t demand(const WorkerInfo& like, uint32_t most = 100) const {
     return scale_up_demand(state, like, most);
@@ -65,22 +65,22 @@ WorkerInfo worker(const std::string& name, int32_t cpus, int32_t gpus = 0, int64
 TEST_CASE("as many hosts are wanted as what is ready fills, and no more than may be") {
   World world;
   CHECK(world.demand(worker("like", 4)) == 0);
-  world.submit(std::vector<Asked>(10, Asked{2}));
+  world.submit(std::vector<TaskRequest>(10, TaskRequest{2}));
   CHECK(world.demand(worker("like", 4)) == 5);
   CHECK(world.demand(worker("like", 4), 3) == 3);
   CHECK(world.demand(worker("like", 1)) == 10);  // it is clamped to what such a host has
   CHECK(world.demand(worker("like", 64)) == 1);
   CHECK(world.demand(WorkerInfo{}) == 1);  // nobody knows yet what one has
   CHECK(world.demand(WorkerInfo{}, 0) == 0);
-  world.tell(WorkerJoined{worker("w1", 4)});
+  world.feed(WorkerJoined{worker("w1", 4)});
   world.start_what_fits();
   CHECK(world.demand(worker("like", 4)) == 4);
 }
 
 TEST_CASE("a run's own slots bound it") {
   World world;
-  world.tell(WorkerJoined{worker("w1", 4)});
-  world.submit(std::vector<Asked>(10, Asked{1}), 4);
+  world.feed(WorkerJoined{worker("w1", 4)});
+  world.submit(std::vector<TaskRequest>(10, TaskRequest{1}), 4);
   world.start_what_fits();
   CHECK(world.demand(worker("like", 4)) == 0);
 }
@@ -93,7 +93,7 @@ TEST_CASE("what such a host could not run is no reason for one") {
   CHECK(world.demand(worker("like", 4, 2)) == 2);
   CHECK(world.demand(worker("like", 4, 4)) == 1);
   World other;
-  other.tell(WorkerJoined{worker("w1", 1, 0, 1000)});
+  other.feed(WorkerJoined{worker("w1", 1, 0, 1000)});
   other.submit({{1, 0, 1000}, {1, 0, 500}});
   other.start_what_fits();
   CHECK(other.demand(worker("like", 1, 0, 400)) == 0);
@@ -102,7 +102,7 @@ TEST_CASE("what such a host could not run is no reason for one") {
 
 TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
   World world;
-  world.tell(WorkerJoined{worker("w1", 2, 1)});
+  world.feed(WorkerJoined{worker("w1", 2, 1)});
   world.submit({{2, 1, 0, 4}});
   world.start_what_fits();
   CHECK(world.demand(worker("like", 2, 1)) == 3);

@@ -58,17 +58,17 @@ size_t islands_in(const std::vector<Gpu>& gpus, const std::vector<size_t>& set) 
 
 class Cluster {
  public:
-  Cluster() { tell(EngineStarted{1, 0, 0}); }
-  void tell(Event event) {
+  Cluster() { feed(EngineStarted{1, 0, 0}); }
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
+    apply(state, {state.sequence + 1, 0, std::move(event)}, commands_);
     REQUIRE(check_invariants(state) == "");
   }
   void join(const std::string& name, const std::string& islands, const std::string& rack = "",
             const std::string& fabric = "") {
     WorkerInfo worker{name, 64'000, 0, machine(islands, fabric), {}};
     if (!rack.empty()) worker.labels = {{"rack", rack}};
-    tell(WorkerJoined{worker});
+    feed(WorkerJoined{worker});
   }
   /// Where the ranks of such a gang would be, as "b:0 b:1", or "".
   std::string places(uint32_t ranks, int32_t gpus = 1) const {
@@ -96,7 +96,7 @@ class Cluster {
   State state;
 
  private:
-  std::vector<Command> said_;
+  std::vector<Command> commands_;
 };
 
 }  // namespace
@@ -190,9 +190,9 @@ TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
   node.name = "n";
   node.args = Value::list({});
   plan.nodes.push_back(node);
-  cluster.tell(
+  cluster.feed(
       RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), 0, false, false});
-  cluster.tell(InputsResolved{"r", 0, sha256("key"), false, {}, nullptr, {}});
+  cluster.feed(InputsResolved{"r", 0, sha256("key"), false, {}, nullptr, {}});
   auto worker_of = [&] {
     std::vector<Event> proposals = schedule(cluster.state, 10);
     REQUIRE(proposals.size() == 1);

@@ -148,9 +148,9 @@ uint32_t most_on(const WorkerInfo& worker, const Left& left, const Portion& port
 class World {
  public:
   explicit World(sim::Random& random) {
-    tell(EngineStarted{1, 0, 0, {}, true});
+    feed(EngineStarted{1, 0, 0, {}, true});
     for (uint32_t i = 1 + random.below(3); i > 0; i--)
-      tell(WorkerJoined{random_worker(random, "w" + std::to_string(i))});
+      feed(WorkerJoined{random_worker(random, "w" + std::to_string(i))});
     Plan plan;
     for (uint32_t i = 4 + random.below(8); i > 0; i--) {
       TaskNode node;
@@ -163,14 +163,14 @@ class World {
     RunSubmitted e;
     e.run = "r";
     e.plan = std::make_shared<const Plan>(std::move(plan));
-    tell(e);
+    feed(e);
     for (UnitId unit = 0; unit < run().units.size(); unit++)
-      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+      feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
   }
 
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
-    apply(state, {state.sequence + 1, now_++, std::move(event)}, said_);
+    apply(state, {state.sequence + 1, now_++, std::move(event)}, commands_);
     REQUIRE(check_invariants(state) == "");
   }
   const Run& run() const { return state.runs.at("r"); }
@@ -229,7 +229,7 @@ class World {
 
  private:
   Time now_ = 0;
-  std::vector<Command> said_;
+  std::vector<Command> commands_;
 };
 
 /// One turn of the scheduler, checked before and after each of its proposals.
@@ -255,9 +255,9 @@ struct Turn {
       }
       shared += world.def(unit).resources.gpus_milli % 1000 != 0;
       gangs += world.def(unit).resources.is_gang();
-      world.tell(*proposal++);
+      world.feed(*proposal++);
       for (const auto& [worker, left] : world.lefts()) CHECK(left.is_sound());
-      if (!passed.empty()) check_beside(world, passed.front(), unit);
+      if (!passed.empty()) check_unreserved(world, passed.front(), unit);
     }
     CHECK(proposal == proposals.end());
   }
@@ -276,7 +276,7 @@ struct Turn {
 
   /// Who was passed over would fit once all has ended that ran before, if it would without the one
   /// that goes ahead.
-  void check_beside(const World& world, UnitId first, UnitId unit) {
+  void check_unreserved(const World& world, UnitId first, UnitId unit) {
     auto& others = overtakers_[first];
     others.insert(unit);
     Lefts lefts = world.idle();
@@ -308,7 +308,7 @@ TEST_CASE(
       for (UnitId unit = 0; unit < world.run().units.size(); unit++) {
         bool ends = world.is(unit, Phase::running) && random.one_in(2);
         if (ends)
-          world.tell(
+          world.feed(
               AttemptSucceeded{current_attempt(world.run(), unit), sha256("v"), nullptr, {}, 0});
       }
     }
@@ -355,11 +355,11 @@ class Topology {
  public:
   explicit Topology(sim::Random& random) {
     std::vector<Command> out;
-    auto tell = [&](Event event) {
+    auto feed = [&](Event event) {
       REQUIRE(admit(state_, event));
       apply(state_, {state_.sequence + 1, 0, std::move(event)}, out);
     };
-    tell(EngineStarted{1, 0, 0, {}, true});
+    feed(EngineStarted{1, 0, 0, {}, true});
     for (uint32_t i = 1 + random.below(7); i > 0; i--) {
       WorkerInfo worker = random_worker(random, "w" + std::to_string(i));
       bool has_fabric = random.one_in(3);
@@ -368,7 +368,7 @@ class Topology {
         gpu.nvlink = has_fabric ? 0 : int32_t(random.below(2));
         if (has_fabric) gpu.fabric = random.one_in(4) ? "c/2" : "c/1";
       }
-      tell(WorkerJoined{worker});
+      feed(WorkerJoined{worker});
     }
     TaskDef def = random_task(random);
     asked_ = def.resources;

@@ -18,22 +18,22 @@ namespace {
 /// A state in which everything that was submitted is ready.
 class Bench {
  public:
-  Bench(int32_t cpus, int64_t memory) { tell(EngineStarted{1, cpus * 1000, memory}); }
+  Bench(int32_t cpus, int64_t memory) { feed(EngineStarted{1, cpus * 1000, memory}); }
   void submit(const RunId& id, Plan plan, int32_t jobs) {
     RunSubmitted e;
     e.run = id;
     e.plan = std::make_shared<const Plan>(std::move(plan));
     e.jobs = jobs;
-    tell(e);
+    feed(e);
     for (size_t i = 0; i < asked_.size(); i++) {
       const auto* q = std::get_if<ResolveInputs>(&asked_[i]);
       if (q == nullptr) continue;
       Digest key = sha256(q->run + "/" + std::to_string(q->unit));
-      tell(InputsResolved{q->run, q->unit, key, false, {}, nullptr, {}});
+      feed(InputsResolved{q->run, q->unit, key, false, {}, nullptr, {}});
     }
     asked_.clear();
   }
-  void tell(Event event) {
+  void feed(Event event) {
     REQUIRE(admit(state, event));
     std::vector<Command> out;
     apply(state, {state.sequence + 1, now_++, std::move(event)}, out);
@@ -84,7 +84,7 @@ Plan random_plan(sim::Random& random) {
 }
 
 /// What is taken, counted from the units alone.
-struct Taken {
+struct UsedResources {
   int64_t cpus_milli = 0, memory = 0;
   std::map<RunId, int64_t> run_cpus_milli;
   std::map<std::pair<RunId, uint32_t>, uint32_t> instances;
@@ -104,14 +104,14 @@ int64_t memory_of(const State& state, const Run& run, UnitId unit) {
 }
 
 /// Whether its map lets one more instance run.
-bool is_let(const Run& run, UnitId unit, const Taken& taken) {
+bool is_let(const Run& run, UnitId unit, const UsedResources& taken) {
   const TaskNode& node = run.plan->nodes[run.units[unit].node];
   auto count = taken.instances.find({run.id, run.units[unit].node});
   uint32_t running = count == taken.instances.end() ? 0 : count->second;
   return node.kind != NodeKind::map || node.limit == 0 || running < node.limit;
 }
 
-bool fits(const State& state, const Run& run, UnitId unit, const Taken& taken) {
+bool fits(const State& state, const Run& run, UnitId unit, const UsedResources& taken) {
   int64_t cpus = cpus_of(state, run, unit);
   int64_t memory = memory_of(state, run, unit);
   if (taken.memory + memory > state.workers[0].info.memory_bytes) return false;
@@ -121,7 +121,7 @@ bool fits(const State& state, const Run& run, UnitId unit, const Taken& taken) {
   return cpus == 0 || taken.cpus_milli + cpus <= state.workers[0].info.cpus_milli;
 }
 
-void add(const State& state, const Run& run, UnitId unit, Taken& taken) {
+void add(const State& state, const Run& run, UnitId unit, UsedResources& taken) {
   taken.cpus_milli += cpus_of(state, run, unit);
   taken.memory += memory_of(state, run, unit);
   taken.run_cpus_milli[run.id] += cpus_of(state, run, unit);
@@ -145,7 +145,7 @@ using Overtakers = std::map<Name, std::vector<Name>>;
 
 /// What those would leave if nothing else ran has room for who was overtaken.
 bool would_leave_enough(const State& state, const Name& name, const std::vector<Name>& overtakers) {
-  Taken taken;
+  UsedResources taken;
   for (const auto& [id, unit] : overtakers) {
     const Run& run = state.runs.at(id);
     UnitStatus status = run.units[unit].status;
@@ -155,7 +155,7 @@ bool would_leave_enough(const State& state, const Name& name, const std::vector<
 }
 
 void check_choice(const State& state, std::vector<Name> chosen, Overtakers& overtakers) {
-  Taken taken;
+  UsedResources taken;
   std::vector<std::tuple<int32_t, RunId, UnitId>> ready;
   for (const auto& [id, run] : state.runs) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -210,14 +210,14 @@ TEST_CASE("what fits starts in its order, and who has to wait is overtaken only 
       size_t few = random.below(3);
       std::vector<Event> first = schedule(bench.state, few);
       REQUIRE(first.size() == std::min(few, proposals.size()));
-      for (const Event& event : proposals) bench.tell(event);
+      for (const Event& event : proposals) bench.feed(event);
       REQUIRE(check_invariants(bench.state) == "");
       REQUIRE(schedule(bench.state, 1000).empty());
       for (const auto& [id, run] : bench.state.runs) {
         for (UnitId unit = 0; unit < run.units.size(); unit++) {
           bool ends = run.units[unit].phase == Phase::running && random.one_in(2);
           if (ends)
-            bench.tell(AttemptSucceeded{current_attempt(run, unit), sha256("v"), nullptr, {}, 0});
+            bench.feed(AttemptSucceeded{current_attempt(run, unit), sha256("v"), nullptr, {}, 0});
         }
       }
     }
@@ -233,7 +233,7 @@ TEST_CASE("a refused assignment stays refused whoever proposes it") {
   plan.nodes = {call(0, 0), call(0, 1)};
   bench.submit("r", plan, 0);
   AttemptId second = next_attempt(bench.state, bench.state.runs.at("r"), 1);
-  bench.tell(Assigned{next_attempt(bench.state, bench.state.runs.at("r"), 0)});
+  bench.feed(Assigned{next_attempt(bench.state, bench.state.runs.at("r"), 0)});
   CHECK_FALSE(admit(bench.state, Assigned{second}));
 }
 
@@ -245,11 +245,11 @@ TEST_CASE("tasks known to be short are assigned ahead, up to 20 ms of work a slo
     for (size_t i = 0; i < 1000; i++) plan.nodes.push_back(call(0, i));
     bench.submit("r", plan, 0);
     Event first = schedule(bench.state, 1).at(0);
-    bench.tell(first);
-    bench.tell(
+    bench.feed(first);
+    bench.feed(
         AttemptSucceeded{std::get<Assigned>(first).id, sha256("v"), nullptr, {}, duration_us});
     std::vector<Event> proposals = schedule(bench.state, 1000);
-    for (const Event& event : proposals) bench.tell(event);
+    for (const Event& event : proposals) bench.feed(event);
     CHECK(check_invariants(bench.state) == "");
     return proposals.size();
   };
@@ -269,9 +269,9 @@ TEST_CASE("a long task's slot has no backlog behind it") {
   bench.submit("r", plan, 0);
   const Run& run = bench.state.runs.at("r");
   AttemptId id = next_attempt(bench.state, run, 0);
-  bench.tell(Assigned{id});
-  bench.tell(AttemptSucceeded{id, sha256("v"), nullptr, {}, 100});
-  bench.tell(Assigned{next_attempt(bench.state, run, 1)});
+  bench.feed(Assigned{id});
+  bench.feed(AttemptSucceeded{id, sha256("v"), nullptr, {}, 100});
+  bench.feed(Assigned{next_attempt(bench.state, run, 1)});
   CHECK(schedule(bench.state, 1000).empty());
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("a queue that can't start is looked at in a bounded part") {
     plan.defs.push_back(task(0, 1));  // which is in nobody's way
     plan.nodes.push_back(call(uint32_t(plan.defs.size() - 1), plan.nodes.size()));
     bench.submit("r", plan, 0);
-    bench.tell(schedule(bench.state, 1).at(0));
+    bench.feed(schedule(bench.state, 1).at(0));
     return schedule(bench.state, 10).size() == 1;
   };
   CHECK(finds_the_small_one_behind(1));

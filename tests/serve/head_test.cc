@@ -20,10 +20,10 @@ std::variant<RequestHead, HttpError> verdict(const std::string& text) {
 
 int status_of(const std::string& text) {
   auto read = verdict(text);
-  auto* refusal = std::get_if<HttpError>(&read);
-  if (refusal == nullptr) return 200;
-  CHECK_FALSE(refusal->message.empty());
-  return refusal->status;
+  auto* error = std::get_if<HttpError>(&read);
+  if (error == nullptr) return 200;
+  CHECK_FALSE(error->message.empty());
+  return error->status;
 }
 
 int post(const std::string& headers) {

@@ -16,7 +16,7 @@ bool Simulation::drop_ranks(const AttemptId& id, const std::string& worker) {
   return is_speaker;
 }
 
-void Simulation::say(Event event, Time delay, const std::string& from) {
+void Simulation::send_report(Event event, Time delay, const std::string& from) {
   if (weather_.bad_network) {
     delay += random_.below(10);
     if (random_.one_in(10)) delay += random_.below(200);  // late
@@ -55,7 +55,7 @@ void Simulation::start_attempt(const AttemptId& id) {
     return !worker.empty() && !is_connected(worker);  // the order is lost
   });
   if (attempt.workers.empty()) return;
-  away_ += u.worker > 0;
+  remote_ += u.worker > 0;
   gangs_ += attempt.workers.size() > 1;
   attempt.is_mute = !attempt.workers.contains(attempt.worker);
   attempts_[id] = attempt;
@@ -68,8 +68,8 @@ void Simulation::start_attempt(const AttemptId& id) {
                        1 + random_.below(20));
   }
   if (rank_breaks(attempt)) {
-    say(AttemptFailed{id, {Cause::preempted, "rank 1 of it broke", "", 0}}, 1 + random_.below(40),
-        *attempt.workers.rbegin());
+    send_report(AttemptFailed{id, {Cause::preempted, "rank 1 of it broke", "", 0}},
+                1 + random_.below(40), *attempt.workers.rbegin());
   }
   go_on(id);
 }
@@ -86,9 +86,9 @@ void Simulation::end_attempt(const AttemptId& id, Event report, Time delay) {
   Attempt& attempt = attempts_.at(id);
   std::string worker = attempt.worker;
   attempt.has_ended = true;
-  attempt.owed = report;
+  attempt.unacknowledged = report;
   if (worker.empty()) drop_ranks(id, "");
-  say(std::move(report), delay, worker);
+  send_report(std::move(report), delay, worker);
 }
 
 void Simulation::ack(const AckSaved& saved) {
@@ -98,7 +98,7 @@ void Simulation::ack(const AckSaved& saved) {
   Attempt& attempt = found->second;
   if (attempt.is_mute || (!attempt.worker.empty() && !is_connected(attempt.worker))) return;
   attempt.waits_for_ack = false;
-  attempt.owed.reset();
+  attempt.unacknowledged.reset();
   go_on(saved.id);
 }
 
@@ -109,17 +109,18 @@ void Simulation::go_on(const AttemptId& id) {
   Time takes = 1 + random_.below(uint32_t(b.takes));
   if (attempt.is_service) {
     attempt.steps_left = 0;
-    return say(ServiceReady{id, "http://" + std::to_string(id.attempt)}, takes);
+    return send_report(ServiceReady{id, "http://" + std::to_string(id.attempt)}, takes);
   }
   if (attempt.steps_left > 0) {
     attempt.steps_left--;
     attempt.waits_for_ack = true;
     if (attempt.steps_left % 2 == 0) {
-      attempt.owed = StepSaved{id, "step " + std::to_string(attempt.steps_left), sha256("step")};
+      attempt.unacknowledged =
+          StepSaved{id, "step " + std::to_string(attempt.steps_left), sha256("step")};
     } else {
-      attempt.owed = CheckpointSaved{id, sha256("state")};
+      attempt.unacknowledged = CheckpointSaved{id, sha256("state")};
     }
-    return say(*attempt.owed, takes, attempt.worker);
+    return send_report(*attempt.unacknowledged, takes, attempt.worker);
   }
   Digest key = attempt.key;
   bool waits = (b.kind == Behaviour::Kind::waits_for_signal && !attempt.has_signal) ||
@@ -150,12 +151,12 @@ void Simulation::stop_attempt(const StopAttempt& stop) {
   const std::string worker = state_.workers[stop.worker].info.name;
   if (!worker.empty() && !is_connected(worker)) return;  // the order is lost
   if (stop.kill) {
-    if (drop_ranks(stop.id, worker)) straggle(stop.id);
+    if (drop_ranks(stop.id, worker)) send_late_reports(stop.id);
     return;
   }
   bool is_speaker = attempt.worker == worker && attempt.workers.contains(worker);
-  bool has_still_to_say = is_speaker && attempt.has_ended;
-  if (attempt.is_over && !has_still_to_say) {  // after a success: the others are at their own end
+  bool has_pending_report = is_speaker && attempt.has_ended;
+  if (attempt.is_over && !has_pending_report) {  // after a success: the others are at their own end
     drop_ranks(stop.id, worker);
     return;
   }
@@ -172,21 +173,21 @@ void Simulation::check_ranks_ended() {
   for (const auto& [id, attempt] : attempts_) {
     if (!attempt.is_over) continue;
     for (const std::string& worker : attempt.workers) {
-      bool has_still_to_say = worker == attempt.worker && attempt.has_ended;
-      if (is_connected(worker) && !has_still_to_say)
+      bool has_pending_report = worker == attempt.worker && attempt.has_ended;
+      if (is_connected(worker) && !has_pending_report)
         broken("a rank runs on, of an attempt that is over");
     }
   }
 }
 
 // What an attempt says whose process, or whose host, is believed dead.
-void Simulation::straggle(const AttemptId& id) {
+void Simulation::send_late_reports(const AttemptId& id) {
   if (!weather_.bad_network || random_.one_in(2)) return;
   AttemptSucceeded straggler{id, sha256("what a straggler says"), nullptr, {}, 1};
   if (random_.one_in(2)) {
-    say(straggler, 1 + random_.below(80));
+    send_report(straggler, 1 + random_.below(80));
   } else {
-    say(AttemptFailed{id, {Cause::preempted, "late", "", 0}}, 1 + random_.below(80));
+    send_report(AttemptFailed{id, {Cause::preempted, "late", "", 0}}, 1 + random_.below(80));
   }
 }
 

@@ -254,7 +254,7 @@ uint32_t count_of(const Run& run, UnitId map_unit) {
   return uint32_t(number_of(run.units[node.items.as_ref().node].result, 2) % 4);
 }
 
-bool side_of(const Run& run, UnitId when_unit) {
+bool takes_then_branch(const Run& run, UnitId when_unit) {
   const TaskNode& node = run.node(run.units[when_unit].node);
   return number_of(run.units[node.condition.as_ref().node].result, 2) % 2 == 0;
 }

@@ -37,7 +37,7 @@ constexpr core::Time kDeadline = 70;  // of a wait, from when it begins
 // The answers to the core's questions.
 Digest key_of(const core::Run& run, core::UnitId unit);
 uint32_t count_of(const core::Run& run, core::UnitId map_unit);
-bool side_of(const core::Run& run, core::UnitId when_unit);
+bool takes_then_branch(const core::Run& run, core::UnitId when_unit);
 Digest gathered(const core::Run& run, core::UnitId unit);  // kNoNode: the run's result
 
 }  // namespace flow::sim

@@ -31,7 +31,7 @@ Simulation::Simulation(uint64_t seed, const Weather& weather, Cast cast)
   if (is_contest()) bring_workers();
   crashes_left_ = weather.crashes ? 6 : 0;
   meddling_left_ = weather.meddling ? 12 : 0;
-  comings_left_ = weather.workers ? 12 : 0;
+  joins_left_ = weather.workers ? 12 : 0;
 }
 
 void Simulation::choose_ways(Client& client, Random& plans) {

@@ -47,7 +47,7 @@ class Simulation {
   const std::map<core::RunId, Outcome>& outcomes() const { return outcomes_; }
   size_t crashes() const { return crash_count_; }
   size_t losses() const { return losses_; }    // of workers
-  size_t away() const { return away_; }        // attempts that ran on one
+  size_t away() const { return remote_; }      // attempts that ran on one
   size_t adopted() const { return adopted_; }  // that went on when their worker was back
   size_t gangs() const { return gangs_; }      // that ran on several machines
   size_t waits() const { return waits_; }      // of gangs for room that there would be
@@ -74,7 +74,7 @@ class Simulation {
     bool is_service = false;
     bool has_signal = false, expired = false;
     /// What a worker keeps until it knows that it is committed: the end, or the step before.
-    std::optional<core::Event> owed;
+    std::optional<core::Event> unacknowledged;
     bool has_ended = false;
     bool is_over = false;  // by the journal: its end was committed, or it was given up
   };
@@ -106,8 +106,8 @@ class Simulation {
   void end_attempt(const core::AttemptId& id, core::Event report, core::Time delay);
   void stop_attempt(const core::StopAttempt& stop);
   void ack(const core::AckSaved& saved);
-  void say(core::Event event, core::Time delay, const std::string& from = "");
-  void straggle(const core::AttemptId& id);
+  void send_report(core::Event event, core::Time delay, const std::string& from = "");
+  void send_late_reports(const core::AttemptId& id);
   bool drop_ranks(const core::AttemptId& id, const std::string& worker);
   bool rank_breaks(const Attempt& attempt);
   void check_ranks_ended();
@@ -118,12 +118,12 @@ class Simulation {
   bool workers_act();
   bool drain(const std::string& worker);
   bool depart();
-  bool leave(const std::string& worker, bool dies, bool is_told);
+  bool leave(const std::string& worker, bool dies, bool is_reported);
   bool lines_act();
   std::vector<core::AttemptId> die(const std::string& worker);
-  void come_back(const std::string& worker);
+  void rejoin(const std::string& worker);
   std::vector<core::AttemptId> held_by(const std::string& worker);
-  void say_again(const std::string& worker);
+  void resend_reports(const std::string& worker);
   void note_ends();
   void check_adopted(const core::WorkerJoined& event, const core::State& before);
   void check_started_once(const core::AttemptId& id);
@@ -145,8 +145,8 @@ class Simulation {
   std::map<core::RunId, Outcome> outcomes_;
   std::string problem_;
   core::Time now_ = 1000;
-  size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, comings_left_ = 0;
-  size_t losses_ = 0, away_ = 0, adopted_ = 0, gangs_ = 0, waits_ = 0, drains_ = 0, grown_ = 0;
+  size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, joins_left_ = 0;
+  size_t losses_ = 0, remote_ = 0, adopted_ = 0, gangs_ = 0, waits_ = 0, drains_ = 0, grown_ = 0;
 
   // The head's memory: lost in a crash.
   core::State state_;

@@ -151,7 +151,7 @@ void Simulation::answer(const Command& question) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end() || found->second.units[q->unit].phase != Phase::resolving)
       return;
-    return submit(WhenResolved{q->run, q->unit, side_of(found->second, q->unit)});
+    return submit(WhenResolved{q->run, q->unit, takes_then_branch(found->second, q->unit)});
   }
   const auto& q = std::get<GatherValue>(question);
   auto found = state_.runs.find(q.run);
@@ -200,7 +200,7 @@ void Simulation::crash() {
   std::vector<AttemptId> all;
   for (const auto& [id, attempt] : attempts_) all.push_back(id);
   for (const AttemptId& id : all)
-    if (drop_ranks(id, "")) straggle(id);
+    if (drop_ranks(id, "")) send_late_reports(id);
   for (const auto& [name, worker] : workers_)
     if (worker.is_alive) returns_.emplace(now_ + random_.below(60), name);
 }

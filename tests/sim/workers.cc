@@ -75,8 +75,8 @@ std::vector<AttemptId> Simulation::die(const std::string& worker) {
 
 // True if the head took a turn for one of them.
 bool Simulation::workers_act() {
-  if (comings_left_ == 0 || !random_.one_in(12)) return false;
-  comings_left_--;
+  if (joins_left_ == 0 || !random_.one_in(12)) return false;
+  joins_left_--;
   std::string name = "w" + std::to_string(1 + random_.below(is_contest() ? kContestants : 3));
   if (!is_connected(name)) {
     bool is_known = workers_.contains(name) && workers_[name].is_alive;
@@ -93,8 +93,8 @@ bool Simulation::workers_act() {
   if (!state_.workers[worker_id].takes_attempts()) return false;
   if (random_.one_in(3)) return drain(name);
   bool dies = may_lose(worker_id) && random_.one_in(2);
-  bool is_told = dies && random_.one_in(2);  // it said goodbye
-  return leave(name, dies, is_told);
+  bool is_reported = dies && random_.one_in(2);  // it said goodbye
+  return leave(name, dies, is_reported);
 }
 
 bool Simulation::drain(const std::string& name) {
@@ -117,21 +117,21 @@ bool Simulation::depart() {
 }
 
 // A worker that dies takes what it runs with it; one that is cut off comes back.
-bool Simulation::leave(const std::string& name, bool dies, bool is_told) {
+bool Simulation::leave(const std::string& name, bool dies, bool is_reported) {
   WorkerId worker_id = worker_id_of(name);
   std::vector<AttemptId> gone;
   if (dies) gone = die(name);
   losses_ += dies;
   if (dies && is_contest()) workers_[name].is_alive = true;  // another process of that name
   if (workers_[name].is_alive) returns_.emplace(now_ + random_.below(100), name);
-  if (is_told) {
+  if (is_reported) {
     turn({WorkerLost{worker_id, "killed", true}});
   } else {
     turn({WorkerDisconnected{worker_id, "silent"}});
   }
   if (crashed_) recover();
   for (const AttemptId& id : gone)
-    if (!is_current_on(state_, id, worker_id)) straggle(id);
+    if (!is_current_on(state_, id, worker_id)) send_late_reports(id);
   return true;
 }
 
@@ -158,11 +158,11 @@ bool Simulation::lines_act() {
   std::string name = returns_.begin()->second;
   returns_.erase(returns_.begin());
   if (is_connected(name) || !workers_[name].is_alive) return false;
-  come_back(name);
+  rejoin(name);
   return true;
 }
 
-void Simulation::come_back(const std::string& name) {
+void Simulation::rejoin(const std::string& name) {
   WorkerInfo& info = workers_[name].info;
   WorkerId worker_id = worker_id_of(name);
   bool is_known = worker_id < state_.workers.size();
@@ -179,7 +179,7 @@ void Simulation::come_back(const std::string& name) {
     returns_.emplace(now_ + random_.below(100), name);
     return recover();
   }
-  say_again(name);
+  resend_reports(name);
 }
 
 std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
@@ -211,9 +211,10 @@ std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
   return held;
 }
 
-void Simulation::say_again(const std::string& worker) {
+void Simulation::resend_reports(const std::string& worker) {
   for (const auto& [id, attempt] : attempts_)
-    if (attempt.worker == worker && attempt.owed && !attempt.is_mute) say(*attempt.owed, 1, worker);
+    if (attempt.worker == worker && attempt.unacknowledged && !attempt.is_mute)
+      send_report(*attempt.unacknowledged, 1, worker);
 }
 
 // What the journal now says of workers and of what they have.
@@ -229,8 +230,8 @@ void Simulation::note_ends() {
       if (found == attempts_.end()) continue;
       found->second.is_over = true;
       std::string worker = found->second.worker;
-      bool is_heard = is_connected(worker) && !random_.one_in(4);
-      if (is_heard) drop_ranks(*id, worker);
+      bool is_received = is_connected(worker) && !random_.one_in(4);
+      if (is_received) drop_ranks(*id, worker);
     }
   }
   for (const Record& record : batch_) {

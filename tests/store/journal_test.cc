@@ -259,9 +259,9 @@ TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
         std::vector<std::pair<std::string, std::string>>{{"rack", "a"}, {"zone", "b"}});
   CHECK(joined.attempts ==
         std::get<core::WorkerJoined>(of_disconnected_workers()[0].event).attempts);
-  const auto& away = std::get<core::WorkerDisconnected>(back.at(1).event);
-  CHECK(away.worker == 1);
-  CHECK(away.why == "its line was cut");
+  const auto& disconnected = std::get<core::WorkerDisconnected>(back.at(1).event);
+  CHECK(disconnected.worker == 1);
+  CHECK(disconnected.why == "its line was cut");
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
 }
 
@@ -382,9 +382,9 @@ TEST_CASE("an engine that runs nothing itself led workers before it was said") {
 TEST_CASE("bytes of version 6, of gangs that grow, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("6", of_growing_gangs(), sources);
-  const auto& growth = std::get<core::ResizeRequested>(back.at(0).event);
-  CHECK(growth.id == core::AttemptId{"run-1", 1, 2, 3 << 16});
-  CHECK(growth.ranks == 3);
+  const auto& resize = std::get<core::ResizeRequested>(back.at(0).event);
+  CHECK(resize.id == core::AttemptId{"run-1", 1, 2, 3 << 16});
+  CHECK(resize.ranks == 3);
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x06"));  // schema 6
 }
 
