@@ -12,7 +12,7 @@
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/cluster/worker/worker_process.hpp"
 #include "engine/core/gpu_accounting.hpp"
-#include "engine/core/hosts.hpp"
+#include "engine/core/workers.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"

@@ -2,8 +2,8 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
-#include "engine/core/hosts.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/workers.hpp"
 
 namespace flow::core {
 

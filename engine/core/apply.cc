@@ -4,9 +4,9 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/core/hosts.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/core/transition.hpp"
+#include "engine/core/workers.hpp"
 
 namespace flow::core {
 

@@ -15,7 +15,7 @@
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
 #include "engine/plan/gpu_pattern.hpp"
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 
 namespace flow::core {
 

@@ -38,7 +38,7 @@ class Transition {
   void on(const ResizeRequested& event);
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
-  void on(const WorkersAnnounced& event);  // hosts.cc
+  void on(const WorkersAnnounced& event);  // workers.cc
   // runs.cc: events of runs
   void on(const EngineStarted& event);
   void on(const RunSubmitted& event);
@@ -49,7 +49,7 @@ class Transition {
   void on(const RunDeleted& event);
   void on(const GpusFound& event);
   void on(const GpuFailed& event);     // gpu_faults.cc
-  void on(const WorkerJoined& event);  // hosts.cc
+  void on(const WorkerJoined& event);  // workers.cc
   void on(const WorkerDisconnected& event);
   void on(const WorkerLost& event);
   void on(const WorkerDraining& event);
@@ -135,7 +135,7 @@ class Transition {
   void stop_services(Run& run);
   bool is_winding_down(const Run& run) const;  // nothing of it starts again
 
-  // hosts.cc
+  // workers.cc
   struct LostAttempt {
     Run* run;
     UnitId unit;

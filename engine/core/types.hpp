@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 #include "flow/gpu.hpp"
 
 namespace flow::core {

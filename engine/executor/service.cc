@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/executor/attempt.hpp"
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 
 namespace flow {
 

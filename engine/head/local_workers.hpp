@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/plan/amounts.hpp"
+#include "engine/plan/resource_quantities.hpp"
 #include "engine/process/child.hpp"
 #include "flow/result.hpp"
 

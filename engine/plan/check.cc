@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "engine/plan/plan.hpp"
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 #include "flow/collective.hpp"
 
 namespace flow {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/plan/amounts.hpp"
+#include "engine/plan/resource_quantities.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 #include "flow/value.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/core/gangs.hpp"
-#include "engine/core/hosts.hpp"
+#include "engine/core/workers.hpp"
 #include "engine/runtime/engine_loop.hpp"
 
 namespace flow {

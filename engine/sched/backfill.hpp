@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/core/core.hpp"
-#include "engine/sched/tally.hpp"
+#include "engine/sched/usage_overlay.hpp"
 
 namespace flow::core {
 

@@ -11,7 +11,7 @@
 #include "engine/sched/backfill.hpp"
 #include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
-#include "engine/sched/tally.hpp"
+#include "engine/sched/usage_overlay.hpp"
 
 namespace flow::core {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 
 namespace flow {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/serve/http_head.hpp"
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 
 namespace flow {
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <limits>
 
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "engine/core/gpu_accounting.hpp"
-#include "engine/core/hosts.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/workers.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/record_codec.hpp"
 

@@ -12,7 +12,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/cluster/slurm/request.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/hosts.hpp"
+#include "engine/core/workers.hpp"
 #include "engine/crypto/redaction.hpp"
 #include "engine/plan/gpu_pattern.hpp"
 #include "engine/process/cgroup.hpp"

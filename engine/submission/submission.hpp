@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/core/types.hpp"
-#include "engine/plan/amounts.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/plan/resource_quantities.hpp"
 #include "engine/runs/run_listener.hpp"
 #include "engine/store/rows.hpp"
 #include "flow/flow.hpp"

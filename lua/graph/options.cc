@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "engine/base/size_units.hpp"
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 #include "flow/collective.hpp"
 #include "lua/graph/shell_template.hpp"
 #include "lua/state/graph_builder.hpp"

@@ -1,5 +1,5 @@
 // Resources by name.
-#include "engine/plan/amounts.hpp"
+#include "engine/plan/resource_quantities.hpp"
 
 #include <catch2/catch.hpp>
 

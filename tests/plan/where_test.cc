@@ -1,5 +1,5 @@
 // Which machines a label expression names, and what is said of one that is none.
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 
 #include <catch2/catch.hpp>
 

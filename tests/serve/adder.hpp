@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client.hpp"
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 
 namespace flow {
 

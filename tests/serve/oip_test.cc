@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/serve/serve.hpp"
+#include "engine/serve/model_server.hpp"
 
 using namespace flow;
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/amounts.hpp"
+#include "engine/plan/resource_quantities.hpp"
 #include "flow/flow.hpp"
 #include "flow/result.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/core/gpu_accounting.hpp"
-#include "engine/core/hosts.hpp"
+#include "engine/core/workers.hpp"
 #include "engine/protocol/frames.hpp"
 #include "engine/worker/slot.hpp"
 

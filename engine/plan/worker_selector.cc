@@ -1,4 +1,4 @@
-#include "engine/plan/where.hpp"
+#include "engine/plan/worker_selector.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/plan/amounts.hpp"
+#include "engine/plan/resource_quantities.hpp"
 
 #include <fmt/format.h>
 

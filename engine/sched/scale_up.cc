@@ -4,7 +4,7 @@
 #include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
-#include "engine/sched/tally.hpp"
+#include "engine/sched/usage_overlay.hpp"
 
 namespace flow::core {
 

@@ -1,6 +1,6 @@
 // Workers that come and go. What one runs goes on while it is away, and while the engine is: it is
 // adopted if the worker comes back with it.
-#include "engine/core/hosts.hpp"
+#include "engine/core/workers.hpp"
 
 #include <algorithm>
 
