@@ -86,7 +86,7 @@ class Far final : public LinkHandler {
  private:
   void expect(uint64_t slot) {
     Region to{memory_.data() + slot * kPutBytes, kPutBytes, false};
-    link.load()->expect(slot, to, [this, slot](Result<size_t> came) {
+    link.load()->post_receive(slot, to, [this, slot](Result<size_t> came) {
       if (came.ok()) expect(slot);
     });
   }

@@ -119,8 +119,8 @@ struct Alone final : Link {
   }
   void send(std::string) override {}
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override { puts++; }
-  void give_up(uint64_t) override {}
+  void post_receive(uint64_t, Region, std::function<void(Result<size_t>)>) override { puts++; }
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)> done) override {
     std::lock_guard lock(mutex);
     puts++;

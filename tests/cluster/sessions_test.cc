@@ -270,8 +270,8 @@ class Brittle : public Link {
     if (++frames_ == 2) handler_.on_down(environment_error("it broke"));
   }
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
-  void give_up(uint64_t) override {}
+  void post_receive(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)>) override {}
   void close(int64_t) override {}
   std::string description() const override { return "x:1 (brittle)"; }
@@ -297,8 +297,8 @@ class Busy : public Link {
   explicit Busy(std::function<void()> on_close) : on_close_(std::move(on_close)) {}
   void send(std::string frame) override { frames.push_back(std::move(frame)); }
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
-  void give_up(uint64_t) override {}
+  void post_receive(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)>) override {}
   void close(int64_t) override { on_close_(); }
   std::string description() const override { return "x:1 (busy)"; }
@@ -390,7 +390,7 @@ TEST_CASE("a put goes sealed over the session's link") {
   std::string text = "weights", sent = text + std::string(kBulkSealBytes, '\0'),
               got(sent.size(), '\0');
   Log log;
-  head.link->link()->expect(5, {got.data(), got.size()}, [&](Result<size_t> size) {
+  head.link->link()->post_receive(5, {got.data(), got.size()}, [&](Result<size_t> size) {
     log.add(size.ok() && head.link->bulk().open(5, got.data(), *size) ? got.substr(0, text.size())
                                                                       : "?");
   });

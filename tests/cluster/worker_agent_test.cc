@@ -63,8 +63,8 @@ class NoLink final : public Link {
  public:
   void send(std::string) override {}
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
-  void give_up(uint64_t) override {}
+  void post_receive(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)>) override {}
   void close(int64_t) override {}
   std::string description() const override { return "nowhere"; }

@@ -30,12 +30,12 @@ class FakeLink final : public Link {
   };
   void send(std::string) override {}
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
     FLOW_CHECK(tags_.insert(tag).second);  // never twice in a session
     awaited.emplace(tag, Awaited{to, std::move(done)});
     FLOW_CHECK(awaited.size() <= kChunksMax);
   }
-  void give_up(uint64_t tag) override { come(tag, environment_error("given up")); }
+  void cancel_receive(uint64_t tag) override { come(tag, environment_error("given up")); }
   void put(uint64_t, Region from, std::function<void(Status)> done) override {
     std::string bytes(static_cast<const char*>(from.data), from.size);
     FLOW_CHECK(bytes.size() <= kPutBytesMax);

@@ -24,10 +24,10 @@ class FakeLink final : public Link {
  public:
   void send(std::string frame) override { sent.push_back(std::move(frame)); }
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
     expected[tag] = {to, std::move(done)};
   }
-  void give_up(uint64_t) override {}
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)> done) override {
     put_done.push_back(std::move(done));
   }

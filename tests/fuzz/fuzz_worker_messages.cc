@@ -42,10 +42,10 @@ class NoLink final : public Link {
  public:
   void send(std::string) override {}
   size_t unsent_bytes() const override { return 0; }
-  void expect(uint64_t, Region, std::function<void(Result<size_t>)> done) override {
+  void post_receive(uint64_t, Region, std::function<void(Result<size_t>)> done) override {
     done(Result<size_t>(environment_error("nowhere")));
   }
-  void give_up(uint64_t) override {}
+  void cancel_receive(uint64_t) override {}
   void put(uint64_t, Region, std::function<void(Status)> done) override {
     done(environment_error("nowhere"));
   }

@@ -101,7 +101,7 @@ struct Reception {
     });
     REQUIRE(opened.ok());
     listener = std::move(*opened);
-    listener->tell_refusals([this](const std::string& from, const std::string& why) {
+    listener->set_on_rejected([this](const std::string& from, const std::string& why) {
       signal.with([&] { refused.push_back(from + " " + why); });
     });
   }

@@ -105,7 +105,7 @@ TEMPLATE_TEST_CASE("Where nobody listens the link goes down", "", FLOW_TRANSPORT
   Arrivals arrivals;
   std::string bytes(10, 'x');
   (*link)->put(1, region(bytes), departures.done());
-  (*link)->expect(1, region(bytes), arrivals.done());
+  (*link)->post_receive(1, region(bytes), arrivals.done());
   CHECK(departures.wait(1));
   CHECK(arrivals.wait(1));
 }
@@ -150,8 +150,8 @@ TEMPLATE_TEST_CASE("The peer's transport ends amid puts: every done is called, m
     auto client = two.connect(handler);
     auto server = two.link();
     for (size_t i = 0; i < kPuts; i++) {
-      server->expect(i, region((*to)[i]),
-                     [&, done = arrivals.done()](auto size) { done(std::move(size)); });
+      server->post_receive(i, region((*to)[i]),
+                           [&, done = arrivals.done()](auto size) { done(std::move(size)); });
     }
     for (size_t i = 0; i < 2 * kPuts; i++) {
       client->put(i % kPuts, region(*from), [&, done = departures.done()](Status status) {

@@ -119,10 +119,10 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
     }
   }
   size_t unsent_bytes() const override { return waiting_bytes_ + link_->unsent_bytes(); }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
-    link_->expect(tag, to, std::move(done));
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+    link_->post_receive(tag, to, std::move(done));
   }
-  void give_up(uint64_t tag) override { link_->give_up(tag); }
+  void cancel_receive(uint64_t tag) override { link_->cancel_receive(tag); }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     std::lock_guard lock(mutex_);
     if (happens(faults_.put_lost)) {

@@ -140,7 +140,7 @@ TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadli
   SECTION("puts") {
     for (int i = 0; i < 20; i++)
       link->put(static_cast<uint64_t>(i), region(bytes), departures.done());
-    link->expect(1, region(to), arrivals.done());
+    link->post_receive(1, region(to), arrivals.done());
   }
   SECTION("it is being closed") {
     link->send(bytes);
@@ -245,8 +245,8 @@ TEST_CASE("A frame is answered over a link whose peer has just died") {
   dying->send("unread");
   std::string to(1, '.');
   Arrivals arrivals;
-  two.link(0)->expect(1, region(to), arrivals.done());
-  two.link(0)->expect(1, region(to), [&](const Result<size_t>&) {  // it is expected already
+  two.link(0)->post_receive(1, region(to), arrivals.done());
+  two.link(0)->post_receive(1, region(to), [&](const Result<size_t>&) {  // it is expected already
     signal.with([&] { is_held = true; });
     signal.wait([&] { return may_go_on; });
   });

@@ -22,7 +22,7 @@ TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "",
       Arrivals arrivals;
       Departures departures;
       std::fill(to[i].begin(), to[i].end(), '.');
-      receiver.expect(i, {to[i].data(), sizes[i], false}, arrivals.done());
+      receiver.post_receive(i, {to[i].data(), sizes[i], false}, arrivals.done());
       sender.put(i, region(from[i]), departures.done());
       REQUIRE(arrivals.wait(1));
       REQUIRE(departures.wait(1));
@@ -50,8 +50,8 @@ TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPO
   Arrivals arrivals;
   Departures departures;
   for (size_t i = 0; i < kPuts; i++) {
-    server->expect(i, region(up[i]), arrivals.done());
-    client->expect(i, region(down[i]), arrivals.done());
+    server->post_receive(i, region(up[i]), arrivals.done());
+    client->post_receive(i, region(down[i]), arrivals.done());
   }
   for (size_t i = 0; i < kPuts; i++) {
     client->put(i, region(from[i]), departures.done());
@@ -75,7 +75,7 @@ TEMPLATE_TEST_CASE("A put longer than what is expected is an error on both sides
     std::string from(size, 'x'), to(20, '.');
     Arrivals arrivals;
     Departures departures;
-    two.link()->expect(7, {to.data(), 10, false}, arrivals.done());
+    two.link()->post_receive(7, {to.data(), 10, false}, arrivals.done());
     client->put(7, region(from), departures.done());
     REQUIRE(arrivals.wait(1));
     REQUIRE(departures.wait(1));
@@ -95,7 +95,7 @@ TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "",
   std::string from = pattern(50'000, 1), to(80'000, '.');
   Arrivals arrivals;
   Departures departures;
-  two.link()->expect(7, region(to), arrivals.done());
+  two.link()->post_receive(7, region(to), arrivals.done());
   client->put(7, region(from), departures.done());
   REQUIRE(arrivals.wait(1));
   REQUIRE(arrivals.all()[0].ok());
@@ -128,16 +128,16 @@ TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TR
   auto server = two.link();
   std::string first(100, '.'), second(100, '.'), from = pattern(100, 3);
   Arrivals of_first, of_second, of_third;
-  server->expect(9, region(first), of_first.done());
-  server->expect(9, region(second), of_second.done());
+  server->post_receive(9, region(first), of_first.done());
+  server->post_receive(9, region(second), of_second.done());
   REQUIRE(of_second.wait(1));
   CHECK_FALSE(of_second.all()[0].ok());
-  server->give_up(9);
-  server->give_up(9);
-  server->give_up(10);
+  server->cancel_receive(9);
+  server->cancel_receive(9);
+  server->cancel_receive(10);
   REQUIRE(of_first.wait(1));
   CHECK_FALSE(of_first.all()[0].ok());
-  server->expect(9, region(second), of_third.done());
+  server->post_receive(9, region(second), of_third.done());
   Departures departures;
   client->put(9, region(from), departures.done());
   REQUIRE(of_third.wait(1));
@@ -163,7 +163,7 @@ TEMPLATE_TEST_CASE("A put beyond the most is refused, and one to a GPU where non
   if (two.client->takes_device_memory()) return;
   Arrivals arrivals;
   client->put(1, {bytes.data(), 100, true}, departures.done());
-  client->expect(1, {bytes.data(), 100, true}, arrivals.done());
+  client->post_receive(1, {bytes.data(), 100, true}, arrivals.done());
   REQUIRE(departures.wait(2));
   REQUIRE(arrivals.wait(1));
   CHECK_THAT(departures.all()[1].error().message, Catch::Contains("GPU"));

@@ -46,10 +46,10 @@ void GangLink::send(std::string_view control, std::string_view bulk) {
   link->send(seal_.seal(control, bulk));
 }
 
-void GangLink::expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
+void GangLink::post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
   auto link = proven_link();
   if (!link) return done(environment_error("the link is down"));
-  link->expect(tag, to, std::move(done));
+  link->post_receive(tag, to, std::move(done));
 }
 
 void GangLink::put(uint64_t tag, Region from, std::function<void(Status)> done) {

@@ -39,7 +39,7 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
   bool is_up() const { return proven_link() != nullptr; }
   // Of a link that is not up nothing is sent, and what is to be put or expected fails.
   void send(std::string_view control, std::string_view bulk = {});
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
   void put(uint64_t tag, Region from, std::function<void(Status)> done);
   /// Of a proven link: what seals puts; null where they go as they are.
   std::shared_ptr<const BulkSeal> bulk_seal() const { return seal_.bulk(); }

@@ -162,21 +162,21 @@ void WireLane::expect_piece(GangLink& link, const Incoming& incoming, uint64_t n
     sealed.data = std::make_shared_for_overwrite<char[]>(sealed.size);
     to = {sealed.data.get(), sealed.size, false};
   }
-  link.expect(tag_of(incoming.sequence, number), to,
-              [this, sealed = std::move(sealed), progress = incoming.progress,
-               landed = wire_.fly()](Result<size_t> came) {
-                if (!came.ok()) {
-                  wire_.on_down(peer_, came.error());
-                } else if (*came != sealed.size) {
-                  wire_.on_down(peer_, cut(*came, sealed.size));
-                } else if (sealed.seal) {
-                  std::lock_guard lock(progress->mutex);
-                  progress->sealed.push_back(sealed);
-                } else {
-                  progress->done++;
-                }
-                landed();
-              });
+  link.post_receive(tag_of(incoming.sequence, number), to,
+                    [this, sealed = std::move(sealed), progress = incoming.progress,
+                     landed = wire_.fly()](Result<size_t> came) {
+                      if (!came.ok()) {
+                        wire_.on_down(peer_, came.error());
+                      } else if (*came != sealed.size) {
+                        wire_.on_down(peer_, cut(*came, sealed.size));
+                      } else if (sealed.seal) {
+                        std::lock_guard lock(progress->mutex);
+                        progress->sealed.push_back(sealed);
+                      } else {
+                        progress->done++;
+                      }
+                      landed();
+                    });
 }
 
 void WireLane::open_pieces(const Incoming& incoming) {

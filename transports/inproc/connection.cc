@@ -36,10 +36,10 @@ class InprocLink final : public Link {
   ~InprocLink() override { close(0); }
   void send(std::string frame) override { connection_->send(side_, std::move(frame)); }
   size_t unsent_bytes() const override { return connection_->unsent_bytes(side_); }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
-    connection_->expect(side_, tag, to, std::move(done));
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+    connection_->post_receive(side_, tag, to, std::move(done));
   }
-  void give_up(uint64_t tag) override { connection_->give_up(side_, tag); }
+  void cancel_receive(uint64_t tag) override { connection_->cancel_receive(side_, tag); }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     connection_->put(side_, tag, from, std::move(done));
   }
@@ -210,8 +210,8 @@ size_t Connection::unsent_bytes(int side) {
   return ends_[1 - side].inbox_bytes;
 }
 
-void Connection::expect(int side, uint64_t tag, Region to,
-                        std::function<void(Result<size_t>)> done) {
+void Connection::post_receive(int side, uint64_t tag, Region to,
+                              std::function<void(Result<size_t>)> done) {
   const char* why = to.is_device ? "links within a process take no memory of a GPU"
                                  : remember(side, tag, Expected{to, done});
   if (why == nullptr) return;
@@ -227,7 +227,7 @@ const char* Connection::remember(int side, uint64_t tag, Expected expected) {
   return is_new ? nullptr : "its tag is expected already";
 }
 
-void Connection::give_up(int side, uint64_t tag) {
+void Connection::cancel_receive(int side, uint64_t tag) {
   std::lock_guard lock(mutex_);
   auto found = ends_[side].expected.find(tag);
   if (found == ends_[side].expected.end()) return;

@@ -57,8 +57,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void send(int side, std::string frame);
   size_t unsent_bytes(int side);
-  void expect(int side, uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
-  void give_up(int side, uint64_t tag);
+  void post_receive(int side, uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  void cancel_receive(int side, uint64_t tag);
   void put(int side, uint64_t tag, Region from, std::function<void(Status)> done);
   void set_timeout(int side, int64_t deadline_ms);
   void close(int side, int64_t flush_ms);

@@ -312,8 +312,8 @@ void Doors::over(uint64_t id, const Status& why) {
   if (visit->awaited) listeners_.close(std::move(visit->awaited));
   if (why.ok()) return;
   if (visit->channel) return visit->channel->not_there(why.error());
-  bool is_told = visit->has_spoken && !visit->door->is_closed && visit->door->on_refused;
-  if (is_told) visit->door->on_refused(socket_text(visit->peer.storage), why.error().message);
+  bool is_told = visit->has_spoken && !visit->door->is_closed && visit->door->on_rejected;
+  if (is_told) visit->door->on_rejected(socket_text(visit->peer.storage), why.error().message);
 }
 
 bool Doors::look(int64_t now_us) {

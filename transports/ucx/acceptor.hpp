@@ -25,7 +25,7 @@ struct Door {
   int socket = -1;
   std::string address;
   Accept accept;
-  Listener::OnRefused on_refused;
+  Listener::OnRejected on_rejected;
   bool is_full = false;  // no descriptors are left: it waits for the next look
   bool is_closed = false;
 };

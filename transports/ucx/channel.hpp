@@ -100,9 +100,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::atomic<size_t> unsent{0};
   std::string description() const;
   /// From its return on; where it is refused, `done` is not used.
-  Status expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  Status post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
   /// From its return on nobody expects that tag; tell_given_up() is to follow.
-  void give_up(uint64_t tag);
+  void cancel_receive(uint64_t tag);
 
  private:
   enum class State : uint8_t { opening, up, ending, over };

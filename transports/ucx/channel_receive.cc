@@ -87,7 +87,7 @@ void Channel::take_piece(const Head& head, const char* data, size_t size) {
   if (frame_.capacity() > kKeptBytes) frame_.shrink_to_fit();
 }
 
-Status Channel::expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
+Status Channel::post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
   std::lock_guard lock(mutex_);
   const char* why = is_deaf_ ? "the link is down"
                     : to.is_device && !net_.takes_device_memory
@@ -109,7 +109,7 @@ std::unique_ptr<Expected> Channel::forget(uint64_t tag) {
   return expected;
 }
 
-void Channel::give_up(uint64_t tag) {
+void Channel::cancel_receive(uint64_t tag) {
   std::unique_ptr<Expected> expected = forget(tag);
   if (!expected) return;
   std::lock_guard lock(mutex_);

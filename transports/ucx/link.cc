@@ -22,12 +22,12 @@ class UcxLink final : public Link {
     });
   }
   size_t unsent_bytes() const override { return channel_->unsent; }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
-    Status taken = channel_->expect(tag, to, done);
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+    Status taken = channel_->post_receive(tag, to, done);
     if (!taken.ok()) tell([done = std::move(done), taken] { done(taken.error()); });
   }
-  void give_up(uint64_t tag) override {
-    channel_->give_up(tag);
+  void cancel_receive(uint64_t tag) override {
+    channel_->cancel_receive(tag);
     tell([channel = channel_] { channel->tell_given_up(); });
   }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {

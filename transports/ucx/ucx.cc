@@ -25,9 +25,9 @@ class UcxListener final : public Listener {
     net_->run_now([this] { net_->doors.close(door_); });
   }
   std::string address() const override { return address_; }
-  void tell_refusals(OnRefused on_refused) override {
+  void set_on_rejected(OnRejected on_rejected) override {
     net_->run(
-        [door = door_, on_refused = std::move(on_refused)] { door->on_refused = on_refused; });
+        [door = door_, on_rejected = std::move(on_rejected)] { door->on_rejected = on_rejected; });
   }
 
  private:

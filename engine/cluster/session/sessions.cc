@@ -144,7 +144,7 @@ Result<std::unique_ptr<Listener>> Sessions::listen(const std::string& address,
         return shared->accept_link(shared, std::move(link), accept);
       });
   FLOW_TRY(listener);
-  (*listener)->tell_refusals([shared = shared_](const std::string& from, const std::string& why) {
+  (*listener)->set_on_rejected([shared = shared_](const std::string& from, const std::string& why) {
     shared->reject(from, fmt::format("no session with {}: {}", from, why));
   });
   return listener;

@@ -231,10 +231,10 @@ void BlobDownloader::request_chunks() {
 
 void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) {
   Region to{chunk->bytes.get(), download->put_size(*chunk), false};
-  channel_->link->expect(chunk->tag, to,
-                         [self = shared_from_this(), download, chunk](auto received) {
-                           self->on_put(download, chunk, received);
-                         });
+  channel_->link->post_receive(chunk->tag, to,
+                               [self = shared_from_this(), download, chunk](auto received) {
+                                 self->on_put(download, chunk, received);
+                               });
   {
     std::lock_guard lock(mutex_);
     if (download->step != Step::over) {
@@ -246,7 +246,8 @@ void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) 
       return channel_->queue(std::move(message));
     }
   }
-  channel_->link->give_up(chunk->tag);  // it was not awaited yet when the others were given up
+  channel_->link->cancel_receive(
+      chunk->tag);  // it was not awaited yet when the others were given up
 }
 
 // On the transport's thread. A link that breaks tells that here first. Nothing is concluded from
@@ -396,7 +397,7 @@ void BlobDownloader::finish(const DownloadPtr& download, const Status& status, b
       channel_->queue(std::move(message));
     }
   }
-  for (uint64_t tag : tags) channel_->link->give_up(tag);
+  for (uint64_t tag : tags) channel_->link->cancel_receive(tag);
   channel_->flush();
   for (const OnFetched& done : callbacks) done(status);
   start_waiting();
@@ -421,7 +422,7 @@ void BlobDownloader::end(const Error& why) {
       tags.merge(download->tags);
     }
   }
-  for (uint64_t tag : tags) channel_->link->give_up(tag);
+  for (uint64_t tag : tags) channel_->link->cancel_receive(tag);
   for (const auto& [digest, download] : downloads) {
     for (const OnFetched& done : download->callbacks) done(why);
   }

@@ -51,10 +51,10 @@ class Link {
   /// `done` is called, which it is on any path and before on_down: with the bytes that came, or
   /// with what went wrong. A tag that is expected already is refused; a put longer than `to` ends
   /// the expectation.
-  virtual void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
+  virtual void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
   /// From its return on nobody waits for a put of that tag: its `done` is called with an error,
   /// soon. One that is arriving goes on, as its memory is being written.
-  virtual void give_up(uint64_t tag) = 0;
+  virtual void cancel_receive(uint64_t tag) = 0;
   /// Puts bytes straight into the memory that the peer expects them in. `from` is used until
   /// `done`, which says whether they are there: a put that nobody expects, or that is too long, is
   /// dropped, and the link stays up. Puts and frames may overtake each other.
@@ -75,8 +75,8 @@ class Listener {
   virtual std::string address() const = 0;  // "127.0.0.1:41231", whose port is never 0
   /// Told of those who came and were no link of ours, by a transport that asks them for its key, on
   /// its thread. Until it is called nobody is told.
-  using OnRefused = std::function<void(const std::string& address, const std::string& why)>;
-  virtual void tell_refusals(OnRefused) {}
+  using OnRejected = std::function<void(const std::string& address, const std::string& why)>;
+  virtual void set_on_rejected(OnRejected) {}
 };
 
 struct TransportOptions {

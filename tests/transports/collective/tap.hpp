@@ -74,10 +74,10 @@ class TapLink final : public Link {
     link_->send(std::move(frame));
   }
   size_t unsent_bytes() const override { return link_->unsent_bytes(); }
-  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
-    link_->expect(tag, to, std::move(done));
+  void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+    link_->post_receive(tag, to, std::move(done));
   }
-  void give_up(uint64_t tag) override { link_->give_up(tag); }
+  void cancel_receive(uint64_t tag) override { link_->cancel_receive(tag); }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     auto data = std::make_shared<std::string>(static_cast<const char*>(from.data), from.size);
     {
