@@ -221,11 +221,11 @@ Gang::~Gang() {
 void Gang::tell_where(Session& session, const wire::AttemptName& id) {
   session_ = &session;
   session.on_stop([&session, id, communicator = communicator_.get()] {
-    auto standing = communicator->standing();
+    auto standing = communicator->rank_progress();
     if (!standing) return;
     wire::FromExecutor message;
     *message.mutable_stands()->mutable_id() = id;
-    message.mutable_stands()->set_standing(encode_standing(*standing));
+    message.mutable_stands()->set_standing(encode_rank_progress(*standing));
     session.send(message, true);
   });
 }

@@ -200,8 +200,9 @@ class Driver {
     core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
     bool is_settling = false;              // rank 0 writes that, and is killed
     bool has_first_ended = false;          // rank 0
-    std::vector<std::optional<Standing>> standings;  // by rank: where they were as they had to stop
-    std::optional<uint32_t> timed_out;               // whose time was over first
+    std::vector<std::optional<RankProgress>>
+        standings;                      // by rank: where they were as they had to stop
+    std::optional<uint32_t> timed_out;  // whose time was over first
   };
 
   using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted

@@ -192,7 +192,7 @@ bool Driver::waits_for_word(const Gang& gang) {
 
 void Driver::note_standing(const Report& report) {
   Gang* gang = gang_of(report.id, report.rank);
-  auto standing = decode_standing(report.text);
+  auto standing = decode_rank_progress(report.text);
   if (gang == nullptr || !standing) return;
   gang->standings[report.rank] = standing;
   bool was_waited_for = gang->failure && gang->timed_out && !gang->is_settling;

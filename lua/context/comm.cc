@@ -107,7 +107,7 @@ class LoneCommunicator final : public Communicator {
   Status run(const CollectiveCall& call) override {
     FLOW_TRY(check(call, 0, 1));
     bool moves = call.from != nullptr && call.from != call.to && call.count > 0;
-    if (moves) std::memcpy(call.to, call.from, piece_bytes(call));
+    if (moves) std::memcpy(call.to, call.from, payload_bytes(call));
     return {};
   }
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override {

@@ -24,11 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     flow::Labels labels{{"a", "b"}, {"c", ""}};
     FLOW_CHECK(!negated.ok() || where->matches(labels) != negated->matches(labels));
   }
-  if (auto standing = flow::decode_standing(text)) {
-    auto again = flow::decode_standing(flow::encode_standing(*standing));
-    FLOW_CHECK(again && flow::encode_standing(*again) == flow::encode_standing(*standing));
-    flow::Standing beside{7, flow::Collective::all_reduce, true, std::nullopt, 0};
-    FLOW_CHECK(!flow::hang_text({standing, beside, std::nullopt}).empty());
+  if (auto progress = flow::decode_rank_progress(text)) {
+    auto again = flow::decode_rank_progress(flow::encode_rank_progress(*progress));
+    FLOW_CHECK(again &&
+               flow::encode_rank_progress(*again) == flow::encode_rank_progress(*progress));
+    flow::RankProgress other{7, flow::Collective::all_reduce, true, std::nullopt, 0};
+    FLOW_CHECK(!flow::hang_text({progress, other, std::nullopt}).empty());
   }
   std::string bytes;
   if (flow::base64_decode(text, bytes)) FLOW_CHECK(flow::base64_encode(bytes) == text);

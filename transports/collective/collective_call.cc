@@ -146,7 +146,7 @@ std::string collective_text(const CollectiveCall& call) {
   return text;
 }
 
-size_t piece_bytes(const CollectiveCall& call) {
+size_t payload_bytes(const CollectiveCall& call) {
   return static_cast<size_t>(call.count) * dtype_size(call.dtype);
 }
 

@@ -133,7 +133,7 @@ void GangCommunicator::number(Operation& operation) {
   bool is_send = call.what == Collective::send;
   auto& numbers = is_send ? sent_ : received_;
   operation.transfer.signature = message_signature(call, ++numbers[static_cast<size_t>(call.peer)]);
-  operation.transfer.bytes = piece_bytes(call);
+  operation.transfer.bytes = payload_bytes(call);
   operation.transfer.data = is_send ? const_cast<char*>(static_cast<const char*>(call.from))
                                     : static_cast<char*>(call.to);
 }

@@ -51,7 +51,7 @@ class GangCommunicator final : public Communicator {
   Status run(const CollectiveCall& call) override;
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
   Status state() const override;
-  std::optional<Standing> standing() const override { return core_.standing(); }
+  std::optional<RankProgress> rank_progress() const override { return core_.rank_progress(); }
   void abort(const std::string& reason) override;
   std::string description() const override;
 

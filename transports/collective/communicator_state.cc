@@ -119,13 +119,13 @@ void Core::end() {
   if (on_end) on_end();
 }
 
-Standing Core::standing() const {
-  Standing standing = Record(entered_.load()).standing();
+RankProgress Core::rank_progress() const {
+  RankProgress rank_progress = Record(entered_.load()).rank_progress();
   uint32_t bits = message_.load();
-  if (bits == 0) return standing;
-  standing.message = static_cast<Collective>(bits & 0xff);
-  standing.peer = static_cast<int>(bits >> 8);
-  return standing;
+  if (bits == 0) return rank_progress;
+  rank_progress.message = static_cast<Collective>(bits & 0xff);
+  rank_progress.peer = static_cast<int>(bits >> 8);
+  return rank_progress;
 }
 
 std::string Core::call_text() const {

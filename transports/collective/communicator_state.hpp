@@ -112,7 +112,7 @@ class Core {
   std::function<void()> on_end;
   std::string call_text() const;  // "all_reduce #17", of the call under way
   /// After a failure: where it was when it failed.
-  Standing standing() const;
+  RankProgress rank_progress() const;
   bool has_ended(int rank) const;
 
  private:

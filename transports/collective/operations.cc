@@ -45,7 +45,7 @@ bool Operations::run(const CollectiveCall& call, const Signature& signature) {
 
 bool Operations::run_local(const CollectiveCall& call) {
   auto count = static_cast<size_t>(call.count);
-  size_t bytes = piece_bytes(call);
+  size_t bytes = payload_bytes(call);
   Local& local = this->local();
   switch (call.what) {
     case Collective::all_reduce:
@@ -66,7 +66,7 @@ bool Operations::run_local(const CollectiveCall& call) {
 /// Calls that are run by messages among all meet within the node first: a rank that calls something
 /// else waits there.
 bool Operations::run_spread(const CollectiveCall& call) {
-  size_t bytes = piece_bytes(call);
+  size_t bytes = payload_bytes(call);
   bool meets_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||
                      call.what == Collective::barrier || call.what == Collective::leave;
   if (!is_spread() && !meets_later && !local().barrier()) return false;
@@ -92,7 +92,7 @@ bool Operations::all_reduce(const CollectiveCall& call) {
   auto count = static_cast<size_t>(call.count);
   Combining how = combining_of(call);
   if (!is_small_float(call.dtype)) {
-    copy(call.from, call.to, piece_bytes(call));
+    copy(call.from, call.to, payload_bytes(call));
     return all_reduce_in_place(how, call.to, count);
   }
   std::vector<float> wide(count);
@@ -117,7 +117,7 @@ bool Operations::reduce_scatter(const CollectiveCall& call) {
   auto rank = static_cast<size_t>(core_.rank());
   Combining how = combining_of(call);
   if (!is_small_float(call.dtype)) {
-    size_t bytes = piece_bytes(call);
+    size_t bytes = payload_bytes(call);
     std::vector<char> all(bytes * ranks);
     copy(call.from, all.data(), all.size());
     if (!all_.reduce_scatter(how, all.data(), count)) return false;
@@ -133,7 +133,7 @@ bool Operations::reduce_scatter(const CollectiveCall& call) {
 }
 
 bool Operations::broadcast(const CollectiveCall& call) {
-  size_t bytes = piece_bytes(call);
+  size_t bytes = payload_bytes(call);
   if (is_spread()) return all_.broadcast(call.to, bytes, call.peer);
   auto rank = static_cast<size_t>(core_.rank()), root = static_cast<size_t>(call.peer);
   int root_node = topology_.node_of[root];

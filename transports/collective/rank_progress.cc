@@ -14,47 +14,49 @@ namespace {
 
 constexpr size_t kNamedMax = 8;
 
-bool waits(const std::optional<Standing>& standing) {
-  return standing && (standing->is_inside || standing->message);
+bool waits(const std::optional<RankProgress>& rank_progress) {
+  return rank_progress && (rank_progress->is_inside || rank_progress->message);
 }
 
-std::string collective_text(const Standing& standing) {
-  return fmt::format("{} #{}", collective_name(standing.what), standing.number);
+std::string collective_text(const RankProgress& rank_progress) {
+  return fmt::format("{} #{}", collective_name(rank_progress.what), rank_progress.number);
 }
 
 /// Where a rank that waits does so.
-std::string place_text(const Standing& standing) {
-  if (standing.message)
-    return fmt::format("{} {} rank {}", collective_name(*standing.message),
-                       *standing.message == Collective::send ? "to" : "from", standing.peer);
-  return collective_text(standing);
+std::string wait_text(const RankProgress& rank_progress) {
+  if (rank_progress.message)
+    return fmt::format("{} {} rank {}", collective_name(*rank_progress.message),
+                       *rank_progress.message == Collective::send ? "to" : "from",
+                       rank_progress.peer);
+  return collective_text(rank_progress);
 }
 
 /// A rank's task ends in leave.
-std::string coming_text(const Standing& standing) {
-  bool is_end = !standing.message && standing.what == Collective::leave;
-  return is_end ? "its end, for which" : fmt::format("{}, in which", place_text(standing));
+std::string coming_text(const RankProgress& rank_progress) {
+  bool is_end = !rank_progress.message && rank_progress.what == Collective::leave;
+  return is_end ? "its end, for which" : fmt::format("{}, in which", wait_text(rank_progress));
 }
 
-std::string last_text(const std::optional<Standing>& standing) {
-  if (!standing) return "it says nothing";
-  if (standing->number == 0) return "it has called no collective";
-  return "its last was " + collective_text(*standing);
+std::string last_text(const std::optional<RankProgress>& rank_progress) {
+  if (!rank_progress) return "it says nothing";
+  if (rank_progress->number == 0) return "it has called no collective";
+  return "its last was " + collective_text(*rank_progress);
 }
 
-bool is_behind(const std::optional<Standing>& rank, const Standing& place) {
+bool is_behind(const std::optional<RankProgress>& rank, const RankProgress& place) {
   return !rank || rank->number < place.number;
 }
 
 }  // namespace
 
-std::string encode_standing(const Standing& standing) {
-  return fmt::format("{} {} {} {} {}", standing.number, static_cast<int>(standing.what),
-                     standing.is_inside ? 1 : 0,
-                     standing.message ? static_cast<int>(*standing.message) : -1, standing.peer);
+std::string encode_rank_progress(const RankProgress& rank_progress) {
+  return fmt::format("{} {} {} {} {}", rank_progress.number, static_cast<int>(rank_progress.what),
+                     rank_progress.is_inside ? 1 : 0,
+                     rank_progress.message ? static_cast<int>(*rank_progress.message) : -1,
+                     rank_progress.peer);
 }
 
-std::optional<Standing> decode_standing(std::string_view bytes) {
+std::optional<RankProgress> decode_rank_progress(std::string_view bytes) {
   constexpr size_t kBytesMax = 64;
   unsigned long long number = 0;
   int what = 0, is_inside = 0, message = 0, peer = 0, end = 0;
@@ -65,9 +67,10 @@ std::optional<Standing> decode_standing(std::string_view bytes) {
   if (!is_read || what < 0 || what >= kCollectives || message >= kCollectives || peer < 0 ||
       peer >= kRanksMax)
     return std::nullopt;
-  Standing standing{number, static_cast<Collective>(what), is_inside != 0, std::nullopt, peer};
-  if (message >= 0) standing.message = static_cast<Collective>(message);
-  return standing;
+  RankProgress rank_progress{number, static_cast<Collective>(what), is_inside != 0, std::nullopt,
+                             peer};
+  if (message >= 0) rank_progress.message = static_cast<Collective>(message);
+  return rank_progress;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -81,19 +84,19 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string hang_text(const std::vector<std::optional<Standing>>& ranks) {
+std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks) {
   std::map<std::string, std::vector<int>> places;  // where ranks wait
   std::vector<int> others;
   for (size_t i = 0; i < ranks.size(); i++) {
     int rank = static_cast<int>(i);
     if (waits(ranks[i]))
-      places[place_text(*ranks[i])].push_back(rank);
+      places[wait_text(*ranks[i])].push_back(rank);
     else
       others.push_back(rank);
   }
-  bool is_silent =
+  bool has_no_progress =
       std::none_of(ranks.begin(), ranks.end(), [](const auto& rank) { return !!rank; });
-  if (is_silent) return "";
+  if (has_no_progress) return "";
   if (places.empty()) return "no rank waits for another: each is in what its own code does";
   if (others.empty()) {
     std::string text;
@@ -104,7 +107,7 @@ std::string hang_text(const std::vector<std::optional<Standing>>& ranks) {
                               : "the ranks wait for each other: " + text;
   }
   auto late_for = [&](const std::vector<int>& there) {
-    const Standing& place = *ranks[static_cast<size_t>(there.front())];
+    const RankProgress& place = *ranks[static_cast<size_t>(there.front())];
     std::vector<int> late;
     std::copy_if(others.begin(), others.end(), std::back_inserter(late), [&](int rank) {
       return place.message ? rank == place.peer
@@ -118,7 +121,7 @@ std::string hang_text(const std::vector<std::optional<Standing>>& ranks) {
   const std::vector<int>* most = &places.begin()->second;
   for (const auto& [place, there] : places)
     if (weight(there) > weight(*most)) most = &there;
-  const Standing& place = *ranks[static_cast<size_t>(most->front())];
+  const RankProgress& place = *ranks[static_cast<size_t>(most->front())];
   std::vector<int> late = late_for(*most);
   if (late.empty()) late = others;
   bool is_one = late.size() == 1;

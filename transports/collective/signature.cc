@@ -83,7 +83,7 @@ Error mismatch(int one_rank, const Signature& one, int other_rank, const Signatu
           : ""));
 }
 
-Standing Record::standing() const {
+RankProgress Record::rank_progress() const {
   auto what = static_cast<uint8_t>((bits_ & 0xff) >> 1);
   if (what >= kWhats) return {};
   return {number(), static_cast<Collective>(what), is_inside(), std::nullopt, 0};

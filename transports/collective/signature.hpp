@@ -39,7 +39,7 @@ class Record {
   uint64_t bits() const { return bits_; }
   uint64_t number() const { return bits_ >> 8; }
   bool is_inside() const { return (bits_ & 1) != 0; }
-  Standing standing() const;
+  RankProgress rank_progress() const;
   /// "it was last in barrier #16", "it has called nothing yet".
   std::string text() const;
 

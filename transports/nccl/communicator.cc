@@ -197,7 +197,7 @@ Code NcclCommunicator::call_nccl(const CollectiveCall& call) {
 /// written.
 Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
   auto count = static_cast<size_t>(call.count);
-  size_t bytes = piece_bytes(call);
+  size_t bytes = payload_bytes(call);
   void* stream = options_.stream->handle();
   Code first = calls_.group_start();
   if (first != kSuccess) return first;

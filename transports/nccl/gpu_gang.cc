@@ -97,7 +97,7 @@ class GpuGangCommunicator final : public Communicator {
     cpus_->abort(reason);
     gpus_->abort(reason);
   }
-  std::optional<Standing> standing() const override { return cpus_->standing(); }
+  std::optional<RankProgress> rank_progress() const override { return cpus_->rank_progress(); }
   std::string description() const override {
     return cpus_->description() + "; their GPUs: " + gpus_->description();
   }

@@ -87,25 +87,25 @@ std::string subject_text(const CollectiveCall& call);
 /// "all_reduce(sum) of 1000 f32", "send of 5 i64 to rank 2".
 std::string collective_text(const CollectiveCall& call);
 /// Bytes of `count` elements.
-size_t piece_bytes(const CollectiveCall& call);
+size_t payload_bytes(const CollectiveCall& call);
 
 /// Where a rank is: what it called last, and whether it waits in it.
-struct Standing {
+struct RankProgress {
   uint64_t number = 0;  // of its newest collective, from 1; 0: it has called none
   Collective what = Collective::barrier;
   bool is_inside = false;
   std::optional<Collective> message;  // the send or recv that it waits in,
   int peer = 0;                       // with this rank
 };
-std::string encode_standing(const Standing& standing);
-std::optional<Standing> decode_standing(std::string_view bytes);
+std::string encode_rank_progress(const RankProgress& rank_progress);
+std::optional<RankProgress> decode_rank_progress(std::string_view bytes);
 
 /// "rank 1", "ranks 0, 2 and 5"; of many the first ones and how many more.
 std::string ranks_text(const std::vector<int>& ranks);
 /// Whom those of a gang wait for that hangs: "rank 1 hangs: it has not come to all_reduce #7, in
 /// which ranks 0 and 2 wait; its last was all_reduce #6". `ranks` by rank; nothing of those who did
 /// not say where they are. "" where nothing follows.
-std::string hang_text(const std::vector<std::optional<Standing>>& ranks);
+std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks);
 
 /// A call under way. Thread-safe. Dropping it is no harm: the call goes on.
 class CollectiveWork {
@@ -130,7 +130,7 @@ class Communicator {
   /// Why it has ended: a peer's doing or this rank's own.
   virtual Status state() const { return {}; }
   /// Of this rank; any thread. Nothing where it is not known.
-  virtual std::optional<Standing> standing() const { return std::nullopt; }
+  virtual std::optional<RankProgress> rank_progress() const { return std::nullopt; }
   /// Ends everything on all ranks, from any thread. Soon what is under way fails with `reason`.
   virtual void abort(const std::string& reason) = 0;
   /// Calls on a GPU's memory run too: on that of the process's first GPU.

@@ -285,7 +285,7 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
   }
   std::string said;
   std::thread second([&] { said = text_of(gang[1].run(leave())); });
-  while (!gang[1].standing()->is_inside) std::this_thread::sleep_for(milliseconds(1));
+  while (!gang[1].rank_progress()->is_inside) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(leave())) == "");
   auto has_arrived = [&] {
     std::lock_guard lock(network->mutex);
@@ -308,12 +308,12 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
 
 TEST_CASE("A rank says where it is, to whoever asks") {
   Gang gang({"ab"});
-  auto place = [&](int rank) { return encode_standing(*gang[rank].standing()); };
-  CHECK(gang[0].standing()->number == 0);
+  auto place = [&](int rank) { return encode_rank_progress(*gang[rank].rank_progress()); };
+  CHECK(gang[0].rank_progress()->number == 0);
   gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
-  CHECK(place(0) == encode_standing({1, Collective::barrier, false, std::nullopt, 0}));
-  auto waits_in = [&](const Standing& standing) {
-    while (place(0) != encode_standing(standing)) std::this_thread::sleep_for(milliseconds(1));
+  CHECK(place(0) == encode_rank_progress({1, Collective::barrier, false, std::nullopt, 0}));
+  auto waits_in = [&](const RankProgress& progress) {
+    while (place(0) != encode_rank_progress(progress)) std::this_thread::sleep_for(milliseconds(1));
   };
   char byte = 'x';
   auto received = gang[0].start(recv(&byte, 1, DType::u8, 1));
@@ -331,16 +331,16 @@ TEST_CASE("After a failure a rank still says what it waited in") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   CAPTURE(nodes);
   Gang gang({nodes});
-  auto place = [&] { return encode_standing(*gang[0].standing()); };
+  auto place = [&] { return encode_rank_progress(*gang[0].rank_progress()); };
   char byte = 'x';
   bool is_message = GENERATE(false, true);
-  Standing waiting = is_message ? Standing{0, Collective{}, false, Collective::recv, 1}
-                                : Standing{1, Collective::leave, true, std::nullopt, 0};
+  RankProgress waiting = is_message ? RankProgress{0, Collective{}, false, Collective::recv, 1}
+                                    : RankProgress{1, Collective::leave, true, std::nullopt, 0};
   auto work = gang[0].start(is_message ? recv(&byte, 1, DType::u8, 1) : leave());
-  while (place() != encode_standing(waiting)) std::this_thread::sleep_for(milliseconds(1));
+  while (place() != encode_rank_progress(waiting)) std::this_thread::sleep_for(milliseconds(1));
   gang[1].abort("it was cancelled");
   CHECK(text_of(work->wait()) == "rank 1 ended the gang: it was cancelled");
-  CHECK(place() == encode_standing(waiting));
+  CHECK(place() == encode_rank_progress(waiting));
 }
 
 TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
@@ -348,7 +348,7 @@ TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
   gang[1].abort("it was cancelled");
   while (gang[0].state().ok()) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(barrier())) == "rank 1 ended the gang: it was cancelled");
-  CHECK(gang[0].standing()->number == 0);
+  CHECK(gang[0].rank_progress()->number == 0);
 }
 
 TEST_CASE("Calls that were started go on beside their caller, in their order") {

@@ -7,19 +7,19 @@ using namespace flow;
 
 namespace {
 
-using Ranks = std::vector<std::optional<Standing>>;
+using Ranks = std::vector<std::optional<RankProgress>>;
 
-Standing in(uint64_t number, Collective what = Collective::all_reduce) {
+RankProgress in(uint64_t number, Collective what = Collective::all_reduce) {
   return {number, what, true, std::nullopt, 0};
 }
-Standing after(uint64_t number, Collective what = Collective::all_reduce) {
+RankProgress after(uint64_t number, Collective what = Collective::all_reduce) {
   return {number, what, false, std::nullopt, 0};
 }
-Standing in_recv(int peer, uint64_t number = 0) {
-  Standing standing = after(number);
-  standing.message = Collective::recv;
-  standing.peer = peer;
-  return standing;
+RankProgress in_recv(int peer, uint64_t number = 0) {
+  RankProgress progress = after(number);
+  progress.message = Collective::recv;
+  progress.peer = peer;
+  return progress;
 }
 
 }  // namespace
@@ -79,16 +79,16 @@ TEST_CASE("of many ranks the first are named") {
 }
 
 TEST_CASE("what a rank says of where it is is read as it was said, and nothing else") {
-  for (const Standing& standing : {Standing(), in(7), in_recv(5, 3), in(UINT64_MAX)}) {
-    auto read = decode_standing(encode_standing(standing));
+  for (const RankProgress& progress : {RankProgress(), in(7), in_recv(5, 3), in(UINT64_MAX)}) {
+    auto read = decode_rank_progress(encode_rank_progress(progress));
     REQUIRE(read);
-    CHECK(read->number == standing.number);
-    CHECK(read->what == standing.what);
-    CHECK(read->is_inside == standing.is_inside);
-    CHECK(read->message == standing.message);
-    CHECK(read->peer == standing.peer);
+    CHECK(read->number == progress.number);
+    CHECK(read->what == progress.what);
+    CHECK(read->is_inside == progress.is_inside);
+    CHECK(read->message == progress.message);
+    CHECK(read->peer == progress.peer);
   }
   for (const char* bad : {"", "7", "7 0 1 -1", "7 9 1 -1 0", "7 0 1 9 0", "7 0 1 -1 -1",
                           "7 0 1 -1 4096", "7 0 1 -1 0 ", "7 0 1 -1 0x", "a 0 1 -1 0"})
-    CHECK_FALSE(decode_standing(bad));
+    CHECK_FALSE(decode_rank_progress(bad));
 }
