@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/fuzz/input.hpp"
-#include "transports/collective/wire.hpp"
+#include "transports/collective/rank_links.hpp"
 
 namespace {
 
@@ -77,8 +77,8 @@ class Story {
     members[0].segment = std::move(*segment);
     core_ = std::make_unique<Core>(CoreOptions{0, 2, 0}, std::move(members));
     door_ = std::make_shared<Door>(identity_of(0), transport_);
-    wire_ = std::make_unique<Wire>(*core_, door_, std::vector<std::string>{"", "there"});
-    (void)wire_->link_to(1);
+    rank_links_ = std::make_unique<RankLinks>(*core_, door_, std::vector<std::string>{"", "there"});
+    (void)rank_links_->link_to(1);
     FLOW_CHECK(peer_.take_hello(next_sent()).ok());
     transport_.handler->on_frame(peer_.hello());
     transport_.handler->on_frame(peer_.proof());
@@ -90,12 +90,13 @@ class Story {
     while (!link().expected.empty())
       end_expected(link().expected.begin(), environment_error("it is down"));
     transport_.handler->on_down(environment_error("it is down"));
-    for (LaneKind kind : {LaneKind::user, LaneKind::collective}) wire_->lane(1, kind).drop();
-    wire_.reset();
+    for (ChannelKind kind : {ChannelKind::user, ChannelKind::collective})
+      rank_links_->channel(1, kind).drop();
+    rank_links_.reset();
   }
 
   void play(Input& in) {
-    LaneKind kind = in.byte() % 2 == 0 ? LaneKind::user : LaneKind::collective;
+    ChannelKind kind = in.byte() % 2 == 0 ? ChannelKind::user : ChannelKind::collective;
     auto number = static_cast<size_t>(kind);
     switch (in.byte() % 9) {
       case 0:
@@ -103,7 +104,7 @@ class Story {
       case 1:
         return start(kind, false, size_of(in));
       case 2:
-        return wire_->lane(1, kind).step();
+        return rank_links_->channel(1, kind).step();
       case 3:
         return say(FrameKind::data, kind, said_[number]++, size_of(in), in);
       case 4:
@@ -150,14 +151,14 @@ class Story {
                                  kSealedBytes + 1,
                                  kWholeBytes,
                                  kWholeBytes + 1,
-                                 kWirePieceBytes,
-                                 kWirePieceBytes + 1};
+                                 kLinkChunkBytes,
+                                 kLinkChunkBytes + 1};
     return kSizes[in.byte() % std::size(kSizes)];
   }
   static Signature signature_of_size(size_t size) {
     return message_signature(flow::send("", static_cast<int64_t>(size), DType::u8, 1), 1);
   }
-  void start(LaneKind kind, bool is_send, size_t size) {
+  void start(ChannelKind kind, bool is_send, size_t size) {
     constexpr size_t kMessagesMax = 6;
     constexpr int kLongMax = 2;
     auto& list = is_send ? sent_ : received_;
@@ -168,13 +169,13 @@ class Story {
     message.transfer.data = message.memory.data();
     message.transfer.bytes = size;
     message.transfer.signature = signature_of_size(size);
-    Lane& lane = wire_->lane(1, kind);
-    is_send ? lane.send(message.transfer) : lane.receive(message.transfer);
+    RankChannel& channel = rank_links_->channel(1, kind);
+    is_send ? channel.send(message.transfer) : channel.receive(message.transfer);
   }
-  void say(FrameKind kind, LaneKind lane, uint64_t sequence, size_t size, Input& in) {
+  void say(FrameKind kind, ChannelKind channel, uint64_t sequence, size_t size, Input& in) {
     FrameHead head;
     head.kind = kind;
-    head.lane = static_cast<uint8_t>(lane);
+    head.channel = static_cast<uint8_t>(channel);
     head.sequence = sequence;
     bool is_odd = in.byte() % 8 == 0;
     head.count = is_odd || kind != FrameKind::data ? in.number() : size;
@@ -220,8 +221,8 @@ class Story {
   std::shared_ptr<Door> door_;
   std::list<Message> sent_, received_;
   int long_ = 0;
-  uint64_t said_[kLanes] = {};
-  std::unique_ptr<Wire> wire_;
+  uint64_t said_[kChannelKinds] = {};
+  std::unique_ptr<RankLinks> rank_links_;
 };
 
 }  // namespace

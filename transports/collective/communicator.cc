@@ -38,7 +38,7 @@ void Operation::finish(Status status) {
 GangCommunicator::GangCommunicator(Parts parts)
     : parts_(std::move(parts)),
       core_(*parts_.core),
-      messages_(core_, parts_.wire.get()),
+      messages_(core_, parts_.rank_links.get()),
       operations_(core_, messages_, parts_.topology),
       sent_(static_cast<size_t>(core_.ranks())),
       received_(static_cast<size_t>(core_.ranks())) {
@@ -58,7 +58,7 @@ GangCommunicator::~GangCommunicator() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   core_.part();
-  parts_.wire.reset();
+  parts_.rank_links.reset();
 }
 
 Status GangCommunicator::check_call(const CollectiveCall& call) const {
@@ -146,7 +146,7 @@ Status GangCommunicator::execute(const CollectiveCall& call) {
   Signature signature = signature_of(call, ++number_);
   core_.enter(signature);
   if (call.what == Collective::leave) core_.wait_without_limit();
-  if (parts_.wire) parts_.wire->enter(signature);
+  if (parts_.rank_links) parts_.rank_links->enter(signature);
   is_leaving_ = call.what == Collective::leave;
   if (news_.load() > 0 || !posted_.empty() || is_leaving_) pump();
   bool was_sound = !core_.has_failed();
@@ -172,9 +172,9 @@ void GangCommunicator::take_messages() {
   for (Shared& operation : taken) {
     const CollectiveCall& call = operation->call;
     if (call.what == Collective::send)
-      messages_.send(call.peer, LaneKind::user, operation->transfer);
+      messages_.send(call.peer, ChannelKind::user, operation->transfer);
     else
-      messages_.receive(call.peer, LaneKind::user, operation->transfer);
+      messages_.receive(call.peer, ChannelKind::user, operation->transfer);
     posted_.push_back(std::move(operation));
   }
   posted_count_ = static_cast<int>(posted_.size());

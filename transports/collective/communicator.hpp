@@ -37,7 +37,7 @@ class Operation final : public CollectiveWork {
 /// What a communicator is made of. The wire ends first: it tells the core.
 struct Parts {
   std::unique_ptr<Core> core;
-  std::unique_ptr<Wire> wire;  // null: all ranks are on this node
+  std::unique_ptr<RankLinks> rank_links;  // null: all ranks are on this node
   Topology topology;
 };
 

@@ -10,7 +10,7 @@
 
 namespace flow::collective {
 
-constexpr uint8_t kWireVersion = 3;
+constexpr uint8_t kGangLinkVersion = 3;
 
 enum class FrameKind : uint8_t {
   hello = 1,
@@ -29,7 +29,7 @@ enum class FrameKind : uint8_t {
 
 struct Hello {
   FrameKind kind = FrameKind::hello;
-  uint8_t version = kWireVersion;
+  uint8_t version = kGangLinkVersion;
   uint8_t encrypts = 0;
   uint8_t unused = 0;
   int32_t from = 0, to = 0;
@@ -46,7 +46,7 @@ struct Proof {
 /// All others are sealed, and begin with this.
 struct FrameHead {
   FrameKind kind = FrameKind::data;
-  uint8_t lane = 0;
+  uint8_t channel = 0;
   uint8_t unused[6] = {};
   uint64_t sequence = 0;  // of the lane's messages
   uint64_t count = 0;  // data: bytes; ready: pieces; took: messages; waits: Waits; failed: the kind

@@ -34,7 +34,7 @@ Status GangSeal::take_hello(std::string_view frame) {
   FLOW_CHECK(!is_greeted());
   auto hello = read_head<Hello>(frame);
   if (!hello || frame.size() != sizeof(Hello) || hello->kind != FrameKind::hello ||
-      hello->version != kWireVersion || hello->encrypts > 1 || hello->to != identity_.rank ||
+      hello->version != kGangLinkVersion || hello->encrypts > 1 || hello->to != identity_.rank ||
       hello->from < 0 || hello->from >= identity_.ranks || hello->from == identity_.rank ||
       (connects_ && hello->from != peer_) ||
       std::memcmp(hello->gang, identity_.gang.bytes.data(), sizeof hello->gang) != 0)

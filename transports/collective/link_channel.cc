@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transports/collective/wire.hpp"
+#include "transports/collective/rank_links.hpp"
 
 namespace flow::collective {
 namespace {
 
 bool is_whole(const Transfer& transfer) { return transfer.bytes <= kWholeBytes; }
 
-uint64_t pieces_of(size_t bytes) { return (bytes + kWirePieceBytes - 1) / kWirePieceBytes; }
+uint64_t pieces_of(size_t bytes) { return (bytes + kLinkChunkBytes - 1) / kLinkChunkBytes; }
 
 Region piece_of(const Transfer& transfer, uint64_t piece) {
-  size_t at = piece * kWirePieceBytes;
-  return {transfer.data + at, std::min(kWirePieceBytes, transfer.bytes - at), false};
+  size_t at = piece * kLinkChunkBytes;
+  return {transfer.data + at, std::min(kLinkChunkBytes, transfer.bytes - at), false};
 }
 
 Error cut(size_t came, size_t size) {
@@ -25,39 +25,39 @@ void finish(Transfer& transfer) { transfer.is_done.store(true, std::memory_order
 
 }  // namespace
 
-WireLane::WireLane(Core& core, Wire& wire, int peer, LaneKind kind)
-    : Lane(core, peer), wire_(wire), kind_(kind) {}
+LinkChannel::LinkChannel(Core& core, RankLinks& rank_links, int peer, ChannelKind kind)
+    : RankChannel(core, peer), rank_links_(rank_links), kind_(kind) {}
 
-void WireLane::send(Transfer& transfer) {
+void LinkChannel::send(Transfer& transfer) {
   out_.push_back({&transfer, next_out_++, 0, 0, false, std::make_shared<Progress>()});
 }
 
-void WireLane::receive(Transfer& transfer) {
+void LinkChannel::receive(Transfer& transfer) {
   in_.push_back({&transfer, next_in_++, 0, 0, false, std::make_shared<Progress>()});
 }
 
-void WireLane::take(const FrameHead& head, std::string_view body) {
+void LinkChannel::take(const FrameHead& head, std::string_view body) {
   std::lock_guard lock(mutex_);
   came_.push_back({head, std::string(body)});
 }
 
-FrameHead WireLane::head_of(FrameKind kind, uint64_t sequence, uint64_t count) const {
+FrameHead LinkChannel::head_of(FrameKind kind, uint64_t sequence, uint64_t count) const {
   FrameHead head;
   head.kind = kind;
-  head.lane = static_cast<uint8_t>(kind_);
+  head.channel = static_cast<uint8_t>(kind_);
   head.sequence = sequence;
   head.count = count;
   return head;
 }
 
-uint64_t WireLane::tag_of(uint64_t sequence, uint64_t piece) const {
+uint64_t LinkChannel::tag_of(uint64_t sequence, uint64_t piece) const {
   constexpr int kPieceBits = 24, kSequenceBits = 39;
   uint64_t low = sequence & ((uint64_t{1} << kSequenceBits) - 1);
   return static_cast<uint64_t>(kind_) << 63 | low << kPieceBits | piece;
 }
 
-void WireLane::step() {
-  auto link = wire_.link_to(peer_);
+void LinkChannel::step() {
+  auto link = rank_links_.link_to(peer_);
   if (link) receive_pieces(*link);
   // Of a rank that has left too: what it sent before is here.
   read_frames();
@@ -70,7 +70,7 @@ void WireLane::step() {
   read_ = 0;
 }
 
-void WireLane::read_frames() {
+void LinkChannel::read_frames() {
   std::deque<Came> came;
   {
     std::lock_guard lock(mutex_);
@@ -81,7 +81,7 @@ void WireLane::read_frames() {
 }
 
 /// Whether the frame is done with.
-bool WireLane::match(const Came& came) {
+bool LinkChannel::match(const Came& came) {
   if (came.head.kind == FrameKind::took) {
     unread_ -= std::min(unread_, came.head.count);
     return true;
@@ -91,7 +91,7 @@ bool WireLane::match(const Came& came) {
 
 /// What is awaited differs from what would be sent: no piece goes, since it could overtake the
 /// frames that tell the other side.
-bool WireLane::match_ready(const FrameHead& ready) {
+bool LinkChannel::match_ready(const FrameHead& ready) {
   auto found = std::find_if(out_.begin(), out_.end(), [&](const Outgoing& outgoing) {
     return outgoing.sequence == ready.sequence;
   });
@@ -106,7 +106,7 @@ bool WireLane::match_ready(const FrameHead& ready) {
   return true;
 }
 
-bool WireLane::match_message(const Came& came) {
+bool LinkChannel::match_message(const Came& came) {
   auto found = std::find_if(in_.begin(), in_.end(), [&](const Incoming& incoming) {
     return incoming.sequence == came.head.sequence;
   });
@@ -121,7 +121,7 @@ bool WireLane::match_message(const Came& came) {
   return true;
 }
 
-bool WireLane::take_whole(const Incoming& incoming, const Came& came) {
+bool LinkChannel::take_whole(const Incoming& incoming, const Came& came) {
   Transfer& transfer = *incoming.transfer;
   if (came.body.size() != transfer.bytes || !is_whole(transfer)) {
     core_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
@@ -135,7 +135,7 @@ bool WireLane::take_whole(const Incoming& incoming, const Came& came) {
   return true;
 }
 
-void WireLane::receive_pieces(GangLink& link) {
+void LinkChannel::receive_pieces(GangLink& link) {
   for (Incoming& incoming : in_) {
     if (is_whole(*incoming.transfer)) continue;
     expect_more(link, incoming);
@@ -147,14 +147,14 @@ void WireLane::receive_pieces(GangLink& link) {
   }
 }
 
-void WireLane::expect_more(GangLink& link, Incoming& incoming) {
+void LinkChannel::expect_more(GangLink& link, Incoming& incoming) {
   uint64_t most =
-      std::min(pieces_of(incoming.transfer->bytes), incoming.progress->done.load() + kPiecesAhead);
+      std::min(pieces_of(incoming.transfer->bytes), incoming.progress->done.load() + kChunksAhead);
   for (; incoming.expected < most; incoming.expected++)
     expect_piece(link, incoming, incoming.expected);
 }
 
-void WireLane::expect_piece(GangLink& link, const Incoming& incoming, uint64_t number) {
+void LinkChannel::expect_piece(GangLink& link, const Incoming& incoming, uint64_t number) {
   Region to = piece_of(*incoming.transfer, number);
   SealedPiece sealed{number, link.bulk_seal(), nullptr, to.size};
   if (sealed.seal) {
@@ -164,11 +164,11 @@ void WireLane::expect_piece(GangLink& link, const Incoming& incoming, uint64_t n
   }
   link.post_receive(tag_of(incoming.sequence, number), to,
                     [this, sealed = std::move(sealed), progress = incoming.progress,
-                     landed = wire_.fly()](Result<size_t> came) {
+                     landed = rank_links_.fly()](Result<size_t> came) {
                       if (!came.ok()) {
-                        wire_.on_down(peer_, came.error());
+                        rank_links_.on_down(peer_, came.error());
                       } else if (*came != sealed.size) {
-                        wire_.on_down(peer_, cut(*came, sealed.size));
+                        rank_links_.on_down(peer_, cut(*came, sealed.size));
                       } else if (sealed.seal) {
                         std::lock_guard lock(progress->mutex);
                         progress->sealed.push_back(sealed);
@@ -179,7 +179,7 @@ void WireLane::expect_piece(GangLink& link, const Incoming& incoming, uint64_t n
                     });
 }
 
-void WireLane::open_pieces(const Incoming& incoming) {
+void LinkChannel::open_pieces(const Incoming& incoming) {
   std::vector<SealedPiece> pieces;
   {
     std::lock_guard lock(incoming.progress->mutex);
@@ -188,14 +188,14 @@ void WireLane::open_pieces(const Incoming& incoming) {
   for (const SealedPiece& piece : pieces) {
     uint64_t tag = tag_of(incoming.sequence, piece.number);
     if (!piece.seal->open(tag, piece.data.get(), piece.size))
-      return wire_.on_down(peer_, environment_error("data from it was changed on the way"));
+      return rank_links_.on_down(peer_, environment_error("data from it was changed on the way"));
     Region to = piece_of(*incoming.transfer, piece.number);
     std::memcpy(to.data, piece.data.get(), to.size);
     incoming.progress->done++;
   }
 }
 
-void WireLane::finish_pieces() {
+void LinkChannel::finish_pieces() {
   std::erase_if(in_, [](const Incoming& incoming) {
     bool is_done = !is_whole(*incoming.transfer) && incoming.is_announced &&
                    incoming.progress->done.load() == pieces_of(incoming.transfer->bytes);
@@ -204,7 +204,7 @@ void WireLane::finish_pieces() {
   });
 }
 
-void WireLane::send_some(GangLink& link) {
+void LinkChannel::send_some(GangLink& link) {
   bool is_stopped = false;  // whole messages stay in order
   std::erase_if(out_, [&](Outgoing& outgoing) {
     if (is_whole(*outgoing.transfer) && is_stopped) return false;
@@ -216,7 +216,7 @@ void WireLane::send_some(GangLink& link) {
 }
 
 /// Whether it is done with.
-bool WireLane::send_one(GangLink& link, Outgoing& outgoing) {
+bool LinkChannel::send_one(GangLink& link, Outgoing& outgoing) {
   const Transfer& transfer = *outgoing.transfer;
   FrameHead head = head_of(FrameKind::announce, outgoing.sequence, 0);
   head.signature = transfer.signature;
@@ -234,12 +234,12 @@ bool WireLane::send_one(GangLink& link, Outgoing& outgoing) {
   return outgoing.progress->done.load() == pieces_of(transfer.bytes);
 }
 
-void WireLane::put_more(GangLink& link, Outgoing& outgoing) {
+void LinkChannel::put_more(GangLink& link, Outgoing& outgoing) {
   uint64_t most = std::min(outgoing.ready, pieces_of(outgoing.transfer->bytes));
   for (; outgoing.put < most; outgoing.put++) put_piece(link, outgoing, outgoing.put);
 }
 
-void WireLane::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number) {
+void LinkChannel::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number) {
   uint64_t tag = tag_of(outgoing.sequence, number);
   Region from = piece_of(*outgoing.transfer, number);
   std::shared_ptr<char[]> sealed;
@@ -250,11 +250,11 @@ void WireLane::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t numb
     from = {sealed.get(), from.size + kBulkSealBytes, false};
   }
   link.put(tag, from,
-           [this, sealed, progress = outgoing.progress, landed = wire_.fly()](Status there) {
+           [this, sealed, progress = outgoing.progress, landed = rank_links_.fly()](Status there) {
              if (there.ok())
                progress->done++;
              else
-               wire_.on_down(peer_, there.error());
+               rank_links_.on_down(peer_, there.error());
              landed();
            });
 }

@@ -28,14 +28,14 @@ void Spread::send(int index, const void* data, size_t bytes, Transfer& transfer)
   transfer.signature = call_;
   transfer.data = const_cast<char*>(static_cast<const char*>(data));
   transfer.bytes = bytes;
-  messages_.send(at(index), LaneKind::collective, transfer);
+  messages_.send(at(index), ChannelKind::collective, transfer);
 }
 
 void Spread::receive(int index, void* data, size_t bytes, Transfer& transfer) {
   transfer.signature = call_;
   transfer.data = static_cast<char*>(data);
   transfer.bytes = bytes;
-  messages_.receive(at(index), LaneKind::collective, transfer);
+  messages_.receive(at(index), ChannelKind::collective, transfer);
 }
 
 bool Spread::wait(const Transfer& transfer, int index) {

@@ -6,39 +6,42 @@
 
 namespace flow::collective {
 
-Messages::Messages(Core& core, Wire* wire)
-    : core_(core), wire_(wire), pipes_(static_cast<size_t>(kLanes * core.ranks())) {}
+Messages::Messages(Core& core, RankLinks* rank_links)
+    : core_(core),
+      rank_links_(rank_links),
+      shm_channels_(static_cast<size_t>(kChannelKinds * core.ranks())) {}
 
-Lane& Messages::lane(int rank, LaneKind kind) {
+RankChannel& Messages::channel(int rank, ChannelKind kind) {
   const Member* member = core_.member(rank);
-  if (member == nullptr) return wire_->lane(rank, kind);
-  auto& pipe = pipes_[static_cast<size_t>(static_cast<int>(kind) * core_.ranks() + rank)];
-  if (!pipe) pipe = std::make_unique<PipeLane>(core_, *member, kind);
-  return *pipe;
+  if (member == nullptr) return rank_links_->channel(rank, kind);
+  auto& shm_channel =
+      shm_channels_[static_cast<size_t>(static_cast<int>(kind) * core_.ranks() + rank)];
+  if (!shm_channel) shm_channel = std::make_unique<ShmChannel>(core_, *member, kind);
+  return *shm_channel;
 }
 
-Lane& Messages::busy(int rank, LaneKind kind) {
-  Lane& lane = this->lane(rank, kind);
-  if (std::find(busy_.begin(), busy_.end(), &lane) == busy_.end()) busy_.push_back(&lane);
-  return lane;
+RankChannel& Messages::busy(int rank, ChannelKind kind) {
+  RankChannel& channel = this->channel(rank, kind);
+  if (std::find(busy_.begin(), busy_.end(), &channel) == busy_.end()) busy_.push_back(&channel);
+  return channel;
 }
 
-void Messages::send(int rank, LaneKind kind, Transfer& transfer) {
+void Messages::send(int rank, ChannelKind kind, Transfer& transfer) {
   busy(rank, kind).send(transfer);
 }
 
-void Messages::receive(int rank, LaneKind kind, Transfer& transfer) {
+void Messages::receive(int rank, ChannelKind kind, Transfer& transfer) {
   busy(rank, kind).receive(transfer);
 }
 
 void Messages::pump() {
-  for (Lane* lane : busy_) lane->step();
-  std::erase_if(busy_, [](const Lane* lane) { return lane->is_idle(); });
+  for (RankChannel* channel : busy_) channel->step();
+  std::erase_if(busy_, [](const RankChannel* channel) { return channel->is_idle(); });
 }
 
 void Messages::end() {
-  if (wire_ != nullptr) wire_->quiet();
-  for (Lane* lane : busy_) lane->drop();
+  if (rank_links_ != nullptr) rank_links_->quiet();
+  for (RankChannel* channel : busy_) channel->drop();
   busy_.clear();
 }
 

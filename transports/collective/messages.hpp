@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "transports/collective/rank_channel.hpp"
-#include "transports/collective/wire.hpp"
+#include "transports/collective/rank_links.hpp"
 
 namespace flow::collective {
 
@@ -12,22 +12,22 @@ namespace flow::collective {
 class Messages {
  public:
   /// `wire` is null where all ranks are on this node.
-  Messages(Core& core, Wire* wire);
+  Messages(Core& core, RankLinks* rank_links);
 
-  void send(int rank, LaneKind kind, Transfer& transfer);
-  void receive(int rank, LaneKind kind, Transfer& transfer);
+  void send(int rank, ChannelKind kind, Transfer& transfer);
+  void receive(int rank, ChannelKind kind, Transfer& transfer);
   void pump();
   /// The communicator has failed: when this returns, no transfer's memory is touched any more.
   void end();
 
  private:
-  Lane& lane(int rank, LaneKind kind);
-  Lane& busy(int rank, LaneKind kind);
+  RankChannel& channel(int rank, ChannelKind kind);
+  RankChannel& busy(int rank, ChannelKind kind);
 
   Core& core_;
-  Wire* wire_;
-  std::vector<std::unique_ptr<Lane>> pipes_;  // by lane and rank; null: not used yet
-  std::vector<Lane*> busy_;
+  RankLinks* rank_links_;
+  std::vector<std::unique_ptr<RankChannel>> shm_channels_;  // by lane and rank; null: not used yet
+  std::vector<RankChannel*> busy_;
 };
 
 }  // namespace flow::collective

@@ -17,10 +17,10 @@ struct Transfer {
 };
 
 /// By whoever runs a call. What goes wrong fails the core.
-class Lane {
+class RankChannel {
  public:
-  Lane(Core& core, int peer) : core_(core), peer_(peer) {}
-  virtual ~Lane() = default;
+  RankChannel(Core& core, int peer) : core_(core), peer_(peer) {}
+  virtual ~RankChannel() = default;
   virtual void send(Transfer& transfer) = 0;
   virtual void receive(Transfer& transfer) = 0;
   /// Moves what can be moved now.

@@ -163,20 +163,20 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
       CoreOptions{options_.rank, options_.ranks, options_.deadline_ms}, std::move(members));
   if (!mapped.ok()) core->fail(mapped.error());
   if (!core->join(options_.join_ms)) return core->cause();
-  std::unique_ptr<Wire> wire;
+  std::unique_ptr<RankLinks> rank_links;
   if (!topology.is_one_node())
-    wire = std::make_unique<Wire>(*core, door_, std::move(links));
+    rank_links = std::make_unique<RankLinks>(*core, door_, std::move(links));
   else if (door_)
     door_->close(0);
   door_.reset();
   std::vector<int> leaders = topology.leaders();
   bool is_leader = std::find(leaders.begin(), leaders.end(), options_.rank) != leaders.end();
-  if (wire && is_leader && options_.connects_at_once) {
+  if (rank_links && is_leader && options_.connects_at_once) {
     for (int leader : leaders)
-      if (leader > options_.rank) (void)wire->link_to(leader);
+      if (leader > options_.rank) (void)rank_links->link_to(leader);
   }
   return std::unique_ptr<Communicator>(std::make_unique<GangCommunicator>(
-      Parts{std::move(core), std::move(wire), std::move(topology)}));
+      Parts{std::move(core), std::move(rank_links), std::move(topology)}));
 }
 
 }  // namespace

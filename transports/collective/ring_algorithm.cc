@@ -6,7 +6,7 @@ namespace flow::collective {
 namespace {
 
 // Pieces that go as frames have to wait for nobody; puts are copied less often.
-constexpr size_t kFramePieceBytes = kWholeBytes, kPutPieceBytes = kWirePieceBytes;
+constexpr size_t kFramePieceBytes = kWholeBytes, kPutPieceBytes = kLinkChunkBytes;
 constexpr size_t kPutSliceBytes = size_t{2} << 20;  // slices of so much go as puts
 constexpr size_t kRingAhead = 8;                    // pieces that are received ahead
 

@@ -24,7 +24,7 @@ size_t pipe_bytes_of(int ranks) { return ranks <= 64 ? size_t{128} << 10 : size_
 size_t pipe_stride(size_t bytes) { return 2 * kLine + bytes; }
 
 size_t size_of(int ranks) {
-  return kTurnsEnd + static_cast<size_t>(kLanes * ranks) * pipe_stride(pipe_bytes_of(ranks));
+  return kTurnsEnd + static_cast<size_t>(kChannelKinds * ranks) * pipe_stride(pipe_bytes_of(ranks));
 }
 
 Error failure(const std::string& what) {
@@ -97,8 +97,8 @@ char* Segment::brought(uint64_t turn) const { return data_ + kTurns + (turn % 2)
 
 char* Segment::given(uint64_t turn) const { return data_ + kTurns + (2 + turn % 2) * kTurnBytes; }
 
-Pipe& Segment::pipe(LaneKind lane, int to_rank) const {
-  size_t index = static_cast<size_t>(static_cast<int>(lane) * ranks_ + to_rank);
+Pipe& Segment::pipe(ChannelKind channel, int to_rank) const {
+  size_t index = static_cast<size_t>(static_cast<int>(channel) * ranks_ + to_rank);
   return *reinterpret_cast<Pipe*>(data_ + kTurnsEnd + index * pipe_stride(pipe_bytes_));
 }
 

@@ -48,8 +48,8 @@ struct Pipe {
 };
 
 /// Messages of users and those of collectives do not wait for each other.
-enum class LaneKind : uint8_t { user, collective };
-constexpr int kLanes = 2;
+enum class ChannelKind : uint8_t { user, collective };
+constexpr int kChannelKinds = 2;
 
 class Segment {
  public:
@@ -66,7 +66,7 @@ class Segment {
   Control& control() const { return *reinterpret_cast<Control*>(data_); }
   char* brought(uint64_t turn) const;
   char* given(uint64_t turn) const;
-  Pipe& pipe(LaneKind lane, int to_rank) const;
+  Pipe& pipe(ChannelKind channel, int to_rank) const;
   size_t pipe_bytes() const { return pipe_bytes_; }
 
  private:

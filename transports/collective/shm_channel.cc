@@ -17,27 +17,27 @@ void in_ring(size_t ring, uint64_t position, size_t bytes, Copy copy) {
 
 }  // namespace
 
-PipeLane::PipeLane(Core& core, const Member& peer, LaneKind kind)
-    : Lane(core, peer.rank),
+ShmChannel::ShmChannel(Core& core, const Member& peer, ChannelKind kind)
+    : RankChannel(core, peer.rank),
       their_control_(peer.segment.control()),
       there_(core.member(core.rank())->segment.pipe(kind, peer.rank)),
       here_(peer.segment.pipe(kind, core.rank())),
       size_(peer.segment.pipe_bytes()) {}
 
-void PipeLane::step() {
+void ShmChannel::step() {
   bool has_moved = false;
   while (!out_.empty() && push()) has_moved = true;
   while (!in_.empty() && pull()) has_moved = true;
   if (has_moved) Core::ring(their_control_);
 }
 
-void PipeLane::finish(std::deque<Moving>& moving) {
+void ShmChannel::finish(std::deque<Moving>& moving) {
   Transfer& transfer = *moving.front().transfer;
   moving.pop_front();
   transfer.is_done.store(true, std::memory_order_release);
 }
 
-bool PipeLane::push() {
+bool ShmChannel::push() {
   Moving& moving = out_.front();
   const Transfer& transfer = *moving.transfer;
   uint64_t head = there_.head.load(std::memory_order_relaxed), before = head;
@@ -61,7 +61,7 @@ bool PipeLane::push() {
   return head != before;
 }
 
-bool PipeLane::take_signature(const Transfer& transfer) {
+bool ShmChannel::take_signature(const Transfer& transfer) {
   Signature came;
   in_ring(size_, here_.tail.load(std::memory_order_relaxed), sizeof came,
           [&](size_t at, size_t to, size_t size) {
@@ -72,7 +72,7 @@ bool PipeLane::take_signature(const Transfer& transfer) {
   return false;
 }
 
-bool PipeLane::pull() {
+bool ShmChannel::pull() {
   Moving& moving = in_.front();
   const Transfer& transfer = *moving.transfer;
   uint64_t tail = here_.tail.load(std::memory_order_relaxed), before = tail;

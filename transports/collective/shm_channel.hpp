@@ -8,9 +8,9 @@
 
 namespace flow::collective {
 
-class PipeLane final : public Lane {
+class ShmChannel final : public RankChannel {
  public:
-  PipeLane(Core& core, const Member& peer, LaneKind kind);
+  ShmChannel(Core& core, const Member& peer, ChannelKind kind);
   void send(Transfer& transfer) override { out_.push_back({&transfer}); }
   void receive(Transfer& transfer) override { in_.push_back({&transfer}); }
   void step() override;

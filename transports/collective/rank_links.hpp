@@ -16,23 +16,23 @@ namespace flow::collective {
 
 /// A longer message goes as puts, which the other side expects first.
 constexpr size_t kWholeBytes = size_t{128} << 10;
-constexpr size_t kWirePieceBytes = size_t{512} << 10;  // of one put
-constexpr uint64_t kPiecesAhead = 8;                   // of a message that are expected at a time
+constexpr size_t kLinkChunkBytes = size_t{512} << 10;  // of one put
+constexpr uint64_t kChunksAhead = 8;                   // of a message that are expected at a time
 constexpr uint64_t kUnreadMax = 32;  // whole messages that the other side has not read
 
-class WireLane;
+class LinkChannel;
 
 /// Its user's lanes are idle, or dropped, when it ends.
-class Wire final : public GangLinkUser {
+class RankLinks final : public GangLinkUser {
  public:
   /// `addresses` by rank, empty for those of this node.
-  Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses);
-  ~Wire() override;
+  RankLinks(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses);
+  ~RankLinks() override;
 
   // By whoever runs a call:
 
   /// To a rank of another node.
-  Lane& lane(int rank, LaneKind kind);
+  RankChannel& channel(int rank, ChannelKind kind);
   /// The link, where it is up; the lower rank makes it. What goes wrong fails the core.
   std::shared_ptr<GangLink> link_to(int rank);
   void enter(const Signature& call);
@@ -61,7 +61,7 @@ class Wire final : public GangLinkUser {
     std::string address;
     std::atomic<bool> was_up{false}, has_left{false}, has_ended{false};
     std::atomic<uint64_t> record{0}, waits{0};
-    std::unique_ptr<WireLane> lanes[kLanes];  // null: on this node
+    std::unique_ptr<LinkChannel> channels[kChannelKinds];  // null: on this node
   };
 
   /// The failure of a link that did not come up, or broke.
@@ -82,9 +82,9 @@ class Wire final : public GangLinkUser {
   std::map<int, Signature> foreseen_;  // others' newest
 };
 
-class WireLane final : public Lane {
+class LinkChannel final : public RankChannel {
  public:
-  WireLane(Core& core, Wire& wire, int peer, LaneKind kind);
+  LinkChannel(Core& core, RankLinks& rank_links, int peer, ChannelKind kind);
   void send(Transfer& transfer) override;
   void receive(Transfer& transfer) override;
   void step() override;
@@ -141,8 +141,8 @@ class WireLane final : public Lane {
   FrameHead head_of(FrameKind kind, uint64_t sequence, uint64_t count) const;
   uint64_t tag_of(uint64_t sequence, uint64_t piece) const;
 
-  Wire& wire_;
-  const LaneKind kind_;
+  RankLinks& rank_links_;
+  const ChannelKind kind_;
   std::deque<Outgoing> out_;
   std::deque<Incoming> in_;
   std::deque<Came> unmatched_;  // nobody receives them yet

@@ -1,4 +1,4 @@
-#include "transports/collective/wire.hpp"
+#include "transports/collective/rank_links.hpp"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ bool is_sound(const FrameHead& head, std::string_view body) {
   bool is_known = head.kind >= FrameKind::data && head.kind <= FrameKind::ended;
   bool is_whole = head.kind == FrameKind::data ? body.size() == head.count
                                                : body.empty() || head.kind == FrameKind::failed;
-  return is_known && is_whole && head.lane < kLanes;
+  return is_known && is_whole && head.channel < kChannelKinds;
 }
 
 Error lost(int rank, const Error& why, const Record& record) {
@@ -27,15 +27,16 @@ Error lost(int rank, const Error& why, const Record& record) {
 
 }  // namespace
 
-Wire::Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses)
+RankLinks::RankLinks(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses)
     : core_(core), door_(std::move(door)), flying_(std::make_shared<std::atomic<int>>(0)) {
   for (std::string& address : addresses) {
     auto& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.address = std::move(address);
     if (peer.address.empty()) continue;
     int rank = static_cast<int>(peers_.size()) - 1;
-    for (LaneKind kind : {LaneKind::user, LaneKind::collective})
-      peer.lanes[static_cast<int>(kind)] = std::make_unique<WireLane>(core_, *this, rank, kind);
+    for (ChannelKind kind : {ChannelKind::user, ChannelKind::collective})
+      peer.channels[static_cast<int>(kind)] =
+          std::make_unique<LinkChannel>(core_, *this, rank, kind);
   }
   core_.on_fail = [this](const Error& cause) { tell_failed(cause); };
   core_.record_of_other = [this](int rank) { return record_of(rank); };
@@ -48,7 +49,7 @@ Wire::Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addr
 }
 
 /// What was sent goes before the links go down.
-Wire::~Wire() {
+RankLinks::~RankLinks() {
   constexpr int64_t kFlushMs = 2'000;
   FrameHead head;
   head.kind = FrameKind::left;
@@ -56,36 +57,36 @@ Wire::~Wire() {
   door_->close(kFlushMs);
 }
 
-void Wire::send_all(const FrameHead& head) {
+void RankLinks::send_all(const FrameHead& head) {
   for (int rank = 0; rank < core_.ranks(); rank++) send(rank, head);
 }
 
-void Wire::send(int rank, const FrameHead& head) {
+void RankLinks::send(int rank, const FrameHead& head) {
   if (auto link = door_->link_to(rank)) link->send(bytes_of(head));
 }
 
-void Wire::tell_ended() {
+void RankLinks::tell_ended() {
   FrameHead head;
   head.kind = FrameKind::ended;
   send_all(head);
 }
 
-void Wire::tell_waits(const Waits& waits) {
+void RankLinks::tell_waits(const Waits& waits) {
   FrameHead head;
   head.kind = FrameKind::waits;
   head.count = waits.bits();
   send_all(head);
 }
 
-Waits Wire::waits_of(int rank) const {
+Waits RankLinks::waits_of(int rank) const {
   return Waits::of(peers_[static_cast<size_t>(rank)]->waits.load());
 }
 
-Lane& Wire::lane(int rank, LaneKind kind) {
-  return *peers_[static_cast<size_t>(rank)]->lanes[static_cast<int>(kind)];
+RankChannel& RankLinks::channel(int rank, ChannelKind kind) {
+  return *peers_[static_cast<size_t>(rank)]->channels[static_cast<int>(kind)];
 }
 
-std::shared_ptr<GangLink> Wire::link_to(int rank) {
+std::shared_ptr<GangLink> RankLinks::link_to(int rank) {
   auto made = door_->link_to(rank);
   if (made) return made->is_up() ? made : nullptr;
   if (rank < core_.rank()) return nullptr;  // it connects
@@ -94,7 +95,7 @@ std::shared_ptr<GangLink> Wire::link_to(int rank) {
   return nullptr;
 }
 
-Error Wire::no_link(int rank, const Error& why) const {
+Error RankLinks::no_link(int rank, const Error& why) const {
   const Peer& peer = *peers_[static_cast<size_t>(rank)];
   if (peer.was_up) return lost(rank, why, record_of(rank));
   return environment_error(fmt::format(
@@ -104,7 +105,7 @@ Error Wire::no_link(int rank, const Error& why) const {
 }
 
 /// The links are closing, behind the cause that the others are told.
-void Wire::quiet() {
+void RankLinks::quiet() {
   auto hurry = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kCauseMs);
   bool is_hurried = false;
   while (flying_->load() > 0) {
@@ -116,7 +117,7 @@ void Wire::quiet() {
   }
 }
 
-std::function<void()> Wire::fly() {
+std::function<void()> RankLinks::fly() {
   ++*flying_;
   return [core = &core_, flying = flying_] {
     core->ring_own();
@@ -124,7 +125,7 @@ std::function<void()> Wire::fly() {
   };
 }
 
-void Wire::tell_failed(const Error& cause) {
+void RankLinks::tell_failed(const Error& cause) {
   FrameHead head;
   head.kind = FrameKind::failed;
   head.count = static_cast<uint64_t>(cause.kind);
@@ -137,15 +138,19 @@ void Wire::tell_failed(const Error& cause) {
   }
 }
 
-Record Wire::record_of(int rank) const {
+Record RankLinks::record_of(int rank) const {
   return Record(peers_[static_cast<size_t>(rank)]->record.load());
 }
 
-bool Wire::has_left(int rank) const { return peers_[static_cast<size_t>(rank)]->has_left.load(); }
+bool RankLinks::has_left(int rank) const {
+  return peers_[static_cast<size_t>(rank)]->has_left.load();
+}
 
-bool Wire::has_ended(int rank) const { return peers_[static_cast<size_t>(rank)]->has_ended.load(); }
+bool RankLinks::has_ended(int rank) const {
+  return peers_[static_cast<size_t>(rank)]->has_ended.load();
+}
 
-void Wire::enter(const Signature& call) {
+void RankLinks::enter(const Signature& call) {
   std::vector<std::pair<int, Signature>> foreseen;
   {
     std::lock_guard lock(mutex_);
@@ -159,7 +164,7 @@ void Wire::enter(const Signature& call) {
 }
 
 /// A call that comes from another rank against this one's of that number, wherever this one is.
-Status Wire::check_call(int rank, const Signature& theirs) {
+Status RankLinks::check_call(int rank, const Signature& theirs) {
   std::lock_guard lock(mutex_);
   foreseen_[rank] = theirs;
   for (const Signature& ours : entered_)
@@ -168,14 +173,14 @@ Status Wire::check_call(int rank, const Signature& theirs) {
   return {};
 }
 
-void Wire::on_failed(const FrameHead& head, std::string_view text) {
+void RankLinks::on_failed(const FrameHead& head, std::string_view text) {
   auto kind = static_cast<ErrorKind>(
       std::min<uint64_t>(head.count, static_cast<uint64_t>(ErrorKind::internal)));
   core_.fail({kind, std::string(text.substr(0, kCauseBytes))});
 }
 
 // Who comes late to one that has ended hears so then.
-void Wire::on_proven(int rank) {
+void RankLinks::on_proven(int rank) {
   peers_[static_cast<size_t>(rank)]->was_up = true;
   FrameHead head;
   head.kind = FrameKind::ended;
@@ -183,7 +188,7 @@ void Wire::on_proven(int rank) {
   core_.ring_own();
 }
 
-void Wire::on_frame(int rank, std::string_view frame, std::string_view bulk) {
+void RankLinks::on_frame(int rank, std::string_view frame, std::string_view bulk) {
   std::string_view body;
   auto head = read_head<FrameHead>(frame, &body);
   if (!bulk.empty()) body = bulk;
@@ -207,21 +212,21 @@ void Wire::on_frame(int rank, std::string_view frame, std::string_view bulk) {
   on_message(rank, *head, body);
 }
 
-void Wire::on_message(int rank, const FrameHead& head, std::string_view body) {
+void RankLinks::on_message(int rank, const FrameHead& head, std::string_view body) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   bool is_call = head.kind == FrameKind::data || head.kind == FrameKind::announce ||
                  head.kind == FrameKind::ready;
-  if (is_call && head.lane == static_cast<uint8_t>(LaneKind::collective)) {
+  if (is_call && head.channel == static_cast<uint8_t>(ChannelKind::collective)) {
     auto what = static_cast<Collective>(head.signature.what);
     peer.record = Record(what, head.signature.number, false).bits();
     Status same = check_call(rank, head.signature);
     if (!same.ok()) return core_.fail(same.error());
   }
-  if (WireLane* lane = peer.lanes[head.lane].get()) lane->take(head, body);
+  if (LinkChannel* channel = peer.channels[head.channel].get()) channel->take(head, body);
   core_.ring_own();
 }
 
-void Wire::on_down(int rank, const Error& why) {
+void RankLinks::on_down(int rank, const Error& why) {
   if (has_left(rank)) return core_.ring_own();
   core_.fail(no_link(rank, why));
 }
