@@ -116,14 +116,14 @@ class Story {
   void hear(End& end, End& other, const std::string& frame) {
     if (end.has_refused) return;
     flow::Status taken;
-    Opened opened;
+    UnsealedFrame opened;
     bool was_proven = end.seal.is_proven();
-    if (!end.seal.is_greeted()) {
-      taken = end.seal.take_hello(frame);
+    if (!end.seal.has_hello()) {
+      taken = end.seal.receive_hello(frame);
       if (taken.ok() && &end == &second_) pass(end, other, end.seal.hello());
       if (taken.ok()) pass(end, other, end.seal.proof());
     } else if (!was_proven) {
-      taken = end.seal.take_proof(frame);
+      taken = end.seal.receive_proof(frame);
       FLOW_CHECK(!taken.ok() || is_like_);
     } else {
       taken = end.seal.open(frame, opened);
@@ -131,7 +131,7 @@ class Story {
     end.has_refused = !taken.ok();
     if (was_proven && taken.ok()) check(end, other, opened);
   }
-  void check(End& end, const End& other, const Opened& opened) {
+  void check(End& end, const End& other, const UnsealedFrame& opened) {
     FLOW_CHECK(end.taken < other.said.size());
     const Said& said = other.said[end.taken++];
     bool may_differ = said.bulk.size() > kSealedBytes && !end.seal.bulk();

@@ -76,13 +76,14 @@ class Story {
     std::vector<Member> members(1);
     members[0].segment = std::move(*segment);
     core_ = std::make_unique<Core>(CoreOptions{0, 2, 0}, std::move(members));
-    door_ = std::make_shared<Door>(identity_of(0), transport_);
-    rank_links_ = std::make_unique<RankLinks>(*core_, door_, std::vector<std::string>{"", "there"});
+    listener_ = std::make_shared<RankListener>(identity_of(0), transport_);
+    rank_links_ =
+        std::make_unique<RankLinks>(*core_, listener_, std::vector<std::string>{"", "there"});
     (void)rank_links_->link_to(1);
-    FLOW_CHECK(peer_.take_hello(next_sent()).ok());
+    FLOW_CHECK(peer_.receive_hello(next_sent()).ok());
     transport_.handler->on_frame(peer_.hello());
     transport_.handler->on_frame(peer_.proof());
-    FLOW_CHECK(peer_.take_proof(next_sent()).ok());
+    FLOW_CHECK(peer_.receive_proof(next_sent()).ok());
   }
   // As a link that goes down.
   ~Story() {
@@ -218,7 +219,7 @@ class Story {
   GangSeal peer_;
   FakeTransport transport_;
   std::unique_ptr<Core> core_;
-  std::shared_ptr<Door> door_;
+  std::shared_ptr<RankListener> listener_;
   std::list<Message> sent_, received_;
   int long_ = 0;
   uint64_t said_[kChannelKinds] = {};

@@ -9,40 +9,40 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kStrangersMax = 256;  // who have not proven themselves yet
+constexpr size_t kUnprovenMax = 256;  // who have not proven themselves yet
 
 }  // namespace
 
-GangLink::GangLink(const Identity& identity, int peer, LetIn let_in)
-    : connects_(peer >= 0), let_in_(std::move(let_in)), seal_(identity, peer) {}
+GangLink::GangLink(const Identity& identity, int peer, Admit admit)
+    : connects_(peer >= 0), admit_(std::move(admit)), seal_(identity, peer) {}
 
 void GangLink::attach(std::shared_ptr<Link> link) {
   {
-    std::lock_guard lock(pointer_);
+    std::lock_guard lock(link_mutex_);
     if (is_gone_) return;
     link_ = std::move(link);
   }
-  if (connects_) say(seal_.hello());
+  if (connects_) send_frame(seal_.hello());
 }
 
 std::shared_ptr<Link> GangLink::any_link() const {
-  std::lock_guard lock(pointer_);
+  std::lock_guard lock(link_mutex_);
   return link_;
 }
 
 std::shared_ptr<Link> GangLink::proven_link() const {
-  std::lock_guard lock(pointer_);
+  std::lock_guard lock(link_mutex_);
   return is_proven_ ? link_ : nullptr;
 }
 
-void GangLink::say(std::string frame) {
+void GangLink::send_frame(std::string frame) {
   if (auto link = any_link()) link->send(std::move(frame));
 }
 
 void GangLink::send(std::string_view control, std::string_view bulk) {
   auto link = proven_link();
   if (!link) return;
-  std::lock_guard lock(sealing_);
+  std::lock_guard lock(seal_mutex_);
   link->send(seal_.seal(control, bulk));
 }
 
@@ -63,44 +63,44 @@ void GangLink::close(int64_t flush_ms) {
 }
 
 bool GangLink::is_gone() const {
-  std::lock_guard lock(pointer_);
+  std::lock_guard lock(link_mutex_);
   return is_gone_;
 }
 
-void GangLink::refuse(const Error& why) {
+void GangLink::reject(const Error& why) {
   {
-    std::lock_guard lock(telling_);
+    std::lock_guard lock(user_mutex_);
     if (why_.message.empty()) why_ = why;
   }
   close(0);
 }
 
 void GangLink::on_hello(std::string_view frame) {
-  Status taken = seal_.take_hello(frame);
-  if (!taken.ok()) return refuse(taken.error());
-  if (!connects_) say(seal_.hello());
-  say(seal_.proof());
+  Status taken = seal_.receive_hello(frame);
+  if (!taken.ok()) return reject(taken.error());
+  if (!connects_) send_frame(seal_.hello());
+  send_frame(seal_.proof());
 }
 
 void GangLink::on_proof(std::string_view frame) {
-  Status taken = seal_.take_proof(frame);
-  if (!taken.ok()) return refuse(taken.error());
+  Status taken = seal_.receive_proof(frame);
+  if (!taken.ok()) return reject(taken.error());
   {
-    std::lock_guard lock(pointer_);
+    std::lock_guard lock(link_mutex_);
     is_proven_ = true;
   }
-  if (let_in_ && !let_in_(seal_.peer(), shared_from_this()))
-    return refuse(environment_error("there is a link to this rank already"));
-  std::lock_guard lock(telling_);
+  if (admit_ && !admit_(seal_.peer(), shared_from_this()))
+    return reject(environment_error("there is a link to this rank already"));
+  std::lock_guard lock(user_mutex_);
   if (user_ != nullptr) user_->on_proven(seal_.peer());
 }
 
 /// The user is told of one that does not open while the link still is up: the other side can be
 /// told why.
 void GangLink::on_sealed(std::string_view frame) {
-  Opened opened;
+  UnsealedFrame opened;
   Status is_open = seal_.open(frame, opened);
-  std::lock_guard lock(telling_);
+  std::lock_guard lock(user_mutex_);
   if (is_down_) return;
   if (!is_open.ok()) {
     is_down_ = true;
@@ -114,7 +114,7 @@ void GangLink::on_sealed(std::string_view frame) {
 }
 
 void GangLink::on_frame(std::string_view frame) {
-  if (!seal_.is_greeted()) return on_hello(frame);
+  if (!seal_.has_hello()) return on_hello(frame);
   if (!seal_.is_proven()) return on_proof(frame);
   on_sealed(frame);
 }
@@ -122,18 +122,18 @@ void GangLink::on_frame(std::string_view frame) {
 void GangLink::on_down(const Error& why) {
   std::shared_ptr<Link> gone;
   {
-    std::lock_guard lock(pointer_);
+    std::lock_guard lock(link_mutex_);
     is_gone_ = true;
     gone.swap(link_);
   }
-  std::lock_guard lock(telling_);
+  std::lock_guard lock(user_mutex_);
   if (std::exchange(is_down_, true)) return;
   if (why_.message.empty()) why_ = why;
   if (user_ != nullptr) user_->on_down(seal_.peer(), why_);
 }
 
-void GangLink::tell(GangLinkUser* user) {
-  std::lock_guard lock(telling_);
+void GangLink::set_user(GangLinkUser* user) {
+  std::lock_guard lock(user_mutex_);
   user_ = user;
   if (user == nullptr) return;
   if (is_up()) user->on_proven(seal_.peer());
@@ -142,7 +142,7 @@ void GangLink::tell(GangLinkUser* user) {
   if (is_down_) user->on_down(seal_.peer(), why_);
 }
 
-Result<std::string> Door::open(const std::string& address) {
+Result<std::string> RankListener::open(const std::string& address) {
   auto opened = transport_.listen(
       address, [this](std::shared_ptr<Link> link) { return accept(std::move(link)); });
   if (!opened.ok()) return opened.error();
@@ -150,52 +150,53 @@ Result<std::string> Door::open(const std::string& address) {
   return listener_->address();
 }
 
-std::shared_ptr<GangLink> Door::accept(std::shared_ptr<Link> link) {
-  auto came = std::make_shared<GangLink>(
-      identity_, -1, [door = weak_from_this()](int rank, const std::shared_ptr<GangLink>& proven) {
-        auto there = door.lock();
-        return there != nullptr && there->let_in(rank, proven);
+std::shared_ptr<GangLink> RankListener::accept(std::shared_ptr<Link> link) {
+  auto incoming = std::make_shared<GangLink>(
+      identity_, -1,
+      [listener = weak_from_this()](int rank, const std::shared_ptr<GangLink>& proven) {
+        auto there = listener.lock();
+        return there != nullptr && there->admit(rank, proven);
       });
   {
     std::lock_guard lock(mutex_);
-    std::erase_if(strangers_, [](const auto& one) { return one.expired(); });
-    if (is_closed_ || strangers_.size() >= kStrangersMax) return nullptr;
-    strangers_.push_back(came);
+    std::erase_if(unproven_, [](const auto& one) { return one.expired(); });
+    if (is_closed_ || unproven_.size() >= kUnprovenMax) return nullptr;
+    unproven_.push_back(incoming);
   }
-  came->attach(std::move(link));
-  return came;
+  incoming->attach(std::move(link));
+  return incoming;
 }
 
-bool Door::let_in(int rank, const std::shared_ptr<GangLink>& link) {
+bool RankListener::admit(int rank, const std::shared_ptr<GangLink>& link) {
   GangLinkUser* user = nullptr;
   {
     std::lock_guard lock(mutex_);
     // The lower rank connects.
     if (is_closed_ || rank >= identity_.rank || !links_.emplace(rank, link).second) return false;
-    std::erase_if(strangers_, [&](const auto& one) { return one.lock() == link; });
+    std::erase_if(unproven_, [&](const auto& one) { return one.lock() == link; });
     user = user_;
   }
-  if (user != nullptr) link->tell(user);
+  if (user != nullptr) link->set_user(user);
   return true;
 }
 
-void Door::tell(GangLinkUser* user) {
+void RankListener::set_user(GangLinkUser* user) {
   std::map<int, std::shared_ptr<GangLink>> links;
   {
     std::lock_guard lock(mutex_);
     user_ = user;
     links = links_;
   }
-  for (auto& [rank, link] : links) link->tell(user);
+  for (auto& [rank, link] : links) link->set_user(user);
 }
 
-std::shared_ptr<GangLink> Door::link_to(int rank) const {
+std::shared_ptr<GangLink> RankListener::link_to(int rank) const {
   std::lock_guard lock(mutex_);
   auto found = links_.find(rank);
   return found == links_.end() ? nullptr : found->second;
 }
 
-Status Door::connect(int rank, const std::string& address) {
+Status RankListener::connect(int rank, const std::string& address) {
   auto made = std::make_shared<GangLink>(identity_, rank, nullptr);
   GangLinkUser* user = nullptr;
   {
@@ -203,29 +204,29 @@ Status Door::connect(int rank, const std::string& address) {
     if (is_closed_ || !links_.emplace(rank, made).second) return {};
     user = user_;
   }
-  made->tell(user);
+  made->set_user(user);
   auto link = transport_.connect(address, made);
   if (!link.ok()) return link.error();
   made->attach(std::move(*link));
   return {};
 }
 
-void Door::close(int64_t flush_ms) {
+void RankListener::close(int64_t flush_ms) {
   std::map<int, std::shared_ptr<GangLink>> links;
-  std::vector<std::weak_ptr<GangLink>> strangers;
+  std::vector<std::weak_ptr<GangLink>> unproven;
   {
     std::lock_guard lock(mutex_);
     is_closed_ = true;
     user_ = nullptr;
     links = links_;
-    strangers.swap(strangers_);
+    unproven.swap(unproven_);
   }
   listener_.reset();
   for (auto& [rank, link] : links) {
-    link->tell(nullptr);
+    link->set_user(nullptr);
     link->close(flush_ms);
   }
-  for (auto& one : strangers)
+  for (auto& one : unproven)
     if (auto there = one.lock()) there->close(0);
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
   for (auto& [rank, link] : links)

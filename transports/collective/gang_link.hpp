@@ -28,13 +28,13 @@ class GangLinkUser {
 class GangLink final : public LinkHandler, public std::enable_shared_from_this<GangLink> {
  public:
   /// Asked once the rank that came in is proven; false refuses it.
-  using LetIn = std::function<bool(int rank, const std::shared_ptr<GangLink>&)>;
+  using Admit = std::function<bool(int rank, const std::shared_ptr<GangLink>&)>;
   /// `peer`: whom this side connects to. Negative: who comes in says it.
-  GangLink(const Identity& identity, int peer, LetIn let_in);
+  GangLink(const Identity& identity, int peer, Admit admit);
 
   void attach(std::shared_ptr<Link> link);
   /// What came until now is told at once, all else when it comes; nothing after null.
-  void tell(GangLinkUser* user);
+  void set_user(GangLinkUser* user);
   /// It is proven, and not down.
   bool is_up() const { return proven_link() != nullptr; }
   // Of a link that is not up nothing is sent, and what is to be put or expected fails.
@@ -53,21 +53,21 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
   void on_hello(std::string_view frame);
   void on_proof(std::string_view frame);
   void on_sealed(std::string_view frame);
-  void refuse(const Error& why);
+  void reject(const Error& why);
   std::shared_ptr<Link> any_link() const;
   std::shared_ptr<Link> proven_link() const;
-  void say(std::string frame);
+  void send_frame(std::string frame);
 
   const bool connects_;
-  const LetIn let_in_;  // of who comes in
+  const Admit admit_;  // of who comes in
   GangSeal seal_;
-  std::mutex sealing_;  // what is sealed first is sent first
+  std::mutex seal_mutex_;  // what is sealed first is sent first
 
-  mutable std::mutex pointer_;  // of the next three
+  mutable std::mutex link_mutex_;  // of the next three
   std::shared_ptr<Link> link_;
   bool is_proven_ = false, is_gone_ = false;
 
-  std::mutex telling_;  // of what follows, while the user is told
+  std::mutex user_mutex_;  // of what follows, while the user is told
   GangLinkUser* user_ = nullptr;
   std::vector<std::pair<std::string, std::string>> early_;
   bool is_down_ = false;  // nothing more is taken
@@ -76,14 +76,14 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
 
 /// Where the links of other nodes' ranks come in, from before this rank knows theirs. Whoever opens
 /// it closes it.
-class Door : public std::enable_shared_from_this<Door> {
+class RankListener : public std::enable_shared_from_this<RankListener> {
  public:
-  Door(const Identity& identity, Transport& transport)
+  RankListener(const Identity& identity, Transport& transport)
       : identity_(identity), transport_(transport) {}
 
   Result<std::string> open(const std::string& address);  // which it got
   /// From now on `user` is told; whoever has come in already is told of now.
-  void tell(GangLinkUser* user);
+  void set_user(GangLinkUser* user);
   /// The link to that rank, null where there is none yet.
   std::shared_ptr<GangLink> link_to(int rank) const;
   Status connect(int rank, const std::string& address);
@@ -92,13 +92,13 @@ class Door : public std::enable_shared_from_this<Door> {
 
  private:
   std::shared_ptr<GangLink> accept(std::shared_ptr<Link> link);
-  bool let_in(int rank, const std::shared_ptr<GangLink>& link);
+  bool admit(int rank, const std::shared_ptr<GangLink>& link);
 
   const Identity identity_;
   Transport& transport_;
   mutable std::mutex mutex_;
   std::map<int, std::shared_ptr<GangLink>> links_;
-  std::vector<std::weak_ptr<GangLink>> strangers_;
+  std::vector<std::weak_ptr<GangLink>> unproven_;
   GangLinkUser* user_ = nullptr;
   bool is_closed_ = false;
   std::unique_ptr<Listener> listener_;

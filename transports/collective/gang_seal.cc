@@ -30,8 +30,8 @@ GangSeal::GangSeal(const Identity& identity, int peer)
   if (connects_) ours_ = hello_of(identity_, peer_);
 }
 
-Status GangSeal::take_hello(std::string_view frame) {
-  FLOW_CHECK(!is_greeted());
+Status GangSeal::receive_hello(std::string_view frame) {
+  FLOW_CHECK(!has_hello());
   auto hello = read_head<Hello>(frame);
   if (!hello || frame.size() != sizeof(Hello) || hello->kind != FrameKind::hello ||
       hello->version != kGangLinkVersion || hello->encrypts > 1 || hello->to != identity_.rank ||
@@ -63,8 +63,8 @@ std::string GangSeal::proof() const {
   return std::string(bytes_of(proof));
 }
 
-Status GangSeal::take_proof(std::string_view frame) {
-  FLOW_CHECK(is_greeted() && !is_proven());
+Status GangSeal::receive_proof(std::string_view frame) {
+  FLOW_CHECK(has_hello() && !is_proven());
   auto proof = read_head<Proof>(frame);
   if (!proof || frame.size() != sizeof(Proof) || proof->kind != FrameKind::proof)
     return environment_error("it is no rank of this gang");
@@ -88,7 +88,7 @@ std::string GangSeal::seal(std::string_view control, std::string_view bulk) {
   return sealer_->seal(sealed, std::string(control).append(bulk));
 }
 
-Status GangSeal::open(std::string_view frame, Opened& opened) {
+Status GangSeal::open(std::string_view frame, UnsealedFrame& opened) {
   constexpr size_t kHeadBytes = 1 + sizeof(FrameHead) + kSealBytes;
   FLOW_CHECK(is_proven());
   auto kind = frame.empty() ? FrameKind::hello : static_cast<FrameKind>(frame[0]);

@@ -30,7 +30,7 @@ struct Identity {
 };
 
 /// What is taken: `bulk` lies in the frame.
-struct Opened {
+struct UnsealedFrame {
   std::string control;
   std::string_view bulk;
 };
@@ -43,15 +43,15 @@ class GangSeal {
 
   /// Of this side, which who is connected to has once it has heard the other one.
   const std::string& hello() const { return ours_; }
-  Status take_hello(std::string_view frame);
-  bool is_greeted() const { return !theirs_.empty(); }
+  Status receive_hello(std::string_view frame);
+  bool has_hello() const { return !theirs_.empty(); }
   int peer() const { return peer_; }
   std::string proof() const;
-  Status take_proof(std::string_view frame);
+  Status receive_proof(std::string_view frame);
   bool is_proven() const { return opener_.has_value(); }
 
   std::string seal(std::string_view control, std::string_view bulk = {});
-  Status open(std::string_view frame, Opened& opened);
+  Status open(std::string_view frame, UnsealedFrame& opened);
   /// What seals puts; null where they go as they are.
   const std::shared_ptr<const BulkSeal>& bulk() const { return bulk_; }
 

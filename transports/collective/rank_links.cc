@@ -27,8 +27,9 @@ Error lost(int rank, const Error& why, const Record& record) {
 
 }  // namespace
 
-RankLinks::RankLinks(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses)
-    : core_(core), door_(std::move(door)), flying_(std::make_shared<std::atomic<int>>(0)) {
+RankLinks::RankLinks(Core& core, std::shared_ptr<RankListener> listener,
+                     std::vector<std::string> addresses)
+    : core_(core), listener_(std::move(listener)), flying_(std::make_shared<std::atomic<int>>(0)) {
   for (std::string& address : addresses) {
     auto& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.address = std::move(address);
@@ -45,7 +46,7 @@ RankLinks::RankLinks(Core& core, std::shared_ptr<Door> door, std::vector<std::st
   core_.other_has_left = [this](int rank) { return has_left(rank); };
   core_.other_has_ended = [this](int rank) { return has_ended(rank); };
   core_.on_end = [this] { tell_ended(); };
-  door_->tell(this);
+  listener_->set_user(this);
 }
 
 /// What was sent goes before the links go down.
@@ -54,7 +55,7 @@ RankLinks::~RankLinks() {
   FrameHead head;
   head.kind = FrameKind::left;
   if (!core_.has_failed()) send_all(head);
-  door_->close(kFlushMs);
+  listener_->close(kFlushMs);
 }
 
 void RankLinks::send_all(const FrameHead& head) {
@@ -62,7 +63,7 @@ void RankLinks::send_all(const FrameHead& head) {
 }
 
 void RankLinks::send(int rank, const FrameHead& head) {
-  if (auto link = door_->link_to(rank)) link->send(bytes_of(head));
+  if (auto link = listener_->link_to(rank)) link->send(bytes_of(head));
 }
 
 void RankLinks::tell_ended() {
@@ -87,10 +88,10 @@ RankChannel& RankLinks::channel(int rank, ChannelKind kind) {
 }
 
 std::shared_ptr<GangLink> RankLinks::link_to(int rank) {
-  auto made = door_->link_to(rank);
+  auto made = listener_->link_to(rank);
   if (made) return made->is_up() ? made : nullptr;
   if (rank < core_.rank()) return nullptr;  // it connects
-  Status connected = door_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
+  Status connected = listener_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
   if (!connected.ok()) core_.fail(no_link(rank, connected.error()));
   return nullptr;
 }
@@ -113,7 +114,7 @@ void RankLinks::quiet() {
     if (is_hurried || std::chrono::steady_clock::now() < hurry) continue;
     is_hurried = true;
     for (int rank = 0; rank < core_.ranks(); rank++)
-      if (auto link = door_->link_to(rank)) link->close(0);
+      if (auto link = listener_->link_to(rank)) link->close(0);
   }
 }
 
@@ -131,7 +132,7 @@ void RankLinks::tell_failed(const Error& cause) {
   head.count = static_cast<uint64_t>(cause.kind);
   std::string frame = std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes);
   for (int rank = 0; rank < core_.ranks(); rank++) {
-    auto link = door_->link_to(rank);
+    auto link = listener_->link_to(rank);
     if (!link || !link->is_up()) continue;
     link->send(frame);
     link->close(kCauseMs);

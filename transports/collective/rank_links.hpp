@@ -26,7 +26,7 @@ class LinkChannel;
 class RankLinks final : public GangLinkUser {
  public:
   /// `addresses` by rank, empty for those of this node.
-  RankLinks(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses);
+  RankLinks(Core& core, std::shared_ptr<RankListener> listener, std::vector<std::string> addresses);
   ~RankLinks() override;
 
   // By whoever runs a call:
@@ -73,7 +73,7 @@ class RankLinks final : public GangLinkUser {
   void on_failed(const FrameHead& head, std::string_view text);
 
   Core& core_;
-  const std::shared_ptr<Door> door_;
+  const std::shared_ptr<RankListener> listener_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::shared_ptr<std::atomic<int>> flying_;  // puts and expectations
 

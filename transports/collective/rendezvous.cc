@@ -44,7 +44,7 @@ class GangRendezvous final : public Rendezvous {
   GangRendezvous(const GangOptions& options, Segment segment)
       : options_(options), gang_(sha256(options.gang)), segment_(std::move(segment)) {}
   ~GangRendezvous() override {
-    if (door_) door_->close(0);
+    if (listener_) listener_->close(0);
   }
 
   Status open();
@@ -61,7 +61,7 @@ class GangRendezvous final : public Rendezvous {
   Segment segment_;
   Place own_;
   std::string address_;
-  std::shared_ptr<Door> door_;
+  std::shared_ptr<RankListener> listener_;
 };
 
 Status GangRendezvous::open() {
@@ -79,10 +79,10 @@ Status GangRendezvous::open() {
           fmt::format("a gang without a key cannot listen at {}: anybody could join "
                       "it. Only loopback is open to it",
                       options_.listen));
-    door_ = std::make_shared<Door>(
+    listener_ = std::make_shared<RankListener>(
         Identity{gang_, options_.key, options_.rank, options_.ranks, options_.encrypts},
         *options_.transport);
-    auto listening = door_->open(options_.listen);
+    auto listening = listener_->open(options_.listen);
     if (!listening.ok()) return listening.error();
     own_.link = *listening;
   }
@@ -108,7 +108,7 @@ Result<std::vector<Place>> GangRendezvous::read(const std::vector<std::string>& 
 }
 
 Status GangRendezvous::check_link(const Place& place) const {
-  if (!door_)
+  if (!listener_)
     return environment_error(
         fmt::format("rank {} is on another node, and this rank has no "
                     "transport to other nodes",
@@ -165,10 +165,10 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
   if (!core->join(options_.join_ms)) return core->cause();
   std::unique_ptr<RankLinks> rank_links;
   if (!topology.is_one_node())
-    rank_links = std::make_unique<RankLinks>(*core, door_, std::move(links));
-  else if (door_)
-    door_->close(0);
-  door_.reset();
+    rank_links = std::make_unique<RankLinks>(*core, listener_, std::move(links));
+  else if (listener_)
+    listener_->close(0);
+  listener_.reset();
   std::vector<int> leaders = topology.leaders();
   bool is_leader = std::find(leaders.begin(), leaders.end(), options_.rank) != leaders.end();
   if (rank_links && is_leader && options_.connects_at_once) {

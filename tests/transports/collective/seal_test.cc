@@ -38,13 +38,13 @@ Identity identity_of(int rank) { return {sha256("a gang"), "its key", rank, 3, f
 struct Pair {
   explicit Pair(const Identity& one = identity_of(0), const Identity& other = identity_of(1))
       : first(one, other.rank), second(other, -1) {
-    REQUIRE(second.take_hello(first.hello()).ok());
-    REQUIRE(first.take_hello(second.hello()).ok());
+    REQUIRE(second.receive_hello(first.hello()).ok());
+    REQUIRE(first.receive_hello(second.hello()).ok());
     proofs = {first.proof(), second.proof()};
   }
   void prove() {
-    REQUIRE(second.take_proof(proofs[0]).ok());
-    REQUIRE(first.take_proof(proofs[1]).ok());
+    REQUIRE(second.receive_proof(proofs[0]).ok());
+    REQUIRE(first.receive_proof(proofs[1]).ok());
   }
   GangSeal first, second;
   std::array<std::string, 2> proofs;
@@ -60,7 +60,7 @@ const std::string kChanged =
     "what came from it was changed, cut, repeated or left out on the way, or is somebody else's";
 
 std::string opened(GangSeal& seal, const std::string& frame) {
-  Opened out;
+  UnsealedFrame out;
   Status is_open = seal.open(frame, out);
   return is_open.ok() ? out.control + std::string(out.bulk) : is_open.error().message;
 }
@@ -177,7 +177,7 @@ TEST_CASE("What one link carried opens on no other, of the same ranks, key and g
   earlier.prove();
   std::string frame = earlier.first.seal(control(FrameKind::left));
   Pair later;
-  CHECK(later.second.take_proof(earlier.proofs[0]).error().message ==
+  CHECK(later.second.receive_proof(earlier.proofs[0]).error().message ==
         "it does not hold the gang's key");
   later.prove();
   CHECK(opened(later.second, frame) == kChanged);
@@ -186,12 +186,12 @@ TEST_CASE("What one link carried opens on no other, of the same ranks, key and g
 
 TEST_CASE("What a side said itself proves nothing to it, and does not open") {
   Pair pair;
-  CHECK_FALSE(pair.first.take_proof(pair.proofs[0]).ok());
-  CHECK_FALSE(pair.second.take_proof(pair.proofs[1]).ok());
+  CHECK_FALSE(pair.first.receive_proof(pair.proofs[0]).ok());
+  CHECK_FALSE(pair.second.receive_proof(pair.proofs[1]).ok());
   pair.prove();
   CHECK(opened(pair.first, pair.first.seal(control(FrameKind::left))) == kChanged);
   GangSeal alone(identity_of(0), 1);
-  CHECK(alone.take_hello(alone.hello()).error().message == "it is no rank of this gang");
+  CHECK(alone.receive_hello(alone.hello()).error().message == "it is no rank of this gang");
 }
 
 TEST_CASE("A greeting or proof of which any bit is another is refused, and so is one that is cut") {
@@ -199,27 +199,28 @@ TEST_CASE("A greeting or proof of which any bit is another is refused, and so is
     GangSeal first(identity_of(0), 1), second(identity_of(1), -1);
     std::string hello = first.hello();
     hello[bit / 8] = static_cast<char>(hello[bit / 8] ^ 1 << bit % 8);
-    if (!second.take_hello(hello).ok()) continue;
-    if (!first.take_hello(second.hello()).ok()) continue;
-    CHECK_FALSE(second.take_proof(first.proof()).ok());
-    CHECK_FALSE(first.take_proof(second.proof()).ok());
+    if (!second.receive_hello(hello).ok()) continue;
+    if (!first.receive_hello(second.hello()).ok()) continue;
+    CHECK_FALSE(second.receive_proof(first.proof()).ok());
+    CHECK_FALSE(first.receive_proof(second.proof()).ok());
   }
   Pair pair;
   for (size_t bit = 0; bit < 8 * sizeof(Proof); bit++) {
     std::string proof = pair.proofs[0];
     proof[bit / 8] = static_cast<char>(proof[bit / 8] ^ 1 << bit % 8);
-    CHECK_FALSE(pair.second.take_proof(proof).ok());
+    CHECK_FALSE(pair.second.receive_proof(proof).ok());
   }
   for (size_t size = 0; size < sizeof(Proof); size++)
-    CHECK_FALSE(pair.second.take_proof(pair.proofs[0].substr(0, size)).ok());
+    CHECK_FALSE(pair.second.receive_proof(pair.proofs[0].substr(0, size)).ok());
   for (size_t size = 0; size < sizeof(Hello); size++)
-    CHECK_FALSE(GangSeal(identity_of(1), -1).take_hello(pair.first.hello().substr(0, size)).ok());
+    CHECK_FALSE(
+        GangSeal(identity_of(1), -1).receive_hello(pair.first.hello().substr(0, size)).ok());
   pair.prove();
 }
 
 TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted") {
   auto greets = [](const Identity& one, int to, const Identity& other) {
-    return GangSeal(other, -1).take_hello(GangSeal(one, to).hello()).ok();
+    return GangSeal(other, -1).receive_hello(GangSeal(one, to).hello()).ok();
   };
   CHECK(greets(identity_of(0), 1, identity_of(1)));
   CHECK_FALSE(greets(identity_of(0), 2, identity_of(1)));
@@ -235,7 +236,7 @@ TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted"
 TEST_CASE("A peer that is proven, and sends less than the head of what is long, is refused") {
   constexpr std::string_view kPurpose = "flow gang link, 2";
   GangSeal greets(identity_of(0), 1), here(identity_of(1), -1);
-  REQUIRE(here.take_hello(greets.hello()).ok());
+  REQUIRE(here.receive_hello(greets.hello()).ok());
   Key secret = keyed_hash(Key{}, {kPurpose, identity_of(0).key});
   LinkKeys keys = link_keys(keyed_hash(secret, {kPurpose, greets.hello(), here.hello()}), true);
   Sealer peer(keys.seal_out);
@@ -243,6 +244,6 @@ TEST_CASE("A peer that is proven, and sends less than the head of what is long, 
   Key digest = keyed_hash(keys.proof_out, {peer.header()});
   std::memcpy(proof.header, peer.header().data(), sizeof proof.header);
   std::memcpy(proof.digest, digest.bytes.data(), sizeof proof.digest);
-  REQUIRE(here.take_proof(bytes_of(proof)).ok());
+  REQUIRE(here.receive_proof(bytes_of(proof)).ok());
   CHECK(opened(here, peer.seal(static_cast<uint8_t>(FrameKind::with_bulk), "a")) == kChanged);
 }
