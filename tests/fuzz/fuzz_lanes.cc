@@ -73,12 +73,13 @@ class Story {
   explicit Story(bool encrypts) : encrypts_(encrypts), peer_(identity_of(1), -1) {
     auto segment = Segment::make(gang(), 0, 2);
     FLOW_CHECK(segment.ok());
-    std::vector<Member> members(1);
-    members[0].segment = std::move(*segment);
-    core_ = std::make_unique<Core>(CoreOptions{0, 2, 0}, std::move(members));
+    std::vector<LocalRank> local_ranks(1);
+    local_ranks[0].segment = std::move(*segment);
+    state_ =
+        std::make_unique<CommunicatorState>(CommunicatorOptions{0, 2, 0}, std::move(local_ranks));
     listener_ = std::make_shared<RankListener>(identity_of(0), transport_);
     rank_links_ =
-        std::make_unique<RankLinks>(*core_, listener_, std::vector<std::string>{"", "there"});
+        std::make_unique<RankLinks>(*state_, listener_, std::vector<std::string>{"", "there"});
     (void)rank_links_->link_to(1);
     FLOW_CHECK(peer_.receive_hello(next_sent()).ok());
     transport_.handler->on_frame(peer_.hello());
@@ -218,7 +219,7 @@ class Story {
   const bool encrypts_;
   GangSeal peer_;
   FakeTransport transport_;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<CommunicatorState> state_;
   std::shared_ptr<RankListener> listener_;
   std::list<Message> sent_, received_;
   int long_ = 0;

@@ -35,29 +35,29 @@ void Operation::finish(Status status) {
   done_.notify_all();
 }
 
-GangCommunicator::GangCommunicator(Parts parts)
+GangCommunicator::GangCommunicator(CommunicatorParts parts)
     : parts_(std::move(parts)),
-      core_(*parts_.core),
-      messages_(core_, parts_.rank_links.get()),
-      operations_(core_, messages_, parts_.topology),
-      sent_(static_cast<size_t>(core_.ranks())),
-      received_(static_cast<size_t>(core_.ranks())) {
-  core_.pump = [this] { pump(); };
+      state_(*parts_.state),
+      messages_(state_, parts_.rank_links.get()),
+      operations_(state_, messages_, parts_.topology),
+      sent_(static_cast<size_t>(state_.ranks())),
+      received_(static_cast<size_t>(state_.ranks())) {
+  state_.progress = [this] { progress(); };
 }
 
 GangCommunicator::~GangCommunicator() {
-  bool is_amid = false;
+  bool has_unfinished = false;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    is_amid = unfinished_.load() > 0;
+    has_unfinished = unfinished_.load() > 0;
   }
-  if (is_amid)
-    core_.fail(environment_error(
+  if (has_unfinished)
+    state_.fail(environment_error(
         fmt::format("rank {} left while calls of its own were under way", rank())));
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  core_.part();
+  state_.leave();
   parts_.rank_links.reset();
 }
 
@@ -68,7 +68,7 @@ Status GangCommunicator::check_call(const CollectiveCall& call) const {
         fmt::format("{}: this gang's collectives run on CPUs, and the tensor is on a "
                     "GPU: move it first",
                     collective_text(call)));
-  if (core_.has_failed()) return core_.cause();
+  if (state_.has_failed()) return state_.cause();
   return {};
 }
 
@@ -120,11 +120,11 @@ void GangCommunicator::submit(const Shared& operation) {
     } else {
       queue_.push_back(operation);
     }
-    news_++;
+    new_count_++;
     if (!thread_.joinable()) thread_ = engine_thread([this] { run_thread(); });
   }
   wake_.notify_all();
-  core_.ring_own();
+  state_.ring_own_doorbell();
 }
 
 /// Of the messages between two ranks: the first sent is the first received.
@@ -144,32 +144,32 @@ bool GangCommunicator::has_work() const {
 
 Status GangCommunicator::execute(const CollectiveCall& call) {
   Signature signature = signature_of(call, ++number_);
-  core_.enter(signature);
-  if (call.what == Collective::leave) core_.wait_without_limit();
+  state_.enter_call(signature);
+  if (call.what == Collective::leave) state_.wait_without_limit();
   if (parts_.rank_links) parts_.rank_links->enter(signature);
   is_leaving_ = call.what == Collective::leave;
-  if (news_.load() > 0 || !posted_.empty() || is_leaving_) pump();
-  bool was_sound = !core_.has_failed();
+  if (new_count_.load() > 0 || !posted_.empty() || is_leaving_) progress();
+  bool was_sound = !state_.has_failed();
   bool is_done = operations_.run(call, signature);
-  core_.leave();
+  state_.exit_call();
   // All ranks have come to the last call: a link that closes from now on closes at its end.
   if (is_done && is_leaving_ && was_sound) {
-    core_.complete();
+    state_.complete();
     return {};
   }
   // Whoever came late finds all that it needs, and still nobody else goes on.
-  if (is_done && !core_.has_failed() && !core_.take_failures()) return {};
-  return core_.cause();
+  if (is_done && !state_.has_failed() && !state_.take_failures()) return {};
+  return state_.cause();
 }
 
-void GangCommunicator::take_messages() {
-  std::vector<Shared> taken;
+void GangCommunicator::post_messages() {
+  std::vector<Shared> to_post;
   {
     std::lock_guard lock(mutex_);
-    taken.swap(messages_to_post_);
-    news_ -= static_cast<int>(taken.size());
+    to_post.swap(messages_to_post_);
+    new_count_ -= static_cast<int>(to_post.size());
   }
-  for (Shared& operation : taken) {
+  for (Shared& operation : to_post) {
     const CollectiveCall& call = operation->call;
     if (call.what == Collective::send)
       messages_.send(call.peer, ChannelKind::user, operation->transfer);
@@ -180,10 +180,10 @@ void GangCommunicator::take_messages() {
   posted_count_ = static_cast<int>(posted_.size());
 }
 
-void GangCommunicator::pump() {
-  if (news_.load(std::memory_order_seq_cst) > 0) take_messages();
-  messages_.pump();
-  if (is_leaving_ && posted_.empty() && !std::exchange(has_ended_, true)) core_.end();
+void GangCommunicator::progress() {
+  if (new_count_.load(std::memory_order_seq_cst) > 0) post_messages();
+  messages_.progress();
+  if (is_leaving_ && posted_.empty() && !std::exchange(has_ended_, true)) state_.end();
   if (posted_.empty()) return;
   std::erase_if(posted_, [this](const Shared& operation) {
     bool is_done = operation->transfer.is_done.load(std::memory_order_acquire);
@@ -203,15 +203,15 @@ void GangCommunicator::run_thread() {
     if (!queue_.empty()) {
       next = std::move(queue_.front());
       queue_.pop_front();
-      news_--;
+      new_count_--;
     }
     lock.unlock();
-    if (core_.has_failed()) finish_all();
+    if (state_.has_failed()) finish_all();
     if (next)
-      finish(*next, core_.has_failed() ? Status(core_.cause()) : execute(next->call));
+      finish(*next, state_.has_failed() ? Status(state_.cause()) : execute(next->call));
     else
       run_messages();
-    if (core_.has_failed()) finish_all();
+    if (state_.has_failed()) finish_all();
     lock.lock();
     is_running_ = false;
   }
@@ -219,19 +219,19 @@ void GangCommunicator::run_thread() {
 
 /// Until they are through, or there is a collective to run, in whose waits they go on.
 void GangCommunicator::run_messages() {
-  core_.wait_moving([this] {
-    if (posted_.empty() || news_.load(std::memory_order_seq_cst) > 0) return -1;
+  state_.wait_moving([this] {
+    if (posted_.empty() || new_count_.load(std::memory_order_seq_cst) > 0) return -1;
     const Operation& next = *next_message();
-    core_.await_message(next.transfer.is_begun ? nullptr : &next.call);
+    state_.await_message(next.transfer.is_begun ? nullptr : &next.call);
     return next.call.peer;
   });
-  core_.await_message(nullptr);
+  state_.await_message(nullptr);
 }
 
 /// One that does not come, if there is such, before those that may.
 const GangCommunicator::Shared& GangCommunicator::next_message() const {
   auto never = std::find_if(posted_.begin(), posted_.end(), [this](const Shared& operation) {
-    return !operation->transfer.is_begun && core_.has_ended(operation->call.peer);
+    return !operation->transfer.is_begun && state_.has_ended(operation->call.peer);
   });
   return never != posted_.end() ? *never : posted_.front();
 }
@@ -248,20 +248,20 @@ void GangCommunicator::finish_all() {
     all.insert(all.end(), messages_to_post_.begin(), messages_to_post_.end());
     queue_.clear();
     messages_to_post_.clear();
-    news_ = 0;
+    new_count_ = 0;
   }
-  Error cause = core_.cause();
+  Error cause = state_.cause();
   for (Shared& operation : all) finish(*operation, cause);
 }
 
 /// Sees too what no wait would see now: who has died.
 Status GangCommunicator::state() const {
-  core_.look_for_dead();
-  return core_.has_failed() ? Status(core_.cause()) : Status();
+  state_.check_for_dead_ranks();
+  return state_.has_failed() ? Status(state_.cause()) : Status();
 }
 
 void GangCommunicator::abort(const std::string& reason) {
-  core_.fail(environment_error(fmt::format("rank {} ended the gang: {}", rank(), reason)));
+  state_.fail(environment_error(fmt::format("rank {} ended the gang: {}", rank(), reason)));
 }
 
 std::string GangCommunicator::description() const {

@@ -35,23 +35,23 @@ class Operation final : public CollectiveWork {
 };
 
 /// What a communicator is made of. The wire ends first: it tells the core.
-struct Parts {
-  std::unique_ptr<Core> core;
+struct CommunicatorParts {
+  std::unique_ptr<CommunicatorState> state;
   std::unique_ptr<RankLinks> rank_links;  // null: all ranks are on this node
   Topology topology;
 };
 
 class GangCommunicator final : public Communicator {
  public:
-  explicit GangCommunicator(Parts parts);
+  explicit GangCommunicator(CommunicatorParts parts);
   ~GangCommunicator() override;
 
-  int rank() const override { return core_.rank(); }
-  int ranks() const override { return core_.ranks(); }
+  int rank() const override { return state_.rank(); }
+  int ranks() const override { return state_.ranks(); }
   Status run(const CollectiveCall& call) override;
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
   Status state() const override;
-  std::optional<RankProgress> rank_progress() const override { return core_.rank_progress(); }
+  std::optional<RankProgress> rank_progress() const override { return state_.rank_progress(); }
   void abort(const std::string& reason) override;
   std::string description() const override;
 
@@ -66,15 +66,15 @@ class GangCommunicator final : public Communicator {
   void finish(Operation& operation, Status status);
   // By whoever runs:
   Status execute(const CollectiveCall& call);
-  void take_messages();
-  void pump();
+  void post_messages();
+  void progress();
   void run_thread();
   void run_messages();
   const Shared& next_message() const;
   void finish_all();
 
-  Parts parts_;
-  Core& core_;
+  CommunicatorParts parts_;
+  CommunicatorState& state_;
   Messages messages_;
   Operations operations_;
   uint64_t number_ = 0;       // of collectives; whoever runs
@@ -89,7 +89,7 @@ class GangCommunicator final : public Communicator {
   std::deque<Shared> queue_;  // collectives
   std::vector<Shared> messages_to_post_;
   std::vector<uint64_t> sent_, received_;  // by rank
-  std::atomic<int> news_{0};               // in queue_ and messages_to_post_, seen unlocked
+  std::atomic<int> new_count_{0};          // in queue_ and messages_to_post_, seen unlocked
   std::atomic<int> posted_count_{0};
   std::atomic<int> unfinished_{0};  // started, and nobody has been told yet how they ended
   std::thread thread_;

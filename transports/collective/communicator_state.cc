@@ -17,8 +17,8 @@
 namespace flow::collective {
 namespace {
 
-constexpr int64_t kLookUs = 20'000;  // how often it is seen who has died
-constexpr int kSpins = 1'000;        // some 20 us, where each rank has a core
+constexpr int64_t kCheckUs = 20'000;  // how often it is seen who has died
+constexpr int kSpins = 1'000;         // some 20 us, where each rank has a core
 
 int cores() {
   cpu_set_t set;
@@ -38,74 +38,76 @@ std::string seconds_text(int64_t us) {
 
 }  // namespace
 
-ProcessEnd::ProcessEnd(int pid)
+ProcessExit::ProcessExit(int pid)
     : descriptor_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
 
-ProcessEnd& ProcessEnd::operator=(ProcessEnd&& other) noexcept {
+ProcessExit& ProcessExit::operator=(ProcessExit&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   return *this;
 }
 
-ProcessEnd::~ProcessEnd() {
+ProcessExit::~ProcessExit() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-bool ProcessEnd::has_come() const {
+bool ProcessExit::has_exited() const {
   pollfd poll{descriptor_, POLLIN, 0};
   return descriptor_ >= 0 && ::poll(&poll, 1, 0) > 0;
 }
 
-Core::Core(const CoreOptions& options, std::vector<Member> members)
-    : options_(options), deadline_ms_(options.deadline_ms), members_(std::move(members)) {
-  for (size_t i = 0; i < members_.size(); i++)
-    if (members_[i].rank == options_.rank) me_ = static_cast<int>(i);
-  FLOW_CHECK(members_[static_cast<size_t>(me_)].rank == options_.rank);
-  control_ = &members_[static_cast<size_t>(me_)].segment.control();
-  spins_ = static_cast<int>(members_.size()) <= cores() ? kSpins : 1;
+CommunicatorState::CommunicatorState(const CommunicatorOptions& options,
+                                     std::vector<LocalRank> local_ranks)
+    : options_(options), deadline_ms_(options.deadline_ms), local_ranks_(std::move(local_ranks)) {
+  for (size_t i = 0; i < local_ranks_.size(); i++)
+    if (local_ranks_[i].rank == options_.rank) me_ = static_cast<int>(i);
+  FLOW_CHECK(local_ranks_[static_cast<size_t>(me_)].rank == options_.rank);
+  control_ = &local_ranks_[static_cast<size_t>(me_)].segment.control();
+  spins_ = static_cast<int>(local_ranks_.size()) <= cores() ? kSpins : 1;
 }
 
-const Member* Core::member(int rank) const {
-  auto found = std::lower_bound(members_.begin(), members_.end(), rank,
-                                [](const Member& one, int other) { return one.rank < other; });
-  return found != members_.end() && found->rank == rank ? &*found : nullptr;
+const LocalRank* CommunicatorState::local_rank(int rank) const {
+  auto found = std::lower_bound(local_ranks_.begin(), local_ranks_.end(), rank,
+                                [](const LocalRank& one, int other) { return one.rank < other; });
+  return found != local_ranks_.end() && found->rank == rank ? &*found : nullptr;
 }
 
-bool Core::join(int64_t deadline_ms) {
+bool CommunicatorState::join(int64_t deadline_ms) {
   if (has_failed()) return false;
   control_->state.store(RankState::joined, std::memory_order_seq_cst);
-  for (const Member& member : members_) ring(member.segment.control());
+  for (const LocalRank& local_rank : local_ranks_) ring_doorbell(local_rank.segment.control());
   deadline_ms_ = deadline_ms;
   bool is_whole = wait([&] {
-    for (const Member& member : members_)
-      if (member.segment.control().state.load(std::memory_order_seq_cst) == RankState::joining)
-        return member.rank;
+    for (const LocalRank& local_rank : local_ranks_)
+      if (local_rank.segment.control().state.load(std::memory_order_seq_cst) == RankState::joining)
+        return local_rank.rank;
     return -1;
   });
   deadline_ms_ = options_.deadline_ms;
   return is_whole;
 }
 
-void Core::part() {
+void CommunicatorState::leave() {
   if (has_failed()) return;
   control_->state.store(RankState::left, std::memory_order_seq_cst);
-  for (const Member& member : members_) ring(member.segment.control());
+  for (const LocalRank& local_rank : local_ranks_) ring_doorbell(local_rank.segment.control());
 }
 
-void Core::enter(const Signature& call) {
-  Record record(static_cast<Collective>(call.what), call.number, true);
-  if (!has_failed() && !take_failures()) entered_.store(record.bits(), std::memory_order_relaxed);
-  control_->record.store(record.bits(), std::memory_order_relaxed);
+void CommunicatorState::enter_call(const Signature& call) {
+  LastCall last_call(static_cast<Collective>(call.what), call.number, true);
+  if (!has_failed() && !take_failures())
+    entered_.store(last_call.bits(), std::memory_order_relaxed);
+  control_->last_call.store(last_call.bits(), std::memory_order_relaxed);
 }
 
 // A failure ends the wait of a rank, and only then the rank is asked where it waited. So standing()
 // keeps the call that the rank was in as the gang failed.
-void Core::leave() {
+void CommunicatorState::exit_call() {
   uint64_t outside = entered_.load(std::memory_order_relaxed) & ~uint64_t{1};
   if (!has_failed()) entered_.store(outside, std::memory_order_relaxed);
-  control_->record.store(outside, std::memory_order_relaxed);
+  control_->last_call.store(outside, std::memory_order_relaxed);
 }
 
-void Core::await_message(const CollectiveCall* call) {
+void CommunicatorState::await_message(const CollectiveCall* call) {
   if (has_failed()) return;
   uint32_t bits = call == nullptr
                       ? 0
@@ -113,14 +115,14 @@ void Core::await_message(const CollectiveCall* call) {
   message_.store(bits, std::memory_order_relaxed);
 }
 
-void Core::end() {
+void CommunicatorState::end() {
   control_->has_ended.store(1, std::memory_order_seq_cst);
-  for (const Member& member : members_) ring(member.segment.control());
+  for (const LocalRank& local_rank : local_ranks_) ring_doorbell(local_rank.segment.control());
   if (on_end) on_end();
 }
 
-RankProgress Core::rank_progress() const {
-  RankProgress rank_progress = Record(entered_.load()).rank_progress();
+RankProgress CommunicatorState::rank_progress() const {
+  RankProgress rank_progress = LastCall(entered_.load()).rank_progress();
   uint32_t bits = message_.load();
   if (bits == 0) return rank_progress;
   rank_progress.message = static_cast<Collective>(bits & 0xff);
@@ -128,7 +130,7 @@ RankProgress Core::rank_progress() const {
   return rank_progress;
 }
 
-std::string Core::call_text() const {
+std::string CommunicatorState::call_text() const {
   if (uint32_t message = message_.load(); message != 0) {
     auto what = static_cast<Collective>(message & 0xff);
     return fmt::format("{} {} rank {}", collective_name(what),
@@ -140,34 +142,34 @@ std::string Core::call_text() const {
                      bits >> 8);
 }
 
-void Core::pause() {
+void CommunicatorState::pause() {
 #ifdef __x86_64__
   __builtin_ia32_pause();
 #endif
 }
 
-void Core::ring(Control& control) {
-  if (control.is_asleep.load(std::memory_order_seq_cst) == 0) return;
-  control.bell.fetch_add(1, std::memory_order_seq_cst);
-  futex(control.bell, FUTEX_WAKE, 1, nullptr);
+void CommunicatorState::ring_doorbell(Control& control) {
+  if (control.is_waiting.load(std::memory_order_seq_cst) == 0) return;
+  control.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  futex(control.doorbell, FUTEX_WAKE, 1, nullptr);
 }
 
-bool Core::wait_long(int (*missing)(void*), void* context) {
-  int64_t began_us = monotonic_us(), looked_us = began_us;
+bool CommunicatorState::wait_long(int (*missing)(void*), void* context) {
+  int64_t began_us = monotonic_us(), checked_us = began_us;
   while (true) {
-    if (pump) pump();
+    if (progress) progress();
     int rank = missing(context);
     if (rank < 0) {
-      if (looked_us != began_us) wait_no_more();
+      if (checked_us != began_us) clear_wait_edge();
       return true;
     }
     if (has_failed() || take_failures()) return false;
     int64_t now_us = monotonic_us();
     if (now_us - began_us < kAwakeUs) {
       pause_awake();
-    } else if (now_us - looked_us >= kLookUs) {
-      looked_us = now_us;
-      look(missing, context, now_us - began_us);
+    } else if (now_us - checked_us >= kCheckUs) {
+      checked_us = now_us;
+      check_missing(missing, context, now_us - began_us);
     } else {
       sleep(missing, context);
     }
@@ -175,21 +177,21 @@ bool Core::wait_long(int (*missing)(void*), void* context) {
 }
 
 /// What rings after `is_asleep` is set changes the bell, and what was written before is seen here.
-void Core::sleep(int (*missing)(void*), void* context) {
-  uint32_t heard = control_->bell.load(std::memory_order_seq_cst);
-  control_->is_asleep.store(1, std::memory_order_seq_cst);
-  if (pump) pump();
+void CommunicatorState::sleep(int (*missing)(void*), void* context) {
+  uint32_t seen = control_->doorbell.load(std::memory_order_seq_cst);
+  control_->is_waiting.store(1, std::memory_order_seq_cst);
+  if (progress) progress();
   if (missing(context) >= 0 && !has_failed()) {
-    timespec most{0, kLookUs * 1'000};
-    futex(control_->bell, FUTEX_WAIT, heard, &most);
+    timespec most{0, kCheckUs * 1'000};
+    futex(control_->doorbell, FUTEX_WAIT, seen, &most);
   }
-  control_->is_asleep.store(0, std::memory_order_seq_cst);
+  control_->is_waiting.store(0, std::memory_order_seq_cst);
 }
 
-bool Core::take_failures() {
-  for (const Member& member : members_) {
-    const Control& control = member.segment.control();
-    if (member.rank == options_.rank || control.state.load() != RankState::failed) continue;
+bool CommunicatorState::take_failures() {
+  for (const LocalRank& local_rank : local_ranks_) {
+    const Control& control = local_rank.segment.control();
+    if (local_rank.rank == options_.rank || control.state.load() != RankState::failed) continue;
     size_t size = std::min<size_t>(control.cause_size.load(), kCauseBytes);
     auto kind = static_cast<ErrorKind>(
         std::min<uint32_t>(control.cause_kind.load(), static_cast<uint32_t>(ErrorKind::internal)));
@@ -199,25 +201,25 @@ bool Core::take_failures() {
   return false;
 }
 
-bool Core::has_left(int rank) const {
-  if (const Member* member = this->member(rank))
-    return member->segment.control().state.load() == RankState::left;
-  return other_has_left && other_has_left(rank);
+bool CommunicatorState::has_left(int rank) const {
+  if (const LocalRank* local = this->local_rank(rank))
+    return local->segment.control().state.load() == RankState::left;
+  return remote_has_left && remote_has_left(rank);
 }
 
-void Core::look(int (*missing)(void*), void* context, int64_t waited_us) {
-  look_for_dead();
+void CommunicatorState::check_missing(int (*missing)(void*), void* context, int64_t waited_us) {
+  check_for_dead_ranks();
   int rank = missing(context);
   if (rank < 0) return;
   if (has_left(rank)) {
     // What it sent before it left is there by now.
-    if (pump) pump();
+    if (progress) progress();
     rank = missing(context);
     if (rank >= 0 && has_left(rank))
       fail(environment_error(fmt::format("rank {} has left and does not come to {}; {}", rank,
-                                         call_text(), record_of(rank).text())));
+                                         call_text(), last_call_of(rank).text())));
   } else if (message_.load() != 0 && has_ended(rank)) {
-    if (pump) pump();
+    if (progress) progress();
     // Of a message that has begun the rest is on its way.
     if (missing(context) == rank && message_.load() != 0)
       fail(
@@ -225,34 +227,35 @@ void Core::look(int (*missing)(void*), void* context, int64_t waited_us) {
                                  "needs its recv",
                                  rank, options_.rank, call_text())));
   } else if (deadline_ms_ > 0) {
-    look_at_time(rank, waited_us);
+    check_deadline(rank, waited_us);
   }
 }
 
-bool Core::has_ended(int rank) const {
-  if (const Member* member = this->member(rank))
-    return member->segment.control().has_ended.load(std::memory_order_seq_cst) != 0;
-  return other_has_ended && other_has_ended(rank);
+bool CommunicatorState::has_ended(int rank) const {
+  if (const LocalRank* local = this->local_rank(rank))
+    return local->segment.control().has_ended.load(std::memory_order_seq_cst) != 0;
+  return remote_has_ended && remote_has_ended(rank);
 }
 
 /// Whoever waits for one that itself waits for a third leaves it to that one to name it, for as
 /// long again.
-void Core::look_at_time(int missing_rank, int64_t waited_us) {
-  Waits waits{Record(entered_.load()).number(), missing_rank, Waits::In::collective};
+void CommunicatorState::check_deadline(int missing_rank, int64_t waited_us) {
+  WaitForEdge wait_edge{LastCall(entered_.load()).number(), missing_rank,
+                        WaitForEdge::In::collective};
   if (uint32_t message = message_.load(); message != 0) {
     bool is_send = static_cast<Collective>(message & 0xff) == Collective::send;
-    waits.in = is_send ? Waits::In::send : Waits::In::recv;
+    wait_edge.in = is_send ? WaitForEdge::In::send : WaitForEdge::In::recv;
   }
-  control_->waits.store(waits.bits());
+  control_->wait_edge.store(wait_edge.bits());
   int64_t deadline_us = deadline_ms_ * 1'000;
-  if (tell_waits && waited_us > deadline_us / 4) {
-    tell_waits(waits);
-    has_told_waits_ = true;
+  if (send_wait_edge && waited_us > deadline_us / 4) {
+    send_wait_edge(wait_edge);
+    has_sent_wait_edge_ = true;
   }
   if (waited_us < deadline_us) return;
-  if (std::string circle = circle_text(waits); !circle.empty())
-    return fail({ErrorKind::task, std::move(circle)});
-  if (waits_itself(missing_rank) && waited_us < 2 * deadline_us) return;
+  if (std::string cycle = deadlock_cycle_text(wait_edge); !cycle.empty())
+    return fail({ErrorKind::task, std::move(cycle)});
+  if (is_waiting_for_other(missing_rank) && waited_us < 2 * deadline_us) return;
   std::string late = fmt::format("has not come to {}", call_text());
   if (entered_.load() != 0 || message_.load() != 0) {
     std::vector<int> ranks = waiting();
@@ -260,45 +263,47 @@ void Core::look_at_time(int missing_rank, int64_t waited_us) {
     late = fmt::format("hangs: it {}, in which {} wait{},", late, ranks_text(ranks),
                        ranks.size() == 1 ? "s" : "");
   }
-  fail({ErrorKind::task, fmt::format("rank {} {} for {}; {}", missing_rank, late,
-                                     seconds_text(deadline_us), record_of(missing_rank).text())});
+  fail(
+      {ErrorKind::task, fmt::format("rank {} {} for {}; {}", missing_rank, late,
+                                    seconds_text(deadline_us), last_call_of(missing_rank).text())});
 }
 
-void Core::wait_no_more() {
-  control_->waits.store(0);
-  if (!has_told_waits_) return;
-  has_told_waits_ = false;
-  tell_waits({});
+void CommunicatorState::clear_wait_edge() {
+  control_->wait_edge.store(0);
+  if (!has_sent_wait_edge_) return;
+  has_sent_wait_edge_ = false;
+  send_wait_edge({});
 }
 
 /// "ranks 0 and 1 wait for each other for 8.0 s: rank 0 in send to rank 1, rank 1 in recv from rank
 /// 0", the same on each of them; "" where this rank waits in no such circle. One of collectives
 /// alone is none: who was stopped within one still says that it waits.
-std::string Core::circle_text(const Waits& own) const {
+std::string CommunicatorState::deadlock_cycle_text(const WaitForEdge& own) const {
   constexpr size_t kNamedMax = 8;
-  std::vector<std::pair<int, Waits>> circle{{options_.rank, own}};
-  while (circle.back().second.rank != options_.rank) {
-    int rank = circle.back().second.rank;
-    bool is_endless = circle.size() == static_cast<size_t>(options_.ranks);
+  std::vector<std::pair<int, WaitForEdge>> cycle{{options_.rank, own}};
+  while (cycle.back().second.rank != options_.rank) {
+    int rank = cycle.back().second.rank;
+    bool is_endless = cycle.size() == static_cast<size_t>(options_.ranks);
     if (rank < 0 || rank >= options_.ranks || is_endless) return "";
-    circle.emplace_back(rank, waits_of(rank));
+    cycle.emplace_back(rank, wait_edge_of(rank));
   }
-  auto is_in = [](Waits::In in) { return [in](const auto& one) { return one.second.in == in; }; };
-  if (std::all_of(circle.begin(), circle.end(), is_in(Waits::In::collective))) return "";
-  bool is_of_sends = std::all_of(circle.begin(), circle.end(), is_in(Waits::In::send));
+  auto is_in = [](WaitForEdge::In in) {
+    return [in](const auto& one) { return one.second.in == in; };
+  };
+  if (std::all_of(cycle.begin(), cycle.end(), is_in(WaitForEdge::In::collective))) return "";
+  bool is_of_sends = std::all_of(cycle.begin(), cycle.end(), is_in(WaitForEdge::In::send));
   auto by_rank = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end(), by_rank),
-              circle.end());
+  std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end(), by_rank), cycle.end());
   std::vector<int> ranks;
   std::string places;
-  for (const auto& [rank, waits] : circle) {
+  for (const auto& [rank, wait_edge] : cycle) {
     ranks.push_back(rank);
     if (ranks.size() > kNamedMax) continue;
-    const char* in = waits.in == Waits::In::send   ? "send to"
-                     : waits.in == Waits::In::recv ? "recv from"
-                                                   : "a collective with";
-    places +=
-        fmt::format("{}rank {} in {} rank {}", places.empty() ? "" : ", ", rank, in, waits.rank);
+    const char* in = wait_edge.in == WaitForEdge::In::send   ? "send to"
+                     : wait_edge.in == WaitForEdge::In::recv ? "recv from"
+                                                             : "a collective with";
+    places += fmt::format("{}rank {} in {} rank {}", places.empty() ? "" : ", ", rank, in,
+                          wait_edge.rank);
   }
   std::sort(ranks.begin(), ranks.end());
   return fmt::format("{} wait for each other for {}: {}{}", ranks_text(ranks),
@@ -307,17 +312,17 @@ std::string Core::circle_text(const Waits& own) const {
 }
 
 /// Who is in the call that this rank is in, as far as it knows.
-std::vector<int> Core::waiting() const {
+std::vector<int> CommunicatorState::waiting() const {
   if (message_.load() != 0) return {options_.rank};
-  Record own(entered_.load());
+  LastCall own(entered_.load());
   std::vector<int> ranks;
   for (int rank = 0; rank < options_.ranks; rank++) {
     bool is_there = rank == options_.rank;
-    if (const Member* member = this->member(rank)) {
-      Record record(member->segment.control().record.load());
-      is_there = is_there || (record.is_inside() && record.number() == own.number());
-    } else if (waits_of_other) {
-      Waits theirs = waits_of_other(rank);
+    if (const LocalRank* local = this->local_rank(rank)) {
+      LastCall last_call(local->segment.control().last_call.load());
+      is_there = is_there || (last_call.is_inside() && last_call.number() == own.number());
+    } else if (remote_wait_edge) {
+      WaitForEdge theirs = remote_wait_edge(rank);
       is_there = theirs.rank >= 0 && theirs.number == own.number();
     }
     if (is_there) ranks.push_back(rank);
@@ -326,36 +331,37 @@ std::vector<int> Core::waiting() const {
 }
 
 /// As far as this rank was told.
-Waits Core::waits_of(int rank) const {
-  if (const Member* member = this->member(rank))
-    return Waits::of(member->segment.control().waits.load());
-  return waits_of_other ? waits_of_other(rank) : Waits();
+WaitForEdge CommunicatorState::wait_edge_of(int rank) const {
+  if (const LocalRank* local = this->local_rank(rank))
+    return WaitForEdge::of(local->segment.control().wait_edge.load());
+  return remote_wait_edge ? remote_wait_edge(rank) : WaitForEdge();
 }
 
-bool Core::waits_itself(int rank) const {
-  Waits theirs = waits_of(rank);
+bool CommunicatorState::is_waiting_for_other(int rank) const {
+  WaitForEdge theirs = wait_edge_of(rank);
   return theirs.rank >= 0 && theirs.rank != options_.rank;
 }
 
-void Core::look_for_dead() {
+void CommunicatorState::check_for_dead_ranks() {
   if (has_failed() || take_failures()) return;
-  for (const Member& member : members_) {
-    if (!member.end.has_come()) continue;
+  for (const LocalRank& local_rank : local_ranks_) {
+    if (!local_rank.exit.has_exited()) continue;
     // What it said before it went comes first.
     if (take_failures()) return;
-    if (member.segment.control().state.load() == RankState::left) continue;
-    return fail(environment_error(fmt::format("rank {}: its process {} has ended; {}", member.rank,
-                                              member.pid, record_of(member.rank).text())));
+    if (local_rank.segment.control().state.load() == RankState::left) continue;
+    return fail(
+        environment_error(fmt::format("rank {}: its process {} has ended; {}", local_rank.rank,
+                                      local_rank.pid, last_call_of(local_rank.rank).text())));
   }
 }
 
-Record Core::record_of(int rank) const {
-  if (const Member* member = this->member(rank))
-    return Record(member->segment.control().record.load());
-  return record_of_other ? record_of_other(rank) : Record();
+LastCall CommunicatorState::last_call_of(int rank) const {
+  if (const LocalRank* local = this->local_rank(rank))
+    return LastCall(local->segment.control().last_call.load());
+  return remote_last_call ? remote_last_call(rank) : LastCall();
 }
 
-void Core::fail(const Error& cause) {
+void CommunicatorState::fail(const Error& cause) {
   {
     std::lock_guard lock(mutex_);
     if (has_failed_.load() || is_complete_) return;
@@ -363,16 +369,16 @@ void Core::fail(const Error& cause) {
     publish(cause);
     has_failed_.store(true, std::memory_order_seq_cst);
   }
-  for (const Member& member : members_) ring(member.segment.control());
+  for (const LocalRank& local_rank : local_ranks_) ring_doorbell(local_rank.segment.control());
   if (on_fail) on_fail(cause);
 }
 
-void Core::complete() {
+void CommunicatorState::complete() {
   std::lock_guard lock(mutex_);
   is_complete_ = true;
 }
 
-void Core::publish(const Error& cause) {
+void CommunicatorState::publish(const Error& cause) {
   size_t size = std::min(cause.message.size(), kCauseBytes);
   std::memcpy(control_->cause, cause.message.data(), size);
   control_->cause_size.store(static_cast<uint32_t>(size));
@@ -380,7 +386,7 @@ void Core::publish(const Error& cause) {
   control_->state.store(RankState::failed, std::memory_order_seq_cst);
 }
 
-Error Core::cause() const {
+Error CommunicatorState::cause() const {
   std::lock_guard lock(mutex_);
   return cause_;
 }

@@ -21,7 +21,7 @@ enum class FrameKind : uint8_t {
   announce,   ///< a message that goes as puts, once the other side expects them
   ready,      ///< so many pieces of a message are expected, and of which
   took,       ///< so many messages were read
-  waits,      ///< for another rank, for long
+  wait_edge,  ///< for another rank, for long
   failed,     ///< the communicator has: why
   left,       ///< nothing comes any more
   ended,      ///< it leaves, and no message of a user's comes any more

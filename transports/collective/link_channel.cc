@@ -25,8 +25,9 @@ void finish(Transfer& transfer) { transfer.is_done.store(true, std::memory_order
 
 }  // namespace
 
-LinkChannel::LinkChannel(Core& core, RankLinks& rank_links, int peer, ChannelKind kind)
-    : RankChannel(core, peer), rank_links_(rank_links), kind_(kind) {}
+LinkChannel::LinkChannel(CommunicatorState& state, RankLinks& rank_links, int peer,
+                         ChannelKind kind)
+    : RankChannel(state, peer), rank_links_(rank_links), kind_(kind) {}
 
 void LinkChannel::send(Transfer& transfer) {
   out_.push_back({&transfer, next_out_++, 0, 0, false, std::make_shared<Progress>()});
@@ -98,7 +99,7 @@ bool LinkChannel::match_ready(const FrameHead& ready) {
   if (found == out_.end()) return ready.sequence < next_out_;  // else it is yet to be sent
   const Signature& sent = found->transfer->signature;
   if (ready.signature != sent) {
-    core_.fail(mismatch(core_.rank(), sent, peer_, ready.signature));
+    state_.fail(mismatch(state_.rank(), sent, peer_, ready.signature));
     return true;
   }
   found->ready = std::max(found->ready, ready.count);
@@ -113,7 +114,7 @@ bool LinkChannel::match_message(const Came& came) {
   if (found == in_.end()) return false;
   const Signature& expected = found->transfer->signature;
   if (came.head.signature != expected) {
-    core_.fail(mismatch(peer_, came.head.signature, core_.rank(), expected));
+    state_.fail(mismatch(peer_, came.head.signature, state_.rank(), expected));
     return true;
   }
   found->is_announced = found->transfer->is_begun = true;
@@ -124,9 +125,9 @@ bool LinkChannel::match_message(const Came& came) {
 bool LinkChannel::take_whole(const Incoming& incoming, const Came& came) {
   Transfer& transfer = *incoming.transfer;
   if (came.body.size() != transfer.bytes || !is_whole(transfer)) {
-    core_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
-                                             peer_, came.body.size(), core_.call_text(),
-                                             core_.rank(), transfer.bytes)));
+    state_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
+                                              peer_, came.body.size(), state_.call_text(),
+                                              state_.rank(), transfer.bytes)));
     return false;
   }
   if (transfer.bytes > 0) std::memcpy(transfer.data, came.body.data(), transfer.bytes);

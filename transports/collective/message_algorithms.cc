@@ -14,12 +14,12 @@ constexpr size_t kChainPieceBytes = size_t{256} << 10;
 
 }  // namespace
 
-Spread::Spread(Core& core, Messages& messages, std::vector<int> ranks)
-    : core_(core),
+Spread::Spread(CommunicatorState& state, Messages& messages, std::vector<int> ranks)
+    : state_(state),
       messages_(messages),
       ranks_(std::move(ranks)),
       count_(static_cast<int>(ranks_.size())) {
-  auto own = std::find(ranks_.begin(), ranks_.end(), core.rank());
+  auto own = std::find(ranks_.begin(), ranks_.end(), state.rank());
   FLOW_CHECK(own != ranks_.end());
   me_ = static_cast<int>(own - ranks_.begin());
 }
@@ -39,7 +39,7 @@ void Spread::receive(int index, void* data, size_t bytes, Transfer& transfer) {
 }
 
 bool Spread::wait(const Transfer& transfer, int index) {
-  bool is_there = core_.wait_moving([&, rank = at(index)] {
+  bool is_there = state_.wait_moving([&, rank = at(index)] {
     return transfer.is_done.load(std::memory_order_acquire) ? -1 : rank;
   });
   // The memory of transfers goes with who waits.

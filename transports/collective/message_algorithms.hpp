@@ -14,7 +14,7 @@ namespace flow::collective {
 class Spread {
  public:
   /// Among `ranks`, in that order, of which this is one.
-  Spread(Core& core, Messages& messages, std::vector<int> ranks);
+  Spread(CommunicatorState& state, Messages& messages, std::vector<int> ranks);
 
   void begin(const Signature& call) { call_ = call; }
   /// In place.
@@ -57,7 +57,7 @@ class Spread {
   bool wait(const Transfer& transfer, int index);
   bool swap(int index, const void* out, void* in, size_t bytes);
 
-  Core& core_;
+  CommunicatorState& state_;
   Messages& messages_;
   const std::vector<int> ranks_;
   const int count_;

@@ -6,17 +6,17 @@
 
 namespace flow::collective {
 
-Messages::Messages(Core& core, RankLinks* rank_links)
-    : core_(core),
+Messages::Messages(CommunicatorState& state, RankLinks* rank_links)
+    : state_(state),
       rank_links_(rank_links),
-      shm_channels_(static_cast<size_t>(kChannelKinds * core.ranks())) {}
+      shm_channels_(static_cast<size_t>(kChannelKinds * state.ranks())) {}
 
 RankChannel& Messages::channel(int rank, ChannelKind kind) {
-  const Member* member = core_.member(rank);
-  if (member == nullptr) return rank_links_->channel(rank, kind);
+  const LocalRank* local = state_.local_rank(rank);
+  if (local == nullptr) return rank_links_->channel(rank, kind);
   auto& shm_channel =
-      shm_channels_[static_cast<size_t>(static_cast<int>(kind) * core_.ranks() + rank)];
-  if (!shm_channel) shm_channel = std::make_unique<ShmChannel>(core_, *member, kind);
+      shm_channels_[static_cast<size_t>(static_cast<int>(kind) * state_.ranks() + rank)];
+  if (!shm_channel) shm_channel = std::make_unique<ShmChannel>(state_, *local, kind);
   return *shm_channel;
 }
 
@@ -34,7 +34,7 @@ void Messages::receive(int rank, ChannelKind kind, Transfer& transfer) {
   busy(rank, kind).receive(transfer);
 }
 
-void Messages::pump() {
+void Messages::progress() {
   for (RankChannel* channel : busy_) channel->step();
   std::erase_if(busy_, [](const RankChannel* channel) { return channel->is_idle(); });
 }

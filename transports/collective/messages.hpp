@@ -12,11 +12,11 @@ namespace flow::collective {
 class Messages {
  public:
   /// `wire` is null where all ranks are on this node.
-  Messages(Core& core, RankLinks* rank_links);
+  Messages(CommunicatorState& state, RankLinks* rank_links);
 
   void send(int rank, ChannelKind kind, Transfer& transfer);
   void receive(int rank, ChannelKind kind, Transfer& transfer);
-  void pump();
+  void progress();
   /// The communicator has failed: when this returns, no transfer's memory is touched any more.
   void end();
 
@@ -24,7 +24,7 @@ class Messages {
   RankChannel& channel(int rank, ChannelKind kind);
   RankChannel& busy(int rank, ChannelKind kind);
 
-  Core& core_;
+  CommunicatorState& state_;
   RankLinks* rank_links_;
   std::vector<std::unique_ptr<RankChannel>> shm_channels_;  // by lane and rank; null: not used yet
   std::vector<RankChannel*> busy_;

@@ -20,13 +20,16 @@ void copy(const void* from, void* to, size_t bytes) {
 
 }  // namespace
 
-Operations::Operations(Core& core, Messages& messages, const Topology& topology)
-    : core_(core), topology_(topology), local_(core), all_(core, messages, up_to(core.ranks())) {
-  if (is_leader()) leaders_ = std::make_unique<Spread>(core, messages, topology_.leaders());
+Operations::Operations(CommunicatorState& state, Messages& messages, const Topology& topology)
+    : state_(state),
+      topology_(topology),
+      local_(state),
+      all_(state, messages, up_to(state.ranks())) {
+  if (is_leader()) leaders_ = std::make_unique<Spread>(state, messages, topology_.leaders());
 }
 
 Combining Operations::combining_of(const CollectiveCall& call) const {
-  return {call.dtype, call.op, call.op == ReduceOp::mean ? core_.ranks() : 1};
+  return {call.dtype, call.op, call.op == ReduceOp::mean ? state_.ranks() : 1};
 }
 
 /// For another collective within the node.
@@ -76,7 +79,7 @@ bool Operations::run_spread(const CollectiveCall& call) {
     case Collective::reduce_scatter:
       return reduce_scatter(call);
     case Collective::all_gather:
-      copy(call.from, static_cast<char*>(call.to) + static_cast<size_t>(core_.rank()) * bytes,
+      copy(call.from, static_cast<char*>(call.to) + static_cast<size_t>(state_.rank()) * bytes,
            bytes);
       return all_.all_gather(call.to, bytes);
     case Collective::broadcast:
@@ -113,8 +116,8 @@ bool Operations::all_reduce_in_place(const Combining& how, void* data, size_t co
 }
 
 bool Operations::reduce_scatter(const CollectiveCall& call) {
-  auto count = static_cast<size_t>(call.count), ranks = static_cast<size_t>(core_.ranks());
-  auto rank = static_cast<size_t>(core_.rank());
+  auto count = static_cast<size_t>(call.count), ranks = static_cast<size_t>(state_.ranks());
+  auto rank = static_cast<size_t>(state_.rank());
   Combining how = combining_of(call);
   if (!is_small_float(call.dtype)) {
     size_t bytes = payload_bytes(call);
@@ -135,7 +138,7 @@ bool Operations::reduce_scatter(const CollectiveCall& call) {
 bool Operations::broadcast(const CollectiveCall& call) {
   size_t bytes = payload_bytes(call);
   if (is_spread()) return all_.broadcast(call.to, bytes, call.peer);
-  auto rank = static_cast<size_t>(core_.rank()), root = static_cast<size_t>(call.peer);
+  auto rank = static_cast<size_t>(state_.rank()), root = static_cast<size_t>(call.peer);
   int root_node = topology_.node_of[root];
   const auto& beside = topology_.nodes[static_cast<size_t>(root_node)];
   bool is_beside = topology_.node_of[rank] == root_node;

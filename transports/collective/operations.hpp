@@ -14,7 +14,7 @@ namespace flow::collective {
 /// By whoever runs a call. False where the communicator has failed.
 class Operations {
  public:
-  Operations(Core& core, Messages& messages, const Topology& topology);
+  Operations(CommunicatorState& state, Messages& messages, const Topology& topology);
   bool run(const CollectiveCall& call, const Signature& signature);
 
  private:
@@ -26,11 +26,11 @@ class Operations {
   bool broadcast(const CollectiveCall& call);
   bool barrier();
   Combining combining_of(const CollectiveCall& call) const;
-  bool is_leader() const { return core_.me() == 0; }
+  bool is_leader() const { return state_.me() == 0; }
   bool is_spread() const { return topology_.is_one_each(); }
   Local& local();
 
-  Core& core_;
+  CommunicatorState& state_;
   const Topology topology_;
   Local local_;
   Spread all_;

@@ -19,7 +19,7 @@ struct Transfer {
 /// By whoever runs a call. What goes wrong fails the core.
 class RankChannel {
  public:
-  RankChannel(Core& core, int peer) : core_(core), peer_(peer) {}
+  RankChannel(CommunicatorState& state, int peer) : state_(state), peer_(peer) {}
   virtual ~RankChannel() = default;
   virtual void send(Transfer& transfer) = 0;
   virtual void receive(Transfer& transfer) = 0;
@@ -31,7 +31,7 @@ class RankChannel {
   int peer() const { return peer_; }
 
  protected:
-  Core& core_;
+  CommunicatorState& state_;
   const int peer_;
 };
 

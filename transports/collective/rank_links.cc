@@ -20,16 +20,18 @@ bool is_sound(const FrameHead& head, std::string_view body) {
   return is_known && is_whole && head.channel < kChannelKinds;
 }
 
-Error lost(int rank, const Error& why, const Record& record) {
+Error lost(int rank, const Error& why, const LastCall& last_call) {
   return environment_error(
-      fmt::format("rank {} is lost: {}; {}", rank, why.message, record.text()));
+      fmt::format("rank {} is lost: {}; {}", rank, why.message, last_call.text()));
 }
 
 }  // namespace
 
-RankLinks::RankLinks(Core& core, std::shared_ptr<RankListener> listener,
+RankLinks::RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> listener,
                      std::vector<std::string> addresses)
-    : core_(core), listener_(std::move(listener)), flying_(std::make_shared<std::atomic<int>>(0)) {
+    : state_(state),
+      listener_(std::move(listener)),
+      flying_(std::make_shared<std::atomic<int>>(0)) {
   for (std::string& address : addresses) {
     auto& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.address = std::move(address);
@@ -37,15 +39,15 @@ RankLinks::RankLinks(Core& core, std::shared_ptr<RankListener> listener,
     int rank = static_cast<int>(peers_.size()) - 1;
     for (ChannelKind kind : {ChannelKind::user, ChannelKind::collective})
       peer.channels[static_cast<int>(kind)] =
-          std::make_unique<LinkChannel>(core_, *this, rank, kind);
+          std::make_unique<LinkChannel>(state_, *this, rank, kind);
   }
-  core_.on_fail = [this](const Error& cause) { tell_failed(cause); };
-  core_.record_of_other = [this](int rank) { return record_of(rank); };
-  core_.waits_of_other = [this](int rank) { return waits_of(rank); };
-  core_.tell_waits = [this](const Waits& waits) { tell_waits(waits); };
-  core_.other_has_left = [this](int rank) { return has_left(rank); };
-  core_.other_has_ended = [this](int rank) { return has_ended(rank); };
-  core_.on_end = [this] { tell_ended(); };
+  state_.on_fail = [this](const Error& cause) { tell_failed(cause); };
+  state_.remote_last_call = [this](int rank) { return last_call_of(rank); };
+  state_.remote_wait_edge = [this](int rank) { return wait_edge_of(rank); };
+  state_.send_wait_edge = [this](const WaitForEdge& wait_edge) { send_wait_edge(wait_edge); };
+  state_.remote_has_left = [this](int rank) { return has_left(rank); };
+  state_.remote_has_ended = [this](int rank) { return has_ended(rank); };
+  state_.on_end = [this] { tell_ended(); };
   listener_->set_user(this);
 }
 
@@ -54,12 +56,12 @@ RankLinks::~RankLinks() {
   constexpr int64_t kFlushMs = 2'000;
   FrameHead head;
   head.kind = FrameKind::left;
-  if (!core_.has_failed()) send_all(head);
+  if (!state_.has_failed()) send_all(head);
   listener_->close(kFlushMs);
 }
 
 void RankLinks::send_all(const FrameHead& head) {
-  for (int rank = 0; rank < core_.ranks(); rank++) send(rank, head);
+  for (int rank = 0; rank < state_.ranks(); rank++) send(rank, head);
 }
 
 void RankLinks::send(int rank, const FrameHead& head) {
@@ -72,15 +74,15 @@ void RankLinks::tell_ended() {
   send_all(head);
 }
 
-void RankLinks::tell_waits(const Waits& waits) {
+void RankLinks::send_wait_edge(const WaitForEdge& wait_edge) {
   FrameHead head;
-  head.kind = FrameKind::waits;
-  head.count = waits.bits();
+  head.kind = FrameKind::wait_edge;
+  head.count = wait_edge.bits();
   send_all(head);
 }
 
-Waits RankLinks::waits_of(int rank) const {
-  return Waits::of(peers_[static_cast<size_t>(rank)]->waits.load());
+WaitForEdge RankLinks::wait_edge_of(int rank) const {
+  return WaitForEdge::of(peers_[static_cast<size_t>(rank)]->wait_edge.load());
 }
 
 RankChannel& RankLinks::channel(int rank, ChannelKind kind) {
@@ -90,19 +92,19 @@ RankChannel& RankLinks::channel(int rank, ChannelKind kind) {
 std::shared_ptr<GangLink> RankLinks::link_to(int rank) {
   auto made = listener_->link_to(rank);
   if (made) return made->is_up() ? made : nullptr;
-  if (rank < core_.rank()) return nullptr;  // it connects
+  if (rank < state_.rank()) return nullptr;  // it connects
   Status connected = listener_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
-  if (!connected.ok()) core_.fail(no_link(rank, connected.error()));
+  if (!connected.ok()) state_.fail(no_link(rank, connected.error()));
   return nullptr;
 }
 
 Error RankLinks::no_link(int rank, const Error& why) const {
   const Peer& peer = *peers_[static_cast<size_t>(rank)];
-  if (peer.was_up) return lost(rank, why, record_of(rank));
+  if (peer.was_up) return lost(rank, why, last_call_of(rank));
   return environment_error(fmt::format(
       "rank {} is lost: no link to it at {} came up: {}. Ranks on different machines reach each "
       "other at ports that the system chooses: a firewall between these two may drop that; {}",
-      rank, peer.address, why.message, record_of(rank).text()));
+      rank, peer.address, why.message, last_call_of(rank).text()));
 }
 
 /// The links are closing, behind the cause that the others are told.
@@ -113,15 +115,15 @@ void RankLinks::quiet() {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (is_hurried || std::chrono::steady_clock::now() < hurry) continue;
     is_hurried = true;
-    for (int rank = 0; rank < core_.ranks(); rank++)
+    for (int rank = 0; rank < state_.ranks(); rank++)
       if (auto link = listener_->link_to(rank)) link->close(0);
   }
 }
 
 std::function<void()> RankLinks::fly() {
   ++*flying_;
-  return [core = &core_, flying = flying_] {
-    core->ring_own();
+  return [state = &state_, flying = flying_] {
+    state->ring_own_doorbell();
     --*flying;
   };
 }
@@ -131,7 +133,7 @@ void RankLinks::tell_failed(const Error& cause) {
   head.kind = FrameKind::failed;
   head.count = static_cast<uint64_t>(cause.kind);
   std::string frame = std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes);
-  for (int rank = 0; rank < core_.ranks(); rank++) {
+  for (int rank = 0; rank < state_.ranks(); rank++) {
     auto link = listener_->link_to(rank);
     if (!link || !link->is_up()) continue;
     link->send(frame);
@@ -139,8 +141,8 @@ void RankLinks::tell_failed(const Error& cause) {
   }
 }
 
-Record RankLinks::record_of(int rank) const {
-  return Record(peers_[static_cast<size_t>(rank)]->record.load());
+LastCall RankLinks::last_call_of(int rank) const {
+  return LastCall(peers_[static_cast<size_t>(rank)]->last_call.load());
 }
 
 bool RankLinks::has_left(int rank) const {
@@ -161,7 +163,7 @@ void RankLinks::enter(const Signature& call) {
       if (theirs.number == call.number) foreseen.emplace_back(rank, theirs);
   }
   for (auto& [rank, theirs] : foreseen)
-    if (theirs != call) core_.fail(mismatch(core_.rank(), call, rank, theirs));
+    if (theirs != call) state_.fail(mismatch(state_.rank(), call, rank, theirs));
 }
 
 /// A call that comes from another rank against this one's of that number, wherever this one is.
@@ -170,14 +172,14 @@ Status RankLinks::check_call(int rank, const Signature& theirs) {
   foreseen_[rank] = theirs;
   for (const Signature& ours : entered_)
     if (ours.number == theirs.number && ours != theirs)
-      return mismatch(core_.rank(), ours, rank, theirs);
+      return mismatch(state_.rank(), ours, rank, theirs);
   return {};
 }
 
 void RankLinks::on_failed(const FrameHead& head, std::string_view text) {
   auto kind = static_cast<ErrorKind>(
       std::min<uint64_t>(head.count, static_cast<uint64_t>(ErrorKind::internal)));
-  core_.fail({kind, std::string(text.substr(0, kCauseBytes))});
+  state_.fail({kind, std::string(text.substr(0, kCauseBytes))});
 }
 
 // Who comes late to one that has ended hears so then.
@@ -185,8 +187,8 @@ void RankLinks::on_proven(int rank) {
   peers_[static_cast<size_t>(rank)]->was_up = true;
   FrameHead head;
   head.kind = FrameKind::ended;
-  if (core_.has_ended(core_.rank())) send(rank, head);
-  core_.ring_own();
+  if (state_.has_ended(state_.rank())) send(rank, head);
+  state_.ring_own_doorbell();
 }
 
 void RankLinks::on_frame(int rank, std::string_view frame, std::string_view bulk) {
@@ -195,19 +197,19 @@ void RankLinks::on_frame(int rank, std::string_view frame, std::string_view bulk
   if (!bulk.empty()) body = bulk;
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   if (!head || !is_sound(*head, body))
-    return core_.fail(
-        lost(rank, environment_error("what came from it is damaged"), record_of(rank)));
+    return state_.fail(
+        lost(rank, environment_error("what came from it is damaged"), last_call_of(rank)));
   if (head->kind == FrameKind::failed) return on_failed(*head, body);
   if (head->kind == FrameKind::left) {
     peer.has_left = true;
-    return core_.ring_own();
+    return state_.ring_own_doorbell();
   }
   if (head->kind == FrameKind::ended) {
     peer.has_ended = true;
-    return core_.ring_own();
+    return state_.ring_own_doorbell();
   }
-  if (head->kind == FrameKind::waits) {
-    peer.waits = head->count;
+  if (head->kind == FrameKind::wait_edge) {
+    peer.wait_edge = head->count;
     return;
   }
   on_message(rank, *head, body);
@@ -219,17 +221,17 @@ void RankLinks::on_message(int rank, const FrameHead& head, std::string_view bod
                  head.kind == FrameKind::ready;
   if (is_call && head.channel == static_cast<uint8_t>(ChannelKind::collective)) {
     auto what = static_cast<Collective>(head.signature.what);
-    peer.record = Record(what, head.signature.number, false).bits();
+    peer.last_call = LastCall(what, head.signature.number, false).bits();
     Status same = check_call(rank, head.signature);
-    if (!same.ok()) return core_.fail(same.error());
+    if (!same.ok()) return state_.fail(same.error());
   }
   if (LinkChannel* channel = peer.channels[head.channel].get()) channel->take(head, body);
-  core_.ring_own();
+  state_.ring_own_doorbell();
 }
 
 void RankLinks::on_down(int rank, const Error& why) {
-  if (has_left(rank)) return core_.ring_own();
-  core_.fail(no_link(rank, why));
+  if (has_left(rank)) return state_.ring_own_doorbell();
+  state_.fail(no_link(rank, why));
 }
 
 }  // namespace flow::collective

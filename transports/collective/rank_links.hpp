@@ -26,7 +26,8 @@ class LinkChannel;
 class RankLinks final : public GangLinkUser {
  public:
   /// `addresses` by rank, empty for those of this node.
-  RankLinks(Core& core, std::shared_ptr<RankListener> listener, std::vector<std::string> addresses);
+  RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> listener,
+            std::vector<std::string> addresses);
   ~RankLinks() override;
 
   // By whoever runs a call:
@@ -45,12 +46,12 @@ class RankLinks final : public GangLinkUser {
 
   void tell_failed(const Error& cause);
   /// What the rank did last, as far as its frames tell.
-  Record record_of(int rank) const;
+  LastCall last_call_of(int rank) const;
   bool has_left(int rank) const;
   bool has_ended(int rank) const;
   void tell_ended();
-  Waits waits_of(int rank) const;
-  void tell_waits(const Waits& waits);
+  WaitForEdge wait_edge_of(int rank) const;
+  void send_wait_edge(const WaitForEdge& wait_edge);
 
   void on_proven(int rank) override;
   void on_frame(int rank, std::string_view frame, std::string_view bulk) override;
@@ -60,7 +61,7 @@ class RankLinks final : public GangLinkUser {
   struct Peer {
     std::string address;
     std::atomic<bool> was_up{false}, has_left{false}, has_ended{false};
-    std::atomic<uint64_t> record{0}, waits{0};
+    std::atomic<uint64_t> last_call{0}, wait_edge{0};
     std::unique_ptr<LinkChannel> channels[kChannelKinds];  // null: on this node
   };
 
@@ -72,7 +73,7 @@ class RankLinks final : public GangLinkUser {
   void send(int rank, const FrameHead& head);
   void on_failed(const FrameHead& head, std::string_view text);
 
-  Core& core_;
+  CommunicatorState& state_;
   const std::shared_ptr<RankListener> listener_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::shared_ptr<std::atomic<int>> flying_;  // puts and expectations
@@ -84,7 +85,7 @@ class RankLinks final : public GangLinkUser {
 
 class LinkChannel final : public RankChannel {
  public:
-  LinkChannel(Core& core, RankLinks& rank_links, int peer, ChannelKind kind);
+  LinkChannel(CommunicatorState& state, RankLinks& rank_links, int peer, ChannelKind kind);
   void send(Transfer& transfer) override;
   void receive(Transfer& transfer) override;
   void step() override;

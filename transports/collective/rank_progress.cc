@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kNamedMax = 8;
 
-bool waits(const std::optional<RankProgress>& rank_progress) {
+bool is_waiting(const std::optional<RankProgress>& rank_progress) {
   return rank_progress && (rank_progress->is_inside || rank_progress->message);
 }
 
@@ -89,7 +89,7 @@ std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks) {
   std::vector<int> others;
   for (size_t i = 0; i < ranks.size(); i++) {
     int rank = static_cast<int>(i);
-    if (waits(ranks[i]))
+    if (is_waiting(ranks[i]))
       places[wait_text(*ranks[i])].push_back(rank);
     else
       others.push_back(rank);

@@ -53,7 +53,7 @@ class GangRendezvous final : public Rendezvous {
 
  private:
   Result<std::vector<Place>> read(const std::vector<std::string>& addresses) const;
-  Result<Member> map(const Place& place);
+  Result<LocalRank> map(const Place& place);
   Status check_link(const Place& place) const;
 
   const GangOptions options_;
@@ -119,22 +119,22 @@ Status GangRendezvous::check_link(const Place& place) const {
   return {};
 }
 
-Result<Member> GangRendezvous::map(const Place& place) {
-  Member member;
-  member.rank = place.rank;
-  member.pid = place.pid;
+Result<LocalRank> GangRendezvous::map(const Place& place) {
+  LocalRank local_rank;
+  local_rank.rank = place.rank;
+  local_rank.pid = place.pid;
   if (place.rank == options_.rank) {
-    member.segment = std::move(segment_);
-    return member;
+    local_rank.segment = std::move(segment_);
+    return local_rank;
   }
-  if (place.pid != ::getpid()) member.end = ProcessEnd(place.pid);
+  if (place.pid != ::getpid()) local_rank.exit = ProcessExit(place.pid);
   if (start_of(place.pid) != place.started)
     return environment_error(
         fmt::format("rank {}: its process {} has ended before it joined", place.rank, place.pid));
   auto segment = Segment::open(place.pid, place.descriptor, gang_, place.rank, options_.ranks);
   if (!segment.ok()) return segment.error();
-  member.segment = std::move(*segment);
-  return member;
+  local_rank.segment = std::move(*segment);
+  return local_rank;
 }
 
 Result<std::unique_ptr<Communicator>> GangRendezvous::join(
@@ -142,7 +142,7 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
   auto places = read(addresses);
   if (!places.ok()) return places.error();
   std::vector<std::string> nodes, links;
-  std::vector<Member> members;
+  std::vector<LocalRank> local_ranks;
   Status mapped;
   for (const Place& place : *places) {
     bool is_here = place.node == own_.node;
@@ -152,20 +152,21 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
   }
   for (const Place& place : *places) {
     if (place.node != own_.node) continue;
-    auto member = map(place);
-    if (member.ok())
-      members.push_back(std::move(*member));
+    auto local_rank = map(place);
+    if (local_rank.ok())
+      local_ranks.push_back(std::move(*local_rank));
     else
-      mapped = member.error();
+      mapped = local_rank.error();
   }
   Topology topology(nodes);
-  auto core = std::make_unique<Core>(
-      CoreOptions{options_.rank, options_.ranks, options_.deadline_ms}, std::move(members));
-  if (!mapped.ok()) core->fail(mapped.error());
-  if (!core->join(options_.join_ms)) return core->cause();
+  auto state = std::make_unique<CommunicatorState>(
+      CommunicatorOptions{options_.rank, options_.ranks, options_.deadline_ms},
+      std::move(local_ranks));
+  if (!mapped.ok()) state->fail(mapped.error());
+  if (!state->join(options_.join_ms)) return state->cause();
   std::unique_ptr<RankLinks> rank_links;
   if (!topology.is_one_node())
-    rank_links = std::make_unique<RankLinks>(*core, listener_, std::move(links));
+    rank_links = std::make_unique<RankLinks>(*state, listener_, std::move(links));
   else if (listener_)
     listener_->close(0);
   listener_.reset();
@@ -176,7 +177,7 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
       if (leader > options_.rank) (void)rank_links->link_to(leader);
   }
   return std::unique_ptr<Communicator>(std::make_unique<GangCommunicator>(
-      Parts{std::move(core), std::move(rank_links), std::move(topology)}));
+      CommunicatorParts{std::move(state), std::move(rank_links), std::move(topology)}));
 }
 
 }  // namespace

@@ -27,11 +27,11 @@ struct Control {
   uint8_t gang[32] = {};
   int32_t rank = 0, ranks = 0;
 
-  alignas(kLine) std::atomic<uint64_t> step{0};  // places where all meet, passed or reached
-  alignas(kLine) std::atomic<uint32_t> bell{0};  // whoever waits sleeps on this
-  std::atomic<uint32_t> is_asleep{0};
-  alignas(kLine) std::atomic<uint64_t> record{0};
-  std::atomic<uint64_t> waits{0};          // a Waits, since it takes long
+  alignas(kLine) std::atomic<uint64_t> step{0};      // places where all meet, passed or reached
+  alignas(kLine) std::atomic<uint32_t> doorbell{0};  // whoever waits sleeps on this
+  std::atomic<uint32_t> is_waiting{0};
+  alignas(kLine) std::atomic<uint64_t> last_call{0};
+  std::atomic<uint64_t> wait_edge{0};      // a Waits, since it takes long
   std::atomic<uint32_t> has_ended{0};      // it leaves, and has no message under way
   alignas(kLine) Signature signatures[2];  // of this and the next collective within the node
   alignas(kLine) std::atomic<RankState> state{RankState::joining};

@@ -15,22 +15,25 @@ constexpr size_t kSliceElements = 64;             // slices begin at whole lines
 }  // namespace
 
 void Local::begin(const Signature& call) {
-  core_.control().signatures[++begun_ % 2] = call;
+  state_.control().signatures[++begun_ % 2] = call;
   is_compared_ = false;
 }
 
 void Local::reach() {
-  core_.control().step.store(++step_, std::memory_order_seq_cst);
+  state_.control().step.store(++step_, std::memory_order_seq_cst);
   for (int i = 0; i < count_; i++)
-    if (i != core_.me()) Core::ring(core_.members()[static_cast<size_t>(i)].segment.control());
+    if (i != state_.me())
+      CommunicatorState::ring_doorbell(
+          state_.local_ranks()[static_cast<size_t>(i)].segment.control());
 }
 
 bool Local::wait_for(uint64_t step) {
   int next = 0;
-  bool came = core_.wait([&] {
+  bool came = state_.wait([&] {
     for (; next < count_; next++) {
-      const Member& member = core_.members()[static_cast<size_t>(next)];
-      if (member.segment.control().step.load(std::memory_order_seq_cst) < step) return member.rank;
+      const LocalRank& local_rank = state_.local_ranks()[static_cast<size_t>(next)];
+      if (local_rank.segment.control().step.load(std::memory_order_seq_cst) < step)
+        return local_rank.rank;
     }
     return -1;
   });
@@ -40,33 +43,33 @@ bool Local::wait_for(uint64_t step) {
 /// All compare with the first: each that finds a difference finds the same one.
 bool Local::compare_calls() {
   is_compared_ = true;
-  const Member& first = core_.members().front();
+  const LocalRank& first = state_.local_ranks().front();
   const Signature& expected = first.segment.control().signatures[begun_ % 2];
-  for (const Member& member : core_.members()) {
-    const Signature& said = member.segment.control().signatures[begun_ % 2];
+  for (const LocalRank& local_rank : state_.local_ranks()) {
+    const Signature& said = local_rank.segment.control().signatures[begun_ % 2];
     if (said == expected) continue;
-    core_.fail(mismatch(first.rank, expected, member.rank, said));
+    state_.fail(mismatch(first.rank, expected, local_rank.rank, said));
     return false;
   }
   return true;
 }
 
-char* Local::brought(int member, uint64_t turn) const {
-  return core_.members()[static_cast<size_t>(member)].segment.brought(turn);
+char* Local::brought(int local_rank, uint64_t turn) const {
+  return state_.local_ranks()[static_cast<size_t>(local_rank)].segment.brought(turn);
 }
 
-Local::Slice Local::slice_of(int member, size_t count) const {
+Local::Slice Local::slice_of(int local_rank, size_t count) const {
   auto begin_of = [&](int i) {
     size_t at = count * static_cast<size_t>(i) / static_cast<size_t>(count_);
     return i == count_ ? count : at / kSliceElements * kSliceElements;
   };
-  return {begin_of(member), begin_of(member + 1)};
+  return {begin_of(local_rank), begin_of(local_rank + 1)};
 }
 
 bool Local::all_reduce_at_once(const Combining& how, const void* from, void* to, size_t count) {
   uint64_t turn = turn_++;
   size_t bytes = count * dtype_size(how.dtype);
-  if (bytes > 0) std::memcpy(brought(core_.me(), turn), from, bytes);
+  if (bytes > 0) std::memcpy(brought(state_.me(), turn), from, bytes);
   if (!meet()) return false;
   std::array<const void*, kRanksMax> in;
   for (int i = 0; i < count_; i++) in[static_cast<size_t>(i)] = brought(i, turn);
@@ -75,22 +78,22 @@ bool Local::all_reduce_at_once(const Combining& how, const void* from, void* to,
 }
 
 void Local::bring_for_others(const char* from, size_t count, size_t size) {
-  Slice own = slice_of(core_.me(), count);
-  char* to = brought(core_.me(), turn_);
+  Slice own = slice_of(state_.me(), count);
+  char* to = brought(state_.me(), turn_);
   std::memcpy(to, from, own.begin * size);
   std::memcpy(to + own.end * size, from + own.end * size, (count - own.end) * size);
 }
 
 void Local::combine_own(const Combining& how, const char* from, char* to, size_t count, size_t size,
                         uint64_t turn) {
-  Slice own = slice_of(core_.me(), count);
+  Slice own = slice_of(state_.me(), count);
   if (own.begin == own.end) return;
   std::array<const void*, kRanksMax> in;
   for (int i = 0; i < count_; i++) {
-    const char* all = i == core_.me() ? from : brought(i, turn);
+    const char* all = i == state_.me() ? from : brought(i, turn);
     in[static_cast<size_t>(i)] = all + own.begin * size;
   }
-  char* given = core_.members()[static_cast<size_t>(core_.me())].segment.given(turn);
+  char* given = state_.local_ranks()[static_cast<size_t>(state_.me())].segment.given(turn);
   combine(how, in.data(), count_, own.end - own.begin, to + own.begin * size,
           given + own.begin * size);
 }
@@ -98,8 +101,8 @@ void Local::combine_own(const Combining& how, const char* from, char* to, size_t
 void Local::take_from_others(char* to, size_t count, size_t size, uint64_t turn) {
   for (int i = 0; i < count_; i++) {
     Slice slice = slice_of(i, count);
-    if (i == core_.me() || slice.begin == slice.end) continue;
-    const char* given = core_.members()[static_cast<size_t>(i)].segment.given(turn);
+    if (i == state_.me() || slice.begin == slice.end) continue;
+    const char* given = state_.local_ranks()[static_cast<size_t>(i)].segment.given(turn);
     std::memcpy(to + slice.begin * size, given + slice.begin * size,
                 (slice.end - slice.begin) * size);
   }
@@ -137,14 +140,14 @@ bool Local::reduce_scatter(const Combining& how, const void* from, void* to, siz
   size_t size = dtype_size(how.dtype), all = static_cast<size_t>(count_);
   size_t most = std::max<size_t>(1, kTurnBytes / size / all);
   const auto* in = static_cast<const char*>(from);
-  size_t own = static_cast<size_t>(core_.me());
+  size_t own = static_cast<size_t>(state_.me());
   size_t at = 0;
   do {
     uint64_t turn = turn_++;
     size_t length = std::min(most, count - at);
     for (size_t i = 0; i < all; i++)
       if (i != own && length > 0)
-        std::memcpy(brought(core_.me(), turn) + i * most * size, in + (i * count + at) * size,
+        std::memcpy(brought(state_.me(), turn) + i * most * size, in + (i * count + at) * size,
                     length * size);
     if (!meet()) return false;
     std::array<const void*, kRanksMax> pieces;
@@ -163,11 +166,11 @@ bool Local::all_gather(const void* from, void* to, size_t bytes) {
     uint64_t turn = turn_++;
     size_t length = std::min(kTurnBytes, bytes - at);
     const char* in = static_cast<const char*>(from) + at;
-    if (length > 0) std::memcpy(brought(core_.me(), turn), in, length);
+    if (length > 0) std::memcpy(brought(state_.me(), turn), in, length);
     if (!meet()) return false;
     for (int i = 0; i < count_ && length > 0; i++)
       std::memcpy(static_cast<char*>(to) + static_cast<size_t>(i) * bytes + at,
-                  i == core_.me() ? in : brought(i, turn), length);
+                  i == state_.me() ? in : brought(i, turn), length);
     at += length;
   } while (at < bytes);
   return true;
@@ -179,16 +182,16 @@ bool Local::broadcast(void* data, size_t bytes, int root) {
     uint64_t turn = turn_++;
     size_t length = std::min(kTurnBytes, bytes - at);
     char* here = static_cast<char*>(data) + at;
-    if (core_.me() == root && length > 0) std::memcpy(brought(root, turn), here, length);
+    if (state_.me() == root && length > 0) std::memcpy(brought(root, turn), here, length);
     if (!meet()) return false;
-    if (core_.me() != root && length > 0) std::memcpy(here, brought(root, turn), length);
+    if (state_.me() != root && length > 0) std::memcpy(here, brought(root, turn), length);
     at += length;
   } while (at < bytes);
   return true;
 }
 
 bool Local::all_to_all(const void* from, void* to, size_t bytes) {
-  size_t all = static_cast<size_t>(count_), own = static_cast<size_t>(core_.me());
+  size_t all = static_cast<size_t>(count_), own = static_cast<size_t>(state_.me());
   size_t most = kTurnBytes / all;
   const auto* in = static_cast<const char*>(from);
   auto* out = static_cast<char*>(to);
@@ -197,7 +200,7 @@ bool Local::all_to_all(const void* from, void* to, size_t bytes) {
     uint64_t turn = turn_++;
     size_t length = std::min(most, bytes - at);
     for (size_t i = 0; i < all && length > 0; i++)
-      std::memcpy(brought(core_.me(), turn) + i * most, in + i * bytes + at, length);
+      std::memcpy(brought(state_.me(), turn) + i * most, in + i * bytes + at, length);
     if (!meet()) return false;
     for (size_t i = 0; i < all && length > 0; i++)
       std::memcpy(out + i * bytes + at, brought(static_cast<int>(i), turn) + own * most, length);

@@ -15,7 +15,8 @@ namespace flow::collective {
 /// By whoever runs a call. All return false where the communicator has failed.
 class Local {
  public:
-  explicit Local(Core& core) : core_(core), count_(static_cast<int>(core.members().size())) {}
+  explicit Local(CommunicatorState& state)
+      : state_(state), count_(static_cast<int>(state.local_ranks().size())) {}
 
   /// What the next collective is part of. One call of a user may be several here.
   void begin(const Signature& call);
@@ -39,15 +40,15 @@ class Local {
   void combine_own(const Combining& how, const char* from, char* to, size_t count, size_t size,
                    uint64_t turn);
   void take_from_others(char* to, size_t count, size_t size, uint64_t turn);
-  Slice slice_of(int member, size_t count) const;
+  Slice slice_of(int local_rank, size_t count) const;
 
   void reach();                  // this rank's next place
   bool wait_for(uint64_t step);  // all have reached it
   bool meet() { return reach(), wait_for(step_); }
   bool compare_calls();
-  char* brought(int member, uint64_t turn) const;
+  char* brought(int local_rank, uint64_t turn) const;
 
-  Core& core_;
+  CommunicatorState& state_;
   const int count_;
   uint64_t step_ = 0, turn_ = 0, begun_ = 0;
   bool is_compared_ = true;

@@ -17,18 +17,18 @@ void in_ring(size_t ring, uint64_t position, size_t bytes, Copy copy) {
 
 }  // namespace
 
-ShmChannel::ShmChannel(Core& core, const Member& peer, ChannelKind kind)
-    : RankChannel(core, peer.rank),
+ShmChannel::ShmChannel(CommunicatorState& state, const LocalRank& peer, ChannelKind kind)
+    : RankChannel(state, peer.rank),
       their_control_(peer.segment.control()),
-      there_(core.member(core.rank())->segment.pipe(kind, peer.rank)),
-      here_(peer.segment.pipe(kind, core.rank())),
+      there_(state.local_rank(state.rank())->segment.pipe(kind, peer.rank)),
+      here_(peer.segment.pipe(kind, state.rank())),
       size_(peer.segment.pipe_bytes()) {}
 
 void ShmChannel::step() {
   bool has_moved = false;
   while (!out_.empty() && push()) has_moved = true;
   while (!in_.empty() && pull()) has_moved = true;
-  if (has_moved) Core::ring(their_control_);
+  if (has_moved) CommunicatorState::ring_doorbell(their_control_);
 }
 
 void ShmChannel::finish(std::deque<Moving>& moving) {
@@ -68,7 +68,7 @@ bool ShmChannel::take_signature(const Transfer& transfer) {
             std::memcpy(reinterpret_cast<char*>(&came) + to, here_.data + at, size);
           });
   if (came == transfer.signature) return true;
-  core_.fail(mismatch(peer_, came, core_.rank(), transfer.signature));
+  state_.fail(mismatch(peer_, came, state_.rank(), transfer.signature));
   return false;
 }
 

@@ -10,7 +10,7 @@ namespace flow::collective {
 
 class ShmChannel final : public RankChannel {
  public:
-  ShmChannel(Core& core, const Member& peer, ChannelKind kind);
+  ShmChannel(CommunicatorState& state, const LocalRank& peer, ChannelKind kind);
   void send(Transfer& transfer) override { out_.push_back({&transfer}); }
   void receive(Transfer& transfer) override { in_.push_back({&transfer}); }
   void step() override;

@@ -83,13 +83,13 @@ Error mismatch(int one_rank, const Signature& one, int other_rank, const Signatu
           : ""));
 }
 
-RankProgress Record::rank_progress() const {
+RankProgress LastCall::rank_progress() const {
   auto what = static_cast<uint8_t>((bits_ & 0xff) >> 1);
   if (what >= kWhats) return {};
   return {number(), static_cast<Collective>(what), is_inside(), std::nullopt, 0};
 }
 
-std::string Record::text() const {
+std::string LastCall::text() const {
   if (bits_ == 0) return "it has called nothing yet";
   auto what = static_cast<uint8_t>((bits_ & 0xff) >> 1);
   bool is_inside = (bits_ & 1) != 0;

@@ -30,11 +30,11 @@ std::string text_of(const Signature& signature);
 Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other);
 
 /// The newest call of a rank: what is told of one that hangs or has died.
-class Record {
+class LastCall {
  public:
-  Record() = default;
-  explicit Record(uint64_t bits) : bits_(bits) {}
-  Record(Collective what, uint64_t number, bool is_inside)
+  LastCall() = default;
+  explicit LastCall(uint64_t bits) : bits_(bits) {}
+  LastCall(Collective what, uint64_t number, bool is_inside)
       : bits_(number << 8 | static_cast<uint64_t>(what) << 1 | (is_inside ? 1 : 0)) {}
   uint64_t bits() const { return bits_; }
   uint64_t number() const { return bits_ >> 8; }
@@ -48,14 +48,14 @@ class Record {
 };
 
 /// For whom a rank waits, and in what: it is not to blame then.
-struct Waits {
+struct WaitForEdge {
   enum class In : uint8_t { collective, send, recv };
 
   uint64_t number = 0;  // of its newest collective
   int rank = -1;        // -1: it waits for nobody
   In in = In::collective;
 
-  static Waits of(uint64_t bits) {
+  static WaitForEdge of(uint64_t bits) {
     return {bits >> 18, static_cast<int>(bits & 0xffff) - 1, static_cast<In>(bits >> 16 & 3)};
   }
   uint64_t bits() const {
