@@ -20,10 +20,10 @@ enum class FrameKind : uint8_t {
   data,       ///< a message, whole
   announce,   ///< a message that goes as puts, once the other side expects them
   ready,      ///< so many pieces of a message are expected, and of which
-  took,       ///< so many messages were read
+  ack,        ///< so many messages were read
   wait_edge,  ///< for another rank, for long
   failed,     ///< the communicator has: why
-  left,       ///< nothing comes any more
+  goodbye,    ///< nothing comes any more
   ended,      ///< it leaves, and no message of a user's comes any more
 };
 

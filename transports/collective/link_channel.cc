@@ -10,15 +10,15 @@ namespace {
 
 bool is_whole(const Transfer& transfer) { return transfer.bytes <= kWholeBytes; }
 
-uint64_t pieces_of(size_t bytes) { return (bytes + kLinkChunkBytes - 1) / kLinkChunkBytes; }
+uint64_t chunks_of(size_t bytes) { return (bytes + kLinkChunkBytes - 1) / kLinkChunkBytes; }
 
-Region piece_of(const Transfer& transfer, uint64_t piece) {
-  size_t at = piece * kLinkChunkBytes;
+Region chunk_of(const Transfer& transfer, uint64_t chunk) {
+  size_t at = chunk * kLinkChunkBytes;
   return {transfer.data + at, std::min(kLinkChunkBytes, transfer.bytes - at), false};
 }
 
-Error cut(size_t came, size_t size) {
-  return environment_error(fmt::format("it put {} bytes where {} belong", came, size));
+Error cut(size_t received, size_t size) {
+  return environment_error(fmt::format("it put {} bytes where {} belong", received, size));
 }
 
 void finish(Transfer& transfer) { transfer.is_done.store(true, std::memory_order_release); }
@@ -30,16 +30,16 @@ LinkChannel::LinkChannel(CommunicatorState& state, RankLinks& rank_links, int pe
     : RankChannel(state, peer), rank_links_(rank_links), kind_(kind) {}
 
 void LinkChannel::send(Transfer& transfer) {
-  out_.push_back({&transfer, next_out_++, 0, 0, false, std::make_shared<Progress>()});
+  out_.push_back({&transfer, next_out_++, 0, 0, false, std::make_shared<ChunkProgress>()});
 }
 
 void LinkChannel::receive(Transfer& transfer) {
-  in_.push_back({&transfer, next_in_++, 0, 0, false, std::make_shared<Progress>()});
+  in_.push_back({&transfer, next_in_++, 0, 0, false, std::make_shared<ChunkProgress>()});
 }
 
-void LinkChannel::take(const FrameHead& head, std::string_view body) {
+void LinkChannel::enqueue(const FrameHead& head, std::string_view body) {
   std::lock_guard lock(mutex_);
-  came_.push_back({head, std::string(body)});
+  received_.push_back({head, std::string(body)});
 }
 
 FrameHead LinkChannel::head_of(FrameKind kind, uint64_t sequence, uint64_t count) const {
@@ -51,43 +51,43 @@ FrameHead LinkChannel::head_of(FrameKind kind, uint64_t sequence, uint64_t count
   return head;
 }
 
-uint64_t LinkChannel::tag_of(uint64_t sequence, uint64_t piece) const {
-  constexpr int kPieceBits = 24, kSequenceBits = 39;
+uint64_t LinkChannel::tag_of(uint64_t sequence, uint64_t chunk) const {
+  constexpr int kChunkBits = 24, kSequenceBits = 39;
   uint64_t low = sequence & ((uint64_t{1} << kSequenceBits) - 1);
-  return static_cast<uint64_t>(kind_) << 63 | low << kPieceBits | piece;
+  return static_cast<uint64_t>(kind_) << 63 | low << kChunkBits | chunk;
 }
 
 void LinkChannel::step() {
   auto link = rank_links_.link_to(peer_);
-  if (link) receive_pieces(*link);
+  if (link) receive_chunks(*link);
   // Of a rank that has left too: what it sent before is here.
   read_frames();
-  for (const Incoming& incoming : in_) open_pieces(incoming);
-  finish_pieces();
+  for (const Incoming& incoming : in_) open_chunks(incoming);
+  finish_chunks();
   if (!link) return;
   send_some(*link);
   if (read_ < kUnreadMax / 4) return;
-  link->send(bytes_of(head_of(FrameKind::took, 0, read_)));
+  link->send(bytes_of(head_of(FrameKind::ack, 0, read_)));
   read_ = 0;
 }
 
 void LinkChannel::read_frames() {
-  std::deque<Came> came;
+  std::deque<ReceivedFrame> received;
   {
     std::lock_guard lock(mutex_);
-    came.swap(came_);
+    received.swap(received_);
   }
-  for (Came& one : came) unmatched_.push_back(std::move(one));
-  std::erase_if(unmatched_, [this](const Came& one) { return match(one); });
+  for (ReceivedFrame& one : received) unmatched_.push_back(std::move(one));
+  std::erase_if(unmatched_, [this](const ReceivedFrame& one) { return match(one); });
 }
 
 /// Whether the frame is done with.
-bool LinkChannel::match(const Came& came) {
-  if (came.head.kind == FrameKind::took) {
-    unread_ -= std::min(unread_, came.head.count);
+bool LinkChannel::match(const ReceivedFrame& frame) {
+  if (frame.head.kind == FrameKind::ack) {
+    unread_ -= std::min(unread_, frame.head.count);
     return true;
   }
-  return came.head.kind == FrameKind::ready ? match_ready(came.head) : match_message(came);
+  return frame.head.kind == FrameKind::ready ? match_ready(frame.head) : match_message(frame);
 }
 
 /// What is awaited differs from what would be sent: no piece goes, since it could overtake the
@@ -102,62 +102,62 @@ bool LinkChannel::match_ready(const FrameHead& ready) {
     state_.fail(mismatch(state_.rank(), sent, peer_, ready.signature));
     return true;
   }
-  found->ready = std::max(found->ready, ready.count);
+  found->ready_count = std::max(found->ready_count, ready.count);
   found->transfer->is_begun = true;
   return true;
 }
 
-bool LinkChannel::match_message(const Came& came) {
+bool LinkChannel::match_message(const ReceivedFrame& frame) {
   auto found = std::find_if(in_.begin(), in_.end(), [&](const Incoming& incoming) {
-    return incoming.sequence == came.head.sequence;
+    return incoming.sequence == frame.head.sequence;
   });
   if (found == in_.end()) return false;
   const Signature& expected = found->transfer->signature;
-  if (came.head.signature != expected) {
-    state_.fail(mismatch(peer_, came.head.signature, state_.rank(), expected));
+  if (frame.head.signature != expected) {
+    state_.fail(mismatch(peer_, frame.head.signature, state_.rank(), expected));
     return true;
   }
   found->is_announced = found->transfer->is_begun = true;
-  if (came.head.kind == FrameKind::data && take_whole(*found, came)) in_.erase(found);
+  if (frame.head.kind == FrameKind::data && receive_whole(*found, frame)) in_.erase(found);
   return true;
 }
 
-bool LinkChannel::take_whole(const Incoming& incoming, const Came& came) {
+bool LinkChannel::receive_whole(const Incoming& incoming, const ReceivedFrame& frame) {
   Transfer& transfer = *incoming.transfer;
-  if (came.body.size() != transfer.bytes || !is_whole(transfer)) {
+  if (frame.body.size() != transfer.bytes || !is_whole(transfer)) {
     state_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
-                                              peer_, came.body.size(), state_.call_text(),
+                                              peer_, frame.body.size(), state_.call_text(),
                                               state_.rank(), transfer.bytes)));
     return false;
   }
-  if (transfer.bytes > 0) std::memcpy(transfer.data, came.body.data(), transfer.bytes);
+  if (transfer.bytes > 0) std::memcpy(transfer.data, frame.body.data(), transfer.bytes);
   read_++;
   finish(transfer);
   return true;
 }
 
-void LinkChannel::receive_pieces(GangLink& link) {
+void LinkChannel::receive_chunks(GangLink& link) {
   for (Incoming& incoming : in_) {
     if (is_whole(*incoming.transfer)) continue;
-    expect_more(link, incoming);
-    if (incoming.told == incoming.expected) continue;
-    incoming.told = incoming.expected;
+    post_receives(link, incoming);
+    if (incoming.advertised == incoming.expected) continue;
+    incoming.advertised = incoming.expected;
     FrameHead head = head_of(FrameKind::ready, incoming.sequence, incoming.expected);
     head.signature = incoming.transfer->signature;
     link.send(bytes_of(head));
   }
 }
 
-void LinkChannel::expect_more(GangLink& link, Incoming& incoming) {
+void LinkChannel::post_receives(GangLink& link, Incoming& incoming) {
   uint64_t most =
-      std::min(pieces_of(incoming.transfer->bytes), incoming.progress->done.load() + kChunksAhead);
+      std::min(chunks_of(incoming.transfer->bytes), incoming.progress->done.load() + kChunksAhead);
   for (; incoming.expected < most; incoming.expected++)
-    expect_piece(link, incoming, incoming.expected);
+    post_receive(link, incoming, incoming.expected);
 }
 
-void LinkChannel::expect_piece(GangLink& link, const Incoming& incoming, uint64_t number) {
-  Region to = piece_of(*incoming.transfer, number);
-  SealedPiece sealed{number, link.bulk_seal(), nullptr, to.size};
+void LinkChannel::post_receive(GangLink& link, const Incoming& incoming, uint64_t number) {
+  Region to = chunk_of(*incoming.transfer, number);
+  SealedChunk sealed{number, link.bulk_seal(), nullptr, to.size};
   if (sealed.seal) {
     sealed.size += kBulkSealBytes;
     sealed.data = std::make_shared_for_overwrite<char[]>(sealed.size);
@@ -165,41 +165,41 @@ void LinkChannel::expect_piece(GangLink& link, const Incoming& incoming, uint64_
   }
   link.post_receive(tag_of(incoming.sequence, number), to,
                     [this, sealed = std::move(sealed), progress = incoming.progress,
-                     landed = rank_links_.fly()](Result<size_t> came) {
-                      if (!came.ok()) {
-                        rank_links_.on_down(peer_, came.error());
-                      } else if (*came != sealed.size) {
-                        rank_links_.on_down(peer_, cut(*came, sealed.size));
+                     completed = rank_links_.track_in_flight()](Result<size_t> received) {
+                      if (!received.ok()) {
+                        rank_links_.on_down(peer_, received.error());
+                      } else if (*received != sealed.size) {
+                        rank_links_.on_down(peer_, cut(*received, sealed.size));
                       } else if (sealed.seal) {
                         std::lock_guard lock(progress->mutex);
                         progress->sealed.push_back(sealed);
                       } else {
                         progress->done++;
                       }
-                      landed();
+                      completed();
                     });
 }
 
-void LinkChannel::open_pieces(const Incoming& incoming) {
-  std::vector<SealedPiece> pieces;
+void LinkChannel::open_chunks(const Incoming& incoming) {
+  std::vector<SealedChunk> chunks;
   {
     std::lock_guard lock(incoming.progress->mutex);
-    pieces.swap(incoming.progress->sealed);
+    chunks.swap(incoming.progress->sealed);
   }
-  for (const SealedPiece& piece : pieces) {
-    uint64_t tag = tag_of(incoming.sequence, piece.number);
-    if (!piece.seal->open(tag, piece.data.get(), piece.size))
+  for (const SealedChunk& chunk : chunks) {
+    uint64_t tag = tag_of(incoming.sequence, chunk.number);
+    if (!chunk.seal->open(tag, chunk.data.get(), chunk.size))
       return rank_links_.on_down(peer_, environment_error("data from it was changed on the way"));
-    Region to = piece_of(*incoming.transfer, piece.number);
-    std::memcpy(to.data, piece.data.get(), to.size);
+    Region to = chunk_of(*incoming.transfer, chunk.number);
+    std::memcpy(to.data, chunk.data.get(), to.size);
     incoming.progress->done++;
   }
 }
 
-void LinkChannel::finish_pieces() {
+void LinkChannel::finish_chunks() {
   std::erase_if(in_, [](const Incoming& incoming) {
     bool is_done = !is_whole(*incoming.transfer) && incoming.is_announced &&
-                   incoming.progress->done.load() == pieces_of(incoming.transfer->bytes);
+                   incoming.progress->done.load() == chunks_of(incoming.transfer->bytes);
     if (is_done) finish(*incoming.transfer);
     return is_done;
   });
@@ -232,17 +232,17 @@ bool LinkChannel::send_one(GangLink& link, Outgoing& outgoing) {
   if (!outgoing.is_announced) link.send(bytes_of(head));
   outgoing.is_announced = true;
   put_more(link, outgoing);
-  return outgoing.progress->done.load() == pieces_of(transfer.bytes);
+  return outgoing.progress->done.load() == chunks_of(transfer.bytes);
 }
 
 void LinkChannel::put_more(GangLink& link, Outgoing& outgoing) {
-  uint64_t most = std::min(outgoing.ready, pieces_of(outgoing.transfer->bytes));
-  for (; outgoing.put < most; outgoing.put++) put_piece(link, outgoing, outgoing.put);
+  uint64_t most = std::min(outgoing.ready_count, chunks_of(outgoing.transfer->bytes));
+  for (; outgoing.put < most; outgoing.put++) put_chunk(link, outgoing, outgoing.put);
 }
 
-void LinkChannel::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number) {
+void LinkChannel::put_chunk(GangLink& link, const Outgoing& outgoing, uint64_t number) {
   uint64_t tag = tag_of(outgoing.sequence, number);
-  Region from = piece_of(*outgoing.transfer, number);
+  Region from = chunk_of(*outgoing.transfer, number);
   std::shared_ptr<char[]> sealed;
   if (auto seal = link.bulk_seal()) {
     sealed = std::make_shared_for_overwrite<char[]>(from.size + kBulkSealBytes);
@@ -251,12 +251,13 @@ void LinkChannel::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t n
     from = {sealed.get(), from.size + kBulkSealBytes, false};
   }
   link.put(tag, from,
-           [this, sealed, progress = outgoing.progress, landed = rank_links_.fly()](Status there) {
+           [this, sealed, progress = outgoing.progress,
+            completed = rank_links_.track_in_flight()](Status there) {
              if (there.ok())
                progress->done++;
              else
                rank_links_.on_down(peer_, there.error());
-             landed();
+             completed();
            });
 }
 

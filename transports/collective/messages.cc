@@ -40,7 +40,7 @@ void Messages::progress() {
 }
 
 void Messages::end() {
-  if (rank_links_ != nullptr) rank_links_->quiet();
+  if (rank_links_ != nullptr) rank_links_->quiesce();
   for (RankChannel* channel : busy_) channel->drop();
   busy_.clear();
 }

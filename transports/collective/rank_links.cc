@@ -31,7 +31,7 @@ RankLinks::RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> lis
                      std::vector<std::string> addresses)
     : state_(state),
       listener_(std::move(listener)),
-      flying_(std::make_shared<std::atomic<int>>(0)) {
+      in_flight_(std::make_shared<std::atomic<int>>(0)) {
   for (std::string& address : addresses) {
     auto& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.address = std::move(address);
@@ -41,13 +41,13 @@ RankLinks::RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> lis
       peer.channels[static_cast<int>(kind)] =
           std::make_unique<LinkChannel>(state_, *this, rank, kind);
   }
-  state_.on_fail = [this](const Error& cause) { tell_failed(cause); };
+  state_.on_fail = [this](const Error& cause) { send_failed(cause); };
   state_.remote_last_call = [this](int rank) { return last_call_of(rank); };
   state_.remote_wait_edge = [this](int rank) { return wait_edge_of(rank); };
   state_.send_wait_edge = [this](const WaitForEdge& wait_edge) { send_wait_edge(wait_edge); };
   state_.remote_has_left = [this](int rank) { return has_left(rank); };
   state_.remote_has_ended = [this](int rank) { return has_ended(rank); };
-  state_.on_end = [this] { tell_ended(); };
+  state_.on_end = [this] { send_ended(); };
   listener_->set_user(this);
 }
 
@@ -55,7 +55,7 @@ RankLinks::RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> lis
 RankLinks::~RankLinks() {
   constexpr int64_t kFlushMs = 2'000;
   FrameHead head;
-  head.kind = FrameKind::left;
+  head.kind = FrameKind::goodbye;
   if (!state_.has_failed()) send_all(head);
   listener_->close(kFlushMs);
 }
@@ -68,7 +68,7 @@ void RankLinks::send(int rank, const FrameHead& head) {
   if (auto link = listener_->link_to(rank)) link->send(bytes_of(head));
 }
 
-void RankLinks::tell_ended() {
+void RankLinks::send_ended() {
   FrameHead head;
   head.kind = FrameKind::ended;
   send_all(head);
@@ -94,11 +94,11 @@ std::shared_ptr<GangLink> RankLinks::link_to(int rank) {
   if (made) return made->is_up() ? made : nullptr;
   if (rank < state_.rank()) return nullptr;  // it connects
   Status connected = listener_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
-  if (!connected.ok()) state_.fail(no_link(rank, connected.error()));
+  if (!connected.ok()) state_.fail(link_failure(rank, connected.error()));
   return nullptr;
 }
 
-Error RankLinks::no_link(int rank, const Error& why) const {
+Error RankLinks::link_failure(int rank, const Error& why) const {
   const Peer& peer = *peers_[static_cast<size_t>(rank)];
   if (peer.was_up) return lost(rank, why, last_call_of(rank));
   return environment_error(fmt::format(
@@ -108,10 +108,10 @@ Error RankLinks::no_link(int rank, const Error& why) const {
 }
 
 /// The links are closing, behind the cause that the others are told.
-void RankLinks::quiet() {
+void RankLinks::quiesce() {
   auto hurry = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kCauseMs);
   bool is_hurried = false;
-  while (flying_->load() > 0) {
+  while (in_flight_->load() > 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (is_hurried || std::chrono::steady_clock::now() < hurry) continue;
     is_hurried = true;
@@ -120,15 +120,15 @@ void RankLinks::quiet() {
   }
 }
 
-std::function<void()> RankLinks::fly() {
-  ++*flying_;
-  return [state = &state_, flying = flying_] {
+std::function<void()> RankLinks::track_in_flight() {
+  ++*in_flight_;
+  return [state = &state_, in_flight = in_flight_] {
     state->ring_own_doorbell();
-    --*flying;
+    --*in_flight;
   };
 }
 
-void RankLinks::tell_failed(const Error& cause) {
+void RankLinks::send_failed(const Error& cause) {
   FrameHead head;
   head.kind = FrameKind::failed;
   head.count = static_cast<uint64_t>(cause.kind);
@@ -154,22 +154,22 @@ bool RankLinks::has_ended(int rank) const {
 }
 
 void RankLinks::enter(const Signature& call) {
-  std::vector<std::pair<int, Signature>> foreseen;
+  std::vector<std::pair<int, Signature>> peer_calls;
   {
     std::lock_guard lock(mutex_);
     entered_.push_back(call);
     if (entered_.size() > kEnteredMax) entered_.pop_front();
-    for (auto& [rank, theirs] : foreseen_)
-      if (theirs.number == call.number) foreseen.emplace_back(rank, theirs);
+    for (auto& [rank, theirs] : peer_calls_)
+      if (theirs.number == call.number) peer_calls.emplace_back(rank, theirs);
   }
-  for (auto& [rank, theirs] : foreseen)
+  for (auto& [rank, theirs] : peer_calls)
     if (theirs != call) state_.fail(mismatch(state_.rank(), call, rank, theirs));
 }
 
 /// A call that comes from another rank against this one's of that number, wherever this one is.
 Status RankLinks::check_call(int rank, const Signature& theirs) {
   std::lock_guard lock(mutex_);
-  foreseen_[rank] = theirs;
+  peer_calls_[rank] = theirs;
   for (const Signature& ours : entered_)
     if (ours.number == theirs.number && ours != theirs)
       return mismatch(state_.rank(), ours, rank, theirs);
@@ -200,7 +200,7 @@ void RankLinks::on_frame(int rank, std::string_view frame, std::string_view bulk
     return state_.fail(
         lost(rank, environment_error("what came from it is damaged"), last_call_of(rank)));
   if (head->kind == FrameKind::failed) return on_failed(*head, body);
-  if (head->kind == FrameKind::left) {
+  if (head->kind == FrameKind::goodbye) {
     peer.has_left = true;
     return state_.ring_own_doorbell();
   }
@@ -225,13 +225,13 @@ void RankLinks::on_message(int rank, const FrameHead& head, std::string_view bod
     Status same = check_call(rank, head.signature);
     if (!same.ok()) return state_.fail(same.error());
   }
-  if (LinkChannel* channel = peer.channels[head.channel].get()) channel->take(head, body);
+  if (LinkChannel* channel = peer.channels[head.channel].get()) channel->enqueue(head, body);
   state_.ring_own_doorbell();
 }
 
 void RankLinks::on_down(int rank, const Error& why) {
   if (has_left(rank)) return state_.ring_own_doorbell();
-  state_.fail(no_link(rank, why));
+  state_.fail(link_failure(rank, why));
 }
 
 }  // namespace flow::collective

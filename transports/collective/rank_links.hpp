@@ -38,18 +38,18 @@ class RankLinks final : public GangLinkUser {
   std::shared_ptr<GangLink> link_to(int rank);
   void enter(const Signature& call);
   /// After a failure: waits until nothing of a user's memory is touched any more.
-  void quiet();
+  void quiesce();
   /// One more put or expectation, whose callback calls the result at its end.
-  std::function<void()> fly();
+  std::function<void()> track_in_flight();
 
   // Of any thread:
 
-  void tell_failed(const Error& cause);
+  void send_failed(const Error& cause);
   /// What the rank did last, as far as its frames tell.
   LastCall last_call_of(int rank) const;
   bool has_left(int rank) const;
   bool has_ended(int rank) const;
-  void tell_ended();
+  void send_ended();
   WaitForEdge wait_edge_of(int rank) const;
   void send_wait_edge(const WaitForEdge& wait_edge);
 
@@ -66,7 +66,7 @@ class RankLinks final : public GangLinkUser {
   };
 
   /// The failure of a link that did not come up, or broke.
-  Error no_link(int rank, const Error& why) const;
+  Error link_failure(int rank, const Error& why) const;
   Status check_call(int rank, const Signature& theirs);
   void on_message(int rank, const FrameHead& head, std::string_view body);
   void send_all(const FrameHead& head);
@@ -76,11 +76,11 @@ class RankLinks final : public GangLinkUser {
   CommunicatorState& state_;
   const std::shared_ptr<RankListener> listener_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::shared_ptr<std::atomic<int>> flying_;  // puts and expectations
+  std::shared_ptr<std::atomic<int>> in_flight_;  // puts and expectations
 
   mutable std::mutex mutex_;
-  std::deque<Signature> entered_;      // this rank's newest collectives
-  std::map<int, Signature> foreseen_;  // others' newest
+  std::deque<Signature> entered_;        // this rank's newest collectives
+  std::map<int, Signature> peer_calls_;  // others' newest
 };
 
 class LinkChannel final : public RankChannel {
@@ -92,66 +92,66 @@ class LinkChannel final : public RankChannel {
   bool is_idle() const override { return out_.empty() && in_.empty(); }
   void drop() override { out_.clear(), in_.clear(); }
   /// Of any thread.
-  void take(const FrameHead& head, std::string_view body);
+  void enqueue(const FrameHead& head, std::string_view body);
 
  private:
   /// A piece that came sealed, in memory of its own until it is opened.
-  struct SealedPiece {
+  struct SealedChunk {
     uint64_t number = 0;
     std::shared_ptr<const BulkSeal> seal;
     std::shared_ptr<char[]> data;
     size_t size = 0;
   };
   /// What of a message's pieces has come, or gone; callbacks count here.
-  struct Progress {
+  struct ChunkProgress {
     std::atomic<uint64_t> done{0};
     std::mutex mutex;
-    std::vector<SealedPiece> sealed;  // whoever runs a call opens them
+    std::vector<SealedChunk> sealed;  // whoever runs a call opens them
   };
   struct Outgoing {
     Transfer* transfer = nullptr;
-    uint64_t sequence = 0, put = 0, ready = 0;
+    uint64_t sequence = 0, put = 0, ready_count = 0;
     bool is_announced = false;
-    std::shared_ptr<Progress> progress;
+    std::shared_ptr<ChunkProgress> progress;
   };
   struct Incoming {
     Transfer* transfer = nullptr;
-    uint64_t sequence = 0, expected = 0, told = 0;
+    uint64_t sequence = 0, expected = 0, advertised = 0;
     bool is_announced = false;
-    std::shared_ptr<Progress> progress;
+    std::shared_ptr<ChunkProgress> progress;
   };
-  struct Came {
+  struct ReceivedFrame {
     FrameHead head;
     std::string body;
   };
 
   void read_frames();
-  bool match(const Came& came);
+  bool match(const ReceivedFrame& frame);
   bool match_ready(const FrameHead& ready);
-  bool match_message(const Came& came);
-  bool take_whole(const Incoming& incoming, const Came& came);
-  void finish_pieces();
-  void open_pieces(const Incoming& incoming);
-  void expect_more(GangLink& link, Incoming& incoming);
-  void expect_piece(GangLink& link, const Incoming& incoming, uint64_t number);
-  void receive_pieces(GangLink& link);
+  bool match_message(const ReceivedFrame& frame);
+  bool receive_whole(const Incoming& incoming, const ReceivedFrame& frame);
+  void finish_chunks();
+  void open_chunks(const Incoming& incoming);
+  void post_receives(GangLink& link, Incoming& incoming);
+  void post_receive(GangLink& link, const Incoming& incoming, uint64_t number);
+  void receive_chunks(GangLink& link);
   void send_some(GangLink& link);
   bool send_one(GangLink& link, Outgoing& outgoing);
   void put_more(GangLink& link, Outgoing& outgoing);
-  void put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number);
+  void put_chunk(GangLink& link, const Outgoing& outgoing, uint64_t number);
   FrameHead head_of(FrameKind kind, uint64_t sequence, uint64_t count) const;
-  uint64_t tag_of(uint64_t sequence, uint64_t piece) const;
+  uint64_t tag_of(uint64_t sequence, uint64_t chunk) const;
 
   RankLinks& rank_links_;
   const ChannelKind kind_;
   std::deque<Outgoing> out_;
   std::deque<Incoming> in_;
-  std::deque<Came> unmatched_;  // nobody receives them yet
+  std::deque<ReceivedFrame> unmatched_;  // nobody receives them yet
   uint64_t next_out_ = 0, next_in_ = 0;
   uint64_t unread_ = 0, read_ = 0;  // whole messages: of the other side's, of this one's not told
 
   std::mutex mutex_;
-  std::deque<Came> came_;
+  std::deque<ReceivedFrame> received_;
 };
 
 }  // namespace flow::collective

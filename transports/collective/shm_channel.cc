@@ -41,19 +41,20 @@ bool ShmChannel::push() {
   Moving& moving = out_.front();
   const Transfer& transfer = *moving.transfer;
   uint64_t head = there_.head.load(std::memory_order_relaxed), before = head;
-  size_t room = size_ - static_cast<size_t>(head - there_.tail.load(std::memory_order_seq_cst));
+  size_t free_bytes =
+      size_ - static_cast<size_t>(head - there_.tail.load(std::memory_order_seq_cst));
   auto write = [&](const char* data, size_t bytes) {
     in_ring(size_, head, bytes, [&](size_t at, size_t from, size_t size) {
       std::memcpy(there_.data + at, data + from, size);
     });
     head += bytes;
-    room -= bytes;
+    free_bytes -= bytes;
   };
-  if (!moving.is_begun && room >= sizeof(Signature)) {
+  if (!moving.is_begun && free_bytes >= sizeof(Signature)) {
     write(reinterpret_cast<const char*>(&transfer.signature), sizeof(Signature));
     moving.is_begun = true;
   }
-  size_t bytes = moving.is_begun ? std::min(room, transfer.bytes - moving.moved) : 0;
+  size_t bytes = moving.is_begun ? std::min(free_bytes, transfer.bytes - moving.moved) : 0;
   if (bytes > 0) write(transfer.data + moving.moved, bytes);
   moving.moved += bytes;
   there_.head.store(head, std::memory_order_seq_cst);
@@ -61,14 +62,14 @@ bool ShmChannel::push() {
   return head != before;
 }
 
-bool ShmChannel::take_signature(const Transfer& transfer) {
-  Signature came;
-  in_ring(size_, here_.tail.load(std::memory_order_relaxed), sizeof came,
+bool ShmChannel::receive_signature(const Transfer& transfer) {
+  Signature received;
+  in_ring(size_, here_.tail.load(std::memory_order_relaxed), sizeof received,
           [&](size_t at, size_t to, size_t size) {
-            std::memcpy(reinterpret_cast<char*>(&came) + to, here_.data + at, size);
+            std::memcpy(reinterpret_cast<char*>(&received) + to, here_.data + at, size);
           });
-  if (came == transfer.signature) return true;
-  state_.fail(mismatch(peer_, came, state_.rank(), transfer.signature));
+  if (received == transfer.signature) return true;
+  state_.fail(mismatch(peer_, received, state_.rank(), transfer.signature));
   return false;
 }
 
@@ -78,7 +79,7 @@ bool ShmChannel::pull() {
   uint64_t tail = here_.tail.load(std::memory_order_relaxed), before = tail;
   size_t there = static_cast<size_t>(here_.head.load(std::memory_order_seq_cst) - tail);
   if (!moving.is_begun) {
-    if (there < sizeof(Signature) || !take_signature(transfer)) return false;
+    if (there < sizeof(Signature) || !receive_signature(transfer)) return false;
     moving.is_begun = true;
     tail += sizeof(Signature);
     there -= sizeof(Signature);

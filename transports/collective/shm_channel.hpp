@@ -25,7 +25,7 @@ class ShmChannel final : public RankChannel {
   };
   bool push();
   bool pull();
-  bool take_signature(const Transfer& transfer);
+  bool receive_signature(const Transfer& transfer);
   static void finish(std::deque<Moving>& moving);
 
   std::deque<Moving> out_, in_;
