@@ -10,11 +10,12 @@ namespace {
 constexpr size_t kDoublingBytes = size_t{64} << 10;  // a longer all_reduce goes round the ring
 constexpr size_t kTreeBytes = size_t{256} << 10;     // a longer broadcast down the chain
 constexpr size_t kDirectBytes = size_t{8} << 10;     // a longer all_gather round the ring
-constexpr size_t kChainPieceBytes = size_t{256} << 10;
+constexpr size_t kChainChunkBytes = size_t{256} << 10;
 
 }  // namespace
 
-Spread::Spread(CommunicatorState& state, Messages& messages, std::vector<int> ranks)
+MessageCollectives::MessageCollectives(CommunicatorState& state, Messages& messages,
+                                       std::vector<int> ranks)
     : state_(state),
       messages_(messages),
       ranks_(std::move(ranks)),
@@ -24,21 +25,21 @@ Spread::Spread(CommunicatorState& state, Messages& messages, std::vector<int> ra
   me_ = static_cast<int>(own - ranks_.begin());
 }
 
-void Spread::send(int index, const void* data, size_t bytes, Transfer& transfer) {
+void MessageCollectives::send(int index, const void* data, size_t bytes, Transfer& transfer) {
   transfer.signature = call_;
   transfer.data = const_cast<char*>(static_cast<const char*>(data));
   transfer.bytes = bytes;
   messages_.send(at(index), ChannelKind::collective, transfer);
 }
 
-void Spread::receive(int index, void* data, size_t bytes, Transfer& transfer) {
+void MessageCollectives::receive(int index, void* data, size_t bytes, Transfer& transfer) {
   transfer.signature = call_;
   transfer.data = static_cast<char*>(data);
   transfer.bytes = bytes;
   messages_.receive(at(index), ChannelKind::collective, transfer);
 }
 
-bool Spread::wait(const Transfer& transfer, int index) {
+bool MessageCollectives::wait(const Transfer& transfer, int index) {
   bool is_there = state_.wait_moving([&, rank = at(index)] {
     return transfer.is_done.load(std::memory_order_acquire) ? -1 : rank;
   });
@@ -47,68 +48,68 @@ bool Spread::wait(const Transfer& transfer, int index) {
   return is_there;
 }
 
-bool Spread::swap(int index, const void* out, void* in, size_t bytes) {
-  Transfer sent, came;
-  receive(index, in, bytes, came);
+bool MessageCollectives::swap(int index, const void* out, void* in, size_t bytes) {
+  Transfer sent, received;
+  receive(index, in, bytes, received);
   send(index, out, bytes, sent);
-  return wait(came, index) && wait(sent, index);
+  return wait(received, index) && wait(sent, index);
 }
 
-bool Spread::all_reduce(const Combining& how, void* data, size_t count) {
+bool MessageCollectives::all_reduce(const Reducer& how, void* data, size_t count) {
   size_t size = dtype_size(how.dtype);
   if (count * size <= kDoublingBytes) return doubling(how, static_cast<char*>(data), count);
-  return go_round({static_cast<char*>(data), count, size, 0, 2 * count_ - 2, count_ - 1, how});
+  return run_ring({static_cast<char*>(data), count, size, 0, 2 * count_ - 2, count_ - 1, how});
 }
 
-bool Spread::reduce_scatter(const Combining& how, void* data, size_t count) {
-  return go_round({static_cast<char*>(data), count * static_cast<size_t>(count_),
+bool MessageCollectives::reduce_scatter(const Reducer& how, void* data, size_t count) {
+  return run_ring({static_cast<char*>(data), count * static_cast<size_t>(count_),
                    dtype_size(how.dtype), 1, count_ - 1, count_ - 1, how});
 }
 
-bool Spread::all_gather(void* data, size_t bytes) {
+bool MessageCollectives::all_gather(void* data, size_t bytes) {
   if (bytes <= kDirectBytes) return exchange_all(static_cast<char*>(data), bytes);
-  return go_round(
+  return run_ring(
       {static_cast<char*>(data), bytes * static_cast<size_t>(count_), 1, 0, count_ - 1, 0, {}});
 }
 
 /// Of ranks beyond a power of two each gives its numbers to a neighbour, and gets the result back.
 /// Who is before in the order is combined before: the bits are the same on both sides.
-bool Spread::doubling(const Combining& how, char* data, size_t count) {
+bool MessageCollectives::doubling(const Reducer& how, char* data, size_t count) {
   size_t bytes = count * dtype_size(how.dtype);
   std::vector<char> other(bytes);
-  Combining step = how;
+  Reducer step = how;
   step.divisor = 1;
-  auto combine_with = [&](bool other_is_before) {
+  auto reduce_with = [&](bool other_is_before) {
     const void* in[] = {other_is_before ? other.data() : data,
                         other_is_before ? data : other.data()};
-    if (count > 0) combine(step, in, 2, count, data);
+    if (count > 0) reduce(step, in, 2, count, data);
   };
   int most = static_cast<int>(std::bit_floor(static_cast<unsigned>(count_)));
   int folded = 2 * (count_ - most);
-  bool is_given = me_ < folded && me_ % 2 == 0;
+  bool is_folded = me_ < folded && me_ % 2 == 0;
   Transfer moved, back;
-  if (is_given) {
+  if (is_folded) {
     send(me_ + 1, data, bytes, moved);
     if (!wait(moved, me_ + 1)) return false;
   } else {
     if (me_ < folded) {
       receive(me_ - 1, other.data(), bytes, moved);
       if (!wait(moved, me_ - 1)) return false;
-      combine_with(true);
+      reduce_with(true);
     }
     int place = me_ < folded ? me_ / 2 : me_ - folded / 2;
     for (int mask = 1; mask < most; mask *= 2) {
       int partner = place ^ mask;
       int index = partner < folded / 2 ? 2 * partner + 1 : partner + folded / 2;
       if (!swap(index, data, other.data(), bytes)) return false;
-      combine_with(partner < place);
+      reduce_with(partner < place);
     }
     if (how.divisor > 1 && count > 0) {
       const void* in[] = {data};
-      combine(how, in, 1, count, data);
+      reduce(how, in, 1, count, data);
     }
   }
-  if (is_given) {
+  if (is_folded) {
     receive(me_ + 1, data, bytes, back);
     return wait(back, me_ + 1);
   }
@@ -117,37 +118,37 @@ bool Spread::doubling(const Combining& how, char* data, size_t count) {
   return wait(back, me_ - 1);
 }
 
-bool Spread::exchange_all(char* data, size_t bytes) {
+bool MessageCollectives::exchange_all(char* data, size_t bytes) {
   auto all = static_cast<size_t>(count_);
-  std::vector<Transfer> came(all), sent(all);
+  std::vector<Transfer> received(all), sent(all);
   auto place = [&](int i) { return data + static_cast<size_t>(i) * bytes; };
   for (int i = 0; i < count_; i++) {
     if (i == me_) continue;
-    receive(i, place(i), bytes, came[static_cast<size_t>(i)]);
+    receive(i, place(i), bytes, received[static_cast<size_t>(i)]);
     send(i, place(me_), bytes, sent[static_cast<size_t>(i)]);
   }
   for (int i = 0; i < count_; i++)
     if (i != me_ &&
-        !(wait(came[static_cast<size_t>(i)], i) && wait(sent[static_cast<size_t>(i)], i)))
+        !(wait(received[static_cast<size_t>(i)], i) && wait(sent[static_cast<size_t>(i)], i)))
       return false;
   return true;
 }
 
-bool Spread::broadcast(void* data, size_t bytes, int root) {
+bool MessageCollectives::broadcast(void* data, size_t bytes, int root) {
   if (count_ == 1) return true;
   if (bytes <= kTreeBytes) return tree(static_cast<char*>(data), bytes, root);
   return chain(static_cast<char*>(data), bytes, root);
 }
 
 /// Whoever has it gives it to the one half as far away as before.
-bool Spread::tree(char* data, size_t bytes, int root) {
+bool MessageCollectives::tree(char* data, size_t bytes, int root) {
   int place = (me_ - root + count_) % count_;
   int mask = 1;
   for (; mask < count_; mask *= 2) {
     if ((place & mask) == 0) continue;
-    Transfer came;
-    receive(root + place - mask, data, bytes, came);
-    if (!wait(came, root + place - mask)) return false;
+    Transfer received;
+    receive(root + place - mask, data, bytes, received);
+    if (!wait(received, root + place - mask)) return false;
     break;
   }
   std::vector<Transfer> sent(32);
@@ -162,49 +163,50 @@ bool Spread::tree(char* data, size_t bytes, int root) {
   return true;
 }
 
-bool Spread::chain(char* data, size_t bytes, int root) {
+bool MessageCollectives::chain(char* data, size_t bytes, int root) {
   int place = (me_ - root + count_) % count_;
-  size_t pieces = (bytes + kChainPieceBytes - 1) / kChainPieceBytes;
-  std::vector<Transfer> came(pieces), sent(pieces);
-  auto piece = [&](size_t i) { return data + i * kChainPieceBytes; };
-  auto length = [&](size_t i) { return std::min(kChainPieceBytes, bytes - i * kChainPieceBytes); };
+  size_t chunks = (bytes + kChainChunkBytes - 1) / kChainChunkBytes;
+  std::vector<Transfer> received(chunks), sent(chunks);
+  auto chunk = [&](size_t i) { return data + i * kChainChunkBytes; };
+  auto length = [&](size_t i) { return std::min(kChainChunkBytes, bytes - i * kChainChunkBytes); };
   bool is_first = place == 0, is_last = place == count_ - 1;
-  for (size_t i = 0; i < pieces && !is_first; i++) receive(me_ - 1, piece(i), length(i), came[i]);
-  for (size_t i = 0; i < pieces; i++) {
-    if (!is_first && !wait(came[i], me_ - 1)) return false;
-    if (!is_last) send(me_ + 1, piece(i), length(i), sent[i]);
+  for (size_t i = 0; i < chunks && !is_first; i++)
+    receive(me_ - 1, chunk(i), length(i), received[i]);
+  for (size_t i = 0; i < chunks; i++) {
+    if (!is_first && !wait(received[i], me_ - 1)) return false;
+    if (!is_last) send(me_ + 1, chunk(i), length(i), sent[i]);
   }
-  for (size_t i = 0; i < pieces && !is_last; i++)
+  for (size_t i = 0; i < chunks && !is_last; i++)
     if (!wait(sent[i], me_ + 1)) return false;
   return true;
 }
 
-bool Spread::all_to_all(const void* from, void* to, size_t bytes) {
+bool MessageCollectives::all_to_all(const void* from, void* to, size_t bytes) {
   const auto* in = static_cast<const char*>(from);
   auto* out = static_cast<char*>(to);
-  std::vector<char> kept;  // what is sent later than its place is written
+  std::vector<char> copied;  // what is sent later than its place is written
   if (from == to) {
-    kept.assign(in, in + bytes * static_cast<size_t>(count_));
-    in = kept.data();
+    copied.assign(in, in + bytes * static_cast<size_t>(count_));
+    in = copied.data();
   }
   auto place = [&](int index) { return static_cast<size_t>((index + count_) % count_) * bytes; };
   for (int distance = 1; distance < count_; distance++) {
-    Transfer sent, came;
-    receive(me_ - distance, out + place(me_ - distance), bytes, came);
+    Transfer sent, received;
+    receive(me_ - distance, out + place(me_ - distance), bytes, received);
     send(me_ + distance, in + place(me_ + distance), bytes, sent);
-    if (!wait(came, me_ - distance) || !wait(sent, me_ + distance)) return false;
+    if (!wait(received, me_ - distance) || !wait(sent, me_ + distance)) return false;
   }
   if (bytes > 0 && in + place(me_) != out + place(me_))
     std::memcpy(out + place(me_), in + place(me_), bytes);
   return true;
 }
 
-bool Spread::barrier() {
+bool MessageCollectives::barrier() {
   for (int distance = 1; distance < count_; distance *= 2) {
-    Transfer sent, came;
-    receive(me_ - distance, nullptr, 0, came);
+    Transfer sent, received;
+    receive(me_ - distance, nullptr, 0, received);
     send(me_ + distance, nullptr, 0, sent);
-    if (!wait(came, me_ - distance) || !wait(sent, me_ + distance)) return false;
+    if (!wait(received, me_ - distance) || !wait(sent, me_ + distance)) return false;
   }
   return true;
 }

@@ -4,23 +4,23 @@
 #include <cstddef>
 #include <vector>
 
-#include "transports/collective/combine.hpp"
 #include "transports/collective/messages.hpp"
+#include "transports/collective/reduce.hpp"
 
 namespace flow::collective {
 
 /// By whoever runs a call. All return false where the communicator has failed. Numbers of f16 and
 /// bf16 come here as f32.
-class Spread {
+class MessageCollectives {
  public:
   /// Among `ranks`, in that order, of which this is one.
-  Spread(CommunicatorState& state, Messages& messages, std::vector<int> ranks);
+  MessageCollectives(CommunicatorState& state, Messages& messages, std::vector<int> ranks);
 
   void begin(const Signature& call) { call_ = call; }
   /// In place.
-  bool all_reduce(const Combining& how, void* data, size_t count);
+  bool all_reduce(const Reducer& how, void* data, size_t count);
   /// `data`: `count` elements for each; its own piece is combined in place, the others are lost.
-  bool reduce_scatter(const Combining& how, void* data, size_t count);
+  bool reduce_scatter(const Reducer& how, void* data, size_t count);
   /// `data`: pieces of `bytes`, of which its own is there.
   bool all_gather(void* data, size_t bytes);
   bool broadcast(void* data, size_t bytes, int root);
@@ -33,18 +33,18 @@ class Spread {
   struct Ring {
     char* data = nullptr;
     size_t count = 0, element = 1;
-    int shift = 0, steps = 0, combining = 0;
-    Combining how;
+    int shift = 0, steps = 0, reducing_steps = 0;
+    Reducer how;
   };
-  struct Piece {
+  struct Chunk {
     char* data = nullptr;
     size_t count = 0;
   };
   class RingRun;
 
-  bool go_round(const Ring& ring);
+  bool run_ring(const Ring& ring);
 
-  bool doubling(const Combining& how, char* data, size_t count);
+  bool doubling(const Reducer& how, char* data, size_t count);
   bool tree(char* data, size_t bytes, int root);
   bool chain(char* data, size_t bytes, int root);
   bool exchange_all(char* data, size_t bytes);

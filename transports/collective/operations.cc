@@ -21,58 +21,56 @@ void copy(const void* from, void* to, size_t bytes) {
 }  // namespace
 
 Operations::Operations(CommunicatorState& state, Messages& messages, const Topology& topology)
-    : state_(state),
-      topology_(topology),
-      local_(state),
-      all_(state, messages, up_to(state.ranks())) {
-  if (is_leader()) leaders_ = std::make_unique<Spread>(state, messages, topology_.leaders());
+    : state_(state), topology_(topology), shm_(state), all_(state, messages, up_to(state.ranks())) {
+  if (is_leader())
+    leaders_ = std::make_unique<MessageCollectives>(state, messages, topology_.leaders());
 }
 
-Combining Operations::combining_of(const CollectiveCall& call) const {
+Reducer Operations::reducer_of(const CollectiveCall& call) const {
   return {call.dtype, call.op, call.op == ReduceOp::mean ? state_.ranks() : 1};
 }
 
 /// For another collective within the node.
-Local& Operations::local() {
-  local_.begin(call_);
-  return local_;
+ShmCollectives& Operations::shm() {
+  shm_.begin(call_);
+  return shm_;
 }
 
 bool Operations::run(const CollectiveCall& call, const Signature& signature) {
   call_ = signature;
   all_.begin(signature);
   if (leaders_) leaders_->begin(signature);
-  if (!call.moves) return topology_.is_one_node() ? local().barrier() : barrier();
-  return topology_.is_one_node() ? run_local(call) : run_spread(call);
+  if (!call.moves) return topology_.is_one_node() ? shm().barrier() : barrier();
+  return topology_.is_one_node() ? run_in_shared_memory(call) : run_by_messages(call);
 }
 
-bool Operations::run_local(const CollectiveCall& call) {
+bool Operations::run_in_shared_memory(const CollectiveCall& call) {
   auto count = static_cast<size_t>(call.count);
   size_t bytes = payload_bytes(call);
-  Local& local = this->local();
+  ShmCollectives& shm = this->shm();
   switch (call.what) {
     case Collective::all_reduce:
-      return local.all_reduce(combining_of(call), call.from, call.to, count);
+      return shm.all_reduce(reducer_of(call), call.from, call.to, count);
     case Collective::reduce_scatter:
-      return local.reduce_scatter(combining_of(call), call.from, call.to, count);
+      return shm.reduce_scatter(reducer_of(call), call.from, call.to, count);
     case Collective::all_gather:
-      return local.all_gather(call.from, call.to, bytes);
+      return shm.all_gather(call.from, call.to, bytes);
     case Collective::broadcast:
-      return local.broadcast(call.to, bytes, call.peer);
+      return shm.broadcast(call.to, bytes, call.peer);
     case Collective::all_to_all:
-      return local.all_to_all(call.from, call.to, bytes);
+      return shm.all_to_all(call.from, call.to, bytes);
     default:
-      return local.barrier();
+      return shm.barrier();
   }
 }
 
 /// Calls that are run by messages among all meet within the node first: a rank that calls something
 /// else waits there.
-bool Operations::run_spread(const CollectiveCall& call) {
+bool Operations::run_by_messages(const CollectiveCall& call) {
   size_t bytes = payload_bytes(call);
-  bool meets_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||
-                     call.what == Collective::barrier || call.what == Collective::leave;
-  if (!is_spread() && !meets_later && !local().barrier()) return false;
+  bool compares_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||
+                        call.what == Collective::barrier || call.what == Collective::leave;
+  if (!is_one_rank_per_node() && !compares_later && !shm().barrier()) return false;
   switch (call.what) {
     case Collective::all_reduce:
       return all_reduce(call);
@@ -93,7 +91,7 @@ bool Operations::run_spread(const CollectiveCall& call) {
 
 bool Operations::all_reduce(const CollectiveCall& call) {
   auto count = static_cast<size_t>(call.count);
-  Combining how = combining_of(call);
+  Reducer how = reducer_of(call);
   if (!is_small_float(call.dtype)) {
     copy(call.from, call.to, payload_bytes(call));
     return all_reduce_in_place(how, call.to, count);
@@ -106,19 +104,19 @@ bool Operations::all_reduce(const CollectiveCall& call) {
   return true;
 }
 
-bool Operations::all_reduce_in_place(const Combining& how, void* data, size_t count) {
-  if (is_spread()) return all_.all_reduce(how, data, count);
-  Combining within = how;
+bool Operations::all_reduce_in_place(const Reducer& how, void* data, size_t count) {
+  if (is_one_rank_per_node()) return all_.all_reduce(how, data, count);
+  Reducer within = how;
   within.divisor = 1;
-  return local().all_reduce(within, data, data, count) &&
+  return shm().all_reduce(within, data, data, count) &&
          (!is_leader() || leaders_->all_reduce(how, data, count)) &&
-         local().broadcast(data, count * dtype_size(how.dtype), 0);
+         shm().broadcast(data, count * dtype_size(how.dtype), 0);
 }
 
 bool Operations::reduce_scatter(const CollectiveCall& call) {
   auto count = static_cast<size_t>(call.count), ranks = static_cast<size_t>(state_.ranks());
   auto rank = static_cast<size_t>(state_.rank());
-  Combining how = combining_of(call);
+  Reducer how = reducer_of(call);
   if (!is_small_float(call.dtype)) {
     size_t bytes = payload_bytes(call);
     std::vector<char> all(bytes * ranks);
@@ -137,21 +135,21 @@ bool Operations::reduce_scatter(const CollectiveCall& call) {
 
 bool Operations::broadcast(const CollectiveCall& call) {
   size_t bytes = payload_bytes(call);
-  if (is_spread()) return all_.broadcast(call.to, bytes, call.peer);
+  if (is_one_rank_per_node()) return all_.broadcast(call.to, bytes, call.peer);
   auto rank = static_cast<size_t>(state_.rank()), root = static_cast<size_t>(call.peer);
   int root_node = topology_.node_of[root];
-  const auto& beside = topology_.nodes[static_cast<size_t>(root_node)];
-  bool is_beside = topology_.node_of[rank] == root_node;
-  auto place =
-      static_cast<int>(std::find(beside.begin(), beside.end(), call.peer) - beside.begin());
-  if (is_beside && !local().broadcast(call.to, bytes, place)) return false;
+  const auto& root_ranks = topology_.nodes[static_cast<size_t>(root_node)];
+  bool is_on_root_node = topology_.node_of[rank] == root_node;
+  auto root_index = static_cast<int>(std::find(root_ranks.begin(), root_ranks.end(), call.peer) -
+                                     root_ranks.begin());
+  if (is_on_root_node && !shm().broadcast(call.to, bytes, root_index)) return false;
   if (is_leader() && !leaders_->broadcast(call.to, bytes, root_node)) return false;
-  return is_beside || local().broadcast(call.to, bytes, 0);
+  return is_on_root_node || shm().broadcast(call.to, bytes, 0);
 }
 
 bool Operations::barrier() {
-  if (is_spread()) return all_.barrier();
-  return local().barrier() && (!is_leader() || leaders_->barrier()) && local().barrier();
+  if (is_one_rank_per_node()) return all_.barrier();
+  return shm().barrier() && (!is_leader() || leaders_->barrier()) && shm().barrier();
 }
 
 }  // namespace flow::collective

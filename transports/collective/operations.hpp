@@ -18,23 +18,23 @@ class Operations {
   bool run(const CollectiveCall& call, const Signature& signature);
 
  private:
-  bool run_local(const CollectiveCall& call);
-  bool run_spread(const CollectiveCall& call);
+  bool run_in_shared_memory(const CollectiveCall& call);
+  bool run_by_messages(const CollectiveCall& call);
   bool all_reduce(const CollectiveCall& call);
-  bool all_reduce_in_place(const Combining& how, void* data, size_t count);
+  bool all_reduce_in_place(const Reducer& how, void* data, size_t count);
   bool reduce_scatter(const CollectiveCall& call);
   bool broadcast(const CollectiveCall& call);
   bool barrier();
-  Combining combining_of(const CollectiveCall& call) const;
+  Reducer reducer_of(const CollectiveCall& call) const;
   bool is_leader() const { return state_.me() == 0; }
-  bool is_spread() const { return topology_.is_one_each(); }
-  Local& local();
+  bool is_one_rank_per_node() const { return topology_.is_one_rank_per_node(); }
+  ShmCollectives& shm();
 
   CommunicatorState& state_;
   const Topology topology_;
-  Local local_;
-  Spread all_;
-  std::unique_ptr<Spread> leaders_;  // of those
+  ShmCollectives shm_;
+  MessageCollectives all_;
+  std::unique_ptr<MessageCollectives> leaders_;  // of those
   Signature call_;
 };
 

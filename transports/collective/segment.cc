@@ -14,8 +14,8 @@ namespace flow::collective {
 namespace {
 
 constexpr uint64_t kMagic = 0x31676e6167776c66;  // "flwgang1"
-constexpr size_t kTurns = 4096, kTurnsEnd = kTurns + 4 * kTurnBytes;
-static_assert(sizeof(Control) <= kTurns);
+constexpr size_t kRoundsBegin = 4096, kRoundsEnd = kRoundsBegin + 4 * kRoundBytes;
+static_assert(sizeof(Control) <= kRoundsBegin);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 /// Pages that nobody touches take no memory: there is a pipe to every rank.
@@ -24,7 +24,8 @@ size_t pipe_bytes_of(int ranks) { return ranks <= 64 ? size_t{128} << 10 : size_
 size_t pipe_stride(size_t bytes) { return 2 * kLine + bytes; }
 
 size_t size_of(int ranks) {
-  return kTurnsEnd + static_cast<size_t>(kChannelKinds * ranks) * pipe_stride(pipe_bytes_of(ranks));
+  return kRoundsEnd +
+         static_cast<size_t>(kChannelKinds * ranks) * pipe_stride(pipe_bytes_of(ranks));
 }
 
 Error failure(const std::string& what) {
@@ -93,13 +94,17 @@ Result<Segment> Segment::open(int pid, int descriptor, const Digest& gang, int r
   return segment;
 }
 
-char* Segment::brought(uint64_t turn) const { return data_ + kTurns + (turn % 2) * kTurnBytes; }
+char* Segment::input_buffer(uint64_t round) const {
+  return data_ + kRoundsBegin + (round % 2) * kRoundBytes;
+}
 
-char* Segment::given(uint64_t turn) const { return data_ + kTurns + (2 + turn % 2) * kTurnBytes; }
+char* Segment::output_buffer(uint64_t round) const {
+  return data_ + kRoundsBegin + (2 + round % 2) * kRoundBytes;
+}
 
 Pipe& Segment::pipe(ChannelKind channel, int to_rank) const {
   size_t index = static_cast<size_t>(static_cast<int>(channel) * ranks_ + to_rank);
-  return *reinterpret_cast<Pipe*>(data_ + kTurnsEnd + index * pipe_stride(pipe_bytes_));
+  return *reinterpret_cast<Pipe*>(data_ + kRoundsEnd + index * pipe_stride(pipe_bytes_));
 }
 
 }  // namespace flow::collective

@@ -14,7 +14,7 @@ namespace flow::collective {
 
 /// What a rank brings at a time; twice, and twice for what it gives: all four stay in its core's
 /// cache.
-constexpr size_t kTurnBytes = size_t{256} << 10;
+constexpr size_t kRoundBytes = size_t{256} << 10;
 constexpr size_t kCauseBytes = 1024;
 constexpr size_t kLine = 64;  // of a cache: what different ranks write lies in different ones
 
@@ -64,8 +64,8 @@ class Segment {
 
   int descriptor() const { return descriptor_; }
   Control& control() const { return *reinterpret_cast<Control*>(data_); }
-  char* brought(uint64_t turn) const;
-  char* given(uint64_t turn) const;
+  char* input_buffer(uint64_t round) const;
+  char* output_buffer(uint64_t round) const;
   Pipe& pipe(ChannelKind channel, int to_rank) const;
   size_t pipe_bytes() const { return pipe_bytes_; }
 

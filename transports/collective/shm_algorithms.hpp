@@ -7,23 +7,23 @@
 #pragma once
 #include <cstdint>
 
-#include "transports/collective/combine.hpp"
 #include "transports/collective/communicator_state.hpp"
+#include "transports/collective/reduce.hpp"
 
 namespace flow::collective {
 
 /// By whoever runs a call. All return false where the communicator has failed.
-class Local {
+class ShmCollectives {
  public:
-  explicit Local(CommunicatorState& state)
+  explicit ShmCollectives(CommunicatorState& state)
       : state_(state), count_(static_cast<int>(state.local_ranks().size())) {}
 
   /// What the next collective is part of. One call of a user may be several here.
   void begin(const Signature& call);
 
-  bool all_reduce(const Combining& how, const void* from, void* to, size_t count);
+  bool all_reduce(const Reducer& how, const void* from, void* to, size_t count);
   /// `from`: `count` elements for each rank.
-  bool reduce_scatter(const Combining& how, const void* from, void* to, size_t count);
+  bool reduce_scatter(const Reducer& how, const void* from, void* to, size_t count);
   /// Pieces of `bytes`; `root` among the members.
   bool all_gather(const void* from, void* to, size_t bytes);
   bool broadcast(void* data, size_t bytes, int root);
@@ -35,22 +35,22 @@ class Local {
     size_t begin = 0, end = 0;
   };
 
-  bool all_reduce_at_once(const Combining& how, const void* from, void* to, size_t count);
-  void bring_for_others(const char* from, size_t count, size_t size);
-  void combine_own(const Combining& how, const char* from, char* to, size_t count, size_t size,
-                   uint64_t turn);
-  void take_from_others(char* to, size_t count, size_t size, uint64_t turn);
+  bool all_reduce_at_once(const Reducer& how, const void* from, void* to, size_t count);
+  void write_inputs(const char* from, size_t count, size_t size);
+  void reduce_own_slice(const Reducer& how, const char* from, char* to, size_t count, size_t size,
+                        uint64_t round);
+  void read_outputs(char* to, size_t count, size_t size, uint64_t round);
   Slice slice_of(int local_rank, size_t count) const;
 
-  void reach();                  // this rank's next place
+  void arrive();                 // this rank's next place
   bool wait_for(uint64_t step);  // all have reached it
-  bool meet() { return reach(), wait_for(step_); }
+  bool arrive_and_wait() { return arrive(), wait_for(step_); }
   bool compare_calls();
-  char* brought(int local_rank, uint64_t turn) const;
+  char* input_buffer(int local_rank, uint64_t round) const;
 
   CommunicatorState& state_;
   const int count_;
-  uint64_t step_ = 0, turn_ = 0, begun_ = 0;
+  uint64_t step_ = 0, round_ = 0, begun_ = 0;
   bool is_compared_ = true;
 };
 

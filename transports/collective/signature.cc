@@ -10,7 +10,7 @@ constexpr uint8_t kOps = static_cast<uint8_t>(ReduceOp::min) + 1;
 constexpr uint16_t kSubjects = static_cast<uint16_t>(Subject::value) + 1;
 constexpr uint8_t kDtypes = static_cast<uint8_t>(DType::boolean) + 1;
 
-bool combines(Collective what) {
+bool is_reduction(Collective what) {
   return what == Collective::all_reduce || what == Collective::reduce_scatter;
 }
 
@@ -35,7 +35,7 @@ Signature signature_of(const CollectiveCall& call, uint64_t number) {
   signature.subject = static_cast<uint16_t>(call.subject);
   signature.is_device = call.is_device ? 1 : 0;
   if (call.what == Collective::broadcast) signature.peer = static_cast<int16_t>(call.peer);
-  if (combines(what)) signature.op = static_cast<uint8_t>(call.op);
+  if (is_reduction(what)) signature.op = static_cast<uint8_t>(call.op);
   return signature;
 }
 

@@ -11,7 +11,7 @@ struct Topology {
 
   explicit Topology(const std::vector<std::string>& names);
   bool is_one_node() const { return nodes.size() == 1; }
-  bool is_one_each() const { return nodes.size() == node_of.size(); }
+  bool is_one_rank_per_node() const { return nodes.size() == node_of.size(); }
   std::vector<int> leaders() const;
 };
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "flow/collective.hpp"
-#include "transports/collective/combine.hpp"
+#include "transports/collective/reduce.hpp"
 
 namespace {
 

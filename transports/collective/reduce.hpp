@@ -7,7 +7,7 @@
 namespace flow::collective {
 
 /// How: mean is a sum that is divided by `divisor` at the end; 1 divides nothing.
-struct Combining {
+struct Reducer {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
   int divisor = 1;
@@ -15,8 +15,8 @@ struct Combining {
 
 /// out[i] = in[0][i], in[1][i], … combined in that order; the same into `also`, unless it is null.
 /// Each may be one of the inputs, exactly.
-void combine(const Combining& how, const void* const* in, int inputs, size_t count, void* out,
-             void* also = nullptr);
+void reduce(const Reducer& how, const void* const* in, int inputs, size_t count, void* out,
+            void* also = nullptr);
 
 bool is_small_float(DType dtype);  // f16, bf16: combined in f32
 void widen(DType small, const void* from, float* to, size_t count);

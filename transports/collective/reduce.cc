@@ -1,4 +1,4 @@
-#include "transports/collective/combine.hpp"
+#include "transports/collective/reduce.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -24,28 +24,28 @@ namespace {
 
 constexpr size_t kBlock = 1024;  // elements, in the nearest cache from first to last
 
-#define FLOW_COMBINE(NAME, TYPE, EXPRESSION)                                          \
+#define FLOW_REDUCE(NAME, TYPE, EXPRESSION)                                           \
   FLOW_CLONES void NAME(TYPE* to, const TYPE* one, const TYPE* other, size_t count) { \
     FLOW_NO_OVERLAP for (size_t i = 0; i < count; i++) {                              \
       TYPE a = one[i], b = other[i];                                                  \
       to[i] = static_cast<TYPE>(EXPRESSION);                                          \
     }                                                                                 \
   }
-#define FLOW_ORDER(TYPE, NAME)                              \
-  FLOW_COMBINE(NAME##_max, TYPE, (a > b || a != a) ? a : b) \
-  FLOW_COMBINE(NAME##_min, TYPE, (a < b || a != a) ? a : b)
+#define FLOW_ORDER(TYPE, NAME)                             \
+  FLOW_REDUCE(NAME##_max, TYPE, (a > b || a != a) ? a : b) \
+  FLOW_REDUCE(NAME##_min, TYPE, (a < b || a != a) ? a : b)
 
 FLOW_ORDER(float, f32)
 FLOW_ORDER(double, f64)
 FLOW_ORDER(int64_t, i64)
 FLOW_ORDER(int32_t, i32)
 FLOW_ORDER(uint8_t, u8)
-FLOW_COMBINE(f32_sum, float, a + b)
-FLOW_COMBINE(f64_sum, double, a + b)
+FLOW_REDUCE(f32_sum, float, a + b)
+FLOW_REDUCE(f64_sum, double, a + b)
 // Sums of integers wrap, which only those without a sign do.
-FLOW_COMBINE(u64_sum, uint64_t, a + b)
-FLOW_COMBINE(u32_sum, uint32_t, a + b)
-FLOW_COMBINE(u8_sum, uint8_t, a + b)
+FLOW_REDUCE(u64_sum, uint64_t, a + b)
+FLOW_REDUCE(u32_sum, uint32_t, a + b)
+FLOW_REDUCE(u8_sum, uint8_t, a + b)
 
 FLOW_CLONES void f32_divide(float* to, const float* from, float divisor, size_t count) {
   FLOW_NO_OVERLAP for (size_t i = 0; i < count; i++) to[i] = from[i] / divisor;
@@ -128,8 +128,8 @@ void divide(T*, int, size_t) {}  // a mean of integers is refused at the door
 
 /// Blocks are computed beside, as an output may be an input that is still to be read.
 template <typename T>
-void combine_as(Loop<T> loop, const Combining& how, const void* const* in, int inputs, size_t count,
-                void* out, void* also) {
+void reduce_as(Loop<T> loop, const Reducer& how, const void* const* in, int inputs, size_t count,
+               void* out, void* also) {
   alignas(64) T block[kBlock];
   for (size_t at = 0; at < count; at += kBlock) {
     size_t size = std::min(kBlock, count - at);
@@ -145,8 +145,8 @@ void combine_as(Loop<T> loop, const Combining& how, const void* const* in, int i
   }
 }
 
-void combine_small(Loop<float> loop, const Combining& how, const void* const* in, int inputs,
-                   size_t count, void* out, void* also) {
+void reduce_small(Loop<float> loop, const Reducer& how, const void* const* in, int inputs,
+                  size_t count, void* out, void* also) {
   alignas(64) float block[kBlock], next[kBlock];
   alignas(64) uint16_t rounded[kBlock];
   for (size_t at = 0; at < count; at += kBlock) {
@@ -178,33 +178,33 @@ void narrow(DType small, const float* from, void* to, size_t count) {
   loop(from, static_cast<uint16_t*>(to), count);
 }
 
-void combine(const Combining& how, const void* const* in, int inputs, size_t count, void* out,
-             void* also) {
+void reduce(const Reducer& how, const void* const* in, int inputs, size_t count, void* out,
+            void* also) {
   switch (how.dtype) {
     case DType::f32:
-      return combine_as<float>(loop_of<float>(how.op, f32_sum, f32_max, f32_min), how, in, inputs,
-                               count, out, also);
+      return reduce_as<float>(loop_of<float>(how.op, f32_sum, f32_max, f32_min), how, in, inputs,
+                              count, out, also);
     case DType::f64:
-      return combine_as<double>(loop_of<double>(how.op, f64_sum, f64_max, f64_min), how, in, inputs,
-                                count, out, also);
+      return reduce_as<double>(loop_of<double>(how.op, f64_sum, f64_max, f64_min), how, in, inputs,
+                               count, out, also);
     case DType::f16:
     case DType::bf16:
-      return combine_small(loop_of<float>(how.op, f32_sum, f32_max, f32_min), how, in, inputs,
-                           count, out, also);
+      return reduce_small(loop_of<float>(how.op, f32_sum, f32_max, f32_min), how, in, inputs, count,
+                          out, also);
     case DType::i64:
       if (how.op == ReduceOp::sum)
-        return combine_as<uint64_t>(u64_sum, how, in, inputs, count, out, also);
-      return combine_as<int64_t>(how.op == ReduceOp::max ? i64_max : i64_min, how, in, inputs,
-                                 count, out, also);
+        return reduce_as<uint64_t>(u64_sum, how, in, inputs, count, out, also);
+      return reduce_as<int64_t>(how.op == ReduceOp::max ? i64_max : i64_min, how, in, inputs, count,
+                                out, also);
     case DType::i32:
       if (how.op == ReduceOp::sum)
-        return combine_as<uint32_t>(u32_sum, how, in, inputs, count, out, also);
-      return combine_as<int32_t>(how.op == ReduceOp::max ? i32_max : i32_min, how, in, inputs,
-                                 count, out, also);
+        return reduce_as<uint32_t>(u32_sum, how, in, inputs, count, out, also);
+      return reduce_as<int32_t>(how.op == ReduceOp::max ? i32_max : i32_min, how, in, inputs, count,
+                                out, also);
     case DType::u8:
     case DType::boolean:
-      return combine_as<uint8_t>(loop_of<uint8_t>(how.op, u8_sum, u8_max, u8_min), how, in, inputs,
-                                 count, out, also);
+      return reduce_as<uint8_t>(loop_of<uint8_t>(how.op, u8_sum, u8_max, u8_min), how, in, inputs,
+                                count, out, also);
   }
   check_failed("a tensor's type", __FILE__, __LINE__);
 }
