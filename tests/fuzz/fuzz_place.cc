@@ -8,12 +8,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace flow::collective;
-  Place place, again;
-  if (!read_place({reinterpret_cast<const char*>(data), size}, place)) return 0;
-  FLOW_CHECK(place.rank >= 0 && place.ranks >= 0 && place.pid >= 0 && place.descriptor >= 0);
-  std::string text = text_of(place);
-  FLOW_CHECK(read_place(text, again) && text_of(again) == text);
-  auto address = flow::parse_address(place.link);
+  RankAddress rank_address, again;
+  if (!parse_rank_address({reinterpret_cast<const char*>(data), size}, rank_address)) return 0;
+  FLOW_CHECK(rank_address.rank >= 0 && rank_address.ranks >= 0 && rank_address.pid >= 0 &&
+             rank_address.descriptor >= 0);
+  std::string text = text_of(rank_address);
+  FLOW_CHECK(parse_rank_address(text, again) && text_of(again) == text);
+  auto address = flow::parse_address(rank_address.link);
   if (address.ok()) (void)flow::is_loopback(address->host);
   return 0;
 }

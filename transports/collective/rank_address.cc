@@ -19,12 +19,13 @@ bool read_number(const std::string& text, int& out) {
 
 }  // namespace
 
-std::string text_of(const Place& place) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kFormat, place.rank, place.ranks,
-                     place.pid, place.descriptor, place.started, place.node, place.link);
+std::string text_of(const RankAddress& rank_address) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kFormat, rank_address.rank,
+                     rank_address.ranks, rank_address.pid, rank_address.descriptor,
+                     rank_address.started, rank_address.node, rank_address.link);
 }
 
-bool read_place(const std::string& text, Place& out) {
+bool parse_rank_address(const std::string& text, RankAddress& out) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);

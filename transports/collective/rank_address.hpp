@@ -4,7 +4,7 @@
 
 namespace flow::collective {
 
-struct Place {
+struct RankAddress {
   int rank = 0, ranks = 0, pid = 0, descriptor = -1;
   std::string started;  // of the process: a number is given again
   std::string node;
@@ -12,8 +12,8 @@ struct Place {
 };
 
 /// A line each.
-std::string text_of(const Place& place);
+std::string text_of(const RankAddress& rank_address);
 /// False where it is none.
-bool read_place(const std::string& text, Place& out);
+bool parse_rank_address(const std::string& text, RankAddress& out);
 
 }  // namespace flow::collective

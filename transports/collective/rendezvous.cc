@@ -18,7 +18,7 @@ namespace collective {
 namespace {
 
 /// When a process began, as its system counts; empty where there is none.
-std::string start_of(int pid) {
+std::string start_ticks_of(int pid) {
   auto stat = process_stat(pid);
   return stat ? std::to_string(stat->start_ticks) : "";
 }
@@ -52,14 +52,14 @@ class GangRendezvous final : public Rendezvous {
   Result<std::unique_ptr<Communicator>> join(const std::vector<std::string>& addresses) override;
 
  private:
-  Result<std::vector<Place>> read(const std::vector<std::string>& addresses) const;
-  Result<LocalRank> map(const Place& place);
-  Status check_link(const Place& place) const;
+  Result<std::vector<RankAddress>> read(const std::vector<std::string>& addresses) const;
+  Result<LocalRank> map(const RankAddress& peer);
+  Status check_link(const RankAddress& peer) const;
 
   const GangOptions options_;
   const Digest gang_;
   Segment segment_;
-  Place own_;
+  RankAddress own_;
   std::string address_;
   std::shared_ptr<RankListener> listener_;
 };
@@ -69,7 +69,7 @@ Status GangRendezvous::open() {
           options_.ranks,
           ::getpid(),
           segment_.descriptor(),
-          start_of(::getpid()),
+          start_ticks_of(::getpid()),
           options_.node.empty() ? this_node() : options_.node,
           ""};
   if (own_.node.find('\n') != std::string::npos) return user_error("a node's name is one line");
@@ -90,48 +90,49 @@ Status GangRendezvous::open() {
   return {};
 }
 
-Result<std::vector<Place>> GangRendezvous::read(const std::vector<std::string>& addresses) const {
+Result<std::vector<RankAddress>> GangRendezvous::read(
+    const std::vector<std::string>& addresses) const {
   if (addresses.size() != static_cast<size_t>(options_.ranks))
     return environment_error(
         fmt::format("{} addresses for {} ranks", addresses.size(), options_.ranks));
-  std::vector<Place> places(addresses.size());
+  std::vector<RankAddress> peers(addresses.size());
   for (int rank = 0; rank < options_.ranks; rank++) {
-    Place& place = places[static_cast<size_t>(rank)];
-    if (!read_place(addresses[static_cast<size_t>(rank)], place))
+    RankAddress& peer = peers[static_cast<size_t>(rank)];
+    if (!parse_rank_address(addresses[static_cast<size_t>(rank)], peer))
       return wrong_address(rank, "cannot be read: it is of another version of flow, or damaged");
-    if (place.rank != rank || place.ranks != options_.ranks)
+    if (peer.rank != rank || peer.ranks != options_.ranks)
       return wrong_address(rank, "is that of another rank");
   }
   if (addresses[static_cast<size_t>(options_.rank)] != address_)
     return wrong_address(options_.rank, "is not the one that this rank gave");
-  return places;
+  return peers;
 }
 
-Status GangRendezvous::check_link(const Place& place) const {
+Status GangRendezvous::check_link(const RankAddress& peer) const {
   if (!listener_)
     return environment_error(
         fmt::format("rank {} is on another node, and this rank has no "
                     "transport to other nodes",
-                    place.rank));
-  if (place.link.empty()) return wrong_address(place.rank, "says no place to connect to");
-  if (options_.key.empty() && !is_on_loopback(place.link))
-    return wrong_address(place.rank, "is beyond loopback, and the gang has no key");
+                    peer.rank));
+  if (peer.link.empty()) return wrong_address(peer.rank, "says no place to connect to");
+  if (options_.key.empty() && !is_on_loopback(peer.link))
+    return wrong_address(peer.rank, "is beyond loopback, and the gang has no key");
   return {};
 }
 
-Result<LocalRank> GangRendezvous::map(const Place& place) {
+Result<LocalRank> GangRendezvous::map(const RankAddress& peer) {
   LocalRank local_rank;
-  local_rank.rank = place.rank;
-  local_rank.pid = place.pid;
-  if (place.rank == options_.rank) {
+  local_rank.rank = peer.rank;
+  local_rank.pid = peer.pid;
+  if (peer.rank == options_.rank) {
     local_rank.segment = std::move(segment_);
     return local_rank;
   }
-  if (place.pid != ::getpid()) local_rank.exit = ProcessExit(place.pid);
-  if (start_of(place.pid) != place.started)
+  if (peer.pid != ::getpid()) local_rank.exit = ProcessExit(peer.pid);
+  if (start_ticks_of(peer.pid) != peer.started)
     return environment_error(
-        fmt::format("rank {}: its process {} has ended before it joined", place.rank, place.pid));
-  auto segment = Segment::open(place.pid, place.descriptor, gang_, place.rank, options_.ranks);
+        fmt::format("rank {}: its process {} has ended before it joined", peer.rank, peer.pid));
+  auto segment = Segment::open(peer.pid, peer.descriptor, gang_, peer.rank, options_.ranks);
   if (!segment.ok()) return segment.error();
   local_rank.segment = std::move(*segment);
   return local_rank;
@@ -139,20 +140,20 @@ Result<LocalRank> GangRendezvous::map(const Place& place) {
 
 Result<std::unique_ptr<Communicator>> GangRendezvous::join(
     const std::vector<std::string>& addresses) {
-  auto places = read(addresses);
-  if (!places.ok()) return places.error();
+  auto peers = read(addresses);
+  if (!peers.ok()) return peers.error();
   std::vector<std::string> nodes, links;
   std::vector<LocalRank> local_ranks;
   Status mapped;
-  for (const Place& place : *places) {
-    bool is_here = place.node == own_.node;
-    nodes.push_back(place.node);
-    links.push_back(is_here ? "" : place.link);
-    if (!is_here) FLOW_TRY(check_link(place));
+  for (const RankAddress& peer : *peers) {
+    bool is_here = peer.node == own_.node;
+    nodes.push_back(peer.node);
+    links.push_back(is_here ? "" : peer.link);
+    if (!is_here) FLOW_TRY(check_link(peer));
   }
-  for (const Place& place : *places) {
-    if (place.node != own_.node) continue;
-    auto local_rank = map(place);
+  for (const RankAddress& peer : *peers) {
+    if (peer.node != own_.node) continue;
+    auto local_rank = map(peer);
     if (local_rank.ok())
       local_ranks.push_back(std::move(*local_rank));
     else
