@@ -15,7 +15,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/bench/collectives_loop.hpp"
 #include "tests/bench/floors.hpp"
-#include "tests/transports/collective/meeting.hpp"
+#include "tests/transports/collective/swap_addresses.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/ucx/ucx.hpp"
 
@@ -45,10 +45,10 @@ int be_rank(char** arguments) {
     options.transport = transport.get();
     options.node = std::to_string(options.rank);
   }
-  auto meeting = make_rendezvous(options);
-  if (!meeting.ok()) return 4;
-  auto addresses = swap_addresses(folder, options.rank, options.ranks, (*meeting)->address());
-  auto joined = (*meeting)->join(addresses);
+  auto rendezvous = make_rendezvous(options);
+  if (!rendezvous.ok()) return 4;
+  auto addresses = swap_addresses(folder, options.rank, options.ranks, (*rendezvous)->address());
+  auto joined = (*rendezvous)->join(addresses);
   if (!joined.ok()) {
     fmt::print(stderr, "{}\n", joined.error().message);
     return 4;

@@ -14,7 +14,7 @@
 #include "kernels/tensor/ops.hpp"
 #include "kernels/tensor/tensor.hpp"
 #include "tests/bench/bench.hpp"
-#include "tests/transports/collective/meeting.hpp"
+#include "tests/transports/collective/swap_addresses.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/nccl/calls.hpp"
 
@@ -77,9 +77,9 @@ int be_rank(char** arguments) {
   std::string folder = arguments[4];
   options.gang = folder;
   options.deadline_ms = 60'000;
-  auto meeting = must(make_rendezvous(options));
-  auto addresses = swap_addresses(folder, options.rank, options.ranks, meeting->address());
-  std::shared_ptr<Communicator> cpus = must(meeting->join(addresses));
+  auto rendezvous = must(make_rendezvous(options));
+  auto addresses = swap_addresses(folder, options.rank, options.ranks, rendezvous->address());
+  std::shared_ptr<Communicator> cpus = must(rendezvous->join(addresses));
   NcclOptions joining;
   joining.gang = folder;
   joining.rank = options.rank;

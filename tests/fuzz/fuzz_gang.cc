@@ -19,19 +19,19 @@ using flow::fuzz::use_fixed_randomness;
 
 const bool kReady = use_fixed_randomness();
 
-struct Said {
+struct SentFrame {
   std::string control, bulk;
 };
 
 struct End {
   explicit End(const Identity& identity, int peer) : seal(identity, peer) {}
   GangSeal seal;
-  std::deque<std::string> to_hear;
+  std::deque<std::string> in_flight;
   std::vector<std::string> past;  // all that came or could have
   std::vector<std::string> own;   // all that it sent
-  std::vector<Said> said;         // sealed by it
-  size_t taken = 0;               // of what the other one sealed
-  bool has_refused = false;
+  std::vector<SentFrame> sent;    // sealed by it
+  size_t received = 0;            // of what the other one sealed
+  bool has_rejected = false;
 };
 
 class Story {
@@ -41,9 +41,9 @@ class Story {
     is_like_ = (kind & 1) == 0;
     pass(first_, second_, first_.seal.hello());
     if ((kind & 8) != 0) return;
-    hear_next(second_, first_);
-    for (int i = 0; i < 2; i++) hear_next(first_, second_);
-    hear_next(second_, first_);
+    receive_next(second_, first_);
+    for (int i = 0; i < 2; i++) receive_next(first_, second_);
+    receive_next(second_, first_);
   }
 
   void play(Input& in) {
@@ -53,27 +53,27 @@ class Story {
     switch (in.byte() % 10) {
       case 0:
       case 1:
-        return hear_next(end, other);
+        return receive_next(end, other);
       case 2:
-        return say(end, other, in.bytes(in.byte()));
+        return send_sealed(end, other, in.bytes(in.byte()));
       case 3:
-        return say(end, other, std::string(size_t{in.byte()} << 6, 'x'));
+        return send_sealed(end, other, std::string(size_t{in.byte()} << 6, 'x'));
       case 4:
         return change_next(end, in);
       case 5:
-        if (!end.to_hear.empty()) end.to_hear.pop_front();
+        if (!end.in_flight.empty()) end.in_flight.pop_front();
         return;
       case 6:
-        if (end.to_hear.size() > 1) std::swap(end.to_hear[0], end.to_hear[1]);
+        if (end.in_flight.size() > 1) std::swap(end.in_flight[0], end.in_flight[1]);
         return;
       case 7:
-        if (!end.past.empty()) hear(end, other, end.past[in.byte() % end.past.size()]);
+        if (!end.past.empty()) receive(end, other, end.past[in.byte() % end.past.size()]);
         return;
       case 8:
-        if (!end.own.empty()) hear(end, other, end.own[in.byte() % end.own.size()]);
+        if (!end.own.empty()) receive(end, other, end.own[in.byte() % end.own.size()]);
         return;
       case 9:
-        return hear(end, other, in.bytes(in.byte()));
+        return receive(end, other, in.bytes(in.byte()));
     }
   }
 
@@ -86,59 +86,59 @@ class Story {
   void pass(End& from, End& to, std::string frame) {
     from.own.push_back(frame);
     to.past.push_back(frame);
-    to.to_hear.push_back(std::move(frame));
+    to.in_flight.push_back(std::move(frame));
   }
-  void say(End& from, End& to, std::string bulk) {
+  void send_sealed(End& from, End& to, std::string bulk) {
     if (!from.seal.is_proven()) return;
     FrameHead head;
-    head.sequence = from.said.size();
+    head.sequence = from.sent.size();
     head.count = bulk.size();
     pass(from, to, from.seal.seal(bytes_of(head), bulk));
-    from.said.push_back({std::string(bytes_of(head)), std::move(bulk)});
+    from.sent.push_back({std::string(bytes_of(head)), std::move(bulk)});
   }
   void change_next(End& end, Input& in) {
-    if (end.to_hear.empty()) return;
-    std::string& frame = end.to_hear.front();
+    if (end.in_flight.empty()) return;
+    std::string& frame = end.in_flight.front();
     size_t at = in.byte() | in.byte() << 8;
     uint8_t how = in.byte();
     if (frame.empty() || how == 0) return frame.resize(at % 2048);
     at %= frame.size();
     frame[at] = static_cast<char>(frame[at] ^ how);
   }
-  void hear_next(End& end, End& other) {
-    if (end.to_hear.empty()) return;
-    std::string frame = std::move(end.to_hear.front());
-    end.to_hear.pop_front();
-    hear(end, other, frame);
+  void receive_next(End& end, End& other) {
+    if (end.in_flight.empty()) return;
+    std::string frame = std::move(end.in_flight.front());
+    end.in_flight.pop_front();
+    receive(end, other, frame);
   }
 
   // As a link hears.
-  void hear(End& end, End& other, const std::string& frame) {
-    if (end.has_refused) return;
-    flow::Status taken;
-    UnsealedFrame opened;
+  void receive(End& end, End& other, const std::string& frame) {
+    if (end.has_rejected) return;
+    flow::Status received;
+    UnsealedFrame unsealed;
     bool was_proven = end.seal.is_proven();
     if (!end.seal.has_hello()) {
-      taken = end.seal.receive_hello(frame);
-      if (taken.ok() && &end == &second_) pass(end, other, end.seal.hello());
-      if (taken.ok()) pass(end, other, end.seal.proof());
+      received = end.seal.receive_hello(frame);
+      if (received.ok() && &end == &second_) pass(end, other, end.seal.hello());
+      if (received.ok()) pass(end, other, end.seal.proof());
     } else if (!was_proven) {
-      taken = end.seal.receive_proof(frame);
-      FLOW_CHECK(!taken.ok() || is_like_);
+      received = end.seal.receive_proof(frame);
+      FLOW_CHECK(!received.ok() || is_like_);
     } else {
-      taken = end.seal.open(frame, opened);
+      received = end.seal.open(frame, unsealed);
     }
-    end.has_refused = !taken.ok();
-    if (was_proven && taken.ok()) check(end, other, opened);
+    end.has_rejected = !received.ok();
+    if (was_proven && received.ok()) check(end, other, unsealed);
   }
-  void check(End& end, const End& other, const UnsealedFrame& opened) {
-    FLOW_CHECK(end.taken < other.said.size());
-    const Said& said = other.said[end.taken++];
-    bool may_differ = said.bulk.size() > kSealedBytes && !end.seal.bulk();
+  void check(End& end, const End& other, const UnsealedFrame& unsealed) {
+    FLOW_CHECK(end.received < other.sent.size());
+    const SentFrame& sent = other.sent[end.received++];
+    bool may_differ = sent.bulk.size() > kSealedBytes && !end.seal.bulk();
     if (may_differ)
-      FLOW_CHECK(opened.control == said.control);
+      FLOW_CHECK(unsealed.control == sent.control);
     else
-      FLOW_CHECK(opened.control == said.control + said.bulk && opened.bulk.empty());
+      FLOW_CHECK(unsealed.control == sent.control + sent.bulk && unsealed.bulk.empty());
   }
 
   End first_, second_;

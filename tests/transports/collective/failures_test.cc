@@ -438,7 +438,7 @@ namespace {
 
 struct Met {
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Rendezvous> meeting;
+  std::unique_ptr<Rendezvous> rendezvous;
 };
 
 Met meet(const GangOptions& options) {
@@ -447,7 +447,7 @@ Met meet(const GangOptions& options) {
   with.transport = met.transport.get();
   auto made = make_rendezvous(with);
   REQUIRE(made.ok());
-  met.meeting = std::move(*made);
+  met.rendezvous = std::move(*made);
   return met;
 }
 
@@ -461,10 +461,10 @@ TEST_CASE("Whoever lacks the gang's key does not get in") {
   options.key = GENERATE(as<std::string>(), "another key", "");
   options.deadline_ms = 500;
   Met wrong = meet(options);
-  std::vector<std::string> addresses = {right.meeting->address(), wrong.meeting->address()};
+  std::vector<std::string> addresses = {right.rendezvous->address(), wrong.rendezvous->address()};
   std::string told[2];
   on_each(2, [&](int rank) {
-    auto joined = (rank == 0 ? right : wrong).meeting->join(addresses);
+    auto joined = (rank == 0 ? right : wrong).rendezvous->join(addresses);
     told[rank] = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
   });
   // Both look at the other's proof: who is first closes the link.
@@ -478,7 +478,7 @@ TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
   options.rank = 1;
   options.node = "b";
   Met second = meet(options);
-  std::vector<std::string> addresses = {first.meeting->address(), second.meeting->address()};
+  std::vector<std::string> addresses = {first.rendezvous->address(), second.rendezvous->address()};
   struct Stranger : LinkHandler {
     void on_frame(std::string_view) override { frames++; }
     void on_down(const Error&) override { downs++; }
@@ -498,7 +498,7 @@ TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
     links.push_back(*link);
   }
   on_each(2, [&](int rank) {
-    auto joined = (rank == 0 ? first : second).meeting->join(addresses);
+    auto joined = (rank == 0 ? first : second).rendezvous->join(addresses);
     std::string told = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
     CHECK(told == "");
   });

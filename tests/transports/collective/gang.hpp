@@ -62,7 +62,7 @@ inline void on_each(int ranks, const std::function<void(int)>& run) {
 class Gang {
  public:
   explicit Gang(const GangSpec& spec) : ranks_(static_cast<int>(spec.nodes.size())) {
-    std::vector<std::unique_ptr<Rendezvous>> meetings;
+    std::vector<std::unique_ptr<Rendezvous>> rendezvous_all;
     std::vector<std::string> addresses;
     bool is_one_node = spec.nodes.find_first_not_of(spec.nodes[0]) == std::string::npos;
     for (int rank = 0; rank < ranks_; rank++) {
@@ -72,16 +72,16 @@ class Gang {
         REQUIRE(transports_.back() != nullptr);
         options.transport = transports_.back().get();
       }
-      auto meeting = make_rendezvous(options);
-      INFO((meeting.ok() ? "" : meeting.error().message));
-      REQUIRE(meeting.ok());
-      addresses.push_back((*meeting)->address());
-      meetings.push_back(std::move(*meeting));
+      auto rendezvous = make_rendezvous(options);
+      INFO((rendezvous.ok() ? "" : rendezvous.error().message));
+      REQUIRE(rendezvous.ok());
+      addresses.push_back((*rendezvous)->address());
+      rendezvous_all.push_back(std::move(*rendezvous));
     }
     communicators_.resize(static_cast<size_t>(ranks_));
     std::vector<std::string> problems(static_cast<size_t>(ranks_));
     on_each(ranks_, [&](int rank) {
-      auto joined = meetings[static_cast<size_t>(rank)]->join(addresses);
+      auto joined = rendezvous_all[static_cast<size_t>(rank)]->join(addresses);
       if (joined.ok())
         communicators_[static_cast<size_t>(rank)] = std::move(*joined);
       else

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/transports/collective/meeting.hpp"
+#include "tests/transports/collective/swap_addresses.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/ucx/ucx.hpp"
 
@@ -75,10 +75,11 @@ int main(int count, char** arguments) {
     options.transport = transport.get();
   }
   if (options.node == "one") options.node.clear();
-  auto meeting = make_rendezvous(options);
-  if (!meeting.ok()) return say(meeting.error());
+  auto rendezvous = make_rendezvous(options);
+  if (!rendezvous.ok()) return say(rendezvous.error());
   auto gang =
-      (*meeting)->join(swap_addresses(folder, options.rank, options.ranks, (*meeting)->address()));
+      (*rendezvous)
+          ->join(swap_addresses(folder, options.rank, options.ranks, (*rendezvous)->address()));
   if (!gang.ok()) return say(gang.error());
   return act(**gang, what);
 }

@@ -66,7 +66,7 @@ struct NcclGang {
   explicit NcclGang(int ranks, int64_t deadline_ms = 0, int64_t join_ms = 10'000,
                     const std::shared_ptr<Communicator>& beside = nullptr)
       : communicators(static_cast<size_t>(ranks)), problems(communicators.size()) {
-    std::vector<std::unique_ptr<Rendezvous>> meetings;
+    std::vector<std::unique_ptr<Rendezvous>> rendezvous_all;
     std::vector<std::string> addresses;
     for (int rank = 0; rank < ranks; rank++) {
       NcclOptions options;
@@ -80,10 +80,10 @@ struct NcclGang {
       auto made = make_nccl_rendezvous(options);
       REQUIRE(made.ok());
       addresses.push_back((*made)->address());
-      meetings.push_back(std::move(*made));
+      rendezvous_all.push_back(std::move(*made));
     }
     each(ranks, [&](size_t rank) {
-      auto joined = meetings[rank]->join(addresses);
+      auto joined = rendezvous_all[rank]->join(addresses);
       if (joined.ok())
         communicators[rank] = std::move(*joined);
       else

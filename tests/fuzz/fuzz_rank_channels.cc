@@ -108,15 +108,15 @@ class Story {
       case 2:
         return rank_links_->channel(1, kind).step();
       case 3:
-        return say(FrameKind::data, kind, said_[number]++, size_of(in), in);
+        return send_frame(FrameKind::data, kind, sent_count_[number]++, size_of(in), in);
       case 4:
-        return say(FrameKind::announce, kind, said_[number]++, 0, in);
+        return send_frame(FrameKind::announce, kind, sent_count_[number]++, 0, in);
       case 5:
-        return say(FrameKind::ready, kind, in.byte() % 4, 0, in);
+        return send_frame(FrameKind::ready, kind, in.byte() % 4, 0, in);
       case 6: {
         auto frame = static_cast<FrameKind>(in.byte());
         uint64_t sequence = in.number();
-        return say(frame, kind, sequence, in.byte(), in);
+        return send_frame(frame, kind, sequence, in.byte(), in);
       }
       case 7:
         return put(in);
@@ -174,7 +174,7 @@ class Story {
     RankChannel& channel = rank_links_->channel(1, kind);
     is_send ? channel.send(message.transfer) : channel.receive(message.transfer);
   }
-  void say(FrameKind kind, ChannelKind channel, uint64_t sequence, size_t size, Input& in) {
+  void send_frame(FrameKind kind, ChannelKind channel, uint64_t sequence, size_t size, Input& in) {
     FrameHead head;
     head.kind = kind;
     head.channel = static_cast<uint8_t>(channel);
@@ -187,10 +187,10 @@ class Story {
     if (kind == FrameKind::announce) head.count = 0;
     transport_.handler->on_frame(peer_.seal(bytes_of(head), std::string(size, 'x')));
   }
-  void end_expected(std::map<uint64_t, FakeLink::Expected>::iterator at, Result<size_t> came) {
+  void end_expected(std::map<uint64_t, FakeLink::Expected>::iterator at, Result<size_t> outcome) {
     auto done = std::move(at->second.done);
     link().expected.erase(at);
-    done(came);
+    done(outcome);
   }
   void end_put(Status status) {
     auto done = std::move(link().put_done.front());
@@ -223,7 +223,7 @@ class Story {
   std::shared_ptr<RankListener> listener_;
   std::list<Message> sent_, received_;
   int long_ = 0;
-  uint64_t said_[kChannelKinds] = {};
+  uint64_t sent_count_[kChannelKinds] = {};
   std::unique_ptr<RankLinks> rank_links_;
 };
 
