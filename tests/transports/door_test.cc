@@ -30,10 +30,10 @@ Ip v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
 }
 
 /// Two sides, and what is on its way from one to the other.
-struct Talks {
-  Talks(const std::string& server_key, const std::string& client_key)
-      : server(Talk::Side::server, server_key, {v4(10, 0, 0, 1)}),
-        client(Talk::Side::client, client_key, {v4(10, 0, 0, 2), v4(10, 1, 0, 2)}),
+struct Handshakes {
+  Handshakes(const std::string& server_key, const std::string& client_key)
+      : server(AuthHandshake::Side::server, server_key, {v4(10, 0, 0, 1)}),
+        client(AuthHandshake::Side::client, client_key, {v4(10, 0, 0, 2), v4(10, 1, 0, 2)}),
         to_server(client.hello()) {}
   /// Until neither says anything more.
   void run(size_t piece = 1 << 20) {
@@ -42,13 +42,14 @@ struct Talks {
       pass(to_client, piece, client, to_server, client_status);
     }
   }
-  static void pass(std::string& from, size_t piece, Talk& to, std::string& back, Status& status) {
+  static void pass(std::string& from, size_t piece, AuthHandshake& to, std::string& back,
+                   Status& status) {
     std::string bytes = from.substr(0, piece);
     from.erase(0, bytes.size());
-    if (status.ok()) status = to.take(bytes, back);
+    if (status.ok()) status = to.receive(bytes, back);
   }
 
-  Talk server, client;
+  AuthHandshake server, client;
   std::string to_server, to_client;
   Status server_status, client_status;
 };
@@ -102,21 +103,21 @@ struct Reception {
     REQUIRE(opened.ok());
     listener = std::move(*opened);
     listener->set_on_rejected([this](const std::string& from, const std::string& why) {
-      signal.with([&] { refused.push_back(from + " " + why); });
+      signal.with([&] { rejected.push_back(from + " " + why); });
     });
   }
   size_t came() {
     return signal.with([&] { return links.size(); });
   }
-  std::string refusal() {
-    REQUIRE(signal.wait([&] { return !refused.empty(); }));
-    return signal.with([&] { return refused.back(); });
+  std::string rejection() {
+    REQUIRE(signal.wait([&] { return !rejected.empty(); }));
+    return signal.with([&] { return rejected.back(); });
   }
 
   Signal signal;
   std::shared_ptr<Recorder> handler = std::make_shared<Recorder>();
   std::vector<std::shared_ptr<Link>> links;
-  std::vector<std::string> refused;
+  std::vector<std::string> rejected;
   std::unique_ptr<Listener> listener;
 };
 
@@ -131,18 +132,18 @@ int plain_client(const std::string& address) {
 /// One who has proven himself by hand at a door, and is told at which port UCX awaits him.
 struct Proven {
   explicit Proven(const std::string& address) : socket(plain_client(address)) {
-    Talk talk(Talk::Side::client, "key", {});
-    std::string unsent = talk.hello();
-    while (talk.port() == 0) {
+    AuthHandshake handshake(AuthHandshake::Side::client, "key", {});
+    std::string unsent = handshake.hello();
+    while (handshake.port() == 0) {
       REQUIRE(::send(socket, unsent.data(), unsent.size(), MSG_NOSIGNAL) ==
               static_cast<ssize_t>(unsent.size()));
       unsent.clear();
       char bytes[512];
       ssize_t got = ::recv(socket, bytes, sizeof bytes, 0);
       REQUIRE(got > 0);
-      REQUIRE(talk.take({bytes, static_cast<size_t>(got)}, unsent).ok());
+      REQUIRE(handshake.receive({bytes, static_cast<size_t>(got)}, unsent).ok());
     }
-    port = talk.port();
+    port = handshake.port();
   }
   int to_ucx() const { return plain_client("127.0.0.1:" + std::to_string(port)); }
 
@@ -165,80 +166,82 @@ TEST_CASE("Two that hold one key prove it, and the client is told where to go") 
   for (const char* key : {"", "the key"}) {
     for (size_t piece : {1, 3, 50, 4096}) {
       CAPTURE(key, piece);
-      Talks talks(key, key);
-      talks.run(piece);
-      REQUIRE(talks.server_status.ok());
-      REQUIRE(talks.server.is_proven());
-      CHECK(talks.client.is_proven());
-      CHECK(talks.client.port() == 0);
-      CHECK(talks.server.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 2), v4(10, 1, 0, 2)});
-      CHECK(talks.client.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 1)});
-      talks.to_client = talks.server.place(41'231);
-      talks.run(piece);
-      CHECK(talks.client_status.ok());
-      CHECK(talks.client.port() == 41'231);
+      Handshakes handshakes(key, key);
+      handshakes.run(piece);
+      REQUIRE(handshakes.server_status.ok());
+      REQUIRE(handshakes.server.is_proven());
+      CHECK(handshakes.client.is_proven());
+      CHECK(handshakes.client.port() == 0);
+      CHECK(handshakes.server.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 2), v4(10, 1, 0, 2)});
+      CHECK(handshakes.client.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 1)});
+      handshakes.to_client = handshakes.server.port_message(41'231);
+      handshakes.run(piece);
+      CHECK(handshakes.client_status.ok());
+      CHECK(handshakes.client.port() == 41'231);
     }
   }
 }
 
 TEST_CASE("Another key at the door is told on both sides") {
-  Talks talks("one", "another");
-  talks.run();
-  CHECK_FALSE(talks.server.is_proven());
-  CHECK_FALSE(talks.client.is_proven());
-  REQUIRE_FALSE(talks.server_status.ok());
-  REQUIRE_FALSE(talks.client_status.ok());
-  CHECK_THAT(talks.server_status.error().message, Contains("did not prove"));
-  CHECK_THAT(talks.client_status.error().message, Contains("did not prove"));
+  Handshakes handshakes("one", "another");
+  handshakes.run();
+  CHECK_FALSE(handshakes.server.is_proven());
+  CHECK_FALSE(handshakes.client.is_proven());
+  REQUIRE_FALSE(handshakes.server_status.ok());
+  REQUIRE_FALSE(handshakes.client_status.ok());
+  CHECK_THAT(handshakes.server_status.error().message, Contains("did not prove"));
+  CHECK_THAT(handshakes.client_status.error().message, Contains("did not prove"));
 }
 
 TEST_CASE("A key on one side of the door alone is told on both") {
-  Talks talks("", "a key");
-  talks.run();
-  CHECK_THAT(talks.server_status.error().message, Contains("it has a secret and this has none"));
-  CHECK_THAT(talks.client_status.error().message, Contains("it has no secret and this has one"));
-  CHECK_FALSE(talks.server.is_proven());
-  CHECK_FALSE(talks.client.is_proven());
+  Handshakes handshakes("", "a key");
+  handshakes.run();
+  CHECK_THAT(handshakes.server_status.error().message,
+             Contains("it has a secret and this has none"));
+  CHECK_THAT(handshakes.client_status.error().message,
+             Contains("it has no secret and this has one"));
+  CHECK_FALSE(handshakes.server.is_proven());
+  CHECK_FALSE(handshakes.client.is_proven());
 }
 
 TEST_CASE("What was said at another door, or comes back, or was changed, proves nothing") {
-  Talks first("key", "key");
+  Handshakes first("key", "key");
   std::string said = first.client.hello(), reply, proof;
-  REQUIRE(first.server.take(said, reply).ok());
-  REQUIRE(first.client.take(reply, proof).ok());
+  REQUIRE(first.server.receive(said, reply).ok());
+  REQUIRE(first.client.receive(reply, proof).ok());
   SECTION("said again") {
-    Talk second(Talk::Side::server, "key", {});
+    AuthHandshake second(AuthHandshake::Side::server, "key", {});
     std::string ignored;
-    REQUIRE(second.take(said, ignored).ok());
-    CHECK_FALSE(second.take(proof, ignored).ok());
+    REQUIRE(second.receive(said, ignored).ok());
+    CHECK_FALSE(second.receive(proof, ignored).ok());
     CHECK_FALSE(second.is_proven());
   }
   SECTION("reflected: the server's own proof, as the client's") {
     std::string ignored, of_server = reply.substr(reply.size() - proof.size());
-    CHECK_FALSE(first.server.take(of_server, ignored).ok());
+    CHECK_FALSE(first.server.receive(of_server, ignored).ok());
     CHECK_FALSE(first.server.is_proven());
   }
   SECTION("reflected: the client's own hello") {
-    Talk client(Talk::Side::client, "key", {});
+    AuthHandshake client(AuthHandshake::Side::client, "key", {});
     std::string ignored;
-    CHECK_FALSE(client.take(client.hello(), ignored).ok());
+    CHECK_FALSE(client.receive(client.hello(), ignored).ok());
     CHECK(ignored.empty());
   }
   SECTION("each byte of the proof, changed") {
     for (size_t i = 4; i < proof.size(); i++) {
       CAPTURE(i);
-      Talk server = first.server;
+      AuthHandshake server = first.server;
       std::string changed = proof, ignored;
       changed[i] ^= 1;
-      CHECK_FALSE(server.take(changed, ignored).ok());
+      CHECK_FALSE(server.receive(changed, ignored).ok());
     }
   }
   SECTION("another place") {
     std::string ignored;
-    REQUIRE(first.server.take(proof, ignored).ok());
-    std::string place = first.server.place(7700);
+    REQUIRE(first.server.receive(proof, ignored).ok());
+    std::string place = first.server.port_message(7700);
     place[4] ^= 1;
-    CHECK_FALSE(first.client.take(place, ignored).ok());
+    CHECK_FALSE(first.client.receive(place, ignored).ok());
     CHECK(first.client.port() == 0);
   }
 }
@@ -247,9 +250,9 @@ TEST_CASE("Who speaks something else at a door is refused by what he first says"
   for (const std::string& said :
        {std::string(64, '\0'), std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), pattern(9'000, 7),
         std::string("\xff\xff\xff\xff", 4)}) {
-    Talk server(Talk::Side::server, "key", {});
+    AuthHandshake server(AuthHandshake::Side::server, "key", {});
     std::string reply;
-    Status status = server.take(said, reply);
+    Status status = server.receive(said, reply);
     REQUIRE_FALSE(status.ok());
     CHECK_THAT(status.error().message, Contains("no greeting of flow"));
     CHECK(reply.empty());
@@ -257,10 +260,11 @@ TEST_CASE("Who speaks something else at a door is refused by what he first says"
 }
 
 TEST_CASE("A later version at the door is told as one") {
-  Talk server(Talk::Side::server, "key", {}), client(Talk::Side::client, "key", {});
+  AuthHandshake server(AuthHandshake::Side::server, "key", {}),
+      client(AuthHandshake::Side::client, "key", {});
   std::string later = client.hello(), reply;
   later[4 + 8]++;
-  Status status = server.take(later, reply);
+  Status status = server.receive(later, reply);
   REQUIRE_FALSE(status.ok());
   CHECK_THAT(status.error().message, Contains("as of version 2"));
   CHECK(reply == server.hello());
@@ -270,14 +274,14 @@ TEST_CASE("A socket with a filter hears those machines alone") {
   int socket = listening_at("127.0.0.1");
   SocketAddress at = own_end(socket);
   CHECK(is_heard(at, "127.0.0.9"));
-  REQUIRE(hear_only(socket, {}).ok());
+  REQUIRE(accept_only_from(socket, {}).ok());
   CHECK_FALSE(is_heard(at, "127.0.0.9"));
   std::vector<Ip> ips;
   for (uint8_t i = 0; i < 30; i++) {
     ips.push_back(v4(127, 0, 1, i));
     ips.push_back({0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, i});
   }
-  REQUIRE(hear_only(socket, ips).ok());
+  REQUIRE(accept_only_from(socket, ips).ok());
   CHECK(is_heard(at, "127.0.1.0"));
   CHECK(is_heard(at, "127.0.1.29"));
   CHECK_FALSE(is_heard(at, "127.0.1.30"));
@@ -291,17 +295,17 @@ TEST_CASE(
   SocketAddress at = own_end(socket);
   bool is_deaf = GENERATE(false, true);
   CAPTURE(is_deaf);
-  int visitor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  REQUIRE(hear_nobody(visitor).ok());  // nor the answer: the listener sends it again
-  REQUIRE(::connect(visitor, at.address(), at.size) != 0);
-  if (is_deaf) REQUIRE(hear_nobody(socket).ok());
+  int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  REQUIRE(block_connections(connection).ok());  // nor the answer: the listener sends it again
+  REQUIRE(::connect(connection, at.address(), at.size) != 0);
+  if (is_deaf) REQUIRE(block_connections(socket).ok());
   int none = 0;
-  REQUIRE(::setsockopt(visitor, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) == 0);
-  pollfd begun{visitor, POLLOUT, 0}, waits{socket, POLLIN, 0};
+  REQUIRE(::setsockopt(connection, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) == 0);
+  pollfd begun{connection, POLLOUT, 0}, waits{socket, POLLIN, 0};
   REQUIRE(::poll(&begun, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())) == 1);
   CHECK((::poll(&waits, 1, 300) == 1) != is_deaf);
   CHECK(is_heard(at, "127.0.0.9") != is_deaf);
-  ::close(visitor);
+  ::close(connection);
   ::close(socket);
 }
 
@@ -328,13 +332,13 @@ TEST_CASE("A guard hears whoever was let in last, of those sockets that are in t
   std::string address = "UCX";
   address += static_cast<char>(port >> 8);
   address += static_cast<char>(port & 0xff);
-  Guard guard;
-  REQUIRE(guard.watch({mine, other}, address).ok());
+  SocketFilter filter;
+  REQUIRE(filter.watch({mine, other}, address).ok());
   CHECK_FALSE(is_heard(own_end(mine), "127.0.0.1"));
   CHECK(is_heard(own_end(other), "127.0.0.1"));
   for (size_t i = 0; i < kFilterIpsMax + 10; i++) {
     auto low = static_cast<uint8_t>(i & 0xff), high = static_cast<uint8_t>(i >> 8);
-    REQUIRE(guard.let_in({v4(127, 1, high, low)}).ok());
+    REQUIRE(filter.allow({v4(127, 1, high, low)}).ok());
   }
   CHECK(is_heard(own_end(mine), "127.1.1.140"));
   CHECK(is_heard(own_end(mine), "127.1.0.20"));
@@ -358,18 +362,18 @@ TEST_CASE("Links come up between those who hold one key, and are refused to othe
   SECTION("another") {
     auto link = wrong->connect(reception.listener->address(), down);
     CHECK_THAT(down->wait_down(), Contains("did not prove that it knows the cluster's secret"));
-    CHECK_THAT(reception.refusal(), Contains("did not prove"));
+    CHECK_THAT(reception.rejection(), Contains("did not prove"));
     CHECK(reception.came() == 0);
   }
   SECTION("none") {
     auto link = none->connect(reception.listener->address(), down);
     CHECK_THAT(down->wait_down(), Contains("it has a secret and this has none"));
-    CHECK_THAT(reception.refusal(), Contains("it has no secret and this has one"));
+    CHECK_THAT(reception.rejection(), Contains("it has no secret and this has one"));
   }
   SECTION("no flow at all") {
     int socket = plain_client(reception.listener->address());
     REQUIRE(::send(socket, "hello, who is there?", 20, MSG_NOSIGNAL) == 20);
-    CHECK_THAT(reception.refusal(), Contains("no greeting of flow"));
+    CHECK_THAT(reception.rejection(), Contains("no greeting of flow"));
     ::close(socket);
   }
 }
@@ -378,7 +382,7 @@ TEST_CASE("Many who say nothing keep nobody out") {
   auto server = with_key("key"), client = with_key("key");
   Reception reception(*server);
   std::vector<int> sockets;
-  for (size_t i = 0; i < kVisitsMax + 20; i++)
+  for (size_t i = 0; i < kPendingMax + 20; i++)
     sockets.push_back(plain_client(reception.listener->address()));
   auto up = std::make_shared<Recorder>();
   auto link = client->connect(reception.listener->address(), up);

@@ -15,7 +15,7 @@
 #include "engine/base/clock.hpp"
 #include "transports/ucx/channel.hpp"
 #include "transports/ucx/link.hpp"
-#include "transports/ucx/net.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 
 namespace flow::ucx {
 
@@ -25,13 +25,13 @@ constexpr int kBacklog = 256;
 constexpr int kEventsAtOnce = 64;
 constexpr size_t kReadBytes = 4096;
 constexpr int64_t kUsPerMs = 1000;
-constexpr const char* kWentAway = "it closed the connection before the link was up";
+constexpr const char* kClosedEarly = "it closed the connection before the link was up";
 
 Error failed(const std::string& what) {
   return environment_error(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-Error nobody_there(int why) {
+Error connect_error(int why) {
   return environment_error(fmt::format("{}. Does it listen there?", std::strerror(why)));
 }
 
@@ -55,19 +55,19 @@ void send_at_once(int socket) {
 
 }  // namespace
 
-Visit::~Visit() { ::close(socket); }
+PendingConnection::~PendingConnection() { ::close(socket); }
 
-Doors::~Doors() {
+Acceptor::~Acceptor() {
   end();
   if (events_ >= 0) ::close(events_);
 }
 
-Status Doors::open() {
+Status Acceptor::open() {
   events_ = ::epoll_create1(EPOLL_CLOEXEC);
   return events_ >= 0 ? Status() : Status(failed("cannot make an epoll"));
 }
 
-Status Doors::watch(int socket, uint64_t id, uint32_t what) {
+Status Acceptor::watch(int socket, uint64_t id, uint32_t what) {
   epoll_event event{};
   event.events = what;
   event.data.u64 = id;
@@ -76,7 +76,7 @@ Status Doors::watch(int socket, uint64_t id, uint32_t what) {
   return is_watched ? Status() : Status(failed("cannot watch a socket"));
 }
 
-Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accept) {
+Result<std::shared_ptr<ListenSocket>> Acceptor::listen(const Address& address, Accept accept) {
   auto at = numeric_socket(address);
   if (!at.ok()) {
     return user_error(
@@ -84,253 +84,263 @@ Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accep
                     "as 127.0.0.1",
                     address_text(address), address.host));
   }
-  if (net_.options.is_loopback_only && !at->is_loopback()) {
+  if (ucx_thread_.options.is_loopback_only && !at->is_loopback()) {
     return user_error(fmt::format(
         "cannot listen at {}: only 127.0.0.1 and ::1 may be listened at without a secret",
         address_text(address)));
   }
-  auto door = std::make_shared<Door>();
-  door->accept = std::move(accept);
-  door->socket = listening_socket(*at);
-  if (door->socket < 0) {
+  auto listen_socket = std::make_shared<ListenSocket>();
+  listen_socket->accept = std::move(accept);
+  listen_socket->socket = listening_socket(*at);
+  if (listen_socket->socket < 0) {
     return environment_error(fmt::format(
         "cannot listen at {}: {}. Is the port taken, or the address not this machine's?",
         address_text(address), std::strerror(errno)));
   }
-  door->address = socket_text(own_end(door->socket).storage);
-  doors_.emplace(++last_, door);
-  Status watched = watch(door->socket, last_, EPOLLIN);
-  if (watched.ok()) return door;
-  close(door);
+  listen_socket->address = socket_text(own_end(listen_socket->socket).storage);
+  listen_sockets_.emplace(++last_, listen_socket);
+  Status watched = watch(listen_socket->socket, last_, EPOLLIN);
+  if (watched.ok()) return listen_socket;
+  close(listen_socket);
   return watched.error();
 }
 
-void Doors::close(std::shared_ptr<Door> door) {
-  if (std::exchange(door->is_closed, true)) return;
-  ::close(door->socket);
-  std::erase_if(doors_, [&](const auto& each) { return each.second == door; });
-  std::vector<uint64_t> of_door;
-  for (const auto& [id, visit] : visits_) {
-    if (visit->door == door) of_door.push_back(id);
+void Acceptor::close(std::shared_ptr<ListenSocket> listen_socket) {
+  if (std::exchange(listen_socket->is_closed, true)) return;
+  ::close(listen_socket->socket);
+  std::erase_if(listen_sockets_, [&](const auto& each) { return each.second == listen_socket; });
+  std::vector<uint64_t> of_socket;
+  for (const auto& [id, pending] : pending_) {
+    if (pending->listen_socket == listen_socket) of_socket.push_back(id);
   }
-  for (uint64_t id : of_door) over(id, {});
+  for (uint64_t id : of_socket) finish(id, {});
 }
 
-void Doors::end() {
-  while (!doors_.empty()) close(doors_.begin()->second);
-  while (!visits_.empty()) over(visits_.begin()->first, {});
+void Acceptor::end() {
+  while (!listen_sockets_.empty()) close(listen_sockets_.begin()->second);
+  while (!pending_.empty()) finish(pending_.begin()->first, {});
 }
 
-void Doors::begin(std::shared_ptr<Visit> visit, uint32_t what) {
-  visit->began_us = monotonic_us();
+void Acceptor::begin(std::shared_ptr<PendingConnection> pending, uint32_t what) {
+  pending->began_us = monotonic_us();
   uint64_t id = ++last_;
-  int socket = visit->socket;
-  visits_.emplace(id, std::move(visit));
+  int socket = pending->socket;
+  pending_.emplace(id, std::move(pending));
   Status watched = watch(socket, id, what);
-  if (!watched.ok()) over(id, watched);
+  if (!watched.ok()) finish(id, watched);
 }
 
-void Doors::visit(const SocketAddress& address, std::shared_ptr<Channel> channel) {
+void Acceptor::connect(const SocketAddress& address, std::shared_ptr<Channel> channel) {
   if (!channel->is_coming_up()) return;
   int socket =
       ::socket(address.address()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return channel->fail(failed("cannot make a socket").message);
-  auto visit =
-      std::make_shared<Visit>(socket, Talk(Talk::Side::client, net_.options.key, own_ips_told()));
-  visit->channel = std::move(channel);
-  visit->peer = address;
+  auto pending = std::make_shared<PendingConnection>(
+      socket,
+      AuthHandshake(AuthHandshake::Side::client, ucx_thread_.options.key, advertised_ips()));
+  pending->channel = std::move(channel);
+  pending->peer = address;
   send_at_once(socket);
-  bool goes = ::connect(socket, address.address(), address.size) == 0 || errno == EINPROGRESS;
-  if (!goes) return visit->channel->not_there(nobody_there(errno));
-  begin(std::move(visit), EPOLLOUT);
+  bool is_started = ::connect(socket, address.address(), address.size) == 0 || errno == EINPROGRESS;
+  if (!is_started) return pending->channel->connect_failed(connect_error(errno));
+  begin(std::move(pending), EPOLLOUT);
 }
 
-std::vector<Ip> Doors::own_ips_told() const {
-  return net_.options.is_loopback_only ? std::vector<Ip>() : own_ips();
+std::vector<Ip> Acceptor::advertised_ips() const {
+  return ucx_thread_.options.is_loopback_only ? std::vector<Ip>() : own_ips();
 }
 
-bool Doors::hear() {
+bool Acceptor::poll_events() {
   epoll_event events[kEventsAtOnce];
   int count = ::epoll_wait(events_, events, kEventsAtOnce, 0);
   for (int i = 0; i < count; i++) {
     uint64_t id = events[i].data.u64;
-    auto door = doors_.find(id);
-    if (door != doors_.end())
-      answer(std::shared_ptr<Door>(door->second));
+    auto listen_socket = listen_sockets_.find(id);
+    if (listen_socket != listen_sockets_.end())
+      accept_all(std::shared_ptr<ListenSocket>(listen_socket->second));
     else
-      go_on(id, events[i].events);
+      handle_events(id, events[i].events);
   }
   return count > 0;
 }
 
-void Doors::answer(const std::shared_ptr<Door>& door) {
-  for (int i = 0; i < kEventsAtOnce && !door->is_closed && answer_one(door); i++) {
+void Acceptor::accept_all(const std::shared_ptr<ListenSocket>& listen_socket) {
+  for (int i = 0; i < kEventsAtOnce && !listen_socket->is_closed && accept_one(listen_socket);
+       i++) {
   }
 }
 
-bool Doors::answer_one(const std::shared_ptr<Door>& door) {
-  int socket = ::accept4(door->socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+bool Acceptor::accept_one(const std::shared_ptr<ListenSocket>& listen_socket) {
+  int socket = ::accept4(listen_socket->socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) {
-    door->is_full = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-    if (door->is_full) ::epoll_ctl(events_, EPOLL_CTL_DEL, door->socket, nullptr);
+    listen_socket->is_full = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    if (listen_socket->is_full) ::epoll_ctl(events_, EPOLL_CTL_DEL, listen_socket->socket, nullptr);
     return false;
   }
-  auto visit =
-      std::make_shared<Visit>(socket, Talk(Talk::Side::server, net_.options.key, own_ips_told()));
-  visit->door = door;
-  visit->peer = peer_end(socket);
+  auto pending = std::make_shared<PendingConnection>(
+      socket,
+      AuthHandshake(AuthHandshake::Side::server, ucx_thread_.options.key, advertised_ips()));
+  pending->listen_socket = listen_socket;
+  pending->peer = peer_end(socket);
   send_at_once(socket);
-  make_room(*door);
-  begin(std::move(visit), EPOLLIN);
+  evict_oldest_unproven(*listen_socket);
+  begin(std::move(pending), EPOLLIN);
   return true;
 }
 
-void Doors::make_room(const Door& door) {
+void Acceptor::evict_oldest_unproven(const ListenSocket& listen_socket) {
   size_t unproven = 0;
   uint64_t first = 0;
-  for (const auto& [id, visit] : visits_) {
-    if (visit->door.get() != &door || visit->talk.is_proven()) continue;
+  for (const auto& [id, pending] : pending_) {
+    if (pending->listen_socket.get() != &listen_socket || pending->handshake.is_proven()) continue;
     unproven++;
     if (first == 0 || id < first) first = id;
   }
-  if (unproven >= kVisitsMax) {
-    over(first, user_error(fmt::format("it was forgotten, as {} others have not proven themselves",
-                                       kVisitsMax)));
+  if (unproven >= kPendingMax) {
+    finish(first, user_error(fmt::format(
+                      "it was forgotten, as {} others have not proven themselves", kPendingMax)));
   }
 }
 
-void Doors::go_on(uint64_t id, uint32_t what) {
-  auto found = visits_.find(id);
-  if (found == visits_.end()) return;
-  std::shared_ptr<Visit> visit = found->second;
-  Status status = go_on(id, *visit, what);
+void Acceptor::handle_events(uint64_t id, uint32_t what) {
+  auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  std::shared_ptr<PendingConnection> pending = found->second;
+  Status status = handle_events(id, *pending, what);
   // Once it is told the rest is UCX's, and the other side hangs up.
-  if (!status.ok()) over(id, visit->is_told ? Status() : status);
+  if (!status.ok()) finish(id, pending->has_ucx_port ? Status() : status);
 }
 
-Status Doors::go_on(uint64_t id, Visit& visit, uint32_t what) {
-  if (visit.channel && !visit.is_connected) {
+Status Acceptor::handle_events(uint64_t id, PendingConnection& pending, uint32_t what) {
+  if (pending.channel && !pending.is_connected) {
     int error = 0;
     socklen_t size = sizeof error;
-    ::getsockopt(visit.socket, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return nobody_there(error);
-    visit.is_connected = true;
-    visit.unsent = visit.talk.hello();
-    return say(id, visit);
+    ::getsockopt(pending.socket, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return connect_error(error);
+    pending.is_connected = true;
+    pending.unsent = pending.handshake.hello();
+    return send(id, pending);
   }
-  Status heard = (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 ? hear(visit) : Status();
-  Status said = say(id, visit);  // to one that is refused too, who then knows why
-  FLOW_TRY(heard);
-  FLOW_TRY(said);
-  return take_to_ucx(id, visit);
+  Status received = (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 ? receive(pending) : Status();
+  Status sent = send(id, pending);  // to one that is refused too, who then knows why
+  FLOW_TRY(received);
+  FLOW_TRY(sent);
+  return hand_to_ucx(id, pending);
 }
 
-Status Doors::hear(Visit& visit) {
+Status Acceptor::receive(PendingConnection& pending) {
   char bytes[kReadBytes];
   while (true) {
-    ssize_t got = ::recv(visit.socket, bytes, sizeof bytes, 0);
+    ssize_t got = ::recv(pending.socket, bytes, sizeof bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
     if (got < 0) return failed("the connection broke");
-    if (got == 0) return environment_error(kWentAway);
-    visit.has_spoken = true;
-    FLOW_TRY(visit.talk.take({bytes, static_cast<size_t>(got)}, visit.unsent));
+    if (got == 0) return environment_error(kClosedEarly);
+    pending.has_sent_data = true;
+    FLOW_TRY(pending.handshake.receive({bytes, static_cast<size_t>(got)}, pending.unsent));
   }
 }
 
-Status Doors::say(uint64_t id, Visit& visit) {
-  while (!visit.unsent.empty()) {
-    ssize_t sent = ::send(visit.socket, visit.unsent.data(), visit.unsent.size(), MSG_NOSIGNAL);
+Status Acceptor::send(uint64_t id, PendingConnection& pending) {
+  while (!pending.unsent.empty()) {
+    ssize_t sent =
+        ::send(pending.socket, pending.unsent.data(), pending.unsent.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return failed("the connection broke");
     if (sent < 0) break;
-    visit.unsent.erase(0, static_cast<size_t>(sent));
+    pending.unsent.erase(0, static_cast<size_t>(sent));
   }
-  return watch(visit.socket, id, visit.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  return watch(pending.socket, id, pending.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
 /// Where both have proven themselves.
-Status Doors::take_to_ucx(uint64_t id, Visit& visit) {
-  if (!visit.talk.is_proven()) return {};
-  if (!std::exchange(visit.is_trusted, true)) FLOW_TRY(trust(visit));
-  if (visit.door && !visit.awaited) {
-    FLOW_TRY(await(visit));
-    return say(id, visit);
+Status Acceptor::hand_to_ucx(uint64_t id, PendingConnection& pending) {
+  if (!pending.handshake.is_proven()) return {};
+  if (!std::exchange(pending.is_trusted, true)) FLOW_TRY(trust(pending));
+  if (pending.listen_socket && !pending.peer_listener) {
+    FLOW_TRY(open_listener(pending));
+    return send(id, pending);
   }
-  if (visit.channel && visit.talk.port() != 0 && !std::exchange(visit.is_told, true)) {
-    SocketAddress place = visit.peer.for_ucx();
-    place.set_port(visit.talk.port());
-    visit.channel->connect(place);
+  if (pending.channel && pending.handshake.port() != 0 &&
+      !std::exchange(pending.has_ucx_port, true)) {
+    SocketAddress ucx_address = pending.peer.for_ucx();
+    ucx_address.set_port(pending.handshake.port());
+    pending.channel->connect(ucx_address);
   }
   return {};
 }
 
-Status Doors::trust(const Visit& visit) {
-  std::vector<Ip> ips = visit.talk.peer_ips();
-  ips.push_back(visit.peer.ip());
-  return net_.trust(std::move(ips));
+Status Acceptor::trust(const PendingConnection& pending) {
+  std::vector<Ip> ips = pending.handshake.peer_ips();
+  ips.push_back(pending.peer.ip());
+  return ucx_thread_.trust(std::move(ips));
 }
 
-Status Doors::await(Visit& visit) {
-  auto awaited = listeners_.open(own_end(visit.socket).for_ucx(), visit.peer.for_ucx().ip());
-  if (!awaited.ok()) return awaited.error();
-  visit.awaited = std::move(*awaited);
-  visit.unsent += visit.talk.place(visit.awaited->at.port());
+Status Acceptor::open_listener(PendingConnection& pending) {
+  auto peer_listener =
+      listeners_.open(own_end(pending.socket).for_ucx(), pending.peer.for_ucx().ip());
+  if (!peer_listener.ok()) return peer_listener.error();
+  pending.peer_listener = std::move(*peer_listener);
+  pending.unsent += pending.handshake.port_message(pending.peer_listener->at.port());
   return {};
 }
 
-bool Doors::let_in() {
-  std::vector<uint64_t> asked;
-  for (const auto& [id, visit] : visits_) {
-    if (visit->awaited && !visit->awaited->requests.empty()) asked.push_back(id);
+bool Acceptor::accept_requests() {
+  std::vector<uint64_t> requested;
+  for (const auto& [id, pending] : pending_) {
+    if (pending->peer_listener && !pending->peer_listener->requests.empty())
+      requested.push_back(id);
   }
-  for (uint64_t id : asked) let_in(id);
-  return !asked.empty();
+  for (uint64_t id : requested) accept_request(id);
+  return !requested.empty();
 }
 
-void Doors::let_in(uint64_t id) {
-  auto found = visits_.find(id);
-  if (found == visits_.end()) return;
-  auto request = listeners_.take(*found->second->awaited);
-  if (!request.ok()) return over(id, request.error());
-  std::shared_ptr<Visit> visit = std::move(found->second);
-  visits_.erase(found);  // whoever is told may close the door
-  auto channel = std::make_shared<Channel>(net_, socket_text(visit->peer.storage));
-  net_.add(channel);
-  auto handler = visit->door->accept(make_link(net_.shared_from_this(), channel));
+void Acceptor::accept_request(uint64_t id) {
+  auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  auto request = listeners_.take(*found->second->peer_listener);
+  if (!request.ok()) return finish(id, request.error());
+  std::shared_ptr<PendingConnection> pending = std::move(found->second);
+  pending_.erase(found);  // whoever is told may close the door
+  auto channel = std::make_shared<Channel>(ucx_thread_, socket_text(pending->peer.storage));
+  ucx_thread_.add(channel);
+  auto handler = pending->listen_socket->accept(make_link(ucx_thread_.shared_from_this(), channel));
   if (!handler) channel->fail("the link was refused here");
   channel->set_handler(std::move(handler));
-  channel->accept(visit->awaited->listener, *request);
-  listeners_.close(std::move(visit->awaited));
+  channel->accept(pending->peer_listener->listener, *request);
+  listeners_.close(std::move(pending->peer_listener));
 }
 
-void Doors::over(uint64_t id, const Status& why) {
-  auto found = visits_.find(id);
-  if (found == visits_.end()) return;
-  std::shared_ptr<Visit> visit = std::move(found->second);
-  visits_.erase(found);
-  if (visit->awaited) listeners_.close(std::move(visit->awaited));
+void Acceptor::finish(uint64_t id, const Status& why) {
+  auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  std::shared_ptr<PendingConnection> pending = std::move(found->second);
+  pending_.erase(found);
+  if (pending->peer_listener) listeners_.close(std::move(pending->peer_listener));
   if (why.ok()) return;
-  if (visit->channel) return visit->channel->not_there(why.error());
-  bool is_told = visit->has_spoken && !visit->door->is_closed && visit->door->on_rejected;
-  if (is_told) visit->door->on_rejected(socket_text(visit->peer.storage), why.error().message);
+  if (pending->channel) return pending->channel->connect_failed(why.error());
+  bool must_report = pending->has_sent_data && !pending->listen_socket->is_closed &&
+                     pending->listen_socket->on_rejected;
+  if (must_report)
+    pending->listen_socket->on_rejected(socket_text(pending->peer.storage), why.error().message);
 }
 
-bool Doors::look(int64_t now_us) {
-  listeners_.look(now_us);
-  for (auto& [id, door] : doors_) {
-    if (std::exchange(door->is_full, false)) door->is_full = !watch(door->socket, id, EPOLLIN).ok();
+bool Acceptor::check_deadlines(int64_t now_us) {
+  listeners_.destroy_unused(now_us);
+  for (auto& [id, listen_socket] : listen_sockets_) {
+    if (std::exchange(listen_socket->is_full, false))
+      listen_socket->is_full = !watch(listen_socket->socket, id, EPOLLIN).ok();
   }
   std::vector<uint64_t> late, up;
-  for (const auto& [id, visit] : visits_) {
-    if (visit->channel && !visit->channel->is_coming_up()) up.push_back(id);
-    bool is_late = now_us - visit->began_us > net_.options.deadline_ms * kUsPerMs;
-    if (visit->door && is_late) late.push_back(id);  // a channel knows that of itself
+  for (const auto& [id, pending] : pending_) {
+    if (pending->channel && !pending->channel->is_coming_up()) up.push_back(id);
+    bool is_late = now_us - pending->began_us > ucx_thread_.options.deadline_ms * kUsPerMs;
+    if (pending->listen_socket && is_late) late.push_back(id);  // a channel knows that of itself
   }
-  for (uint64_t id : up) over(id, {});
+  for (uint64_t id : up) finish(id, {});
   for (uint64_t id : late) {
-    over(id,
-         environment_error(fmt::format("it has not answered for {} ms", net_.options.deadline_ms)));
+    finish(id, environment_error(
+                   fmt::format("it has not answered for {} ms", ucx_thread_.options.deadline_ms)));
   }
   return listeners_.is_closing();
 }

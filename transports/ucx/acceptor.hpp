@@ -17,11 +17,11 @@
 namespace flow::ucx {
 
 class Channel;
-class Net;
+class UcxThread;
 
 using Accept = std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>;
 
-struct Door {
+struct ListenSocket {
   int socket = -1;
   std::string address;
   Accept accept;
@@ -31,72 +31,73 @@ struct Door {
 };
 
 /// One who came to a door, or this process at another's.
-struct Visit {
-  Visit(int socket, Talk talk) : socket(socket), talk(std::move(talk)) {}
-  ~Visit();
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+struct PendingConnection {
+  PendingConnection(int socket, AuthHandshake handshake)
+      : socket(socket), handshake(std::move(handshake)) {}
+  ~PendingConnection();
+  PendingConnection(const PendingConnection&) = delete;
+  PendingConnection& operator=(const PendingConnection&) = delete;
 
   const int socket;
-  Talk talk;
+  AuthHandshake handshake;
   SocketAddress peer;
   std::string unsent;
   int64_t began_us = 0;
-  std::shared_ptr<Door> door;        // of one who came
-  std::shared_ptr<Channel> channel;  // of one who goes: it opens
-  bool is_connected = false;         // likewise: there is somebody
-  bool is_told = false;              // likewise: where UCX awaits it
-  bool has_spoken = false, is_trusted = false;
-  std::unique_ptr<Awaited> awaited;  // of one who came and is proven
+  std::shared_ptr<ListenSocket> listen_socket;  // of one who came
+  std::shared_ptr<Channel> channel;             // of one who goes: it opens
+  bool is_connected = false;                    // likewise: there is somebody
+  bool has_ucx_port = false;                    // likewise: where UCX awaits it
+  bool has_sent_data = false, is_trusted = false;
+  std::unique_ptr<PeerListener> peer_listener;  // of one who came and is proven
 };
 
-class Doors {
+class Acceptor {
  public:
-  explicit Doors(Net& net) : net_(net), listeners_(net) {}
-  ~Doors();
-  Doors(const Doors&) = delete;
-  Doors& operator=(const Doors&) = delete;
+  explicit Acceptor(UcxThread& ucx_thread) : ucx_thread_(ucx_thread), listeners_(ucx_thread) {}
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
 
   Status open();
-  Result<std::shared_ptr<Door>> listen(const Address& address, Accept accept);
-  void close(std::shared_ptr<Door> door);
+  Result<std::shared_ptr<ListenSocket>> listen(const Address& address, Accept accept);
+  void close(std::shared_ptr<ListenSocket> listen_socket);
   /// At that address the channel finds what it connects to; else it fails.
-  void visit(const SocketAddress& address, std::shared_ptr<Channel> channel);
+  void connect(const SocketAddress& address, std::shared_ptr<Channel> channel);
 
   int events() const { return events_; }  // readable when there is something to hear
-  bool is_idle() const { return doors_.empty() && visits_.empty(); }
-  bool hear();
+  bool is_idle() const { return listen_sockets_.empty() && pending_.empty(); }
+  bool poll_events();
   /// Makes links of what UCX was asked for.
-  bool let_in();
+  bool accept_requests();
   /// Ends visits that took too long, and what of UCX's listeners can be. Called now and then;
   /// whether it should be again soon, as some of these are still there.
-  bool look(int64_t now_us);
+  bool check_deadlines(int64_t now_us);
   /// Nobody comes or goes any more.
   void end();
 
  private:
   Status watch(int socket, uint64_t id, uint32_t what);
-  void begin(std::shared_ptr<Visit> visit, uint32_t what);
-  void answer(const std::shared_ptr<Door>& door);
-  bool answer_one(const std::shared_ptr<Door>& door);
-  void make_room(const Door& door);
-  void go_on(uint64_t id, uint32_t what);
-  Status go_on(uint64_t id, Visit& visit, uint32_t what);
-  Status hear(Visit& visit);
-  Status say(uint64_t id, Visit& visit);
-  Status take_to_ucx(uint64_t id, Visit& visit);
-  Status await(Visit& visit);
-  Status trust(const Visit& visit);
-  void let_in(uint64_t id);
-  std::vector<Ip> own_ips_told() const;
-  void over(uint64_t id, const Status& why);
+  void begin(std::shared_ptr<PendingConnection> pending, uint32_t what);
+  void accept_all(const std::shared_ptr<ListenSocket>& listen_socket);
+  bool accept_one(const std::shared_ptr<ListenSocket>& listen_socket);
+  void evict_oldest_unproven(const ListenSocket& listen_socket);
+  void handle_events(uint64_t id, uint32_t what);
+  Status handle_events(uint64_t id, PendingConnection& pending, uint32_t what);
+  Status receive(PendingConnection& pending);
+  Status send(uint64_t id, PendingConnection& pending);
+  Status hand_to_ucx(uint64_t id, PendingConnection& pending);
+  Status open_listener(PendingConnection& pending);
+  Status trust(const PendingConnection& pending);
+  void accept_request(uint64_t id);
+  std::vector<Ip> advertised_ips() const;
+  void finish(uint64_t id, const Status& why);
 
-  Net& net_;
+  UcxThread& ucx_thread_;
   Listeners listeners_;
   int events_ = -1;  // an epoll's
   uint64_t last_ = 0;
-  std::unordered_map<uint64_t, std::shared_ptr<Door>> doors_;
-  std::unordered_map<uint64_t, std::shared_ptr<Visit>> visits_;
+  std::unordered_map<uint64_t, std::shared_ptr<ListenSocket>> listen_sockets_;
+  std::unordered_map<uint64_t, std::shared_ptr<PendingConnection>> pending_;
 };
 
 }  // namespace flow::ucx

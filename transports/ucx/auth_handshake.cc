@@ -19,7 +19,7 @@ constexpr size_t kNonceBytes = 32;
 /// In the machine's own byte order: a version notices another.
 struct HelloHead {
   uint64_t magic = kMagic;
-  uint32_t version = kDoorVersion;
+  uint32_t version = kHandshakeVersion;
   uint8_t has_key = 0;
   uint8_t ips = 0;  // that follow
   uint16_t unused = 0;
@@ -27,7 +27,7 @@ struct HelloHead {
 };
 static_assert(sizeof(HelloHead) == 16 + kNonceBytes);
 
-constexpr size_t kMessageMax = sizeof(HelloHead) + kTalkIpsMax * sizeof(Ip);
+constexpr size_t kMessageMax = sizeof(HelloHead) + kAdvertisedIpsMax * sizeof(Ip);
 constexpr size_t kDigestBytes = sizeof(Digest::bytes);
 
 /// Each message goes behind its size.
@@ -41,7 +41,7 @@ std::string framed(std::string_view message) {
 std::string encode(bool has_key, const std::vector<Ip>& ips) {
   HelloHead head;
   head.has_key = has_key ? 1 : 0;
-  head.ips = static_cast<uint8_t>(std::min(ips.size(), kTalkIpsMax));
+  head.ips = static_cast<uint8_t>(std::min(ips.size(), kAdvertisedIpsMax));
   for (uint64_t& word : head.nonce) word = random_u64();
   std::string message(reinterpret_cast<const char*>(&head), sizeof head);
   for (size_t i = 0; i < head.ips; i++)
@@ -56,62 +56,62 @@ Error no_flow() {
 
 }  // namespace
 
-Talk::Talk(Side side, std::string key, const std::vector<Ip>& own)
+AuthHandshake::AuthHandshake(Side side, std::string key, const std::vector<Ip>& own)
     : side_(side), key_(std::move(key)), ours_(encode(!key_.empty(), own)) {}
 
-Digest Talk::mac(std::string_view what, std::string_view more) const {
+Digest AuthHandshake::mac(std::string_view what, std::string_view more) const {
   bool is_client = side_ == Side::client;
-  return hmac_sha256(
-      key_, fmt::format("flow door {} {}\n{}{}{}", kDoorVersion, what, is_client ? ours_ : theirs_,
-                        is_client ? theirs_ : ours_, more));
+  return hmac_sha256(key_,
+                     fmt::format("flow door {} {}\n{}{}{}", kHandshakeVersion, what,
+                                 is_client ? ours_ : theirs_, is_client ? theirs_ : ours_, more));
 }
 
-std::string Talk::proof(Side side) const {
+std::string AuthHandshake::proof(Side side) const {
   return std::string(mac(side == Side::client ? "client" : "server").view());
 }
 
-Status Talk::take(std::string_view bytes, std::string& reply) {
-  came_ += bytes;
+Status AuthHandshake::receive(std::string_view bytes, std::string& reply) {
+  partial_ += bytes;
   uint32_t size = 0;
-  while (came_.size() >= sizeof size) {
-    std::memcpy(&size, came_.data(), sizeof size);
+  while (partial_.size() >= sizeof size) {
+    std::memcpy(&size, partial_.data(), sizeof size);
     if (size > kMessageMax) return no_flow();
-    if (came_.size() - sizeof size < size) break;
-    std::string message = came_.substr(sizeof size, size);
-    came_.erase(0, sizeof size + size);
-    FLOW_TRY(take_message(message, reply));
+    if (partial_.size() - sizeof size < size) break;
+    std::string message = partial_.substr(sizeof size, size);
+    partial_.erase(0, sizeof size + size);
+    FLOW_TRY(receive_message(message, reply));
   }
   return {};
 }
 
-Status Talk::take_message(std::string_view message, std::string& reply) {
+Status AuthHandshake::receive_message(std::string_view message, std::string& reply) {
   switch (step_) {
     case Step::hello:
-      return take_hello(message, reply);
+      return receive_hello(message, reply);
     case Step::proof:
-      return take_proof(message);
-    case Step::place:
-      return take_place(message);
-    case Step::over:
+      return receive_proof(message);
+    case Step::port:
+      return receive_port(message);
+    case Step::done:
       return user_error("it said more than there is to say");
   }
   return no_flow();
 }
 
-Status Talk::take_hello(std::string_view message, std::string& reply) {
+Status AuthHandshake::receive_hello(std::string_view message, std::string& reply) {
   HelloHead head;
   constexpr size_t kAlways = sizeof head.magic + sizeof head.version;
   if (message.size() < kAlways) return no_flow();
   std::memcpy(static_cast<void*>(&head), message.data(), std::min(message.size(), sizeof head));
   if (head.magic != kMagic) return no_flow();
   if (side_ == Side::server) reply += ours_;
-  if (head.version != kDoorVersion) {
+  if (head.version != kHandshakeVersion) {
     return user_error(
         fmt::format("it runs another version of flow: it greets as of version {}, this as of "
                     "version {}. Install one flow on both",
-                    head.version, kDoorVersion));
+                    head.version, kHandshakeVersion));
   }
-  if (head.ips > kTalkIpsMax || head.has_key > 1 ||
+  if (head.ips > kAdvertisedIpsMax || head.has_key > 1 ||
       message.size() != sizeof head + head.ips * sizeof(Ip))
     return no_flow();
   theirs_ = framed(message);
@@ -131,7 +131,7 @@ Status Talk::take_hello(std::string_view message, std::string& reply) {
   return {};
 }
 
-Status Talk::take_proof(std::string_view message) {
+Status AuthHandshake::receive_proof(std::string_view message) {
   Side theirs = side_ == Side::client ? Side::server : Side::client;
   if (!is_same_secretly(message, proof(theirs))) {
     return user_error(
@@ -139,24 +139,24 @@ Status Talk::take_proof(std::string_view message) {
                      : "it did not prove that it knows the cluster's secret: its --secret-file is "
                        "another than this one's, or somebody changes what is sent");
   }
-  step_ = side_ == Side::client ? Step::place : Step::over;
+  step_ = side_ == Side::client ? Step::port : Step::done;
   return {};
 }
 
-std::string Talk::place(uint16_t port) const {
+std::string AuthHandshake::port_message(uint16_t port) const {
   std::string message(reinterpret_cast<const char*>(&port), sizeof port);
   Digest proven = mac("place", message);
   return framed(message.append(proven.view()));
 }
 
-Status Talk::take_place(std::string_view message) {
+Status AuthHandshake::receive_port(std::string_view message) {
   if (message.size() != sizeof port_ + kDigestBytes) return no_flow();
   std::string_view port = message.substr(0, sizeof port_);
   if (!is_same_secretly(message.substr(sizeof port_), mac("place", port).view()))
     return user_error("where UCX awaits this process was changed on the way");
   std::memcpy(&port_, port.data(), sizeof port_);
   if (port_ == 0) return no_flow();
-  step_ = Step::over;
+  step_ = Step::done;
   return {};
 }
 

@@ -16,47 +16,47 @@
 
 namespace flow::ucx {
 
-constexpr uint32_t kDoorVersion = 1;
-constexpr size_t kTalkIpsMax = 64;  // of a machine; the others are not told
+constexpr uint32_t kHandshakeVersion = 1;
+constexpr size_t kAdvertisedIpsMax = 64;  // of a machine; the others are not told
 
 /// Where more come to a door who have not proven themselves, the first of them is forgotten.
-constexpr size_t kVisitsMax = 256;
+constexpr size_t kPendingMax = 256;
 
-class Talk {
+class AuthHandshake {
  public:
   enum class Side : uint8_t { client, server };
 
   /// `key`: "" where nobody has to prove anything. `own`: this machine's addresses.
-  Talk(Side side, std::string key, const std::vector<Ip>& own);
+  AuthHandshake(Side side, std::string key, const std::vector<Ip>& own);
 
   /// What a client begins with.
   const std::string& hello() const { return ours_; }
   /// What came, in any pieces. `reply` gets what is to be said to it, where the talk fails too:
   /// the peer is refused, and the error is the user's to mend.
-  Status take(std::string_view bytes, std::string& reply);
+  Status receive(std::string_view bytes, std::string& reply);
   /// The peer holds the key.
-  bool is_proven() const { return step_ == Step::place || step_ == Step::over; }
+  bool is_proven() const { return step_ == Step::port || step_ == Step::done; }
   /// The peer's machine's addresses, as it says; of one that is proven.
   const std::vector<Ip>& peer_ips() const { return peer_ips_; }
 
   /// Of a server, to a client that is proven.
-  std::string place(uint16_t port) const;
+  std::string port_message(uint16_t port) const;
   /// Of a client: where UCX awaits it; 0 while it was not told.
   uint16_t port() const { return port_; }
 
  private:
-  enum class Step : uint8_t { hello, proof, place, over };
-  Status take_message(std::string_view message, std::string& reply);
-  Status take_hello(std::string_view message, std::string& reply);
-  Status take_proof(std::string_view message);
-  Status take_place(std::string_view message);
+  enum class Step : uint8_t { hello, proof, port, done };
+  Status receive_message(std::string_view message, std::string& reply);
+  Status receive_hello(std::string_view message, std::string& reply);
+  Status receive_proof(std::string_view message);
+  Status receive_port(std::string_view message);
   Digest mac(std::string_view what, std::string_view more = {}) const;
   std::string proof(Side side) const;
 
   const Side side_;
   const std::string key_;
   Step step_ = Step::hello;
-  std::string came_;  // of a message that is not whole
+  std::string partial_;  // of a message that is not whole
   std::string ours_, theirs_;
   std::vector<Ip> peer_ips_;
   uint16_t port_ = 0;

@@ -44,7 +44,7 @@ void Channel::connect(const SocketAddress& address) {
 
 void Channel::accept(ucp_listener_h listener, ucp_conn_request_h request) {
   if (is_ending()) {
-    net_.ucx.ucp_listener_reject(listener, request);
+    ucx_thread_.ucx.ucp_listener_reject(listener, request);
     return;
   }
   ucp_ep_params_t params{};
@@ -61,12 +61,12 @@ void Channel::open(ucp_ep_params_t& params) {
     auto* channel = static_cast<Channel*>(self);
     channel->fail(channel->failure(status));
   };
-  ucs_status_t status = net_.ucx.ucp_ep_create(net_.worker, &params, &endpoint_);
+  ucs_status_t status = ucx_thread_.ucx.ucp_ep_create(ucx_thread_.worker, &params, &endpoint_);
   if (status != UCS_OK) {
     endpoint_ = nullptr;
     return fail(failure(status));
   }
-  net_.know(endpoint_, *this);
+  ucx_thread_.know(endpoint_, *this);
   flush();
 }
 
@@ -78,12 +78,12 @@ void Channel::flush() {
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t status, void* self) {
     auto* channel = static_cast<Channel*>(self);
-    channel->net_.ucx.ucp_request_free(request);
+    channel->ucx_thread_.ucx.ucp_request_free(request);
     if (status == UCS_OK) channel->flushed();
     if (status != UCS_OK) channel->fail(channel->failure(status));
     channel->came_back();
   };
-  ucs_status_ptr_t request = net_.ucx.ucp_ep_flush_nbx(endpoint_, &param);
+  ucs_status_ptr_t request = ucx_thread_.ucx.ucp_ep_flush_nbx(endpoint_, &param);
   if (request == nullptr) return flushed();
   if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
   requests_++;
@@ -91,14 +91,14 @@ void Channel::flush() {
 
 void Channel::flushed() {
   has_agreed_ = true;
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
 }
 
 void Channel::greet() {
   has_greeted_ = true;
   unsigned* version = hello_.ucx;
-  net_.ucx.ucp_get_version(&version[0], &version[1], &version[2]);
-  hello_.takes_device = net_.takes_device_memory ? 1 : 0;
+  ucx_thread_.ucx.ucp_get_version(&version[0], &version[1], &version[2]);
+  hello_.takes_device = ucx_thread_.takes_device_memory ? 1 : 0;
   post(new_message(Kind::hello), &hello_, sizeof hello_);
   if (is_greeted_) describe();
 }
@@ -119,13 +119,13 @@ void Channel::greeted(const char* data, size_t size) {
   state_ = State::up;
   describe();
   handler_->on_up();
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
 }
 
 void Channel::describe() {
   std::string text =
-      printed([this](std::FILE* file) { net_.ucx.ucp_ep_print_info(endpoint_, file); });
-  std::string own = net_.ucx.version();
+      printed([this](std::FILE* file) { ucx_thread_.ucx.ucp_ep_print_info(endpoint_, file); });
+  std::string own = ucx_thread_.ucx.version();
   std::string versions = own == peer_version_ ? own : own + ", the peer's " + peer_version_;
   std::lock_guard lock(mutex_);
   lanes_ = fmt::format("ucx {}: {}", versions, lane_names(text));
@@ -137,7 +137,7 @@ std::string Channel::description() const {
 }
 
 std::string Channel::failure(ucs_status_t status) const {
-  std::string text = net_.ucx.text(status);
+  std::string text = ucx_thread_.ucx.text(status);
   bool is_end = status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET;
   if (state_ == State::up && is_end)
     return fmt::format(
@@ -154,10 +154,10 @@ void Channel::fail(const std::string& why) {
   if (is_ending()) return;
   state_ = State::ending;
   why_ = why;
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
 }
 
-void Channel::not_there(const Error& why) {
+void Channel::connect_failed(const Error& why) {
   if (is_ending()) return;
   is_refused_ = why.kind == ErrorKind::user;
   fail(fmt::format("no link to {}: {}", address_, why.message));
@@ -175,7 +175,7 @@ void Channel::close(int64_t flush_ms) {
 
 void Channel::came_back() {
   requests_--;
-  if (is_ending()) net_.attend(*this);
+  if (is_ending()) ucx_thread_.attend(*this);
 }
 
 void Channel::tend() {
@@ -204,11 +204,11 @@ void Channel::force_close() {
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t, void* self) {
     auto* channel = static_cast<Channel*>(self);
-    channel->net_.ucx.ucp_request_free(request);
+    channel->ucx_thread_.ucx.ucp_request_free(request);
     channel->came_back();
   };
-  net_.forget(endpoint_);
-  ucs_status_ptr_t request = net_.ucx.ucp_ep_close_nbx(endpoint_, &param);
+  ucx_thread_.forget(endpoint_);
+  ucs_status_ptr_t request = ucx_thread_.ucx.ucp_ep_close_nbx(endpoint_, &param);
   if (request != nullptr && !UCS_PTR_IS_ERR(request)) requests_++;
 }
 
@@ -242,7 +242,7 @@ bool Channel::look(int64_t now_us) {
   if (is_ending()) {
     // UCX 1.13 may forget a rendezvous. Its endpoint is gone by now, and reads and writes no more.
     is_forgotten_ = force_closed_us_ != 0 && now_us - force_closed_us_ > kGiveBackMs * kUsPerMs;
-    if (is_forgotten_) net_.attend(*this);
+    if (is_forgotten_) ucx_thread_.attend(*this);
     return true;
   }
   if (closing_us_ != 0 && now_us >= closing_us_) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "flow/transport.hpp"
-#include "transports/ucx/net.hpp"
 #include "transports/ucx/sockets.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 #include "transports/ucx/wire.hpp"
 
 namespace flow::ucx {
@@ -68,8 +68,10 @@ struct Message {
 /// an endpoint that it has news of is found broken before it comes to that.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  Channel(Net& net, std::string address)
-      : net_(net), address_(std::move(address)), deadline_ms_(net.options.deadline_ms) {}
+  Channel(UcxThread& ucx_thread, std::string address)
+      : ucx_thread_(ucx_thread),
+        address_(std::move(address)),
+        deadline_ms_(ucx_thread.options.deadline_ms) {}
 
   void connect(const SocketAddress& address);
   void accept(ucp_listener_h listener, ucp_conn_request_h request);
@@ -80,7 +82,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void close(int64_t flush_ms);
   void fail(const std::string& why);
   /// Where it connects to nobody answers, or one who refuses it (a user's error).
-  void not_there(const Error& why);
+  void connect_failed(const Error& why);
 
   void on_eager(const Head& head, const char* data, size_t size);
   ucs_status_t on_put(const PutHead& head, void* descriptor, size_t size);
@@ -148,7 +150,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void force_close();
   void finish();
 
-  Net& net_;
+  UcxThread& ucx_thread_;
   const std::string address_;
   int64_t deadline_ms_;
   State state_ = State::opening;

@@ -52,7 +52,7 @@ bool Channel::take_acknowledgement(const Head& head) {
   peer_took_pieces_ = head.taken_pieces;
   unsent -= std::min<size_t>(unsent, bytes);
   is_moving_ = true;
-  if (!queue_.empty() || !posting_.empty() || closing_us_ != 0) net_.attend(*this);
+  if (!queue_.empty() || !posting_.empty() || closing_us_ != 0) ucx_thread_.attend(*this);
   return true;
 }
 
@@ -60,13 +60,13 @@ void Channel::took(size_t bytes) {
   took_bytes_ += bytes;
   took_pieces_++;
   must_pay_ = took_bytes_ - told_bytes_ >= kTellBytes || took_pieces_ - told_pieces_ >= kTellPieces;
-  if (must_pay_) return net_.attend(*this);
-  net_.owe(*this);
+  if (must_pay_) return ucx_thread_.attend(*this);
+  ucx_thread_.owe(*this);
 }
 
 void Channel::answer(uint32_t id, PutOutcome outcome) {
   answers_.emplace_back(id, outcome);
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
 }
 
 void Channel::take_piece(const Head& head, const char* data, size_t size) {
@@ -90,7 +90,7 @@ void Channel::take_piece(const Head& head, const char* data, size_t size) {
 Status Channel::post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
   std::lock_guard lock(mutex_);
   const char* why = is_deaf_ ? "the link is down"
-                    : to.is_device && !net_.takes_device_memory
+                    : to.is_device && !ucx_thread_.takes_device_memory
                         ? "UCX here takes no memory of a GPU"
                     : expected_.contains(tag) ? "its tag is expected already"
                                               : nullptr;
@@ -182,7 +182,7 @@ ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size)
   param.cb.recv_am = [](void* request, ucs_status_t status, size_t, void* user) {
     auto* own = static_cast<Receive*>(user);
     Channel* channel = own->channel;
-    channel->net_.ucx.ucp_request_free(request);
+    channel->ucx_thread_.ucx.ucp_request_free(request);
     channel->received(own, status);
     channel->came_back();
   };
@@ -190,8 +190,8 @@ ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size)
   Receive* own = receive.get();
   param.user_data = own;
   receives_.emplace(own, std::move(receive));
-  ucs_status_ptr_t request =
-      net_.ucx.ucp_am_recv_data_nbx(net_.worker, descriptor, own->expected.to.data, size, &param);
+  ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_recv_data_nbx(
+      ucx_thread_.worker, descriptor, own->expected.to.data, size, &param);
   if (UCS_PTR_IS_ERR(request)) {
     received(own, UCS_PTR_STATUS(request));
     return UCS_OK;

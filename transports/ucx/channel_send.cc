@@ -40,7 +40,7 @@ bool Channel::has_room() const {
 
 // Frames and puts take turns: neither waits for the other's end.
 void Channel::pump() {
-  if (net_.is_progressing()) return net_.attend(*this);
+  if (ucx_thread_.is_progressing()) return ucx_thread_.attend(*this);
   while (has_greeted_ && !is_ending() && has_room()) {
     bool has_frame = !queue_.empty(), has_put = !posting_.empty();
     if (!has_frame && !has_put) return;
@@ -100,7 +100,7 @@ void Channel::post_answers() {
 }
 
 void Channel::post(Message* message, const void* data, size_t size) {
-  FLOW_CHECK(!net_.is_progressing());
+  FLOW_CHECK(!ucx_thread_.is_progressing());
   message->head.sequence = sequence_++;
   message->head.taken_bytes = told_bytes_ = took_bytes_;
   message->head.taken_pieces = told_pieces_ = took_pieces_;
@@ -112,12 +112,12 @@ void Channel::post(Message* message, const void* data, size_t size) {
   param.cb.send = [](void* request, ucs_status_t status, void* user) {
     auto* own = static_cast<Message*>(user);
     Channel* channel = own->channel;
-    channel->net_.ucx.ucp_request_free(request);
+    channel->ucx_thread_.ucx.ucp_request_free(request);
     channel->sent(own, status);
     channel->came_back();
   };
-  ucs_status_ptr_t request = net_.ucx.ucp_am_send_nbx(endpoint_, kEagerId, &message->head,
-                                                      sizeof message->head, data, size, &param);
+  ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_send_nbx(
+      endpoint_, kEagerId, &message->head, sizeof message->head, data, size, &param);
   if (request != nullptr && !UCS_PTR_IS_ERR(request)) {
     requests_++;
     return;
@@ -135,14 +135,14 @@ void Channel::sent(Message* message, ucs_status_t status) {
     put->requests--;
     finish_if_back(*put);
   }
-  if (!queue_.empty() || !posting_.empty()) net_.attend(*this);
+  if (!queue_.empty() || !posting_.empty()) ucx_thread_.attend(*this);
 }
 
 void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
   const char* why = is_ending()                ? "the link is down"
                     : closing_us_ != 0         ? "the link is being closed"
                     : from.size > kPutBytesMax ? "a put was longer than kPutBytesMax"
-                    : from.is_device && !net_.takes_device_memory
+                    : from.is_device && !ucx_thread_.takes_device_memory
                         ? "UCX here takes no memory of a GPU"
                         : nullptr;
   if (why != nullptr) {
@@ -156,7 +156,7 @@ void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
   put->from = from;
   put->done = std::move(done);
   waiting_puts_.push_back(std::move(put));
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
 }
 
 void Channel::start_puts() {
@@ -173,8 +173,8 @@ void Channel::start_puts() {
 // UCX 1.13 forgets rendezvous whose peer dies: host memory goes in pieces, which the other side
 // copies to where they belong.
 void Channel::start(Put& put) {
-  bool may_be_device = net_.takes_device_memory || peer_takes_device_;
-  if (put.from.size > 0 && (may_be_device || net_.options.is_rendezvous_always))
+  bool may_be_device = ucx_thread_.takes_device_memory || peer_takes_device_;
+  if (put.from.size > 0 && (may_be_device || ucx_thread_.options.is_rendezvous_always))
     return start_rendezvous(put);
   put.begin = {put.head.tag, put.from.size};
   Message* message = new_message(Kind::put_begin);
@@ -195,14 +195,14 @@ void Channel::start_rendezvous(Put& put) {
   param.cb.send = [](void* request, ucs_status_t status, void* user) {
     auto* own = static_cast<Put*>(user);
     Channel* channel = own->channel;
-    channel->net_.ucx.ucp_request_free(request);
+    channel->ucx_thread_.ucx.ucp_request_free(request);
     own->requests--;
     if (status != UCS_OK) channel->fail(channel->failure(status));
     channel->finish_if_back(*own);
     channel->came_back();
   };
-  ucs_status_ptr_t request = net_.ucx.ucp_am_send_nbx(endpoint_, kPutId, &put.head, sizeof put.head,
-                                                      put.from.data, put.from.size, &param);
+  ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_send_nbx(
+      endpoint_, kPutId, &put.head, sizeof put.head, put.from.data, put.from.size, &param);
   if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
   if (request == nullptr) return finish_if_back(put);
   put.requests++;
@@ -226,7 +226,7 @@ void Channel::finish_if_back(Put& put) {
   std::unique_ptr<Put> own = std::move(found->second);
   puts_.erase(found);
   unsent -= std::min<size_t>(unsent, own->from.size - own->posted);
-  net_.attend(*this);
+  ucx_thread_.attend(*this);
   switch (own->outcome) {
     case PutOutcome::there:
       return own->done({});

@@ -103,18 +103,18 @@ Status attach(int socket, std::vector<sock_filter> code) {
 
 }  // namespace
 
-Status hear_only(int socket, const std::vector<Ip>& ips) {
+Status accept_only_from(int socket, const std::vector<Ip>& ips) {
   FLOW_CHECK(ips.size() <= kFilterIpsMax);
   return attach(socket, program_of(ips));
 }
 
-Status hear_nobody(int socket) {
+Status block_connections(int socket) {
   Program program;
   program.let_through(kNothing);
   return attach(socket, program.take());
 }
 
-Status Guard::watch(const std::vector<int>& sockets, std::string_view worker_address) {
+Status SocketFilter::watch(const std::vector<int>& sockets, std::string_view worker_address) {
   for (int socket : sockets) {
     uint16_t port = own_end(socket).port();
     const char bytes[] = {static_cast<char>(port >> 8), static_cast<char>(port & 0xff)};
@@ -124,7 +124,7 @@ Status Guard::watch(const std::vector<int>& sockets, std::string_view worker_add
   return apply();
 }
 
-Status Guard::let_in(const std::vector<Ip>& ips) {
+Status SocketFilter::allow(const std::vector<Ip>& ips) {
   for (const Ip& ip : ips) {
     std::erase(ips_, ip);
     ips_.push_back(ip);
@@ -139,8 +139,8 @@ Status Guard::let_in(const std::vector<Ip>& ips) {
   return applied;
 }
 
-Status Guard::apply() const {
-  for (int socket : sockets_) FLOW_TRY(hear_only(socket, {ips_.begin(), ips_.end()}));
+Status SocketFilter::apply() const {
+  for (int socket : sockets_) FLOW_TRY(accept_only_from(socket, {ips_.begin(), ips_.end()}));
   return {};
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "transports/ucx/channel.hpp"
-#include "transports/ucx/net.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 
 namespace flow::ucx {
 
@@ -11,13 +11,13 @@ namespace {
 
 class UcxLink final : public Link {
  public:
-  UcxLink(std::shared_ptr<Net> net, std::shared_ptr<Channel> channel)
-      : net_(std::move(net)), channel_(std::move(channel)) {}
+  UcxLink(std::shared_ptr<UcxThread> ucx_thread, std::shared_ptr<Channel> channel)
+      : ucx_thread_(std::move(ucx_thread)), channel_(std::move(channel)) {}
   ~UcxLink() override { close(0); }
 
   void send(std::string frame) override {
     channel_->unsent += frame.size();
-    net_->run([channel = channel_, frame = std::move(frame)]() mutable {
+    ucx_thread_->run([channel = channel_, frame = std::move(frame)]() mutable {
       channel->send(std::move(frame));
     });
   }
@@ -32,31 +32,33 @@ class UcxLink final : public Link {
   }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     channel_->unsent += from.size;
-    bool goes = net_->run([channel = channel_, tag, from, done] { channel->put(tag, from, done); });
+    bool goes =
+        ucx_thread_->run([channel = channel_, tag, from, done] { channel->put(tag, from, done); });
     if (!goes) done(environment_error("the link's transport was destroyed"));
   }
   void set_timeout(int64_t deadline_ms) override {
-    net_->run([channel = channel_, deadline_ms] { channel->set_timeout(deadline_ms); });
+    ucx_thread_->run([channel = channel_, deadline_ms] { channel->set_timeout(deadline_ms); });
   }
   void close(int64_t flush_ms) override {
-    net_->run([channel = channel_, flush_ms] { channel->close(flush_ms); });
+    ucx_thread_->run([channel = channel_, flush_ms] { channel->close(flush_ms); });
   }
   std::string description() const override { return channel_->description(); }
 
  private:
   /// A transport that was destroyed has no thread, but memory must be given back.
   void tell(const std::function<void()>& call) {
-    if (!net_->run(call)) call();
+    if (!ucx_thread_->run(call)) call();
   }
 
-  std::shared_ptr<Net> net_;
+  std::shared_ptr<UcxThread> ucx_thread_;
   std::shared_ptr<Channel> channel_;
 };
 
 }  // namespace
 
-std::shared_ptr<Link> make_link(std::shared_ptr<Net> net, std::shared_ptr<Channel> channel) {
-  return std::make_shared<UcxLink>(std::move(net), std::move(channel));
+std::shared_ptr<Link> make_link(std::shared_ptr<UcxThread> ucx_thread,
+                                std::shared_ptr<Channel> channel) {
+  return std::make_shared<UcxLink>(std::move(ucx_thread), std::move(channel));
 }
 
 }  // namespace flow::ucx

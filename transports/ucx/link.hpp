@@ -7,9 +7,10 @@
 namespace flow::ucx {
 
 class Channel;
-class Net;
+class UcxThread;
 
 /// Its destructor closes the channel.
-std::shared_ptr<Link> make_link(std::shared_ptr<Net> net, std::shared_ptr<Channel> channel);
+std::shared_ptr<Link> make_link(std::shared_ptr<UcxThread> ucx_thread,
+                                std::shared_ptr<Channel> channel);
 
 }  // namespace flow::ucx

@@ -16,48 +16,48 @@
 
 namespace flow::ucx {
 
-class Net;
+class UcxThread;
 
 /// Where UCX awaits one peer.
-struct Awaited {
+struct PeerListener {
   ucp_listener_h listener = nullptr;
   int socket = -1;  // UCX's, that listens; -1 where it was not found yet
   SocketAddress at;
-  SocketAddress let_in;  // whose request was taken; of no family: nobody's
+  SocketAddress accepted_peer;  // whose request was taken; of no family: nobody's
   std::deque<ucp_conn_request_h> requests;
   // Of one that is closed:
-  bool is_deaf = false;        // it hears nobody
-  int64_t alone_since_us = 0;  // since then no look has found anybody there; 0: the last one did
+  bool is_blocked = false;      // it hears nobody
+  int64_t unused_since_us = 0;  // since then no look has found anybody there; 0: the last one did
 };
 
 class Listeners {
  public:
-  explicit Listeners(Net& net) : net_(net) {}
+  explicit Listeners(UcxThread& ucx_thread) : ucx_thread_(ucx_thread) {}
 
   /// At a port of its own there, where `peer` alone is heard. environment: UCX cannot listen, or
   /// strangers cannot be kept out.
-  Result<std::unique_ptr<Awaited>> open(SocketAddress at, const Ip& peer);
+  Result<std::unique_ptr<PeerListener>> open(SocketAddress at, const Ip& peer);
   /// The request that came first, of at least one: its connection lives on when the listener is
   /// over. environment: UCX does not say whose it is; it is rejected.
-  Result<ucp_conn_request_h> take(Awaited& awaited);
+  Result<ucp_conn_request_h> take(PeerListener& peer_listener);
   /// It hears nobody any more, and look() destroys it later.
-  void close(std::unique_ptr<Awaited> awaited);
+  void close(std::unique_ptr<PeerListener> peer_listener);
   /// Whether some that were closed are still there.
   bool is_closing() const { return !closing_.empty(); }
   /// Hangs up on those who came to a closed one and were not let in, and destroys it where nobody
   /// was there at this look and at one some time before: one whom UCX's thread accepts just now is
   /// for a moment neither among those who wait nor among this process's sockets.
-  void look(int64_t now_us);
+  void destroy_unused(int64_t now_us);
 
  private:
-  Status find_socket(Awaited& awaited);
+  Status find_socket(PeerListener& peer_listener);
   /// Of those that are closed, those to whom some had come; `connected`: sockets that may be
   /// theirs.
-  std::vector<const Awaited*> hang_up(const std::vector<int>& connected);
-  bool hang_up(int socket, const Awaited& awaited);
+  std::vector<const PeerListener*> hang_up(const std::vector<int>& connected);
+  bool hang_up(int socket, const PeerListener& peer_listener);
 
-  Net& net_;
-  std::vector<std::unique_ptr<Awaited>> closing_;
+  UcxThread& ucx_thread_;
+  std::vector<std::unique_ptr<PeerListener>> closing_;
 };
 
 }  // namespace flow::ucx

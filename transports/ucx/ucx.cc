@@ -8,8 +8,8 @@
 #include "transports/ucx/channel.hpp"
 #include "transports/ucx/library.hpp"
 #include "transports/ucx/link.hpp"
-#include "transports/ucx/net.hpp"
 #include "transports/ucx/sockets.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 
 namespace flow {
 
@@ -19,76 +19,85 @@ namespace {
 
 class UcxListener final : public Listener {
  public:
-  UcxListener(std::shared_ptr<Net> net, std::shared_ptr<Door> door, std::string address)
-      : net_(std::move(net)), door_(std::move(door)), address_(std::move(address)) {}
+  UcxListener(std::shared_ptr<UcxThread> ucx_thread, std::shared_ptr<ListenSocket> listen_socket,
+              std::string address)
+      : ucx_thread_(std::move(ucx_thread)),
+        listen_socket_(std::move(listen_socket)),
+        address_(std::move(address)) {}
   ~UcxListener() override {
-    net_->run_now([this] { net_->doors.close(door_); });
+    ucx_thread_->run_now([this] { ucx_thread_->acceptor.close(listen_socket_); });
   }
   std::string address() const override { return address_; }
   void set_on_rejected(OnRejected on_rejected) override {
-    net_->run(
-        [door = door_, on_rejected = std::move(on_rejected)] { door->on_rejected = on_rejected; });
+    ucx_thread_->run([listen_socket = listen_socket_, on_rejected = std::move(on_rejected)] {
+      listen_socket->on_rejected = on_rejected;
+    });
   }
 
  private:
-  std::shared_ptr<Net> net_;
-  std::shared_ptr<Door> door_;
+  std::shared_ptr<UcxThread> ucx_thread_;
+  std::shared_ptr<ListenSocket> listen_socket_;
   std::string address_;
 };
 
 class UcxTransport final : public Transport {
  public:
-  explicit UcxTransport(std::shared_ptr<Net> net) : net_(std::move(net)) {}
-  ~UcxTransport() override { net_->stop(); }
+  explicit UcxTransport(std::shared_ptr<UcxThread> ucx_thread)
+      : ucx_thread_(std::move(ucx_thread)) {}
+  ~UcxTransport() override { ucx_thread_->stop(); }
   std::string name() const override { return "ucx"; }
-  bool takes_device_memory() const override { return net_->takes_device_memory; }
+  bool takes_device_memory() const override { return ucx_thread_->takes_device_memory; }
 
   Result<std::unique_ptr<Listener>> listen(const std::string& address, Accept accept) override {
     auto parsed = parse_address(address);
     FLOW_TRY(parsed);
-    Result<std::shared_ptr<Door>> door = internal_error("the net thread has ended");
+    Result<std::shared_ptr<ListenSocket>> listen_socket =
+        internal_error("the net thread has ended");
     std::string listens_at;
-    net_->run_now([&] {
-      door = net_->doors.listen(*parsed, std::move(accept));
-      if (door.ok()) listens_at = (*door)->address;
+    ucx_thread_->run_now([&] {
+      listen_socket = ucx_thread_->acceptor.listen(*parsed, std::move(accept));
+      if (listen_socket.ok()) listens_at = (*listen_socket)->address;
     });
-    FLOW_TRY(door);
-    return std::unique_ptr<Listener>(std::make_unique<UcxListener>(net_, *door, listens_at));
+    FLOW_TRY(listen_socket);
+    return std::unique_ptr<Listener>(
+        std::make_unique<UcxListener>(ucx_thread_, *listen_socket, listens_at));
   }
 
   Result<std::shared_ptr<Link>> connect(const std::string& address,
                                         std::shared_ptr<LinkHandler> handler) override {
     auto parsed = parse_address(address);
     FLOW_TRY(parsed);
-    auto channel = std::make_shared<Channel>(*net_, address_text(*parsed));
+    auto channel = std::make_shared<Channel>(*ucx_thread_, address_text(*parsed));
     channel->set_handler(std::move(handler));
-    net_->run([net = net_.get(), channel] { net->add(channel); });
+    ucx_thread_->run([ucx_thread = ucx_thread_.get(), channel] { ucx_thread->add(channel); });
     auto socket = numeric_socket(*parsed);
     if (socket.ok()) {
-      go(*net_, channel, socket);
+      go(*ucx_thread_, channel, socket);
     } else {
-      resolve(*parsed, [net = std::weak_ptr(net_), channel](Result<SocketAddress> found) {
-        if (auto alive = net.lock()) go(*alive, channel, found);
-      });
+      resolve(*parsed,
+              [ucx_thread = std::weak_ptr(ucx_thread_), channel](Result<SocketAddress> found) {
+                if (auto alive = ucx_thread.lock()) go(*alive, channel, found);
+              });
     }
-    return make_link(net_, channel);
+    return make_link(ucx_thread_, channel);
   }
 
  private:
-  static void go(Net& net, std::shared_ptr<Channel> channel, Result<SocketAddress> socket) {
-    net.run([&net, channel = std::move(channel), socket = std::move(socket)] {
+  static void go(UcxThread& ucx_thread, std::shared_ptr<Channel> channel,
+                 Result<SocketAddress> socket) {
+    ucx_thread.run([&ucx_thread, channel = std::move(channel), socket = std::move(socket)] {
       if (!socket.ok()) {
         channel->fail(socket.error().message);
-      } else if (net.options.is_loopback_only && !(*socket).is_loopback()) {
+      } else if (ucx_thread.options.is_loopback_only && !(*socket).is_loopback()) {
         channel->fail(
             "only addresses of this machine, 127.0.0.1 and ::1, are used without a secret");
       } else {
-        net.doors.visit(*socket, channel);
+        ucx_thread.acceptor.connect(*socket, channel);
       }
     });
   }
 
-  std::shared_ptr<Net> net_;
+  std::shared_ptr<UcxThread> ucx_thread_;
 };
 
 }  // namespace
@@ -100,10 +109,10 @@ Result<std::unique_ptr<Transport>> make_ucx_transport(const TransportOptions& op
                                                       UcxFamily family) {
   auto library = ucx::load();
   FLOW_TRY(library);
-  auto net = ucx::Net::start(
+  auto ucx_thread = ucx::UcxThread::start(
       **library, {options, loopback_only, puts == UcxPuts::rendezvous, family == UcxFamily::ipv6});
-  FLOW_TRY(net);
-  return std::unique_ptr<Transport>(std::make_unique<ucx::UcxTransport>(*net));
+  FLOW_TRY(ucx_thread);
+  return std::unique_ptr<Transport>(std::make_unique<ucx::UcxTransport>(*ucx_thread));
 }
 
 }  // namespace flow

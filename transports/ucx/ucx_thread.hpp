@@ -21,20 +21,21 @@
 namespace flow::ucx {
 
 class Channel;
-class Net;
+class UcxThread;
 
-struct NetOptions : TransportOptions {
+struct UcxThreadOptions : TransportOptions {
   bool is_loopback_only = false;
   bool is_rendezvous_always = false;
   bool is_ipv6_first = false;
 };
 
-class Net : public std::enable_shared_from_this<Net> {
+class UcxThread : public std::enable_shared_from_this<UcxThread> {
  public:
-  static Result<std::shared_ptr<Net>> start(const Library& ucx, const NetOptions& options);
-  ~Net();
-  Net(const Net&) = delete;
-  Net& operator=(const Net&) = delete;
+  static Result<std::shared_ptr<UcxThread>> start(const Library& ucx,
+                                                  const UcxThreadOptions& options);
+  ~UcxThread();
+  UcxThread(const UcxThread&) = delete;
+  UcxThread& operator=(const UcxThread&) = delete;
 
   /// Thread-safe. Runs `call` on the net thread, after what this thread gave before; at once where
   /// that is this thread. False, and `call` is not run, where the thread has ended.
@@ -54,12 +55,12 @@ class Net : public std::enable_shared_from_this<Net> {
 
   /// Of UCX and the machine; set before start() returns.
   const Library& ucx;
-  const NetOptions options;
+  const UcxThreadOptions options;
   bool takes_device_memory = false;
 
   // On the net thread only:
   ucp_worker_h worker = nullptr;
-  Doors doors;
+  Acceptor acceptor;
   /// UCX's own sockets hear those machines from now on.
   Status trust(std::vector<Ip> ips);
   void add(const std::shared_ptr<Channel>& channel);
@@ -73,12 +74,12 @@ class Net : public std::enable_shared_from_this<Net> {
   void owe(Channel& channel);
 
  private:
-  Net(const Library& library, const NetOptions& chosen);
-  void live(std::promise<Status>& began);
+  UcxThread(const Library& library, const UcxThreadOptions& chosen);
+  void run_thread(std::promise<Status>& began);
   Status open();
   Status open_context();
   Status open_worker();
-  Status guard(const std::vector<int>& before);
+  Status install_filter(const std::vector<int>& before);
   /// Closes every door, and waits for UCX's listeners to be gone: false where some are still there
   /// after a second.
   bool end_listening();
@@ -86,17 +87,17 @@ class Net : public std::enable_shared_from_this<Net> {
   bool turn();
   bool take_calls();
   bool progress();
-  bool hear(int64_t now_us);
+  bool poll_acceptor(int64_t now_us);
   bool tend();
   void look(int64_t now_us);
   bool pay();
   void sleep(int64_t now_us);
   void end_all();
   bool submit(std::function<void()> call);
-  static ucs_status_t on_eager(void* net, const void* head, size_t head_size, void* data,
+  static ucs_status_t on_eager(void* ucx_thread, const void* head, size_t head_size, void* data,
                                size_t size, const ucp_am_recv_param_t* param);
-  static ucs_status_t on_put(void* net, const void* head, size_t head_size, void* data, size_t size,
-                             const ucp_am_recv_param_t* param);
+  static ucs_status_t on_put(void* ucx_thread, const void* head, size_t head_size, void* data,
+                             size_t size, const ucp_am_recv_param_t* param);
   Channel* channel_of(const ucp_am_recv_param_t* param);
 
   std::mutex mutex_;
@@ -108,8 +109,8 @@ class Net : public std::enable_shared_from_this<Net> {
 
   ucp_context_h context_ = nullptr;
   int events_ = -1;  // the worker's
-  Guard guard_;
-  int64_t next_hear_us_ = 0;
+  SocketFilter socket_filter_;
+  int64_t next_accept_poll_us_ = 0;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::unordered_map<ucp_ep_h, Channel*> by_endpoint_;
   std::vector<std::shared_ptr<Channel>> abandoned_;

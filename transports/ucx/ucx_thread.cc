@@ -1,4 +1,4 @@
-#include "transports/ucx/net.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -24,39 +24,40 @@ constexpr int64_t kSpinUs = 50;           // a sleeping thread answers ten times
 constexpr int64_t kAloneUs = 5;           // of these: then whoever has work goes first
 constexpr unsigned kProgressMost = 64;    // before calls are looked at again
 constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
-constexpr int64_t kHearUs = 1000;
+constexpr int64_t kAcceptPollUs = 1000;
 constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
 
 }  // namespace
 
-Net::Net(const Library& library, const NetOptions& chosen)
-    : ucx(library), options(chosen), doors(*this) {}
+UcxThread::UcxThread(const Library& library, const UcxThreadOptions& chosen)
+    : ucx(library), options(chosen), acceptor(*this) {}
 
-Result<std::shared_ptr<Net>> Net::start(const Library& ucx, const NetOptions& options) {
-  std::shared_ptr<Net> net(new Net(ucx, options));
-  net->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (net->wake_ < 0)
+Result<std::shared_ptr<UcxThread>> UcxThread::start(const Library& ucx,
+                                                    const UcxThreadOptions& options) {
+  std::shared_ptr<UcxThread> ucx_thread(new UcxThread(ucx, options));
+  ucx_thread->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (ucx_thread->wake_ < 0)
     return environment_error(fmt::format("cannot make an eventfd: {}", std::strerror(errno)));
   std::promise<Status> began;
-  net->thread_ = engine_thread([&began, raw = net.get()] { raw->live(began); });
+  ucx_thread->thread_ = engine_thread([&began, raw = ucx_thread.get()] { raw->run_thread(began); });
   Status status = began.get_future().get();
   FLOW_TRY(status);
-  return net;
+  return ucx_thread;
 }
 
-Net::~Net() {
+UcxThread::~UcxThread() {
   stop();
   if (wake_ >= 0) ::close(wake_);
 }
 
-void Net::stop() {
+void UcxThread::stop() {
   if (!thread_.joinable()) return;
   FLOW_CHECK(!is_here());
   run([this] { end_all(); });
   thread_.join();
 }
 
-void Net::live(std::promise<Status>& began) {
+void UcxThread::run_thread(std::promise<Status>& began) {
   here_ = std::this_thread::get_id();
   Status status = open();
   bool is_open = status.ok();
@@ -72,7 +73,7 @@ void Net::live(std::promise<Status>& began) {
   close();
 }
 
-bool Net::submit(std::function<void()> call) {
+bool UcxThread::submit(std::function<void()> call) {
   bool must_wake = false;
   {
     std::lock_guard lock(mutex_);
@@ -86,31 +87,31 @@ bool Net::submit(std::function<void()> call) {
   return true;
 }
 
-bool Net::run_now(std::function<void()> call) {
+bool UcxThread::run_now(std::function<void()> call) {
   if (is_here()) {
     call();
     return true;
   }
   std::promise<void> ran;
-  bool goes = submit([&] {
+  bool is_queued = submit([&] {
     call();
     ran.set_value();
   });
-  if (goes) ran.get_future().wait();
-  return goes;
+  if (is_queued) ran.get_future().wait();
+  return is_queued;
 }
 
-bool Net::turn() {
+bool UcxThread::turn() {
   bool is_active = take_calls();
   is_active |= progress();
-  is_active |= doors.let_in();
+  is_active |= acceptor.accept_requests();
   is_active |= tend();
   if (is_active) active_us_ = 0;
   if (is_active && ++busy_turns_ < kBusyTurnsMost) return true;
   busy_turns_ = 0;
   int64_t now_us = monotonic_us();
   if (now_us >= next_look_us_) look(now_us);
-  is_active |= hear(now_us);
+  is_active |= poll_acceptor(now_us);
   if (is_ending_ && channels_.empty()) {
     std::lock_guard lock(mutex_);
     is_stopped_ = calls_.empty();
@@ -125,7 +126,7 @@ bool Net::turn() {
   return true;
 }
 
-bool Net::take_calls() {
+bool UcxThread::take_calls() {
   if (waiting_.load(std::memory_order_relaxed) == 0) return false;
   {
     std::lock_guard lock(mutex_);
@@ -142,7 +143,7 @@ bool Net::take_calls() {
   return true;
 }
 
-bool Net::progress() {
+bool UcxThread::progress() {
   unsigned count = 0;
   is_progressing_ = true;
   do {
@@ -154,30 +155,30 @@ bool Net::progress() {
 }
 
 // While there is work, the doors are looked at now and then.
-bool Net::hear(int64_t now_us) {
-  if (now_us < next_hear_us_ || doors.is_idle()) return false;
-  next_hear_us_ = now_us + kHearUs;
-  bool has_heard = doors.hear();
-  if (has_heard) next_hear_us_ = active_us_ = 0;
-  return has_heard;
+bool UcxThread::poll_acceptor(int64_t now_us) {
+  if (now_us < next_accept_poll_us_ || acceptor.is_idle()) return false;
+  next_accept_poll_us_ = now_us + kAcceptPollUs;
+  bool has_events = acceptor.poll_events();
+  if (has_events) next_accept_poll_us_ = active_us_ = 0;
+  return has_events;
 }
 
-void Net::add(const std::shared_ptr<Channel>& channel) {
+void UcxThread::add(const std::shared_ptr<Channel>& channel) {
   channels_.emplace(channel.get(), channel);
   next_look_us_ = 0;
 }
 
-void Net::attend(Channel& channel) {
+void UcxThread::attend(Channel& channel) {
   if (std::exchange(channel.is_attended, true)) return;
   attended_.push_back(channel.shared_from_this());
 }
 
-void Net::owe(Channel& channel) {
+void UcxThread::owe(Channel& channel) {
   if (std::exchange(channel.is_owing, true)) return;
   owing_.push_back(channel.shared_from_this());
 }
 
-bool Net::tend() {
+bool UcxThread::tend() {
   if (attended_.empty()) return false;
   std::vector<std::shared_ptr<Channel>> now;
   now.swap(attended_);
@@ -190,7 +191,7 @@ bool Net::tend() {
   return true;
 }
 
-bool Net::pay() {
+bool UcxThread::pay() {
   std::vector<std::shared_ptr<Channel>> now;
   now.swap(owing_);
   for (const auto& channel : now) {
@@ -200,25 +201,25 @@ bool Net::pay() {
   return !now.empty();
 }
 
-void Net::look(int64_t now_us) {
+void UcxThread::look(int64_t now_us) {
   bool is_busy = false;
   for (const auto& [key, channel] : channels_) is_busy |= channel->look(now_us);
-  is_busy |= doors.look(now_us);
+  is_busy |= acceptor.check_deadlines(now_us);
   pay();
   next_look_us_ = now_us + (is_busy ? kLookBusyMs : kLookIdleMs) * kUsPerMs;
 }
 
-void Net::sleep(int64_t now_us) {
+void UcxThread::sleep(int64_t now_us) {
   if (ucx.ucp_worker_arm(worker) == UCS_ERR_BUSY) return;
   {
     std::lock_guard lock(mutex_);
     if (!calls_.empty()) return;
     is_sleeping_ = true;
   }
-  pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}, {doors.events(), POLLIN, 0}};
+  pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}, {acceptor.events(), POLLIN, 0}};
   int64_t ms = std::clamp<int64_t>((next_look_us_ - now_us) / kUsPerMs, 1, kLookIdleMs);
   ::poll(files, std::size(files), static_cast<int>(ms));
-  if ((files[2].revents & POLLIN) != 0) next_hear_us_ = 0;
+  if ((files[2].revents & POLLIN) != 0) next_accept_poll_us_ = 0;
   {
     std::lock_guard lock(mutex_);
     is_sleeping_ = false;
@@ -227,23 +228,23 @@ void Net::sleep(int64_t now_us) {
   if ((files[1].revents & POLLIN) != 0 && ::read(wake_, &count, sizeof count) < 0) return;
 }
 
-void Net::end_all() {
+void UcxThread::end_all() {
   is_ending_ = true;
-  doors.end();
+  acceptor.end();
   std::vector<std::shared_ptr<Channel>> channels;
   for (const auto& [key, channel] : channels_) channels.push_back(channel);
   for (const auto& channel : channels) channel->close(0);
 }
 
-Channel* Net::channel_of(const ucp_am_recv_param_t* param) {
+Channel* UcxThread::channel_of(const ucp_am_recv_param_t* param) {
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return nullptr;
   auto found = by_endpoint_.find(param->reply_ep);
   return found == by_endpoint_.end() ? nullptr : found->second;
 }
 
-ucs_status_t Net::on_eager(void* net, const void* head, size_t head_size, void* data, size_t size,
-                           const ucp_am_recv_param_t* param) {
-  Channel* channel = static_cast<Net*>(net)->channel_of(param);
+ucs_status_t UcxThread::on_eager(void* ucx_thread, const void* head, size_t head_size, void* data,
+                                 size_t size, const ucp_am_recv_param_t* param) {
+  Channel* channel = static_cast<UcxThread*>(ucx_thread)->channel_of(param);
   bool is_data = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
   if (channel == nullptr || head_size != sizeof(Head) || !is_data) return UCS_OK;  // UCX drops it
   Head own;
@@ -252,9 +253,9 @@ ucs_status_t Net::on_eager(void* net, const void* head, size_t head_size, void* 
   return UCS_OK;
 }
 
-ucs_status_t Net::on_put(void* net, const void* head, size_t head_size, void* data, size_t size,
-                         const ucp_am_recv_param_t* param) {
-  Channel* channel = static_cast<Net*>(net)->channel_of(param);
+ucs_status_t UcxThread::on_put(void* ucx_thread, const void* head, size_t head_size, void* data,
+                               size_t size, const ucp_am_recv_param_t* param) {
+  Channel* channel = static_cast<UcxThread*>(ucx_thread)->channel_of(param);
   bool is_descriptor = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   if (channel == nullptr || head_size != sizeof(PutHead) || !is_descriptor) return UCS_OK;
   PutHead own;

@@ -9,8 +9,8 @@
 
 #include "engine/base/clock.hpp"
 #include "transports/ucx/channel.hpp"
-#include "transports/ucx/net.hpp"
 #include "transports/ucx/sockets.hpp"
+#include "transports/ucx/ucx_thread.hpp"
 
 namespace flow::ucx {
 
@@ -26,15 +26,15 @@ constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0
 
 }  // namespace
 
-Status Net::open() {
+Status UcxThread::open() {
   Settings settings(
       options.is_ipv6_first);  // the context and the worker read variables of their transports'
-  FLOW_TRY(doors.open());
+  FLOW_TRY(acceptor.open());
   FLOW_TRY(open_context());
   return open_worker();
 }
 
-Status Net::open_context() {
+Status UcxThread::open_context() {
   auto failed = [this](const char* what, ucs_status_t status) {
     return environment_error(fmt::format("UCX {} {}: {}", ucx.version(), what, ucx.text(status)));
   };
@@ -69,7 +69,7 @@ Status Net::open_context() {
   return {};
 }
 
-Status Net::open_worker() {
+Status UcxThread::open_worker() {
   auto failed = [this](ucs_status_t status) {
     return environment_error(
         fmt::format("UCX {} cannot make a worker: {}", ucx.version(), ucx.text(status)));
@@ -84,10 +84,11 @@ Status Net::open_worker() {
     worker = nullptr;
     return failed(status);
   }
-  if (!options.is_loopback_only) FLOW_TRY(guard(*before));
+  if (!options.is_loopback_only) FLOW_TRY(install_filter(*before));
   status = ucx.ucp_worker_get_efd(worker, &events_);
   if (status != UCS_OK) return failed(status);
-  for (auto [id, call] : {std::pair{kEagerId, &Net::on_eager}, std::pair{kPutId, &Net::on_put}}) {
+  for (auto [id, call] :
+       {std::pair{kEagerId, &UcxThread::on_eager}, std::pair{kPutId, &UcxThread::on_put}}) {
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                          UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -102,7 +103,7 @@ Status Net::open_worker() {
 }
 
 // UCX has a listener of its own on each network: it hears nobody who has not proven himself here.
-Status Net::guard(const std::vector<int>& before) {
+Status UcxThread::install_filter(const std::vector<int>& before) {
   auto now = listening_sockets();
   if (!now.ok()) return now.error();
   std::vector<int> opened;
@@ -114,21 +115,21 @@ Status Net::guard(const std::vector<int>& before) {
   ucs_status_t status = ucx.ucp_worker_get_address(worker, &address, &size);
   if (status != UCS_OK)
     return environment_error(fmt::format("UCX has no address: {}", ucx.text(status)));
-  Status watched = guard_.watch(opened, {reinterpret_cast<const char*>(address), size});
+  Status watched = socket_filter_.watch(opened, {reinterpret_cast<const char*>(address), size});
   ucx.ucp_worker_release_address(worker, address);
   return watched;
 }
 
-bool Net::end_listening() {
-  doors.end();
-  for (int i = 0; i < kGoneMost && doors.look(monotonic_us()); i++) {
+bool UcxThread::end_listening() {
+  acceptor.end();
+  for (int i = 0; i < kGoneMost && acceptor.check_deadlines(monotonic_us()); i++) {
     std::this_thread::sleep_for(kGoneEach);
     ucx.ucp_worker_progress(worker);
   }
-  return !doors.look(monotonic_us());
+  return !acceptor.check_deadlines(monotonic_us());
 }
 
-void Net::close() {
+void UcxThread::close() {
   if (!end_listening()) {  // UCX's own thread may come upon what would be destroyed: it stays
     worker = nullptr;
     context_ = nullptr;
@@ -140,14 +141,14 @@ void Net::close() {
   abandoned_.clear();
 }
 
-Status Net::trust(std::vector<Ip> ips) {
+Status UcxThread::trust(std::vector<Ip> ips) {
   if (options.is_loopback_only) return {};
   std::vector<Ip> own = own_ips();
   bool is_here = std::any_of(ips.begin(), ips.end(), [&](const Ip& ip) {
     return is_loopback(ip) || std::find(own.begin(), own.end(), ip) != own.end();
   });
   if (is_here) ips.insert(ips.end(), std::begin(kLoopbackIps), std::end(kLoopbackIps));
-  return guard_.let_in(ips);
+  return socket_filter_.allow(ips);
 }
 
 }  // namespace flow::ucx
