@@ -81,7 +81,7 @@ void Channel::flush() {
     channel->ucx_thread_.ucx.ucp_request_free(request);
     if (status == UCS_OK) channel->flushed();
     if (status != UCS_OK) channel->fail(channel->failure(status));
-    channel->came_back();
+    channel->request_completed();
   };
   ucs_status_ptr_t request = ucx_thread_.ucx.ucp_ep_flush_nbx(endpoint_, &param);
   if (request == nullptr) return flushed();
@@ -91,21 +91,21 @@ void Channel::flush() {
 
 void Channel::flushed() {
   has_agreed_ = true;
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
 }
 
-void Channel::greet() {
-  has_greeted_ = true;
+void Channel::send_hello() {
+  has_sent_hello_ = true;
   unsigned* version = hello_.ucx;
   ucx_thread_.ucx.ucp_get_version(&version[0], &version[1], &version[2]);
   hello_.takes_device = ucx_thread_.takes_device_memory ? 1 : 0;
-  post(new_message(Kind::hello), &hello_, sizeof hello_);
-  if (is_greeted_) describe();
+  post(new_message(MessageKind::hello), &hello_, sizeof hello_);
+  if (has_hello_) describe();
 }
 
-void Channel::greeted(const char* data, size_t size) {
+void Channel::receive_hello(const char* data, size_t size) {
   Hello hello;
-  if (is_greeted_ || size != sizeof hello)
+  if (has_hello_ || size != sizeof hello)
     return fail("its peer said something that is no greeting");
   std::memcpy(&hello, data, sizeof hello);
   if (hello.magic != kHelloMagic || hello.version != kWireVersion) {
@@ -113,13 +113,13 @@ void Channel::greeted(const char* data, size_t size) {
         fmt::format("{} runs another version of flow: its links are of version {}, these {}",
                     address_, hello.version, kWireVersion));
   }
-  is_greeted_ = true;
+  has_hello_ = true;
   peer_takes_device_ = hello.takes_device != 0;
   peer_version_ = fmt::format("{}.{}.{}", hello.ucx[0], hello.ucx[1], hello.ucx[2]);
   state_ = State::up;
   describe();
   handler_->on_up();
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
 }
 
 void Channel::describe() {
@@ -154,7 +154,7 @@ void Channel::fail(const std::string& why) {
   if (is_ending()) return;
   state_ = State::ending;
   why_ = why;
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
 }
 
 void Channel::connect_failed(const Error& why) {
@@ -165,34 +165,34 @@ void Channel::connect_failed(const Error& why) {
 
 void Channel::close(int64_t flush_ms) {
   if (is_ending()) return;
-  if (flush_ms > 0 && !is_all_taken()) {
+  if (flush_ms > 0 && !is_all_acked()) {
     if (closing_us_ == 0) closing_us_ = monotonic_us() + flush_ms * kUsPerMs;
     return;
   }
-  must_say_bye_ = true;
+  must_send_goodbye_ = true;
   fail("the link was closed");
 }
 
-void Channel::came_back() {
+void Channel::request_completed() {
   requests_--;
-  if (is_ending()) ucx_thread_.attend(*this);
+  if (is_ending()) ucx_thread_.schedule(*this);
 }
 
-void Channel::tend() {
+void Channel::run_pending() {
   if (state_ == State::over) return;
   if (is_ending()) {
     bool is_open = endpoint_ != nullptr && force_closed_us_ == 0;
-    if (is_open && must_say_bye_ && has_greeted_) post(Kind::bye);
+    if (is_open && must_send_goodbye_ && has_sent_hello_) post(MessageKind::goodbye);
     if (is_open) force_close();
     if (requests_ == 0 || is_forgotten_) finish();
     return;
   }
-  if (has_agreed_ && !has_greeted_) greet();
+  if (has_agreed_ && !has_sent_hello_) send_hello();
   post_answers();
-  pump();
+  progress();
   start_puts();
-  if (std::exchange(must_pay_, false)) pay();
-  if (closing_us_ != 0 && is_all_taken()) close(0);
+  if (std::exchange(must_send_ack_, false)) send_ack();
+  if (closing_us_ != 0 && is_all_acked()) close(0);
 }
 
 void Channel::force_close() {
@@ -205,7 +205,7 @@ void Channel::force_close() {
   param.cb.send = [](void* request, ucs_status_t, void* self) {
     auto* channel = static_cast<Channel*>(self);
     channel->ucx_thread_.ucx.ucp_request_free(request);
-    channel->came_back();
+    channel->request_completed();
   };
   ucx_thread_.forget(endpoint_);
   ucs_status_ptr_t request = ucx_thread_.ucx.ucp_ep_close_nbx(endpoint_, &param);
@@ -224,39 +224,39 @@ void Channel::finish() {
   for (auto& put : waiting_puts_) dones.push_back(std::move(put->done));
   forget_receives(arrivals);
   for (auto& [id, each] : std::exchange(arriving_, {}))
-    arrivals.push_back(std::move(each.expected.done));
+    arrivals.push_back(std::move(each.posted_receive.done));
   {
     std::lock_guard lock(mutex_);
-    is_deaf_ = true;
-    for (auto& [tag, each] : expected_) arrivals.push_back(std::move(each.done));
-    expected_.clear();
+    is_receiving_closed_ = true;
+    for (auto& [tag, each] : posted_receives_) arrivals.push_back(std::move(each.done));
+    posted_receives_.clear();
   }
   std::shared_ptr<LinkHandler> handler = std::exchange(handler_, nullptr);
-  tell_given_up();
+  finish_canceled_receives();
   for (const auto& done : dones) done(why);
   for (const auto& done : arrivals) done(why);
   if (handler) handler->on_down(why);
 }
 
-bool Channel::look(int64_t now_us) {
+bool Channel::check_deadlines(int64_t now_us) {
   if (is_ending()) {
     // UCX 1.13 may forget a rendezvous. Its endpoint is gone by now, and reads and writes no more.
     is_forgotten_ = force_closed_us_ != 0 && now_us - force_closed_us_ > kGiveBackMs * kUsPerMs;
-    if (is_forgotten_) ucx_thread_.attend(*this);
+    if (is_forgotten_) ucx_thread_.schedule(*this);
     return true;
   }
   if (closing_us_ != 0 && now_us >= closing_us_) {
     close(0);
     return true;
   }
-  bool is_waiting = state_ == State::opening || !has_greeted_ || !is_all_taken() ||
+  bool is_waiting = state_ == State::opening || !has_sent_hello_ || !is_all_acked() ||
                     !receives_.empty() || !arriving_.empty();
   if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
   is_moving_ = false;
   if (is_waiting && now_us - began_us_ > deadline_ms_ * kUsPerMs) {
     fail(fmt::format("{} {} for {} ms", address_,
-                     state_ == State::up && has_greeted_ ? "has taken nothing of what was sent"
-                                                         : "has not answered",
+                     state_ == State::up && has_sent_hello_ ? "has taken nothing of what was sent"
+                                                            : "has not answered",
                      deadline_ms_));
   }
   return is_waiting;

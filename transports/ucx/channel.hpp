@@ -37,13 +37,13 @@ struct Put {
   PutOutcome outcome = PutOutcome::there;
 };
 
-struct Expected {
+struct PostedReceive {
   Region to;
   std::function<void(Result<size_t>)> done;
 };
 
 struct Arriving {
-  Expected expected;
+  PostedReceive posted_receive;
   size_t size = 0, arrived = 0;
 };
 
@@ -52,7 +52,7 @@ struct Receive {
   Channel* channel = nullptr;
   uint32_t id = 0;
   size_t size = 0;
-  Expected expected;
+  PostedReceive posted_receive;
 };
 
 /// One message with a Head: UCX 1.13 needs the header until the message has gone.
@@ -87,16 +87,16 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void on_eager(const Head& head, const char* data, size_t size);
   ucs_status_t on_put(const PutHead& head, void* descriptor, size_t size);
   /// Does what is to be done outside UCX's callbacks.
-  void tend();
+  void run_pending();
   /// Looks at the clock. False: there is nothing that could be late.
-  bool look(int64_t now_us);
-  void pay();
-  void tell_given_up();
+  bool check_deadlines(int64_t now_us);
+  void send_ack();
+  void finish_canceled_receives();
   /// UCX gives back no more of it: it must live as long as the worker.
   bool is_abandoned() const { return is_over() && requests_ > 0; }
   bool is_over() const { return state_ == State::over; }
   bool is_coming_up() const { return !is_ending() && !has_agreed_; }
-  bool is_attended = false, is_owing = false;  // the net's marks
+  bool is_scheduled = false, has_pending_ack = false;  // the net's marks
 
   /// Thread-safe.
   std::atomic<size_t> unsent{0};
@@ -112,41 +112,41 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void open(ucp_ep_params_t& params);
   void flush();
   void flushed();
-  void greet();
-  void greeted(const char* data, size_t size);
+  void send_hello();
+  void receive_hello(const char* data, size_t size);
   void describe();
   std::string failure(ucs_status_t status) const;
 
   // channel_send.cc
-  void pump();
-  bool has_room() const;
-  void post_next_piece();
-  void post_next_put_piece();
+  void progress();
+  bool has_window() const;
+  void post_next_chunk();
+  void post_next_put_chunk();
   void post(Message* message, const void* data, size_t size);
-  void post(Kind kind);
+  void post(MessageKind kind);
   void post_answers();
   void sent(Message* message, ucs_status_t status);
   void start_puts();
   void start(Put& put);
   void start_rendezvous(Put& put);
   void answered(uint32_t id, PutOutcome outcome);
-  void finish_if_back(Put& put);
-  Message* new_message(Kind kind);
-  bool is_all_taken() const;
+  void finish_if_complete(Put& put);
+  Message* new_message(MessageKind kind);
+  bool is_all_acked() const;
 
   // channel_receive.cc
-  bool take_acknowledgement(const Head& head);
-  void take_piece(const Head& head, const char* data, size_t size);
+  bool receive_ack(const Head& head);
+  void receive_chunk(const Head& head, const char* data, size_t size);
   void begin_put(const Head& head, const char* data, size_t size);
-  void take_put_piece(const Head& head, const char* data, size_t size);
-  void took(size_t bytes);
+  void receive_put_chunk(const Head& head, const char* data, size_t size);
+  void count_received(size_t bytes);
   void answer(uint32_t id, PutOutcome outcome);
-  std::unique_ptr<Expected> forget(uint64_t tag);  // null where nobody expected it
-  std::unique_ptr<Expected> find_expected(uint64_t tag, uint32_t id, size_t size);
+  std::unique_ptr<PostedReceive> forget(uint64_t tag);  // null where nobody expected it
+  std::unique_ptr<PostedReceive> take_posted_receive(uint64_t tag, uint32_t id, size_t size);
   void received(Receive* receive, ucs_status_t status);
   void forget_receives(std::vector<std::function<void(Result<size_t>)>>& dones);
 
-  void came_back();  // a request of UCX's
+  void request_completed();  // a request of UCX's
   void force_close();
   void finish();
 
@@ -157,8 +157,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::shared_ptr<LinkHandler> handler_;
   ucp_ep_h endpoint_ = nullptr;
   bool has_agreed_ = false;  // both ends have, on their lanes
-  bool has_greeted_ = false, is_greeted_ = false;
-  bool must_say_bye_ = false;
+  bool has_sent_hello_ = false, has_hello_ = false;
+  bool must_send_goodbye_ = false;
   int64_t force_closed_us_ = 0;
   bool is_forgotten_ = false;
   size_t requests_ = 0;  // that UCX has not given back
@@ -173,8 +173,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   std::deque<std::shared_ptr<Outgoing>> queue_;
   uint32_t sequence_ = 0;
-  uint64_t sent_bytes_ = 0, peer_took_bytes_ = 0;
-  uint32_t sent_pieces_ = 0, peer_took_pieces_ = 0;
+  uint64_t sent_bytes_ = 0, acked_bytes_ = 0;
+  uint32_t sent_chunks_ = 0, acked_chunks_ = 0;
   std::unique_ptr<Message> spare_;
   std::deque<std::unique_ptr<Put>> waiting_puts_;
   std::deque<Put*> posting_;  // pieces of them are still to go
@@ -183,20 +183,20 @@ class Channel : public std::enable_shared_from_this<Channel> {
   uint32_t last_put_ = 0;
 
   uint32_t peer_sequence_ = 0;
-  uint64_t took_bytes_ = 0, told_bytes_ = 0;
-  uint32_t took_pieces_ = 0, told_pieces_ = 0;
+  uint64_t received_bytes_ = 0, advertised_bytes_ = 0;
+  uint32_t received_chunks_ = 0, advertised_chunks_ = 0;
   std::string frame_;      // its first pieces
   size_t frame_left_ = 0;  // bytes that it lacks
   std::unordered_map<uint32_t, Arriving> arriving_;
   std::vector<std::pair<uint32_t, PutOutcome>> answers_;  // to puts, that are owed
-  bool must_pay_ = false;
+  bool must_send_ack_ = false;
   std::unordered_map<Receive*, std::unique_ptr<Receive>> receives_;
 
   mutable std::mutex mutex_;  // of what follows
   std::string lanes_;
-  std::unordered_map<uint64_t, Expected> expected_;
-  std::vector<Expected> given_up_;
-  bool is_deaf_ = false;  // expects nothing any more
+  std::unordered_map<uint64_t, PostedReceive> posted_receives_;
+  std::vector<PostedReceive> canceled_receives_;
+  bool is_receiving_closed_ = false;  // expects nothing any more
 };
 
 }  // namespace flow::ucx

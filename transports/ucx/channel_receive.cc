@@ -12,65 +12,65 @@ namespace flow::ucx {
 namespace {
 
 // A quarter of the peer's window.
-constexpr size_t kTellBytes = size_t{1} << 18;
-constexpr uint32_t kTellPieces = 256;
-constexpr size_t kKeptBytes = size_t{1} << 20;  // of a frame's memory, for the next one
+constexpr size_t kAckBytes = size_t{1} << 18;
+constexpr uint32_t kAckChunks = 256;
+constexpr size_t kFrameBufferBytes = size_t{1} << 20;  // of a frame's memory, for the next one
 
 }  // namespace
 
 void Channel::on_eager(const Head& head, const char* data, size_t size) {
   if (is_ending()) return;
   if (head.sequence != peer_sequence_++) return fail("UCX lost or reordered messages");
-  if (head.kind != Kind::hello && !is_greeted_) return fail("its peer did not greet first");
-  if (!take_acknowledgement(head)) return fail("its peer says it took what was not sent");
+  if (head.kind != MessageKind::hello && !has_hello_) return fail("its peer did not greet first");
+  if (!receive_ack(head)) return fail("its peer says it took what was not sent");
   switch (head.kind) {
-    case Kind::hello:
-      return greeted(data, size);
-    case Kind::piece:
-      return take_piece(head, data, size);
-    case Kind::put_begin:
+    case MessageKind::hello:
+      return receive_hello(data, size);
+    case MessageKind::chunk:
+      return receive_chunk(head, data, size);
+    case MessageKind::put_begin:
       return begin_put(head, data, size);
-    case Kind::put_piece:
-      return take_put_piece(head, data, size);
-    case Kind::put_done:
+    case MessageKind::put_chunk:
+      return receive_put_chunk(head, data, size);
+    case MessageKind::put_done:
       return answered(head.id, head.outcome);
-    case Kind::ack:
+    case MessageKind::ack:
       return;
-    case Kind::bye:
+    case MessageKind::goodbye:
       return fail(fmt::format("the peer {} closed the link", address_));
   }
   fail("its peer sent something unknown");
 }
 
-bool Channel::take_acknowledgement(const Head& head) {
-  uint64_t bytes = head.taken_bytes - peer_took_bytes_;
-  uint32_t pieces = head.taken_pieces - peer_took_pieces_;
-  if (bytes > sent_bytes_ - peer_took_bytes_ || pieces > sent_pieces_ - peer_took_pieces_)
-    return false;
-  if (pieces == 0) return true;
-  peer_took_bytes_ = head.taken_bytes;
-  peer_took_pieces_ = head.taken_pieces;
+bool Channel::receive_ack(const Head& head) {
+  uint64_t bytes = head.acked_bytes - acked_bytes_;
+  uint32_t chunks = head.acked_chunks - acked_chunks_;
+  if (bytes > sent_bytes_ - acked_bytes_ || chunks > sent_chunks_ - acked_chunks_) return false;
+  if (chunks == 0) return true;
+  acked_bytes_ = head.acked_bytes;
+  acked_chunks_ = head.acked_chunks;
   unsent -= std::min<size_t>(unsent, bytes);
   is_moving_ = true;
-  if (!queue_.empty() || !posting_.empty() || closing_us_ != 0) ucx_thread_.attend(*this);
+  if (!queue_.empty() || !posting_.empty() || closing_us_ != 0) ucx_thread_.schedule(*this);
   return true;
 }
 
-void Channel::took(size_t bytes) {
-  took_bytes_ += bytes;
-  took_pieces_++;
-  must_pay_ = took_bytes_ - told_bytes_ >= kTellBytes || took_pieces_ - told_pieces_ >= kTellPieces;
-  if (must_pay_) return ucx_thread_.attend(*this);
-  ucx_thread_.owe(*this);
+void Channel::count_received(size_t bytes) {
+  received_bytes_ += bytes;
+  received_chunks_++;
+  must_send_ack_ = received_bytes_ - advertised_bytes_ >= kAckBytes ||
+                   received_chunks_ - advertised_chunks_ >= kAckChunks;
+  if (must_send_ack_) return ucx_thread_.schedule(*this);
+  ucx_thread_.add_pending_ack(*this);
 }
 
 void Channel::answer(uint32_t id, PutOutcome outcome) {
   answers_.emplace_back(id, outcome);
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
 }
 
-void Channel::take_piece(const Head& head, const char* data, size_t size) {
-  took(size);
+void Channel::receive_chunk(const Head& head, const char* data, size_t size) {
+  count_received(size);
   if (frame_left_ == 0 && head.value == size) return handler_->on_frame({data, size});
   if (frame_left_ == 0) {
     if (head.value > kFrameBytesMax) return fail("its peer sent a frame that is too long");
@@ -84,58 +84,59 @@ void Channel::take_piece(const Head& head, const char* data, size_t size) {
   if (frame_left_ > 0) return;
   handler_->on_frame(frame_);
   frame_.clear();
-  if (frame_.capacity() > kKeptBytes) frame_.shrink_to_fit();
+  if (frame_.capacity() > kFrameBufferBytes) frame_.shrink_to_fit();
 }
 
 Status Channel::post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
   std::lock_guard lock(mutex_);
-  const char* why = is_deaf_ ? "the link is down"
+  const char* why = is_receiving_closed_ ? "the link is down"
                     : to.is_device && !ucx_thread_.takes_device_memory
                         ? "UCX here takes no memory of a GPU"
-                    : expected_.contains(tag) ? "its tag is expected already"
-                                              : nullptr;
+                    : posted_receives_.contains(tag) ? "its tag is expected already"
+                                                     : nullptr;
   if (why != nullptr)
     return environment_error(fmt::format("no put of tag {} is awaited: {}", tag, why));
-  expected_.emplace(tag, Expected{to, std::move(done)});
+  posted_receives_.emplace(tag, PostedReceive{to, std::move(done)});
   return {};
 }
 
-std::unique_ptr<Expected> Channel::forget(uint64_t tag) {
+std::unique_ptr<PostedReceive> Channel::forget(uint64_t tag) {
   std::lock_guard lock(mutex_);
-  auto found = expected_.find(tag);
-  if (found == expected_.end()) return nullptr;
-  auto expected = std::make_unique<Expected>(std::move(found->second));
-  expected_.erase(found);
-  return expected;
+  auto found = posted_receives_.find(tag);
+  if (found == posted_receives_.end()) return nullptr;
+  auto posted_receive = std::make_unique<PostedReceive>(std::move(found->second));
+  posted_receives_.erase(found);
+  return posted_receive;
 }
 
 void Channel::cancel_receive(uint64_t tag) {
-  std::unique_ptr<Expected> expected = forget(tag);
-  if (!expected) return;
+  std::unique_ptr<PostedReceive> posted_receive = forget(tag);
+  if (!posted_receive) return;
   std::lock_guard lock(mutex_);
-  given_up_.push_back(std::move(*expected));
+  canceled_receives_.push_back(std::move(*posted_receive));
 }
 
-void Channel::tell_given_up() {
-  std::vector<Expected> now;
+void Channel::finish_canceled_receives() {
+  std::vector<PostedReceive> now;
   {
     std::lock_guard lock(mutex_);
-    now.swap(given_up_);
+    now.swap(canceled_receives_);
   }
-  for (Expected& each : now) each.done(environment_error("nobody waits for the put any more"));
+  for (PostedReceive& each : now) each.done(environment_error("nobody waits for the put any more"));
 }
 
 /// Of a put that came; null where it is dropped, which the peer is told.
-std::unique_ptr<Expected> Channel::find_expected(uint64_t tag, uint32_t id, size_t size) {
-  std::unique_ptr<Expected> expected = forget(tag);
-  if (!expected) {
+std::unique_ptr<PostedReceive> Channel::take_posted_receive(uint64_t tag, uint32_t id,
+                                                            size_t size) {
+  std::unique_ptr<PostedReceive> posted_receive = forget(tag);
+  if (!posted_receive) {
     answer(id, PutOutcome::unexpected);
     return nullptr;
   }
-  if (size <= expected->to.size) return expected;
+  if (size <= posted_receive->to.size) return posted_receive;
   answer(id, PutOutcome::too_long);
-  expected->done(environment_error(fmt::format("a put of {} bytes came for tag {}, where {} fit",
-                                               size, tag, expected->to.size)));
+  posted_receive->done(environment_error(fmt::format(
+      "a put of {} bytes came for tag {}, where {} fit", size, tag, posted_receive->to.size)));
   return nullptr;
 }
 
@@ -143,55 +144,57 @@ void Channel::begin_put(const Head& head, const char* data, size_t size) {
   PutBegin begin;
   if (size != sizeof begin) return fail("its peer sent a put that is none");
   std::memcpy(&begin, data, sizeof begin);
-  auto expected = find_expected(begin.tag, head.id, begin.size);
-  if (!expected) return;
+  auto posted_receive = take_posted_receive(begin.tag, head.id, begin.size);
+  if (!posted_receive) return;
   if (begin.size > 0) {
-    bool is_new = arriving_.emplace(head.id, Arriving{std::move(*expected), begin.size, 0}).second;
+    bool is_new =
+        arriving_.emplace(head.id, Arriving{std::move(*posted_receive), begin.size, 0}).second;
     if (!is_new) fail("its peer began a put twice");
     return;
   }
   answer(head.id, PutOutcome::there);
-  expected->done(size_t{0});
+  posted_receive->done(size_t{0});
 }
 
-void Channel::take_put_piece(const Head& head, const char* data, size_t size) {
-  took(size);
+void Channel::receive_put_chunk(const Head& head, const char* data, size_t size) {
+  count_received(size);
   auto found = arriving_.find(head.id);
   if (found == arriving_.end()) return;  // it was dropped
   Arriving& put = found->second;
   if (size > put.size - put.arrived) return fail("its peer sent more of a put than there is");
-  std::memcpy(static_cast<char*>(put.expected.to.data) + put.arrived, data, size);
+  std::memcpy(static_cast<char*>(put.posted_receive.to.data) + put.arrived, data, size);
   put.arrived += size;
   is_moving_ = true;
   if (put.arrived < put.size) return;
   Arriving own = std::move(put);
   arriving_.erase(found);
   answer(head.id, PutOutcome::there);
-  own.expected.done(own.size);
+  own.posted_receive.done(own.size);
 }
 
 ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size) {
   // What is not received before this returns UCS_OK is dropped by UCX, which tells the sender's.
-  if (is_ending() || !is_greeted_) return UCS_OK;
-  auto expected = find_expected(head.tag, head.id, size);
-  if (!expected) return UCS_OK;
+  if (is_ending() || !has_hello_) return UCS_OK;
+  auto posted_receive = take_posted_receive(head.tag, head.id, size);
+  if (!posted_receive) return UCS_OK;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  param.memory_type = expected->to.is_device ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  param.memory_type = posted_receive->to.is_device ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
   param.cb.recv_am = [](void* request, ucs_status_t status, size_t, void* user) {
     auto* own = static_cast<Receive*>(user);
     Channel* channel = own->channel;
     channel->ucx_thread_.ucx.ucp_request_free(request);
     channel->received(own, status);
-    channel->came_back();
+    channel->request_completed();
   };
-  auto receive = std::make_unique<Receive>(Receive{this, head.id, size, std::move(*expected)});
+  auto receive =
+      std::make_unique<Receive>(Receive{this, head.id, size, std::move(*posted_receive)});
   Receive* own = receive.get();
   param.user_data = own;
   receives_.emplace(own, std::move(receive));
   ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_recv_data_nbx(
-      ucx_thread_.worker, descriptor, own->expected.to.data, size, &param);
+      ucx_thread_.worker, descriptor, own->posted_receive.to.data, size, &param);
   if (UCS_PTR_IS_ERR(request)) {
     received(own, UCS_PTR_STATUS(request));
     return UCS_OK;
@@ -206,15 +209,15 @@ void Channel::received(Receive* receive, ucs_status_t status) {
   receives_.erase(found);
   is_moving_ = true;
   if (status != UCS_OK) fail(failure(status));
-  if (!own->expected.done) return;  // it came back too late
-  if (status != UCS_OK) return own->expected.done(environment_error(why_));
+  if (!own->posted_receive.done) return;  // it came back too late
+  if (status != UCS_OK) return own->posted_receive.done(environment_error(why_));
   answer(own->id, PutOutcome::there);
-  own->expected.done(own->size);
+  own->posted_receive.done(own->size);
 }
 
 void Channel::forget_receives(std::vector<std::function<void(Result<size_t>)>>& dones) {
   for (auto& [key, receive] : receives_)
-    dones.push_back(std::exchange(receive->expected.done, nullptr));
+    dones.push_back(std::exchange(receive->posted_receive.done, nullptr));
 }
 
 }  // namespace flow::ucx

@@ -10,9 +10,9 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr size_t kPieceBytes = 64'000;            // one message of UCX's: it copies and goes on
+constexpr size_t kChunkBytes = 64'000;            // one message of UCX's: it copies and goes on
 constexpr size_t kWindowBytes = size_t{1} << 20;  // of frames, that the peer has not taken
-constexpr uint32_t kWindowPieces = 1024;
+constexpr uint32_t kWindowChunks = 1024;
 constexpr size_t kRequestsMost = 256;  // that UCX has not given back
 constexpr size_t kPutsAtOnce = 4;
 
@@ -30,56 +30,56 @@ void Channel::send(std::string frame) {
   auto outgoing = std::make_shared<Outgoing>();
   outgoing->bytes = std::move(frame);
   queue_.push_back(std::move(outgoing));
-  pump();
+  progress();
 }
 
-bool Channel::has_room() const {
-  return sent_bytes_ - peer_took_bytes_ < kWindowBytes &&
-         sent_pieces_ - peer_took_pieces_ < kWindowPieces && requests_ < kRequestsMost;
+bool Channel::has_window() const {
+  return sent_bytes_ - acked_bytes_ < kWindowBytes &&
+         sent_chunks_ - acked_chunks_ < kWindowChunks && requests_ < kRequestsMost;
 }
 
 // Frames and puts take turns: neither waits for the other's end.
-void Channel::pump() {
-  if (ucx_thread_.is_progressing()) return ucx_thread_.attend(*this);
-  while (has_greeted_ && !is_ending() && has_room()) {
+void Channel::progress() {
+  if (ucx_thread_.is_progressing()) return ucx_thread_.schedule(*this);
+  while (has_sent_hello_ && !is_ending() && has_window()) {
     bool has_frame = !queue_.empty(), has_put = !posting_.empty();
     if (!has_frame && !has_put) return;
     is_puts_turn_ = has_put && (!has_frame || !is_puts_turn_);
-    if (is_puts_turn_) post_next_put_piece();
-    if (!is_puts_turn_) post_next_piece();
+    if (is_puts_turn_) post_next_put_chunk();
+    if (!is_puts_turn_) post_next_chunk();
   }
 }
 
-void Channel::post_next_put_piece() {
+void Channel::post_next_put_chunk() {
   Put& put = *posting_.front();
-  size_t size = std::min(kPieceBytes, put.from.size - put.posted);
+  size_t size = std::min(kChunkBytes, put.from.size - put.posted);
   const char* data = static_cast<const char*>(put.from.data) + put.posted;
   put.posted += size;
   if (put.posted == put.from.size) posting_.pop_front();
-  Message* message = new_message(Kind::put_piece);
+  Message* message = new_message(MessageKind::put_chunk);
   message->head.id = put.head.id;
   message->put = &put;
   put.requests++;
   sent_bytes_ += size;
-  sent_pieces_++;
+  sent_chunks_++;
   post(message, data, size);
 }
 
-void Channel::post_next_piece() {
+void Channel::post_next_chunk() {
   std::shared_ptr<Outgoing> frame = queue_.front();
-  size_t size = std::min(kPieceBytes, frame->bytes.size() - frame->posted);
+  size_t size = std::min(kChunkBytes, frame->bytes.size() - frame->posted);
   const char* data = frame->bytes.data() + frame->posted;
   frame->posted += size;
   if (frame->posted == frame->bytes.size()) queue_.pop_front();
-  Message* message = new_message(Kind::piece);
+  Message* message = new_message(MessageKind::chunk);
   message->head.value = frame->bytes.size();
   message->frame = std::move(frame);
   sent_bytes_ += size;
-  sent_pieces_++;
+  sent_chunks_++;
   post(message, data, size);
 }
 
-Message* Channel::new_message(Kind kind) {
+Message* Channel::new_message(MessageKind kind) {
   auto message = spare_ ? std::move(spare_) : std::make_unique<Message>();
   message->channel = this;
   message->head = Head{};
@@ -87,12 +87,12 @@ Message* Channel::new_message(Kind kind) {
   return message.release();
 }
 
-void Channel::post(Kind kind) { post(new_message(kind), nullptr, 0); }
+void Channel::post(MessageKind kind) { post(new_message(kind), nullptr, 0); }
 
 void Channel::post_answers() {
   for (auto [id, outcome] : std::exchange(answers_, {})) {
     if (is_ending()) return;
-    Message* message = new_message(Kind::put_done);
+    Message* message = new_message(MessageKind::put_done);
     message->head.id = id;
     message->head.outcome = outcome;
     post(message, nullptr, 0);
@@ -102,8 +102,8 @@ void Channel::post_answers() {
 void Channel::post(Message* message, const void* data, size_t size) {
   FLOW_CHECK(!ucx_thread_.is_progressing());
   message->head.sequence = sequence_++;
-  message->head.taken_bytes = told_bytes_ = took_bytes_;
-  message->head.taken_pieces = told_pieces_ = took_pieces_;
+  message->head.acked_bytes = advertised_bytes_ = received_bytes_;
+  message->head.acked_chunks = advertised_chunks_ = received_chunks_;
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -114,7 +114,7 @@ void Channel::post(Message* message, const void* data, size_t size) {
     Channel* channel = own->channel;
     channel->ucx_thread_.ucx.ucp_request_free(request);
     channel->sent(own, status);
-    channel->came_back();
+    channel->request_completed();
   };
   ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_send_nbx(
       endpoint_, kEagerId, &message->head, sizeof message->head, data, size, &param);
@@ -133,9 +133,9 @@ void Channel::sent(Message* message, ucs_status_t status) {
   if (status != UCS_OK) return fail(failure(status));
   if (put != nullptr) {
     put->requests--;
-    finish_if_back(*put);
+    finish_if_complete(*put);
   }
-  if (!queue_.empty() || !posting_.empty()) ucx_thread_.attend(*this);
+  if (!queue_.empty() || !posting_.empty()) ucx_thread_.schedule(*this);
 }
 
 void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
@@ -156,11 +156,11 @@ void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
   put->from = from;
   put->done = std::move(done);
   waiting_puts_.push_back(std::move(put));
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
 }
 
 void Channel::start_puts() {
-  while (has_greeted_ && is_greeted_ && !is_ending() && !waiting_puts_.empty() &&
+  while (has_sent_hello_ && has_hello_ && !is_ending() && !waiting_puts_.empty() &&
          puts_.size() < kPutsAtOnce) {
     std::unique_ptr<Put> put = std::move(waiting_puts_.front());
     waiting_puts_.pop_front();
@@ -177,7 +177,7 @@ void Channel::start(Put& put) {
   if (put.from.size > 0 && (may_be_device || ucx_thread_.options.is_rendezvous_always))
     return start_rendezvous(put);
   put.begin = {put.head.tag, put.from.size};
-  Message* message = new_message(Kind::put_begin);
+  Message* message = new_message(MessageKind::put_begin);
   message->head.id = put.head.id;
   message->put = &put;
   put.requests++;
@@ -198,13 +198,13 @@ void Channel::start_rendezvous(Put& put) {
     channel->ucx_thread_.ucx.ucp_request_free(request);
     own->requests--;
     if (status != UCS_OK) channel->fail(channel->failure(status));
-    channel->finish_if_back(*own);
-    channel->came_back();
+    channel->finish_if_complete(*own);
+    channel->request_completed();
   };
   ucs_status_ptr_t request = ucx_thread_.ucx.ucp_am_send_nbx(
       endpoint_, kPutId, &put.head, sizeof put.head, put.from.data, put.from.size, &param);
   if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
-  if (request == nullptr) return finish_if_back(put);
+  if (request == nullptr) return finish_if_complete(put);
   put.requests++;
   requests_++;
 }
@@ -217,16 +217,16 @@ void Channel::answered(uint32_t id, PutOutcome outcome) {
   found->second->is_answered = true;
   found->second->outcome = outcome;
   std::erase(posting_, found->second.get());
-  finish_if_back(*found->second);
+  finish_if_complete(*found->second);
 }
 
-void Channel::finish_if_back(Put& put) {
+void Channel::finish_if_complete(Put& put) {
   if (put.requests > 0 || !put.is_answered || is_ending()) return;
   auto found = puts_.find(put.head.id);
   std::unique_ptr<Put> own = std::move(found->second);
   puts_.erase(found);
   unsent -= std::min<size_t>(unsent, own->from.size - own->posted);
-  ucx_thread_.attend(*this);
+  ucx_thread_.schedule(*this);
   switch (own->outcome) {
     case PutOutcome::there:
       return own->done({});
@@ -240,13 +240,13 @@ void Channel::finish_if_back(Put& put) {
   }
 }
 
-bool Channel::is_all_taken() const {
-  return queue_.empty() && sent_pieces_ == peer_took_pieces_ && puts_.empty() &&
-         waiting_puts_.empty();
+bool Channel::is_all_acked() const {
+  return queue_.empty() && sent_chunks_ == acked_chunks_ && puts_.empty() && waiting_puts_.empty();
 }
 
-void Channel::pay() {
-  if (told_pieces_ != took_pieces_ && has_greeted_ && !is_ending()) post(Kind::ack);
+void Channel::send_ack() {
+  if (advertised_chunks_ != received_chunks_ && has_sent_hello_ && !is_ending())
+    post(MessageKind::ack);
 }
 
 }  // namespace flow::ucx

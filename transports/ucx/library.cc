@@ -50,32 +50,32 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"UCX_KEEPALIVE_INTERVAL", "5s"},
 };
 
-struct Loaded {
+struct LoadResult {
   Library library;
-  std::string why_not;
+  std::string problem;
 };
 
-void find_calls(void* handle, Loaded& loaded) {
+void find_calls(void* handle, LoadResult& result) {
   auto find = [&](const char* name, auto& call) {
     call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(::dlsym(handle, name));
-    if (call == nullptr && loaded.why_not.empty())
-      loaded.why_not = fmt::format("{} has no {}: it is older than 1.13", kLibrary, name);
+    if (call == nullptr && result.problem.empty())
+      result.problem = fmt::format("{} has no {}: it is older than 1.13", kLibrary, name);
   };
-#define FLOW_UCX_FIND(name) find(#name, loaded.library.name);
+#define FLOW_UCX_FIND(name) find(#name, result.library.name);
   FLOW_UCX_CALLS(FLOW_UCX_FIND)
 #undef FLOW_UCX_FIND
 }
 
-Loaded load_now() {
-  Loaded loaded;
-  Settings settings;
+LoadResult load_now() {
+  LoadResult result;
+  EnvironmentOverride environment;
   if (void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) {
-    find_calls(handle, loaded);
+    find_calls(handle, result);
   } else {
     const char* why = ::dlerror();
-    loaded.why_not = why != nullptr ? why : kLibrary;
+    result.problem = why != nullptr ? why : kLibrary;
   }
-  return loaded;
+  return result;
 }
 
 }  // namespace
@@ -113,24 +113,24 @@ bool reaches_others(std::string_view context_info) {
 }
 
 Result<const Library*> load() {
-  static const Loaded loaded = load_now();
-  if (loaded.why_not.empty()) return &loaded.library;
+  static const LoadResult result = load_now();
+  if (result.problem.empty()) return &result.library;
   return environment_error(
       fmt::format("cannot load UCX, which links between processes need: {}. Install UCX 1.13 or "
                   "newer (libucx0)",
-                  loaded.why_not));
+                  result.problem));
 }
 
 namespace {
 
 /// Of all that Settings made: another thread, or UCX, may still read it.
-struct Kept {
+struct EnvironmentStorage {
   std::deque<std::string> texts;
   std::deque<std::vector<char*>> lists;
 };
 
-Kept& kept() {
-  static Kept* all = new Kept;
+EnvironmentStorage& environment_storage() {
+  static EnvironmentStorage* all = new EnvironmentStorage;
   return *all;
 }
 
@@ -141,13 +141,14 @@ std::mutex& one_at_a_time() {
 
 }  // namespace
 
-Settings::Settings(bool is_ipv6_first) {
+EnvironmentOverride::EnvironmentOverride(bool is_ipv6_first) {
   one_at_a_time().lock();
-  std::vector<char*>& list = kept().lists.emplace_back();
+  std::vector<char*>& list = environment_storage().lists.emplace_back();
   for (char** each = environ; each != nullptr && *each != nullptr; each++) list.push_back(*each);
   auto set = [&list](const char* name, const char* value) {
     if (::getenv(name) == nullptr)
-      list.push_back(kept().texts.emplace_back(fmt::format("{}={}", name, value)).data());
+      list.push_back(
+          environment_storage().texts.emplace_back(fmt::format("{}={}", name, value)).data());
   };
   for (const auto& [name, value] : kSettings) set(name, value);
   if (is_ipv6_first) set("UCX_TCP_AF_PRIO", "inet6,inet");
@@ -156,7 +157,7 @@ Settings::Settings(bool is_ipv6_first) {
   during_ = environ = list.data();
 }
 
-Settings::~Settings() {
+EnvironmentOverride::~EnvironmentOverride() {
   if (environ == during_) environ = before_;  // else somebody's setenv has copied it
   one_at_a_time().unlock();
 }

@@ -66,12 +66,12 @@ bool reaches_others(std::string_view context_info);
 /// The variables that UCX reads, where the user left them unset, for as long as this lives. Nothing
 /// that another thread may be reading is freed, as setenv would; and what this process starts does
 /// not inherit them. One at a time in a process.
-class Settings {
+class EnvironmentOverride {
  public:
-  explicit Settings(bool is_ipv6_first = false);
-  ~Settings();
-  Settings(const Settings&) = delete;
-  Settings& operator=(const Settings&) = delete;
+  explicit EnvironmentOverride(bool is_ipv6_first = false);
+  ~EnvironmentOverride();
+  EnvironmentOverride(const EnvironmentOverride&) = delete;
+  EnvironmentOverride& operator=(const EnvironmentOverride&) = delete;
 
  private:
   char** before_ = nullptr;

@@ -23,18 +23,18 @@ class UcxLink final : public Link {
   }
   size_t unsent_bytes() const override { return channel_->unsent; }
   void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
-    Status taken = channel_->post_receive(tag, to, done);
-    if (!taken.ok()) tell([done = std::move(done), taken] { done(taken.error()); });
+    Status posted = channel_->post_receive(tag, to, done);
+    if (!posted.ok()) run_or_call([done = std::move(done), posted] { done(posted.error()); });
   }
   void cancel_receive(uint64_t tag) override {
     channel_->cancel_receive(tag);
-    tell([channel = channel_] { channel->tell_given_up(); });
+    run_or_call([channel = channel_] { channel->finish_canceled_receives(); });
   }
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     channel_->unsent += from.size;
-    bool goes =
+    bool is_queued =
         ucx_thread_->run([channel = channel_, tag, from, done] { channel->put(tag, from, done); });
-    if (!goes) done(environment_error("the link's transport was destroyed"));
+    if (!is_queued) done(environment_error("the link's transport was destroyed"));
   }
   void set_timeout(int64_t deadline_ms) override {
     ucx_thread_->run([channel = channel_, deadline_ms] { channel->set_timeout(deadline_ms); });
@@ -46,7 +46,7 @@ class UcxLink final : public Link {
 
  private:
   /// A transport that was destroyed has no thread, but memory must be given back.
-  void tell(const std::function<void()>& call) {
+  void run_or_call(const std::function<void()>& call) {
     if (!ucx_thread_->run(call)) call();
   }
 

@@ -25,7 +25,7 @@ constexpr int64_t kAloneUs = 5;           // of these: then whoever has work goe
 constexpr unsigned kProgressMost = 64;    // before calls are looked at again
 constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
 constexpr int64_t kAcceptPollUs = 1000;
-constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
+constexpr int64_t kCheckBusyMs = 20, kCheckIdleMs = 100;
 
 }  // namespace
 
@@ -105,12 +105,12 @@ bool UcxThread::turn() {
   bool is_active = take_calls();
   is_active |= progress();
   is_active |= acceptor.accept_requests();
-  is_active |= tend();
+  is_active |= run_pending();
   if (is_active) active_us_ = 0;
   if (is_active && ++busy_turns_ < kBusyTurnsMost) return true;
   busy_turns_ = 0;
   int64_t now_us = monotonic_us();
-  if (now_us >= next_look_us_) look(now_us);
+  if (now_us >= next_check_us_) check_deadlines(now_us);
   is_active |= poll_acceptor(now_us);
   if (is_ending_ && channels_.empty()) {
     std::lock_guard lock(mutex_);
@@ -122,7 +122,7 @@ bool UcxThread::turn() {
   // Where there are fewer cores than threads, what is awaited may wait for this very core.
   if (!is_active && idle_us > kAloneUs && idle_us < kSpinUs) ::sched_yield();
   if (is_active || idle_us < kSpinUs) return true;
-  if (!pay() && attended_.empty()) sleep(now_us);
+  if (!send_pending_acks() && scheduled_.empty()) sleep(now_us);
   return true;
 }
 
@@ -149,7 +149,7 @@ bool UcxThread::progress() {
   do {
     if (ucx.ucp_worker_progress(worker) == 0) break;
     count++;
-  } while (count < kProgressMost && attended_.empty());
+  } while (count < kProgressMost && scheduled_.empty());
   is_progressing_ = false;
   return count > 0;
 }
@@ -165,48 +165,48 @@ bool UcxThread::poll_acceptor(int64_t now_us) {
 
 void UcxThread::add(const std::shared_ptr<Channel>& channel) {
   channels_.emplace(channel.get(), channel);
-  next_look_us_ = 0;
+  next_check_us_ = 0;
 }
 
-void UcxThread::attend(Channel& channel) {
-  if (std::exchange(channel.is_attended, true)) return;
-  attended_.push_back(channel.shared_from_this());
+void UcxThread::schedule(Channel& channel) {
+  if (std::exchange(channel.is_scheduled, true)) return;
+  scheduled_.push_back(channel.shared_from_this());
 }
 
-void UcxThread::owe(Channel& channel) {
-  if (std::exchange(channel.is_owing, true)) return;
-  owing_.push_back(channel.shared_from_this());
+void UcxThread::add_pending_ack(Channel& channel) {
+  if (std::exchange(channel.has_pending_ack, true)) return;
+  pending_acks_.push_back(channel.shared_from_this());
 }
 
-bool UcxThread::tend() {
-  if (attended_.empty()) return false;
+bool UcxThread::run_pending() {
+  if (scheduled_.empty()) return false;
   std::vector<std::shared_ptr<Channel>> now;
-  now.swap(attended_);
+  now.swap(scheduled_);
   for (const auto& channel : now) {
-    channel->is_attended = false;
-    channel->tend();
+    channel->is_scheduled = false;
+    channel->run_pending();
     if (channel->is_abandoned()) abandoned_.push_back(channel);
     if (channel->is_over()) channels_.erase(channel.get());
   }
   return true;
 }
 
-bool UcxThread::pay() {
+bool UcxThread::send_pending_acks() {
   std::vector<std::shared_ptr<Channel>> now;
-  now.swap(owing_);
+  now.swap(pending_acks_);
   for (const auto& channel : now) {
-    channel->is_owing = false;
-    channel->pay();
+    channel->has_pending_ack = false;
+    channel->send_ack();
   }
   return !now.empty();
 }
 
-void UcxThread::look(int64_t now_us) {
+void UcxThread::check_deadlines(int64_t now_us) {
   bool is_busy = false;
-  for (const auto& [key, channel] : channels_) is_busy |= channel->look(now_us);
+  for (const auto& [key, channel] : channels_) is_busy |= channel->check_deadlines(now_us);
   is_busy |= acceptor.check_deadlines(now_us);
-  pay();
-  next_look_us_ = now_us + (is_busy ? kLookBusyMs : kLookIdleMs) * kUsPerMs;
+  send_pending_acks();
+  next_check_us_ = now_us + (is_busy ? kCheckBusyMs : kCheckIdleMs) * kUsPerMs;
 }
 
 void UcxThread::sleep(int64_t now_us) {
@@ -217,7 +217,7 @@ void UcxThread::sleep(int64_t now_us) {
     is_sleeping_ = true;
   }
   pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}, {acceptor.events(), POLLIN, 0}};
-  int64_t ms = std::clamp<int64_t>((next_look_us_ - now_us) / kUsPerMs, 1, kLookIdleMs);
+  int64_t ms = std::clamp<int64_t>((next_check_us_ - now_us) / kUsPerMs, 1, kCheckIdleMs);
   ::poll(files, std::size(files), static_cast<int>(ms));
   if ((files[2].revents & POLLIN) != 0) next_accept_poll_us_ = 0;
   {

@@ -69,9 +69,9 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   /// Whether this is within a callback of UCX's.
   bool is_progressing() const { return is_progressing_; }
   /// The channel's tend() is called in this turn, or in the next one.
-  void attend(Channel& channel);
+  void schedule(Channel& channel);
   /// Its acknowledgement goes before the thread sleeps.
-  void owe(Channel& channel);
+  void add_pending_ack(Channel& channel);
 
  private:
   UcxThread(const Library& library, const UcxThreadOptions& chosen);
@@ -88,9 +88,9 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   bool take_calls();
   bool progress();
   bool poll_acceptor(int64_t now_us);
-  bool tend();
-  void look(int64_t now_us);
-  bool pay();
+  bool run_pending();
+  void check_deadlines(int64_t now_us);
+  bool send_pending_acks();
   void sleep(int64_t now_us);
   void end_all();
   bool submit(std::function<void()> call);
@@ -114,14 +114,14 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::unordered_map<ucp_ep_h, Channel*> by_endpoint_;
   std::vector<std::shared_ptr<Channel>> abandoned_;
-  std::vector<std::shared_ptr<Channel>> attended_;
-  std::vector<std::shared_ptr<Channel>> owing_;
+  std::vector<std::shared_ptr<Channel>> scheduled_;
+  std::vector<std::shared_ptr<Channel>> pending_acks_;
   std::vector<std::function<void()>> taken_;
   bool is_taking_ = false, is_progressing_ = false;
   bool is_ending_ = false;
   unsigned busy_turns_ = 0;
   int64_t active_us_ = 0;  // when something last happened; 0: just now
-  int64_t next_look_us_ = 0;
+  int64_t next_check_us_ = 0;
   std::atomic<std::thread::id> here_{};
   std::thread thread_;
 };

@@ -27,7 +27,7 @@ constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0
 }  // namespace
 
 Status UcxThread::open() {
-  Settings settings(
+  EnvironmentOverride environment(
       options.is_ipv6_first);  // the context and the worker read variables of their transports'
   FLOW_TRY(acceptor.open());
   FLOW_TRY(open_context());

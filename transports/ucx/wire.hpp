@@ -11,25 +11,25 @@ constexpr uint32_t kWireVersion = 2;
 constexpr unsigned kEagerId = 1;  // active messages with a Head
 constexpr unsigned kPutId = 2;    // rendezvous with a PutHead
 
-enum class Kind : uint8_t {
+enum class MessageKind : uint8_t {
   hello = 1,      // first, with a Hello
-  piece = 2,      // of a frame of `value` bytes
+  chunk = 2,      // of a frame of `value` bytes
   put_begin = 3,  // put `id`, with a PutBegin
-  put_piece = 4,  // of put `id`
+  put_chunk = 4,  // of put `id`
   put_done = 5,   // put `id` ended as `outcome` says
   ack = 6,        // says what was taken, as every Head does
-  bye = 7,        // nothing more comes
+  goodbye = 7,    // nothing more comes
 };
 
 enum class PutOutcome : uint8_t { there = 0, unexpected = 1, too_long = 2 };
 
 struct Head {
-  Kind kind = Kind::ack;
+  MessageKind kind = MessageKind::ack;
   PutOutcome outcome = PutOutcome::there;
   uint16_t unused = 0;
   uint32_t sequence = 0;      // of what has a Head: UCX 1.13 has lost and reordered messages
-  uint64_t taken_bytes = 0;   // of pieces, since the link is
-  uint32_t taken_pieces = 0;  // likewise, modulo 2^32
+  uint64_t acked_bytes = 0;   // of pieces, since the link is
+  uint32_t acked_chunks = 0;  // likewise, modulo 2^32
   uint32_t id = 0;
   uint64_t value = 0;
 };
