@@ -16,22 +16,22 @@ constexpr int kConnected = 0, kListened = 1;
 
 class WatchedSide final : public Watched {
  public:
-  WatchedSide(std::shared_ptr<Connection> connection, int side)
+  WatchedSide(std::shared_ptr<InprocConnection> connection, int side)
       : connection_(std::move(connection)), side_(side) {}
-  void look(int64_t now_us) override { connection_->look(side_, now_us); }
+  void check_deadlines(int64_t now_us) override { connection_->check_deadlines(side_, now_us); }
   void end() override {
     connection_->end(side_, environment_error("the transport of this link was destroyed"),
                      connection_->ended_by_peer(1 - side_));
   }
 
  private:
-  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<InprocConnection> connection_;
   int side_;
 };
 
 class InprocLink final : public Link {
  public:
-  InprocLink(std::shared_ptr<Connection> connection, int side)
+  InprocLink(std::shared_ptr<InprocConnection> connection, int side)
       : connection_(std::move(connection)), side_(side) {}
   ~InprocLink() override { close(0); }
   void send(std::string frame) override { connection_->send(side_, std::move(frame)); }
@@ -48,7 +48,7 @@ class InprocLink final : public Link {
   std::string description() const override { return connection_->description(side_); }
 
  private:
-  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<InprocConnection> connection_;
   int side_;
 };
 
@@ -63,26 +63,26 @@ Result<size_t> copy(const Item& item, const Region& to) {
 
 }  // namespace
 
-std::shared_ptr<Link> make_link(std::shared_ptr<Connection> connection, int side) {
+std::shared_ptr<Link> make_link(std::shared_ptr<InprocConnection> connection, int side) {
   return std::make_shared<InprocLink>(std::move(connection), side);
 }
 
-Connection::Connection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
-                       const std::string& from_address, const std::string& to_address) {
+InprocConnection::InprocConnection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
+                                   const std::string& from_address, const std::string& to_address) {
   ends_[kConnected].loop = std::move(from);
   ends_[kConnected].address = to_address;
   ends_[kListened].loop = std::move(to);
   ends_[kListened].address = from_address;
 }
 
-void Connection::begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms,
-                       int64_t peer_deadline_ms) {
+void InprocConnection::begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms,
+                             int64_t peer_deadline_ms) {
   {
     std::lock_guard lock(mutex_);
     ends_[kConnected].handler = std::move(handler);
     ends_[kConnected].deadline_us = deadline_ms * kUsPerMs;
     ends_[kListened].deadline_us = peer_deadline_ms * kUsPerMs;
-    for (End& end : ends_) end.taken_us = monotonic_us();
+    for (End& end : ends_) end.progress_us = monotonic_us();
   }
   for (int side : {kConnected, kListened}) {
     auto watched = std::make_shared<WatchedSide>(shared_from_this(), side);
@@ -93,35 +93,35 @@ void Connection::begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms
   }
 }
 
-void Connection::accept(
+void InprocConnection::accept(
     const std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>& accept) {
   std::shared_ptr<LinkHandler> handler = accept(make_link(shared_from_this(), kListened));
   if (!handler) {
     return end(kListened, environment_error("the link was refused here"),
                environment_error(fmt::format("{} refused the link", ends_[kConnected].address)));
   }
-  if (!come_up(handler)) handler->on_down(ended_by_peer(kListened));
+  if (!set_up(handler)) handler->on_down(ended_by_peer(kListened));
 }
 
-bool Connection::come_up(const std::shared_ptr<LinkHandler>& handler) {
+bool InprocConnection::set_up(const std::shared_ptr<LinkHandler>& handler) {
   std::lock_guard lock(mutex_);
   if (is_down_) return false;
   is_up_ = true;
   ends_[kListened].handler = handler;
   for (int side : {kConnected, kListened}) {
     End& end = ends_[side];
-    end.taken_us = monotonic_us();
+    end.progress_us = monotonic_us();
     end.loop->post([to = end.handler] { to->on_up(); });
-    tell_to_drain(side);
+    schedule_drain(side);
   }
   return true;
 }
 
-Error Connection::ended_by_peer(int side) const {
+Error InprocConnection::ended_by_peer(int side) const {
   return environment_error(fmt::format("the peer {} closed the link", ends_[side].address));
 }
 
-void Connection::send(int side, std::string frame) {
+void InprocConnection::send(int side, std::string frame) {
   if (frame.size() > kFrameBytesMax) {
     Error why = internal_error(
         fmt::format("a frame of {} bytes was sent; {} are the most", frame.size(), kFrameBytesMax));
@@ -132,7 +132,7 @@ void Connection::send(int side, std::string frame) {
   enqueue(side, item);
 }
 
-void Connection::put(int side, uint64_t tag, Region from, std::function<void(Status)> done) {
+void InprocConnection::put(int side, uint64_t tag, Region from, std::function<void(Status)> done) {
   Item item;
   item.tag = tag;
   item.from = from;
@@ -142,36 +142,36 @@ void Connection::put(int side, uint64_t tag, Region from, std::function<void(Sta
                     : !enqueue(side, item)     ? "the link is down or is being closed"
                                                : nullptr;
   if (why == nullptr) return;
-  answer(side, [done = std::move(item.done), why] { done(environment_error(why)); });
+  post_or_call(side, [done = std::move(item.done), why] { done(environment_error(why)); });
 }
 
-bool Connection::enqueue(int side, Item& item) {
+bool InprocConnection::enqueue(int side, Item& item) {
   std::lock_guard lock(mutex_);
   End& to = ends_[1 - side];
   if (is_down_ || ends_[side].closing_us != 0) return false;
-  if (to.inbox.empty()) to.taken_us = monotonic_us();
+  if (to.inbox.empty()) to.progress_us = monotonic_us();
   to.inbox_bytes += item.size();
   to.inbox.push_back(std::move(item));
-  tell_to_drain(1 - side);
+  schedule_drain(1 - side);
   return true;
 }
 
-void Connection::answer(int side, std::function<void()> call) {
+void InprocConnection::post_or_call(int side, std::function<void()> call) {
   // A transport that was destroyed has no thread, but memory must be given back.
   if (!ends_[side].loop->post(call)) call();
 }
 
-void Connection::tell_to_drain(int side) {
+void InprocConnection::schedule_drain(int side) {
   End& end = ends_[side];
   if (!is_up_ || end.is_draining || end.inbox.empty()) return;
   end.is_draining = end.loop->post([self = shared_from_this(), side] { self->drain(side); });
 }
 
-void Connection::drain(int side) {
-  while (std::function<void()> tell = take(side)) tell();
+void InprocConnection::drain(int side) {
+  while (std::function<void()> deliver = take_next(side)) deliver();
 }
 
-std::function<void()> Connection::take(int side) {
+std::function<void()> InprocConnection::take_next(int side) {
   std::lock_guard lock(mutex_);
   End& end = ends_[side];
   if (is_down_ || end.inbox.empty()) {
@@ -181,14 +181,14 @@ std::function<void()> Connection::take(int side) {
   Item item = std::move(end.inbox.front());
   end.inbox.pop_front();
   end.inbox_bytes -= item.size();
-  end.taken_us = monotonic_us();
+  end.progress_us = monotonic_us();
   if (item.done) return take_put(side, item);
   return [to = end.handler, frame = std::move(item.frame)] { to->on_frame(frame); };
 }
 
-std::function<void()> Connection::take_put(int side, Item& item) {
+std::function<void()> InprocConnection::take_put(int side, Item& item) {
   Loop& sender = *ends_[1 - side].loop;
-  auto& all = ends_[side].expected;
+  auto& all = ends_[side].posted_receives;
   auto found = all.find(item.tag);
   if (found == all.end()) {
     sender.post([done = std::move(item.done), tag = item.tag] {
@@ -196,53 +196,53 @@ std::function<void()> Connection::take_put(int side, Item& item) {
     });
     return [] {};
   }
-  Expected expected = std::move(found->second);
+  PostedReceive posted_receive = std::move(found->second);
   all.erase(found);
-  Result<size_t> copied = copy(item, expected.to);
+  Result<size_t> copied = copy(item, posted_receive.to);
   sender.post([done = std::move(item.done), copied] {
     done(copied.ok() ? Status() : Status(copied.error()));
   });
-  return [done = std::move(expected.done), copied] { done(copied); };
+  return [done = std::move(posted_receive.done), copied] { done(copied); };
 }
 
-size_t Connection::unsent_bytes(int side) {
+size_t InprocConnection::unsent_bytes(int side) {
   std::lock_guard lock(mutex_);
   return ends_[1 - side].inbox_bytes;
 }
 
-void Connection::post_receive(int side, uint64_t tag, Region to,
-                              std::function<void(Result<size_t>)> done) {
+void InprocConnection::post_receive(int side, uint64_t tag, Region to,
+                                    std::function<void(Result<size_t>)> done) {
   const char* why = to.is_device ? "links within a process take no memory of a GPU"
-                                 : remember(side, tag, Expected{to, done});
+                                 : add_receive(side, tag, PostedReceive{to, done});
   if (why == nullptr) return;
-  answer(side, [done = std::move(done), tag, why] {
+  post_or_call(side, [done = std::move(done), tag, why] {
     done(environment_error(fmt::format("no put of tag {} is awaited: {}", tag, why)));
   });
 }
 
-const char* Connection::remember(int side, uint64_t tag, Expected expected) {
+const char* InprocConnection::add_receive(int side, uint64_t tag, PostedReceive posted_receive) {
   std::lock_guard lock(mutex_);
   if (is_down_) return "the link is down";
-  bool is_new = ends_[side].expected.emplace(tag, std::move(expected)).second;
+  bool is_new = ends_[side].posted_receives.emplace(tag, std::move(posted_receive)).second;
   return is_new ? nullptr : "its tag is expected already";
 }
 
-void Connection::cancel_receive(int side, uint64_t tag) {
+void InprocConnection::cancel_receive(int side, uint64_t tag) {
   std::lock_guard lock(mutex_);
-  auto found = ends_[side].expected.find(tag);
-  if (found == ends_[side].expected.end()) return;
+  auto found = ends_[side].posted_receives.find(tag);
+  if (found == ends_[side].posted_receives.end()) return;
   ends_[side].loop->post([done = std::move(found->second.done)] {
     done(environment_error("nobody waits for the put any more"));
   });
-  ends_[side].expected.erase(found);
+  ends_[side].posted_receives.erase(found);
 }
 
-void Connection::set_timeout(int side, int64_t deadline_ms) {
+void InprocConnection::set_timeout(int side, int64_t deadline_ms) {
   std::lock_guard lock(mutex_);
   ends_[side].deadline_us = deadline_ms * kUsPerMs;
 }
 
-void Connection::close(int side, int64_t flush_ms) {
+void InprocConnection::close(int side, int64_t flush_ms) {
   {
     std::lock_guard lock(mutex_);
     if (is_down_) return;
@@ -256,7 +256,7 @@ void Connection::close(int side, int64_t flush_ms) {
   end(side, environment_error("the link was closed"), ended_by_peer(1 - side));
 }
 
-void Connection::look(int side, int64_t now_us) {
+void InprocConnection::check_deadlines(int side, int64_t now_us) {
   bool is_flushed = false;
   std::string why;
   {
@@ -267,7 +267,7 @@ void Connection::look(int side, int64_t now_us) {
     bool is_empty = peer.inbox.empty();
     if (own.closing_us != 0 && ((is_up_ && is_empty) || now_us >= own.closing_us)) {
       is_flushed = true;
-    } else if ((!is_up_ || !is_empty) && now_us - peer.taken_us > own.deadline_us) {
+    } else if ((!is_up_ || !is_empty) && now_us - peer.progress_us > own.deadline_us) {
       why = fmt::format("{} {} for {} ms", own.address,
                         is_up_ ? "has taken nothing of what was sent" : "has not answered",
                         own.deadline_us / kUsPerMs);
@@ -277,17 +277,17 @@ void Connection::look(int side, int64_t now_us) {
   if (!why.empty()) end(side, environment_error(why), ended_by_peer(1 - side));
 }
 
-void Connection::end(int side, const Error& why, const Error& peers) {
+void InprocConnection::end(int side, const Error& why, const Error& peers) {
   std::lock_guard lock(mutex_);
   if (std::exchange(is_down_, true)) return;
-  std::function<void()> own_words = last_words(side, why);
-  std::function<void()> peers_words = last_words(1 - side, peers);
-  ends_[side].loop->post(std::move(own_words));
-  ends_[1 - side].loop->post(std::move(peers_words));
+  std::function<void()> own_notification = final_notification(side, why);
+  std::function<void()> peers_notification = final_notification(1 - side, peers);
+  ends_[side].loop->post(std::move(own_notification));
+  ends_[1 - side].loop->post(std::move(peers_notification));
   for (End& end : ends_) end.loop->forget(this);
 }
 
-std::function<void()> Connection::last_words(int side, const Error& why) {
+std::function<void()> InprocConnection::final_notification(int side, const Error& why) {
   End& end = ends_[side];
   std::vector<std::function<void(Status)>> puts;
   for (Item& item : ends_[1 - side].inbox) {
@@ -295,14 +295,14 @@ std::function<void()> Connection::last_words(int side, const Error& why) {
   }
   ends_[1 - side].inbox.clear();
   ends_[1 - side].inbox_bytes = 0;
-  return [puts = std::move(puts), expected = std::move(end.expected),
+  return [puts = std::move(puts), posted_receive = std::move(end.posted_receives),
           handler = std::exchange(end.handler, nullptr), why] {
     for (const auto& done : puts) done(why);
-    for (const auto& [tag, each] : expected) each.done(why);
+    for (const auto& [tag, each] : posted_receive) each.done(why);
     if (handler) handler->on_down(why);
   };
 }
 
-std::string Connection::description(int side) { return ends_[side].address + " (inproc)"; }
+std::string InprocConnection::description(int side) { return ends_[side].address + " (inproc)"; }
 
 }  // namespace flow::inproc

@@ -14,7 +14,7 @@
 
 namespace flow::inproc {
 
-class Connection;
+class InprocConnection;
 
 /// A frame, or a put.
 struct Item {
@@ -25,7 +25,7 @@ struct Item {
   size_t size() const { return done ? from.size : frame.size(); }
 };
 
-struct Expected {
+struct PostedReceive {
   Region to;
   std::function<void(Result<size_t>)> done;
 };
@@ -38,17 +38,17 @@ struct End {
   int64_t deadline_us = 0;
   std::deque<Item> inbox;  // what the peer sent
   size_t inbox_bytes = 0;
-  int64_t taken_us = 0;      // when something was last taken, or came into an empty inbox
+  int64_t progress_us = 0;   // when something was last taken, or came into an empty inbox
   bool is_draining = false;  // its loop was told to
   int64_t closing_us = 0;    // where it closes: until when what it sent may go
-  std::map<uint64_t, Expected> expected;
+  std::map<uint64_t, PostedReceive> posted_receives;
 };
 
 /// Thread-safe. Nothing is told with the mutex held.
-class Connection : public std::enable_shared_from_this<Connection> {
+class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
  public:
-  Connection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to, const std::string& from_address,
-             const std::string& to_address);
+  InprocConnection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
+                   const std::string& from_address, const std::string& to_address);
 
   /// Its loops look after it from now on.
   void begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms, int64_t peer_deadline_ms);
@@ -67,20 +67,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Ends both sides, once: what this one is told, and what its peer is.
   void end(int side, const Error& why, const Error& peers);
   Error ended_by_peer(int side) const;
-  void look(int side, int64_t now_us);
+  void check_deadlines(int side, int64_t now_us);
 
  private:
-  bool come_up(const std::shared_ptr<LinkHandler>& handler);        // false: it has ended
-  bool enqueue(int side, Item& item);                               // false: nothing goes any more
-  const char* remember(int side, uint64_t tag, Expected expected);  // or why not
-  void answer(int side, std::function<void()> call);
+  bool set_up(const std::shared_ptr<LinkHandler>& handler);  // false: it has ended
+  bool enqueue(int side, Item& item);                        // false: nothing goes any more
+  const char* add_receive(int side, uint64_t tag, PostedReceive posted_receive);  // or why not
+  void post_or_call(int side, std::function<void()> call);
   void drain(int side);
   /// What to tell of the next item, or null.
-  std::function<void()> take(int side);
+  std::function<void()> take_next(int side);
   // With the mutex held:
-  void tell_to_drain(int side);
+  void schedule_drain(int side);
   std::function<void()> take_put(int side, Item& item);
-  std::function<void()> last_words(int side, const Error& why);
+  std::function<void()> final_notification(int side, const Error& why);
 
   std::mutex mutex_;
   End ends_[2];
@@ -89,6 +89,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 };
 
 /// A side's link; its destructor closes that side.
-std::shared_ptr<Link> make_link(std::shared_ptr<Connection> connection, int side);
+std::shared_ptr<Link> make_link(std::shared_ptr<InprocConnection> connection, int side);
 
 }  // namespace flow::inproc

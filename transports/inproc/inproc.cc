@@ -18,11 +18,11 @@ namespace {
 
 using Accept = std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>;
 
-class Door {
+class InprocEndpoint {
  public:
-  Door(std::shared_ptr<Loop> loop, Accept accept, int64_t deadline_ms)
+  InprocEndpoint(std::shared_ptr<Loop> loop, Accept accept, int64_t deadline_ms)
       : loop(std::move(loop)), deadline_ms(deadline_ms), accept_(std::move(accept)) {}
-  void let_in(Connection& connection) {
+  void admit(InprocConnection& connection) {
     std::lock_guard lock(mutex_);
     if (accept_) return connection.accept(accept_);
     connection.close(1, 0);
@@ -41,13 +41,13 @@ class Door {
 };
 
 /// Where this process listens.
-class Doors {
+class EndpointRegistry {
  public:
-  Result<std::string> open(Address address, std::shared_ptr<Door> door) {
+  Result<std::string> open(Address address, std::shared_ptr<InprocEndpoint> endpoint) {
     std::lock_guard lock(mutex_);
     if (address.port == 0) address.port = free_port(address);
     std::string text = address_text(address);
-    if (!doors_.emplace(text, std::move(door)).second) {
+    if (!endpoints_.emplace(text, std::move(endpoint)).second) {
       return environment_error(
           fmt::format("cannot listen at {}: something of this process does already", text));
     }
@@ -55,12 +55,12 @@ class Doors {
   }
   void close(const std::string& address) {
     std::lock_guard lock(mutex_);
-    doors_.erase(address);
+    endpoints_.erase(address);
   }
-  std::shared_ptr<Door> find(const std::string& address) {
+  std::shared_ptr<InprocEndpoint> find(const std::string& address) {
     std::lock_guard lock(mutex_);
-    auto found = doors_.find(address);
-    return found == doors_.end() ? nullptr : found->second;
+    auto found = endpoints_.find(address);
+    return found == endpoints_.end() ? nullptr : found->second;
   }
   std::string name_of_client() {
     std::lock_guard lock(mutex_);
@@ -71,34 +71,34 @@ class Doors {
   uint16_t free_port(Address address) {
     do {
       address.port = ++last_port_ == 0 ? ++last_port_ : last_port_;
-    } while (doors_.contains(address_text(address)));
+    } while (endpoints_.contains(address_text(address)));
     return address.port;
   }
 
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Door>> doors_;
+  std::map<std::string, std::shared_ptr<InprocEndpoint>> endpoints_;
   uint16_t last_port_ = 40'000;
   uint64_t clients_ = 0;
 };
 
-Doors& doors() {
-  static Doors* all = new Doors;  // links may end as the process does
+EndpointRegistry& endpoints() {
+  static EndpointRegistry* all = new EndpointRegistry;  // links may end as the process does
   return *all;
 }
 
 class InprocListener final : public Listener {
  public:
-  InprocListener(std::string address, std::shared_ptr<Door> door)
-      : address_(std::move(address)), door_(std::move(door)) {}
+  InprocListener(std::string address, std::shared_ptr<InprocEndpoint> endpoint)
+      : address_(std::move(address)), endpoint_(std::move(endpoint)) {}
   ~InprocListener() override {
-    doors().close(address_);
-    door_->close();
+    endpoints().close(address_);
+    endpoint_->close();
   }
   std::string address() const override { return address_; }
 
  private:
   std::string address_;
-  std::shared_ptr<Door> door_;
+  std::shared_ptr<InprocEndpoint> endpoint_;
 };
 
 class InprocTransport final : public Transport {
@@ -111,10 +111,11 @@ class InprocTransport final : public Transport {
   Result<std::unique_ptr<Listener>> listen(const std::string& address, Accept accept) override {
     auto parsed = parse_address(address);
     FLOW_TRY(parsed);
-    auto door = std::make_shared<Door>(loop_, std::move(accept), options_.deadline_ms);
-    auto opened = doors().open(*parsed, door);
+    auto endpoint =
+        std::make_shared<InprocEndpoint>(loop_, std::move(accept), options_.deadline_ms);
+    auto opened = endpoints().open(*parsed, endpoint);
     FLOW_TRY(opened);
-    return std::unique_ptr<Listener>(std::make_unique<InprocListener>(*opened, door));
+    return std::unique_ptr<Listener>(std::make_unique<InprocListener>(*opened, endpoint));
   }
 
   Result<std::shared_ptr<Link>> connect(const std::string& address,
@@ -122,15 +123,15 @@ class InprocTransport final : public Transport {
     auto parsed = parse_address(address);
     FLOW_TRY(parsed);
     std::string text = address_text(*parsed);
-    std::shared_ptr<Door> door = doors().find(text);
-    auto connection = std::make_shared<Connection>(loop_, door ? door->loop : loop_,
-                                                   doors().name_of_client(), text);
+    std::shared_ptr<InprocEndpoint> endpoint = endpoints().find(text);
+    auto connection = std::make_shared<InprocConnection>(loop_, endpoint ? endpoint->loop : loop_,
+                                                         endpoints().name_of_client(), text);
     connection->begin(std::move(handler), options_.deadline_ms,
-                      door ? door->deadline_ms : options_.deadline_ms);
+                      endpoint ? endpoint->deadline_ms : options_.deadline_ms);
     std::shared_ptr<Link> link = make_link(connection, 0);
-    if (!door) {
+    if (!endpoint) {
       connection->end(0, environment_error(fmt::format("nothing listens at {}", text)), {});
-    } else if (!door->loop->post([connection, door] { door->let_in(*connection); })) {
+    } else if (!endpoint->loop->post([connection, endpoint] { endpoint->admit(*connection); })) {
       connection->close(1, 0);
     }
     return link;

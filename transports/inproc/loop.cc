@@ -54,7 +54,7 @@ void Loop::run() {
   while (take(calls)) {
     for (auto& call : calls) call();
     calls.clear();
-    look();
+    check_deadlines();
   }
 }
 
@@ -64,15 +64,15 @@ bool Loop::take(std::vector<std::function<void()>>& calls) {
   if (watched_.empty()) {
     wake_.wait(lock, [&] { return is_due() || !watched_.empty(); });
   } else {
-    wake_.wait_for(lock, std::chrono::milliseconds(kLookMs), is_due);
+    wake_.wait_for(lock, std::chrono::milliseconds(kCheckMs), is_due);
   }
   calls.swap(calls_);
   return !calls.empty() || !stopped_;
 }
 
-void Loop::look() {
+void Loop::check_deadlines() {
   int64_t now_us = monotonic_us();
-  for (const auto& each : watched()) each->look(now_us);
+  for (const auto& each : watched()) each->check_deadlines(now_us);
 }
 
 std::vector<std::shared_ptr<Watched>> Loop::watched() {

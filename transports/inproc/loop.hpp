@@ -17,12 +17,12 @@ class Watched {
  public:
   virtual ~Watched() = default;
   /// On the loop's thread, at least every kLookMs.
-  virtual void look(int64_t now_us) = 0;
+  virtual void check_deadlines(int64_t now_us) = 0;
   /// The loop ends: what this still has to tell is posted now.
   virtual void end() = 0;
 };
 
-constexpr int64_t kLookMs = 20;
+constexpr int64_t kCheckMs = 20;
 
 /// Thread-safe.
 class Loop {
@@ -42,7 +42,7 @@ class Loop {
  private:
   void run();
   bool take(std::vector<std::function<void()>>& calls);  // false: stopped, and nothing is left
-  void look();
+  void check_deadlines();
   std::vector<std::shared_ptr<Watched>> watched();
 
   std::mutex mutex_;
