@@ -97,7 +97,7 @@ std::vector<GpuLibrary> gpu_libraries() {
   if (libraries.empty()) return libraries;  // this build does nothing on GPUs
   auto nccl = nccl_version();
   libraries.push_back(
-      {"NCCL", nccl.ok(), nccl.ok() ? *nccl : road_through_hosts(nccl.error().message)});
+      {"NCCL", nccl.ok(), nccl.ok() ? *nccl : host_route_text(nccl.error().message)});
   return libraries;
 }
 

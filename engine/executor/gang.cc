@@ -191,7 +191,7 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   auto gpus = join_gang_gpus(attempt, gang->communicator_, options.gang, *timeout_ms);
   FLOW_TRY(gpus);
   gang->communicator_ = std::move(gpus->communicator);
-  gang->road_ = std::move(gpus->road);
+  gang->road_ = std::move(gpus->route);
   return gang;
 }
 

@@ -6,8 +6,8 @@
 namespace flow {
 namespace {
 
-GpuPlace place_of(const Attempt& attempt) {
-  GpuPlace place;
+RankGpu place_of(const Attempt& attempt) {
+  RankGpu place;
   place.uuid = attempt.start().gpus(0);
   if (kernels::cuda_kernels() == nullptr) {
     place.problem = "this flow was built without CUDA";
@@ -30,7 +30,7 @@ Result<GpuGang> join_gang_gpus(Attempt& attempt, const std::shared_ptr<Communica
   options.rank = cpus->rank();
   options.ranks = cpus->ranks();
   options.deadline_ms = deadline_ms;
-  options.beside = cpus;
+  options.cpu_communicator = cpus;
   options.stops = [&] { return attempt.stopping() || !cpus->state().ok(); };
   auto joined = join_gpus(options, place_of(attempt), make_side_stream);
   if (!joined.ok() && attempt.stopping())

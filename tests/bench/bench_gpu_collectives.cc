@@ -84,10 +84,10 @@ int be_rank(char** arguments) {
   joining.gang = folder;
   joining.rank = options.rank;
   joining.ranks = options.ranks;
-  joining.beside = cpus;
-  GpuPlace place{must(cuda::describe(0)).id, must(nccl_version()), ""};
+  joining.cpu_communicator = cpus;
+  RankGpu place{must(cuda::describe(0)).id, must(nccl_version()), ""};
   GpuGang gang = must(join_gpus(joining, place, make_side_stream));
-  if (!gang.communicator->takes_device()) must(Status(environment_error(gang.road)));
+  if (!gang.communicator->takes_device()) must(Status(environment_error(gang.route)));
   void* stream = tensors::stream_of(kFirst).native;
   {
     Raw raw(*cpus, stream);

@@ -9,8 +9,9 @@
 namespace flow::nccl {
 namespace {
 
-constexpr auto kLook = std::chrono::microseconds(200);
-constexpr auto kLookBeside = std::chrono::milliseconds(20);  // how often it is seen who has died
+constexpr auto kPollInterval = std::chrono::microseconds(200);
+constexpr auto kCpuCheckInterval =
+    std::chrono::milliseconds(20);                      // how often it is seen who has died
 constexpr auto kQueueLimit = std::chrono::seconds(60);  // connections are made at the first use
 
 int type_of(DType dtype) {
@@ -50,15 +51,15 @@ int op_of(ReduceOp op) {
 
 }  // namespace
 
-Code settled(const Calls& calls, Handle handle, Clock::time_point until,
-             const std::function<bool()>& stops) {
+Code await_result(const Calls& calls, Handle handle, Clock::time_point until,
+                  const std::function<bool()>& stops) {
   while (true) {
     Code state = kSuccess;
-    Code asked = calls.get_async_error(handle, &state);
-    if (asked != kSuccess) return asked;
+    Code queried = calls.get_async_error(handle, &state);
+    if (queried != kSuccess) return queried;
     bool is_over = Clock::now() >= until || (stops && stops());
     if (state != kInProgress || is_over) return state;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -67,18 +68,18 @@ Error nccl_error(const Calls& calls, int rank, Code code, const std::string& wha
       fmt::format("rank {}: NCCL failed in {}: {}", rank, what, calls.error_string(code)));
 }
 
-bool Work::is_done() const {
+bool NcclWork::is_done() const {
   std::lock_guard lock(mutex_);
   return is_done_;
 }
 
-Status Work::wait() {
+Status NcclWork::wait() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return is_done_; });
   return status_;
 }
 
-void Work::finish(Status status) {
+void NcclWork::finish(Status status) {
   std::lock_guard lock(mutex_);
   is_done_ = true;
   status_ = std::move(status);
@@ -96,15 +97,16 @@ NcclCommunicator::~NcclCommunicator() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    if (!flying_.empty())
-      give_up(environment_error(
+    if (!in_flight_.empty())
+      fail_gang(environment_error(
           fmt::format("rank {} left while calls of its own were under way", rank())));
   }
   wake_.notify_all();
   watcher_.join();
   if (handle_ == nullptr) return;
   Code code = calls_.finalize(handle_);
-  if (code == kInProgress) code = settled(calls_, handle_, Clock::now() + std::chrono::seconds(5));
+  if (code == kInProgress)
+    code = await_result(calls_, handle_, Clock::now() + std::chrono::seconds(5));
   if (code == kSuccess)
     calls_.destroy(handle_);
   else
@@ -122,7 +124,7 @@ Status NcclCommunicator::check_call(const CollectiveCall& call) const {
 }
 
 std::shared_ptr<CollectiveWork> NcclCommunicator::start(const CollectiveCall& call) {
-  auto work = std::make_shared<Work>();
+  auto work = std::make_shared<NcclWork>();
   std::lock_guard lock(mutex_);
   Status queued = check_call(call);
   if (!queued.ok()) {
@@ -132,32 +134,33 @@ std::shared_ptr<CollectiveWork> NcclCommunicator::start(const CollectiveCall& ca
   std::string text = fmt::format("{} (#{})", collective_text(call), ++number_);
   queued = queue(call, text);
   if (!queued.ok()) {
-    give_up(queued.error());
+    fail_gang(queued.error());
     work->finish(state_);
     return work;
   }
   auto mark = options_.stream->mark();
   if (!mark.ok()) {
-    give_up(mark.error());
+    fail_gang(mark.error());
     work->finish(state_);
     return work;
   }
   auto until = options_.deadline_ms > 0
                    ? Clock::now() + std::chrono::milliseconds(options_.deadline_ms)
                    : Clock::time_point::max();
-  flying_.push_back({work, *mark, std::move(text), until});
+  in_flight_.push_back({work, *mark, std::move(text), until});
   wake_.notify_all();
   return work;
 }
 
 Status NcclCommunicator::queue(const CollectiveCall& call, const std::string& text) {
   FLOW_TRY(options_.stream->select());
-  return settle(call_nccl(call), text);
+  return await_queued(call_nccl(call), text);
 }
 
-Status NcclCommunicator::settle(Code code, const std::string& text) {
+Status NcclCommunicator::await_queued(Code code, const std::string& text) {
   if (code == kInProgress)
-    code = settled(calls_, handle_, Clock::now() + kQueueLimit, [this] { return is_ending(); });
+    code =
+        await_result(calls_, handle_, Clock::now() + kQueueLimit, [this] { return is_ending(); });
   if (code == kSuccess) return {};
   if (code == kInProgress)
     return environment_error(
@@ -205,8 +208,9 @@ Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
     size_t at = static_cast<size_t>(peer) * bytes;
     Code sent =
         calls_.send(static_cast<const char*>(call.from) + at, count, type, peer, handle_, stream);
-    Code came = calls_.recv(static_cast<char*>(call.to) + at, count, type, peer, handle_, stream);
-    for (Code code : {sent, came})
+    Code received =
+        calls_.recv(static_cast<char*>(call.to) + at, count, type, peer, handle_, stream);
+    for (Code code : {sent, received})
       if (first == kSuccess && code != kInProgress) first = code;
   }
   Code ended = calls_.group_end();
@@ -232,20 +236,20 @@ void NcclCommunicator::abort(const std::string& reason) {
 }
 
 bool NcclCommunicator::is_ending() const {
-  return is_aborting_ || (options_.beside && !options_.beside->state().ok());
+  return is_aborting_ || (options_.cpu_communicator && !options_.cpu_communicator->state().ok());
 }
 
 /// What NCCL says of a rank that has died is less than what is known of it on CPUs.
-void NcclCommunicator::give_up(const Error& cause) {
-  Status others = options_.beside ? options_.beside->state() : Status();
+void NcclCommunicator::fail_gang(const Error& cause) {
+  Status others = options_.cpu_communicator ? options_.cpu_communicator->state() : Status();
   fail(others.ok() ? cause : others.error());
-  if (options_.beside) options_.beside->abort(state_.error().message);
+  if (options_.cpu_communicator) options_.cpu_communicator->abort(state_.error().message);
 }
 
-void NcclCommunicator::look_beside() {
-  if (!options_.beside || Clock::now() < looked_beside_ + kLookBeside) return;
-  looked_beside_ = Clock::now();
-  if (Status others = options_.beside->state(); !others.ok()) fail(others.error());
+void NcclCommunicator::check_cpu_communicator() {
+  if (!options_.cpu_communicator || Clock::now() < cpu_checked_at_ + kCpuCheckInterval) return;
+  cpu_checked_at_ = Clock::now();
+  if (Status others = options_.cpu_communicator->state(); !others.ok()) fail(others.error());
 }
 
 /// What the abort of NCCL's ends is finished here, with the one cause.
@@ -254,47 +258,47 @@ void NcclCommunicator::fail(const Error& cause) {
   state_ = is_aborting_ ? aborted_ : cause;
   if (handle_ != nullptr) calls_.abort(handle_);
   handle_ = nullptr;
-  for (Flying& flying : flying_) {
-    options_.stream->forget(flying.mark);
-    flying.work->finish(state_);
+  for (PendingCall& pending : in_flight_) {
+    options_.stream->forget(pending.mark);
+    pending.work->finish(state_);
   }
-  flying_.clear();
+  in_flight_.clear();
 }
 
-void NcclCommunicator::look() {
+void NcclCommunicator::check_in_flight() {
   Code state = kSuccess;
-  Code asked = calls_.get_async_error(handle_, &state);
-  if (asked != kSuccess) state = asked;
+  Code queried = calls_.get_async_error(handle_, &state);
+  if (queried != kSuccess) state = queried;
   if (state != kSuccess && state != kInProgress)
-    return give_up(nccl_error(calls_, rank(), state, flying_.front().text));
-  while (!flying_.empty()) {
-    Flying& first = flying_.front();
+    return fail_gang(nccl_error(calls_, rank(), state, in_flight_.front().text));
+  while (!in_flight_.empty()) {
+    PendingCall& first = in_flight_.front();
     auto passed = options_.stream->has_passed(first.mark);
-    if (!passed.ok()) return give_up(passed.error());
+    if (!passed.ok()) return fail_gang(passed.error());
     if (!*passed) break;
     options_.stream->forget(first.mark);
     first.work->finish({});
-    flying_.pop_front();
+    in_flight_.pop_front();
   }
-  if (flying_.empty()) return;
-  if (Clock::now() < flying_.front().until) return look_beside();
-  give_up(environment_error(
+  if (in_flight_.empty()) return;
+  if (Clock::now() < in_flight_.front().until) return check_cpu_communicator();
+  fail_gang(environment_error(
       fmt::format("rank {}: {} has not ended for {} ms on its GPU: a rank has not "
                   "come to it, or hangs",
-                  rank(), flying_.front().text, options_.deadline_ms)));
+                  rank(), in_flight_.front().text, options_.deadline_ms)));
 }
 
 void NcclCommunicator::watch() {
   Status selected = options_.stream->select();
   std::unique_lock lock(mutex_);
-  if (!selected.ok()) give_up(selected.error());
+  if (!selected.ok()) fail_gang(selected.error());
   while (!stopping_) {
-    if (flying_.empty()) {
-      wake_.wait(lock, [this] { return stopping_ || !flying_.empty(); });
+    if (in_flight_.empty()) {
+      wake_.wait(lock, [this] { return stopping_ || !in_flight_.empty(); });
       continue;
     }
-    look();
-    wake_.wait_for(lock, kLook, [this] { return stopping_; });
+    check_in_flight();
+    wake_.wait_for(lock, kPollInterval, [this] { return stopping_; });
   }
 }
 
@@ -310,21 +314,23 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(const std::vector
                     "can",
                     version_text(library().version)));
   if (!state_.ok()) return state_.error();
-  std::vector<int> gone = without;
-  auto before = std::count_if(gone.begin(), gone.end(), [this](int one) { return one < rank(); });
+  std::vector<int> lost_ranks = without;
+  auto before =
+      std::count_if(lost_ranks.begin(), lost_ranks.end(), [this](int one) { return one < rank(); });
   NcclOptions options = options_;
   options.rank -= static_cast<int>(before);
-  options.ranks -= static_cast<int>(gone.size());
+  options.ranks -= static_cast<int>(lost_ranks.size());
   FLOW_TRY(options_.stream->select());
   Config config = config_of(options_.gang.c_str());
   Handle fewer = nullptr;
   auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
-  Code code = calls_.shrink(handle_, gone.data(), static_cast<int>(gone.size()), &fewer, &config,
-                            kShrinkAbort);
+  Code code = calls_.shrink(handle_, lost_ranks.data(), static_cast<int>(lost_ranks.size()), &fewer,
+                            &config, kShrinkAbort);
   // The old one reports on the call, the new one on itself.
-  if (code == kInProgress) code = settled(calls_, handle_, until, [this] { return is_ending(); });
+  if (code == kInProgress)
+    code = await_result(calls_, handle_, until, [this] { return is_ending(); });
   if (code == kSuccess && fewer != nullptr)
-    code = settled(calls_, fewer, until, [this] { return is_ending(); });
+    code = await_result(calls_, fewer, until, [this] { return is_ending(); });
   fail(environment_error(fmt::format("rank {} went on with fewer ranks", rank())));
   if (code == kSuccess && fewer != nullptr)
     return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(options, fewer));

@@ -18,7 +18,7 @@ namespace flow::nccl {
 using Clock = std::chrono::steady_clock;
 
 /// A call on the GPU. Finished once, by the communicator.
-class Work final : public CollectiveWork {
+class NcclWork final : public CollectiveWork {
  public:
   bool is_done() const override;
   Status wait() override;
@@ -48,8 +48,8 @@ class NcclCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> shrink(const std::vector<int>& without);
 
  private:
-  struct Flying {
-    std::shared_ptr<Work> work;
+  struct PendingCall {
+    std::shared_ptr<NcclWork> work;
     void* mark = nullptr;
     std::string text;  // "all_reduce(sum) of 1000 f32 (#17)"
     Clock::time_point until;
@@ -60,11 +60,11 @@ class NcclCommunicator final : public Communicator {
   Status queue(const CollectiveCall& call, const std::string& text);
   Code call_nccl(const CollectiveCall& call);
   Code exchange_all(const CollectiveCall& call, int type);
-  Status settle(Code code, const std::string& text);
+  Status await_queued(Code code, const std::string& text);
   void fail(const Error& cause);
-  void give_up(const Error& cause);
-  void look();
-  void look_beside();
+  void fail_gang(const Error& cause);
+  void check_in_flight();
+  void check_cpu_communicator();
   bool is_ending() const;  // of any thread
 
   void watch();
@@ -81,15 +81,15 @@ class NcclCommunicator final : public Communicator {
   Handle handle_ = nullptr;  // null: aborted
   Status state_;             // its failure
   uint64_t number_ = 0;
-  std::deque<Flying> flying_;
+  std::deque<PendingCall> in_flight_;
   bool stopping_ = false;
-  Clock::time_point looked_beside_;
+  Clock::time_point cpu_checked_at_;
   std::thread watcher_;
 };
 
 /// Asks until it is no longer in progress; kInProgress at the deadline, or where `stops`.
-Code settled(const Calls& calls, Handle handle, Clock::time_point until,
-             const std::function<bool()>& stops = {});
+Code await_result(const Calls& calls, Handle handle, Clock::time_point until,
+                  const std::function<bool()>& stops = {});
 Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what);
 
 }  // namespace flow::nccl

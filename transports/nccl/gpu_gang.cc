@@ -14,37 +14,37 @@
 namespace flow {
 namespace {
 
-constexpr size_t kWordBytes = 1024;  // what a rank tells all others at once
+constexpr size_t kTextBytes = 1024;  // what a rank tells all others at once
 
 /// What each rank says, in their order.
-Result<std::vector<std::string>> tell_all(Communicator& ranks, const std::string& own) {
+Result<std::vector<std::string>> exchange_texts(Communicator& ranks, const std::string& own) {
   auto count = static_cast<size_t>(ranks.ranks());
-  std::string mine = own.substr(0, kWordBytes - 1), all(kWordBytes * count, '\0');
-  mine.resize(kWordBytes);
+  std::string mine = own.substr(0, kTextBytes - 1), all(kTextBytes * count, '\0');
+  mine.resize(kTextBytes);
   FLOW_TRY(
-      ranks.run(all_gather(mine.data(), all.data(), static_cast<int64_t>(kWordBytes), DType::u8)));
-  std::vector<std::string> said;
-  for (size_t i = 0; i < count; i++) said.emplace_back(all.c_str() + i * kWordBytes);
-  return said;
+      ranks.run(all_gather(mine.data(), all.data(), static_cast<int64_t>(kTextBytes), DType::u8)));
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < count; i++) texts.emplace_back(all.c_str() + i * kTextBytes);
+  return texts;
 }
 
-constexpr char kBetween = '\n';
+constexpr char kSeparator = '\n';
 
-std::string word_of(const GpuPlace& place) {
-  std::string problem = place.problem;
-  std::replace(problem.begin(), problem.end(), kBetween, ' ');
-  return place.uuid + kBetween + place.nccl + kBetween + problem;
+std::string encode_rank_gpu(const RankGpu& gpu) {
+  std::string problem = gpu.problem;
+  std::replace(problem.begin(), problem.end(), kSeparator, ' ');
+  return gpu.uuid + kSeparator + gpu.nccl + kSeparator + problem;
 }
 
-GpuPlace place_of(const std::string& word) {
-  GpuPlace place;
-  size_t first = word.find(kBetween), second = word.find(kBetween, first + 1);
+RankGpu parse_rank_gpu(const std::string& text) {
+  RankGpu gpu;
+  size_t first = text.find(kSeparator), second = text.find(kSeparator, first + 1);
   if (first == std::string::npos || second == std::string::npos)
     return {"", "", "it says nothing that can be read"};
-  place.uuid = word.substr(0, first);
-  place.nccl = word.substr(first + 1, second - first - 1);
-  place.problem = word.substr(second + 1);
-  return place;
+  gpu.uuid = text.substr(0, first);
+  gpu.nccl = text.substr(first + 1, second - first - 1);
+  gpu.problem = text.substr(second + 1);
+  return gpu;
 }
 
 /// "NCCL 2.28" of "NCCL 2.28.9": what must be the same everywhere.
@@ -104,7 +104,7 @@ class GpuGangCommunicator final : public Communicator {
 
  private:
   Status check_call(const CollectiveCall& call) const;
-  std::shared_ptr<CollectiveWork> give_up(const Error& cause);
+  std::shared_ptr<CollectiveWork> abort_both(const Error& cause);
 
   const std::shared_ptr<Communicator> cpus_;
   const std::shared_ptr<GpuStream> stream_;
@@ -138,32 +138,32 @@ std::shared_ptr<CollectiveWork> GpuGangCommunicator::start(const CollectiveCall&
   std::lock_guard lock(mutex_);
   if (Status checked = check_call(call); !checked.ok())
     return std::make_shared<EndedWork>(checked.error());
-  CollectiveCall told = call;
-  told.moves = false;
-  auto heard = cpus_->start(told);
-  if (call.count == 0) return heard;
-  if (Status followed = stream_->follow(); !followed.ok()) return give_up(followed.error());
+  CollectiveCall announced = call;
+  announced.moves = false;
+  auto agreement = cpus_->start(announced);
+  if (call.count == 0) return agreement;
+  if (Status followed = stream_->follow(); !followed.ok()) return abort_both(followed.error());
   newest_ = gpus_->start(call);
   auto mark = stream_->mark();
-  if (!mark.ok()) return give_up(mark.error());
+  if (!mark.ok()) return abort_both(mark.error());
   return std::make_shared<GpuWork>(newest_, stream_, *mark);
 }
 
 /// The others were told of a call that does not come.
-std::shared_ptr<CollectiveWork> GpuGangCommunicator::give_up(const Error& cause) {
+std::shared_ptr<CollectiveWork> GpuGangCommunicator::abort_both(const Error& cause) {
   abort(cause.message);
   return std::make_shared<EndedWork>(cause);
 }
 
 /// What this rank has of NCCL when it has joined, or why it has nothing.
-struct Joined {
+struct NcclSetup {
   std::shared_ptr<GpuStream> stream;
   std::unique_ptr<Communicator> gpus;
   std::string problem;
 };
 
 /// The addresses of all, of which rank 0's holds the gang's id; they go between the ranks alone.
-Status join(NcclOptions options, Joined& out) {
+Status join(NcclOptions options, NcclSetup& out) {
   std::unique_ptr<Rendezvous> rendezvous;
   if (out.problem.empty()) {
     options.stream = out.stream;
@@ -173,7 +173,8 @@ Status join(NcclOptions options, Joined& out) {
     else
       out.problem = made.error().message;
   }
-  auto addresses = tell_all(*options.beside, rendezvous ? rendezvous->address() : "");
+  auto addresses =
+      exchange_texts(*options.cpu_communicator, rendezvous ? rendezvous->address() : "");
   FLOW_TRY(addresses);
   bool all_can = std::none_of(addresses->begin(), addresses->end(),
                               [](const std::string& address) { return address.empty(); });
@@ -188,49 +189,50 @@ Status join(NcclOptions options, Joined& out) {
 
 }  // namespace
 
-std::string nccl_hindrance(const std::vector<GpuPlace>& ranks) {
-  std::map<std::string, size_t> holders;
+std::string nccl_unavailable_reason(const std::vector<RankGpu>& ranks) {
+  std::map<std::string, size_t> rank_by_uuid;
   for (size_t rank = 0; rank < ranks.size(); rank++) {
-    const GpuPlace& place = ranks[rank];
-    if (!place.problem.empty()) return fmt::format("rank {}: {}", rank, place.problem);
-    if (place.uuid.starts_with("MIG-"))
-      return fmt::format("rank {} has a part of a GPU in MIG mode, {}", rank, place.uuid);
-    auto [holder, is_new] = holders.emplace(place.uuid, rank);
-    if (!is_new) return fmt::format("ranks {} and {} share {}", holder->second, rank, place.uuid);
-    if (line_of(place.nccl) != line_of(ranks[0].nccl))
-      return fmt::format("rank 0 has {} and rank {} has {}", ranks[0].nccl, rank, place.nccl);
+    const RankGpu& gpu = ranks[rank];
+    if (!gpu.problem.empty()) return fmt::format("rank {}: {}", rank, gpu.problem);
+    if (gpu.uuid.starts_with("MIG-"))
+      return fmt::format("rank {} has a part of a GPU in MIG mode, {}", rank, gpu.uuid);
+    auto [same_gpu, is_new] = rank_by_uuid.emplace(gpu.uuid, rank);
+    if (!is_new) return fmt::format("ranks {} and {} share {}", same_gpu->second, rank, gpu.uuid);
+    if (line_of(gpu.nccl) != line_of(ranks[0].nccl))
+      return fmt::format("rank 0 has {} and rank {} has {}", ranks[0].nccl, rank, gpu.nccl);
   }
   return "";
 }
 
-Result<GpuGang> join_gpus(const NcclOptions& options, const GpuPlace& own,
+Result<GpuGang> join_gpus(const NcclOptions& options, const RankGpu& own,
                           const std::function<Result<std::shared_ptr<GpuStream>>()>& make_stream) {
-  auto words = tell_all(*options.beside, word_of(own));
-  FLOW_TRY(words);
-  std::vector<GpuPlace> places;
-  for (const std::string& word : *words) places.push_back(place_of(word));
-  if (std::string why = nccl_hindrance(places); !why.empty())
-    return GpuGang{options.beside, road_through_hosts(why)};
+  auto texts = exchange_texts(*options.cpu_communicator, encode_rank_gpu(own));
+  FLOW_TRY(texts);
+  std::vector<RankGpu> gpus;
+  for (const std::string& text : *texts) gpus.push_back(parse_rank_gpu(text));
+  if (std::string why = nccl_unavailable_reason(gpus); !why.empty())
+    return GpuGang{options.cpu_communicator, host_route_text(why)};
 
-  Joined joined;
+  NcclSetup setup;
   auto stream = make_stream();
   if (stream.ok())
-    joined.stream = *stream;
+    setup.stream = *stream;
   else
-    joined.problem = stream.error().message;
-  FLOW_TRY(join(options, joined));
+    setup.problem = stream.error().message;
+  FLOW_TRY(join(options, setup));
   // All or none: where one rank is not there the others let go.
-  auto outcomes = tell_all(*options.beside, joined.problem);
+  auto outcomes = exchange_texts(*options.cpu_communicator, setup.problem);
   FLOW_TRY(outcomes);
   for (size_t rank = 0; rank < outcomes->size(); rank++)
     if (const std::string& why = (*outcomes)[rank]; !why.empty()) {
-      if (joined.gpus) joined.gpus->abort("another rank has not joined");
-      return GpuGang{options.beside, road_through_hosts(fmt::format("rank {}: {}", rank, why))};
+      if (setup.gpus) setup.gpus->abort("another rank has not joined");
+      return GpuGang{options.cpu_communicator,
+                     host_route_text(fmt::format("rank {}: {}", rank, why))};
     }
   GpuGang gang;
-  gang.road = "collectives between GPUs go by " + own.nccl;
-  gang.communicator =
-      std::make_shared<GpuGangCommunicator>(options.beside, std::move(joined.gpus), joined.stream);
+  gang.route = "collectives between GPUs go by " + own.nccl;
+  gang.communicator = std::make_shared<GpuGangCommunicator>(options.cpu_communicator,
+                                                            std::move(setup.gpus), setup.stream);
   return gang;
 }
 

@@ -46,7 +46,7 @@ struct NcclOptions {
   int64_t join_ms = 60'000;
   int64_t deadline_ms = 0;  // of a collective on the GPU; 0: none
   /// The same ranks on CPUs: its end ends this one, with its cause, and the other way round.
-  std::shared_ptr<Communicator> beside;
+  std::shared_ptr<Communicator> cpu_communicator;
   std::function<bool()> stops;  // where set: whether joining is to be given up
 };
 
@@ -61,29 +61,29 @@ Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator& communicator,
                                                   const std::vector<int>& without);
 
 /// What the ranks of a gang tell each other of their GPUs.
-struct GpuPlace {
+struct RankGpu {
   std::string uuid;
   std::string nccl;     // its version, as nccl_version() tells
   std::string problem;  // why NCCL cannot be used here; empty where it can
 };
 /// Why these ranks' GPUs cannot talk by NCCL, for people; empty where they can.
-std::string nccl_hindrance(const std::vector<GpuPlace>& ranks);
+std::string nccl_unavailable_reason(const std::vector<RankGpu>& ranks);
 
 /// The road of a gang without NCCL.
-inline std::string road_through_hosts(const std::string& why) {
+inline std::string host_route_text(const std::string& why) {
   return "tensors on GPUs go through the hosts' memory, not by NCCL: " + why;
 }
 
 struct GpuGang {
   std::shared_ptr<Communicator> communicator;
-  std::string road;  // which it is and why, for people
+  std::string route;  // which it is and why, for people
 };
 /// Called by all ranks of options.beside. Where every GPU can, collectives on GPUs' memory are
 /// NCCL's and all else goes on as before; else `communicator` is that of before. On a GPU's memory
 /// run() and wait() do not wait for the GPU: what the calling thread asks of it next comes
 /// after the call. What fails there is told by state() and by later calls. An error: the ranks have
 /// lost each other.
-Result<GpuGang> join_gpus(const NcclOptions& options, const GpuPlace& own,
+Result<GpuGang> join_gpus(const NcclOptions& options, const RankGpu& own,
                           const std::function<Result<std::shared_ptr<GpuStream>>()>& make_stream);
 
 }  // namespace flow

@@ -68,7 +68,7 @@ Result<std::unique_ptr<Communicator>> NcclRendezvous::join(
   auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
   Code code = calls.init_rank(&handle, options_.ranks, *id, options_.rank, &config);
   if ((code == kSuccess || code == kInProgress) && handle != nullptr)
-    code = settled(calls, handle, until, options_.stops);
+    code = await_result(calls, handle, until, options_.stops);
   if (code == kSuccess) {
     NcclOptions joined = options_;
     joined.stops = nullptr;

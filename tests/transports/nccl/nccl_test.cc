@@ -76,7 +76,7 @@ struct NcclGang {
       options.stream = streams.emplace_back(std::make_shared<TestStream>());
       options.deadline_ms = deadline_ms;
       options.join_ms = join_ms;
-      options.beside = rank == 0 ? beside : nullptr;
+      options.cpu_communicator = rank == 0 ? beside : nullptr;
       auto made = make_nccl_rendezvous(options);
       REQUIRE(made.ok());
       addresses.push_back((*made)->address());
@@ -310,14 +310,15 @@ TEST_CASE("Host memory, and addresses of others, are refused") {
 }
 
 TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {
-  GpuPlace one{"GPU-a", "NCCL 2.28.9", ""}, other{"GPU-b", "NCCL 2.28.11", ""};
-  CHECK(nccl_hindrance({one, other}) == "");
-  CHECK(nccl_hindrance({one, other, one}) == "ranks 0 and 2 share GPU-a");
-  CHECK(nccl_hindrance({one, {"MIG-7", "NCCL 2.28.9", ""}}) ==
+  RankGpu one{"GPU-a", "NCCL 2.28.9", ""}, other{"GPU-b", "NCCL 2.28.11", ""};
+  CHECK(nccl_unavailable_reason({one, other}) == "");
+  CHECK(nccl_unavailable_reason({one, other, one}) == "ranks 0 and 2 share GPU-a");
+  CHECK(nccl_unavailable_reason({one, {"MIG-7", "NCCL 2.28.9", ""}}) ==
         "rank 1 has a part of a GPU in MIG mode, MIG-7");
-  CHECK(nccl_hindrance({one, {"GPU-b", "NCCL 2.27.9", ""}}) ==
+  CHECK(nccl_unavailable_reason({one, {"GPU-b", "NCCL 2.27.9", ""}}) ==
         "rank 0 has NCCL 2.28.9 and rank 1 has NCCL 2.27.9");
-  CHECK(nccl_hindrance({one, {"GPU-b", "", "it is on strike"}}) == "rank 1: it is on strike");
+  CHECK(nccl_unavailable_reason({one, {"GPU-b", "", "it is on strike"}}) ==
+        "rank 1: it is on strike");
 }
 
 namespace {
@@ -350,7 +351,7 @@ std::vector<Result<GpuGang>> meet_on_gpus(flow::Gang& cpus, bool has_stream,
     options.gang = "gang";
     options.rank = rank;
     options.ranks = 2;
-    options.beside = std::shared_ptr<Communicator>(&cpus[rank], [](Communicator*) {});
+    options.cpu_communicator = std::shared_ptr<Communicator>(&cpus[rank], [](Communicator*) {});
     all[at] = join_gpus(options, {"GPU-" + std::to_string(rank), "NCCL 2.28.9", ""},
                         [&]() -> Result<std::shared_ptr<GpuStream>> {
                           if (rank == 1 && !has_stream) return environment_error("no GPU here");
@@ -393,7 +394,7 @@ TEST_CASE("Ranks that have met use NCCL all or none") {
     auto all = meet_on_gpus(cpus, true, streams);
     REQUIRE(all[0].ok());
     REQUIRE(all[1].ok());
-    CHECK(all[1]->road == "collectives between GPUs go by NCCL 2.28.9");
+    CHECK(all[1]->route == "collectives between GPUs go by NCCL 2.28.9");
     std::vector<std::string> said(2);
     on_each(2, [&](int rank) {
       auto at = static_cast<size_t>(rank);
@@ -415,7 +416,7 @@ TEST_CASE("Ranks that have met use NCCL all or none") {
     auto all = meet_on_gpus(cpus, false, streams);
     for (auto& one : all) {
       REQUIRE(one.ok());
-      CHECK(one->road ==
+      CHECK(one->route ==
             "tensors on GPUs go through the hosts' memory, not by NCCL: rank 1: no GPU here");
       CHECK_FALSE(one->communicator->takes_device());
     }

@@ -19,11 +19,11 @@ Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator&, const std::vect
   return left_out();
 }
 
-std::string nccl_hindrance(const std::vector<GpuPlace>&) { return left_out().message; }
+std::string nccl_unavailable_reason(const std::vector<RankGpu>&) { return left_out().message; }
 
-Result<GpuGang> join_gpus(const NcclOptions& options, const GpuPlace&,
+Result<GpuGang> join_gpus(const NcclOptions& options, const RankGpu&,
                           const std::function<Result<std::shared_ptr<GpuStream>>()>&) {
-  return GpuGang{options.beside, road_through_hosts(left_out().message)};
+  return GpuGang{options.cpu_communicator, host_route_text(left_out().message)};
 }
 
 }  // namespace flow
