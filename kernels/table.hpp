@@ -23,7 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/shared/chain.hpp"
+#include "kernels/shared/fused_elementwise.hpp"
 #include "kernels/shared/ops.hpp"
 #include "kernels/shared/view.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/blas.hpp"
-#include "kernels/cpu/plain.hpp"
+#include "kernels/cpu/compute_tensor.hpp"
 
 namespace flow::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // The table's rows of finance.
 #include <algorithm>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 #include "kernels/shared/gbm.hpp"
 
 namespace flow::cpu {

@@ -1,6 +1,7 @@
 // The inner loops of the CPU's operations: plain runs of elements without gaps, in the type that is
-// computed in. What brings elements of other types and strides there is kernels/cpu/elements.hpp.
-// They are compiled for each level of the instruction set (kernels/cpu/loops/isa.hpp).
+// computed in. What brings elements of other types and strides there is
+// kernels/cpu/elementwise.hpp. They are compiled for each level of the instruction set
+// (kernels/cpu/loops/isa.hpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // gives the same.
 #include <algorithm>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 #include "kernels/shared/scalar.hpp"
 
 namespace flow::cpu {

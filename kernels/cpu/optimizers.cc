@@ -4,7 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 namespace {

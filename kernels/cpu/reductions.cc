@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 

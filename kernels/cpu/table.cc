@@ -2,7 +2,7 @@
 #include "kernels/table.hpp"
 
 #include "kernels/cpu/blas.hpp"
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::kernels {
 namespace {

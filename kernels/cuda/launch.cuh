@@ -9,9 +9,9 @@
 #include <cuda_runtime.h>
 #endif
 
+#include "kernels/shared/index_math.hpp"
 #include "kernels/shared/launch.hpp"
 #include "kernels/shared/types.hpp"
-#include "kernels/shared/walk.hpp"
 #include "kernels/table.hpp"
 
 #define FLOW_DEVICE __device__ __forceinline__

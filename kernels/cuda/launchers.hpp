@@ -6,7 +6,7 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-// elements.cu
+// elementwise.cu
 int copy(Stream&, const View& from, const View& to);
 int fill(Stream&, const View& out, Number value);
 int unary(Stream&, Unary, const View& in, const View& out);
@@ -25,7 +25,7 @@ int add_quotient(Stream&, const View& a, const View& b, const View& c, double fa
 int lerp(Stream&, const View& a, const View& b, double weight, const View& out);
 int dropout(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
 
-// chains.cu
+// fused_elementwise.cu
 int chain(Stream&, const Chain&, const View* inputs, const View& out);
 
 // reductions.cu
@@ -53,7 +53,7 @@ int rms_norm(Stream&, const View& x, const View* weight, double eps, const View&
 int rms_norm_backward(Stream&, const View& x, const View* weight, const View& rstd,
                       const View& grad, const View& dx, const View* dweight);
 
-// products.cu
+// matmul.cu
 int matmul(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,
            Unary activation, const View& c);
 
@@ -71,7 +71,7 @@ int attention_backward(Stream&, Attention, const View& q, const View& k, const V
                        const View& dk, const View& dv);
 int rotary(Stream&, const View& x, int64_t first, double theta, bool inverse, const View& out);
 
-// pictures.cu
+// conv_pool.cu
 int conv2d(Stream&, const Conv2d&, const View& x, const View& w, const View* bias, const View& out);
 int conv2d_backward_input(Stream&, const Conv2d&, const View& grad, const View& w, const View& dx);
 int conv2d_backward_weight(Stream&, const Conv2d&, const View& grad, const View& x, const View& dw);
@@ -90,7 +90,7 @@ int sgd(Stream&, const Sgd&, const View& weights, const View& grad, double grad_
         const View* momentum, const View* copy);
 int add_sum_of_squares(Stream&, const View& in, const View& out);
 
-// choose.cu
+// topk_sampling.cu
 int top_k(Stream&, const View& in, int64_t base, const View& values, const View& index);
 int sample(Stream&, const View& logits, double temperature, uint64_t seed, uint64_t first,
            int64_t base, const View& index);

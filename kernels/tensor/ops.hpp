@@ -16,7 +16,7 @@ using kernels::Compare;
 using kernels::Reduce;
 using kernels::Unary;
 
-// ---- elements (elements.cc)
+// ---- elements (elementwise.cc)
 /// The type that holds both: integers give way to floats, narrow to wide, f16 beside bf16 is f32.
 DType common_type(DType a, DType b);
 /// The type of `tensor op number`: the tensor's, but a fraction makes integers f32.
@@ -43,7 +43,7 @@ Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 /// Zeros each element with probability p and divides the rest by 1 - p.
 Tensor dropout(const Tensor& x, double p, uint64_t seed);
 
-// ---- in place; the result's shape is the target's (elements.cc)
+// ---- in place; the result's shape is the target's (elementwise.cc)
 /// A Failure where `source` has a history, which would be left behind where it is written into a
 /// plain tensor.
 void refuse_tracked(const Tensor& source);
@@ -88,13 +88,13 @@ struct Extreme {
 Extreme extreme(bool largest, const Tensor& x, int dim, int64_t base, bool keep = false);
 Tensor cumsum(const Tensor& x, int dim);
 
-// ---- products (products.cc)
+// ---- products (matmul.cc)
 /// [m, k] [k, n], [k] [k], [m, k] [k], [k] [k, n], and batches in front, stretched.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x[…, in] weight[out, in]ᵀ + bias[out]; `bias` may be empty.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-// ---- networks (networks.cc)
+// ---- networks (nn_ops.cc)
 Tensor softmax(const Tensor& x, int dim, bool logarithm);
 enum class Reduction : uint8_t { none, mean, sum };
 /// logits [n, classes] and labels [n] (integers from `base`); a label equal to `ignore` counts for
@@ -126,7 +126,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index, int64_t base)
 /// a GPU the kernel notes it and wait_for throws.
 void check_indices(const Tensor& index, int64_t base, int64_t limit, const char* what);
 
-// ---- pictures (pictures.cc)
+// ---- pictures (conv_pool.cc)
 /// x [n, c, h, w], weight [outputs, c / groups, kh, kw], bias [outputs] or empty.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const kernels::Conv2d& options);
@@ -137,7 +137,7 @@ Tensor resize(const Tensor& x, int64_t height, int64_t width, bool bilinear);
 /// [n, h, w, c] u8 to [n, c, h, w] f32.
 Tensor normalise(const Tensor& x, const Tensor& mean, const Tensor& deviation);
 
-// ---- choosing (choose.cc); these have no gradient but top_k's values
+// ---- choosing (topk_sampling.cc); these have no gradient but top_k's values
 struct TopK {
   Tensor values, index;
 };
@@ -145,7 +145,7 @@ TopK top_k(const Tensor& x, int64_t k, int64_t base);  // along the last dimensi
 Tensor sample(const Tensor& logits, double temperature, uint64_t seed, int64_t base);
 Tensor histogram(const Tensor& x, int64_t bins, double low, double high);
 
-// ---- numbers (choose.cc)
+// ---- numbers (topk_sampling.cc)
 Tensor uniform(DType dtype, const Shape& shape, uint64_t seed, double low, double high,
                const Device& device = {});
 Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, double deviation,

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/tensor/counted.hpp"
+#include "kernels/tensor/ref_counted.hpp"
 
 namespace flow::tensors {
 

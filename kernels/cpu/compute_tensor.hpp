@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/plain.hpp"
+#include "kernels/cpu/compute_tensor.hpp"
 
 namespace flow::cpu {
 namespace {

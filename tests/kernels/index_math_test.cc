@@ -1,5 +1,5 @@
 // Where an element lies in each of several operands, and how threads are laid over work.
-#include "kernels/shared/walk.hpp"
+#include "kernels/shared/index_math.hpp"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/blas.hpp"
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 namespace {

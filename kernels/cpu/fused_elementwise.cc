@@ -1,7 +1,7 @@
 // The table's row of chains: pieces that stay in the nearest cache go through all steps.
 #include <algorithm>
 
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 namespace flow::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // The table's rows that make one element of one element of each operand.
-#include "kernels/cpu/elements.hpp"
+#include "kernels/cpu/elementwise.hpp"
 
 #include <algorithm>
 #include <cstring>
