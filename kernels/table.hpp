@@ -136,7 +136,7 @@ struct Kernels {
   /// being the row-major position. The same call on a gradient is the backward. Floats.
   int (*dropout)(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
   /// out = the result of the chain's last step; f16 and bf16 are rounded once, at the end. Floats.
-  int (*chain)(Stream&, const Chain&, const View* inputs, const View& out);
+  int (*fused_elementwise)(Stream&, const FusedElementwise&, const View* inputs, const View& out);
 
   // ---- many to one
   /// `in` has the dimensions of `out` and then the reduced ones. Floats: sum, mean, product, norm

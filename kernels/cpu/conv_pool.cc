@@ -262,7 +262,7 @@ int normalise(Stream& stream, const View& in, const View& mean, const View& devi
 
 }  // namespace
 
-void add_picture_rows(Kernels& table) {
+void add_conv_pool_rows(Kernels& table) {
   table.max_pool2d = max_pool2d;
   table.max_pool2d_backward = max_pool2d_backward;
   table.avg_pool2d = avg_pool2d;

@@ -237,7 +237,7 @@ int copy_elements(Stream& stream, const View& from, const View& to) {
       [=](const void* const* in, void* out, int64_t count, int64_t) { run(in[0], out, count); });
 }
 
-void add_element_rows(Kernels& table) {
+void add_elementwise_rows(Kernels& table) {
   table.copy = copy_elements;
   table.fill = fill;
   table.unary = unary;

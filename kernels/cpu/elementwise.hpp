@@ -15,18 +15,18 @@ namespace flow::cpu {
 using namespace kernels;
 
 /// What this device's tables are made of: each file adds its rows.
-void add_element_rows(Kernels& table);
-void add_chain_rows(Kernels& table);
+void add_elementwise_rows(Kernels& table);
+void add_fused_rows(Kernels& table);
 void add_reduction_rows(Kernels& table);
 void add_row_rows(Kernels& table);
 void add_norm_rows(Kernels& table);
-void add_product_rows(Kernels& table);
+void add_matmul_rows(Kernels& table);
 void add_index_rows(Kernels& table);
 void add_attention_rows(Kernels& table);
-void add_picture_rows(Kernels& table);
+void add_conv_pool_rows(Kernels& table);
 void add_convolution_rows(Kernels& table);
 void add_optimizer_rows(Kernels& table);
-void add_choice_rows(Kernels& table);
+void add_topk_sampling_rows(Kernels& table);
 void add_random_rows(Kernels& table);
 void add_finance_rows(Kernels& table);
 
@@ -74,7 +74,7 @@ class RunCall {
   void (*call_)(void*, const void* const*, void*, int64_t, int64_t);
 };
 
-constexpr int kInputsMax = kChainInputs;
+constexpr int kInputsMax = kFusedInputs;
 /// What is done to each element: as numbers, or moved as it is.
 enum class As : uint8_t { numbers, bytes };
 

@@ -8,34 +8,35 @@ namespace {
 
 // A line more than a piece lies between two rooms: at a distance of 4 KiB, a power of two, they
 // would put each other out of the cache.
-struct Rooms {
-  alignas(64) char memory[(kChainRooms + 1) * (kPiece * 8 + 64)];
+struct Temporaries {
+  alignas(64) char memory[(kFusedTemporaries + 1) * (kPiece * 8 + 64)];
 };
 
 // One piece: where the operands of its steps are.
-class Piece {
+class FusedChunk {
  public:
-  Piece(const Chain& chain, Kind kind, Rooms& rooms) : chain_(chain), kind_(kind), rooms_(rooms) {}
+  FusedChunk(const FusedElementwise& fused, Kind kind, Temporaries& temporaries)
+      : fused_(fused), kind_(kind), temporaries_(temporaries) {}
 
   void run(const void* const* in, void* out, int64_t count) const {
-    for (int i = 0; i < chain_.steps; i++) {
-      const ChainStep& step = chain_.step[i];
+    for (int i = 0; i < fused_.steps; i++) {
+      const FusedStep& step = fused_.step[i];
       const void* a = operand(in, step.a);
-      void* to = i + 1 == chain_.steps ? out : room(step.to);
+      void* to = i + 1 == fused_.steps ? out : room(step.to);
       switch (step.kind) {
-        case ChainStep::unary:
+        case FusedStep::unary:
           use_.unary[step.op][kind_](a, to, count);
           break;
-        case ChainStep::binary:
+        case FusedStep::binary:
           use_.binary[step.op][kind_](a, operand(in, step.b), to, count);
           break;
-        case ChainStep::number:
+        case FusedStep::number:
           with_number(step, a, to, count);
           break;
-        case ChainStep::reversed:
+        case FusedStep::reversed:
           use_.binary[step.op][kind_](repeated(step.x, count), a, to, count);
           break;
-        case ChainStep::clamp:
+        case FusedStep::clamp:
           Scalar low(Number::of(step.x), kind_, {}), high(Number::of(step.y), kind_, {});
           use_.clamp[kind_](a, low.storage, high.storage, to, count);
           break;
@@ -45,18 +46,18 @@ class Piece {
 
  private:
   const void* operand(const void* const* in, int at) const {
-    return at < kChainInputs ? in[at] : room(at - kChainInputs);
+    return at < kFusedInputs ? in[at] : room(at - kFusedInputs);
   }
   char* room(int number) const {
-    return rooms_.memory + static_cast<size_t>(number) * (kPiece * size_of_kind(kind_) + 64);
+    return temporaries_.memory + static_cast<size_t>(number) * (kPiece * size_of_kind(kind_) + 64);
   }
   const void* repeated(double x, int64_t count) const {
     Scalar one(Number::of(x), kind_, {});
-    use_.spread[kind_ == kF64 ? 3 : 2](one.storage, room(kChainRooms), count);
-    return room(kChainRooms);
+    use_.spread[kind_ == kF64 ? 3 : 2](one.storage, room(kFusedTemporaries), count);
+    return room(kFusedTemporaries);
   }
   // Sums and products need no second operand in memory. A product adds -0, which changes nothing.
-  void with_number(const ChainStep& step, const void* a, void* to, int64_t count) const {
+  void with_number(const FusedStep& step, const void* a, void* to, int64_t count) const {
     auto op = static_cast<Binary>(step.op);
     if (op == Binary::add) return use_.scale[kind_](a, 1, step.x, to, count);
     if (op == Binary::sub) return use_.scale[kind_](a, 1, -step.x, to, count);
@@ -64,35 +65,36 @@ class Piece {
     use_.binary[step.op][kind_](a, repeated(step.x, count), to, count);
   }
 
-  const Chain& chain_;
+  const FusedElementwise& fused_;
   Kind kind_;
-  Rooms& rooms_;
+  Temporaries& temporaries_;
   const Loops& use_ = loops();
 };
 
-int chain(Stream& stream, const Chain& chain, const View* inputs, const View& out) {
-  if (!is_float(out.dtype) || chain.steps < 1) return kUnsupported;
-  const View* views[kChainInputs];
-  for (int i = 0; i < chain.inputs; i++) views[i] = &inputs[i];
+int fused_elementwise(Stream& stream, const FusedElementwise& fused, const View* inputs,
+                      const View& out) {
+  if (!is_float(out.dtype) || fused.steps < 1) return kUnsupported;
+  const View* views[kFusedInputs];
+  for (int i = 0; i < fused.inputs; i++) views[i] = &inputs[i];
   Kind kind = kind_of(out.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   auto run = [&](const void* const* in, void* to, int64_t count, int64_t) {
-    Rooms rooms;
-    Piece piece(chain, kind, rooms);
-    const char* from[kChainInputs];
+    Temporaries temporaries;
+    FusedChunk piece(fused, kind, temporaries);
+    const char* from[kFusedInputs];
     for (int64_t at = 0; at < count; at += kPiece) {
-      for (int i = 0; i < chain.inputs; i++) from[i] = static_cast<const char*>(in[i]) + at * size;
-      const void* operands[kChainInputs];
-      std::copy(from, from + chain.inputs, operands);
+      for (int i = 0; i < fused.inputs; i++) from[i] = static_cast<const char*>(in[i]) + at * size;
+      const void* operands[kFusedInputs];
+      std::copy(from, from + fused.inputs, operands);
       piece.run(operands, static_cast<char*>(to) + at * size, std::min(kPiece, count - at));
     }
   };
-  walk_runs(stream, views, chain.inputs, out, kGrainCostly, As::numbers, RunCall(run));
+  walk_runs(stream, views, fused.inputs, out, kGrainCostly, As::numbers, RunCall(run));
   return kDone;
 }
 
 }  // namespace
 
-void add_chain_rows(Kernels& table) { table.chain = chain; }
+void add_fused_rows(Kernels& table) { table.fused_elementwise = fused_elementwise; }
 
 }  // namespace flow::cpu

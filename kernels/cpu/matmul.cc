@@ -272,6 +272,6 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
 
 }  // namespace
 
-void add_product_rows(Kernels& table) { table.matmul = matmul; }
+void add_matmul_rows(Kernels& table) { table.matmul = matmul; }
 
 }  // namespace flow::cpu

@@ -118,7 +118,7 @@ int histogram(Stream& stream, const View& in, double low, double high, const Vie
 
 }  // namespace
 
-void add_choice_rows(Kernels& table) {
+void add_topk_sampling_rows(Kernels& table) {
   table.top_k = top_k;
   table.sample = sample;
   table.histogram = histogram;

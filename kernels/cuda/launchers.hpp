@@ -26,7 +26,7 @@ int lerp(Stream&, const View& a, const View& b, double weight, const View& out);
 int dropout(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
 
 // fused_elementwise.cu
-int chain(Stream&, const Chain&, const View* inputs, const View& out);
+int fused_elementwise(Stream&, const FusedElementwise&, const View* inputs, const View& out);
 
 // reductions.cu
 int reduce(Stream&, Reduce, const View& in, double correction, const View& out);

@@ -34,7 +34,7 @@ constexpr Kernels table() {
   k.add_quotient = add_quotient;
   k.lerp = lerp;
   k.dropout = dropout;
-  k.chain = chain;
+  k.fused_elementwise = fused_elementwise;
   k.reduce = reduce;
   k.extreme = extreme;
   k.cumsum = cumsum;

@@ -7,11 +7,11 @@
 
 namespace flow::kernels {
 
-constexpr int kChainInputs = 6;  // operands from memory
-constexpr int kChainRooms = 8;   // values that wait for a later step
-constexpr int kChainSteps = 32;
+constexpr int kFusedInputs = 6;       // operands from memory
+constexpr int kFusedTemporaries = 8;  // values that wait for a later step
+constexpr int kFusedSteps = 32;
 
-struct ChainStep {
+struct FusedStep {
   enum Kind : uint8_t {
     unary,     // op(a)
     binary,    // a op b
@@ -26,9 +26,9 @@ struct ChainStep {
   double x = 0, y = 0;
 };
 
-struct Chain {
+struct FusedElementwise {
   int inputs = 0, steps = 0;
-  ChainStep step[kChainSteps];
+  FusedStep step[kFusedSteps];
 };
 
 }  // namespace flow::kernels

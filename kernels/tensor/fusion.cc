@@ -12,8 +12,8 @@
 namespace flow::tensors {
 namespace {
 
-using kernels::Chain;
-using kernels::ChainStep;
+using kernels::FusedElementwise;
+using kernels::FusedStep;
 
 constexpr int kSteps = 1 << 20;  // values from here on are steps, those before it operands
 
@@ -60,7 +60,7 @@ int Tracer::value_of(const Tensor& x) {
   if (!is_symbol(x)) {
     Tensor made = symbol_of(x);
     if (made) return made.storage()->symbol_value();
-    given_up_ = true;
+    is_unfusable_ = true;
     return 0;
   }
   if (x.storage()->symbol_owner() != id_) refuse_symbol();
@@ -77,7 +77,7 @@ const Shape& Tracer::shape_of(int value) const {
                         : steps_[static_cast<size_t>(value - kSteps)].shape;
 }
 
-Tensor Tracer::note(ChainStep what, const Tensor& a, const Tensor& b) {
+Tensor Tracer::note(FusedStep what, const Tensor& a, const Tensor& b) {
   Step step;
   step.what = what;
   step.a = value_of(a);
@@ -96,34 +96,35 @@ Tensor Tracer::note(ChainStep what, const Tensor& a, const Tensor& b) {
 }
 
 Tensor Tracer::unary(Unary op, const Tensor& x) {
-  ChainStep step;
-  step.kind = ChainStep::unary;
+  FusedStep step;
+  step.kind = FusedStep::unary;
   step.op = static_cast<uint8_t>(op);
   return current().note(step, x, {});
 }
 
 Tensor Tracer::binary(Binary op, const Tensor& a, const Tensor& b) {
-  ChainStep step;
-  step.kind = ChainStep::binary;
+  FusedStep step;
+  step.kind = FusedStep::binary;
   step.op = static_cast<uint8_t>(op);
   return current().note(step, a, b);
 }
 
 Tensor Tracer::number(Binary op, const Tensor& a, double x, bool reversed) {
   if (op == Binary::pow && !reversed && x == 2) return unary(Unary::square, a);
-  ChainStep step;
-  step.kind = reversed ? ChainStep::reversed : ChainStep::number;
+  FusedStep step;
+  step.kind = reversed ? FusedStep::reversed : FusedStep::number;
   step.op = static_cast<uint8_t>(op);
   step.x = x;
   return current().note(step, a, {});
 }
 
 Tensor Tracer::clamp(const Tensor& a, double low, double high) {
-  ChainStep step;
-  step.kind = ChainStep::clamp;
+  FusedStep step;
+  step.kind = FusedStep::clamp;
   step.x = low;
   step.y = high;
-  if (std::isnan(low) || std::isnan(high)) current().given_up_ = true;  // a chain would ignore it
+  if (std::isnan(low) || std::isnan(high))
+    current().is_unfusable_ = true;  // a chain would ignore it
   return current().note(step, a, {});
 }
 
@@ -145,43 +146,43 @@ std::vector<int> Tracer::last_uses(int result) const {
 
 // A value's room is free again after its last use. `used` are the operands, in the order of the
 // chain's inputs. False where there is no room.
-bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) const {
+bool Tracer::assign_temporaries(int result, FusedElementwise& fused, std::vector<int>& used) const {
   size_t count = steps_.size();
   std::vector<int> last = last_uses(result);
-  std::bitset<kernels::kChainRooms> taken;
+  std::bitset<kernels::kFusedTemporaries> taken;
   std::vector<int> room(count, -1);
   bool fits = true;
   auto operand = [&](int value, size_t step) -> int8_t {
     if (value >= kSteps) {
       auto from = static_cast<size_t>(value - kSteps);
       if (last[from] == static_cast<int>(step)) taken.reset(static_cast<size_t>(room[from]));
-      return static_cast<int8_t>(kernels::kChainInputs + room[from]);
+      return static_cast<int8_t>(kernels::kFusedInputs + room[from]);
     }
     auto found = std::find(used.begin(), used.end(), value);
     if (found == used.end()) found = used.insert(used.end(), value);
-    fits = fits && used.size() <= kernels::kChainInputs;
+    fits = fits && used.size() <= kernels::kFusedInputs;
     return static_cast<int8_t>(found - used.begin());
   };
   for (size_t i = 0; i < count && fits; i++) {
     if (last[i] < 0) continue;
-    if (chain.steps == kernels::kChainSteps) return false;
-    ChainStep& step = chain.step[chain.steps++];
+    if (fused.steps == kernels::kFusedSteps) return false;
+    FusedStep& step = fused.step[fused.steps++];
     step = steps_[i].what;
     step.a = operand(steps_[i].a, i);
-    if (step.kind == ChainStep::binary) step.b = operand(steps_[i].b, i);
+    if (step.kind == FusedStep::binary) step.b = operand(steps_[i].b, i);
     // Not the room of an operand of this step: an operation may read it again.
     if (kSteps + static_cast<int>(i) == result) break;
     size_t free = 0;
-    while (free < kernels::kChainRooms &&
-           (taken[free] || kernels::kChainInputs + static_cast<int>(free) == step.a ||
-            kernels::kChainInputs + static_cast<int>(free) == step.b))
+    while (free < kernels::kFusedTemporaries &&
+           (taken[free] || kernels::kFusedInputs + static_cast<int>(free) == step.a ||
+            kernels::kFusedInputs + static_cast<int>(free) == step.b))
       free++;
-    if (free == kernels::kChainRooms) return false;
+    if (free == kernels::kFusedTemporaries) return false;
     taken.set(free);
     room[i] = static_cast<int>(free);
     step.to = static_cast<int8_t>(free);
   }
-  chain.inputs = static_cast<int>(used.size());
+  fused.inputs = static_cast<int>(used.size());
   return fits;
 }
 
@@ -200,22 +201,22 @@ Tensor Tape::replay(const std::vector<Tensor>& operands) const {
                            : made[static_cast<size_t>(number - kSteps)];
   };
   for (const Step& step : steps_) {
-    const ChainStep& what = step.what;
+    const FusedStep& what = step.what;
     Tensor a = value(step.a);
     kernels::Number x = kernels::Number::of(what.x), y = kernels::Number::of(what.y);
     switch (what.kind) {
-      case ChainStep::unary:
+      case FusedStep::unary:
         made.push_back(tensors::unary(static_cast<Unary>(what.op), a));
         break;
-      case ChainStep::binary:
+      case FusedStep::binary:
         made.push_back(tensors::binary(static_cast<Binary>(what.op), a, value(step.b)));
         break;
-      case ChainStep::number:
-      case ChainStep::reversed:
+      case FusedStep::number:
+      case FusedStep::reversed:
         made.push_back(
-            tensors::binary(static_cast<Binary>(what.op), a, x, what.kind == ChainStep::reversed));
+            tensors::binary(static_cast<Binary>(what.op), a, x, what.kind == FusedStep::reversed));
         break;
-      case ChainStep::clamp:
+      case FusedStep::clamp:
         made.push_back(tensors::clamp(a, x, y));
         break;
     }
@@ -225,17 +226,17 @@ Tensor Tape::replay(const std::vector<Tensor>& operands) const {
 
 std::optional<Tensor> Tracer::compute(const Tensor& result) {
   int value = value_of(result);
-  if (given_up_) return std::nullopt;
+  if (is_unfusable_) return std::nullopt;
   if (value < kSteps) return operands_[static_cast<size_t>(value)];
-  Chain chain;
+  FusedElementwise fused;
   std::vector<int> used;
-  if (!put_in_rooms(value, chain, used)) return std::nullopt;
-  View views[kernels::kChainInputs];
+  if (!assign_temporaries(value, fused, used)) return std::nullopt;
+  View views[kernels::kFusedInputs];
   for (size_t i = 0; i < used.size(); i++)
     views[i] = kernels::stretch(operands_[static_cast<size_t>(used[i])].view(), result.shape());
   Tensor out = Tensor::empty(dtype_, result.shape(), device_);
   const View* inputs = views;
-  call(device_, &Kernels::chain, "fuse", chain, inputs, out.view());
+  call(device_, &Kernels::fused_elementwise, "fuse", fused, inputs, out.view());
   return out;
 }
 

@@ -16,7 +16,7 @@ class Tape {
  private:
   friend class Tracer;
   struct Step {
-    kernels::ChainStep what;
+    kernels::FusedStep what;
     int a = 0, b = 0;  // values: operands, then steps
     Shape shape;       // of what it gives
   };
@@ -54,16 +54,17 @@ class Tracer {
   using Step = Tape::Step;
   static Tracer& current();
   int value_of(const Tensor& x);
-  Tensor note(kernels::ChainStep what, const Tensor& a, const Tensor& b);
+  Tensor note(kernels::FusedStep what, const Tensor& a, const Tensor& b);
   Tensor new_symbol(const Shape& shape, int value);
   const Shape& shape_of(int value) const;
   std::vector<int> last_uses(int result) const;
-  bool put_in_rooms(int result, kernels::Chain& chain, std::vector<int>& used) const;
+  bool assign_temporaries(int result, kernels::FusedElementwise& fused,
+                          std::vector<int>& used) const;
 
   const uint64_t id_;  // symbols may be kept longer than their tracer
   DType dtype_;
   Device device_;
-  bool given_up_ = false;
+  bool is_unfusable_ = false;
   std::vector<Tensor> operands_;
   std::vector<Step> steps_;
   Tracer* before_;

@@ -174,10 +174,10 @@ void memory() {
     run("gelu", 2.0 * kBytes, [&] { return table.unary(stream, Unary::gelu, va, vout); });
     run("gelu_tanh", 2.0 * kBytes, [&] { return table.unary(stream, Unary::gelu_tanh, va, vout); });
     // (a * 0.5 + 1) * a - (b + 2) * 0.25: six operations in one pass.
-    Chain chain;
-    chain.inputs = 2;
-    auto step = [&](ChainStep::Kind kind, Binary op, int from, int with, int to, double x) {
-      chain.step[chain.steps++] = {kind,
+    FusedElementwise fused;
+    fused.inputs = 2;
+    auto step = [&](FusedStep::Kind kind, Binary op, int from, int with, int to, double x) {
+      fused.step[fused.steps++] = {kind,
                                    static_cast<uint8_t>(op),
                                    static_cast<int8_t>(from),
                                    static_cast<int8_t>(with),
@@ -185,16 +185,17 @@ void memory() {
                                    x,
                                    0};
     };
-    constexpr int kRoom = kChainInputs;
-    step(ChainStep::number, Binary::mul, 0, 0, 0, 0.5);
-    step(ChainStep::number, Binary::add, kRoom, 0, 1, 1);
-    step(ChainStep::binary, Binary::mul, kRoom + 1, 0, 0, 0);
-    step(ChainStep::number, Binary::add, 1, 0, 1, 2);
-    step(ChainStep::number, Binary::mul, kRoom + 1, 0, 2, 0.25);
-    step(ChainStep::binary, Binary::sub, kRoom, kRoom + 2, 1, 0);
+    constexpr int kRoom = kFusedInputs;
+    step(FusedStep::number, Binary::mul, 0, 0, 0, 0.5);
+    step(FusedStep::number, Binary::add, kRoom, 0, 1, 1);
+    step(FusedStep::binary, Binary::mul, kRoom + 1, 0, 0, 0);
+    step(FusedStep::number, Binary::add, 1, 0, 1, 2);
+    step(FusedStep::number, Binary::mul, kRoom + 1, 0, 2, 0.25);
+    step(FusedStep::binary, Binary::sub, kRoom, kRoom + 2, 1, 0);
     View both[] = {va, vb};
     const View* inputs = both;
-    run("chain", 3.0 * kBytes, [&] { return table.chain(stream, chain, inputs, vout); });
+    run("chain", 3.0 * kBytes,
+        [&] { return table.fused_elementwise(stream, fused, inputs, vout); });
     run("sum", 1.0 * kBytes, [&] { return table.reduce(stream, Reduce::sum, va, 0, sum); });
     run("softmax", 2.0 * kBytes, [&] { return table.softmax(stream, false, ra, rout); });
   }

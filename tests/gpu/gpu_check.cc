@@ -160,7 +160,7 @@ void check_own_convolutions(suite::Suite& all) {
   fmt::print("# pictures: {} of {} convolutions by cuDNN ({})\n", use.done, use.asked, use.library);
   if (use.done == 0) return;
   cuda::use_cudnn(false);
-  suite::check_pictures(all);
+  suite::check_conv_pool(all);
   cuda::use_cudnn(true);
 }
 
@@ -179,14 +179,14 @@ int check_rows(void* stream, const std::string& only) {
     void (*check)(suite::Suite&);
   };
   fmt::print("{:<24} {:>7} {:>12}  {}\n", "row", "checks", "worst error", "");
-  for (Family family : {Family{"elements", suite::check_elements},
+  for (Family family : {Family{"elements", suite::check_elementwise},
                         {"reductions", suite::check_reductions},
                         {"rows", suite::check_rows},
                         {"norms", suite::check_norms},
-                        {"products", suite::check_products},
+                        {"products", suite::check_matmuls},
                         {"indices", suite::check_indices},
                         {"attention", suite::check_attention},
-                        {"pictures", suite::check_pictures},
+                        {"pictures", suite::check_conv_pool},
                         {"optimizers", suite::check_optimizers},
                         {"choosing", suite::check_choosing},
                         {"random", suite::check_random},
@@ -194,7 +194,7 @@ int check_rows(void* stream, const std::string& only) {
     if (!only.empty() && only != family.name) continue;
     runner.worst = 0;
     family.check(all);
-    if (family.check == suite::check_pictures) check_own_convolutions(all);
+    if (family.check == suite::check_conv_pool) check_own_convolutions(all);
     fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
   }
   int64_t misses = 0;

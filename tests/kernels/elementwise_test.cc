@@ -424,20 +424,20 @@ TEST_CASE("where, clamp, lerp and the fused products equal their formulas") {
         },
         tolerance_of(dtype, 3), three);
     // tanh(a * b + 0.5) - c, in one pass.
-    Chain chain;
-    chain.inputs = 3;
-    chain.steps = 4;
-    constexpr int8_t room = kChainInputs;
-    chain.step[0] = {ChainStep::binary, static_cast<uint8_t>(Binary::mul), 0, 1, 0, 0, 0};
-    chain.step[1] = {ChainStep::number, static_cast<uint8_t>(Binary::add), room, 0, 1, 0.5, 0};
-    chain.step[2] = {ChainStep::unary, static_cast<uint8_t>(Unary::tanh), room + 1, 0, 0, 0, 0};
-    chain.step[3] = {ChainStep::binary, static_cast<uint8_t>(Binary::sub), room, 2, 1, 0, 0};
+    FusedElementwise fused;
+    fused.inputs = 3;
+    fused.steps = 4;
+    constexpr int8_t room = kFusedInputs;
+    fused.step[0] = {FusedStep::binary, static_cast<uint8_t>(Binary::mul), 0, 1, 0, 0, 0};
+    fused.step[1] = {FusedStep::number, static_cast<uint8_t>(Binary::add), room, 0, 1, 0.5, 0};
+    fused.step[2] = {FusedStep::unary, static_cast<uint8_t>(Unary::tanh), room + 1, 0, 0, 0, 0};
+    fused.step[3] = {FusedStep::binary, static_cast<uint8_t>(Binary::sub), room, 2, 1, 0, 0};
     check_layouts(
         "chain", dtype, dtype, 3, make_of(dtype),
         [&](Stream& stream, const Inputs& in, const View& out) {
           View views[] = {in[0].view, in[1].view, in[2].view};
           const View* inputs = views;
-          return table().chain(stream, chain, inputs, out);
+          return table().fused_elementwise(stream, fused, inputs, out);
         },
         [&](const Inputs& in, int64_t at) {
           return std::tanh(in[0].get(at) * in[1].get(at) + 0.5) - in[2].get(at);

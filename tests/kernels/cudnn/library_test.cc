@@ -206,10 +206,10 @@ TEST_CASE("another version, or one without a function, is not used") {
   CHECK(call.run(none) == kUnsupported);
 }
 
-void check_pictures() {
+void check_conv_pool() {
   suite::HostRunner runner(*cuda_kernels(), [](bool on) { emulator::reversed = on; });
   suite::Suite all(runner, suite::test_seed());
-  suite::check_pictures(all);
+  suite::check_conv_pool(all);
   for (const std::string& miss : all.misses) FAIL_CHECK(miss);
   CHECK(all.lines.at("conv2d").checks > 20);
 }
@@ -217,7 +217,7 @@ void check_pictures() {
 TEST_CASE("the table's pictures, by cuDNN") {
   FakeCudnn& dnn = fresh_fake();
   CudnnUse before = cudnn_use();
-  check_pictures();
+  check_conv_pool();
   CHECK(dnn.complaint == nullptr);
   CHECK(dnn.backward_data >= 40);
   CHECK(dnn.backward_filter >= 40);
@@ -232,7 +232,7 @@ TEST_CASE("the table's pictures, by cuDNN") {
 TEST_CASE("a program may leave cuDNN out for a while") {
   FakeCudnn& dnn = fresh_fake();
   use_cudnn(false);
-  check_pictures();
+  check_conv_pool();
   use_cudnn(true);
   CHECK(dnn.runs() == 0);
 }

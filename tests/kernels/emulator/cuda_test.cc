@@ -21,14 +21,14 @@ void run(void (*check)(Suite&)) {
   run_with(runner, check);
 }
 
-TEST_CASE("emulated: elements") { run(check_elements); }
+TEST_CASE("emulated: elements") { run(check_elementwise); }
 TEST_CASE("emulated: reductions") { run(check_reductions); }
 TEST_CASE("emulated: rows") { run(check_rows); }
 TEST_CASE("emulated: norms") { run(check_norms); }
-TEST_CASE("emulated: products") { run(check_products); }
+TEST_CASE("emulated: products") { run(check_matmuls); }
 TEST_CASE("emulated: indices") { run(check_indices); }
 TEST_CASE("emulated: attention") { run(check_attention); }
-TEST_CASE("emulated: pictures") { run(check_pictures); }
+TEST_CASE("emulated: pictures") { run(check_conv_pool); }
 TEST_CASE("emulated: optimizers") { run(check_optimizers); }
 TEST_CASE("emulated: choosing") { run(check_choosing); }
 TEST_CASE("emulated: random numbers") { run(check_random); }
@@ -37,8 +37,8 @@ TEST_CASE("emulated: finance") { run(check_finance); }
 // The same of the CPU's kernels: what the suite asks for is what the table says, and no more.
 TEST_CASE("cpu: all rows") {
   HostRunner runner(cpu_kernels(), [](bool) {});
-  for (auto check : {check_elements, check_reductions, check_rows, check_norms, check_products,
-                     check_indices, check_attention, check_pictures, check_optimizers,
+  for (auto check : {check_elementwise, check_reductions, check_rows, check_norms, check_matmuls,
+                     check_indices, check_attention, check_conv_pool, check_optimizers,
                      check_choosing, check_random, check_finance})
     run_with(runner, check);
 }

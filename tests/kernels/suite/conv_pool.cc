@@ -185,7 +185,7 @@ void check_normalise(Suite& s, DType dtype) {
 
 }  // namespace
 
-void check_pictures(Suite& s) {
+void check_conv_pool(Suite& s) {
   const Convolution convolutions[] = {
       {1, 1, 3, 3, 1, 1, 1, {}},
       {2, 3, 9, 8, 4, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},

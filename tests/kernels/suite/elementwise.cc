@@ -333,12 +333,12 @@ void check_others(Suite& s) {
 }
 
 // A chain that uses `inputs` operands, each kind of step, and every room; its value in double.
-struct SomeChain {
-  Chain chain;
+struct RandomFused {
+  FusedElementwise fused;
   int result = 0;
 
-  void add(ChainStep::Kind kind, int op, int a, int b, int to, double x = 0, double y = 0) {
-    chain.step[chain.steps++] = {kind,
+  void add(FusedStep::Kind kind, int op, int a, int b, int to, double x = 0, double y = 0) {
+    fused.step[fused.steps++] = {kind,
                                  static_cast<uint8_t>(op),
                                  static_cast<int8_t>(a),
                                  static_cast<int8_t>(b),
@@ -347,19 +347,19 @@ struct SomeChain {
                                  y};
   }
   double value(const std::vector<double>& in) const {
-    double rooms[kChainRooms] = {}, value = 0;
+    double rooms[kFusedTemporaries] = {}, value = 0;
     auto of = [&](int at) {
-      return at < kChainInputs ? in[static_cast<size_t>(at)] : rooms[at - kChainInputs];
+      return at < kFusedInputs ? in[static_cast<size_t>(at)] : rooms[at - kFusedInputs];
     };
-    for (int i = 0; i < chain.steps; i++) {
-      const ChainStep& step = chain.step[i];
+    for (int i = 0; i < fused.steps; i++) {
+      const FusedStep& step = fused.step[i];
       double a = of(step.a);
       auto op = static_cast<Binary>(step.op);
-      value = step.kind == ChainStep::unary
+      value = step.kind == FusedStep::unary
                   ? unary_value(DType::f64, static_cast<Unary>(step.op), a)
-              : step.kind == ChainStep::binary ? binary_value(DType::f64, op, a, of(step.b))
-              : step.kind == ChainStep::number ? binary_value(DType::f64, op, a, step.x)
-              : step.kind == ChainStep::clamp  ? clamp_of(a, step.x, step.y)
+              : step.kind == FusedStep::binary ? binary_value(DType::f64, op, a, of(step.b))
+              : step.kind == FusedStep::number ? binary_value(DType::f64, op, a, step.x)
+              : step.kind == FusedStep::clamp  ? clamp_of(a, step.x, step.y)
                                                : binary_value(DType::f64, op, step.x, a);
       rooms[step.to] = value;
     }
@@ -368,52 +368,53 @@ struct SomeChain {
 };
 
 // Of operations that make small errors of small errors.
-SomeChain some_chain(Suite& s, int inputs) {
+RandomFused random_fused(Suite& s, int inputs) {
   constexpr Unary unaries[] = {Unary::neg,     Unary::abs, Unary::tanh,
                                Unary::sigmoid, Unary::sin, Unary::relu};
   constexpr Binary binaries[] = {Binary::add, Binary::sub, Binary::maximum, Binary::minimum};
-  SomeChain made;
-  made.chain.inputs = inputs;
-  for (int room = 0; room < kChainRooms; room++)
-    made.add(ChainStep::unary, static_cast<int>(unaries[s.integer(0, 5)]), room % inputs, 0, room);
+  RandomFused made;
+  made.fused.inputs = inputs;
+  for (int room = 0; room < kFusedTemporaries; room++)
+    made.add(FusedStep::unary, static_cast<int>(unaries[s.integer(0, 5)]), room % inputs, 0, room);
   for (int i = 0; i < 16; i++) {
-    int a = kChainInputs + static_cast<int>(s.integer(0, kChainRooms - 1));
+    int a = kFusedInputs + static_cast<int>(s.integer(0, kFusedTemporaries - 1));
     int b = i % 3 == 0 ? static_cast<int>(s.integer(0, inputs - 1))
-                       : kChainInputs + static_cast<int>(s.integer(0, kChainRooms - 1));
-    int to = (a - kChainInputs + 1 +
-              (b >= kChainInputs && (a - kChainInputs + 1) % kChainRooms == b - kChainInputs)) %
-             kChainRooms;
+                       : kFusedInputs + static_cast<int>(s.integer(0, kFusedTemporaries - 1));
+    int to =
+        (a - kFusedInputs + 1 +
+         (b >= kFusedInputs && (a - kFusedInputs + 1) % kFusedTemporaries == b - kFusedInputs)) %
+        kFusedTemporaries;
     auto op = static_cast<int>(binaries[s.integer(0, 3)]);
     switch (s.integer(0, 4)) {
       case 0:
-        made.add(ChainStep::number, op, a, 0, to, s.uniform(-1, 1));
+        made.add(FusedStep::number, op, a, 0, to, s.uniform(-1, 1));
         break;
       case 1:
-        made.add(ChainStep::reversed, op, a, 0, to, s.uniform(-1, 1));
+        made.add(FusedStep::reversed, op, a, 0, to, s.uniform(-1, 1));
         break;
       case 2:
-        made.add(ChainStep::number, static_cast<int>(Binary::mul), a, 0, to, s.uniform(-0.5, 0.5));
+        made.add(FusedStep::number, static_cast<int>(Binary::mul), a, 0, to, s.uniform(-0.5, 0.5));
         break;
       case 3:
-        made.add(ChainStep::clamp, 0, a, 0, to, -1.5, 1.25);
+        made.add(FusedStep::clamp, 0, a, 0, to, -1.5, 1.25);
         break;
       default:
-        made.add(ChainStep::binary, op, a, b, to);
+        made.add(FusedStep::binary, op, a, b, to);
     }
     // What grows is drawn in again.
-    int room = kChainInputs + to;
-    int next = (to + 1) % kChainRooms;
-    if (i % 4 == 3) made.add(ChainStep::unary, static_cast<int>(Unary::tanh), room, 0, next);
+    int room = kFusedInputs + to;
+    int next = (to + 1) % kFusedTemporaries;
+    if (i % 4 == 3) made.add(FusedStep::unary, static_cast<int>(Unary::tanh), room, 0, next);
   }
   return made;
 }
 
-void check_chains(Suite& s) {
+void check_fused_elementwise(Suite& s) {
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (Layout layout : kLayouts)
-      for (int inputs : {1, 2, 3, kChainInputs}) {
+      for (int inputs : {1, 2, 3, kFusedInputs}) {
         Shape shape = kShapes[s.integer(0, 9)];
-        SomeChain chain = some_chain(s, inputs);
+        RandomFused fused = random_fused(s, inputs);
         std::vector<Array> in;
         for (int i = 0; i < inputs; i++)
           in.push_back(s.filled(dtype, shape, i == 0 ? layout : kLayouts[s.integer(0, 6)], -1, 1));
@@ -422,14 +423,14 @@ void check_chains(Suite& s) {
         for (int64_t i = 0; i < out.count(); i++) {
           std::vector<double> values;
           for (const Array& each : in) values.push_back(each.at(i));
-          want.push_back(chain.value(values));
+          want.push_back(fused.value(values));
         }
         std::vector<Array*> operands;
         for (Array& each : in) operands.push_back(&each);
         operands.push_back(&out);
-        s.check("chain", &Kernels::chain, text(dtype, shape, layout), operands,
+        s.check("chain", &Kernels::fused_elementwise, text(dtype, shape, layout), operands,
                 [&](const Kernels& k, Stream& stream, Views v) {
-                  return k.chain(stream, chain.chain, v, v[inputs]);
+                  return k.fused_elementwise(stream, fused.fused, v, v[inputs]);
                 },
                 {{&out, want, {}, 256, 4}});
       }
@@ -437,13 +438,13 @@ void check_chains(Suite& s) {
 
 }  // namespace
 
-void check_elements(Suite& s) {
+void check_elementwise(Suite& s) {
   check_copies(s);
   check_unary(s);
   check_binary(s);
   check_compare(s);
   check_others(s);
-  check_chains(s);
+  check_fused_elementwise(s);
 }
 
 }  // namespace flow::suite

@@ -74,7 +74,7 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
 
 }  // namespace
 
-void check_products(Suite& s) {
+void check_matmuls(Suite& s) {
   struct Sizes {
     int64_t m, n, k;
   };

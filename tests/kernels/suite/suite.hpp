@@ -145,14 +145,14 @@ constexpr DType kAllTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
 inline DType compute_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// The families, a file each.
-void check_elements(Suite&);
+void check_elementwise(Suite&);
 void check_reductions(Suite&);
 void check_rows(Suite&);
 void check_norms(Suite&);
-void check_products(Suite&);
+void check_matmuls(Suite&);
 void check_indices(Suite&);
 void check_attention(Suite&);
-void check_pictures(Suite&);
+void check_conv_pool(Suite&);
 void check_optimizers(Suite&);
 void check_choosing(Suite&);
 void check_random(Suite&);
