@@ -78,8 +78,8 @@ constexpr int kInputsMax = kFusedInputs;
 /// What is done to each element: as numbers, or moved as it is.
 enum class As : uint8_t { numbers, bytes };
 
-void walk_runs(const Stream& stream, const View* const* in, int inputs, const View& out,
-               int64_t grain, As as, RunCall f);
+void strided_loop(const Stream& stream, const View* const* in, int inputs, const View& out,
+                  int64_t grain, As as, RunCall f);
 
 /// Calls f(in, out, count, position) for runs of all elements, on several threads: `in` and `out`
 /// are dense and of the compute type, `position` is the row-major number of the first.
@@ -87,7 +87,7 @@ template <size_t n, typename F>
 int for_elements(const Stream& stream, const std::array<const View*, n>& in, const View& out,
                  int64_t grain, F f, As as = As::numbers) {
   static_assert(n <= kInputsMax);
-  walk_runs(stream, in.data(), static_cast<int>(n), out, grain, as, RunCall(f));
+  strided_loop(stream, in.data(), static_cast<int>(n), out, grain, as, RunCall(f));
   return kDone;
 }
 

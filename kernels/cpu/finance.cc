@@ -30,7 +30,7 @@ void for_paths(const Stream& stream, const Gbm& options, int64_t paths, F f) {
           taken = 0;
         }
         int64_t count = std::min(options.steps - at, held - taken);
-        logarithm = use.walk_path(numbers + taken, step.drift, step.diffusion, logarithm, count);
+        logarithm = use.path_steps(numbers + taken, step.drift, step.diffusion, logarithm, count);
         f(path, at, count, numbers + taken);
         taken += count;
         at += count;

@@ -89,7 +89,7 @@ int fused_elementwise(Stream& stream, const FusedElementwise& fused, const View*
       piece.run(operands, static_cast<char*>(to) + at * size, std::min(kPiece, count - at));
     }
   };
-  walk_runs(stream, views, fused.inputs, out, kGrainCostly, As::numbers, RunCall(run));
+  strided_loop(stream, views, fused.inputs, out, kGrainCostly, As::numbers, RunCall(run));
   return kDone;
 }
 

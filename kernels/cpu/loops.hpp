@@ -132,8 +132,8 @@ struct Loops {
   /// In place: mean + deviation * number.
   void (*scale_normals)(double* numbers, double mean, double deviation, int64_t count);
   /// Normal numbers of one path to the logarithms of its prices, in place; returns the last.
-  double (*walk_path)(double* numbers, double drift, double diffusion, double logarithm,
-                      int64_t count);
+  double (*path_steps)(double* numbers, double drift, double diffusion, double logarithm,
+                       int64_t count);
   void (*prices)(const double* logarithms, double start, double* out, int64_t count);
 };
 

@@ -60,9 +60,9 @@ struct Operand {
   int64_t filled = 0;
 };
 
-class Walk {
+class StridedLoop {
  public:
-  Walk(const View* const* views, int count, As as, RunCall f)
+  StridedLoop(const View* const* views, int count, As as, RunCall f)
       : all_(collapse(views, count)), views_(views), f_(f), as_(as), count_(count) {
     const View& out = *views[count - 1];
     bool apart = true;
@@ -70,7 +70,7 @@ class Walk {
     streams_ = apart && is_beyond_caches(out.bytes());
   }
 
-  void walk(int64_t first, int64_t last) const {
+  void run_range(int64_t first, int64_t last) const {
     Buffers buffers;
     Operand operands[kViewsMax];
     const char* at[kViewsMax];
@@ -293,16 +293,16 @@ Scalar::Scalar(Number number, Kind kind, const Shape& shape, bool saturate) {
   view.data = storage;
 }
 
-void walk_runs(const Stream& stream, const View* const* in, int inputs, const View& out,
-               int64_t grain, As as, RunCall f) {
+void strided_loop(const Stream& stream, const View* const* in, int inputs, const View& out,
+                  int64_t grain, As as, RunCall f) {
   const View* views[kViewsMax];
   std::copy(in, in + inputs, views);
   views[inputs] = &out;
   int64_t count = out.count();
   if (count == 0) return;
-  Walk walk(views, inputs + 1, as, f);
+  StridedLoop loop(views, inputs + 1, as, f);
   parallel_for(stream.threads, count, grain,
-               [&](int64_t first, int64_t last) { walk.walk(first, last); });
+               [&](int64_t first, int64_t last) { loop.run_range(first, last); });
 }
 
 char* row_at(const View& view, int64_t row, int inner) {

@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    normalise_kernel(int64_t count, int64_t channels, int64_t plane, Walk<1> from,
+    normalise_kernel(int64_t count, int64_t channels, int64_t plane, IndexMath<1> from,
                      const uint8_t* in, const float* mean, int64_t mean_stride,
                      const float* deviation, int64_t deviation_stride, T* out) {
   using C = Compute<T>;
@@ -507,8 +507,9 @@ int normalise(Stream& stream, const View& in, const View& mean, const View& devi
     using T = decltype(type);
     return launch(stream, normalise_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
                   out.count(), out.shape[1], out.shape[2] * out.shape[3],
-                  walk_over<1>(from.shape, {from.strides}), in.at<uint8_t>(), mean.at<float>(),
-                  mean.strides[0], deviation.at<float>(), deviation.strides[0], out.at<T>());
+                  index_math_over<1>(from.shape, {from.strides}), in.at<uint8_t>(),
+                  mean.at<float>(), mean.strides[0], deviation.at<float>(), deviation.strides[0],
+                  out.at<T>());
   });
 }
 

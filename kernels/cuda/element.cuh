@@ -72,7 +72,7 @@ FLOW_DEVICE void with_compare(Compare op, F f) {
 /// n operands that are walked together, in packs where they allow it. The last one is the result.
 template <int n>
 struct Each {
-  Walk<n> walk;
+  IndexMath<n> index_math;
   char* data[n];
   bool repeats[n];      // one element for all of a pack
   int64_t single, all;  // elements from `single` to `all` follow one by one
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kBlockThreads) each_kernel(F f, Each<n> each) 
   int64_t offset[n];
   Spot spots[n];
   for (int k = 0; k < n; k++) spots[k] = {each.data[k], 0, each.repeats[k]};
-  for (int64_t i = thread_of_grid(); i < each.walk.count; i += step) {
-    each.walk.at(i, offset);
+  for (int64_t i = thread_of_grid(); i < each.index_math.count; i += step) {
+    each.index_math.at(i, offset);
     for (int k = 0; k < n; k++) spots[k].offset = offset[k];
     f.template run<width>(spots, i * width);
   }
@@ -140,13 +140,13 @@ int launch_each(Stream& stream, F f, const View* const (&views)[n]) {
     sizes[k] = dtype_size(views[k]->dtype);
     each.data[k] = views[k]->data;
   }
-  each.walk = walk_over<n>(shape, strides);
-  int64_t count = each.walk.count;
-  for (int k = 0; k < n; k++) each.repeats[k] = each.walk.strides[k][0] == 0;
-  if (width > 1 && walk_packs(each.walk, width, each.data, sizes)) {
-    each.single = each.walk.rank == 1 ? each.walk.count * width : count;
+  each.index_math = index_math_over<n>(shape, strides);
+  int64_t count = each.index_math.count;
+  for (int k = 0; k < n; k++) each.repeats[k] = each.index_math.strides[k][0] == 0;
+  if (width > 1 && index_packs(each.index_math, width, each.data, sizes)) {
+    each.single = each.index_math.rank == 1 ? each.index_math.count * width : count;
     each.all = count;
-    return launch(stream, each_kernel<width, F, n>, grid_of(blocks_for(each.walk.count)),
+    return launch(stream, each_kernel<width, F, n>, grid_of(blocks_for(each.index_math.count)),
                   kBlockThreads, 0, f, each);
   }
   each.single = each.all = 0;

@@ -85,16 +85,18 @@ __global__ void __launch_bounds__(256)
 
 // True where `walk` (from, to) is a transposition of large enough matrices, which was launched.
 template <typename T>
-bool transpose(Stream& stream, const Walk<2>& walk, const View& from, const View& to, int& error) {
-  const auto& of_from = walk.strides[0];
-  const auto& of_to = walk.strides[1];
-  if (walk.rank < 2 || walk.rank > 3 || of_to[0] != 1 || of_from[1] != 1 || of_from[0] <= 1)
+bool transpose(Stream& stream, const IndexMath<2>& index_math, const View& from, const View& to,
+               int& error) {
+  const auto& of_from = index_math.strides[0];
+  const auto& of_to = index_math.strides[1];
+  if (index_math.rank < 2 || index_math.rank > 3 || of_to[0] != 1 || of_from[1] != 1 ||
+      of_from[0] <= 1)
     return false;
-  int64_t columns = walk.sizes[0], rows = walk.sizes[1];
+  int64_t columns = index_math.sizes[0], rows = index_math.sizes[1];
   if (columns < 16 || rows < 16) return false;
-  bool batched = walk.rank == 3;
+  bool batched = index_math.rank == 3;
   int64_t tiles_across = divide_up(columns, 32), tiles = tiles_across * divide_up(rows, 32);
-  int64_t batches = batched ? walk.sizes[2] : 1;
+  int64_t batches = batched ? index_math.sizes[2] : 1;
   error =
       launch(stream, transpose_kernel<T>, grid_of(least(tiles, kBlocksMax), least(batches, 1024)),
              256, 0, from.at<T>(), to.at<T>(), rows, columns, of_from[0], of_to[1], tiles_across,
@@ -106,7 +108,8 @@ template <typename T>
 int copy_of_size(Stream& stream, const View& from, const View& to) {
   const int64_t* strides[] = {from.strides, to.strides};
   int error = kDone;
-  if (to.count() > 0 && transpose<T>(stream, walk_over<2>(to.shape, strides), from, to, error))
+  if (to.count() > 0 &&
+      transpose<T>(stream, index_math_over<2>(to.shape, strides), from, to, error))
     return error;
   return launch_each<kPack<T>>(stream, CopyEach<T>{}, {&from, &to});
 }

@@ -14,7 +14,7 @@ struct Paths {
 };
 
 // The logarithm of one path's price, step by step.
-struct Walker {
+struct PathWalk {
   double logarithm = 0;
   NormalPair pair{};
   uint64_t have = ~uint64_t{0};  // which pair that is
@@ -34,10 +34,10 @@ constexpr int kThreads = 128;
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ends_kernel(Paths p, T* out) {
   for (int64_t i = thread_of_grid(); i < p.count; i += threads_of_grid()) {
-    Walker walker;
+    PathWalk path_walk;
     for (int64_t step = 0; step < p.steps; step++)
-      walker.move(p, p.first + static_cast<uint64_t>(i), step);
-    out[i] = convert<T>(gbm_price(p.start, walker.logarithm));
+      path_walk.move(p, p.first + static_cast<uint64_t>(i), step);
+    out[i] = convert<T>(gbm_price(p.start, path_walk.logarithm));
   }
 }
 
@@ -53,13 +53,14 @@ __global__ void __launch_bounds__(kThreads) paths_kernel(Paths p, T* out) {
   int64_t columns = p.steps + 1;
   int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t base = int64_t{blockIdx.x} * kThreads + warp * kWarp; base < p.count; base += step) {
-    Walker walker;
+    PathWalk path_walk;
     uint64_t path = p.first + static_cast<uint64_t>(base + lane);
     for (int64_t from = 0; from < columns; from += kWarp) {
       for (int j = 0; j < kWarp && from + j < columns; j++) {
-        if (from + j > 0) walker.move(p, path, from + j - 1);
-        prices.at[warp][lane][j] =
-            from + j == 0 ? convert<T>(p.start) : convert<T>(gbm_price(p.start, walker.logarithm));
+        if (from + j > 0) path_walk.move(p, path, from + j - 1);
+        prices.at[warp][lane][j] = from + j == 0
+                                       ? convert<T>(p.start)
+                                       : convert<T>(gbm_price(p.start, path_walk.logarithm));
       }
       __syncwarp();
       for (int j = 0; j < kWarp && base + j < p.count; j++)

@@ -77,14 +77,14 @@ FLOW_DEVICE void each_in_row(Group group, int64_t columns, const void* const (&r
 /// The rows of operands: their leading dimensions walked together.
 template <int n>
 struct Rows {
-  Walk<n> walk;
+  IndexMath<n> index_math;
   int64_t columns;
 };
 template <int n>
 Rows<n> rows_of(const View* const (&views)[n]) {
   const int64_t* strides[n];
   for (int k = 0; k < n; k++) strides[k] = views[k]->strides;
-  return {walk_over<n>(leading(views[0]->shape, 1), strides), views[0]->shape.last()};
+  return {index_math_over<n>(leading(views[0]->shape, 1), strides), views[0]->shape.last()};
 }
 
 /// Calls f(row, offsets) for the rows that this thread's group takes.
@@ -93,9 +93,9 @@ FLOW_DEVICE void each_row(const Rows<n>& rows, Group group, F f) {
   int64_t beside = static_cast<int>(blockDim.x) / group.size;
   int64_t step = static_cast<int64_t>(gridDim.x) * beside;
   int64_t first = blockIdx.x * beside + static_cast<int>(threadIdx.x) / group.size;
-  for (int64_t row = first; row < rows.walk.count; row += step) {
+  for (int64_t row = first; row < rows.index_math.count; row += step) {
     int64_t offset[n];
-    rows.walk.at(row, offset);
+    rows.index_math.at(row, offset);
     f(row, offset);
   }
 }

@@ -33,7 +33,7 @@ struct alignas(16) Sixteen {
 // ---- gather
 
 struct GatherRows {
-  Walk<2> rows;  // of index, of out
+  IndexMath<2> rows;  // of index, of out
   Index index;
   int64_t width, row_stride, from_stride, to_stride;
   Divide by_width;
@@ -70,7 +70,7 @@ int gather_rows_as(Stream& stream, GatherRows g, const View& table, const View& 
 }
 
 struct GatherLast {
-  Walk<3> walk;  // of in's rows, of index, of out
+  IndexMath<3> index_math;  // of in's rows, of index, of out
   Index index;
   int64_t stride;
 };
@@ -78,9 +78,9 @@ struct GatherLast {
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     gather_last_kernel(GatherLast g, const T* in, T* out) {
-  for (int64_t i = thread_of_grid(); i < g.walk.count; i += threads_of_grid()) {
+  for (int64_t i = thread_of_grid(); i < g.index_math.count; i += threads_of_grid()) {
     int64_t offset[3];
-    g.walk.at(i, offset);
+    g.index_math.at(i, offset);
     int64_t from = g.index.at(offset[1], i);
     T value{};
     if (from >= 0) value = in[offset[0] + from * g.stride];
@@ -213,10 +213,10 @@ struct Sorter {
 
 // Where each index points: a row; what points nowhere comes last.
 __global__ void __launch_bounds__(kBlockThreads)
-    row_places_kernel(Walk<1> walk, Index index, Pairs pairs) {
-  for (int64_t i = thread_of_grid(); i < walk.count; i += threads_of_grid()) {
+    row_places_kernel(IndexMath<1> index_math, Index index, Pairs pairs) {
+  for (int64_t i = thread_of_grid(); i < index_math.count; i += threads_of_grid()) {
     int64_t offset[1];
-    walk.at(i, offset);
+    index_math.at(i, offset);
     int64_t row = index.at(offset[0], i);
     pairs.place[i] = static_cast<uint64_t>(row < 0 ? index.limit : row);
     pairs.position[i] = i;
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 struct ScatterRows {
-  Walk<1> grads;
+  IndexMath<1> grads;
   int64_t width, rows, grad_stride, out_row, out_stride, across;
 };
 
@@ -261,15 +261,15 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 struct ScatterLast {
-  Walk<3> walk;  // of grad, of index, of out's rows
+  IndexMath<3> index_math;  // of grad, of index, of out's rows
   Index index;
   int64_t width, stride, places;  // width: of index; places: all of out's elements
 };
 
 __global__ void __launch_bounds__(kBlockThreads) element_places_kernel(ScatterLast s, Pairs pairs) {
-  for (int64_t i = thread_of_grid(); i < s.walk.count; i += threads_of_grid()) {
+  for (int64_t i = thread_of_grid(); i < s.index_math.count; i += threads_of_grid()) {
     int64_t offset[3];
-    s.walk.at(i, offset);
+    s.index_math.at(i, offset);
     int64_t to = s.index.at(offset[1], i);
     int64_t row = i / s.width;
     pairs.place[i] = static_cast<uint64_t>(to < 0 ? s.places : row * s.index.limit + to);
@@ -281,16 +281,16 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     add_elements_kernel(ScatterLast s, Pairs pairs, const T* grad, T* out) {
   using C = Compute<T>;
-  for (int64_t first = thread_of_grid(); first < s.walk.count; first += threads_of_grid()) {
+  for (int64_t first = thread_of_grid(); first < s.index_math.count; first += threads_of_grid()) {
     uint64_t place = pairs.place[first];
     if (place == static_cast<uint64_t>(s.places)) continue;
     if (first > 0 && pairs.place[first - 1] == place) continue;
     int64_t offset[3];
-    s.walk.at(pairs.position[first], offset);
+    s.index_math.at(pairs.position[first], offset);
     T* to = out + offset[2] + static_cast<int64_t>(place) % s.index.limit * s.stride;
     C sum = convert<C>(*to);
-    for (int64_t i = first; i < s.walk.count && pairs.place[i] == place; i++) {
-      s.walk.at(pairs.position[i], offset);
+    for (int64_t i = first; i < s.index_math.count && pairs.place[i] == place; i++) {
+      s.index_math.at(pairs.position[i], offset);
       sum += convert<C>(grad[offset[0]]);
     }
     *to = convert<T>(sum);
@@ -302,9 +302,9 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     add_alone_kernel(ScatterLast s, const T* grad, T* out) {
   using C = Compute<T>;
-  for (int64_t i = thread_of_grid(); i < s.walk.count; i += threads_of_grid()) {
+  for (int64_t i = thread_of_grid(); i < s.index_math.count; i += threads_of_grid()) {
     int64_t offset[3];
-    s.walk.at(i, offset);
+    s.index_math.at(i, offset);
     int64_t at = s.index.at(offset[1], i);
     if (at < 0) continue;
     T* to = out + offset[2] + at * s.stride;
@@ -318,7 +318,7 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
                 const View& out) {
   if (out.count() == 0) return kDone;
   int last = out.rank() - 1;
-  GatherRows g{walk_over<2>(index.shape, {index.strides, out.strides}),
+  GatherRows g{index_math_over<2>(index.shape, {index.strides, out.strides}),
                index_of(stream, index, base, table.shape[0]),
                table.shape[1],
                table.strides[0],
@@ -346,11 +346,11 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
   Sorter sorter{};
   if (!sorter.take(stream.scratch, count)) return kNeedsScratch;
   FLOW_LAUNCH(launch(stream, row_places_kernel, grid_of(blocks_for(count)), kBlockThreads, 0,
-                     walk_over<1>(index.shape, {index.strides}),
+                     index_math_over<1>(index.shape, {index.strides}),
                      index_of(stream, index, base, out.shape[0]), sorter.pairs));
   FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(out.shape[0])));
   int64_t across = divide_up(width, kWarp * kColumns);
-  ScatterRows s{walk_over<1>(leading(grad.shape, 1), {grad.strides}),
+  ScatterRows s{index_math_over<1>(leading(grad.shape, 1), {grad.strides}),
                 width,
                 out.shape[0],
                 grad.strides[grad.rank() - 1],
@@ -369,12 +369,12 @@ int gather_last(Stream& stream, const View& in, const View& index, int64_t base,
   int last = out.rank() - 1;
   View rows = in;  // the last dimension is the index's to walk
   rows.strides[last] = 0;
-  GatherLast g{walk_over<3>(out.shape, {rows.strides, index.strides, out.strides}),
+  GatherLast g{index_math_over<3>(out.shape, {rows.strides, index.strides, out.strides}),
                index_of(stream, index, base, in.shape[last]), in.strides[last]};
   return visit_size(dtype_size(out.dtype), [&](auto type) {
     using T = decltype(type);
-    return launch(stream, gather_last_kernel<T>, grid_of(blocks_for(g.walk.count)), kBlockThreads,
-                  0, g, in.at<T>(), out.at<T>());
+    return launch(stream, gather_last_kernel<T>, grid_of(blocks_for(g.index_math.count)),
+                  kBlockThreads, 0, g, in.at<T>(), out.at<T>());
   });
 }
 
@@ -384,10 +384,10 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
   int last = out.rank() - 1;
   View rows = out;
   rows.strides[last] = 0;
-  ScatterLast s{walk_over<3>(grad.shape, {grad.strides, index.strides, rows.strides}),
+  ScatterLast s{index_math_over<3>(grad.shape, {grad.strides, index.strides, rows.strides}),
                 index_of(stream, index, base, out.shape[last]), index.shape[last],
                 out.strides[last], out.count()};
-  dim3 grid = grid_of(blocks_for(s.walk.count));
+  dim3 grid = grid_of(blocks_for(s.index_math.count));
   if (s.width == 1)
     return visit_floats(out.dtype, [&](auto type) {
       using T = decltype(type);
@@ -395,7 +395,7 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
                     out.at<T>());
     });
   Sorter sorter{};
-  if (!sorter.take(stream.scratch, s.walk.count)) return kNeedsScratch;
+  if (!sorter.take(stream.scratch, s.index_math.count)) return kNeedsScratch;
   FLOW_LAUNCH(launch(stream, element_places_kernel, grid, kBlockThreads, 0, s, sorter.pairs));
   FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(s.places)));
   return visit_floats(out.dtype, [&](auto type) {

@@ -31,7 +31,7 @@ struct MatrixSides {
     T* c;
   };
 
-  Walk<3> batches;
+  IndexMath<3> batches;
   const T *a_data, *b_data, *bias;
   T* c_data;
   int64_t a_row, a_k, b_k, b_column, c_row, bias_stride;
@@ -148,7 +148,7 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
   return visit_floats(c.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
-    MatrixSides<T> sides{walk_over<3>(leading(c.shape, 2), {a.strides, b.strides, c.strides}),
+    MatrixSides<T> sides{index_math_over<3>(leading(c.shape, 2), {a.strides, b.strides, c.strides}),
                          a.at<T>(),
                          b.at<T>(),
                          bias ? bias->at<T>() : nullptr,
@@ -176,10 +176,10 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
         of[2][0] == g.rows * sides.c_row) {
       g.rows *= sides.batches.count;
       g.batches = 1;
-      sides.batches = Walk<3>{};
+      sides.batches = IndexMath<3>{};
       sides.batches.count = sides.batches.rank = 1;
       sides.batches.sizes[0] = 1;
-      sides.batches.settle();
+      sides.batches.update_divisors();
     }
 #ifndef FLOW_EMULATE
     int code = lt_matmul(stream, g, sides, c.dtype);

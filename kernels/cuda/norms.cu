@@ -113,11 +113,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   using C = Compute<T>;
   int64_t column = thread_of_grid();
   if (column >= rows.columns) return;
-  int64_t first = blockIdx.y * part, last = least(first + part, rows.walk.count);
+  int64_t first = blockIdx.y * part, last = least(first + part, rows.index_math.count);
   C of_weight = 0, of_bias = 0;
   for (int64_t row = first; row < last; row++) {
     int64_t offset[2];
-    rows.walk.at(row, offset);
+    rows.index_math.at(row, offset);
     C g = convert<C>(grad[offset[1] + column]);
     C centre = centred ? mean[row] : C(0);
     of_weight += g * ((convert<C>(x[offset[0] + column]) - centre) * rstd[row]);
@@ -155,7 +155,7 @@ int norm(Stream& stream, bool centred, const View& x, const View* weight, const 
     using T = decltype(type);
     using C = Compute<T>;
     Rows<2> rows = rows_of<2>({&x, &y});
-    RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, norm_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, centred, x.at<T>(), weights_of<T>(weight),
                   weights_of<T>(bias), static_cast<C>(eps), y.at<T>(),
@@ -170,7 +170,7 @@ int norm_backward(Stream& stream, bool centred, const View& x, const View* weigh
     using T = decltype(type);
     using C = Compute<T>;
     Rows<3> rows = rows_of<3>({&x, &grad, &dx});
-    int64_t count = rows.walk.count, columns = rows.columns;
+    int64_t count = rows.index_math.count, columns = rows.columns;
     // A part has at least 32 rows, and all parts together fill the device.
     int64_t across = divide_up(most(columns, 1), 256);
     int64_t part = most(32, divide_up(count, most(1, least(1024 / least(across, 1024), 256))));

@@ -90,7 +90,7 @@ int visit_step(const View& weights, const View& grad, F f) {
 constexpr int64_t kSquareBlocks = 1024;
 
 struct Squares {
-  Walk<1> walk;
+  IndexMath<1> index_math;
   int64_t single, all;
 };
 
@@ -98,9 +98,9 @@ template <int width, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     squares_kernel(Squares s, const T* in, double* parts) {
   double sum = 0;
-  for (int64_t i = thread_of_grid(); i < s.walk.count; i += threads_of_grid()) {
+  for (int64_t i = thread_of_grid(); i < s.index_math.count; i += threads_of_grid()) {
     int64_t offset[1];
-    s.walk.at(i, offset);
+    s.index_math.at(i, offset);
     double x[width];
     load_as<width>(in + offset[0], x);
     for (double each : x) sum += each * each;
@@ -172,14 +172,14 @@ int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
   if (in.count() == 0) return kDone;
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
-    Squares s{walk_over<1>(in.shape, {in.strides}), 0, 0};
-    int64_t count = s.walk.count;
-    bool packs = walk_packs(s.walk, kPack<T>, {in.data}, {sizeof(T)});
-    if (packs && s.walk.rank == 1) {
-      s.single = s.walk.count * kPack<T>;
+    Squares s{index_math_over<1>(in.shape, {in.strides}), 0, 0};
+    int64_t count = s.index_math.count;
+    bool packs = index_packs(s.index_math, kPack<T>, {in.data}, {sizeof(T)});
+    if (packs && s.index_math.rank == 1) {
+      s.single = s.index_math.count * kPack<T>;
       s.all = count;
     }
-    int64_t blocks = blocks_for(s.walk.count, kBlockThreads * 4, kSquareBlocks);
+    int64_t blocks = blocks_for(s.index_math.count, kBlockThreads * 4, kSquareBlocks);
     double* parts = stream.scratch.take<double>(blocks);
     if (!parts) return kNeedsScratch;
     auto kernel = packs ? squares_kernel<kPack<T>, T> : squares_kernel<1, T>;

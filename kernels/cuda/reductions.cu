@@ -116,11 +116,11 @@ FLOW_DEVICE void put_as(DType dtype, char* data, int64_t at, A value) {
 }
 
 struct Reduction {
-  Walk<2> kept;     // of in, of out
-  Walk<1> reduced;  // in packs, where there are any
-  int64_t length;   // elements
-  int64_t single;   // from here to `length` one by one
-  int64_t chunk;    // steps of the reduced walk that a split takes
+  IndexMath<2> kept;     // of in, of out
+  IndexMath<1> reduced;  // in packs, where there are any
+  int64_t length;        // elements
+  int64_t single;        // from here to `length` one by one
+  int64_t chunk;         // steps of the reduced walk that a split takes
   int wide, deep;
   double correction;
   DType out_type;
@@ -193,8 +193,8 @@ int reduce_by(Stream& stream, F f, const View& in, double correction, const View
   const int64_t* reduced[] = {in.strides + out.rank()};
   Shape rest;
   for (int dim = out.rank(); dim < in.rank(); dim++) rest.push(in.shape[dim]);
-  r.kept = walk_over<2>(out.shape, kept);
-  r.reduced = walk_over<1>(rest, reduced);
+  r.kept = index_math_over<2>(out.shape, kept);
+  r.reduced = index_math_over<1>(rest, reduced);
   r.length = rest.count();
   if (r.length == 0) r.reduced.count = 0;
   r.correction = correction;
@@ -205,7 +205,7 @@ int reduce_by(Stream& stream, F f, const View& in, double correction, const View
   bool packs = r.length > 0 && r.reduced.strides[0][0] == 1;
   for (int dim = 0; dim < r.kept.rank; dim++)
     packs = packs && (r.kept.sizes[dim] <= 1 || r.kept.strides[0][dim] % kPack<T> == 0);
-  packs = packs && walk_packs(r.reduced, kPack<T>, {in.data}, {sizeof(T)});
+  packs = packs && index_packs(r.reduced, kPack<T>, {in.data}, {sizeof(T)});
   r.single = packs && r.reduced.rank == 1 ? r.reduced.count * kPack<T> : r.length;
   ReduceLaunch shape = reduce_for(r.kept.count, r.reduced.count, by_output);
   r.wide = shape.wide;
@@ -315,10 +315,10 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     chunk_sums_kernel(Running r, const T* in, typename RunningOf<T>::type* sums) {
   using A = typename RunningOf<T>::type;
-  int64_t total = r.rows.walk.count * r.chunks;
+  int64_t total = r.rows.index_math.count * r.chunks;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
     int64_t offset[2], first = number % r.chunks * kChunk;
-    r.rows.walk.at(number / r.chunks, offset);
+    r.rows.index_math.at(number / r.chunks, offset);
     A sum = 0;
     for (int64_t i = first + threadIdx.x; i < least(first + kChunk, r.rows.columns);
          i += kBlockThreads)
@@ -348,10 +348,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   using A = typename RunningOf<T>::type;
   auto& results = shared_room<WarpResults<A>>();
   int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  int64_t total = r.rows.walk.count * r.chunks;
+  int64_t total = r.rows.index_math.count * r.chunks;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
     int64_t offset[2], first = number % r.chunks * kChunk;
-    r.rows.walk.at(number / r.chunks, offset);
+    r.rows.index_math.at(number / r.chunks, offset);
     A before = sums ? sums[number] : A(0);
     int64_t last = least(first + kChunk, r.rows.columns);
     for (int64_t base = first; base < last; base += kBlockThreads * kEach) {
@@ -420,7 +420,7 @@ int extreme(Stream& stream, bool largest, const View& in, int64_t base, const Vi
     using T = decltype(type);
     if constexpr (!std::is_same_v<T, Bool>) {
       Rows<3> rows = rows_of<3>({&in, &value, &index});
-      RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+      RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
       return launch(stream, extreme_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                     shape.threads_of_row, Better{largest}, base, in.strides[in.rank() - 1],
                     in.at<T>(), value.at<T>(), index.at<int64_t>());
@@ -436,15 +436,16 @@ int cumsum(Stream& stream, const View& in, const View& out) {
     using A = typename RunningOf<T>::type;
     Running r{rows_of<2>({&in, &out}), in.strides[in.rank() - 1], out.strides[out.rank() - 1], 1};
     r.chunks = divide_up(r.rows.columns, kChunk);
-    int64_t blocks = blocks_for(r.rows.walk.count * r.chunks, 1);
+    int64_t blocks = blocks_for(r.rows.index_math.count * r.chunks, 1);
     A* sums = nullptr;
     if (r.chunks > 1) {
-      sums = stream.scratch.take<A>(r.rows.walk.count * r.chunks);
+      sums = stream.scratch.take<A>(r.rows.index_math.count * r.chunks);
       if (!sums) return kNeedsScratch;
       FLOW_LAUNCH(launch(stream, chunk_sums_kernel<T>, grid_of(blocks), kBlockThreads, 0, r,
                          in.at<T>(), sums));
-      FLOW_LAUNCH(launch(stream, before_chunks_kernel<A>, grid_of(blocks_for(r.rows.walk.count)),
-                         kBlockThreads, 0, r.rows.walk.count, r.chunks, sums));
+      FLOW_LAUNCH(launch(stream, before_chunks_kernel<A>,
+                         grid_of(blocks_for(r.rows.index_math.count)), kBlockThreads, 0,
+                         r.rows.index_math.count, r.chunks, sums));
     }
     return launch(stream, cumsum_kernel<T>, grid_of(blocks), kBlockThreads, 0, r, in.at<T>(), sums,
                   out.at<T>());

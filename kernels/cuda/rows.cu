@@ -126,7 +126,7 @@ int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&in, &out});
-    RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, softmax_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, logarithm, in.at<T>(), out.at<T>());
   });
@@ -138,7 +138,7 @@ int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& 
   return visit_floats(y.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<3> rows = rows_of<3>({&y, &grad, &out});
-    RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, softmax_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, logarithm, y.at<T>(), grad.at<T>(), out.at<T>());
   });
@@ -150,7 +150,7 @@ int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_
   return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<1> rows = rows_of<1>({&logits});
-    RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, cross_entropy_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, logits.at<T>(), labels.at<int64_t>(), labels.strides[0],
                   base, ignore, loss.at<Compute<T>>(), loss.strides[0], lse.at<double>(),
@@ -164,7 +164,7 @@ int cross_entropy_backward(Stream& stream, const View& logits, const View& label
   return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&logits, &out});
-    RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, cross_entropy_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0,
                   rows, shape.threads_of_row, logits.at<T>(), labels.at<int64_t>(),
                   labels.strides[0], base, ignore, lse.at<double>(), lse.strides[0],

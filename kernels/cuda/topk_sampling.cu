@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 constexpr int64_t kBinsShared = 8192;
 
 struct Bins {
-  Walk<1> walk;
+  IndexMath<1> index_math;
   double low, high, scale;
   int64_t count;
 };
@@ -229,9 +229,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   auto* room = reinterpret_cast<unsigned*>(dynamic_room());
   for (int64_t i = threadIdx.x; shared && i < bins.count; i += kBlockThreads) room[i] = 0;
   __syncthreads();
-  for (int64_t i = thread_of_grid(); i < bins.walk.count; i += threads_of_grid()) {
+  for (int64_t i = thread_of_grid(); i < bins.index_math.count; i += threads_of_grid()) {
     int64_t offset[1];
-    bins.walk.at(i, offset);
+    bins.index_math.at(i, offset);
     int64_t bin = bin_of(bins, in[offset[0]]);
     if (bin < 0) continue;
     if (shared)
@@ -280,7 +280,7 @@ int sample(Stream& stream, const View& logits, double temperature, uint64_t seed
   return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&logits, &index});
-    return launch(stream, sample_kernel<T>, grid_of(least(rows.walk.count, kBlocksMax)),
+    return launch(stream, sample_kernel<T>, grid_of(least(rows.index_math.count, kBlocksMax)),
                   kBlockThreads, 0, rows, temperature, seed, first, base, logits.at<T>(),
                   index.at<int64_t>());
   });
@@ -292,10 +292,10 @@ int histogram(Stream& stream, const View& in, double low, double high, const Vie
   auto run = [&](auto type) {
     using T = decltype(type);
     double scale = static_cast<double>(counts.count()) / (high - low);
-    Bins bins{walk_over<1>(in.shape, {in.strides}), low, high, scale, counts.count()};
+    Bins bins{index_math_over<1>(in.shape, {in.strides}), low, high, scale, counts.count()};
     size_t bytes = bins.count <= kBinsShared ? static_cast<size_t>(bins.count) * 4 : 0;
     // A block's counts are added up at its end: fewer, longer blocks.
-    int64_t blocks = blocks_for(bins.walk.count, kBlockThreads * 16, 1024);
+    int64_t blocks = blocks_for(bins.index_math.count, kBlockThreads * 16, 1024);
     return launch(stream, histogram_kernel<T>, grid_of(blocks), kBlockThreads, bytes, bins,
                   in.at<T>(), counts.at<unsigned long long>());
   };

@@ -27,7 +27,7 @@ struct Divide {
 };
 
 template <int n>
-struct Walk {
+struct IndexMath {
   int rank = 0;       // the innermost dimension is number 0
   bool small = true;  // numbers and offsets fit in 31 bits
   int64_t count = 0;
@@ -59,7 +59,7 @@ struct Walk {
   }
 
   /// To be called when sizes or strides were changed.
-  void settle() {
+  void update_divisors() {
     constexpr int64_t most = (int64_t{1} << 31) - 1;
     small = count <= most;
     for (int k = 0; k < n; k++) {
@@ -80,30 +80,30 @@ struct Walk {
 
 /// Over the dimensions of `shape`; strides[k] are operand k's, one a dimension.
 template <int n>
-Walk<n> walk_over(const Shape& shape, const int64_t* const (&strides)[n]) {
-  Walk<n> walk;
-  walk.count = shape.count();
+IndexMath<n> index_math_over(const Shape& shape, const int64_t* const (&strides)[n]) {
+  IndexMath<n> index_math;
+  index_math.count = shape.count();
   for (int dim = shape.rank - 1; dim >= 0; dim--) {
     if (shape[dim] == 1) continue;
-    int last = walk.rank - 1;
+    int last = index_math.rank - 1;
     bool merge = last >= 0;
     for (int k = 0; k < n && merge; k++)
-      merge = strides[k][dim] == walk.strides[k][last] * walk.sizes[last];
+      merge = strides[k][dim] == index_math.strides[k][last] * index_math.sizes[last];
     if (merge) {
-      walk.sizes[last] *= shape[dim];
+      index_math.sizes[last] *= shape[dim];
       continue;
     }
-    walk.sizes[walk.rank] = shape[dim];
-    for (int k = 0; k < n; k++) walk.strides[k][walk.rank] = strides[k][dim];
-    walk.rank++;
+    index_math.sizes[index_math.rank] = shape[dim];
+    for (int k = 0; k < n; k++) index_math.strides[k][index_math.rank] = strides[k][dim];
+    index_math.rank++;
   }
-  if (walk.rank == 0) {
-    walk.rank = 1;
-    walk.sizes[0] = 1;
-    for (int k = 0; k < n; k++) walk.strides[k][0] = 1;
+  if (index_math.rank == 0) {
+    index_math.rank = 1;
+    index_math.sizes[0] = 1;
+    for (int k = 0; k < n; k++) index_math.strides[k][0] = 1;
   }
-  walk.settle();
-  return walk;
+  index_math.update_divisors();
+  return index_math;
 }
 
 /// All dimensions but the last `but`, as a shape of their own.
@@ -118,20 +118,21 @@ inline Shape leading(const Shape& shape, int but) {
 /// operand does not allow that. Of a walk of one dimension the last count % width elements are
 /// left over.
 template <int n>
-bool walk_packs(Walk<n>& walk, int width, char* const (&data)[n], const size_t (&size)[n]) {
-  if (walk.rank > 1 && walk.sizes[0] % width != 0) return false;
+bool index_packs(IndexMath<n>& index_math, int width, char* const (&data)[n],
+                 const size_t (&size)[n]) {
+  if (index_math.rank > 1 && index_math.sizes[0] % width != 0) return false;
   for (int k = 0; k < n; k++) {
-    if (walk.strides[k][0] == 0) continue;
-    if (walk.strides[k][0] != 1) return false;
+    if (index_math.strides[k][0] == 0) continue;
+    if (index_math.strides[k][0] != 1) return false;
     if (reinterpret_cast<uintptr_t>(data[k]) % (static_cast<size_t>(width) * size[k]) != 0)
       return false;
-    for (int dim = 1; dim < walk.rank; dim++)
-      if (walk.strides[k][dim] % width != 0) return false;
+    for (int dim = 1; dim < index_math.rank; dim++)
+      if (index_math.strides[k][dim] % width != 0) return false;
   }
-  walk.sizes[0] /= width;
-  walk.count = walk.rank == 1 ? walk.sizes[0] : walk.count / width;
-  for (int k = 0; k < n; k++) walk.strides[k][0] *= width;
-  walk.settle();
+  index_math.sizes[0] /= width;
+  index_math.count = index_math.rank == 1 ? index_math.sizes[0] : index_math.count / width;
+  for (int k = 0; k < n; k++) index_math.strides[k][0] *= width;
+  index_math.update_divisors();
   return true;
 }
 

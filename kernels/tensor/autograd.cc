@@ -158,18 +158,18 @@ class LeafCount {
     auto found = places_.find(leaf.get());
     if (found == places_.end()) return;
     leaves_[found->second].uses--;
-    tell(found->second);
+    report(found->second);
   }
   void used_any() {
     if (--anywhere_ > 0) return;
-    for (size_t i = 0; i < leaves_.size(); i++) tell(i);
+    for (size_t i = 0; i < leaves_.size(); i++) report(i);
   }
   /// What the walk did not come by gets nothing.
   void end() {
     anywhere_ = 0;
     for (size_t i = 0; i < leaves_.size(); i++) {
       leaves_[i].uses = 0;
-      tell(i);
+      report(i);
     }
   }
 
@@ -177,7 +177,7 @@ class LeafCount {
   struct Leaf {
     Ref<Body> body;
     int uses = 0;
-    bool is_told = false;
+    bool is_reported = false;
     uint64_t last_use = std::numeric_limits<uint64_t>::max();
   };
 
@@ -186,10 +186,10 @@ class LeafCount {
     if (is_new) leaves_.emplace_back().body = body;
     return leaves_[place->second];
   }
-  void tell(size_t place) {
+  void report(size_t place) {
     Leaf& leaf = leaves_[place];
-    if (leaf.uses > 0 || anywhere_ > 0 || leaf.is_told) return;
-    leaf.is_told = true;
+    if (leaf.uses > 0 || anywhere_ > 0 || leaf.is_reported) return;
+    leaf.is_reported = true;
     watch_.complete(leaf.body);
   }
 
@@ -202,9 +202,9 @@ class LeafCount {
 static thread_local LeafCount* counting = nullptr;  // of the outermost backward that runs
 
 // The nodes that wait for the rest of their gradient.
-class Walk {
+class BackwardPass {
  public:
-  Walk(const Tensor& root, const Tensor& start, LeafCount* count) : count_(count) {
+  BackwardPass(const Tensor& root, const Tensor& start, LeafCount* count) : count_(count) {
     waiting_[root.node()->order_] = {root.node(), start};
     if (count_ != nullptr) expect_leaves(root.node().get());
   }
@@ -256,7 +256,7 @@ class Walk {
     node.release();
     std::vector<Node::Operand> operands = std::move(node.operands_);
     for (size_t i = 0; i < operands.size(); i++) {
-      Tensor gradient = std::move(out.given_[i]);
+      Tensor gradient = std::move(out.gradients_[i]);
       if (!out.wanted_[i]) continue;
       if (gradient) give(node, operands[i], gradient);
       if (count_ != nullptr && operands[i].leaf) count_->used(operands[i].leaf);
@@ -282,16 +282,16 @@ class Walk {
 
 namespace {
 
-void walk_watched(const Tensor& root, const Tensor& start, LeafWatch& watch) {
+void run_watched(const Tensor& root, const Tensor& start, LeafWatch& watch) {
   struct Counting {
     explicit Counting(LeafCount& count) { counting = &count; }
     ~Counting() { counting = nullptr; }
   };
   LeafCount count(watch);
   Counting scope(count);
-  Walk walk(root, start, &count);
+  BackwardPass pass(root, start, &count);
   count.begin();
-  walk.run();
+  pass.run();
   count.end();
 }
 
@@ -325,8 +325,8 @@ void backward(const Tensor& root, const Tensor& given, LeafWatch* watch) {
     throw Failure(fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
   NoRecord off;
   if (!root.node()) return add_to_root(root, start, watch);
-  if (watch != nullptr && counting == nullptr) return walk_watched(root, start, *watch);
-  Walk(root, start, nullptr).run();
+  if (watch != nullptr && counting == nullptr) return run_watched(root, start, *watch);
+  BackwardPass(root, start, nullptr).run();
 }
 
 }  // namespace flow::tensors

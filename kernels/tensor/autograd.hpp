@@ -15,20 +15,20 @@ namespace flow::tensors {
 /// Gradients of an operation's operands, for backward to fill.
 class Gradients {
  public:
-  explicit Gradients(size_t operands) : wanted_(operands), given_(operands) {}
+  explicit Gradients(size_t operands) : wanted_(operands), gradients_(operands) {}
   /// Others need not be computed.
   bool wants(size_t operand) const { return wanted_[operand]; }
-  void set(size_t operand, Tensor gradient) { given_[operand] = std::move(gradient); }
+  void set(size_t operand, Tensor gradient) { gradients_[operand] = std::move(gradient); }
 
  private:
   friend class Node;
-  friend class Walk;
+  friend class BackwardPass;
   std::vector<bool> wanted_;
-  std::vector<Tensor> given_;
+  std::vector<Tensor> gradients_;
 };
 
 /// One recorded operation.
-class Node : public Counted {
+class Node : public RefCounted {
  public:
   explicit Node(const char* name) : name_(name), order_(next_order()) {}
   ~Node() override;
@@ -43,7 +43,7 @@ class Node : public Counted {
   virtual void release() = 0;
 
  private:
-  friend class Walk;
+  friend class BackwardPass;
   friend Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
   friend Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
   static uint64_t next_order();

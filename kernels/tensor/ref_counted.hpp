@@ -7,21 +7,21 @@
 namespace flow::tensors {
 
 /// The last Ref to go destroys the object. Refs to one object may live on several threads.
-class Counted {
+class RefCounted {
  public:
-  Counted() = default;
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-  virtual ~Counted() = default;
+  RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+  virtual ~RefCounted() = default;
 
-  void hold() { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  bool is_shared() const { return holders_.load(std::memory_order_acquire) > 1; }
+  bool is_shared() const { return references_.load(std::memory_order_acquire) > 1; }
 
  private:
-  std::atomic<uint32_t> holders_{0};
+  std::atomic<uint32_t> references_{0};
 };
 
 template <typename T>

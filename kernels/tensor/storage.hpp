@@ -38,7 +38,7 @@ class Budget {
 };
 
 /// A piece of memory on one device, aligned to 64 bytes. Views share it.
-class Storage : public Counted {
+class Storage : public RefCounted {
  public:
   /// Memory whose content is not set. Throws a Failure that says what was asked and what is free.
   static Ref<Storage> allocate(Device device, size_t bytes);

@@ -60,7 +60,7 @@ class Tensor {
   Ref<Body> body_;
 };
 
-struct Body : Counted {
+struct Body : RefCounted {
   View view;
   Ref<Storage> storage;
   Ref<Node> node;  // what computed it; null for a leaf and for what is not tracked

@@ -10,10 +10,10 @@ namespace flow::kernels {
 namespace {
 
 template <int n>
-Walk<n> walk_of(const View (&views)[n]) {
+IndexMath<n> index_math_of(const View (&views)[n]) {
   const int64_t* strides[n];
   for (int k = 0; k < n; k++) strides[k] = views[k].strides;
-  return walk_over<n>(views[0].shape, strides);
+  return index_math_over<n>(views[0].shape, strides);
 }
 
 int64_t offset_of(const View& view, int64_t i) {
@@ -26,11 +26,11 @@ int64_t offset_of(const View& view, int64_t i) {
 }
 
 template <int n>
-void check_walk(const Walk<n>& walk, const View (&views)[n]) {
-  REQUIRE(walk.count == views[0].count());
-  for (int64_t i = 0; i < walk.count; i++) {
+void check_index_math(const IndexMath<n>& index_math, const View (&views)[n]) {
+  REQUIRE(index_math.count == views[0].count());
+  for (int64_t i = 0; i < index_math.count; i++) {
     int64_t offset[n];
-    walk.at(i, offset);
+    index_math.at(i, offset);
     for (int k = 0; k < n; k++) REQUIRE(offset[k] == offset_of(views[k], i));
   }
 }
@@ -62,34 +62,34 @@ TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
       {dense(DType::f32, {2, 0}, memory), dense(DType::f32, {2, 0}, memory)},
   };
   for (const auto& views : all) {
-    auto walk = walk_of<2>(views);
-    CHECK(walk.small);
-    check_walk<2>(walk, views);
-    walk.small = false;
-    check_walk<2>(walk, views);
+    auto index_math = index_math_of<2>(views);
+    CHECK(index_math.small);
+    check_index_math<2>(index_math, views);
+    index_math.small = false;
+    check_index_math<2>(index_math, views);
   }
   View backwards = a;
   backwards.strides[1] = -backwards.strides[1];
   const View views[] = {a, backwards};
-  check_walk<2>(walk_of<2>(views), views);
+  check_index_math<2>(index_math_of<2>(views), views);
 }
 
 TEST_CASE("dimensions that all operands walk alike are one") {
   View a = dense(DType::f32, {3, 4, 5}, nullptr);
-  CHECK(walk_of<2>({a, a}).rank == 1);
-  CHECK(walk_of<2>({a, stretch(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
+  CHECK(index_math_of<2>({a, a}).rank == 1);
+  CHECK(index_math_of<2>({a, stretch(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
   View far = a;
   far.strides[0] = int64_t{1} << 32;
-  CHECK_FALSE(walk_of<2>({a, far}).small);
+  CHECK_FALSE(index_math_of<2>({a, far}).small);
 }
 
 TEST_CASE("packs need elements side by side, whole rows and aligned addresses") {
   alignas(16) char memory[16];
   size_t sizes[] = {4, 4};
   auto packs = [&](const View& a, const View& b, int64_t& count) {
-    auto walk = walk_of<2>({a, b});
-    bool does = walk_packs<2>(walk, 4, {a.data, b.data}, sizes);
-    count = walk.count;
+    auto index_math = index_math_of<2>({a, b});
+    bool does = index_packs<2>(index_math, 4, {a.data, b.data}, sizes);
+    count = index_math.count;
     return does;
   };
   int64_t count;

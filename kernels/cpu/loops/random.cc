@@ -80,8 +80,8 @@ void scale_normals_run(double* values, double mean, double deviation, int64_t co
   for (int64_t i = 0; i < count; i++) values[i] = normal_scaled(values[i], mean, deviation);
 }
 
-double walk_path_run(double* values, double drift, double diffusion, double logarithm,
-                     int64_t count) {
+double path_steps_run(double* values, double drift, double diffusion, double logarithm,
+                      int64_t count) {
   GbmStep step{drift, diffusion};
   for (int64_t i = 0; i < count; i++) values[i] = logarithm = gbm_add(logarithm, step, values[i]);
   return logarithm;
@@ -127,7 +127,7 @@ void fill_random(Loops& loops) {
   loops.between[2] = between_run<Half, float>;
   loops.between[3] = between_run<Brain, float>;
   loops.scale_normals = scale_normals_run;
-  loops.walk_path = walk_path_run;
+  loops.path_steps = path_steps_run;
   loops.prices = prices_run;
 }
 
