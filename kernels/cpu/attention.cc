@@ -16,7 +16,7 @@ constexpr int64_t kQueries = 64, kKeys = 128;
 
 // Room for one thread: blocks of rows of d, and of products of queries and keys.
 struct Room {
-  char *query, *key, *value, *grad, *sums, *more_sums, *scores, *slopes;
+  char *query, *key, *value, *grad, *sums, *more_sums, *scores, *score_grads;
   double *largest, *total;
 
   static int64_t bytes(int64_t d, int64_t size) {
@@ -24,13 +24,13 @@ struct Room {
   }
   Room(char* at, int64_t d, int64_t size) {
     auto take = [&](int64_t count) {
-      char* piece = at;
+      char* chunk = at;
       at += (count * size + 63) / 64 * 64;
-      return piece;
+      return chunk;
     };
     query = take(kKeys * d), key = take(kKeys * d), value = take(kKeys * d), grad = take(kKeys * d);
     sums = take(kKeys * d), more_sums = take(kKeys * d);
-    scores = take(kQueries * kKeys), slopes = take(kQueries * kKeys);
+    scores = take(kQueries * kKeys), score_grads = take(kQueries * kKeys);
     largest = reinterpret_cast<double*>(at);
     total = largest + kQueries;
   }
@@ -48,23 +48,23 @@ Matrix rows_at(const View& view, int64_t batch, int64_t head, int64_t first, int
   auto compute = static_cast<int64_t>(size_of_kind(kind_of(view.dtype)));
   for (int64_t i = 0; i < count; i++) {
     char* row = room + i * d * compute;
-    const void* found = bring(view.dtype, at + i * stride * size, 1, d, row);
+    const void* found = load_converted(view.dtype, at + i * stride * size, 1, d, row);
     if (found != row) std::memcpy(row, found, static_cast<size_t>(d * compute));
   }
   return {room, std::max<int64_t>(d, 1), false};
 }
 
-void put_rows(const View& view, int64_t batch, int64_t head, int64_t first, int64_t count,
-              const char* from) {
+void store_rows(const View& view, int64_t batch, int64_t head, int64_t first, int64_t count,
+                const char* from) {
   int64_t d = view.shape[3];
   auto size = static_cast<int64_t>(dtype_size(view.dtype)),
        compute = static_cast<int64_t>(size_of_kind(kind_of(view.dtype)));
   for (int64_t i = 0; i < count; i++)
-    put(view.dtype, from + i * d * compute,
-        view.data +
-            (batch * view.strides[0] + head * view.strides[1] + (first + i) * view.strides[2]) *
-                size,
-        1, d);
+    store_converted(view.dtype, from + i * d * compute,
+                    view.data + (batch * view.strides[0] + head * view.strides[1] +
+                                 (first + i) * view.strides[2]) *
+                                    size,
+                    1, d);
 }
 
 Matrix transposed(Matrix matrix) {
@@ -188,7 +188,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
       }
       set_statistic(lse, (batch * shapes.heads + head) * shapes.queries + first + i, logarithm);
     }
-    put_rows(out, batch, head, first, rows, room.sums);
+    store_rows(out, batch, head, first, rows, room.sums);
   });
   return kDone;
 }
@@ -201,16 +201,17 @@ struct Backward {
   // The weights of a block of queries and one of keys into room.scores, and their slopes, without
   // the scale, into room.slopes.
   void block(Room& room, const Matrix& query, const Matrix& key, const Matrix& value,
-             const Matrix& slope, int64_t statistics, int64_t first, int64_t rows, int64_t at,
+             const Matrix& grad_rows, int64_t statistics, int64_t first, int64_t rows, int64_t at,
              int64_t columns) const {
     const Loops& use = loops();
     Kind kind = shapes.kind;
     int64_t size = shapes.size;
     multiply(kind, query, transposed(key), rows, columns, shapes.d, shapes.scale, 0, room.scores,
              columns);
-    multiply(kind, slope, transposed(value), rows, columns, shapes.d, 1, 0, room.slopes, columns);
+    multiply(kind, grad_rows, transposed(value), rows, columns, shapes.d, 1, 0, room.score_grads,
+             columns);
     for (int64_t i = 0; i < rows; i++) {
-      char *score = room.scores + i * columns * size, *line = room.slopes + i * columns * size;
+      char *score = room.scores + i * columns * size, *line = room.score_grads + i * columns * size;
       int64_t seen = shapes.seen(first + i, at, columns);
       auto rest = static_cast<size_t>((columns - seen) * size);
       std::memset(score + seen * size, 0, rest);
@@ -252,10 +253,11 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
             batch = unit / query_blocks / shapes.heads;
     int64_t rows = std::min(kQueries, shapes.queries - first), group = shapes.group_of(head);
     int64_t statistics = (batch * shapes.heads + head) * shapes.queries + first;
-    Matrix slope = rows_at(grad, batch, head, first, rows, room.grad);
+    Matrix grad_rows = rows_at(grad, batch, head, first, rows, room.grad);
     Matrix result = rows_at(out, batch, head, first, rows, room.more_sums);
     for (int64_t i = 0; i < rows; i++)
-      products[statistics + i] = use.dot[kind](row_of(slope, i, size), row_of(result, i, size), d);
+      products[statistics + i] =
+          use.dot[kind](row_of(grad_rows, i, size), row_of(result, i, size), d);
     Matrix query = rows_at(q, batch, head, first, rows, room.query);
     bool started = false;
     for (int64_t at = 0; at < shapes.keys; at += kKeys) {
@@ -263,13 +265,13 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
       if (shapes.seen(first + rows - 1, at, columns) == 0) break;
       Matrix key = rows_at(k, batch, group, at, columns, room.key),
              value = rows_at(v, batch, group, at, columns, room.value);
-      pass.block(room, query, key, value, slope, statistics, first, rows, at, columns);
-      multiply(kind, {room.slopes, columns, false}, key, rows, d, columns, shapes.scale,
+      pass.block(room, query, key, value, grad_rows, statistics, first, rows, at, columns);
+      multiply(kind, {room.score_grads, columns, false}, key, rows, d, columns, shapes.scale,
                started ? 1 : 0, room.sums, d);
       started = true;
     }
     if (!started) std::memset(room.sums, 0, static_cast<size_t>(rows * d * size));
-    put_rows(dq, batch, head, first, rows, room.sums);
+    store_rows(dq, batch, head, first, rows, room.sums);
   });
 
   by_key.run(stream, shapes, [&](Room& room, int64_t unit) {
@@ -284,14 +286,14 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
         int64_t rows = std::min(kQueries, shapes.queries - first);
         if (shapes.seen(first + rows - 1, at, columns) == 0) continue;
         Matrix query = rows_at(q, batch, head, first, rows, room.query),
-               slope = rows_at(grad, batch, head, first, rows, room.grad);
-        pass.block(room, query, key, value, slope,
+               grad_rows = rows_at(grad, batch, head, first, rows, room.grad);
+        pass.block(room, query, key, value, grad_rows,
                    (batch * shapes.heads + head) * shapes.queries + first, first, rows, at,
                    columns);
         double keep = started ? 1 : 0;
-        multiply(kind, {room.slopes, columns, true}, query, columns, d, rows, shapes.scale, keep,
-                 room.sums, d);
-        multiply(kind, {room.scores, columns, true}, slope, columns, d, rows, 1, keep,
+        multiply(kind, {room.score_grads, columns, true}, query, columns, d, rows, shapes.scale,
+                 keep, room.sums, d);
+        multiply(kind, {room.scores, columns, true}, grad_rows, columns, d, rows, 1, keep,
                  room.more_sums, d);
         started = true;
       }
@@ -300,8 +302,8 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
       std::memset(room.sums, 0, static_cast<size_t>(columns * d * size));
       std::memset(room.more_sums, 0, static_cast<size_t>(columns * d * size));
     }
-    put_rows(dk, batch, group, at, columns, room.sums);
-    put_rows(dv, batch, group, at, columns, room.more_sums);
+    store_rows(dk, batch, group, at, columns, room.sums);
+    store_rows(dv, batch, group, at, columns, room.more_sums);
   });
   return kDone;
 }

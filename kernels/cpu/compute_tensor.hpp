@@ -7,11 +7,11 @@
 
 namespace flow::cpu {
 
-enum class Way : uint8_t { read, write, both };
+enum class Access : uint8_t { read, write, both };
 
-class Plain {
+class ComputeTensor {
  public:
-  Plain(Stream& stream, const View& view, Way way) : view_(view), way_(way) {
+  ComputeTensor(Stream& stream, const View& view, Access way) : view_(view), way_(way) {
     if (!is_small(view.dtype)) {
       data_ = view.data;
       return;
@@ -22,12 +22,12 @@ class Plain {
   bool fits() const { return fits_; }
   /// After all room is there: what is read is brought.
   void begin(Stream& stream) const {
-    if (is_small(view_.dtype) && way_ != Way::write)
+    if (is_small(view_.dtype) && way_ != Access::write)
       copy_elements(stream, view_, dense(DType::f32, view_.shape, data_));
   }
   /// What was written is brought back.
   int end(Stream& stream) const {
-    if (is_small(view_.dtype) && way_ != Way::read)
+    if (is_small(view_.dtype) && way_ != Access::read)
       copy_elements(stream, dense(DType::f32, view_.shape, data_), view_);
     return kDone;
   }
@@ -38,7 +38,7 @@ class Plain {
 
  private:
   const View& view_;
-  Way way_;
+  Access way_;
   char* data_ = nullptr;
   bool fits_ = true;
 };

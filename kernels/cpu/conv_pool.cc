@@ -29,7 +29,7 @@ int64_t plane_of(const View& view) { return view.shape[2] * view.shape[3]; }
 int max_pool2d(Stream& stream, const Pool2d& options, const View& x, const View& out,
                const View& index) {
   if (!is_float(x.dtype)) return kUnsupported;
-  Plain from(stream, x, Way::read), to(stream, out, Way::write);
+  ComputeTensor from(stream, x, Access::read), to(stream, out, Access::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   from.begin(stream);
   int64_t height = x.shape[2], width = x.shape[3];
@@ -65,16 +65,16 @@ int max_pool2d(Stream& stream, const Pool2d& options, const View& x, const View&
 
 int max_pool2d_backward(Stream& stream, const View& grad, const View& index, const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  Plain slopes(stream, grad, Way::read), to(stream, dx, Way::write);
-  if (!slopes.fits() || !to.fits()) return kNeedsScratch;
-  slopes.begin(stream);
+  ComputeTensor grads(stream, grad, Access::read), to(stream, dx, Access::write);
+  if (!grads.fits() || !to.fits()) return kNeedsScratch;
+  grads.begin(stream);
   for_planes(stream, dx, plane_of(dx) + plane_of(grad), [&](auto type, int64_t plane) {
     using T = decltype(type);
     T* out = to.at<T>() + plane * plane_of(dx);
     std::fill(out, out + plane_of(dx), T(0));
     for (int64_t i = plane * plane_of(grad); i < (plane + 1) * plane_of(grad); i++) {
       int64_t where = index.at<int64_t>()[i];
-      if (where >= 0) out[where] += slopes.at<T>()[i];
+      if (where >= 0) out[where] += grads.at<T>()[i];
     }
   });
   return to.end(stream);
@@ -96,7 +96,7 @@ void for_windows(const Pool2d& options, const View& x, const View& out, F f) {
 
 int avg_pool2d(Stream& stream, const Pool2d& options, const View& x, const View& out) {
   if (!is_float(x.dtype)) return kUnsupported;
-  Plain from(stream, x, Way::read), to(stream, out, Way::write);
+  ComputeTensor from(stream, x, Access::read), to(stream, out, Access::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   from.begin(stream);
   int64_t size = options.window[0] * options.window[1];
@@ -117,18 +117,18 @@ int avg_pool2d(Stream& stream, const Pool2d& options, const View& x, const View&
 
 int avg_pool2d_backward(Stream& stream, const Pool2d& options, const View& grad, const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  Plain slopes(stream, grad, Way::read), to(stream, dx, Way::write);
-  if (!slopes.fits() || !to.fits()) return kNeedsScratch;
-  slopes.begin(stream);
+  ComputeTensor grads(stream, grad, Access::read), to(stream, dx, Access::write);
+  if (!grads.fits() || !to.fits()) return kNeedsScratch;
+  grads.begin(stream);
   int64_t size = options.window[0] * options.window[1];
   for_planes(stream, dx, plane_of(dx) + plane_of(grad) * size, [&](auto type, int64_t plane) {
     using T = decltype(type);
-    const T* slope = slopes.at<T>() + plane * plane_of(grad);
+    const T* grad_data = grads.at<T>() + plane * plane_of(grad);
     T* made = to.at<T>() + plane * plane_of(dx);
     std::fill(made, made + plane_of(dx), T(0));
     for_windows(options, dx, grad,
                 [&](int64_t at, int64_t top, int64_t bottom, int64_t left, int64_t right) {
-                  T part = slope[at] / static_cast<T>(size);
+                  T part = grad_data[at] / static_cast<T>(size);
                   for (int64_t y = top; y < bottom; y++)
                     for (int64_t i = left; i < right; i++) made[y * dx.shape[3] + i] += part;
                 });
@@ -187,7 +187,7 @@ void resize_plane(bool bilinear, const E* in, const View& x, E* out, const View&
 
 int resize(Stream& stream, bool bilinear, const View& in, const View& out) {
   if (!is_float(in.dtype) && in.dtype != DType::u8) return kUnsupported;
-  Plain from(stream, in, Way::read), to(stream, out, Way::write);
+  ComputeTensor from(stream, in, Access::read), to(stream, out, Access::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   if (out.count() == 0 || in.count() == 0) return kDone;
   from.begin(stream);
@@ -206,20 +206,20 @@ int resize(Stream& stream, bool bilinear, const View& in, const View& out) {
 
 int resize_backward(Stream& stream, bool bilinear, const View& grad, const View& out) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  Plain slopes(stream, grad, Way::read), to(stream, out, Way::write);
-  if (!slopes.fits() || !to.fits()) return kNeedsScratch;
-  slopes.begin(stream);
+  ComputeTensor grads(stream, grad, Access::read), to(stream, out, Access::write);
+  if (!grads.fits() || !to.fits()) return kNeedsScratch;
+  grads.begin(stream);
   int64_t height = out.shape[2], width = out.shape[3], rows = grad.shape[2],
           columns = grad.shape[3];
   for_planes(stream, out, plane_of(grad) * 4 + plane_of(out), [&](auto type, int64_t plane) {
     using T = decltype(type);
-    const T* slope = slopes.at<T>() + plane * plane_of(grad);
+    const T* grad_data = grads.at<T>() + plane * plane_of(grad);
     T* made = to.at<T>() + plane * plane_of(out);
     std::fill(made, made + plane_of(out), T(0));
     if (height == 0 || width == 0) return;
     for (int64_t oy = 0; oy < rows; oy++) {
       for (int64_t ox = 0; ox < columns; ox++) {
-        T value = slope[oy * columns + ox];
+        T value = grad_data[oy * columns + ox];
         if (!bilinear) {
           made[nearest(oy, height, rows) * width + nearest(ox, width, columns)] += value;
           continue;
@@ -240,7 +240,7 @@ int resize_backward(Stream& stream, bool bilinear, const View& grad, const View&
 int normalise(Stream& stream, const View& in, const View& mean, const View& deviation,
               const View& out) {
   if (!is_float(out.dtype) || in.dtype != DType::u8) return kUnsupported;
-  Plain to(stream, out, Way::write);
+  ComputeTensor to(stream, out, Access::write);
   if (!to.fits()) return kNeedsScratch;
   int64_t channels = out.shape[1];
   for_planes(stream, out, plane_of(out), [&](auto type, int64_t plane) {

@@ -150,9 +150,10 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
     rows = std::min(
         rows, std::max<int64_t>(1, (shapes.out_height + stream.threads - 1) / stream.threads));
   rows = std::max<int64_t>(rows, 1);
-  int64_t stretches = (shapes.out_height + rows - 1) / rows;
-  int64_t units = shapes.images * options.groups * stretches;
-  Plain from(stream, x, Way::read), weights(stream, w, Way::read), to(stream, out, Way::write);
+  int64_t bands = (shapes.out_height + rows - 1) / rows;
+  int64_t units = shapes.images * options.groups * bands;
+  ComputeTensor from(stream, x, Access::read), weights(stream, w, Access::read),
+      to(stream, out, Access::write);
   Parts parts(stream, units, shapes.is_plain() ? 0 : depth * rows * shapes.out_width * size);
   if (!from.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
@@ -160,8 +161,8 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
   from.begin(stream);
   weights.begin(stream);
   parts.run(stream, units, [&](int64_t unit, char* room) {
-    int64_t top = unit % stretches * rows, bottom = std::min(top + rows, shapes.out_height);
-    int64_t group = unit / stretches % options.groups, image = unit / stretches / options.groups;
+    int64_t top = unit % bands * rows, bottom = std::min(top + rows, shapes.out_height);
+    int64_t group = unit / bands % options.groups, image = unit / bands / options.groups;
     int64_t pixels =
         (image * shapes.channels + group * shapes.per_group) * shapes.height * shapes.width;
     int64_t count = (bottom - top) * shapes.out_width;
@@ -209,13 +210,13 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
   int64_t most = (shapes.per_group + cuts - 1) / std::max<int64_t>(1, cuts);
   int64_t rows = shapes.rows_at_once(std::max<int64_t>(1, most), size);
   int64_t units = pictures * cuts;
-  Plain slopes(stream, grad, Way::read), weights(stream, w, Way::read), to(stream, dx, Way::write);
+  ComputeTensor grads(stream, grad, Access::read), weights(stream, w, Access::read),
+      to(stream, dx, Access::write);
   Parts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
-  if (!slopes.fits() || !weights.fits() || !to.fits() || parts.room == nullptr)
-    return kNeedsScratch;
+  if (!grads.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
-  slopes.begin(stream);
+  grads.begin(stream);
   weights.begin(stream);
   parts.run(stream, units, [&](int64_t unit, char* room) {
     int64_t cut = unit % cuts, group = unit / cuts % options.groups,
@@ -231,13 +232,13 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
     for (int64_t top = 0; top < shapes.out_height; top += rows) {
       int64_t bottom = std::min(top + rows, shapes.out_height);
       int64_t count = (bottom - top) * shapes.out_width;
-      Matrix slope{
-          slopes.at<char>() + ((image * shapes.outputs + group * shapes.per_output) * places +
-                               top * shapes.out_width) *
-                                  size,
+      Matrix grad_data{
+          grads.at<char>() + ((image * shapes.outputs + group * shapes.per_output) * places +
+                              top * shapes.out_width) *
+                                 size,
           std::max<int64_t>(1, places), false};
-      multiply(kind, matrix, slope, taken * shapes.window(), count, shapes.per_output, 1, 0, room,
-               count);
+      multiply(kind, matrix, grad_data, taken * shapes.window(), count, shapes.per_output, 1, 0,
+               room, count);
       if (kind == kF64) {
         add_columns(shapes, reinterpret_cast<double*>(room), taken, top, bottom,
                     to.at<double>() + pixels);
@@ -267,12 +268,13 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& gr
   int64_t most = (shapes.per_group + cuts - 1) / cuts;
   int64_t rows = shapes.rows_at_once(std::max<int64_t>(1, most), size);
   int64_t units = options.groups * cuts * output_cuts;
-  Plain slopes(stream, grad, Way::read), from(stream, x, Way::read), to(stream, dw, Way::write);
+  ComputeTensor grads(stream, grad, Access::read), from(stream, x, Access::read),
+      to(stream, dw, Access::write);
   Parts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
-  if (!slopes.fits() || !from.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
+  if (!grads.fits() || !from.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
-  slopes.begin(stream);
+  grads.begin(stream);
   from.begin(stream);
   parts.run(stream, units, [&](int64_t unit, char* room) {
     int64_t output_cut = unit % output_cuts, cut = unit / output_cuts % cuts,
@@ -298,12 +300,13 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& gr
           make_columns(shapes, from.at<float>() + pixels, taken, top, bottom,
                        reinterpret_cast<float*>(room));
         }
-        Matrix slope{slopes.at<char>() +
-                         ((image * shapes.outputs + group * shapes.per_output + output) * places +
-                          top * shapes.out_width) *
-                             size,
-                     std::max<int64_t>(1, places), false};
-        multiply(kind, slope, {room, std::max<int64_t>(1, count), true}, made,
+        Matrix grad_data{
+            grads.at<char>() +
+                ((image * shapes.outputs + group * shapes.per_output + output) * places +
+                 top * shapes.out_width) *
+                    size,
+            std::max<int64_t>(1, places), false};
+        multiply(kind, grad_data, {room, std::max<int64_t>(1, count), true}, made,
                  taken * shapes.window(), count, 1, 1, out, depth);
       }
     }

@@ -33,7 +33,7 @@ void add_finance_rows(Kernels& table);
 /// How many elements a thread takes at least.
 constexpr int64_t kGrainCheap = 32768, kGrainCostly = 4096;
 /// Elements that are brought from elsewhere at a time; they stay in the nearest cache.
-constexpr int64_t kPiece = 512;
+constexpr int64_t kChunk = 512;
 
 Kind kind_of(DType dtype);    // the type that is computed in
 int size_index(DType dtype);  // in Loops' rows by size
@@ -43,9 +43,10 @@ size_t size_of_kind(Kind kind);
 bool is_beyond_caches(size_t bytes);
 
 /// `count` elements as their compute type: where they lie, or brought into `buffer`.
-const void* bring(DType dtype, const char* at, int64_t stride, int64_t count, void* buffer);
+const void* load_converted(DType dtype, const char* at, int64_t stride, int64_t count,
+                           void* buffer);
 /// The way back, from the compute type.
-void put(DType dtype, const void* from, char* at, int64_t stride, int64_t count);
+void store_converted(DType dtype, const void* from, char* at, int64_t stride, int64_t count);
 /// Dense bytes past the caches.
 void stream_out(const void* from, char* to, size_t bytes);
 

@@ -14,7 +14,7 @@ void for_paths(const Stream& stream, const Gbm& options, int64_t paths, F f) {
   int64_t grain = std::max<int64_t>(1, kGrainCostly / std::max<int64_t>(1, options.steps));
   const Loops& use = loops();
   parallel_for(stream.threads, paths, grain, [&](int64_t first, int64_t last) {
-    alignas(64) double numbers[kPiece];
+    alignas(64) double numbers[kChunk];
     // Many short paths share a piece.
     int64_t total = (last - first) * options.steps, held = 0, taken = 0;
     uint64_t number = gbm_number(static_cast<uint64_t>(options.first_path + first),
@@ -23,7 +23,7 @@ void for_paths(const Stream& stream, const Gbm& options, int64_t paths, F f) {
       double logarithm = 0;
       for (int64_t at = 0; at < options.steps;) {
         if (taken == held) {
-          held = std::min(kPiece, total);
+          held = std::min(kChunk, total);
           use.normals(options.seed, number, RandomUse::gbm, numbers, held);
           number += static_cast<uint64_t>(held);
           total -= held;
@@ -56,7 +56,7 @@ int gbm_paths(Stream& stream, const Gbm& options, const View& out) {
   }
   for_paths(stream, options, out.shape[0],
             [&](int64_t path, int64_t first, int64_t count, const double* logarithms) {
-              double prices[kPiece];
+              double prices[kChunk];
               use.prices(logarithms, options.start, prices, count);
               if (first == 0) store(path, 0, &options.start, 1);
               store(path, first + 1, prices, count);

@@ -9,7 +9,7 @@ namespace {
 // A line more than a piece lies between two rooms: at a distance of 4 KiB, a power of two, they
 // would put each other out of the cache.
 struct Temporaries {
-  alignas(64) char memory[(kFusedTemporaries + 1) * (kPiece * 8 + 64)];
+  alignas(64) char memory[(kFusedTemporaries + 1) * (kChunk * 8 + 64)];
 };
 
 // One piece: where the operands of its steps are.
@@ -49,11 +49,11 @@ class FusedChunk {
     return at < kFusedInputs ? in[at] : room(at - kFusedInputs);
   }
   char* room(int number) const {
-    return temporaries_.memory + static_cast<size_t>(number) * (kPiece * size_of_kind(kind_) + 64);
+    return temporaries_.memory + static_cast<size_t>(number) * (kChunk * size_of_kind(kind_) + 64);
   }
   const void* repeated(double x, int64_t count) const {
     Scalar one(Number::of(x), kind_, {});
-    use_.spread[kind_ == kF64 ? 3 : 2](one.storage, room(kFusedTemporaries), count);
+    use_.fill[kind_ == kF64 ? 3 : 2](one.storage, room(kFusedTemporaries), count);
     return room(kFusedTemporaries);
   }
   // Sums and products need no second operand in memory. A product adds -0, which changes nothing.
@@ -80,13 +80,13 @@ int fused_elementwise(Stream& stream, const FusedElementwise& fused, const View*
   auto size = static_cast<int64_t>(size_of_kind(kind));
   auto run = [&](const void* const* in, void* to, int64_t count, int64_t) {
     Temporaries temporaries;
-    FusedChunk piece(fused, kind, temporaries);
+    FusedChunk chunk(fused, kind, temporaries);
     const char* from[kFusedInputs];
-    for (int64_t at = 0; at < count; at += kPiece) {
+    for (int64_t at = 0; at < count; at += kChunk) {
       for (int i = 0; i < fused.inputs; i++) from[i] = static_cast<const char*>(in[i]) + at * size;
       const void* operands[kFusedInputs];
       std::copy(from, from + fused.inputs, operands);
-      piece.run(operands, static_cast<char*>(to) + at * size, std::min(kPiece, count - at));
+      chunk.run(operands, static_cast<char*>(to) + at * size, std::min(kChunk, count - at));
     }
   };
   strided_loop(stream, views, fused.inputs, out, kGrainCostly, As::numbers, RunCall(run));

@@ -41,7 +41,7 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
   const Loops& use = loops();
   int64_t grain = std::max<int64_t>(1, kGrainCheap / std::max<int64_t>(1, width));
   parallel_for(stream.threads, rows, grain, [&](int64_t first, int64_t end) {
-    alignas(64) char piece[kPiece * 8];
+    alignas(64) char chunk[kChunk * 8];
     for (int64_t i = first; i < end; i++) {
       int64_t row = index_at(index, row_at(index, i, 0)) - base;
       if (!is_inside(stream, row, count, i)) continue;
@@ -51,11 +51,11 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
         std::memcpy(to, from, static_cast<size_t>(width * size));
         continue;
       }
-      for (int64_t at = 0; at < width; at += kPiece) {
-        int64_t length = std::min(kPiece, width - at);
+      for (int64_t at = 0; at < width; at += kChunk) {
+        int64_t length = std::min(kChunk, width - at);
         use.gather[size_index(out.dtype)](from + at * table.strides[1] * size, table.strides[1],
-                                          piece, length);
-        use.scatter[size_index(out.dtype)](piece, to + at * out.strides[last] * size,
+                                          chunk, length);
+        use.scatter[size_index(out.dtype)](chunk, to + at * out.strides[last] * size,
                                            out.strides[last], length);
       }
     }
@@ -103,19 +103,19 @@ int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, 
   auto add = use.binary[static_cast<int>(Binary::add)][kF32];
   int64_t grain = std::max<int64_t>(1, kGrainCheap / std::max<int64_t>(1, width));
   parallel_for(stream.threads, count, grain, [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kPiece], terms[kPiece];
+    alignas(64) float sums[kChunk], terms[kChunk];
     for (int64_t row = begin; row < end; row++) {
       if (places.starts[row] == places.starts[row + 1]) continue;
-      for (int64_t at = 0; at < width; at += kPiece) {
-        int64_t length = std::min(kPiece, width - at);
+      for (int64_t at = 0; at < width; at += kChunk) {
+        int64_t length = std::min(kChunk, width - at);
         char* to = out.data + (row * out.strides[0] + at * out.strides[1]) * size;
-        bring(out.dtype, to, out.strides[1], length, sums);
+        load_converted(out.dtype, to, out.strides[1], length, sums);
         for (int64_t i = places.starts[row]; i < places.starts[row + 1]; i++) {
           const char* from = row_at(grad, places.positions[i]) + at * grad.strides[last] * size;
-          bring(out.dtype, from, grad.strides[last], length, terms);
+          load_converted(out.dtype, from, grad.strides[last], length, terms);
           add(sums, terms, sums, length);
         }
-        put(out.dtype, sums, to, out.strides[1], length);
+        store_converted(out.dtype, sums, to, out.strides[1], length);
       }
     }
   });
@@ -203,13 +203,13 @@ int scatter_add_small_last(Stream& stream, const View& grad, const View& index, 
       float *sums = room + part * (count + width), *terms = sums + count;
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
         const char* indices = row_at(index, row);
-        bring(out.dtype, row_at(out, row), out.strides[last], count, sums);
-        bring(out.dtype, row_at(grad, row), grad.strides[last], width, terms);
+        load_converted(out.dtype, row_at(out, row), out.strides[last], count, sums);
+        load_converted(out.dtype, row_at(grad, row), grad.strides[last], width, terms);
         for (int64_t j = 0; j < width; j++) {
           int64_t at = index_at(index, indices + j * index.strides[last] * index_size) - base;
           if (is_inside(stream, at, count, row * width + j)) sums[at] += terms[j];
         }
-        put(out.dtype, sums, row_at(out, row), out.strides[last], count);
+        store_converted(out.dtype, sums, row_at(out, row), out.strides[last], count);
       }
     }
   });

@@ -32,7 +32,7 @@ struct Loops {
   // ---- moving, by size; strides are of elements
   void (*gather[kSizes])(const void* from, int64_t stride, void* to, int64_t count);
   void (*scatter[kSizes])(const void* from, void* to, int64_t stride, int64_t count);
-  void (*spread[kSizes])(const void* value, void* to, int64_t count);
+  void (*fill[kSizes])(const void* value, void* to, int64_t count);
   /// to[column, row] = from[row, column], rows and columns being `from_stride` and `to_stride`
   /// long.
   void (*transpose[kSizes])(const void* from, int64_t from_stride, void* to, int64_t to_stride,

@@ -154,13 +154,13 @@ struct Product {
         char* at = to + (i * c_row + j) * c_size;
         for (int64_t r = 0; r < rows && beta != 0; r++) {
           char* line = room + r * columns * size;
-          const void* old = bring(c.dtype, at + r * c_row * c_size, 1, columns, line);
+          const void* old = load_converted(c.dtype, at + r * c_row * c_size, 1, columns, line);
           if (old != line) std::memcpy(line, old, static_cast<size_t>(columns * size));
         }
         multiply(kind, left, right, rows, columns, k, alpha, beta, room, columns);
         epilogue.apply(kind, room, columns, j, rows, columns);
         for (int64_t r = 0; r < rows; r++)
-          put(c.dtype, room + r * columns * size, at + r * c_row * c_size, 1, columns);
+          store_converted(c.dtype, room + r * columns * size, at + r * c_row * c_size, 1, columns);
       }
     }
   }
@@ -244,7 +244,8 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
   product.epilogue.activation = activation;
   if (bias != nullptr) {
     if (kind_of(bias->dtype) == kind) {
-      product.epilogue.bias = bring(bias->dtype, bias->data, bias->strides[0], n, bias_room);
+      product.epilogue.bias =
+          load_converted(bias->dtype, bias->data, bias->strides[0], n, bias_room);
     } else {
       copy_elements(stream, *bias, dense(compute, {n}, bias_room));
       product.epilogue.bias = bias_room;

@@ -24,7 +24,7 @@ class Vector {
     fits_ = room != nullptr || count == 0;
     if (!fits_ || count == 0) return;
     if (fits_kind) {
-      data_ = bring(view->dtype, view->data, view->strides[0], count, room);
+      data_ = load_converted(view->dtype, view->data, view->strides[0], count, room);
     } else {  // f32 beside f64
       for (int64_t i = 0; i < count; i++)
         reinterpret_cast<double*>(room)[i] = view->at<float>()[i * view->strides[0]];
@@ -120,11 +120,11 @@ int norm_backward(Stream& stream, const View& x, const View* weight, const View*
   Kind kind = kind_of(x.dtype);
   RowParts parts(stream, rows_of(x), columns, kGrainCostly * 2);
   Scratch& scratch = stream.scratch;
-  RowBuffer from(scratch, parts, x), slope(scratch, parts, grad), to(scratch, parts, dx);
+  RowBuffer from(scratch, parts, x), grad_buffer(scratch, parts, grad), to(scratch, parts, dx);
   Vector weights(scratch, weight, kind);
   ColumnSums weight_sums(scratch, parts, dweight, kind, columns),
       bias_sums(scratch, parts, dbias, kind, columns);
-  if (!from.fits() || !slope.fits() || !to.fits() || !weights.fits() || !weight_sums.fits() ||
+  if (!from.fits() || !grad_buffer.fits() || !to.fits() || !weights.fits() || !weight_sums.fits() ||
       !bias_sums.fits())
     return kNeedsScratch;
   const Loops& use = loops();
@@ -133,12 +133,12 @@ int norm_backward(Stream& stream, const View& x, const View* weight, const View*
   bias_sums.clear();
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
-      const void *in = from.read(part, row), *slopes = slope.read(part, row);
+      const void *in = from.read(part, row), *grad_row = grad_buffer.read(part, row);
       double middle = mean == nullptr ? 0 : statistic(*mean, row), scale = statistic(rstd, row);
       double sums[2] = {0, 0};
-      use.normalise_sums[kind](in, middle, scale, weights.data(), slopes, sums, columns);
+      use.normalise_sums[kind](in, middle, scale, weights.data(), grad_row, sums, columns);
       use.normalise_backward[kind](
-          in, middle, scale, weights.data(), slopes, mean == nullptr ? 0 : sums[0] / count,
+          in, middle, scale, weights.data(), grad_row, mean == nullptr ? 0 : sums[0] / count,
           sums[1] / count, to.target(part, row), weight_sums.of(part), bias_sums.of(part), columns);
       to.write(part, row);
       if ((row - first) % kRowsTogether == kRowsTogether - 1 || row == last - 1) {

@@ -13,8 +13,8 @@ template <typename F>
 int for_numbers(Stream& stream, const View& out, F f) {
   auto size = static_cast<int64_t>(dtype_size(out.dtype));
   parallel_for(stream.threads, out.count(), kGrainCostly, [&](int64_t first, int64_t last) {
-    for (int64_t at = first; at < last; at += kPiece)
-      f(static_cast<uint64_t>(at), std::min(kPiece, last - at), out.data + at * size);
+    for (int64_t at = first; at < last; at += kChunk)
+      f(static_cast<uint64_t>(at), std::min(kChunk, last - at), out.data + at * size);
   });
   return kDone;
 }
@@ -28,7 +28,7 @@ int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, doub
              : out.dtype == DType::f16 ? 2
                                        : 3;
   return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
-    alignas(64) char units[kPiece * 8];
+    alignas(64) char units[kChunk * 8];
     if (type == 1) {
       use.units_f64(seed, first + at, RandomUse::uniform, reinterpret_cast<double*>(units), count);
     } else {
@@ -43,15 +43,15 @@ int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, doubl
   if (!is_float(out.dtype)) return kUnsupported;
   const Loops& use = loops();
   return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
-    alignas(64) double numbers[kPiece];
+    alignas(64) double numbers[kChunk];
     use.normals(seed, first + at, RandomUse::normal, numbers, count);
     use.scale_normals(numbers, mean, deviation, count);
     if (out.dtype == DType::f64) {
-      put(out.dtype, numbers, to, 1, count);
+      store_converted(out.dtype, numbers, to, 1, count);
     } else {
-      alignas(64) float narrow[kPiece];
+      alignas(64) float narrow[kChunk];
       use.convert[kF64][kF32](numbers, narrow, count);
-      put(out.dtype, narrow, to, 1, count);
+      store_converted(out.dtype, narrow, to, 1, count);
     }
   });
 }
@@ -74,7 +74,7 @@ int bernoulli(Stream& stream, const View& out, uint64_t seed, uint64_t first, do
   return visit(out.dtype, [&](auto type) {
     using T = decltype(type);
     return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
-      float units[kPiece];
+      float units[kChunk];
       loops().units_f32(seed, first + at, RandomUse::uniform, units, count);
       for (int64_t i = 0; i < count; i++)
         reinterpret_cast<T*>(to)[i] = convert<T>(uint8_t{static_cast<double>(units[i]) < p});

@@ -22,27 +22,28 @@ int step_pieces(Stream& stream, const View& weights, const View& grad, const Vie
        grad_size = static_cast<int64_t>(dtype_size(grad.dtype));
   bool direct = copy == nullptr && grad.dtype == weights.dtype;
   parallel_for(stream.threads, weights.count(), kGrainCostly * 2, [&](int64_t first, int64_t last) {
-    alignas(64) char buffer[kPiece * 8];
+    alignas(64) char buffer[kChunk * 8];
     for (int64_t at = first; at < last;) {
-      int64_t length = direct ? last - at : std::min(kPiece, last - at);
-      const void* slope = bring(grad.dtype, grad.data + at * grad_size, 1, length, buffer);
+      int64_t length = direct ? last - at : std::min(kChunk, last - at);
+      const void* grad_data =
+          load_converted(grad.dtype, grad.data + at * grad_size, 1, length, buffer);
       if (weights.dtype == DType::f64 && kind_of(grad.dtype) == kF32) {
         // A float gradient of double weights: widened.
-        alignas(64) double wide[kPiece];
-        loops().convert[kF32][kF64](slope, wide, length);
+        alignas(64) double wide[kChunk];
+        loops().convert[kF32][kF64](grad_data, wide, length);
         std::copy(wide, wide + length, reinterpret_cast<double*>(buffer));
-        slope = buffer;
+        grad_data = buffer;
       }
-      f(slope, at, at * size, length);
+      f(grad_data, at, at * size, length);
       if (copy != nullptr) {
         const char* made = weights.data + at * size;
-        alignas(64) float narrow[kPiece];
+        alignas(64) float narrow[kChunk];
         if (weights.dtype == DType::f64) {
           loops().convert[kF64][kF32](made, narrow, length);
           made = reinterpret_cast<const char*>(narrow);
         }
-        put(copy->dtype, made, copy->data + at * static_cast<int64_t>(dtype_size(copy->dtype)), 1,
-            length);
+        store_converted(copy->dtype, made,
+                        copy->data + at * static_cast<int64_t>(dtype_size(copy->dtype)), 1, length);
       }
       at += length;
     }
@@ -63,10 +64,11 @@ int adamw(Stream& stream, const AdamW& options, const View& weights, const View&
                1 - options.lr * options.weight_decay,
                grad_scale};
   auto run = loops().adamw[kind_of(weights.dtype)];
-  return step_pieces(
-      stream, weights, grad, copy, [&](const void* slope, int64_t, int64_t offset, int64_t count) {
-        run(of, weights.data + offset, slope, mean.data + offset, square.data + offset, count);
-      });
+  return step_pieces(stream, weights, grad, copy,
+                     [&](const void* grad_data, int64_t, int64_t offset, int64_t count) {
+                       run(of, weights.data + offset, grad_data, mean.data + offset,
+                           square.data + offset, count);
+                     });
 }
 
 int sgd(Stream& stream, const Sgd& options, const View& weights, const View& grad,
@@ -77,8 +79,8 @@ int sgd(Stream& stream, const Sgd& options, const View& weights, const View& gra
              grad_scale, options.nesterov, options.first};
   auto run = loops().sgd[kind_of(weights.dtype)];
   return step_pieces(stream, weights, grad, copy,
-                     [&](const void* slope, int64_t, int64_t offset, int64_t count) {
-                       run(of, weights.data + offset, slope,
+                     [&](const void* grad_data, int64_t, int64_t offset, int64_t count) {
+                       run(of, weights.data + offset, grad_data,
                            momentum != nullptr ? momentum->data + offset : nullptr, count);
                      });
 }
@@ -92,13 +94,13 @@ int add_squares_of_rows(Stream& stream, const View& in, const View& out) {
   auto size = static_cast<int64_t>(dtype_size(in.dtype));
   auto run = loops().sum_of_squares[kind_of(in.dtype)];
   parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
-    alignas(64) char buffer[kPiece * 8];
+    alignas(64) char buffer[kChunk * 8];
     for (int64_t part = begin; part < end; part++)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++)
-        for (int64_t at = 0; at < columns; at += kPiece) {
-          int64_t length = std::min(kPiece, columns - at);
+        for (int64_t at = 0; at < columns; at += kChunk) {
+          int64_t length = std::min(kChunk, columns - at);
           const char* from = row_at(in, row) + at * stride * size;
-          sums[part] += run(bring(in.dtype, from, stride, length, buffer), 0, length);
+          sums[part] += run(load_converted(in.dtype, from, stride, length, buffer), 0, length);
         }
   });
   for (int64_t part = 0; part < parts; part++) *out.at<double>() += sums[part];
@@ -114,12 +116,13 @@ int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
   auto size = static_cast<int64_t>(dtype_size(in.dtype));
   auto run = loops().sum_of_squares[kind_of(in.dtype)];
   parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
-    alignas(64) char buffer[kPiece * 8];
+    alignas(64) char buffer[kChunk * 8];
     for (int64_t part = begin; part < end; part++) {
       int64_t last = count * (part + 1) / parts;
       for (int64_t at = count * part / parts; at < last;) {
-        int64_t length = is_small(in.dtype) ? std::min(kPiece, last - at) : last - at;
-        sums[part] += run(bring(in.dtype, in.data + at * size, 1, length, buffer), 0, length);
+        int64_t length = is_small(in.dtype) ? std::min(kChunk, last - at) : last - at;
+        sums[part] +=
+            run(load_converted(in.dtype, in.data + at * size, 1, length, buffer), 0, length);
         at += length;
       }
     }

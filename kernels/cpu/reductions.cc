@@ -46,15 +46,15 @@ int64_t offset_of(const Dims& dims, int64_t position) {
 
 // Elements first to last of `dims`, piece by piece, in their compute type.
 template <typename F>
-void for_pieces(DType dtype, const char* at, const Dims& dims, int64_t first, int64_t last, F f) {
-  alignas(64) char buffer[kPiece * 8];
+void for_chunks(DType dtype, const char* at, const Dims& dims, int64_t first, int64_t last, F f) {
+  alignas(64) char buffer[kChunk * 8];
   auto size = static_cast<int64_t>(dtype_size(dtype));
   int64_t width = dims.rank > 0 ? dims.sizes[0] : 1, stride = dims.rank > 0 ? dims.strides[0] : 1;
   bool direct = stride == 1 && !is_small(dtype);
   while (first < last) {
     int64_t length = std::min(width - first % width, last - first);
-    if (!direct) length = std::min(length, kPiece);
-    f(bring(dtype, at + offset_of(dims, first) * size, stride, length, buffer), length);
+    if (!direct) length = std::min(length, kChunk);
+    f(load_converted(dtype, at + offset_of(dims, first) * size, stride, length, buffer), length);
     first += length;
   }
 }
@@ -161,7 +161,7 @@ struct Job {
       bool nothing = op == Reduce::all;
       *at = static_cast<char>(total.started ? total.most[0] != 0 : nothing);
     } else if (is_most(op)) {
-      put(out.dtype, total.most, at, 1, 1);
+      store_converted(out.dtype, total.most, at, 1, 1);
     } else if (kind >= kFloatKinds) {
       *reinterpret_cast<int64_t*>(at) = total.whole;
     } else {
@@ -173,8 +173,8 @@ struct Job {
 Total total_of(const Job& job, Reduce op, double mean, const char* at, int64_t first,
                int64_t last) {
   Total total = empty_total(op);
-  for_pieces(job.in.dtype, at, job.reduced, first, last, [&](const void* piece, int64_t count) {
-    add(op, job.kind, mean, piece, count, total);
+  for_chunks(job.in.dtype, at, job.reduced, first, last, [&](const void* chunk, int64_t count) {
+    add(op, job.kind, mean, chunk, count, total);
   });
   return total;
 }
@@ -233,7 +233,8 @@ void reduce_columns(const Stream& stream, const Job& job) {
       char* to = row_at(job.out, unit / blocks) + at * job.out.strides[last] * out_size;
       auto for_rows = [&](auto f) {
         for (int64_t row = 0; row < job.reduced.count; row++)
-          f(bring(job.in.dtype, from + offset_of(job.reduced, row) * in_size, 1, count, buffer),
+          f(load_converted(job.in.dtype, from + offset_of(job.reduced, row) * in_size, 1, count,
+                           buffer),
             row);
       };
       if (is_most(job.op)) {
@@ -244,7 +245,7 @@ void reduce_columns(const Stream& stream, const Job& job) {
             use.add_most[wants_largest(job.op)][job.kind](row, most, count);
           }
         });
-        put(job.out.dtype, most, to, job.out.strides[last], count);
+        store_converted(job.out.dtype, most, to, job.out.strides[last], count);
         continue;
       }
       std::fill(sums, sums + count, 0.0);
@@ -315,23 +316,23 @@ int extreme(Stream& stream, bool largest, const View& in, int64_t base, const Vi
     for (int64_t i = first; i < last; i++) {
       alignas(8) char best[8], both[16], joined[8];
       int64_t at = -1, done = 0;
-      for_pieces(in.dtype, row_at(in, i), row, 0, row.count, [&](const void* piece, int64_t count) {
+      for_chunks(in.dtype, row_at(in, i), row, 0, row.count, [&](const void* chunk, int64_t count) {
         if (at < 0) {
-          use.most[largest][kind](piece, count, best);
-          at = use.find[kind](piece, count, best);
+          use.most[largest][kind](chunk, count, best);
+          at = use.find[kind](chunk, count, best);
         } else {
           std::memcpy(both, best, size);
-          use.most[largest][kind](piece, count, both + size);
+          use.most[largest][kind](chunk, count, both + size);
           use.most[largest][kind](both, 2, joined);
           // The first of equal ones stays; a NaN that came first too.
           if (use.find[kind](best, 1, joined) != 0) {
             std::memcpy(best, joined, size);
-            at = done + use.find[kind](piece, count, best);
+            at = done + use.find[kind](chunk, count, best);
           }
         }
         done += count;
       });
-      put(value.dtype, best, row_at(value, i, 0), 1, 1);
+      store_converted(value.dtype, best, row_at(value, i, 0), 1, 1);
       *reinterpret_cast<int64_t*>(row_at(index, i, 0)) = base + at;
     }
   });

@@ -43,7 +43,7 @@ class RowBuffer {
   bool fits() const { return fits_; }
 
   const void* read(int64_t part, int64_t row) const {
-    return bring(view_.dtype, row_at(view_, row), 1, columns_, buffer_of(part));
+    return load_converted(view_.dtype, row_at(view_, row), 1, columns_, buffer_of(part));
   }
   /// Where to write; `write` then brings it to its place.
   void* target(int64_t part, int64_t row) const {
@@ -54,7 +54,7 @@ class RowBuffer {
     if (streams_) {
       stream_out(buffer_of(part), row_at(view_, row), static_cast<size_t>(columns_) * size_);
     } else {
-      put(view_.dtype, buffer_of(part), row_at(view_, row), 1, columns_);
+      store_converted(view_.dtype, buffer_of(part), row_at(view_, row), 1, columns_);
     }
   }
 

@@ -51,18 +51,18 @@ int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& 
   if (!is_float(y.dtype)) return kUnsupported;
   int64_t columns = y.shape.last();
   RowParts parts(stream, rows_of(y), columns, kGrainCostly);
-  RowBuffer result(stream.scratch, parts, y), slope(stream.scratch, parts, grad),
+  RowBuffer result(stream.scratch, parts, y), grad_buffer(stream.scratch, parts, grad),
       to(stream.scratch, parts, out, out.data != y.data && out.data != grad.data);
-  if (!result.fits() || !slope.fits() || !to.fits()) return kNeedsScratch;
+  if (!result.fits() || !grad_buffer.fits() || !to.fits()) return kNeedsScratch;
   if (columns == 0) return kDone;
   const Loops& use = loops();
   Kind kind = kind_of(y.dtype);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
-      const void *results = result.read(part, row), *slopes = slope.read(part, row);
+      const void *results = result.read(part, row), *grad_row = grad_buffer.read(part, row);
       double sum =
-          logarithm ? use.sum[kind](slopes, columns) : use.dot[kind](results, slopes, columns);
-      use.softmax_backward[logarithm][kind](results, slopes, sum, to.target(part, row), columns);
+          logarithm ? use.sum[kind](grad_row, columns) : use.dot[kind](results, grad_row, columns);
+      use.softmax_backward[logarithm][kind](results, grad_row, sum, to.target(part, row), columns);
       to.write(part, row);
     }
   });
@@ -113,17 +113,17 @@ int cross_entropy_backward(Stream& stream, const View& logits, const View& label
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       int64_t label = *reinterpret_cast<const int64_t*>(row_at(labels, row, 0));
-      double slope = label == ignore ? 0 : statistic(grad, row);
+      double loss_grad = label == ignore ? 0 : statistic(grad, row);
       void* y = to.target(part, row);
       if (label == ignore) {
         std::memset(y, 0, static_cast<size_t>(classes) * size_of_kind(kind));
       } else {
-        use.exp_scaled[kind](from.read(part, row), statistic(lse, row), slope, y, classes);
+        use.exp_scaled[kind](from.read(part, row), statistic(lse, row), loss_grad, y, classes);
         if (label >= base && label - base < classes) {
           if (kind == kF64) {
-            static_cast<double*>(y)[label - base] -= slope;
+            static_cast<double*>(y)[label - base] -= loss_grad;
           } else {
-            static_cast<float*>(y)[label - base] -= static_cast<float>(slope);
+            static_cast<float*>(y)[label - base] -= static_cast<float>(loss_grad);
           }
         }
       }

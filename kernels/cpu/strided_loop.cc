@@ -48,7 +48,7 @@ Collapsed collapse(const View* const* views, int count) {
 }
 
 struct Buffers {
-  alignas(64) char of[kViewsMax][kPiece * 8];
+  alignas(64) char of[kViewsMax][kChunk * 8];
 };
 
 // One view during the walk: where its elements of the next piece are.
@@ -118,12 +118,12 @@ class StridedLoop {
     const char* at[kViewsMax];
     std::copy(starts, starts + count_, at);
     for (int64_t done = 0; done < length;) {
-      int64_t piece = all_direct && !stream ? length : std::min(length - done, kPiece);
+      int64_t chunk = all_direct && !stream ? length : std::min(length - done, kChunk);
       bool past = false;
       if (stream) {  // up to a whole line first
         size_t off = (64 - reinterpret_cast<uintptr_t>(at[last]) % 64) % 64;
         if (off != 0) {
-          piece = std::min<int64_t>(piece, static_cast<int64_t>(off / operands[last].size));
+          chunk = std::min<int64_t>(chunk, static_cast<int64_t>(off / operands[last].size));
         } else {
           past = true;
         }
@@ -134,52 +134,53 @@ class StridedLoop {
         if (direct[i]) {
           in[i] = at[i];
         } else if (stride == 0) {
-          if (operands[i].filled_from != at[i] || operands[i].filled < piece) {
-            fill(operands[i], at[i], buffers.of[i], std::min(length, kPiece));
+          if (operands[i].filled_from != at[i] || operands[i].filled < chunk) {
+            fill(operands[i], at[i], buffers.of[i], std::min(length, kChunk));
           }
           in[i] = buffers.of[i];
         } else if (as_ == As::bytes) {
           use.gather[size_index(operands[i].dtype)](
-              at[i], stride / static_cast<int64_t>(operands[i].size), buffers.of[i], piece);
+              at[i], stride / static_cast<int64_t>(operands[i].size), buffers.of[i], chunk);
           in[i] = buffers.of[i];
         } else {
-          in[i] = bring(operands[i].dtype, at[i], stride / static_cast<int64_t>(operands[i].size),
-                        piece, buffers.of[i]);
+          in[i] =
+              load_converted(operands[i].dtype, at[i],
+                             stride / static_cast<int64_t>(operands[i].size), chunk, buffers.of[i]);
         }
-        at[i] += stride * piece;
+        at[i] += stride * chunk;
       }
       char* out = const_cast<char*>(at[last]);
       int64_t stride = all_.strides[last][0] / static_cast<int64_t>(operands[last].size);
       if (past) {
-        f_(in, buffers.of[last], piece, position + done);
+        f_(in, buffers.of[last], chunk, position + done);
         if (operands[last].converts) {
-          alignas(64) char rounded[kPiece * 2];
-          put(operands[last].dtype, buffers.of[last], rounded, 1, piece);
-          use.stream(rounded, out, static_cast<size_t>(piece) * operands[last].size);
+          alignas(64) char rounded[kChunk * 2];
+          store_converted(operands[last].dtype, buffers.of[last], rounded, 1, chunk);
+          use.stream(rounded, out, static_cast<size_t>(chunk) * operands[last].size);
         } else {
-          use.stream(buffers.of[last], out, static_cast<size_t>(piece) * operands[last].size);
+          use.stream(buffers.of[last], out, static_cast<size_t>(chunk) * operands[last].size);
         }
       } else if (direct[last]) {
-        f_(in, out, piece, position + done);
+        f_(in, out, chunk, position + done);
       } else {
-        f_(in, buffers.of[last], piece, position + done);
+        f_(in, buffers.of[last], chunk, position + done);
         if (operands[last].converts) {
-          put(operands[last].dtype, buffers.of[last], out, stride, piece);
+          store_converted(operands[last].dtype, buffers.of[last], out, stride, chunk);
         } else {
-          use.scatter[size_index(operands[last].dtype)](buffers.of[last], out, stride, piece);
+          use.scatter[size_index(operands[last].dtype)](buffers.of[last], out, stride, chunk);
         }
       }
-      at[last] += all_.strides[last][0] * piece;
-      done += piece;
+      at[last] += all_.strides[last][0] * chunk;
+      done += chunk;
     }
   }
 
   void fill(Operand& operand, const char* at, char* buffer, int64_t count) const {
     alignas(8) char one[8];
     const void* value = at;
-    if (operand.converts) value = bring(operand.dtype, at, 1, 1, one);
+    if (operand.converts) value = load_converted(operand.dtype, at, 1, 1, one);
     int size = operand.converts ? 2 : size_index(operand.dtype);
-    loops().spread[size](value, buffer, count);
+    loops().fill[size](value, buffer, count);
     operand.filled_from = at;
     operand.filled = count;
   }
@@ -227,7 +228,8 @@ bool is_beyond_caches(size_t bytes) {
   return bytes > last_cache;
 }
 
-const void* bring(DType dtype, const char* at, int64_t stride, int64_t count, void* buffer) {
+const void* load_converted(DType dtype, const char* at, int64_t stride, int64_t count,
+                           void* buffer) {
   const Loops& use = loops();
   if (!is_small(dtype)) {
     if (stride == 1 || count <= 1) return at;
@@ -239,16 +241,16 @@ const void* bring(DType dtype, const char* at, int64_t stride, int64_t count, vo
     widen(reinterpret_cast<const uint16_t*>(at), static_cast<float*>(buffer), count);
     return buffer;
   }
-  uint16_t small[kPiece];
-  for (int64_t done = 0; done < count; done += kPiece) {
-    int64_t piece = std::min(kPiece, count - done);
-    use.gather[1](at + done * stride * 2, stride, small, piece);
-    widen(small, static_cast<float*>(buffer) + done, piece);
+  uint16_t small[kChunk];
+  for (int64_t done = 0; done < count; done += kChunk) {
+    int64_t chunk = std::min(kChunk, count - done);
+    use.gather[1](at + done * stride * 2, stride, small, chunk);
+    widen(small, static_cast<float*>(buffer) + done, chunk);
   }
   return buffer;
 }
 
-void put(DType dtype, const void* from, char* at, int64_t stride, int64_t count) {
+void store_converted(DType dtype, const void* from, char* at, int64_t stride, int64_t count) {
   const Loops& use = loops();
   size_t size = dtype_size(dtype);
   if (!is_small(dtype)) {
@@ -265,11 +267,11 @@ void put(DType dtype, const void* from, char* at, int64_t stride, int64_t count)
     round(static_cast<const float*>(from), reinterpret_cast<uint16_t*>(at), count);
     return;
   }
-  uint16_t small[kPiece];
-  for (int64_t done = 0; done < count; done += kPiece) {
-    int64_t piece = std::min(kPiece, count - done);
-    round(static_cast<const float*>(from) + done, small, piece);
-    use.scatter[1](small, at + done * stride * 2, stride, piece);
+  uint16_t small[kChunk];
+  for (int64_t done = 0; done < count; done += kChunk) {
+    int64_t chunk = std::min(kChunk, count - done);
+    round(static_cast<const float*>(from) + done, small, chunk);
+    use.scatter[1](small, at + done * stride * 2, stride, chunk);
   }
 }
 

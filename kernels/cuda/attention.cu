@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(128)
   C* grads = queries + rows * pitch;
   C* keys = grads + rows * pitch;
   C* values = keys + rows * pitch;
-  C* slopes = values + rows * pitch;
+  C* score_grads = values + rows * pitch;
   int row = static_cast<int>(threadIdx.x) / kLanes, lane = static_cast<int>(threadIdx.x) % kLanes;
   int64_t across = divide_up(s.queries, rows), tiles = across * s.heads * s.batches;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -175,20 +175,21 @@ __global__ void __launch_bounds__(128)
       __syncthreads();
       for (int j = 0; j < rows / kLanes; j++) {
         int column = lane + j * kLanes;
-        C slope = 0;
+        C score_grad = 0;
         if (key0 + column < seen) {
           C score = dot(queries + row * pitch, keys + column * pitch, s.width);
           C share = std::exp(logarithm.below(score));
-          slope = share * (dot(grads + row * pitch, values + column * pitch, s.width) - of_delta);
+          score_grad =
+              share * (dot(grads + row * pitch, values + column * pitch, s.width) - of_delta);
         }
-        slopes[row * (rows + 1) + column] = slope;
+        score_grads[row * (rows + 1) + column] = score_grad;
       }
       __syncthreads();
       for (int j = 0; j < room / kLanes; j++) {
         int column = lane + j * kLanes;
         if (column >= s.width) break;
         for (int i = 0; i < rows; i++)
-          sums[j] += slopes[row * (rows + 1) + i] * keys[i * pitch + column];
+          sums[j] += score_grads[row * (rows + 1) + i] * keys[i * pitch + column];
       }
       __syncthreads();
     }
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(128)
   C* queries = values + rows * pitch;
   C* grads = queries + rows * pitch;
   C* shares = grads + rows * pitch;
-  C* slopes = shares + rows * (rows + 1);
+  C* score_grads = shares + rows * (rows + 1);
   int row = static_cast<int>(threadIdx.x) / kLanes, lane = static_cast<int>(threadIdx.x) % kLanes;
   int64_t across = divide_up(s.keys, rows), tiles = across * s.groups * s.batches;
   int64_t per_group = s.heads / s.groups;
@@ -234,16 +235,16 @@ __global__ void __launch_bounds__(128)
         for (int j = 0; j < rows / kLanes; j++) {
           int column = lane + j * kLanes;
           int64_t query = query0 + column;
-          C share = 0, slope = 0;
+          C share = 0, score_grad = 0;
           if (query < s.queries && key < s.seen_by(query)) {
             SplitLogarithm<C> logarithm{numbers.high()[base + query], numbers.low()[base + query]};
             C score = dot(queries + column * pitch, keys + row * pitch, s.width);
             share = std::exp(logarithm.below(score));
-            slope = share * (dot(values + row * pitch, grads + column * pitch, s.width) -
-                             numbers.delta()[base + query]);
+            score_grad = share * (dot(values + row * pitch, grads + column * pitch, s.width) -
+                                  numbers.delta()[base + query]);
           }
           shares[row * (rows + 1) + column] = share;
-          slopes[row * (rows + 1) + column] = slope;
+          score_grads[row * (rows + 1) + column] = score_grad;
         }
         __syncthreads();
         for (int j = 0; j < room / kLanes; j++) {
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(128)
           if (column >= s.width) break;
           for (int i = 0; i < rows; i++) {
             of_values[j] += shares[row * (rows + 1) + i] * grads[i * pitch + column];
-            of_keys[j] += slopes[row * (rows + 1) + i] * queries[i * pitch + column];
+            of_keys[j] += score_grads[row * (rows + 1) + i] * queries[i * pitch + column];
           }
         }
         __syncthreads();

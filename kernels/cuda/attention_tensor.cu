@@ -325,9 +325,9 @@ __global__ void __launch_bounds__(kTensorThreads)
       if (key0 + kBackwardStep < last) copy_step(key0 + kBackwardStep, stage ^ 1);
       commit_copies();
       const T* keys = others + stage * 2 * tile;
-      float scores[kBackwardStep / 8][4] = {}, slopes[kBackwardStep / 8][4] = {};
+      float scores[kBackwardStep / 8][4] = {}, score_grads[kBackwardStep / 8][4] = {};
       add_rows_by_rows<W>(scores, queries + me.first * kPitch<W>, keys);
-      add_rows_by_rows<W>(slopes, grads + me.first * kPitch<W>, keys + tile);
+      add_rows_by_rows<W>(score_grads, grads + me.first * kPitch<W>, keys + tile);
       bool whole = key0 + kBackwardStep <= seen_by_all;
       int seen_here[2] = {seen[0] - key0, seen[1] - key0};
       FLOW_UNROLL
@@ -337,11 +337,11 @@ __global__ void __launch_bounds__(kTensorThreads)
           bool is_seen = whole || j * 8 + me.column + i % 2 < seen_here[i / 2];
           float below = (rounded_product(scores[j][i], scale) - high[i / 2]) - low[i / 2];
           float share = is_seen ? exp2_of(below) : 0.0f;
-          slopes[j][i] = share * (slopes[j][i] - of_delta[i / 2]);
+          score_grads[j][i] = share * (score_grads[j][i] - of_delta[i / 2]);
         }
       }
       uint32_t factors[kBackwardStep / 16][4];
-      round_factors<T>(slopes, factors);
+      round_factors<T>(score_grads, factors);
       add_by_columns<W>(sums, factors, keys);
     }
     wait_for_copies<0>();
@@ -433,15 +433,16 @@ __global__ void __launch_bounds__(kTensorThreads)
       uint32_t factors[kBackwardStep / 16][4];
       round_factors<T>(shares, factors);
       add_by_columns<W>(of_values, factors, queries + tile);
-      float slopes[kBackwardStep / 8][4] = {};
-      add_rows_by_rows<W>(slopes, values + me.first * kPitch<W>, queries + tile);
+      float score_grads[kBackwardStep / 8][4] = {};
+      add_rows_by_rows<W>(score_grads, values + me.first * kPitch<W>, queries + tile);
       FLOW_UNROLL
       for (int j = 0; j < kBackwardStep / 8; j++) {
         FLOW_UNROLL
         for (int i = 0; i < 4; i++)
-          slopes[j][i] = shares[j][i] * (slopes[j][i] - of_delta[j * 8 + me.column + i % 2]);
+          score_grads[j][i] =
+              shares[j][i] * (score_grads[j][i] - of_delta[j * 8 + me.column + i % 2]);
       }
-      round_factors<T>(slopes, factors);
+      round_factors<T>(score_grads, factors);
       add_by_columns<W>(of_keys, factors, queries);
     }
     wait_for_copies<0>();

@@ -117,7 +117,7 @@ bool broadcast(const Shape& a, const Shape& b, Shape& out) {
   return true;
 }
 
-View stretch(const View& view, const Shape& shape) {
+View broadcast_to(const View& view, const Shape& shape) {
   View out{view.dtype, shape, {}, view.data};
   for (int back = 1; back <= view.rank(); back++) {
     int from = view.rank() - back, to = shape.rank - back;

@@ -72,7 +72,7 @@ View unsqueeze(const View& view, int dim);
 /// The shape that both stretch to, NumPy's rule; false where there is none.
 bool broadcast(const Shape& a, const Shape& b, Shape& out);
 /// `view` stretched to `shape`, which `broadcast` allowed.
-View stretch(const View& view, const Shape& shape);
+View broadcast_to(const View& view, const Shape& shape);
 /// `view` as `shape` of the same count without a copy; false where its strides do not allow that.
 bool reshape(const View& view, const Shape& shape, View& out);
 

@@ -54,8 +54,8 @@ Shape common_shape(const char* name, const Tensor& a, const Tensor& b) {
   return shape;
 }
 
-View stretched(const Tensor& x, const Shape& shape) {
-  return x.shape() == shape ? x.view() : kernels::stretch(x.view(), shape);
+View broadcast_view(const Tensor& x, const Shape& shape) {
+  return x.shape() == shape ? x.view() : kernels::broadcast_to(x.view(), shape);
 }
 
 DType result_type(Binary op, DType operands) {
@@ -89,8 +89,8 @@ bool any_type(Unary op) {
 
 Tensor raw_binary(Binary op, const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor out = Tensor::empty(a.dtype(), shape, a.device());
-  call(a.device(), &Kernels::binary, kernels::name_of(op), op, stretched(a, shape),
-       stretched(b, shape), out.view());
+  call(a.device(), &Kernels::binary, kernels::name_of(op), op, broadcast_view(a, shape),
+       broadcast_view(b, shape), out.view());
   return out;
 }
 
@@ -134,8 +134,9 @@ Tensor left_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor& 
       return binary(Binary::div, grad, b);
     case Binary::pow: {  // b a^(b-1); 0 where b is 0, whatever a is
       Tensor power = binary(Binary::pow, a, binary(Binary::sub, b, Number::of(int64_t{1})));
-      Tensor slope = times(times(grad, b), power);
-      return where(compare(Compare::eq, b, Number::of(int64_t{0})), zeros_like(slope), slope);
+      Tensor grad_input = times(times(grad, b), power);
+      return where(compare(Compare::eq, b, Number::of(int64_t{0})), zeros_like(grad_input),
+                   grad_input);
     }
     case Binary::maximum:
     case Binary::minimum:
@@ -158,8 +159,9 @@ Tensor right_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor&
     case Binary::div:  // -a / b² = -y / b
       return unary(Unary::neg, binary(Binary::div, times(grad, y), b));
     case Binary::pow: {  // y log a; 0 where a is 0 and b is not negative
-      Tensor slope = times(times(grad, y), unary(Unary::log, a));
-      return where(compare(Compare::eq, a, Number::of(int64_t{0})), zeros_like(slope), slope);
+      Tensor grad_input = times(times(grad, y), unary(Unary::log, a));
+      return where(compare(Compare::eq, a, Number::of(int64_t{0})), zeros_like(grad_input),
+                   grad_input);
     }
     case Binary::maximum:
     case Binary::minimum:
@@ -260,10 +262,10 @@ Tensor unary(Unary op, const Tensor& given) {
   return record(kernels::name_of(op), out, {x},
                 [op, x = Saved(x), y = Saved(out)](const Tensor& grad, Gradients& to) {
                   Tensor in = x.get();
-                  Tensor slope = Tensor::empty(in.dtype(), in.shape(), in.device());
+                  Tensor grad_input = Tensor::empty(in.dtype(), in.shape(), in.device());
                   call(in.device(), &Kernels::unary_backward, kernels::name_of(op), op, in.view(),
-                       y.get().view(), grad.view(), slope.view());
-                  to.set(0, slope);
+                       y.get().view(), grad.view(), grad_input.view());
+                  to.set(0, grad_input);
                 });
 }
 
@@ -337,8 +339,8 @@ Tensor compare(Compare op, const Tensor& left, const Tensor& right) {
   NoRecord off;
   Tensor a = cast(left, dtype), b = cast(right, dtype);
   Tensor out = Tensor::empty(DType::boolean, shape, a.device());
-  call(a.device(), &Kernels::compare, "compare", op, stretched(a, shape), stretched(b, shape),
-       out.view());
+  call(a.device(), &Kernels::compare, "compare", op, broadcast_view(a, shape),
+       broadcast_view(b, shape), out.view());
   return out;
 }
 
@@ -365,8 +367,8 @@ Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
                     "to one",
                     text_of(a), text_of(b), text_of(condition)));
   Tensor out = Tensor::empty(dtype, shape, a.device());
-  call(a.device(), &Kernels::where, "where", stretched(condition, shape), stretched(a, shape),
-       stretched(b, shape), out.view());
+  call(a.device(), &Kernels::where, "where", broadcast_view(condition, shape),
+       broadcast_view(a, shape), broadcast_view(b, shape), out.view());
   if (!is_recording(a, b)) return out;
   return record("where", out, {a, b},
                 [mask = Saved(condition), of_a = a.shape(), of_b = b.shape()](const Tensor& grad,
@@ -419,7 +421,8 @@ Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, cons
                               text_of(a), text_of(b), text_of(c)));
   Tensor out = Tensor::empty(dtype, shape, a.device());
   call(a.device(), product ? &Kernels::add_product : &Kernels::add_quotient, name,
-       stretched(a, shape), stretched(b, shape), stretched(c, shape), factor, out.view());
+       broadcast_view(a, shape), broadcast_view(b, shape), broadcast_view(c, shape), factor,
+       out.view());
   if (!is_recording(a, b, c)) return out;
   return record(name, out, {a, b, c},
                 [product, factor, of_a = a.shape(), b = Saved(b), c = Saved(c)](const Tensor& grad,
@@ -429,10 +432,10 @@ Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, cons
                   if (to.wants(0)) to.set(0, sum_to(grad, of_a));
                   if (to.wants(1)) to.set(1, sum_to(binary(op, scaled, q), p.shape()));
                   if (to.wants(2)) {
-                    Tensor slope = times(scaled, p);
+                    Tensor grad_input = times(scaled, p);
                     if (!product)
-                      slope = unary(Unary::neg, binary(Binary::div, slope, times(q, q)));
-                    to.set(2, sum_to(slope, q.shape()));
+                      grad_input = unary(Unary::neg, binary(Binary::div, grad_input, times(q, q)));
+                    to.set(2, sum_to(grad_input, q.shape()));
                   }
                 });
 }
@@ -459,8 +462,8 @@ Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
   Shape shape = common_shape("interpolate between", left, right);
   Tensor a = cast(left, dtype), b = cast(right, dtype);
   Tensor out = Tensor::empty(dtype, shape, a.device());
-  call(a.device(), &Kernels::lerp, "lerp", stretched(a, shape), stretched(b, shape), weight,
-       out.view());
+  call(a.device(), &Kernels::lerp, "lerp", broadcast_view(a, shape), broadcast_view(b, shape),
+       weight, out.view());
   if (!is_recording(a, b)) return out;
   return record("lerp", out, {a, b},
                 [weight, of_a = a.shape(), of_b = b.shape()](const Tensor& grad, Gradients& to) {
@@ -477,10 +480,10 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
   call(x.device(), &Kernels::dropout, "dropout", x.view(), p, seed, uint64_t{0}, out.view());
   if (!is_recording(x)) return out;
   return record("dropout", out, {x}, [p, seed](const Tensor& grad, Gradients& to) {
-    Tensor slope = Tensor::empty(grad.dtype(), grad.shape(), grad.device());
+    Tensor grad_input = Tensor::empty(grad.dtype(), grad.shape(), grad.device());
     call(grad.device(), &Kernels::dropout, "dropout", grad.view(), p, seed, uint64_t{0},
-         slope.view());
-    to.set(0, slope);
+         grad_input.view());
+    to.set(0, grad_input);
   });
 }
 
@@ -505,7 +508,7 @@ void copy_in_place(const Tensor& target, const Tensor& source) {
   NoRecord off;
   Tensor from = source.device() == target.device() ? source : move(source, target.device());
   if (from.storage() == target.storage()) from = copy_of(from);
-  call(target.device(), &Kernels::copy, "copy", stretched(from, shape), target.view());
+  call(target.device(), &Kernels::copy, "copy", broadcast_view(from, shape), target.view());
 }
 
 void fill_in_place(const Tensor& target, const Number& value) {
@@ -555,7 +558,7 @@ void add_in_place(const Tensor& target, const Tensor& given, const Number& facto
   NoRecord off;
   if (factor.real != 1) term = binary(Binary::mul, term, factor);
   call(target.device(), &Kernels::binary, "add", Binary::add, target.view(),
-       stretched(term, target.shape()), target.view());
+       broadcast_view(term, target.shape()), target.view());
 }
 
 void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
@@ -569,7 +572,7 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
   refuse_operand(op, operand);
   NoRecord off;
   call(target.device(), &Kernels::binary, kernels::name_of(op), op, target.view(),
-       stretched(operand, target.shape()), target.view());
+       broadcast_view(operand, target.shape()), target.view());
 }
 
 void binary_in_place(Binary op, const Tensor& target, const Number& number) {

@@ -233,7 +233,8 @@ std::optional<Tensor> Tracer::compute(const Tensor& result) {
   if (!assign_temporaries(value, fused, used)) return std::nullopt;
   View views[kernels::kFusedInputs];
   for (size_t i = 0; i < used.size(); i++)
-    views[i] = kernels::stretch(operands_[static_cast<size_t>(used[i])].view(), result.shape());
+    views[i] =
+        kernels::broadcast_to(operands_[static_cast<size_t>(used[i])].view(), result.shape());
   Tensor out = Tensor::empty(dtype_, result.shape(), device_);
   const View* inputs = views;
   call(device_, &Kernels::fused_elementwise, "fuse", fused, inputs, out.view());

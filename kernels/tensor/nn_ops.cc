@@ -80,10 +80,10 @@ Tensor softmax(const Tensor& given, int dim, bool logarithm) {
   if (!is_recording(x)) return out;
   return record(name, out, {x},
                 [name, logarithm, y = Saved(out)](const Tensor& given_grad, Gradients& to) {
-                  Tensor grad = with_dense_rows(given_grad), slope = like(grad);
+                  Tensor grad = with_dense_rows(given_grad), grad_input = like(grad);
                   call(grad.device(), &Kernels::softmax_backward, name, logarithm, y.get().view(),
-                       grad.view(), slope.view());
-                  to.set(0, slope);
+                       grad.view(), grad_input.view());
+                  to.set(0, grad_input);
                 });
 }
 
@@ -123,11 +123,11 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
     loss = record("cross_entropy", loss, {logits},
                   [base, ignore, x = Saved(logits), labels = Saved(labels), lse = Saved(lse)](
                       const Tensor& grad, Gradients& to) {
-                    Tensor slope = like(x.get());
+                    Tensor grad_input = like(x.get());
                     call(grad.device(), &Kernels::cross_entropy_backward, "cross_entropy",
                          x.get().view(), labels.get().view(), base, ignore, lse.get().view(),
-                         grad.view(), slope.view());
-                    to.set(0, slope);
+                         grad.view(), grad_input.view());
+                    to.set(0, grad_input);
                   });
   }
   if (reduction == Reduction::none) return loss;
@@ -229,10 +229,10 @@ Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
   return record(
       "embedding", out, {given},
       [base, of_table = given.shape(), index = Saved(index)](const Tensor& grad, Gradients& to) {
-        Tensor slope = Tensor::zeros(grad.dtype(), of_table, grad.device());
+        Tensor grad_input = Tensor::zeros(grad.dtype(), of_table, grad.device());
         call(grad.device(), &Kernels::scatter_add_rows, "embedding", grad.view(),
-             index.get().view(), base, slope.view());
-        to.set(0, slope);
+             index.get().view(), base, grad_input.view());
+        to.set(0, grad_input);
       });
 }
 
@@ -328,14 +328,14 @@ Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool c
   return record("attention", out, {packed},
                 [options, heads, groups, d, x = Saved(packed), y = Saved(out), lse = Saved(lse)](
                     const Tensor& given_grad, Gradients& to) {
-                  Tensor grad = with_dense_rows(given_grad), in = x.get(), slope = like(in);
+                  Tensor grad = with_dense_rows(given_grad), in = x.get(), grad_input = like(in);
                   call(in.device(), &Kernels::attention_backward, "attention", options,
                        heads_of(in, 0, heads, d), heads_of(in, heads, groups, d),
                        heads_of(in, heads + groups, groups, d), heads_of(y.get(), 0, heads, d),
-                       lse.get().view(), heads_of(grad, 0, heads, d), heads_of(slope, 0, heads, d),
-                       heads_of(slope, heads, groups, d),
-                       heads_of(slope, heads + groups, groups, d));
-                  to.set(0, slope);
+                       lse.get().view(), heads_of(grad, 0, heads, d),
+                       heads_of(grad_input, 0, heads, d), heads_of(grad_input, heads, groups, d),
+                       heads_of(grad_input, heads + groups, groups, d));
+                  to.set(0, grad_input);
                 });
 }
 
@@ -348,9 +348,10 @@ Tensor rotary(const Tensor& given, int64_t first, double theta) {
   call(x.device(), &Kernels::rotary, "rotary", x.view(), first, theta, false, out.view());
   if (!is_recording(x)) return out;
   return record("rotary", out, {x}, [first, theta](const Tensor& given_grad, Gradients& to) {
-    Tensor grad = with_dense_rows(given_grad), slope = like(grad);
-    call(grad.device(), &Kernels::rotary, "rotary", grad.view(), first, theta, true, slope.view());
-    to.set(0, slope);
+    Tensor grad = with_dense_rows(given_grad), grad_input = like(grad);
+    call(grad.device(), &Kernels::rotary, "rotary", grad.view(), first, theta, true,
+         grad_input.view());
+    to.set(0, grad_input);
   });
 }
 

@@ -55,9 +55,9 @@ void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tens
   check_moment("adamw", weights, square);
   NoRecord off;
   for (const Tensor* each : {&weights, &mean, &square}) each->note_write("adamw");
-  Tensor slope = fitting_gradient(weights, grad);
+  Tensor fitted_grad = fitting_gradient(weights, grad);
   const View* no_copy = nullptr;
-  call(weights.device(), &Kernels::adamw, "adamw", options, weights.view(), slope.view(),
+  call(weights.device(), &Kernels::adamw, "adamw", options, weights.view(), fitted_grad.view(),
        grad_scale, mean.view(), square.view(), no_copy);
 }
 
@@ -73,10 +73,10 @@ void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& 
     momentum.note_write("sgd");
     moment = momentum.view();
   }
-  Tensor slope = fitting_gradient(weights, grad);
+  Tensor fitted_grad = fitting_gradient(weights, grad);
   const View* no_copy = nullptr;
-  call(weights.device(), &Kernels::sgd, "sgd", options, weights.view(), slope.view(), grad_scale,
-       momentum ? &moment : nullptr, no_copy);
+  call(weights.device(), &Kernels::sgd, "sgd", options, weights.view(), fitted_grad.view(),
+       grad_scale, momentum ? &moment : nullptr, no_copy);
 }
 
 double clip_norm(const std::vector<Tensor>& tensors, double limit) {

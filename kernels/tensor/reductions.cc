@@ -89,14 +89,14 @@ Tensor gradient_of(Reduce op, const Tensor& x, const Tensor& y, const Tensor& gr
       Tensor others = binary(Binary::div, reduce(Reduce::product, rest, dims, true), rest);
       Tensor none = compare(Compare::eq, zeros, Number::of(int64_t{0}));
       Tensor single = compare(Compare::eq, zeros, Number::of(int64_t{1}));
-      Tensor slope = where(none, others, where(single, where(is_zero, others, zero), zero));
-      return binary(Binary::mul, wide, slope);
+      Tensor derivative = where(none, others, where(single, where(is_zero, others, zero), zero));
+      return binary(Binary::mul, wide, derivative);
     }
     case Reduce::norm: {  // x / |x|, 0 at 0
       Tensor norm = spread(y, kept, x.shape());
-      Tensor slope = binary(Binary::mul, wide, binary(Binary::div, x, norm));
+      Tensor derivative = binary(Binary::mul, wide, binary(Binary::div, x, norm));
       Tensor zero = Tensor::zeros(x.dtype(), Shape{}, x.device());
-      return where(compare(Compare::eq, norm, Number::of(int64_t{0})), zero, slope);
+      return where(compare(Compare::eq, norm, Number::of(int64_t{0})), zero, derivative);
     }
     case Reduce::var: {  // 2 (x - mean) / (n - correction)
       Dims dims = dims_between(kept, x.shape());
@@ -182,8 +182,8 @@ Tensor deviation(const Tensor& x, const Dims& dims, double correction, bool keep
   if (!is_recording(var)) return out;
   return record("std", out, {var}, [y = Saved(out)](const Tensor& grad, Gradients& to) {
     Tensor root = y.get(), zero = Tensor::zeros(grad.dtype(), Shape{}, grad.device());
-    Tensor slope = binary(Binary::div, binary(Binary::mul, grad, Number::of(0.5)), root);
-    to.set(0, where(compare(Compare::eq, root, Number::of(int64_t{0})), zero, slope));
+    Tensor derivative = binary(Binary::div, binary(Binary::mul, grad, Number::of(0.5)), root);
+    to.set(0, where(compare(Compare::eq, root, Number::of(int64_t{0})), zero, derivative));
   });
 }
 

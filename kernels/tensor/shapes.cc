@@ -133,7 +133,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   Shape both;
   if (!kernels::broadcast(x.shape(), shape, both) || !(both == shape))
     throw Failure(fmt::format("cannot expand {} to {}", text_of(x), kernels::text_of(shape)));
-  Tensor out = view_on(x, kernels::stretch(x.view(), shape));
+  Tensor out = view_on(x, kernels::broadcast_to(x.view(), shape));
   if (!is_recording(x)) return out;
   return record("expand", out, {x}, [of_x = x.shape()](const Tensor& grad, Gradients& to) {
     to.set(0, sum_to(grad, of_x));

@@ -55,7 +55,7 @@ TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
   const View all[][2] = {
       {a, a},
       {a, swap_dims(dense(DType::f32, {3, 4, 6, 5}, memory), 2, 3)},
-      {a, stretch(dense(DType::f32, {4, 1, 6}, memory), a.shape)},
+      {a, broadcast_to(dense(DType::f32, {4, 1, 6}, memory), a.shape)},
       {swap_dims(a, 0, 3), swap_dims(a, 0, 3)},
       {dense(DType::f32, {}, memory), dense(DType::f32, {}, memory)},
       {dense(DType::f32, {1, 1}, memory), dense(DType::f32, {1, 1}, memory)},
@@ -77,7 +77,7 @@ TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
 TEST_CASE("dimensions that all operands walk alike are one") {
   View a = dense(DType::f32, {3, 4, 5}, nullptr);
   CHECK(index_math_of<2>({a, a}).rank == 1);
-  CHECK(index_math_of<2>({a, stretch(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
+  CHECK(index_math_of<2>({a, broadcast_to(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
   View far = a;
   far.strides[0] = int64_t{1} << 32;
   CHECK_FALSE(index_math_of<2>({a, far}).small);
@@ -101,12 +101,12 @@ TEST_CASE("packs need elements side by side, whole rows and aligned addresses") 
   CHECK_FALSE(packs(a, shifted, count));
   CHECK(count == 1003);
   View table = dense(DType::f32, {6, 8}, memory);
-  CHECK(packs(table, stretch(dense(DType::f32, {8}, memory), table.shape), count));
+  CHECK(packs(table, broadcast_to(dense(DType::f32, {8}, memory), table.shape), count));
   CHECK(count == 12);
-  CHECK(packs(table, stretch(dense(DType::f32, {6, 1}, memory), table.shape), count));
+  CHECK(packs(table, broadcast_to(dense(DType::f32, {6, 1}, memory), table.shape), count));
   CHECK_FALSE(packs(table, swap_dims(dense(DType::f32, {8, 6}, memory), 0, 1), count));
   View odd = dense(DType::f32, {6, 7}, memory);
-  CHECK_FALSE(packs(odd, stretch(dense(DType::f32, {7}, memory), odd.shape), count));
+  CHECK_FALSE(packs(odd, broadcast_to(dense(DType::f32, {7}, memory), odd.shape), count));
   View gap = table;
   gap.strides[0] = 9;
   CHECK_FALSE(packs(table, gap, count));

@@ -38,8 +38,8 @@ TEST_CASE("a product equals three loops: batches, strides, bias and activation")
         auto layout = [&](int i) { return kLayouts[(turn + i) % 6]; };
         turn++;
         bool shared = variant == 1;  // one b for all of the batch
-        Layout b_layout = shared ? Layout::stretched : layout(1);
-        if (!shared && b_layout == Layout::stretched) b_layout = Layout::transposed;
+        Layout b_layout = shared ? Layout::broadcast : layout(1);
+        if (!shared && b_layout == Layout::broadcast) b_layout = Layout::transposed;
         Tensor a = random_tensor(random, dtype, {each.batch, each.m, each.k},
                                  variant == 0 ? Layout::dense : layout(0)),
                b = random_tensor(random, dtype, {each.batch, each.k, each.n},

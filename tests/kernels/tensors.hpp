@@ -51,9 +51,9 @@ inline double least_normal(DType dtype) {
   return dtype == DType::f16 ? 0x1p-14 : dtype == DType::f64 ? 0x1p-1022 : 0x1p-126;
 }
 
-enum class Layout : uint8_t { dense, padded, transposed, stretched, negative, narrowed };
+enum class Layout : uint8_t { dense, padded, transposed, broadcast, negative, narrowed };
 constexpr Layout kLayouts[] = {Layout::dense,     Layout::padded,   Layout::transposed,
-                               Layout::stretched, Layout::negative, Layout::narrowed};
+                               Layout::broadcast, Layout::negative, Layout::narrowed};
 constexpr Layout kOutLayouts[] = {Layout::dense, Layout::padded, Layout::transposed,
                                   Layout::negative, Layout::narrowed};
 /// Those whose rows are dense.
@@ -72,14 +72,14 @@ class Tensor {
     int last = shape.rank - 1;
     if (layout == Layout::padded && last >= 1) stored[last] += 3;
     if (layout == Layout::transposed && last >= 1) std::swap(stored[last], stored[last - 1]);
-    if (layout == Layout::stretched && last >= 0) stored[0] = shape[0] > 0 ? 1 : 0;
+    if (layout == Layout::broadcast && last >= 0) stored[0] = shape[0] > 0 ? 1 : 0;
     if (layout == Layout::narrowed && last >= 0) stored[last] = 2 * stored[last] + 1;
     auto size = dtype_size(dtype);
     storage_.assign(static_cast<size_t>(stored.count()) * size + 2 * kGuard, kPoison);
     view = kernels::dense(dtype, stored, storage_.data() + kGuard);
     if (layout == Layout::padded && last >= 1) view = narrow(view, last, 1, shape[last]);
     if (layout == Layout::transposed && last >= 1) view = swap_dims(view, last, last - 1);
-    if (layout == Layout::stretched && last >= 0 && shape[0] > 0) {
+    if (layout == Layout::broadcast && last >= 0 && shape[0] > 0) {
       view.shape[0] = shape[0];
       view.strides[0] = 0;
     }

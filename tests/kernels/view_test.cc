@@ -57,7 +57,7 @@ TEST_CASE("shapes stretch from the last dimension on, where sizes are equal or 1
   REQUIRE(broadcast(Shape{0}, Shape{1}, out));
   CHECK(out == Shape{0});
   Floats row = counted(3);
-  CHECK(elements(stretch(view_of(row, {3}), {2, 3})) == Floats{0, 1, 2, 0, 1, 2});
+  CHECK(elements(broadcast_to(view_of(row, {3}), {2, 3})) == Floats{0, 1, 2, 0, 1, 2});
   CHECK(text_of(Shape{2, 3}) == "[2, 3]");
 }
 
@@ -137,9 +137,9 @@ TEST_CASE("a view overlaps itself where two of its elements are one") {
   CHECK_FALSE(overlaps_itself(x));
   CHECK_FALSE(overlaps_itself(swap_dims(x, 0, 1)));
   CHECK_FALSE(overlaps_itself(narrow(x, 1, 9, 5, -2)));
-  CHECK_FALSE(overlaps_itself(stretch(view_of(memory, {1, 10}), {1, 10})));
-  CHECK(overlaps_itself(stretch(view_of(memory, {1, 10}), {3, 10})));
-  CHECK_FALSE(overlaps_itself(stretch(view_of(memory, {1, 0}), {3, 0})));
+  CHECK_FALSE(overlaps_itself(broadcast_to(view_of(memory, {1, 10}), {1, 10})));
+  CHECK(overlaps_itself(broadcast_to(view_of(memory, {1, 10}), {3, 10})));
+  CHECK_FALSE(overlaps_itself(broadcast_to(view_of(memory, {1, 0}), {3, 0})));
   auto windows = [&](int64_t count, int64_t length, int64_t stride) {
     View view = view_of(memory, {count, length});
     view.strides[0] = stride;

@@ -35,7 +35,7 @@ void scatter_run(const void* from, void* to, int64_t stride, int64_t count) {
 }
 
 template <typename T>
-void spread_run(const void* value, void* to, int64_t count) {
+void fill_run(const void* value, void* to, int64_t count) {
   T one = *static_cast<const T*>(value);
   T* out = static_cast<T*>(to);
   for (int64_t i = 0; i < count; i++) out[i] = one;
@@ -220,10 +220,10 @@ void unary_run(const void* from, void* to, int64_t count) {
 }
 
 template <Unary op, typename T>
-void unary_backward_run(const void* from, const void* result, const void* slope, void* to,
+void unary_backward_run(const void* from, const void* result, const void* grad_data, void* to,
                         int64_t count) {
   const T *in = static_cast<const T*>(from), *y = static_cast<const T*>(result),
-          *grad = static_cast<const T*>(slope);
+          *grad = static_cast<const T*>(grad_data);
   T* out = static_cast<T*>(to);
   if constexpr (std::is_same_v<T, float> && (op == Unary::sin || op == Unary::cos)) {
     bool far = false;
@@ -306,7 +306,7 @@ void lerp_run(const void* left, const void* right, double part, void* to, int64_
   for (int64_t i = 0; i < count; i++) out[i] = lerp_of(a[i], b[i], weight);
 }
 
-constexpr int64_t kPiece = 256;
+constexpr int64_t kChunk = 256;
 
 template <typename T>
 void dropout_run(const void* from, double p, double scale, uint64_t seed, uint64_t first, void* to,
@@ -314,10 +314,10 @@ void dropout_run(const void* from, double p, double scale, uint64_t seed, uint64
   const T* in = static_cast<const T*>(from);
   T *out = static_cast<T*>(to), factor = static_cast<T>(scale);
   // unit < p where unit is less than the T that is p or next above it.
-  T units[kPiece], limit = static_cast<T>(p);
+  T units[kChunk], limit = static_cast<T>(p);
   if (static_cast<double>(limit) < p) limit += limit * T(0x1p-23);
-  for (int64_t at = 0; at < count; at += kPiece) {
-    int64_t length = count - at < kPiece ? count - at : kPiece;
+  for (int64_t at = 0; at < count; at += kChunk) {
+    int64_t length = count - at < kChunk ? count - at : kChunk;
     uint64_t number = first + static_cast<uint64_t>(at);
     if constexpr (std::is_same_v<T, float>) {
       units_float(seed, number, RandomUse::dropout, units, length);
@@ -389,7 +389,7 @@ template <typename T>
 void fill_moves(Loops& loops, int size) {
   loops.gather[size] = gather_run<T>;
   loops.scatter[size] = scatter_run<T>;
-  loops.spread[size] = spread_run<T>;
+  loops.fill[size] = fill_run<T>;
   loops.transpose[size] = transpose_tiles<T>;
   loops.where[size] = where_run<T>;
 }

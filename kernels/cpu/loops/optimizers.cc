@@ -8,11 +8,11 @@ namespace flow::cpu::FLOW_ISA {
 namespace {
 
 template <typename T>
-void adamw_run(const AdamWStep& step, void* to, const void* slopes, void* means, void* squares,
+void adamw_run(const AdamWStep& step, void* to, const void* grad_data, void* means, void* squares,
                int64_t count) {
   T *weights = static_cast<T*>(to), *mean = static_cast<T*>(means),
     *square = static_cast<T*>(squares);
-  const T* grad = static_cast<const T*>(slopes);
+  const T* grad = static_cast<const T*>(grad_data);
   T beta1 = static_cast<T>(step.beta1), rest1 = static_cast<T>(1 - step.beta1),
     beta2 = static_cast<T>(step.beta2), rest2 = static_cast<T>(1 - step.beta2),
     size = static_cast<T>(step.step_size), root = static_cast<T>(step.root_correction),
@@ -30,9 +30,9 @@ void adamw_run(const AdamWStep& step, void* to, const void* slopes, void* means,
 }
 
 template <typename T>
-void sgd_run(const SgdStep& step, void* to, const void* slopes, void* kept, int64_t count) {
+void sgd_run(const SgdStep& step, void* to, const void* grad_data, void* kept, int64_t count) {
   T *weights = static_cast<T*>(to), *momentum = static_cast<T*>(kept);
-  const T* grad = static_cast<const T*>(slopes);
+  const T* grad = static_cast<const T*>(grad_data);
   T lr = static_cast<T>(step.lr), keep = static_cast<T>(step.momentum),
     gain = static_cast<T>(step.gain), decay = static_cast<T>(step.weight_decay),
     scale = static_cast<T>(step.grad_scale);

@@ -35,14 +35,14 @@ template <int64_t each, typename T, typename Make>
 FLOW_HD void numbers(uint64_t seed, uint64_t first, RandomUse use, T* out, int64_t count,
                      Make make) {
   Words words;
-  T piece[kBlocks * each];
+  T chunk[kBlocks * each];
   uint64_t block = first / each;
   int64_t skip = static_cast<int64_t>(first % each);
   for (int64_t at = 0; at < count; block += kBlocks) {
     make_blocks(seed, block, use, words);
     int64_t length = kBlocks * each - skip < count - at ? kBlocks * each - skip : count - at;
-    make(words, piece);
-    for (int64_t i = 0; i < length; i++) out[at + i] = piece[skip + i];
+    make(words, chunk);
+    for (int64_t i = 0; i < length; i++) out[at + i] = chunk[skip + i];
     at += length;
     skip = 0;
   }
@@ -51,7 +51,7 @@ FLOW_HD void numbers(uint64_t seed, uint64_t first, RandomUse use, T* out, int64
 void normals_run(uint64_t seed, uint64_t first, RandomUse use, double* out, int64_t count) {
   numbers<2>(
       seed, first, use, out, count,
-      [](const Words& words, double* piece) __attribute__((always_inline)) {
+      [](const Words& words, double* chunk) __attribute__((always_inline)) {
         double firsts[kBlocks], seconds[kBlocks];
 #pragma omp simd
         for (int64_t i = 0; i < kBlocks; i++) {
@@ -61,8 +61,8 @@ void normals_run(uint64_t seed, uint64_t first, RandomUse use, double* out, int6
           seconds[i] = pair.second;
         }
         for (int64_t i = 0; i < kBlocks; i++) {
-          piece[2 * i] = firsts[i];
-          piece[2 * i + 1] = seconds[i];
+          chunk[2 * i] = firsts[i];
+          chunk[2 * i + 1] = seconds[i];
         }
       });
 }
@@ -97,12 +97,12 @@ void prices_run(const double* logarithms, double start, double* out, int64_t cou
 void units_float(uint64_t seed, uint64_t first, RandomUse use, float* out, int64_t count) {
   numbers<4>(
       seed, first, use, out, count,
-      [](const Words& words, float* piece) __attribute__((always_inline)) {
+      [](const Words& words, float* chunk) __attribute__((always_inline)) {
         for (int64_t i = 0; i < kBlocks; i++) {
-          piece[4 * i] = unit_float(words.of[0][i]);
-          piece[4 * i + 1] = unit_float(words.of[1][i]);
-          piece[4 * i + 2] = unit_float(words.of[2][i]);
-          piece[4 * i + 3] = unit_float(words.of[3][i]);
+          chunk[4 * i] = unit_float(words.of[0][i]);
+          chunk[4 * i + 1] = unit_float(words.of[1][i]);
+          chunk[4 * i + 2] = unit_float(words.of[2][i]);
+          chunk[4 * i + 3] = unit_float(words.of[3][i]);
         }
       });
 }
@@ -110,10 +110,10 @@ void units_float(uint64_t seed, uint64_t first, RandomUse use, float* out, int64
 void units_double(uint64_t seed, uint64_t first, RandomUse use, double* out, int64_t count) {
   numbers<2>(
       seed, first, use, out, count,
-      [](const Words& words, double* piece) __attribute__((always_inline)) {
+      [](const Words& words, double* chunk) __attribute__((always_inline)) {
         for (int64_t i = 0; i < kBlocks; i++) {
-          piece[2 * i] = unit_double(words.of[0][i], words.of[1][i]);
-          piece[2 * i + 1] = unit_double(words.of[2][i], words.of[3][i]);
+          chunk[2 * i] = unit_double(words.of[0][i], words.of[1][i]);
+          chunk[2 * i + 1] = unit_double(words.of[2][i], words.of[3][i]);
         }
       });
 }

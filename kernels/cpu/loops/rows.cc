@@ -54,18 +54,18 @@ void scale_run(const void* from, double factor, double more, void* to, int64_t c
 }
 
 template <typename T>
-void softmax_backward_run(const void* result, const void* slope, double sum, void* to,
+void softmax_backward_run(const void* result, const void* grad_data, double sum, void* to,
                           int64_t count) {
-  const T *y = static_cast<const T*>(result), *grad = static_cast<const T*>(slope);
+  const T *y = static_cast<const T*>(result), *grad = static_cast<const T*>(grad_data);
   T *out = static_cast<T*>(to), less = static_cast<T>(sum);
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) out[i] = y[i] * (grad[i] - less);
 }
 
 template <typename T>
-void log_softmax_backward_run(const void* result, const void* slope, double sum, void* to,
+void log_softmax_backward_run(const void* result, const void* grad_data, double sum, void* to,
                               int64_t count) {
-  const T *y = static_cast<const T*>(result), *grad = static_cast<const T*>(slope);
+  const T *y = static_cast<const T*>(result), *grad = static_cast<const T*>(grad_data);
   T *out = static_cast<T*>(to), less = static_cast<T>(sum);
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) out[i] = grad[i] - exp_of_negative(y[i]) * less;
@@ -94,9 +94,9 @@ void normalise_run(const void* from, double mean, double rstd, const void* weigh
 
 template <typename T>
 void normalise_sums_run(const void* from, double mean, double rstd, const void* weights,
-                        const void* slopes, double* sums, int64_t count) {
+                        const void* grad_data, double* sums, int64_t count) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(weights),
-          *grad = static_cast<const T*>(slopes);
+          *grad = static_cast<const T*>(grad_data);
   T middle = static_cast<T>(mean), scale = static_cast<T>(rstd);
   for (int64_t at = 0; at < count; at += kBlock) {
     int64_t end = at + kBlock < count ? at + kBlock : count;
@@ -122,10 +122,10 @@ void normalise_sums_run(const void* from, double mean, double rstd, const void* 
 
 template <typename T>
 void normalise_backward_run(const void* from, double mean, double rstd, const void* weights,
-                            const void* slopes, double first, double second, void* to,
+                            const void* grad_data, double first, double second, void* to,
                             void* weight_sums, void* bias_sums, int64_t count) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(weights),
-          *grad = static_cast<const T*>(slopes);
+          *grad = static_cast<const T*>(grad_data);
   T *dx = static_cast<T*>(to), *dweight = static_cast<T*>(weight_sums),
     *dbias = static_cast<T*>(bias_sums);
   T middle = static_cast<T>(mean), scale = static_cast<T>(rstd), less = static_cast<T>(first),

@@ -8,12 +8,12 @@ namespace {
 
 const Shape kShapes[] = {{}, {0}, {1}, {7}, {1003}, {64}, {3, 5}, {2, 0, 3}, {4, 33, 6}, {5, 16}};
 constexpr Layout kLayouts[] = {Layout::dense,   Layout::shifted,   Layout::rows,     Layout::gaps,
-                               Layout::swapped, Layout::backwards, Layout::stretched};
+                               Layout::swapped, Layout::backwards, Layout::broadcast};
 
 std::string text(DType dtype, const Shape& shape, Layout layout) {
   return std::string(" ") + dtype_name(dtype) + " " + text_of(shape) + " " + name_of(layout);
 }
-Layout for_result(Layout layout) { return layout == Layout::stretched ? Layout::dense : layout; }
+Layout for_result(Layout layout) { return layout == Layout::broadcast ? Layout::dense : layout; }
 
 template <int from = 0, typename F>
 void with_op(Unary op, F f) {
@@ -84,7 +84,7 @@ void check_copies(Suite& s) {
       for (Layout layout : kLayouts) {
         Shape shape = kShapes[s.integer(0, 9)];
         Array in = s.filled(from, shape, layout, -300, 300), out(to, shape, for_result(layout));
-        if (is_float(from) && in.count() > 2 && layout != Layout::stretched) {
+        if (is_float(from) && in.count() > 2 && layout != Layout::broadcast) {
           in.set(0, NAN);
           in.set(1, INFINITY);
           in.set(2, -1e30);

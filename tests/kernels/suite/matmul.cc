@@ -39,8 +39,8 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
   };
   Layout of_a = layout(), of_b = layout();
   Layout of_c = s.integer(0, 1) ? Layout::dense : Layout::rows;
-  bool stretched = batches.rank > 0 && s.integer(0, 1);
-  if (stretched) of_b = Layout::stretched;
+  bool broadcast = batches.rank > 0 && s.integer(0, 1);
+  if (broadcast) of_b = Layout::broadcast;
   Array a = s.filled(dtype, shape(m, k), of_a), b = s.filled(dtype, shape(k, n), of_b);
   Array c(dtype, shape(m, n), of_c), bias = s.filled(dtype, {n});
   auto activation = std::vector{Unary::identity, Unary::relu, Unary::gelu,

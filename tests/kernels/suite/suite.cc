@@ -60,7 +60,7 @@ Array::Array(DType dtype, const Shape& shape, Layout layout) {
   if (layout == Layout::swapped && shape.rank >= 2) std::swap(order[last], order[last - 1]);
   if (layout == Layout::heads && shape.rank == 4) std::swap(order[1], order[2]);
   int repeated = -1;
-  for (int dim = 0; layout == Layout::stretched && dim < shape.rank && repeated < 0; dim++)
+  for (int dim = 0; layout == Layout::broadcast && dim < shape.rank && repeated < 0; dim++)
     if (shape[dim] > 1) repeated = dim;
   view_ = dense(dtype, shape, nullptr);
   int64_t stride = layout == Layout::gaps ? 2 : 1;

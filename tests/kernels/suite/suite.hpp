@@ -26,7 +26,7 @@ enum class Layout {
   swapped,    // the last two dimensions swapped in memory
   heads,      // of four dimensions the second and the third: as a projection to all heads leaves it
   backwards,  // the last dimension from its end
-  stretched,  // the first dimension of more than one element repeats one; for what is only read
+  broadcast,  // the first dimension of more than one element repeats one; for what is only read
 };
 const char* name_of(Layout layout);
 
