@@ -65,25 +65,25 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
 
 // The positions of an index by the place that each points to, those of one place in their order:
 // `positions` from starts[place] to starts[place + 1]. What points nowhere is left out.
-struct Places {
+struct IndexBuckets {
   int64_t *starts = nullptr, *positions = nullptr;
   int64_t count = 0;
 
-  bool take(Scratch& scratch, int64_t place_count, int64_t index_count) {
-    count = place_count;
+  bool take(Scratch& scratch, int64_t bucket_count, int64_t index_count) {
+    count = bucket_count;
     starts = scratch.take<int64_t>(count + 2);
     positions = scratch.take<int64_t>(index_count);
     return starts != nullptr && (positions != nullptr || index_count == 0);
   }
-  template <typename PlaceOf>
-  void sort(int64_t index_count, PlaceOf place_of) const {
+  template <typename BucketOf>
+  void sort(int64_t index_count, BucketOf bucket_of) const {
     std::fill(starts, starts + count + 2, 0);
     for (int64_t i = 0; i < index_count; i++)
-      if (int64_t place = place_of(i); place >= 0) starts[place + 2]++;
-    for (int64_t place = 0; place < count; place++) starts[place + 2] += starts[place + 1];
+      if (int64_t bucket = bucket_of(i); bucket >= 0) starts[bucket + 2]++;
+    for (int64_t bucket = 0; bucket < count; bucket++) starts[bucket + 2] += starts[bucket + 1];
     // starts[place + 1] is where the next position of `place` goes, and ends as that of the next.
     for (int64_t i = 0; i < index_count; i++)
-      if (int64_t place = place_of(i); place >= 0) positions[starts[place + 1]++] = i;
+      if (int64_t bucket = bucket_of(i); bucket >= 0) positions[starts[bucket + 1]++] = i;
   }
 };
 
@@ -93,9 +93,9 @@ int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, 
   int last = grad.rank() - 1;
   int64_t width = out.shape[1], count = out.shape[0];
   auto size = static_cast<int64_t>(dtype_size(out.dtype));
-  Places places;
-  if (!places.take(stream.scratch, count, index.count())) return kNeedsScratch;
-  places.sort(index.count(), [&](int64_t i) {
+  IndexBuckets buckets;
+  if (!buckets.take(stream.scratch, count, index.count())) return kNeedsScratch;
+  buckets.sort(index.count(), [&](int64_t i) {
     int64_t row = index_at(index, row_at(index, i, 0)) - base;
     return is_inside(stream, row, count, i) ? row : int64_t{-1};
   });
@@ -105,13 +105,13 @@ int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, 
   parallel_for(stream.threads, count, grain, [&](int64_t begin, int64_t end) {
     alignas(64) float sums[kChunk], terms[kChunk];
     for (int64_t row = begin; row < end; row++) {
-      if (places.starts[row] == places.starts[row + 1]) continue;
+      if (buckets.starts[row] == buckets.starts[row + 1]) continue;
       for (int64_t at = 0; at < width; at += kChunk) {
         int64_t length = std::min(kChunk, width - at);
         char* to = out.data + (row * out.strides[0] + at * out.strides[1]) * size;
         load_converted(out.dtype, to, out.strides[1], length, sums);
-        for (int64_t i = places.starts[row]; i < places.starts[row + 1]; i++) {
-          const char* from = row_at(grad, places.positions[i]) + at * grad.strides[last] * size;
+        for (int64_t i = buckets.starts[row]; i < buckets.starts[row + 1]; i++) {
+          const char* from = row_at(grad, buckets.positions[i]) + at * grad.strides[last] * size;
           load_converted(out.dtype, from, grad.strides[last], length, terms);
           add(sums, terms, sums, length);
         }

@@ -46,9 +46,9 @@ struct Helper {
 };
 
 // The CPUs that helpers wake on: each one that nobody of ours runs on, as long as there are some.
-class Places {
+class FreeCpus {
  public:
-  Places() {
+  FreeCpus() {
     if (::sched_getaffinity(0, sizeof free_, &free_) != 0) CPU_ZERO(&free_);
     all_ = free_;
     CPU_CLR(std::max(::sched_getcpu(), 0), &free_);
@@ -122,12 +122,12 @@ class Pool {
 
   // Under mutex_.
   void place(int wanted) {
-    Places places;
-    cpus_ = places.all();
+    FreeCpus free_cpus;
+    cpus_ = free_cpus.all();
     for (auto& helper : helpers_)
       if (!helper->asleep) wanted--;
     for (auto& helper : helpers_)
-      if (helper->asleep && wanted-- > 0) places.take(*helper);
+      if (helper->asleep && wanted-- > 0) free_cpus.take(*helper);
   }
 
   bool take_part() {

@@ -99,11 +99,11 @@ cudaDataType type_of(DType dtype) {
 }
 
 // A side of the product as the library sees it: rows x columns, and whether it lies transposed.
-struct Side {
+struct OperandLayout {
   bool works, transposed;
   int64_t step;
 };
-Side side_of(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
+OperandLayout operand_layout_of(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
   if (by_row == 1 || rows == 1) {
     int64_t step = columns == 1 ? rows : by_column;
     if (step >= rows && step > 0) return {true, false, step};
@@ -186,7 +186,8 @@ int lt_product(Stream& stream, const LtProduct& p) {
   cublasLtEpilogue_t epilogue;
   if (!epilogue_of(p, epilogue)) return kUnsupported;
   if (p.in == DType::f64 && epilogue != CUBLASLT_EPILOGUE_DEFAULT) return kUnsupported;
-  Side left = side_of(p.n, p.k, p.b_column, p.b_k), right = side_of(p.k, p.m, p.a_k, p.a_row);
+  OperandLayout left = operand_layout_of(p.n, p.k, p.b_column, p.b_k),
+                right = operand_layout_of(p.k, p.m, p.a_k, p.a_row);
   int64_t step = p.m == 1 ? p.n : p.c_row;
   if (!left.works || !right.works || step < p.n) return kUnsupported;
 
@@ -208,13 +209,13 @@ int lt_product(Stream& stream, const LtProduct& p) {
   if (lt.MatmulDescCreate(&call.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                           wide ? CUDA_R_64F : CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
     return kUnsupported;
-  auto operation = [](const Side& side) {
-    return static_cast<int32_t>(side.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  auto operation = [](const OperandLayout& operand) {
+    return static_cast<int32_t>(operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   };
-  auto layout = [&](cublasLtMatrixLayout_t& to, const Side& side, int64_t rows, int64_t columns,
-                    int64_t batch) {
-    return call.layout(to, p.in, side.transposed ? columns : rows, side.transposed ? rows : columns,
-                       side.step, p.batches, batch);
+  auto layout = [&](cublasLtMatrixLayout_t& to, const OperandLayout& operand, int64_t rows,
+                    int64_t columns, int64_t batch) {
+    return call.layout(to, p.in, operand.transposed ? columns : rows,
+                       operand.transposed ? rows : columns, operand.step, p.batches, batch);
   };
   if (!call.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(left)) ||
       !call.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(right)) ||

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides
   for (int64_t tile = blockIdx.x; tile < total; tile += gridDim.x) {
     int64_t column0 = tile % across * kGemmColumns, row0 = tile / across % down * kGemmRows;
     int64_t batch = tile / (across * down) % g.batches, split = tile / (across * down) / g.batches;
-    auto place = sides.place(batch);
+    auto origin = sides.origin(batch);
     C sums[kGemmEach][kGemmEach] = {};
     int64_t last = least((split + 1) * g.split_depth, g.depth);
     for (int64_t k0 = split * g.split_depth; k0 < last; k0 += kGemmDepth) {
@@ -41,14 +41,14 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides
         int row = g.a_along ? at / kGemmDepth : at % kGemmRows;
         int k = g.a_along ? at % kGemmDepth : at / kGemmRows;
         bool inside = row0 + row < g.rows && k0 + k < last;
-        tiles.a[k][row] = inside ? sides.a(place, row0 + row, k0 + k) : C(0);
+        tiles.a[k][row] = inside ? sides.a(origin, row0 + row, k0 + k) : C(0);
       }
       for (int j = 0; j < kGemmColumns * kGemmDepth / kBlockThreads; j++) {
         int at = thread + j * kBlockThreads;
         int column = g.b_along ? at % kGemmColumns : at / kGemmDepth;
         int k = g.b_along ? at / kGemmColumns : at % kGemmDepth;
         bool inside = column0 + column < g.columns && k0 + k < last;
-        tiles.b[k][column] = inside ? sides.b(place, k0 + k, column0 + column) : C(0);
+        tiles.b[k][column] = inside ? sides.b(origin, k0 + k, column0 + column) : C(0);
       }
       __syncthreads();
       int y = thread / 16 * kGemmEach, x = thread % 16 * kGemmEach;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides
         if (parts)
           parts[((split * g.batches + batch) * g.rows + row) * g.columns + column] = sums[i][j];
         else
-          sides.put(place, row, column, sums[i][j]);
+          sides.put(origin, row, column, sums[i][j]);
       }
   }
 }
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_join_kernel(Gemm g, Sides 
   for (int64_t i = thread_of_grid(); i < total; i += threads_of_grid()) {
     C sum = 0;
     for (int64_t split = 0; split < g.splits; split++) sum += parts[split * total + i];
-    sides.put(sides.place(i / g.columns / g.rows), i / g.columns % g.rows, i % g.columns, sum);
+    sides.put(sides.origin(i / g.columns / g.rows), i / g.columns % g.rows, i % g.columns, sum);
   }
 }
 

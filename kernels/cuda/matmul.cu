@@ -26,7 +26,7 @@ FLOW_DEVICE C activate(Unary activation, C x) {
 template <typename T>
 struct MatrixSides {
   using C = Compute<T>;
-  struct Place {
+  struct Origin {
     const T *a, *b;
     T* c;
   };
@@ -38,19 +38,19 @@ struct MatrixSides {
   C alpha, beta;
   Unary activation;
 
-  FLOW_HD Place place(int64_t batch) const {
+  FLOW_HD Origin origin(int64_t batch) const {
     int64_t offset[3];
     batches.at(batch, offset);
     return {a_data + offset[0], b_data + offset[1], c_data + offset[2]};
   }
-  FLOW_DEVICE C a(const Place& place, int64_t row, int64_t k) const {
-    return convert<C>(place.a[row * a_row + k * a_k]);
+  FLOW_DEVICE C a(const Origin& origin, int64_t row, int64_t k) const {
+    return convert<C>(origin.a[row * a_row + k * a_k]);
   }
-  FLOW_DEVICE C b(const Place& place, int64_t k, int64_t column) const {
-    return convert<C>(place.b[k * b_k + column * b_column]);
+  FLOW_DEVICE C b(const Origin& origin, int64_t k, int64_t column) const {
+    return convert<C>(origin.b[k * b_k + column * b_column]);
   }
-  FLOW_DEVICE void put(const Place& place, int64_t row, int64_t column, C sum) const {
-    T& to = place.c[row * c_row + column];
+  FLOW_DEVICE void put(const Origin& origin, int64_t row, int64_t column, C sum) const {
+    T& to = origin.c[row * c_row + column];
     C value = alpha * sum;
     if (beta != C(0)) value += beta * convert<C>(to);
     if (bias) value += convert<C>(bias[column * bias_stride]);
@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(kBlockThreads)
     finish_kernel(MatrixSides<T> sides, int64_t rows, int64_t columns, const From* products,
                   int64_t row_stride) {
   using C = Compute<T>;
-  auto place = sides.place(0);
+  auto origin = sides.origin(0);
   for (int64_t i = thread_of_grid(); i < rows * columns; i += threads_of_grid()) {
     int64_t row = i / columns, column = i - row * columns;
-    sides.put(place, row, column, convert<C>(products[row * row_stride + column]));
+    sides.put(origin, row, column, convert<C>(products[row * row_stride + column]));
   }
 }
 
@@ -104,8 +104,8 @@ int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T>& s, DType dtyp
     if (p.batches == 1) p.a_batch = p.b_batch = p.c_batch = 0;
     size_t used = stream.scratch.used;
     for (int64_t i = 0; i < s.batches.count; i += p.batches) {
-      auto place = s.place(i);
-      p.a = place.a, p.b = place.b, p.c = place.c;
+      auto origin = s.origin(i);
+      p.a = origin.a, p.b = origin.b, p.c = origin.c;
       stream.scratch.used = used;  // they follow each other on the stream
       if (int code = lt_product(stream, p)) return code;
     }

@@ -227,7 +227,7 @@ int reduce_by(Stream& stream, F f, const View& in, double correction, const View
 // ---- extreme
 
 template <typename A>
-struct Found {
+struct IndexedValue {
   A value;
   int64_t index;  // -1: none
 };
@@ -242,7 +242,7 @@ struct Better {
     return largest ? a > b : a < b;
   }
   template <typename A>
-  FLOW_DEVICE Found<A> operator()(Found<A> a, Found<A> b) const {
+  FLOW_DEVICE IndexedValue<A> operator()(IndexedValue<A> a, IndexedValue<A> b) const {
     if (a.index < 0 || b.index < 0) return a.index < 0 ? b : a;
     if (beats(a.value, b.value)) return a;
     if (beats(b.value, a.value)) return b;
@@ -251,10 +251,10 @@ struct Better {
 };
 
 template <typename A>
-FLOW_DEVICE Found<A> best_of_warp(Found<A> mine, Better better) {
+FLOW_DEVICE IndexedValue<A> best_of_warp(IndexedValue<A> mine, Better better) {
   for (int with = kWarp / 2; with > 0; with /= 2) {
-    Found<A> other{static_cast<A>(__shfl_xor_sync(kAll, mine.value, with)),
-                   __shfl_xor_sync(kAll, mine.index, with)};
+    IndexedValue<A> other{static_cast<A>(__shfl_xor_sync(kAll, mine.value, with)),
+                          __shfl_xor_sync(kAll, mine.index, with)};
     mine = better(mine, other);
   }
   return mine;
@@ -269,15 +269,15 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[3]) {
     const T* from = in + offset[0];
-    Found<A> best{A(0), -1};
+    IndexedValue<A> best{A(0), -1};
     for (int64_t i = group.rank; i < rows.columns; i += group.size)
-      best = better(best, Found<A>{convert<A>(from[i * stride]), i});
+      best = better(best, IndexedValue<A>{convert<A>(from[i * stride]), i});
     best = best_of_warp(best, better);
     if (group.size > kWarp) {
-      auto& results = shared_room<WarpResults<Found<A>>>();
+      auto& results = shared_room<WarpResults<IndexedValue<A>>>();
       if (lane == 0) results.at[warp] = best;
       __syncthreads();
-      best = lane < group.size / kWarp ? results.at[lane] : Found<A>{A(0), -1};
+      best = lane < group.size / kWarp ? results.at[lane] : IndexedValue<A>{A(0), -1};
       __syncthreads();
       best = best_of_warp(best, better);
     }

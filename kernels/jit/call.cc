@@ -60,7 +60,8 @@ bool fits(DType dtype, int64_t value) {
 
 }  // namespace
 
-Call::Call(const Source& source) : source_(source), given_(source.signature.parameters.size()) {}
+Call::Call(const Source& source)
+    : source_(source), arguments_(source.signature.parameters.size()) {}
 
 void Call::give_number(size_t at, Number number) {
   const Parameter& own = parameter(at);
@@ -69,7 +70,7 @@ void Call::give_number(size_t at, Number number) {
         "`{}` of the kernel `{}` is {}, and {} is none", own.name, source_.name,
         dtype_name(own.dtype),
         number.is_integer ? std::to_string(number.integer) : fmt::format("{}", number.real)));
-  given_[at].number = number;
+  arguments_[at].number = number;
 }
 
 void Call::give_tensor(size_t at, Tensor tensor) {
@@ -78,12 +79,12 @@ void Call::give_tensor(size_t at, Tensor tensor) {
     throw Failure(fmt::format("`{}` of the kernel `{}` is {}, not {}: give it x:to(\"{}\")",
                               own.name, source_.name, dtype_name(own.dtype),
                               tensors::text_of(tensor), dtype_name(own.dtype)));
-  given_[at].tensor = std::move(tensor);
+  arguments_[at].tensor = std::move(tensor);
 }
 
 bool Call::find_device(tensors::Device& device) const {
-  const Given* first = nullptr;
-  for (const Given& each : given_) {
+  const KernelArgument* first = nullptr;
+  for (const KernelArgument& each : arguments_) {
     if (!each.tensor) continue;
     if (first == nullptr) first = &each;
     if (!(each.tensor.device() == first->tensor.device()))
@@ -97,19 +98,19 @@ bool Call::find_device(tensors::Device& device) const {
 
 std::vector<Tensor> Call::operands() const {
   std::vector<Tensor> found;
-  for (size_t at = 0; at < given_.size(); at++)
-    if (parameter(at).is_given() && given_[at].tensor) found.push_back(given_[at].tensor);
+  for (size_t at = 0; at < arguments_.size(); at++)
+    if (parameter(at).is_given() && arguments_[at].tensor) found.push_back(arguments_[at].tensor);
   return found;
 }
 
 void Call::note_writes() const {
-  for (size_t at = 0; at < given_.size(); at++)
-    if (parameter(at).role == Role::inout) given_[at].tensor.note_write(source_.name.c_str());
+  for (size_t at = 0; at < arguments_.size(); at++)
+    if (parameter(at).role == Role::inout) arguments_[at].tensor.note_write(source_.name.c_str());
 }
 
 bool Call::shape_of(size_t at, Shape& shape) const {
   if (parameter(at).of < 0) return false;
-  shape = given_[static_cast<size_t>(parameter(at).of)].tensor.shape();
+  shape = arguments_[static_cast<size_t>(parameter(at).of)].tensor.shape();
   return true;
 }
 
@@ -122,7 +123,7 @@ void Call::check_result(size_t at, const Tensor& result, const Shape* shape) con
 }
 
 int64_t Call::size_of(const Parameter& own) const {
-  const Tensor& of = given_[static_cast<size_t>(own.of)].tensor;
+  const Tensor& of = arguments_[static_cast<size_t>(own.of)].tensor;
   if (own.dim > of.rank())
     throw Failure(fmt::format("`{}` of the kernel `{}` has no dimension {}: it is {}",
                               parameter(static_cast<size_t>(own.of)).name, source_.name, own.dim,
@@ -137,8 +138,8 @@ int64_t Call::size_of(const Parameter& own) const {
 Grid Call::grid_over_elements(int64_t block, int64_t per_thread) const {
   const Tensor* over = nullptr;
   for (Role role : {Role::inout, Role::out})  // an `out` comes first
-    for (size_t at = given_.size(); at-- > 0;)
-      if (parameter(at).role == role && given_[at].tensor) over = &given_[at].tensor;
+    for (size_t at = arguments_.size(); at-- > 0;)
+      if (parameter(at).role == role && arguments_[at].tensor) over = &arguments_[at].tensor;
   Grid grid;
   grid.threads[0] = block;
   int64_t elements = block * per_thread;
@@ -146,10 +147,10 @@ Grid Call::grid_over_elements(int64_t block, int64_t per_thread) const {
   return grid;
 }
 
-void Call::put_back(const std::vector<std::pair<size_t, Tensor>>& copies) const {
+void Call::copy_back(const std::vector<std::pair<size_t, Tensor>>& copies) const {
   for (const auto& [at, copy] : copies)
     tensors::call(copy.device(), &kernels::Kernels::copy, "copy", copy.view(),
-                  given_[at].tensor.view());
+                  arguments_[at].tensor.view());
 }
 
 void Call::run(const Driver& driver, Function& function, const Grid& grid, void* stream) {
@@ -157,15 +158,15 @@ void Call::run(const Driver& driver, Function& function, const Grid& grid, void*
   std::vector<Packed> values;
   std::vector<Tensor> kept;
   std::vector<std::pair<size_t, Tensor>> copies;  // of an `inout` with gaps
-  for (size_t at = 0; at < given_.size(); at++) {
+  for (size_t at = 0; at < arguments_.size(); at++) {
     const Parameter& own = parameter(at);
     if (own.role == Role::size) {
       values.push_back(packed_number(own.dtype, Number::of(size_of(own))));
     } else if (!own.is_tensor()) {
-      values.push_back(packed_number(own.dtype, given_[at].number));
+      values.push_back(packed_number(own.dtype, arguments_[at].number));
     } else {
-      Tensor dense = tensors::contiguous(given_[at].tensor.detached());
-      if (own.role == Role::inout && dense.view().data != given_[at].tensor.view().data)
+      Tensor dense = tensors::contiguous(arguments_[at].tensor.detached());
+      if (own.role == Role::inout && dense.view().data != arguments_[at].tensor.view().data)
         copies.emplace_back(at, dense);
       values.push_back(Packed::of(dense.view().data));
       kept.push_back(std::move(dense));
@@ -176,7 +177,7 @@ void Call::run(const Driver& driver, Function& function, const Grid& grid, void*
   Status done = launch(driver, function, grid, stream, addresses);
   if (!done.ok())
     throw Failure(fmt::format("the kernel `{}`: {}", source_.name, done.error().message));
-  put_back(copies);
+  copy_back(copies);
 }
 
 }  // namespace flow::jit

@@ -10,7 +10,7 @@
 namespace flow::jit {
 
 /// Of one parameter.
-struct Given {
+struct KernelArgument {
   tensors::Number number;
   tensors::Tensor tensor;
 };
@@ -22,7 +22,7 @@ class Call {
   /// `at` counts the signature's parameters.
   void give_number(size_t at, tensors::Number number);
   void give_tensor(size_t at, tensors::Tensor tensor);
-  const Given& given(size_t at) const { return given_[at]; }
+  const KernelArgument& argument(size_t at) const { return arguments_[at]; }
 
   /// All tensors lie on one device, which this is; false where there is no tensor yet.
   bool find_device(tensors::Device& device) const;
@@ -45,10 +45,10 @@ class Call {
  private:
   const Parameter& parameter(size_t at) const { return source_.signature.parameters[at]; }
   int64_t size_of(const Parameter& parameter) const;
-  void put_back(const std::vector<std::pair<size_t, tensors::Tensor>>& copies) const;
+  void copy_back(const std::vector<std::pair<size_t, tensors::Tensor>>& copies) const;
 
   const Source& source_;
-  std::vector<Given> given_;
+  std::vector<KernelArgument> arguments_;
 };
 
 }  // namespace flow::jit

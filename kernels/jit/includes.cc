@@ -26,15 +26,15 @@ bool is_word(char c) {
 }
 
 // A source without its splices, and where each character stands in it.
-struct Joined {
+struct SplicedSource {
   std::string text;
   std::vector<uint32_t> from;
 };
 
-Joined join(std::string_view source, bool trigraphs) {
-  Joined joined;
-  joined.text.reserve(source.size());
-  joined.from.reserve(source.size());
+SplicedSource splice(std::string_view source, bool trigraphs) {
+  SplicedSource spliced;
+  spliced.text.reserve(source.size());
+  spliced.from.reserve(source.size());
   for (size_t at = 0; at < source.size();) {
     std::string_view rest = source.substr(at);
     bool is_trigraph = trigraphs && (rest.starts_with("?\?/") || rest.starts_with("?\?="));
@@ -46,11 +46,11 @@ Joined join(std::string_view source, bool trigraphs) {
       at += size + newline;
       continue;
     }
-    joined.text += c;
-    joined.from.push_back(static_cast<uint32_t>(at));
+    spliced.text += c;
+    spliced.from.push_back(static_cast<uint32_t>(at));
     at += size;
   }
-  return joined;
+  return spliced;
 }
 
 enum class Kind { end, newline, word, literal, mark };
@@ -65,7 +65,7 @@ struct Token {
 class Lexer {
  public:
   Lexer(std::string_view source, Reading reading)
-      : source_(source), reading_(reading), joined_(join(source, reading.trigraphs)) {}
+      : source_(source), reading_(reading), spliced_(splice(source, reading.trigraphs)) {}
 
   Token next() {
     skip();
@@ -86,10 +86,10 @@ class Lexer {
     return name;
   }
 
-  size_t place(const Token& token) const { return joined_.from[token.at]; }
+  size_t place(const Token& token) const { return spliced_.from[token.at]; }
 
  private:
-  std::string_view text() const { return joined_.text; }
+  std::string_view text() const { return spliced_.text; }
   char peek(size_t ahead = 0) const {
     return at_ + ahead < text().size() ? text()[at_ + ahead] : '\0';
   }
@@ -146,20 +146,20 @@ class Lexer {
   }
 
   Kind pass_raw() {  // nothing in it is joined
-    size_t start = joined_.from[at_] + 1, open = source_.find('(', start);
+    size_t start = spliced_.from[at_] + 1, open = source_.find('(', start);
     constexpr size_t kDelimiterMax = 16;
     if (open == std::string_view::npos || open - start > kDelimiterMax) return pass_literal();
     std::string end = fmt::format("){}\"", source_.substr(start, open - start));
     size_t close = source_.find(end, open);
     size_t after = close == std::string_view::npos ? source_.size() : close + end.size();
-    auto found = std::lower_bound(joined_.from.begin(), joined_.from.end(), after);
-    at_ = static_cast<size_t>(found - joined_.from.begin());
+    auto found = std::lower_bound(spliced_.from.begin(), spliced_.from.end(), after);
+    at_ = static_cast<size_t>(found - spliced_.from.begin());
     return Kind::literal;
   }
 
   std::string_view source_;
   Reading reading_;
-  Joined joined_;
+  SplicedSource spliced_;
   size_t at_ = 0;
 };
 

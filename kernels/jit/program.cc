@@ -13,13 +13,13 @@ constexpr size_t kFunctionsMax = 4096;  // of a process
 constexpr int kArchMax = 9999;
 
 // A module is never unloaded: what was launched may still run.
-struct Loaded {
+struct FunctionTable {
   std::mutex mutex;
   std::map<std::pair<Digest, int>, Function> functions;  // by image and device
 };
 
-Loaded& modules() {
-  static auto* made = new Loaded;
+FunctionTable& function_table() {
+  static auto* made = new FunctionTable;
   return *made;
 }
 
@@ -53,8 +53,8 @@ Result<Function*> Program::load(const Driver& driver, int device, int arch, cons
   auto code = image(arch, cache);
   if (!code.ok()) return code.error();
   std::pair<Digest, int> key{sha256(code->entry + '\0' + code->bytes), device};
-  std::lock_guard<std::mutex> hold(modules().mutex);
-  auto& all = modules().functions;
+  std::lock_guard<std::mutex> hold(function_table().mutex);
+  auto& all = function_table().functions;
   auto at = all.find(key);
   if (at == all.end()) {
     if (all.size() >= kFunctionsMax)

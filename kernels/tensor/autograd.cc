@@ -155,8 +155,8 @@ class LeafCount {
   }
 
   void used(const Ref<Body>& leaf) {
-    auto found = places_.find(leaf.get());
-    if (found == places_.end()) return;
+    auto found = index_of_leaf_.find(leaf.get());
+    if (found == index_of_leaf_.end()) return;
     leaves_[found->second].uses--;
     report(found->second);
   }
@@ -182,7 +182,7 @@ class LeafCount {
   };
 
   Leaf& counted(const Ref<Body>& body) {
-    auto [place, is_new] = places_.emplace(body.get(), leaves_.size());
+    auto [place, is_new] = index_of_leaf_.emplace(body.get(), leaves_.size());
     if (is_new) leaves_.emplace_back().body = body;
     return leaves_[place->second];
   }
@@ -196,7 +196,7 @@ class LeafCount {
   LeafWatch& watch_;
   int anywhere_ = 0;
   std::vector<Leaf> leaves_;  // in the order in which the walk meets them
-  std::unordered_map<const Body*, size_t> places_;
+  std::unordered_map<const Body*, size_t> index_of_leaf_;
 };
 
 static thread_local LeafCount* counting = nullptr;  // of the outermost backward that runs

@@ -9,13 +9,13 @@ namespace flow::tensors {
 namespace {
 
 // Large enough to run at the bus's speed, small enough that the first piece is soon on its way.
-constexpr size_t kPieceBytes = size_t{2} << 20;
+constexpr size_t kBufferBytes = size_t{2} << 20;
 
 }  // namespace
 
 // What fails here has failed before, or the process ends.
 Staging::~Staging() {
-  for (Piece& each : pieces_) {
+  for (PinnedBuffer& each : buffers_) {
     (void)finish(each);
     if (each.event != nullptr) (void)cuda::free_event(each.event);
     if (each.data != nullptr) (void)cuda::release_pinned(each.data);
@@ -23,10 +23,10 @@ Staging::~Staging() {
 }
 
 Status Staging::prepare() {
-  for (Piece& each : pieces_) {
+  for (PinnedBuffer& each : buffers_) {
     if (each.event != nullptr) continue;
     if (each.data == nullptr) {
-      auto data = cuda::allocate_pinned(kPieceBytes);
+      auto data = cuda::allocate_pinned(kBufferBytes);
       FLOW_TRY(data);
       each.data = *data;
     }
@@ -37,45 +37,45 @@ Status Staging::prepare() {
   return {};
 }
 
-Status Staging::finish(Piece& piece) {
-  if (!piece.is_under_way) return {};
-  FLOW_TRY(cuda::wait_for_event(piece.event));
-  piece.is_under_way = false;
+Status Staging::finish(PinnedBuffer& buffer) {
+  if (!buffer.is_under_way) return {};
+  FLOW_TRY(cuda::wait_for_event(buffer.event));
+  buffer.is_under_way = false;
   return {};
 }
 
 Status Staging::to_device(char* to, const char* from, size_t bytes, void* stream) {
   FLOW_TRY(prepare());
-  for (size_t at = 0, i = 0; at < bytes; at += kPieceBytes, i++) {
+  for (size_t at = 0, i = 0; at < bytes; at += kBufferBytes, i++) {
     // The one that has been under way longer: a small copy does not wait for the one before it.
-    Piece& piece = pieces_[i % kPieces];
-    size_t length = std::min(kPieceBytes, bytes - at);
-    FLOW_TRY(finish(piece));
-    std::memcpy(piece.data, from + at, length);
-    FLOW_TRY(cuda::copy_to_device(to + at, piece.data, length, stream));
-    FLOW_TRY(cuda::record_event(piece.event, stream));
-    piece.is_under_way = true;
+    PinnedBuffer& buffer = buffers_[i % kBuffers];
+    size_t length = std::min(kBufferBytes, bytes - at);
+    FLOW_TRY(finish(buffer));
+    std::memcpy(buffer.data, from + at, length);
+    FLOW_TRY(cuda::copy_to_device(to + at, buffer.data, length, stream));
+    FLOW_TRY(cuda::record_event(buffer.event, stream));
+    buffer.is_under_way = true;
   }
-  std::rotate(pieces_, pieces_ + 1, pieces_ + kPieces);
+  std::rotate(buffers_, buffers_ + 1, buffers_ + kBuffers);
   return {};
 }
 
 Status Staging::to_host(char* to, const char* from, size_t bytes, void* stream) {
   FLOW_TRY(prepare());
-  size_t count = (bytes + kPieceBytes - 1) / kPieceBytes;
-  auto length = [&](size_t i) { return std::min(kPieceBytes, bytes - i * kPieceBytes); };
+  size_t count = (bytes + kBufferBytes - 1) / kBufferBytes;
+  auto length = [&](size_t i) { return std::min(kBufferBytes, bytes - i * kBufferBytes); };
   for (size_t i = 0; i <= count; i++) {
     if (i < count) {
-      Piece& piece = pieces_[i % kPieces];
-      FLOW_TRY(finish(piece));
-      FLOW_TRY(cuda::copy_to_host(piece.data, from + i * kPieceBytes, length(i), stream));
-      FLOW_TRY(cuda::record_event(piece.event, stream));
-      piece.is_under_way = true;
+      PinnedBuffer& buffer = buffers_[i % kBuffers];
+      FLOW_TRY(finish(buffer));
+      FLOW_TRY(cuda::copy_to_host(buffer.data, from + i * kBufferBytes, length(i), stream));
+      FLOW_TRY(cuda::record_event(buffer.event, stream));
+      buffer.is_under_way = true;
     }
     if (i == 0) continue;
-    Piece& before = pieces_[(i - 1) % kPieces];
+    PinnedBuffer& before = buffers_[(i - 1) % kBuffers];
     FLOW_TRY(finish(before));
-    std::memcpy(to + (i - 1) * kPieceBytes, before.data, length(i - 1));
+    std::memcpy(to + (i - 1) * kBufferBytes, before.data, length(i - 1));
   }
   return {};
 }

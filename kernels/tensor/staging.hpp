@@ -20,16 +20,16 @@ class Staging {
   Status to_host(char* to, const char* from, size_t bytes, void* stream);
 
  private:
-  static constexpr int kPieces = 2;
-  struct Piece {
+  static constexpr int kBuffers = 2;
+  struct PinnedBuffer {
     char* data = nullptr;
     void* event = nullptr;  // after the last copy from or to it
     bool is_under_way = false;
   };
   Status prepare();
-  Status finish(Piece& piece);
+  Status finish(PinnedBuffer& buffer);
 
-  Piece pieces_[kPieces];
+  PinnedBuffer buffers_[kBuffers];
 };
 
 }  // namespace flow::tensors

@@ -19,12 +19,12 @@
 namespace flow::tensors {
 namespace {
 
-constexpr size_t kKeptFrom = size_t{64} << 10;
+constexpr size_t kCachedFrom = size_t{64} << 10;
 constexpr size_t kAlignment = 64;
 
 // Eight classes to a doubling: an eighth is lost at most.
 size_t class_of(size_t bytes) {
-  if (bytes < kKeptFrom) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes < kCachedFrom) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }
@@ -36,7 +36,7 @@ size_t charged_for(size_t bytes) { return class_of(std::max<size_t>(bytes, 1)) +
 // Large pieces are the system's own, so that they go back to it at once, and begin a page.
 constexpr size_t kMappedFrom = size_t{1} << 20;
 
-void* take_piece(size_t size) {
+void* allocate_block(size_t size) {
   if (size < kMappedFrom) return std::aligned_alloc(kAlignment, size);
   void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -44,52 +44,53 @@ void* take_piece(size_t size) {
   return mapped;
 }
 
-void give_piece(void* piece, size_t size) {
-  if (size < kMappedFrom || piece == nullptr) return std::free(piece);
-  ::munmap(piece, size);
+void free_block(void* block, size_t size) {
+  if (size < kMappedFrom || block == nullptr) return std::free(block);
+  ::munmap(block, size);
 }
 
-class Kept {
+class HostMemoryCache {
  public:
   void* take(size_t size) {
     std::lock_guard<std::mutex> hold(mutex_);
-    auto found = pieces_.find(size);
+    auto found = blocks_.find(size);
     in_use_ += size;
     most_in_use_ = std::max(most_in_use_, in_use_);
-    if (found == pieces_.end() || found->second.empty()) return nullptr;
-    void* piece = found->second.back();
+    if (found == blocks_.end() || found->second.empty()) return nullptr;
+    void* block = found->second.back();
     found->second.pop_back();
-    kept_ -= size;
-    return piece;
+    cached_ -= size;
+    return block;
   }
 
   // False where the caller frees it.
   bool give(void* data, size_t size) {
     std::lock_guard<std::mutex> hold(mutex_);
     in_use_ -= size;
-    if (kept_ + in_use_ + size > most_in_use_ + most_in_use_ / 4) return false;
-    pieces_[size].push_back(data);
-    kept_ += size;
+    if (cached_ + in_use_ + size > most_in_use_ + most_in_use_ / 4) return false;
+    blocks_[size].push_back(data);
+    cached_ += size;
     return true;
   }
 
   void trim() {
     std::lock_guard<std::mutex> hold(mutex_);
-    for (auto& [size, pieces] : pieces_)
-      for (void* piece : pieces) give_piece(piece, size);
-    pieces_.clear();
-    kept_ = 0;
+    for (auto& [size, blocks] : blocks_)
+      for (void* block : blocks) free_block(block, size);
+    blocks_.clear();
+    cached_ = 0;
     most_in_use_ = in_use_;
   }
 
  private:
   std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> pieces_;
-  size_t kept_ = 0, in_use_ = 0, most_in_use_ = 0;
+  std::map<size_t, std::vector<void*>> blocks_;
+  size_t cached_ = 0, in_use_ = 0, most_in_use_ = 0;
 };
 
-Kept& kept() {
-  static Kept* made = new Kept;  // tensors may be dropped after static objects are
+HostMemoryCache& host_memory_cache() {
+  static HostMemoryCache* made =
+      new HostMemoryCache;  // tensors may be dropped after static objects are
   return *made;
 }
 
@@ -102,22 +103,22 @@ std::string text_of(const Device& device) {
 
 void* take_host_memory(size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
-  if (size >= kKeptFrom) {
-    if (void* piece = kept().take(size)) return piece;
+  if (size >= kCachedFrom) {
+    if (void* block = host_memory_cache().take(size)) return block;
   }
-  void* fresh = take_piece(size);
-  if (fresh != nullptr || size < kKeptFrom) return fresh;
+  void* fresh = allocate_block(size);
+  if (fresh != nullptr || size < kCachedFrom) return fresh;
   trim_host_memory();
-  return take_piece(size);
+  return allocate_block(size);
 }
 
 void give_host_memory(void* data, size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
-  if (size >= kKeptFrom && kept().give(data, size)) return;
-  give_piece(data, size);
+  if (size >= kCachedFrom && host_memory_cache().give(data, size)) return;
+  free_block(data, size);
 }
 
-void trim_host_memory() { kept().trim(); }
+void trim_host_memory() { host_memory_cache().trim(); }
 
 Ref<Storage> Storage::symbol(uint64_t owner, int value) {
   Ref<Storage> made(new Storage);

@@ -177,7 +177,7 @@ class KernelCall {
     jit::Function& function = find_function(driver, device);
     call_.run(driver, function, grid, stream);
     for (size_t at = 0; at < parameters.size(); at++)
-      if (parameters[at].role == Role::out) push_object(L_, call_.given(at).tensor);
+      if (parameters[at].role == Role::out) push_object(L_, call_.argument(at).tensor);
   }
 
   const jit::Driver& check_driver() {

@@ -122,13 +122,13 @@ TEST_CASE("pools take the largest or the mean of a window, and give slopes back 
              grad = random_tensor(random, dtype, out_shape), out(dtype, out_shape),
              index(DType::i64, out_shape), dx(dtype, in_shape);
       x.set(11, NAN);
-      struct Found {
+      struct WindowMax {
         double best = -INFINITY, sum = 0;
         int64_t where = -1;
         std::vector<int64_t> places;
       };
       auto window = [&](int64_t at) {
-        Found found;
+        WindowMax found;
         int64_t ox = at % columns, oy = at / columns % rows, plane = at / columns / rows;
         for (int64_t ky = 0; ky < o.window[0]; ky++)
           for (int64_t kx = 0; kx < o.window[1]; kx++) {

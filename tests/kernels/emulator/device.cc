@@ -135,7 +135,7 @@ Status copy(char* to, bool to_device, const char* from, bool from_device, size_t
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
     return environment_error("the GPU cannot copy: invalid argument");
   if (is_pinned(to_device ? from : to, bytes)) {
-    emulator::put(stream_of(stream), [=] {
+    emulator::enqueue(stream_of(stream), [=] {
       Open open;
       std::memcpy(to, from, bytes);
     });
@@ -206,7 +206,7 @@ Result<char*> allocate(size_t bytes, void* stream) {
 Status release(char* data, void* stream) {
   if (!memory().holds(data, 1))
     return environment_error("the GPU cannot release memory: invalid argument");
-  emulator::put(stream_of(stream), [data] { memory().give(data); });
+  emulator::enqueue(stream_of(stream), [data] { memory().give(data); });
   return {};
 }
 Result<char*> allocate_pinned(size_t bytes) {
@@ -245,7 +245,7 @@ bool has_device_failed(void*) { return false; }
 extern "C" __attribute__((visibility("default"), used)) void flow_emulator_put(void* stream,
                                                                                void (*work)(void*),
                                                                                void* argument) {
-  flow::emulator::put(flow::cuda::stream_of(stream), [=] { work(argument); });
+  flow::emulator::enqueue(flow::cuda::stream_of(stream), [=] { work(argument); });
 }
 // As a kernel would: false where what is to be the GPU's is not.
 extern "C" __attribute__((visibility("default"), used)) bool flow_emulator_copy(void* to,

@@ -260,7 +260,7 @@ void fail(const std::string& what) {
   block.failed = true;
 }
 // The block is given up with all its fibers, whose stacks hold nothing to free.
-void give_up() {
+void abort_emulation() {
   switch_to(running->context, host);
   std::abort();
 }
@@ -282,7 +282,7 @@ void* shared_room(const char* key, size_t bytes) {
   block.static_bytes += bytes;
   if (block.static_bytes > kStaticShared) {
     fail("a kernel has " + std::to_string(block.static_bytes) + " bytes of __shared__");
-    give_up();
+    abort_emulation();
   }
   block.rooms.push_back({key, bytes, std::unique_ptr<char[]>(new char[bytes])});
   std::memset(block.rooms.back().data.get(), 0xff, bytes);
@@ -299,7 +299,7 @@ void wait_for_block(const char* file, int line) {
     {
       fail("threads of a block wait at " + at(block.barrier_file, block.barrier_line) + " and at " +
            at(file, line));
-      give_up();
+      abort_emulation();
     }
   }
   block.at_barrier.push_back(running);
@@ -316,7 +316,7 @@ const char* exchange(const void* mine, size_t bytes, const char* file, int line)
   Warp& warp = block.warps[place.thread.x / kLanes];
   if (block.threads % kLanes != 0) {
     fail("a warp is not whole at " + at(file, line));
-    give_up();
+    abort_emulation();
   }
   if (warp.arrived == 0) {
     warp.file = file;
@@ -324,7 +324,7 @@ const char* exchange(const void* mine, size_t bytes, const char* file, int line)
   } else if (warp.line != line || std::strcmp(warp.file, file) != 0) {
     {
       fail("lanes of a warp meet at " + at(warp.file, warp.line) + " and at " + at(file, line));
-      give_up();
+      abort_emulation();
     }
   }
   auto& pieces = warp.pieces[warp.parity];

@@ -52,7 +52,7 @@ const char* exchange(const void* mine, size_t bytes, const char* file, int line)
 int lane();
 /// What a kernel must not do: the launch fails. Then give up, which frees nothing of the stack.
 void fail(const std::string& what);
-[[noreturn]] void give_up();
+[[noreturn]] void abort_emulation();
 /// All of these bytes are the block's shared memory.
 bool is_shared(const void* at, size_t bytes);
 

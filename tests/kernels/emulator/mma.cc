@@ -40,7 +40,7 @@ uint16_t element(const char* piece, int i) {
 void check(bool holds, const char* what, const char* file, int line) {
   if (holds) return;
   fail(what + (" at " + at(file, line)));
-  give_up();
+  abort_emulation();
 }
 bool is_aligned(const void* pointer, int bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;

@@ -18,25 +18,25 @@ class Stream {
     if (has_thread) thread_ = std::thread([this] { run_thread(); });
   }
   ~Stream() {
-    finish(put_count());
+    finish(enqueued_count());
     {
       std::lock_guard lock(mutex_);
       is_ending_ = true;
     }
-    news_.notify_all();
+    changed_.notify_all();
     if (thread_.joinable()) thread_.join();
   }
   Stream(const Stream&) = delete;
 
-  void put(std::function<void()> work) {
+  void enqueue(std::function<void()> work) {
     std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
-    put_++;
-    news_.notify_all();
+    enqueued_++;
+    changed_.notify_all();
   }
-  uint64_t put_count() {
+  uint64_t enqueued_count() {
     std::lock_guard lock(mutex_);
-    return put_;
+    return enqueued_;
   }
   bool has_done(uint64_t number) {
     std::lock_guard lock(mutex_);
@@ -45,14 +45,14 @@ class Stream {
   void want(uint64_t number) {
     std::lock_guard lock(mutex_);
     wanted_ = std::max(wanted_, number);
-    news_.notify_all();
+    changed_.notify_all();
   }
   void finish(uint64_t number) {
     want(number);
     std::unique_lock lock(mutex_);
     while (done_ < number) {
       if (thread_.joinable() || is_running_)
-        news_.wait(lock);
+        changed_.wait(lock);
       else
         run_one(lock);
     }
@@ -68,21 +68,21 @@ class Stream {
     lock.lock();
     is_running_ = false;
     done_++;
-    news_.notify_all();
+    changed_.notify_all();
   }
   void run_thread() {
     std::unique_lock lock(mutex_);
     while (true) {
-      news_.wait(lock, [&] { return is_ending_ || (wanted_ > done_ && !work_.empty()); });
+      changed_.wait(lock, [&] { return is_ending_ || (wanted_ > done_ && !work_.empty()); });
       if (is_ending_) return;
       run_one(lock);
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable news_;
+  std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
-  uint64_t put_ = 0, done_ = 0, wanted_ = 0;
+  uint64_t enqueued_ = 0, done_ = 0, wanted_ = 0;
   bool is_running_ = false, is_ending_ = false;
   std::thread thread_;
 };
@@ -108,16 +108,16 @@ Stream* new_stream() {
 void free_stream(Stream* stream) {
   if (stream != &kernels_stream()) delete stream;
 }
-void put(Stream* stream, std::function<void()> work) { stream->put(std::move(work)); }
-void wait_for(Stream* stream) { stream->finish(stream->put_count()); }
+void enqueue(Stream* stream, std::function<void()> work) { stream->enqueue(std::move(work)); }
+void wait_for(Stream* stream) { stream->finish(stream->enqueued_count()); }
 void wait_for_kernels() { wait_for(&kernels_stream()); }
 
-void record(Event& event, Stream* stream) { event = {stream, stream->put_count(), 0}; }
+void record(Event& event, Stream* stream) { event = {stream, stream->enqueued_count(), 0}; }
 void wait_for(const Event& event) {
   if (event.stream != nullptr) event.stream->finish(event.number);
 }
 void follow(const Event& event, Stream* stream) {
-  if (event.stream != stream) stream->put([event] { wait_for(event); });
+  if (event.stream != stream) stream->enqueue([event] { wait_for(event); });
 }
 bool has_come(Event& event) {
   if (event.stream == nullptr || event.stream->has_done(event.number)) return true;

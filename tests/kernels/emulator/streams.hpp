@@ -14,7 +14,7 @@ class Stream;
 Stream* new_stream();
 /// When all is done that was put on it.
 void free_stream(Stream* stream);
-void put(Stream* stream, std::function<void()> work);
+void enqueue(Stream* stream, std::function<void()> work);
 /// Returns when all is done that was put on it until now.
 void wait_for(Stream* stream);
 /// All streams of kernels.

@@ -11,7 +11,7 @@ using tensors::Tensor;
 
 namespace {
 
-struct Told {
+struct LaunchRecord {
   std::vector<unsigned> sizes;  // grid, block, shared
   void* stream = nullptr;
   std::vector<uint64_t> words;  // of 8 bytes each, of as many parameters as `wanted`
@@ -19,7 +19,7 @@ struct Told {
   std::vector<int> attributes;
   int answer = 0;
 };
-Told told;
+LaunchRecord launched;
 
 int error_name(int, const char** name) {
   *name = "CUDA_ERROR_INVALID_VALUE";
@@ -30,25 +30,25 @@ int error_string(int, const char** text) {
   return 0;
 }
 int set_attribute(void*, int attribute, int value) {
-  told.attributes.insert(told.attributes.end(), {attribute, value});
-  return told.answer;
+  launched.attributes.insert(launched.attributes.end(), {attribute, value});
+  return launched.answer;
 }
 int launch_kernel(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                   unsigned bz, unsigned shared, void* stream, void** parameters, void** extra) {
   CHECK(extra == nullptr);
-  told.sizes = {gx, gy, gz, bx, by, bz, shared};
-  told.stream = stream;
-  told.words.clear();
-  for (size_t i = 0; i < told.wanted; i++) {
+  launched.sizes = {gx, gy, gz, bx, by, bz, shared};
+  launched.stream = stream;
+  launched.words.clear();
+  for (size_t i = 0; i < launched.wanted; i++) {
     uint64_t word;
     std::memcpy(&word, parameters[i], sizeof word);
-    told.words.push_back(word);
+    launched.words.push_back(word);
   }
-  return told.answer;
+  return launched.answer;
 }
 
 Driver recording() {
-  told = {};
+  launched = {};
   Driver driver;
   driver.GetErrorName = error_name;
   driver.GetErrorString = error_string;
@@ -89,15 +89,15 @@ TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
   Tensor x = Tensor::zeros(DType::i32, {3, 5}), y = Tensor::empty(DType::f64, {3, 5});
   call.give_tensor(6, x);
   call.give_tensor(7, y);
-  told.wanted = 10;
+  launched.wanted = 10;
   Function function;
   function.threads_max = 1024;
   call.run(driver, function, call.grid_over_elements(4, 1), &stream);
-  CHECK(told.words == std::vector<uint64_t>{word_of(0.5f), word_of(-0.25), word_of(-7),
-                                            word_of(INT64_MIN), 255, 1, word_of(x.view().data),
-                                            word_of(y.view().data), 15, 5});
-  CHECK(told.sizes == std::vector<unsigned>{4, 1, 1, 4, 1, 1, 0});
-  CHECK(told.stream == &stream);
+  CHECK(launched.words == std::vector<uint64_t>{word_of(0.5f), word_of(-0.25), word_of(-7),
+                                                word_of(INT64_MIN), 255, 1, word_of(x.view().data),
+                                                word_of(y.view().data), 15, 5});
+  CHECK(launched.sizes == std::vector<unsigned>{4, 1, 1, 4, 1, 1, 0});
+  CHECK(launched.stream == &stream);
 }
 
 TEST_CASE(
@@ -118,7 +118,7 @@ TEST_CASE(
   Function function;
   function.threads_max = 1024;
   call.run(driver, function, grid, &stream);
-  CHECK(told.sizes.empty());
+  CHECK(launched.sizes.empty());
 }
 
 TEST_CASE("an input with gaps is made dense, and an inout is written back through its gaps") {
@@ -155,16 +155,16 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
   Grid grid;
   grid.shared = 48 << 10;
   REQUIRE(launch(driver, function, grid, &stream, none).ok());
-  CHECK(told.attributes.empty());
+  CHECK(launched.attributes.empty());
   grid.shared = (48 << 10) + 1;
   for (int i = 0; i < 2; i++) REQUIRE(launch(driver, function, grid, &stream, none).ok());
-  CHECK(told.attributes == std::vector<int>{8, (48 << 10) + 1});
-  CHECK(told.sizes.back() == (48 << 10) + 1);
+  CHECK(launched.attributes == std::vector<int>{8, (48 << 10) + 1});
+  CHECK(launched.sizes.back() == (48 << 10) + 1);
 
   auto problem = [&](Grid wrong) {
-    told.sizes.clear();
+    launched.sizes.clear();
     Status done = launch(driver, function, wrong, &stream, none);
-    CHECK(told.sizes.empty());
+    CHECK(launched.sizes.empty());
     return done.ok() ? std::string("none") : done.error().message;
   };
   grid = {};
@@ -194,7 +194,7 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
   grid = {};
   grid.shared = -1;
   CHECK_THAT(problem(grid), Catch::StartsWith("-1 bytes of shared memory"));
-  told.answer = 1;
+  launched.answer = 1;
   grid = {};
   Status done = launch(driver, function, grid, &stream, none);
   CHECK(done.error().message ==
