@@ -22,7 +22,7 @@ class SideStream final : public GpuStream {
   void* handle() const override { return stream_; }
   void* scratch() const override { return scratch_; }
   Result<void*> mark() override { return mark_on(stream_); }
-  Result<bool> has_passed(void* mark) override { return cuda::has_come(mark); }
+  Result<bool> has_passed(void* mark) override { return cuda::has_completed(mark); }
   void forget(void* mark) override;
   Status follow() override;
   Status lead(void* mark) override { return cuda::follow_event(mark, kernels()); }

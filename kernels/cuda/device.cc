@@ -147,7 +147,7 @@ Status follow_event(void* event, void* stream) {
   return status_of("put an event before others",
                    cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event), 0));
 }
-Result<bool> has_come(void* event) {
+Result<bool> has_completed(void* event) {
   cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (error == cudaSuccess) return true;
   if (error != cudaErrorNotReady) return error_of("do what it was given", error);

@@ -51,7 +51,7 @@ Status wait_for_event(void* event);
 /// What is put on the stream from now on comes after the event.
 Status follow_event(void* event, void* stream);
 /// Never waits.
-Result<bool> has_come(void* event);
+Result<bool> has_completed(void* event);
 Status free_event(void* event);
 
 /// What went wrong on the device before, which no later call can mend: the process must end.

@@ -80,7 +80,7 @@ Staging& staging_of(const Device& device) {
 void (*check_operand)(const char* row, const View& operand) = nullptr;
 
 Runtime::~Runtime() {
-  if (cpu.scratch.data != nullptr) give_host_memory(cpu.scratch.data, cpu.scratch.bytes);
+  if (cpu.scratch.data != nullptr) free_host_memory(cpu.scratch.data, cpu.scratch.bytes);
 }
 
 Runtime& runtime() {
@@ -112,16 +112,16 @@ void grow_scratch(const Device& device) {
   kernels::Scratch& scratch = stream_of(device).scratch;
   size_t bytes = scratch.needed + scratch.needed / 4;  // some calls later it would grow again
   if (device.kind == Device::cpu) {
-    give_host_memory(scratch.data, scratch.bytes);
+    free_host_memory(scratch.data, scratch.bytes);
     scratch = {};
-    scratch.data = static_cast<char*>(take_host_memory(bytes));
+    scratch.data = static_cast<char*>(allocate_host_memory(bytes));
     if (scratch.data == nullptr)
       throw Failure(
           fmt::format("out of memory: an operation needs {} bytes beside its operands", bytes));
   } else {
     if (scratch.data != nullptr) give_device_memory(device, scratch.data, scratch.bytes);
     scratch = {};
-    scratch.data = static_cast<char*>(take_device_memory(device, bytes));
+    scratch.data = static_cast<char*>(allocate_device_memory(device, bytes));
   }
   scratch.bytes = bytes;
 }
@@ -134,7 +134,7 @@ void fail_call(const Device& device, const char* row, int code) {
                             kernels_of(device).error_text(code)));
 }
 
-void* take_device_memory(const Device& device, size_t bytes) {
+void* allocate_device_memory(const Device& device, size_t bytes) {
   Stream& stream = stream_of(device);
   auto index = static_cast<size_t>(device.index);
   Result<char*> taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
@@ -203,8 +203,9 @@ void wait_for(const Device& device) {
                                    reinterpret_cast<const char*>(stream.fault), sizeof fault,
                                    stream.native));
   check(device, cuda::wait_for(stream.native));
-  if (runtime().why_spoilt)
-    if (Status spoilt = runtime().why_spoilt(); !spoilt.ok()) throw Failure(spoilt.error().message);
+  if (runtime().failure_check)
+    if (Status failed = runtime().failure_check(); !failed.ok())
+      throw Failure(failed.error().message);
   if (fault == 0) return;
   check(device,
         cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));

@@ -37,7 +37,7 @@ struct Runtime {
   std::vector<std::unique_ptr<Staging>> staging;  // by device
   int chosen = -1;                                // the GPU that CUDA's calls are about
   /// Where set, it is asked after each wait for a GPU: why what came out there counts for nothing.
-  std::function<Status()> why_spoilt;
+  std::function<Status()> failure_check;
 };
 /// Of the calling thread.
 Runtime& runtime();
@@ -51,19 +51,19 @@ void grow_scratch(const Device& device);
 /// For tests of what runs on a GPU: where not null, it is asked about each operand of a call there.
 extern void (*check_operand)(const char* row, const View& operand);
 
-inline void look_at(const char* row, const View& operand) { check_operand(row, operand); }
-inline void look_at(const char* row, const View* operand) {
+inline void check_argument(const char* row, const View& operand) { check_operand(row, operand); }
+inline void check_argument(const char* row, const View* operand) {
   if (operand != nullptr) check_operand(row, *operand);
 }
 template <typename Other>
-void look_at(const char*, const Other&) {}
+void check_argument(const char*, const Other&) {}
 
 /// Calls a row of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
-template <typename... Takes, typename... Gives>
-void call(const Device& device, int (*Kernels::*row)(Stream&, Takes...), const char* name,
-          Gives&&... given) {
+template <typename... Parameters, typename... Arguments>
+void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), const char* name,
+          Arguments&&... given) {
   Stream& stream = stream_of(device);
-  if (check_operand != nullptr && device.kind != Device::cpu) (look_at(name, given), ...);
+  if (check_operand != nullptr && device.kind != Device::cpu) (check_argument(name, given), ...);
   for (;;) {
     stream.scratch.used = 0;
     int code = (kernels_of(device).*row)(stream, given...);
@@ -75,7 +75,7 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Takes...), const c
 
 /// Device memory in stream order. Throws a Failure that says what was asked, what is free, and how
 /// much of it this process holds.
-void* take_device_memory(const Device& device, size_t bytes);
+void* allocate_device_memory(const Device& device, size_t bytes);
 /// By this process, on all GPUs.
 size_t device_bytes_held();
 void give_device_memory(const Device& device, void* data, size_t bytes);

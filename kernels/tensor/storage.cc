@@ -101,7 +101,7 @@ std::string text_of(const Device& device) {
   return device.kind == Device::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
 }
 
-void* take_host_memory(size_t bytes) {
+void* allocate_host_memory(size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
   if (size >= kCachedFrom) {
     if (void* block = host_memory_cache().take(size)) return block;
@@ -112,7 +112,7 @@ void* take_host_memory(size_t bytes) {
   return allocate_block(size);
 }
 
-void give_host_memory(void* data, size_t bytes) {
+void free_host_memory(void* data, size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
   if (size >= kCachedFrom && host_memory_cache().give(data, size)) return;
   free_block(data, size);
@@ -133,7 +133,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   Ref<Storage> made(new Storage);
   made->device_ = device;
   if (device.kind == Device::cuda) {
-    made->data_ = static_cast<char*>(take_device_memory(device, bytes));
+    made->data_ = static_cast<char*>(allocate_device_memory(device, bytes));
     made->bytes_ = bytes;
     if (runtime().budget != nullptr) runtime().budget->note_device(bytes);
     return made;
@@ -143,7 +143,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
     made->budget_ = runtime().budget;
     made->bytes_ = bytes;  // what is released, should the next line fail
   }
-  made->data_ = static_cast<char*>(take_host_memory(bytes));
+  made->data_ = static_cast<char*>(allocate_host_memory(bytes));
   if (made->data_ == nullptr) {
     auto free_bytes = static_cast<uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
                       static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -181,7 +181,7 @@ Storage::~Storage() {
     give_device_memory(device_, data_, bytes_);
     return;
   }
-  if (data_ != nullptr) give_host_memory(data_, bytes_);
+  if (data_ != nullptr) free_host_memory(data_, bytes_);
   if (budget_ != nullptr) budget_->release(charged_for(bytes_));
 }
 

@@ -77,8 +77,8 @@ class Storage : public RefCounted {
 
 /// Host memory that is free to be used again at once, and that the system has not been given back.
 /// Pieces from 64 KiB on are kept, up to a quarter of what was in use at most.
-void* take_host_memory(size_t bytes);
-void give_host_memory(void* data, size_t bytes);
+void* allocate_host_memory(size_t bytes);
+void free_host_memory(void* data, size_t bytes);
 /// Gives the system back what is kept.
 void trim_host_memory();
 

@@ -9,11 +9,11 @@ namespace flow::lua {
 // What a collective that was ended left on a GPU is no number to go on with.
 Comm::Comm(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {
   if (takes_device())
-    tensors::runtime().why_spoilt = [this] { return noted(communicator_->state()); };
+    tensors::runtime().failure_check = [this] { return noted(communicator_->state()); };
 }
 
 Comm::~Comm() {
-  if (takes_device()) tensors::runtime().why_spoilt = nullptr;
+  if (takes_device()) tensors::runtime().failure_check = nullptr;
 }
 
 // What the call itself has wrong is told before anything is asked of the other ranks.

@@ -26,7 +26,7 @@ Result<void*> new_event() { return none(); }
 Status record_event(void*, void*) { return none(); }
 Status wait_for_event(void*) { return none(); }
 Status follow_event(void*, void*) { return none(); }
-Result<bool> has_come(void*) { return none(); }
+Result<bool> has_completed(void*) { return none(); }
 Status free_event(void*) { return none(); }
 Status last_fault() { return none(); }
 bool has_device_failed(void*) { return false; }

@@ -188,7 +188,7 @@ Status follow_event(void* event, void* stream) {
   emulator::follow(event_of(event), stream_of(stream));
   return {};
 }
-Result<bool> has_come(void* event) { return emulator::has_come(event_of(event)); }
+Result<bool> has_completed(void* event) { return emulator::has_completed(event_of(event)); }
 Status free_event(void* event) {
   delete &event_of(event);
   return {};

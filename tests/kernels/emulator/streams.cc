@@ -119,7 +119,7 @@ void wait_for(const Event& event) {
 void follow(const Event& event, Stream* stream) {
   if (event.stream != stream) stream->enqueue([event] { wait_for(event); });
 }
-bool has_come(Event& event) {
+bool has_completed(Event& event) {
   if (event.stream == nullptr || event.stream->has_done(event.number)) return true;
   if (++event.asked >= kAsksMax) event.stream->want(event.number);
   return false;

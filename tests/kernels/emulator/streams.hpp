@@ -30,6 +30,6 @@ void wait_for(const Event& event);
 /// What is put on the stream from now on waits for it.
 void follow(const Event& event, Stream* stream);
 /// A GPU comes to it some time, whether or not anything waits.
-bool has_come(Event& event);
+bool has_completed(Event& event);
 
 }  // namespace flow::emulator
