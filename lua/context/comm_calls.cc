@@ -152,7 +152,7 @@ int underway_drop(lua_State* L) {
 void push_underway_metatable(lua_State* L) {
   if (new_metatable(L, &kUnderwayKey, "collective")) {
     lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, guarded<underway_wait>);
+    lua_pushcfunction(L, protected_call<underway_wait>);
     lua_setfield(L, -2, "wait");
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, underway_drop);
@@ -364,14 +364,14 @@ int recv_in(lua_State* L) {  // (x, rank[, options])
 
 // ---- the object
 
-constexpr luaL_Reg kMethods[] = {{"all_reduce", guarded<all_reduce_in>},
-                                 {"reduce_scatter", guarded<reduce_scatter_in>},
-                                 {"all_gather", guarded<all_gather_in>},
-                                 {"broadcast", guarded<broadcast_in>},
-                                 {"all_to_all", guarded<all_to_all_in>},
-                                 {"barrier", guarded<barrier_in>},
-                                 {"send", guarded<send_in>},
-                                 {"recv", guarded<recv_in>},
+constexpr luaL_Reg kMethods[] = {{"all_reduce", protected_call<all_reduce_in>},
+                                 {"reduce_scatter", protected_call<reduce_scatter_in>},
+                                 {"all_gather", protected_call<all_gather_in>},
+                                 {"broadcast", protected_call<broadcast_in>},
+                                 {"all_to_all", protected_call<all_to_all_in>},
+                                 {"barrier", protected_call<barrier_in>},
+                                 {"send", protected_call<send_in>},
+                                 {"recv", protected_call<recv_in>},
                                  {nullptr, nullptr}};
 
 int comm_index(lua_State* L) {  // upvalue 1: the methods

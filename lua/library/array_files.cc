@@ -148,10 +148,10 @@ int write_raw(lua_State* L) {
 }  // namespace
 
 const luaL_Reg kArrayFunctions[] = {{"idx", read_idx},
-                                    {"npy", guarded<read_npy>},
-                                    {"write_npy", guarded<write_npy>},
-                                    {"raw", guarded<read_raw>},
-                                    {"write_raw", guarded<write_raw>},
+                                    {"npy", protected_call<read_npy>},
+                                    {"write_npy", protected_call<write_npy>},
+                                    {"raw", protected_call<read_raw>},
+                                    {"write_raw", protected_call<write_raw>},
                                     {nullptr, nullptr}};
 
 }  // namespace flow::lua

@@ -386,7 +386,7 @@ int epoch(lua_State* L) {
   lua_pushvalue(L, 1);
   lua_pushinteger(L, loader.loop);
   lua_pushboolean(L, false);
-  lua_pushcclosure(L, guarded<next_batch>, 3);
+  lua_pushcclosure(L, protected_call<next_batch>, 3);
   return 1;
 }
 
@@ -590,8 +590,10 @@ void set_loader_metatable(lua_State* L) {
                       {"__newindex", refuse_assignment},
                       {nullptr, nullptr}};
     luaL_setfuncs(L, own, 0);
-    luaL_Reg methods[] = {
-        {"epoch", guarded<epoch>}, {"state", state}, {"load", guarded<load>}, {nullptr, nullptr}};
+    luaL_Reg methods[] = {{"epoch", protected_call<epoch>},
+                          {"state", state},
+                          {"load", protected_call<load>},
+                          {nullptr, nullptr}};
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
     lua_pushliteral(L, "loader");
@@ -695,7 +697,8 @@ void end_loaders() {
   for (Loader* loader : live_loaders()) loader->stop();
 }
 
-const luaL_Reg kLoaderFunctions[] = {
-    {"loader", guarded<make_loader>}, {"windows", guarded<windows>}, {nullptr, nullptr}};
+const luaL_Reg kLoaderFunctions[] = {{"loader", protected_call<make_loader>},
+                                     {"windows", protected_call<windows>},
+                                     {nullptr, nullptr}};
 
 }  // namespace flow::lua

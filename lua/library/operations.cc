@@ -285,7 +285,7 @@ int open(lua_State* L) {
   for (int32_t i = 0; i < library->count; i++) {
     lua_pushlightuserdata(L, const_cast<Library*>(library));
     lua_pushlightuserdata(L, const_cast<FlowOperation*>(&library->operations[i]));
-    lua_pushcclosure(L, guarded<call_operation>, 2);
+    lua_pushcclosure(L, protected_call<call_operation>, 2);
     lua_setfield(L, -2, library->operations[i].name);
   }
   return 1;

@@ -236,9 +236,9 @@ int save(lua_State* L) {
 
 }  // namespace
 
-const luaL_Reg kSafetensorsFunctions[] = {{"load", guarded<load>},
-                                          {"save", guarded<save>},
-                                          {"header", guarded<read_header>},
+const luaL_Reg kSafetensorsFunctions[] = {{"load", protected_call<load>},
+                                          {"save", protected_call<save>},
+                                          {"header", protected_call<read_header>},
                                           {nullptr, nullptr}};
 
 }  // namespace flow::lua

@@ -47,7 +47,7 @@ void push_log_file(lua_State* L, const char* name) {
                         {"seek", log_close},  {"read", log_close},   {"lines", log_close},
                         {"close", log_close}, {nullptr, nullptr}};
   luaL_setfuncs(L, methods, 0);
-  push_face(L, name);
+  push_read_only_proxy(L, name);
 }
 
 // ---- io
@@ -410,7 +410,7 @@ void reset_output(lua_State* L) {
   lua_pop(L, 2);
 }
 
-void open_effects(lua_State* L, int globals) {
+void open_io_os(lua_State* L, int globals) {
   lua_getfield(L, LUA_REGISTRYINDEX, "_IO_input");
   lua_setfield(L, LUA_REGISTRYINDEX, "flow.stdin");
   lua_getfield(L, globals, "io");

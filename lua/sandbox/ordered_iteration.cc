@@ -97,7 +97,7 @@ int flow_pairs(lua_State* L) {
   if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "pairs");
   if (lua_getmetatable(L, 1)) {
     lua_pop(L, 1);
-    if (push_real(L, 1)) {
+    if (push_proxied_table(L, 1)) {
       lua_replace(L, 1);
     } else if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
       lua_pushvalue(L, 1);
@@ -310,7 +310,7 @@ int flow_next(lua_State* L) {
   if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "next");
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
-  if (push_real(L, 1)) lua_replace(L, 1);
+  if (push_proxied_table(L, 1)) lua_replace(L, 1);
   return lua_isnil(L, 2) ? next_first(L) : next_after(L);
 }
 

@@ -9,7 +9,7 @@ int flow_rawget(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_checkany(L, 2);
   lua_settop(L, 2);
-  if (push_real(L, 1)) lua_replace(L, 1);
+  if (push_proxied_table(L, 1)) lua_replace(L, 1);
   lua_rawget(L, 1);
   return 1;
 }
@@ -19,7 +19,7 @@ int flow_rawset(lua_State* L) {
   luaL_checkany(L, 2);
   luaL_checkany(L, 3);
   lua_settop(L, 3);
-  if (push_real(L, 1)) {
+  if (push_proxied_table(L, 1)) {
     lua_pop(L, 1);
     lua_settable(L, 1);  // the face checks it
   } else {
@@ -42,7 +42,7 @@ int flow_getmetatable(lua_State* L) {
     lua_pushvalue(L, lua_upvalueindex(1));  // a face: it is frozen after the load
     return 1;
   }
-  if (push_real(L, 1) || !lua_getmetatable(L, 1)) {
+  if (push_proxied_table(L, 1) || !lua_getmetatable(L, 1)) {
     lua_pushnil(L);
     return 1;
   }
@@ -60,7 +60,7 @@ int flow_setmetatable(lua_State* L) {
   lua_settop(L, 2);
   if (lua_getmetatable(L, 1)) {
     lua_pop(L, 1);
-    if (push_real(L, 1))
+    if (push_proxied_table(L, 1))
       raise(L,
             "setmetatable of a library or of the globals: they are shared by the whole script and "
             "keep theirs; globals are strict already");
@@ -104,7 +104,7 @@ void open_raw(lua_State* L, int globals) {
   lua_pushliteral(L, "");
   lua_getmetatable(L, -1);
   lua_remove(L, -2);
-  push_face(L, "the strings' metatable");
+  push_read_only_proxy(L, "the strings' metatable");
   lua_pushcclosure(L, flow_getmetatable, 1);
   lua_setfield(L, globals, "getmetatable");
 }

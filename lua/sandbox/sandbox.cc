@@ -8,8 +8,8 @@
 
 namespace flow::lua {
 
-const char kGlobalsKey = 0, kScriptKey = 0, kProxyKey = 0, kRealKey = 0, kLibraryKey = 0,
-           kAdditionsKey = 0;
+const char kGlobalsKey = 0, kScriptKey = 0, kProxyKey = 0, kProxiedKey = 0, kLibraryKey = 0,
+           kExtensionsKey = 0;
 
 namespace {
 
@@ -116,12 +116,12 @@ int read_global(lua_State* L) {
 // ---- libraries
 
 // From now on the field counts in every task's key, and is put back before every attempt.
-void note_addition(lua_State* L, const std::string& library, const std::string& field) {
-  sandbox(L).additions.emplace(library, field);
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kAdditionsKey) == LUA_TNIL) {
+void add_library_extension(lua_State* L, const std::string& library, const std::string& field) {
+  sandbox(L).library_extensions.emplace(library, field);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kExtensionsKey) == LUA_TNIL) {
     lua_newtable(L);
     lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &kAdditionsKey);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &kExtensionsKey);
     lua_replace(L, -2);
   }
   lua_pushvalue(L, lua_upvalueindex(1));
@@ -131,9 +131,9 @@ void note_addition(lua_State* L, const std::string& library, const std::string& 
 
 // __newindex of a library's face. Upvalues: the table behind, its name.
 int write_library(lua_State* L) {
-  int real = lua_upvalueindex(1);
+  int proxied = lua_upvalueindex(1);
   lua_pushvalue(L, 2);
-  bool is_there = lua_rawget(L, real) != LUA_TNIL;
+  bool is_there = lua_rawget(L, proxied) != LUA_TNIL;
   if (is_there && lua_rawequal(L, -1, 3)) return 0;
   Sandbox& box = sandbox(L);
   std::string_view library = text_at(L, lua_upvalueindex(2));
@@ -160,8 +160,8 @@ int write_library(lua_State* L) {
                          "script sees it; use a function of your own under another name",
                          what));
   lua_settop(L, 3);
-  lua_rawset(L, real);
-  note_addition(L, std::string(library), field);
+  lua_rawset(L, proxied);
+  add_library_extension(L, std::string(library), field);
   return 0;
 }
 
@@ -191,15 +191,15 @@ void guard_fields(lua_State* L, const std::string& name) {  // of the table at t
 }
 
 // Gives every table among the fields of the table at the top a face.
-void face_fields(lua_State* L, const std::string& name, bool guarded) {
+void proxy_fields(lua_State* L, const std::string& name, bool guarded) {
   int table = lua_gettop(L);
   for (const std::string& field : keys_of(L, table)) {
     lua_getfield(L, table, field.c_str());
-    if (lua_type(L, -1) == LUA_TTABLE && !push_real(L, -1)) {
+    if (lua_type(L, -1) == LUA_TTABLE && !push_proxied_table(L, -1)) {
       std::string full = name + "." + field;
-      face_fields(L, full, guarded);
+      proxy_fields(L, full, guarded);
       if (guarded) guard_fields(L, full);
-      push_face(L, full);
+      push_read_only_proxy(L, full);
       lua_setfield(L, table, field.c_str());
     }
     lua_settop(L, table);
@@ -287,8 +287,8 @@ void open_standard(lua_State* L, int globals) {
 }
 
 // A face of the globals whose reads go to `index` and whose writes to `write`, kept under `key`.
-void open_globals_face(lua_State* L, int globals, const void* key, lua_CFunction index,
-                       lua_CFunction write) {
+void open_globals_proxy(lua_State* L, int globals, const void* key, lua_CFunction index,
+                        lua_CFunction write) {
   lua_newtable(L);
   lua_newtable(L);
   if (index == nullptr) {
@@ -302,7 +302,7 @@ void open_globals_face(lua_State* L, int globals, const void* key, lua_CFunction
   lua_pushboolean(L, 0);
   lua_setfield(L, -2, "__metatable");
   lua_pushvalue(L, globals);
-  lua_rawsetp(L, -2, &kRealKey);
+  lua_rawsetp(L, -2, &kProxiedKey);
   lua_setmetatable(L, -2);
   lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
@@ -319,9 +319,9 @@ void open_string_metatable(lua_State* L, int globals) {
 
 Sandbox& sandbox(lua_State* L) { return *context(L).sandbox; }
 
-bool push_real(lua_State* L, int index) {
+bool push_proxied_table(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TTABLE || !lua_getmetatable(L, index)) return false;
-  if (lua_rawgetp(L, -1, &kRealKey) == LUA_TNIL) {
+  if (lua_rawgetp(L, -1, &kProxiedKey) == LUA_TNIL) {
     lua_pop(L, 2);
     return false;
   }
@@ -329,25 +329,25 @@ bool push_real(lua_State* L, int index) {
   return true;
 }
 
-void push_face(lua_State* L, const std::string& name) {
-  int real = lua_gettop(L);
+void push_read_only_proxy(lua_State* L, const std::string& name) {
+  int proxied = lua_gettop(L);
   lua_newtable(L);
   lua_createtable(L, 0, 6);
-  lua_pushvalue(L, real);
+  lua_pushvalue(L, proxied);
   lua_setfield(L, -2, "__index");
-  lua_pushvalue(L, real);
+  lua_pushvalue(L, proxied);
   lua_pushlstring(L, name.data(), name.size());
   lua_pushcclosure(L, write_library, 2);
   lua_setfield(L, -2, "__newindex");
   lua_pushboolean(L, 0);
   lua_setfield(L, -2, "__metatable");
-  if (luaL_getmetafield(L, real, "__call") != LUA_TNIL) lua_setfield(L, -2, "__call");
-  lua_pushvalue(L, real);
-  lua_rawsetp(L, -2, &kRealKey);
+  if (luaL_getmetafield(L, proxied, "__call") != LUA_TNIL) lua_setfield(L, -2, "__call");
+  lua_pushvalue(L, proxied);
+  lua_rawsetp(L, -2, &kProxiedKey);
   lua_pushlstring(L, name.data(), name.size());
   lua_rawsetp(L, -2, &kLibraryKey);
   lua_setmetatable(L, -2);
-  lua_replace(L, real);
+  lua_replace(L, proxied);
 }
 
 void name_library(lua_State* L, int index, const std::string& name) {
@@ -370,7 +370,7 @@ void name_library(lua_State* L, int index, const std::string& name) {
     }
   }
   if (type != LUA_TTABLE) return;
-  if (push_real(L, index)) {
+  if (push_proxied_table(L, index)) {
     box.library_names.emplace(lua_topointer(L, -1), name);
   } else {
     lua_pushvalue(L, index);
@@ -404,8 +404,8 @@ void open_sandbox(lua_State* L) {
   open_order(L, globals);
   open_text(L, globals);
   open_raw(L, globals);
-  open_guarded(L, globals);
-  open_effects(L, globals);
+  open_protected_calls(L, globals);
+  open_io_os(L, globals);
   lua_getfield(L, globals, "table");
   open_sort(L, -1);
   lua_getfield(L, globals, "string");
@@ -421,9 +421,9 @@ void open_sandbox(lua_State* L) {
   open_tensor(L, lua_gettop(L));
   open_data(L, lua_gettop(L));
   open_kernels(L, lua_gettop(L));
-  face_fields(L, "flow", true);
+  proxy_fields(L, "flow", true);
   guard_fields(L, "flow");
-  push_face(L, "flow");
+  push_read_only_proxy(L, "flow");
   int flow = lua_gettop(L);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kLoadedKey);
   lua_pushvalue(L, flow);
@@ -438,8 +438,8 @@ void open_sandbox(lua_State* L) {
   for (const std::string& name : keys_of(L, globals)) {
     lua_getfield(L, globals, name.c_str());
     if (lua_type(L, -1) == LUA_TTABLE) {
-      face_fields(L, name, false);
-      push_face(L, name);
+      proxy_fields(L, name, false);
+      push_read_only_proxy(L, name);
       lua_pushvalue(L, -1);
       lua_setfield(L, globals, name.c_str());
     }
@@ -448,8 +448,8 @@ void open_sandbox(lua_State* L) {
     sandbox(L).library_globals.insert(name);
   }
   open_string_metatable(L, globals);
-  open_globals_face(L, globals, &kScriptKey, nullptr, assign_global);
-  open_globals_face(L, globals, &kProxyKey, read_global, define_global);
+  open_globals_proxy(L, globals, &kScriptKey, nullptr, assign_global);
+  open_globals_proxy(L, globals, &kProxyKey, read_global, define_global);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kProxyKey);
   lua_setfield(L, globals, "_G");
   sandbox(L).library_globals.insert("_G");

@@ -15,16 +15,16 @@
 namespace flow::lua {
 
 // Keys of the registry.
-extern const char kGlobalsKey;    // the table that holds every global: libraries' and the script's
-extern const char kScriptKey;     // _ENV of every chunk: empty, reads kGlobalsKey, checks writes
-extern const char kProxyKey;      // _G: reads and defines globals, nil where there is none
-extern const char kLoadedKey;     // package.loaded
-extern const char kNumbersKey;    // weak: object to its number in print
-extern const char kOrdersKey;     // weak: table to the keys of its traversal by next
-extern const char kRealKey;       // in a metatable: the table behind a library's face
-extern const char kLibraryKey;    // in a metatable: the library's name
-extern const char kAdditionsKey;  // library's name to its table, of libraries with new fields
-extern const char kUnwindKey;     // the private error that ends an attempt, as a light userdata
+extern const char kGlobalsKey;     // the table that holds every global: libraries' and the script's
+extern const char kScriptKey;      // _ENV of every chunk: empty, reads kGlobalsKey, checks writes
+extern const char kProxyKey;       // _G: reads and defines globals, nil where there is none
+extern const char kLoadedKey;      // package.loaded
+extern const char kNumbersKey;     // weak: object to its number in print
+extern const char kOrdersKey;      // weak: table to the keys of its traversal by next
+extern const char kProxiedKey;     // in a metatable: the table behind a library's face
+extern const char kLibraryKey;     // in a metatable: the library's name
+extern const char kExtensionsKey;  // library's name to its table, of libraries with new fields
+extern const char kUnwindKey;      // the private error that ends an attempt, as a light userdata
 
 struct RestorePool;
 
@@ -73,7 +73,7 @@ struct Sandbox {
   std::unordered_set<std::string> declared;         // globals of the script, once set
 
   // Fields that the load added to libraries: (library, field), sorted; at kAdditionsKey the tables.
-  std::set<std::pair<std::string, std::string>> additions;
+  std::set<std::pair<std::string, std::string>> library_extensions;
   std::unordered_map<const void*, FunctionCode> function_codes;
   std::shared_ptr<RestorePool> restore_pool;
 
@@ -88,10 +88,10 @@ Sandbox& sandbox(lua_State* L);
 /// library's: "string.format".
 void name_library(lua_State* L, int index, const std::string& name);
 /// Replaces the table at the top by a face of it that is read-only after the load.
-void push_face(lua_State* L, const std::string& name);
+void push_read_only_proxy(lua_State* L, const std::string& name);
 /// The table behind a library's face, _ENV or _G at `index`: pushes it, or pushes nothing and
 /// returns false.
-bool push_real(lua_State* L, int index);
+bool push_proxied_table(lua_State* L, int index);
 
 // ---- ordered_iteration.cc
 void open_order(lua_State* L, int globals);  // pairs, ipairs, next
@@ -114,13 +114,13 @@ void open_raw(lua_State* L, int globals);  // raw*, get/setmetatable
 void open_sort(lua_State* L, int table_library);
 
 // ---- vm/protected_calls.cc
-void open_guarded(lua_State* L, int globals);       // pcall, xpcall, load, dofile, …
-void open_coroutines(lua_State* L, int coroutine);  // resume, wrap, close
+void open_protected_calls(lua_State* L, int globals);  // pcall, xpcall, load, dofile, …
+void open_coroutines(lua_State* L, int coroutine);     // resume, wrap, close
 /// Raises the private error once more where the script's pcall has caught it.
-void go_on_unwinding(lua_State* L);
+void resume_unwinding(lua_State* L);
 
 // ---- io_os.cc
-void open_effects(lua_State* L, int globals);          // io, os, math.random, collectgarbage
+void open_io_os(lua_State* L, int globals);            // io, os, math.random, collectgarbage
 void write_line(lua_State* L, std::string_view text);  // to the attempt's log
 void write_text(lua_State* L, std::string_view text);  // what lacks its newline waits for it
 void close_files(lua_State* L);                        // that the attempt left open

@@ -413,9 +413,9 @@ int clip_norm(lua_State* L) {
 
 }  // namespace
 
-const luaL_Reg kTensorGradients[] = {{"backward", guarded<backward_in>},
-                                     {"requires_grad_", guarded<require_gradient>},
-                                     {"detach", guarded<detach>},
+const luaL_Reg kTensorGradients[] = {{"backward", protected_call<backward_in>},
+                                     {"requires_grad_", protected_call<require_gradient>},
+                                     {"detach", protected_call<detach>},
                                      {nullptr, nullptr}};
 
 bool is_callable(lua_State* L, int index) {
@@ -425,18 +425,18 @@ bool is_callable(lua_State* L, int index) {
   return callable;
 }
 
-void push_custom_gradient(lua_State* L) { lua_pushcclosure(L, guarded<call_custom>, 2); }
+void push_custom_gradient(lua_State* L) { lua_pushcclosure(L, protected_call<call_custom>, 2); }
 
 void open_tensor_gradients(lua_State* L, int flow_table) {
-  luaL_Reg functions[] = {{"no_grad", guarded<call_with_records<false>>},
-                          {"enable_grad", guarded<call_with_records<true>>},
+  luaL_Reg functions[] = {{"no_grad", protected_call<call_with_records<false>>},
+                          {"enable_grad", protected_call<call_with_records<true>>},
                           {"is_grad_enabled", is_grad_enabled},
-                          {"autocast", guarded<autocast>},
-                          {"checkpoint", guarded<checkpoint>},
-                          {"fuse", guarded<fuse>},
-                          {"custom_gradient", guarded<custom_gradient>},
-                          {"clip_grad_norm", guarded<clip_norm>},
-                          {"gradient_hook", guarded<push_gradient_hook>},
+                          {"autocast", protected_call<autocast>},
+                          {"checkpoint", protected_call<checkpoint>},
+                          {"fuse", protected_call<fuse>},
+                          {"custom_gradient", protected_call<custom_gradient>},
+                          {"clip_grad_norm", protected_call<clip_norm>},
+                          {"gradient_hook", protected_call<push_gradient_hook>},
                           {nullptr, nullptr}};
   lua_pushvalue(L, flow_table);
   luaL_setfuncs(L, functions, 0);

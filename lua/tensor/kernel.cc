@@ -312,7 +312,7 @@ void open_kernels(lua_State* L, int flow_table) {
   if (new_metatable(L, &kKernelKey, "kernel")) {
     luaL_Reg functions[] = {{"__gc", drop_kernel},
                             {"__tostring", kernel_text},
-                            {"__call", guarded<call_kernel>},
+                            {"__call", protected_call<call_kernel>},
                             {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
     lua_createtable(L, 0, 1);

@@ -248,7 +248,7 @@ int call_forward(lua_State* L) {
 int call_recorded(lua_State* L) {
   int arguments = lua_gettop(L) - 1;
   lua_pushvalue(L, 1);
-  lua_pushcclosure(L, guarded<call_forward>, 1);
+  lua_pushcclosure(L, protected_call<call_forward>, 1);
   push_kernel_field(L, 1, "gradient");
   push_custom_gradient(L);
   lua_replace(L, 1);

@@ -63,12 +63,12 @@ void push_metatable(lua_State* L) {
   luaL_setfuncs(L, kTensorOperators, 0);
   luaL_Reg own[] = {{"__gc", drop_tensor},
                     {"__len", tensor_length},
-                    {"__eq", guarded<tensor_equals>},
+                    {"__eq", protected_call<tensor_equals>},
                     {"__lt", refuse_order},
                     {"__le", refuse_order},
                     {"__concat", refuse_concat},
-                    {"__newindex", guarded<tensor_new_index>},
-                    {"__tostring", guarded<tensor_text>},
+                    {"__newindex", protected_call<tensor_new_index>},
+                    {"__tostring", protected_call<tensor_text>},
                     {"__pairs", tensor_pairs},
                     {nullptr, nullptr}};
   luaL_setfuncs(L, own, 0);
@@ -76,7 +76,7 @@ void push_metatable(lua_State* L) {
   for (const luaL_Reg* methods :
        {kTensorMath, kTensorReductions, kTensorShapes, kTensorNetworks, kTensorGradients})
     luaL_setfuncs(L, methods, 0);
-  lua_pushcclosure(L, guarded<tensor_index>, 1);
+  lua_pushcclosure(L, protected_call<tensor_index>, 1);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "tensor");
   lua_setfield(L, -2, "__name");
@@ -117,7 +117,7 @@ std::string dense_bytes(const tensors::Tensor& x) {
 
 }  // namespace
 
-int call_guarded(lua_State* L, Function function) {
+int call_protected(lua_State* L, Function function) {
   TensorBudget::running(L);
   std::string problem;
   try {

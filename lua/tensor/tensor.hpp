@@ -55,10 +55,10 @@ bool is_device_name(lua_State* L, int index);
 
 /// A C function for Lua in which what the tensors throw becomes a Lua error.
 using Function = int (*)(lua_State* L);
-int call_guarded(lua_State* L, Function function);
+int call_protected(lua_State* L, Function function);
 template <Function function>
-int guarded(lua_State* L) {
-  return call_guarded(L, function);
+int protected_call(lua_State* L) {
+  return call_protected(L, function);
 }
 
 // ---- creation.cc

@@ -48,7 +48,7 @@ enum Mark : char {
   kMarkCell = 'u',
   kMarkMetatable = 'm',
   kMarkHidden = 'h',
-  kMarkAdditions = 'A'
+  kMarkExtensions = 'A'
 };
 
 std::string quoted_name(const std::string& name, const std::string& file) {
@@ -103,7 +103,7 @@ class Walk {
 
   Digest task_code(int index) {
     put_size(kKeySchema);
-    additions();
+    library_extensions();
     return value(index, "", "");
   }
 
@@ -423,11 +423,11 @@ class Walk {
     }
   }
 
-  void additions() {
-    const auto& added = sandbox(L_).additions;
+  void library_extensions() {
+    const auto& added = sandbox(L_).library_extensions;
     if (added.empty()) return;
-    put(kMarkAdditions);
-    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kAdditionsKey);
+    put(kMarkExtensions);
+    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kExtensionsKey);
     int tables = lua_gettop(L_);
     for (const auto& [library, field] : added) {
       lua_getfield(L_, tables, library.c_str());

@@ -207,7 +207,7 @@ FunctionCode read_code(lua_State* L, int index) {
 }  // namespace
 
 bool is_globals(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TTABLE || !push_real(L, index)) return false;
+  if (lua_type(L, index) != LUA_TTABLE || !push_proxied_table(L, index)) return false;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kGlobalsKey);
   bool same = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);

@@ -6,7 +6,7 @@ namespace flow::lua {
 
 const char kUnwindKey = 0;
 
-void go_on_unwinding(lua_State* L) {
+void resume_unwinding(lua_State* L) {
   if (sandbox(L).unwind == Sandbox::Unwind::none) return;
   lua_pushlightuserdata(L, const_cast<char*>(&kUnwindKey));
   lua_error(L);
@@ -19,12 +19,12 @@ namespace {
 // `extra` values lie below the results.
 int finish_call(lua_State* L, int status, lua_KContext extra) {
   if (status != LUA_OK && status != LUA_YIELD) {
-    go_on_unwinding(L);
+    resume_unwinding(L);
     lua_pushboolean(L, 0);
     lua_pushvalue(L, -2);
     return 2;
   }
-  go_on_unwinding(L);
+  resume_unwinding(L);
   return lua_gettop(L) - static_cast<int>(extra);
 }
 
@@ -63,7 +63,7 @@ int resume(lua_State* L, lua_State* co, int count) {
   lua_xmove(L, co, count);
   int results = 0;
   int status = lua_resume(co, L, count, &results);
-  go_on_unwinding(L);
+  resume_unwinding(L);
   if (status != LUA_OK && status != LUA_YIELD) {
     lua_xmove(co, L, 1);
     return -1;
@@ -98,7 +98,7 @@ int wrapped(lua_State* L) {
   if (status != LUA_OK && status != LUA_YIELD) {
     lua_resetthread(co);
     lua_settop(co, 0);
-    go_on_unwinding(L);
+    resume_unwinding(L);
   }
   if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
     luaL_where(L, 1);
@@ -129,7 +129,7 @@ int flow_yield(lua_State* L) {
 
 int flow_close(lua_State* L) {  // upvalue 1: Lua's own
   int results = lua_tocfunction(L, lua_upvalueindex(1))(L);
-  go_on_unwinding(L);
+  resume_unwinding(L);
   return results;
 }
 
@@ -189,7 +189,7 @@ int flow_dofile(lua_State* L) {
 
 }  // namespace
 
-void open_guarded(lua_State* L, int globals) {
+void open_protected_calls(lua_State* L, int globals) {
   lua_getfield(L, globals, "load");
   lua_pushcclosure(L, flow_load, 1);
   lua_setfield(L, globals, "load");

@@ -151,7 +151,7 @@ class Taker {
   bool take(int function_index) {
     lua_pushvalue(L_, function_index);
     visit();
-    additions();
+    library_extensions();
     while (!queue_.empty() && possible_) {
       lua_Integer slot = queue_.back();
       queue_.pop_back();
@@ -331,10 +331,10 @@ class Taker {
     lua_settop(L_, loaded - 1);
   }
 
-  void additions() {
-    const auto& added = sandbox(L_).additions;
+  void library_extensions() {
+    const auto& added = sandbox(L_).library_extensions;
     if (added.empty()) return;
-    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kAdditionsKey);
+    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kExtensionsKey);
     int tables = lua_gettop(L_);
     for (const auto& [library, field] : added) {
       lua_getfield(L_, tables, library.c_str());
