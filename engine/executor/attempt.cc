@@ -129,7 +129,7 @@ void Attempt::send_log(const LogBound::Entry& entry) {
   session_.send(message, false);
 }
 
-void Attempt::log_piece(std::string& line) {
+void Attempt::log_chunk(std::string& line) {
   std::string rest = hide_begun(line);
   if (!line.empty()) log_stream(0, line, false);
   line = std::move(rest);

@@ -26,7 +26,7 @@ class Attempt final : public AttemptHost {
 
   // AttemptHost
   void log(std::string_view text) override { log_stream(0, text); }
-  void log_piece(std::string& line) override;
+  void log_chunk(std::string& line) override;
   void progress(double fraction, const Value& metrics) override;
   void metric(const std::string& name, double value, int64_t step) override;
   Status save_step(const std::string& name, const Value& value) override;

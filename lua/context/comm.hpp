@@ -92,10 +92,10 @@ uint64_t shape_digest(const tensors::Tensor& x);
 uint64_t names_digest(lua_State* L, int index);
 /// `x` as it lies dense in the host's memory, or where `takes_device` on the first GPU if it lies
 /// on any; a copy where it does not.
-tensors::Tensor as_taken(const tensors::Tensor& x, bool takes_device);
+tensors::Tensor as_communicated(const tensors::Tensor& x, bool takes_device);
 bool is_on_gpu(const tensors::Tensor& x);
 /// After the exchange `x` is what `copy`, of as_taken(x), is then.
-void take_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tensor& copy);
+void copy_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tensor& copy);
 
 // ---- comm_values.cc. Raise Lua errors that name the method.
 void broadcast_value(lua_State* L, Comm& comm, int index, int root);  // pushes it

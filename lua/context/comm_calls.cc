@@ -74,7 +74,7 @@ ReduceOp check_op(lua_State* L, int index, const char* method) {
 }
 
 // With (x, { async = true }) the one before the options is left out.
-void open_place(lua_State* L, int index) {
+void insert_missing_argument(lua_State* L, int index) {
   if (!lua_istable(L, index)) return;
   lua_pushnil(L);
   lua_insert(L, index);
@@ -188,7 +188,7 @@ Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& 
                          const std::function<CollectiveCall(const void*, void*)>& make) {
   tensors::NoRecord off;
   Exchange out;
-  tensors::Tensor from = as_taken(x, comm.takes_device());
+  tensors::Tensor from = as_communicated(x, comm.takes_device());
   tensors::Tensor to = tensors::Tensor::empty(x.dtype(), shape, from.device());
   tensors::Tensor result = to;
   bool is_far = x.device() != from.device();
@@ -197,13 +197,13 @@ Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& 
   out.calls.back().is_device = is_on_gpu(from);
   out.calls.back().shape = shape_digest(x);
   out.held = {from, to};
-  take_back(out, result, to);
+  copy_back(out, result, to);
   push_object(L, result);
   return out;
 }
 
 // What one rank gives in a table no other gives bare, or under other keys.
-void tell_names(lua_State* L, int index, Exchange& exchange) {
+void digest_names(lua_State* L, int index, Exchange& exchange) {
   uint64_t names = names_digest(L, index);
   for (CollectiveCall& call : exchange.calls) call.names = names;
 }
@@ -212,7 +212,7 @@ void tell_names(lua_State* L, int index, Exchange& exchange) {
 
 int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
   Comm& comm = comm_of(L, "all_reduce");
-  open_place(L, 3);
+  insert_missing_argument(L, 3);
   ReduceOp op = check_op(L, 3, "all_reduce");
   bool async = check_async(L, 4, "all_reduce");
   if (lua_type(L, 2) == LUA_TNUMBER) {
@@ -227,14 +227,14 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
                                         [op](void* data, int64_t count, DType dtype) {
                                           return all_reduce(data, data, count, dtype, op);
                                         });
-  tell_names(L, 2, exchange);
+  digest_names(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "all_reduce", std::move(exchange), async);
 }
 
 int reduce_scatter_in(lua_State* L) {  // (x[, op[, options]])
   Comm& comm = comm_of(L, "reduce_scatter");
-  open_place(L, 3);
+  insert_missing_argument(L, 3);
   ReduceOp op = check_op(L, 3, "reduce_scatter");
   bool async = check_async(L, 4, "reduce_scatter");
   const tensors::Tensor& x = check_plain(L, 2, comm, "reduce_scatter");
@@ -281,7 +281,7 @@ int all_to_all_in(lua_State* L) {  // (x[, options])
 
 int broadcast_in(lua_State* L) {  // (x[, root[, options]])
   Comm& comm = comm_of(L, "broadcast");
-  open_place(L, 3);
+  insert_missing_argument(L, 3);
   int root = check_rank(L, 3, comm, "broadcast", 0);
   bool async = check_async(L, 4, "broadcast");
   if (!holds_tensors(L, 2)) {
@@ -295,7 +295,7 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
                                         [root](void* data, int64_t count, DType dtype) {
                                           return broadcast(data, count, dtype, root);
                                         });
-  tell_names(L, 2, exchange);
+  digest_names(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "broadcast", std::move(exchange), async);
 }
@@ -318,7 +318,7 @@ int send_in(lua_State* L) {  // (x, rank[, options])
     return 0;
   }
   check_waited(L, comm, {*x}, "send");
-  tensors::Tensor copy = as_taken(*x, false);
+  tensors::Tensor copy = as_communicated(*x, false);
   Exchange exchange;
   exchange.calls.push_back(send(copy.view().data, copy.count(), copy.dtype(), rank));
   exchange.calls.back().shape = shape_digest(*x);

@@ -46,12 +46,12 @@ class CallDigest {
 };
 
 void add_one(Exchange& out, const tensors::Tensor& x, bool takes_device, const InPlace& make) {
-  tensors::Tensor copy = as_taken(x, takes_device);
+  tensors::Tensor copy = as_communicated(x, takes_device);
   out.calls.push_back(make(copy.view().data, copy.count(), copy.dtype()));
   out.calls.back().is_device = is_on_gpu(copy);
   out.calls.back().shape = shape_digest(x);
   out.held.push_back(copy);
-  take_back(out, x, copy);
+  copy_back(out, x, copy);
 }
 
 // The one on which all lie; the host where there are several.
@@ -77,7 +77,7 @@ void add_bucket(Exchange& out, const Bucket& bucket, bool takes_device, const In
   }
   add_one(out, all, takes_device, make);
   out.calls.back().shape = digest.value();
-  for (size_t i = 0; i < pieces.size(); i++) take_back(out, bucket.tensors[i], pieces[i]);
+  for (size_t i = 0; i < pieces.size(); i++) copy_back(out, bucket.tensors[i], pieces[i]);
 }
 
 struct Extent {
@@ -187,14 +187,14 @@ uint64_t names_digest(lua_State* L, int index) {
 
 bool is_on_gpu(const tensors::Tensor& x) { return x.device().kind == tensors::Device::cuda; }
 
-tensors::Tensor as_taken(const tensors::Tensor& x, bool takes_device) {
+tensors::Tensor as_communicated(const tensors::Tensor& x, bool takes_device) {
   tensors::NoRecord off;
   tensors::Device there;
   if (takes_device && is_on_gpu(x)) there.kind = tensors::Device::cuda;
   return tensors::contiguous(tensors::move(x.detached(), there));
 }
 
-void take_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tensor& copy) {
+void copy_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tensor& copy) {
   if (copy.view().data == x.view().data) return;
   exchange.after.push_back([x = x.detached(), copy] {
     tensors::NoRecord off;

@@ -61,9 +61,9 @@ bool matches(const std::string& text, const std::string& pattern, std::string& p
   return lua_type(L, -1) != LUA_TNIL;
 }
 
-class Fitter {
+class ParamCoercer {
  public:
-  Fitter(const ParamSpec& spec, std::string folder, bool from_text)
+  ParamCoercer(const ParamSpec& spec, std::string folder, bool from_text)
       : spec_(spec), folder_(std::move(folder)), from_text_(from_text) {}
 
   std::string problem;
@@ -333,7 +333,7 @@ int make_param(lua_State* L) {
   auto* holder = static_cast<ParamHolder*>(lua_newuserdatauv(L, sizeof(ParamHolder), 0));
   new (holder) ParamHolder();
   set_metatable(L, &kParamKey);
-  holder->parameter.where = text_of(current_place(L));
+  holder->parameter.where = text_of(current_location(L));
   ParamSpec& spec = holder->parameter.spec;
   spec.type = lua_tostring(L, lua_upvalueindex(1));
   if (spec.type == "list") spec.of = "string";
@@ -388,9 +388,9 @@ const Parameter* test_param(lua_State* L, int index) {
 Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,
                    std::string& problem) {
   if (value.kind() == Value::Kind::ref) return value;  // of an inlined pipeline: known at run time
-  Fitter fitter(spec, folder, false);
-  Value fitted = fitter.fit(value);
-  problem = fitter.problem;
+  ParamCoercer coercer(spec, folder, false);
+  Value fitted = coercer.fit(value);
+  problem = coercer.problem;
   return fitted;
 }
 
@@ -417,7 +417,7 @@ void open_params(lua_State* L, int flow) {
 
 namespace {
 
-struct Given {
+struct ParamInput {
   Value value;
   bool from_text = false;
 };
@@ -451,7 +451,7 @@ std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildReques
                                Value& out) {
   std::vector<Error> errors;
   std::vector<std::string> names;
-  std::map<std::string, Given> given;
+  std::map<std::string, ParamInput> given;
   for (const Parameter& parameter : pipeline.params) names.push_back(parameter.spec.name);
   if (request.params.kind() == Value::Kind::table) {
     if (!request.params.as_table().list.empty())
@@ -484,10 +484,10 @@ std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildReques
       }
       value = spec.default_value;
     } else {
-      Fitter fitter(spec, request.working_directory, found->second.from_text);
-      value = fitter.fit(found->second.value);
-      if (!fitter.problem.empty()) {
-        problem(fitter.problem);
+      ParamCoercer coercer(spec, request.working_directory, found->second.from_text);
+      value = coercer.fit(found->second.value);
+      if (!coercer.problem.empty()) {
+        problem(coercer.problem);
         continue;
       }
     }

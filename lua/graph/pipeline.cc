@@ -70,7 +70,7 @@ int define_pipeline(lua_State* L) {
   int body = 2;
   auto pipeline = std::make_unique<PipelineObject>();
   pipeline->name = name;
-  pipeline->where = text_of(current_place(L));
+  pipeline->where = text_of(current_location(L));
   if (lua_type(L, 2) == LUA_TTABLE || (lua_isnil(L, 2) && lua_gettop(L) > 2)) {
     if (lua_type(L, 2) == LUA_TTABLE) pipeline->params = read_schema(L, 2, name);
     body = 3;
@@ -186,7 +186,7 @@ struct BodyRun {
   const Value& params;
 };
 
-std::string body_place(lua_State* L, int index) {
+std::string body_location(lua_State* L, int index) {
   lua_Debug about;
   lua_pushvalue(L, index);
   lua_getinfo(L, ">S", &about);
@@ -198,7 +198,7 @@ int run_protected(lua_State* L) {
   BodyRun& run = *static_cast<BodyRun*>(lua_touserdata(L, 1));
   lua_settop(L, 0);
   lua_rawgeti(L, LUA_REGISTRYINDEX, run.pipeline.body_ref);
-  std::string whose = body_place(L, 1) + "the body of pipeline `" + run.pipeline.name + "` ";
+  std::string whose = body_location(L, 1) + "the body of pipeline `" + run.pipeline.name + "` ";
   Watch watch(L, 1);
   lua_pushvalue(L, 1);
   push_params(L, run.params);

@@ -103,9 +103,9 @@ std::string quoted_word(const std::string& word, char before, char after) {
   return quoted == word && (joins || is_keyword(word)) ? "'" + word + "'" : quoted;
 }
 
-class Filler {
+class TemplateRenderer {
  public:
-  Filler(const CommandPart& part, char before, char after)
+  TemplateRenderer(const CommandPart& part, char before, char after)
       : part_(part), before_(before), after_(after) {}
 
   Result<std::string> text(const Value& value) const {
@@ -243,7 +243,7 @@ std::string lua::filling_problem(const CommandPart& part, const ShellSpec& spec,
   if (named.find(part.path[0]) == nullptr) return "";
   auto value = find_value(part, spec, named, {});
   if (!value.ok()) return value.error().message;
-  auto text = Filler(part, ' ', ' ').text(*value);
+  auto text = TemplateRenderer(part, ' ', ' ').text(*value);
   return text.ok() ? "" : text.error().message;
 }
 
@@ -267,7 +267,7 @@ Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
     bool literal_next = i + 1 < parts->size() && !(*parts)[i + 1].is_placeholder;
     char before = filled.empty() ? ' ' : filled.back();
     char after = literal_next ? (*parts)[i + 1].text[0] : ' ';
-    auto text = Filler(part, before, after).text(*value);
+    auto text = TemplateRenderer(part, before, after).text(*value);
     if (!text.ok()) return text;
     filled += *text;
   }

@@ -17,7 +17,7 @@ constexpr size_t kRankMax = kernels::kRankMax;
 constexpr int64_t kElementsMax = int64_t{1} << 40;
 
 // How an element lies in the file, and the type that holds it here: a narrow integer is widened.
-struct Stored {
+struct StoredFormat {
   size_t size = 0;
   bool is_signed = true;
   bool big_endian = false;
@@ -54,7 +54,7 @@ void widen(const char* in, size_t count, std::string& out, DType dtype) {
   }
 }
 
-Status check_size(size_t bytes, const Stored& stored, const std::vector<int64_t>& sizes) {
+Status check_size(size_t bytes, const StoredFormat& stored, const std::vector<int64_t>& sizes) {
   int64_t count = count_of(sizes);
   if (count >= 0 && static_cast<uint64_t>(count) <= bytes / stored.size &&
       static_cast<uint64_t>(count) * stored.size == bytes)
@@ -65,7 +65,7 @@ Status check_size(size_t bytes, const Stored& stored, const std::vector<int64_t>
                                 shape.empty() ? "1" : shape, stored.size, bytes));
 }
 
-Result<Array> take_elements(std::string_view body, const Stored& stored, Array array) {
+Result<Array> take_elements(std::string_view body, const StoredFormat& stored, Array array) {
   FLOW_TRY(check_size(body.size(), stored, array.shape));
   auto count = static_cast<size_t>(count_of(array.shape));
   array.dtype = stored.dtype;
@@ -97,7 +97,7 @@ Result<Array> take_elements(std::string_view body, const Stored& stored, Array a
 Result<Array> parse_idx(std::string_view text) {
   if (text.size() < 4 || text[0] != 0 || text[1] != 0)
     return user_error("it is not an IDX file: such a file begins with two zero bytes");
-  Stored stored;
+  StoredFormat stored;
   stored.big_endian = true;
   auto type = static_cast<unsigned char>(text[2]);
   switch (type) {
@@ -223,7 +223,7 @@ class NpyHeader {
   size_t at_ = 0;
 };
 
-bool stored_as(std::string_view descr, Stored& out) {
+bool stored_as(std::string_view descr, StoredFormat& out) {
   if (descr.size() != 3) return false;
   char order = descr[0];
   if (order != '<' && order != '>' && order != '|' && order != '=') return false;
@@ -231,17 +231,17 @@ bool stored_as(std::string_view descr, Stored& out) {
   out.size = static_cast<size_t>(descr[2] - '0');
   std::string_view kind = descr.substr(1);
   out.is_signed = kind[0] != 'u';
-  struct Known {
+  struct NpyType {
     std::string_view kind;
     DType dtype;
     bool widened;
   };
-  static constexpr Known known[] = {
+  static constexpr NpyType known[] = {
       {"f2", DType::f16, false}, {"f4", DType::f32, false},    {"f8", DType::f64, false},
       {"i8", DType::i64, false}, {"i4", DType::i32, false},    {"i2", DType::i32, true},
       {"i1", DType::i32, true},  {"u1", DType::u8, false},     {"u2", DType::i32, true},
       {"u4", DType::i64, true},  {"b1", DType::boolean, false}};
-  for (const Known& each : known) {
+  for (const NpyType& each : known) {
     if (each.kind != kind) continue;
     out.dtype = each.dtype;
     out.widened = each.widened;
@@ -289,7 +289,7 @@ void to_row_major(Array& array) {
 
 // How the elements are stored, and where they begin.
 struct NpyPlan {
-  Stored stored;
+  StoredFormat stored;
   std::vector<int64_t> shape;
   bool by_columns = false;
   size_t begin = 0;
@@ -316,7 +316,7 @@ Result<NpyPlan> plan_npy(std::string_view text) {
         fmt::format("its header is not a dictionary of descr, fortran_order and shape of up to "
                     "{} dimensions",
                     kRankMax));
-  Stored stored;
+  StoredFormat stored;
   if (!stored_as(header.descr, stored))
     return user_error(
         fmt::format("its element type `{}` is not supported: expected one of f2, f4, f8, i1, i2, "
@@ -341,7 +341,7 @@ Result<Array> parse_npy(std::string_view text) {
 Result<std::optional<ArrayPlace>> place_npy(std::string_view text) {
   auto plan = plan_npy(text);
   FLOW_TRY(plan);
-  const Stored& stored = plan->stored;
+  const StoredFormat& stored = plan->stored;
   bool is_as_here = !stored.widened && !(stored.big_endian && stored.size > 1) && !plan->by_columns;
   if (!is_as_here) return std::optional<ArrayPlace>();
   FLOW_TRY(check_size(text.size() - plan->begin, stored, plan->shape));

@@ -180,9 +180,10 @@ std::string shown(std::string_view text) {
   return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "…";
 }
 
-class Typer {
+class ColumnTypeInferrer {
  public:
-  Typer(const Fields& fields, size_t first_row) : fields_(fields), first_row_(first_row) {}
+  ColumnTypeInferrer(const Fields& fields, size_t first_row)
+      : fields_(fields), first_row_(first_row) {}
 
   size_t rows() const { return fields_.lines.size() - first_row_; }
 
@@ -277,8 +278,8 @@ Result<CsvTable> parse_csv(std::string_view text, const CsvOptions& options) {
   FLOW_TRY(Splitter(text, options.delimiter, fields).run());
   CsvTable table;
   table.named = options.header && !fields.lines.empty();
-  Typer typer(fields, table.named ? 1 : 0);
-  table.rows = typer.rows();
+  ColumnTypeInferrer inferrer(fields, table.named ? 1 : 0);
+  table.rows = inferrer.rows();
   table.columns.resize(fields.width);
   std::set<std::string_view> seen;
   for (size_t i = 0; i < fields.width; i++) {
@@ -294,8 +295,8 @@ Result<CsvTable> parse_csv(std::string_view text, const CsvOptions& options) {
     CsvColumn& column = table.columns[i];
     auto given = options.types.find(column.name);
     if (given == options.types.end()) given = options.types.find(std::to_string(i + 1));
-    column.type = given != options.types.end() ? given->second : typer.find(i);
-    FLOW_TRY(typer.fill(i, column));
+    column.type = given != options.types.end() ? given->second : inferrer.find(i);
+    FLOW_TRY(inferrer.fill(i, column));
   }
   return table;
 }

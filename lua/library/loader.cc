@@ -64,12 +64,12 @@ struct Job {
 };
 
 /// The thread. Jobs are done in the order in which they come.
-class Gatherer {
+class BatchGatherer {
  public:
-  explicit Gatherer(const std::vector<Column>& columns) : columns_(columns) {
+  explicit BatchGatherer(const std::vector<Column>& columns) : columns_(columns) {
     thread_ = std::thread([this] { work(); });
   }
-  ~Gatherer() {
+  ~BatchGatherer() {
     {
       std::lock_guard lock(mutex_);
       is_over_ = true;
@@ -77,8 +77,8 @@ class Gatherer {
     changed_.notify_all();
     thread_.join();
   }
-  Gatherer(const Gatherer&) = delete;
-  Gatherer& operator=(const Gatherer&) = delete;
+  BatchGatherer(const BatchGatherer&) = delete;
+  BatchGatherer& operator=(const BatchGatherer&) = delete;
 
   void post(const std::shared_ptr<Job>& job) {
     {
@@ -150,7 +150,7 @@ struct Loader {
   Tensor order;            // the epoch's, where it is shuffled
   std::deque<std::shared_ptr<Job>> ahead;
   int64_t next_ahead = 0;  // the batch to be posted next
-  std::unique_ptr<Gatherer> gatherer;
+  std::unique_ptr<BatchGatherer> gatherer;
 
   Loader() { live_loaders().insert(this); }
   ~Loader() {
@@ -226,7 +226,7 @@ struct Loader {
       for (size_t i = 0; i < columns.size(); i++) columns[i].gather(job->rows, job->out[i]);
       return std::move(job->out);
     }
-    if (!gatherer) gatherer = std::make_unique<Gatherer>(columns);
+    if (!gatherer) gatherer = std::make_unique<BatchGatherer>(columns);
     int64_t last = std::min(position + prefetch + 1, batches());
     while (next_ahead < last) {
       std::shared_ptr<Job> job;
@@ -421,7 +421,7 @@ int64_t state_field(lua_State* L, const char* name) {
 }
 
 /// Where in an epoch a state is.
-struct Place {
+struct LoaderPosition {
   int64_t batch, ranks, position, given;
 
   // Ranks take turns in the order of rows, so what all of them got is how it begins.
@@ -434,8 +434,9 @@ struct Place {
   }
 };
 
-Place state_place(lua_State* L, int64_t count) {
-  Place place = {state_field(L, "batch"), state_field(L, "ranks"), state_field(L, "position"), 0};
+LoaderPosition position_of_state(lua_State* L, int64_t count) {
+  LoaderPosition place = {state_field(L, "batch"), state_field(L, "ranks"),
+                          state_field(L, "position"), 0};
   if (lua_getfield(L, 2, "given") != LUA_TNIL) place.given = state_field(L, "given");
   lua_pop(L, 1);
   bool fits = place.batch >= 1 && place.ranks >= 1 && place.position >= 0 && place.given >= 0 &&
@@ -456,7 +457,7 @@ int load(lua_State* L) {
                            name, theirs, own));
   };
   same("count", loader.count);
-  Place place = state_place(L, loader.count);
+  LoaderPosition place = position_of_state(L, loader.count);
   if (place.ranks != loader.ranks) {  // what remains is dealt to the ranks that there are now
     place.given = place.rows(loader.count);
     place.position = 0;

@@ -15,15 +15,15 @@
 namespace flow::lua {
 namespace {
 
-struct Opened {
+struct SafetensorsFile {
   Bytes content;
   SafetensorsHeader header;
 };
 
-Opened open_file(lua_State* L, const char* function) {
+SafetensorsFile open_file(lua_State* L, const char* function) {
   std::string path = check_path(L, 1, function);
   require_task(L, function);
-  Opened opened;
+  SafetensorsFile opened;
   std::string problem;
   {
     auto content = map_file(path);
@@ -123,7 +123,7 @@ void push_foreign(lua_State* L, const SafetensorsEntry& tensor, const kernels::S
 int load(lua_State* L) {
   constexpr const char* kFunction = "flow.safetensors.load";
   lua_settop(L, 2);
-  Opened file = open_file(L, kFunction);
+  SafetensorsFile file = open_file(L, kFunction);
   lua_newtable(L);
   for (const SafetensorsEntry* tensor : chosen(L, file.header)) {
     if (tensor->shape.size() > static_cast<size_t>(kernels::kRankMax))
@@ -146,7 +146,7 @@ int load(lua_State* L) {
 
 // flow.safetensors.header(path) -> { name = { dtype, shape } }, metadata
 int read_header(lua_State* L) {
-  Opened file = open_file(L, "flow.safetensors.header");
+  SafetensorsFile file = open_file(L, "flow.safetensors.header");
   lua_newtable(L);
   for (const SafetensorsEntry& tensor : file.header.tensors) {
     push_text_value(L, tensor.name);

@@ -83,7 +83,7 @@ void push_error_text(lua_State* L, int index) {
     return push_text(L, index);
   }
   luaL_checkstack(L, 8 * kDepthShown, "an error's value");
-  std::string text = text_of(current_place(L));  // error adds it to strings only
+  std::string text = text_of(current_location(L));  // error adds it to strings only
   if (lua_isnil(L, index)) {
     text += "error without a message (nil)";
   } else {

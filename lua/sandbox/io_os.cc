@@ -358,7 +358,7 @@ void write_text(lua_State* L, std::string_view text) {
   line.append(text);
   if (line.size() < kLineMax) return;
   VmContext& ctx = context(L);
-  if (ctx.phase == Phase::task && ctx.host != nullptr) return ctx.host->log_piece(line);
+  if (ctx.phase == Phase::task && ctx.host != nullptr) return ctx.host->log_chunk(line);
   write_line(L, line);
   line.clear();
 }

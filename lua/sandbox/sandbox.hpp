@@ -64,7 +64,7 @@ struct Sandbox {
   // Modules.
   std::function<std::optional<std::string>(const std::string&)> read_source;
   std::vector<std::pair<std::string, std::string>>* files = nullptr;  // of the bundle
-  std::vector<std::pair<std::string, Place>> requiring;               // and where, innermost last
+  std::vector<std::pair<std::string, ScriptLocation>> requiring;      // and where, innermost last
   std::string source_folder;                                          // "": files are all there is
   std::string traceback;                                              // of the last error
 

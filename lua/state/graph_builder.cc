@@ -66,7 +66,7 @@ bool is_stdlib(const lua_Debug& frame) {
   return std::string_view(frame.source).starts_with("@stdlib/flow.");
 }
 
-Place current_place(lua_State* L) {
+ScriptLocation current_location(lua_State* L) {
   lua_Debug frame;
   if (!nearest_lua_frame(L, frame)) return {};
   return {source_name(frame), static_cast<uint32_t>(frame.currentline)};
@@ -77,13 +77,13 @@ uint32_t current_line(lua_State* L) {
   return nearest_lua_frame(L, frame) ? static_cast<uint32_t>(frame.currentline) : 0;
 }
 
-std::string text_of(const Place& place) {
+std::string text_of(const ScriptLocation& place) {
   return place.line == 0 ? "" : fmt::format("{}:{}: ", place.file, place.line);
 }
 
 void raise(lua_State* L, const std::string& message) {
   {
-    std::string text = text_of(current_place(L)) + message;
+    std::string text = text_of(current_location(L)) + message;
     lua_pushlstring(L, text.data(), text.size());
   }
   lua_error(L);

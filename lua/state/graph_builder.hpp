@@ -41,15 +41,15 @@ extern const char kHandleKey, kMethodKey, kTaskKey, kPipelineKey, kParamKey, kEn
 // ---- places
 
 /// File and line of the nearest Lua function; 0 where there is none.
-struct Place {
+struct ScriptLocation {
   std::string file;
   uint32_t line = 0;
 };
 /// A frame (of lua_getinfo "S") of a function of the stdlib.
 bool is_stdlib(const lua_Debug& frame);
-Place current_place(lua_State* L);
+ScriptLocation current_location(lua_State* L);
 uint32_t current_line(lua_State* L);
-std::string text_of(const Place& place);  // "pipeline.lua:12: ", or ""
+std::string text_of(const ScriptLocation& place);  // "pipeline.lua:12: ", or ""
 /// "a string", "a table", "a handle", "a task": what the value at `index` is, for messages.
 std::string kind_text(lua_State* L, int index);
 /// " (did you mean `retries`?)" or "".

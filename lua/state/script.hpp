@@ -35,7 +35,7 @@ class AttemptHost {
   virtual ~AttemptHost() = default;
   virtual void log(std::string_view text) = 0;  // one line, no newline
   /// Logs what a line begins with that is too long to wait for its end, and takes it off `line`.
-  virtual void log_piece(std::string& line) {
+  virtual void log_chunk(std::string& line) {
     log(line);
     line.clear();
   }

@@ -102,16 +102,16 @@ lua_State* main_thread(lua_State* L) {
 }
 
 // A Lua value that C++ holds.
-class Held {
+class RegistryReference {
  public:
-  Held(lua_State* L, int index) : L_(main_thread(L)) {
+  RegistryReference(lua_State* L, int index) : L_(main_thread(L)) {
     lua_pushvalue(L, index);
     reference_ = luaL_ref(L, LUA_REGISTRYINDEX);
   }
-  Held(Held&& other) noexcept
+  RegistryReference(RegistryReference&& other) noexcept
       : L_(other.L_), reference_(std::exchange(other.reference_, LUA_NOREF)) {}
-  Held& operator=(Held&&) = delete;
-  ~Held() { luaL_unref(L_, LUA_REGISTRYINDEX, reference_); }
+  RegistryReference& operator=(RegistryReference&&) = delete;
+  ~RegistryReference() { luaL_unref(L_, LUA_REGISTRYINDEX, reference_); }
   void push(lua_State* L) const { lua_rawgeti(L, LUA_REGISTRYINDEX, reference_); }
 
  private:
@@ -197,8 +197,8 @@ Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<T
                     const RandomState& random) {
   bool casts = tensors::runtime().casts;
   DType cast_type = tensors::runtime().cast_type;
-  auto again = [call = Held(L, 1), arguments, casts, cast_type, random, saved = saved_of(operands)](
-                   const Tensor& gradient, Gradients& to) {
+  auto again = [call = RegistryReference(L, 1), arguments, casts, cast_type, random,
+                saved = saved_of(operands)](const Tensor& gradient, Gradients& to) {
     for (const Saved& each : saved) each.get();  // as they were
     lua_State* L = backward_state;
     int top = lua_gettop(L);
@@ -352,7 +352,8 @@ int call_custom(lua_State* L) {
     return 1;
   }
   size_t count = operands.size();
-  auto back = [given = Held(L, 1), function = Held(L, lua_upvalueindex(2)), arguments, count,
+  auto back = [given = RegistryReference(L, 1),
+               function = RegistryReference(L, lua_upvalueindex(2)), arguments, count,
                saved = saved_of(operands)](const Tensor& gradient, Gradients& to) {
     for (const Saved& each : saved) each.get();
     lua_State* L = backward_state;

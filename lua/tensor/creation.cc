@@ -14,7 +14,7 @@ namespace {
 
 // ---- nested lists
 
-struct Found {
+struct ElementKinds {
   bool integer = false, number = false, boolean = false;
   std::optional<int64_t> beyond_f32;  // the first integer that f32 would round
 };
@@ -64,7 +64,7 @@ class ListReader {
           fmt::format("flow.tensor takes nested lists of one length each: {} {}", place, problem));
   }
 
-  void notice(Found& found) {
+  void notice(ElementKinds& found) {
     switch (lua_type(L_, -1)) {
       case LUA_TNUMBER:
         (lua_isinteger(L_, -1) ? found.integer : found.number) = true;
@@ -496,7 +496,7 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype) {
   luaL_checkstack(L, kernels::kRankMax + 8, "the lists are nested too deep");
   kernels::Shape shape = shape_of_lists(L, index);
   ListReader reader(L, shape);
-  Found found;
+  ElementKinds found;
   lua_pushvalue(L, index);
   reader.walk(0, [&] { reader.notice(found); });
   lua_pop(L, 1);

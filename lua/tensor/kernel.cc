@@ -22,7 +22,7 @@ constexpr int64_t kPerThreadMax = 1 << 20;
 constexpr size_t kNameMax = 100;
 constexpr size_t kFoundMin = 16;  // bytes of a source that is looked for in a file
 
-struct Holder {
+struct KernelHolder {
   jit::Program* program;
 };
 
@@ -39,10 +39,10 @@ size_t lines_before(std::string_view text, size_t at) {
 
 // A source is mostly a long string of a file that was loaded, where its lines can be counted; of
 // several that are alike, the one nearest to the call.
-void find_place(lua_State* L, jit::Source& source) {
+void locate_source(lua_State* L, jit::Source& source) {
   source.file = "kernel " + source.name;
   if (source.text.size() < kFoundMin) return;
-  Place call = current_place(L);
+  ScriptLocation call = current_location(L);
   for (const auto& [path, text] : *sandbox(L).files) {
     if (path != call.file) continue;
     size_t best = SIZE_MAX;
@@ -108,7 +108,7 @@ jit::Source read_source(lua_State* L, int options) {
   Status includes = jit::check_includes(source.text);
   if (!includes.ok()) refuse(L, source.name, includes.error().message);
   source.options = read_compiler_options(L, source.name, options);
-  find_place(L, source);
+  locate_source(L, source);
   return source;
 }
 
@@ -187,7 +187,7 @@ const std::vector<std::string>& known_options() {
 }
 
 // Pushes a copy that the script can't change: what counts in keys is what is called.
-void push_said(lua_State* L, const jit::Source& source, int options) {
+void push_options_copy(lua_State* L, const jit::Source& source, int options) {
   lua_createtable(L, 0, 12);
   int said = lua_gettop(L);
   for (const std::string& name : known_options()) {
@@ -226,10 +226,10 @@ int make_kernel(lua_State* L) {
   check_gradient(L, source, 4);
   check_launch(L, source.name, 4);
   check_shapes(L, source, 4);
-  auto* holder = static_cast<Holder*>(lua_newuserdatauv(L, sizeof(Holder), 1));
+  auto* holder = static_cast<KernelHolder*>(lua_newuserdatauv(L, sizeof(KernelHolder), 1));
   holder->program = nullptr;
   set_metatable(L, &kKernelKey);
-  push_said(L, source, 4);
+  push_options_copy(L, source, 4);
   lua_setiuservalue(L, -2, 1);
   holder->program = new jit::Program(std::move(source));
   return 1;
@@ -238,7 +238,7 @@ int make_kernel(lua_State* L) {
 // ---- a kernel's own functions
 
 int drop_kernel(lua_State* L) {
-  auto* holder = static_cast<Holder*>(lua_touserdata(L, 1));
+  auto* holder = static_cast<KernelHolder*>(lua_touserdata(L, 1));
   delete std::exchange(holder->program, nullptr);
   return 0;
 }
@@ -283,7 +283,7 @@ int compile(lua_State* L) {
 }  // namespace
 
 jit::Program* test_kernel(lua_State* L, int index) {
-  auto* holder = static_cast<Holder*>(test_object(L, index, &kKernelKey));
+  auto* holder = static_cast<KernelHolder*>(test_object(L, index, &kKernelKey));
   return holder == nullptr ? nullptr : holder->program;
 }
 

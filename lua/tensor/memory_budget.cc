@@ -32,7 +32,7 @@ void TensorBudget::charge(size_t bytes) {
   }
   if (over()) {
     memory_.refused = true;
-    memory_.refused_peak = memory_.used + memory_.tensors + bytes;
+    memory_.rejected_peak = memory_.used + memory_.tensors + bytes;
     throw tensors::Failure(fmt::format(
         "not enough memory for a tensor of {} bytes: this task's tensors hold {} bytes, its "
         "Lua values {}, and its limit is {}",

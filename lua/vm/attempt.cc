@@ -213,7 +213,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
         outcome.message += fmt::format(
             ": its limit is {}, and its peak would be {}; raise the task's `memory`, or let it "
             "hold less at once",
-            format_bytes(granted), format_bytes(memory_.refused_peak - (limit - granted)));
+            format_bytes(granted), format_bytes(memory_.rejected_peak - (limit - granted)));
       }
     }
   }

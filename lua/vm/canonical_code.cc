@@ -20,7 +20,7 @@ constexpr size_t kPartsMax = 300;       // named; what is beyond counts together
 constexpr size_t kTextMax = 200;        // bytes of a part's text
 constexpr size_t kNameMax = 120;        // bytes of a part's name
 constexpr size_t kBufferMax = 1 << 16;  // bytes hashed at once
-constexpr size_t kSketchMax = 200;      // objects looked at to put one key in order
+constexpr size_t kShallowMax = 200;     // objects looked at to put one key in order
 constexpr int kStackNeeded = 20;
 
 // The record kinds of the canonical form. A change of any of them changes every key.
@@ -76,19 +76,19 @@ bool is_plain_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 127; });
 }
 
-class Walk {
+class CodeHasher {
  public:
   /// `opaque_functions`: a table's own content, in which functions are only there. `sketches`: just
   /// enough of it to put keys in order.
-  explicit Walk(lua_State* L, bool opaque_functions = false, bool sketches = false)
-      : L_(L), opaque_functions_(opaque_functions), sketches_(sketches) {
+  explicit CodeHasher(lua_State* L, bool opaque_functions = false, bool is_shallow = false)
+      : L_(L), opaque_functions_(opaque_functions), is_shallow_(is_shallow) {
     luaL_checkstack(L, kStackNeeded, "canonical code");
     lua_newtable(L);
     objects_ = lua_gettop(L);
   }
-  ~Walk() { lua_settop(L_, objects_ - 1); }
-  Walk(const Walk&) = delete;
-  Walk& operator=(const Walk&) = delete;
+  ~CodeHasher() { lua_settop(L_, objects_ - 1); }
+  CodeHasher(const CodeHasher&) = delete;
+  CodeHasher& operator=(const CodeHasher&) = delete;
 
   std::vector<CodeComponent> parts;
   std::string gpu_kernel;  // the first of those that need a GPU
@@ -131,7 +131,7 @@ class Walk {
   void put_digest(const Digest& digest) { put_raw(digest.bytes.data(), digest.bytes.size()); }
 
   Digest finish() {
-    while (done_ < queue_.size() && !(sketches_ && done_ >= kSketchMax)) {
+    while (done_ < queue_.size() && !(is_shallow_ && done_ >= kShallowMax)) {
       Object object = std::move(queue_[done_++]);
       lua_rawgeti(L_, objects_, static_cast<lua_Integer>(done_));
       record(object);
@@ -236,12 +236,12 @@ class Walk {
     std::vector<Digest> texts;
     for (const auto& [path, source] : *sandbox(L_).files) {
       texts.push_back(sha256(source));
-      if (!texts_told_)
+      if (!has_file_texts_)
         add_part(fmt::format("the text of {}, which counts because its code holds {} in {},", path,
                              what, file),
                  texts.back(), "");
     }
-    texts_told_ = true;
+    has_file_texts_ = true;
     std::sort(texts.begin(), texts.end());
     for (const Digest& text : texts) put_digest(text);
   }
@@ -316,8 +316,8 @@ class Walk {
       lua_rawgeti(L_, keys, at);
       if (has_order(-1)) {
         entry(index, object);
-      } else if (!sketches_) {
-        objects.emplace_back(alone(index, object.file), at);
+      } else if (!is_shallow_) {
+        objects.emplace_back(shallow_digest(index, object.file), at);
       }
       lua_settop(L_, keys);
     }
@@ -354,7 +354,7 @@ class Walk {
   }
 
   // Object keys are put in order by what they and their values are.
-  Digest alone(int index, const std::string& file) {
+  Digest shallow_digest(int index, const std::string& file) {
     lua_newtable(L_);
     lua_pushvalue(L_, -2);
     lua_rawseti(L_, -2, 1);
@@ -362,7 +362,7 @@ class Walk {
     lua_rawget(L_, index);
     lua_rawseti(L_, -2, 2);
     int pair = lua_gettop(L_);
-    Digest digest = Walk(L_, true, true).value(pair, "", file);
+    Digest digest = CodeHasher(L_, true, true).value(pair, "", file);
     lua_pop(L_, 1);
     return digest;
   }
@@ -473,7 +473,7 @@ class Walk {
       case LUA_TUSERDATA: {
         std::string shown = task_name(top);
         if (!library_name(L_, top).empty()) shown = library_name(L_, top);
-        add_part(part, Walk(L_, true).value(top, name, file), shown);
+        add_part(part, CodeHasher(L_, true).value(top, name, file), shown);
         return;
       }
       default: {
@@ -481,7 +481,7 @@ class Walk {
         luaL_tolstring(L_, -1, nullptr);
         size_t size;
         const char* text = lua_tolstring(L_, -1, &size);
-        add_part(part, Walk(L_, true).value(top, name, file), std::string(text, size));
+        add_part(part, CodeHasher(L_, true).value(top, name, file), std::string(text, size));
         lua_settop(L_, top);
       }
     }
@@ -494,10 +494,10 @@ class Walk {
   }
 
   lua_State* L_;
-  bool opaque_functions_, sketches_;
-  bool is_far_ = false;      // what is met now is
-  bool texts_told_ = false;  // the texts of the files are among the parts
-  int objects_;              // stack index of the list of objects, in the order of their numbers
+  bool opaque_functions_, is_shallow_;
+  bool is_far_ = false;          // what is met now is
+  bool has_file_texts_ = false;  // the texts of the files are among the parts
+  int objects_;  // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
   // The memory of tensors met so far: its number, and where the first of them begins in it.
   std::unordered_map<const void*, std::pair<size_t, uint64_t>> memories_;
@@ -512,11 +512,11 @@ class Walk {
 
 CanonicalCode canonical_code(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  Walk walk(L);
+  CodeHasher hasher(L);
   CanonicalCode code;
-  code.digest = walk.task_code(index);
-  code.parts = std::move(walk.parts);
-  code.gpu_kernel = std::move(walk.gpu_kernel);
+  code.digest = hasher.task_code(index);
+  code.parts = std::move(hasher.parts);
+  code.gpu_kernel = std::move(hasher.gpu_kernel);
   return code;
 }
 

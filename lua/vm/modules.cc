@@ -21,7 +21,7 @@ class LoadScope {
       : context_(context(L)), box_(sandbox(L)), phase_(context_.phase), frozen_(box_.frozen) {
     context_.phase = Phase::loading;
     box_.frozen = false;
-    box_.requiring.emplace_back(name, current_place(L));
+    box_.requiring.emplace_back(name, current_location(L));
   }
   ~LoadScope() {
     context_.phase = phase_;

@@ -136,16 +136,16 @@ class TaskSnapshot : public Snapshot {
 };
 
 // Walks what a function reaches and notes it in a snapshot.
-class Taker {
+class SnapshotCollector {
  public:
-  Taker(lua_State* L, TaskSnapshot& out) : L_(L), pool_(pool_of(L)), out_(out) {
+  SnapshotCollector(lua_State* L, TaskSnapshot& out) : L_(L), pool_(pool_of(L)), out_(out) {
     luaL_checkstack(L, kStackNeeded, "snapshot");
     lua_rawgeti(L, LUA_REGISTRYINDEX, pool_.store);
     store_ = lua_gettop(L);
   }
-  ~Taker() { lua_settop(L_, store_ - 1); }
-  Taker(const Taker&) = delete;
-  Taker& operator=(const Taker&) = delete;
+  ~SnapshotCollector() { lua_settop(L_, store_ - 1); }
+  SnapshotCollector(const SnapshotCollector&) = delete;
+  SnapshotCollector& operator=(const SnapshotCollector&) = delete;
 
   /// False where something can't be put back: a coroutine, a library's own state.
   bool take(int function_index) {
@@ -360,7 +360,7 @@ class Taker {
 std::unique_ptr<Snapshot> Snapshot::take(lua_State* L, int function_index) {
   function_index = lua_absindex(L, function_index);
   auto snapshot = std::make_unique<TaskSnapshot>(pool_of(L));
-  if (!Taker(L, *snapshot).take(function_index)) return nullptr;
+  if (!SnapshotCollector(L, *snapshot).take(function_index)) return nullptr;
   return snapshot;
 }
 

@@ -33,7 +33,7 @@ void* allocate(void* self, void* old, size_t old_size, size_t size) {
   size_t used = memory.used + memory.tensors.load(std::memory_order_relaxed);
   if (memory.limit != 0 && size > old_size && used + (size - old_size) > memory.limit) {
     memory.refused = true;
-    memory.refused_peak = used + (size - old_size);
+    memory.rejected_peak = used + (size - old_size);
     return nullptr;
   }
   void* fresh = std::realloc(old, size);
