@@ -37,7 +37,7 @@ int width_of(DType dtype) {
 
 void check_device(const char* name, const Tensor& a, const Tensor& b) {
   if (a.device() == b.device()) return;
-  if (is_symbol(a) || is_symbol(b)) refuse_symbol();
+  if (is_symbol(a) || is_symbol(b)) reject_symbol();
   throw Failure(
       fmt::format("cannot {} {} and {}: they lie on different devices; move one with "
                   "x:to(\"{}\")",
@@ -175,7 +175,7 @@ Tensor right_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor&
 }
 
 // Integers have no quotient by 0 that would differ from a number, and no power below 0.
-void refuse_operand(Binary op, const Tensor& divisor) {
+void reject_operand(Binary op, const Tensor& divisor) {
   bool divides = op == Binary::floor_div || op == Binary::mod, raises = op == Binary::pow;
   if ((!divides && !raises) || is_float(divisor.dtype()) || divisor.count() == 0) return;
   Tensor refused = compare(raises ? Compare::lt : Compare::eq, divisor, Number::of(int64_t{0}));
@@ -189,7 +189,7 @@ void refuse_operand(Binary op, const Tensor& divisor) {
       fmt::format("cannot {} integers by 0: {} has one; write x:to(\"f32\") for infinities",
                   verb_of(op), text_of(divisor)));
 }
-void refuse_operand(Binary op, const Number& divisor, DType dtype) {
+void reject_operand(Binary op, const Number& divisor, DType dtype) {
   bool divides = op == Binary::floor_div || op == Binary::mod;
   if (divides && !is_float(dtype) && divisor.integer == 0)
     throw Failure(fmt::format("cannot {} integers by 0", verb_of(op)));
@@ -203,7 +203,7 @@ void check_together(const char* name, std::initializer_list<Tensor> operands) {
   const Tensor& first = *operands.begin();
   for (const Tensor& each : operands) {
     if (!each || each.device() == first.device()) continue;
-    if (is_symbol(first) || is_symbol(each)) refuse_symbol();
+    if (is_symbol(first) || is_symbol(each)) reject_symbol();
     throw Failure(
         fmt::format("{} of {} and {}: they lie on different devices; move one with x:to(\"{}\")",
                     name, text_of(first), text_of(each), text_of(first.device())));
@@ -275,7 +275,7 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
   DType dtype = result_type(op, common_type(left.dtype(), right.dtype()));
   Shape shape = common_shape(verb_of(op), left, right);
   Tensor a = cast(left, dtype), b = cast(right, dtype);
-  refuse_operand(op, b);
+  reject_operand(op, b);
   Tensor out = raw_binary(op, a, b, shape);
   if (!is_recording(a, b)) return out;
   if (!needs_operands(op)) {
@@ -304,9 +304,9 @@ Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed
   Tensor a = cast(left, dtype);
   Number b = checked(is_float(dtype) ? number : as_whole(number), dtype);
   if (reversed) {
-    refuse_operand(op, a);
+    reject_operand(op, a);
   } else {
-    refuse_operand(op, b, dtype);
+    reject_operand(op, b, dtype);
   }
   Tensor out = raw_binary(op, a, b, reversed);
   if (!is_recording(a)) return out;
@@ -489,7 +489,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 // ---- in place
 
-void refuse_tracked(const Tensor& source) {
+void reject_tracked(const Tensor& source) {
   if (!runtime().records || !source.is_tracked()) return;
   throw Failure(
       fmt::format("{} would be written into a tensor, and its gradient could not come "
@@ -504,7 +504,7 @@ void copy_in_place(const Tensor& target, const Tensor& source) {
     throw Failure(fmt::format("cannot assign {} to a part of shape {}", text_of(source),
                               kernels::text_of(target.shape())));
   target.note_write("assignment");
-  refuse_tracked(source);
+  reject_tracked(source);
   NoRecord off;
   Tensor from = source.device() == target.device() ? source : move(source, target.device());
   if (from.storage() == target.storage()) from = copy_of(from);
@@ -522,7 +522,7 @@ namespace {
 // The other operand of an operation in place: stretched to the target, in its type.
 Tensor operand_in_place(const char* verb, const Tensor& target, const Tensor& given) {
   check_device(verb, target, given);
-  refuse_tracked(given);
+  reject_tracked(given);
   Shape shape = common_shape(verb, target, given);
   if (!(shape == target.shape()))
     throw Failure(fmt::format("cannot {} {} and {} in place: the result does not have the shape {}",
@@ -544,7 +544,7 @@ const char* in_place_name(Binary op) {
   return names[static_cast<int>(op)];
 }
 
-void refuse_bool(const char* name, const Tensor& target) {
+void reject_bool(const char* name, const Tensor& target) {
   if (target.dtype() == DType::boolean)
     throw Failure(fmt::format("{} works on numbers, not on {}", name, text_of(target)));
 }
@@ -552,7 +552,7 @@ void refuse_bool(const char* name, const Tensor& target) {
 }  // namespace
 
 void add_in_place(const Tensor& target, const Tensor& given, const Number& factor) {
-  refuse_bool("add_", target);
+  reject_bool("add_", target);
   target.note_write("add_");
   Tensor term = operand_in_place("add", target, given);
   NoRecord off;
@@ -562,26 +562,26 @@ void add_in_place(const Tensor& target, const Tensor& given, const Number& facto
 }
 
 void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
-  refuse_bool(in_place_name(op), target);
+  reject_bool(in_place_name(op), target);
   if (result_type(op, target.dtype()) != target.dtype())
     throw Failure(
         fmt::format("{} can't {} in place: the result is f32. Write x:to(\"f32\") before it",
                     text_of(target), verb_of(op)));
   target.note_write(in_place_name(op));
   Tensor operand = operand_in_place(verb_of(op), target, given);
-  refuse_operand(op, operand);
+  reject_operand(op, operand);
   NoRecord off;
   call(target.device(), &Kernels::binary, kernels::name_of(op), op, target.view(),
        broadcast_view(operand, target.shape()), target.view());
 }
 
 void binary_in_place(Binary op, const Tensor& target, const Number& number) {
-  refuse_bool(in_place_name(op), target);
+  reject_bool(in_place_name(op), target);
   if (result_with(op, target.dtype(), number, false) != target.dtype())
     throw Failure(
         fmt::format("{} takes integers in place: write x:to(\"f32\") before it", text_of(target)));
   Number operand = checked(is_float(target.dtype()) ? number : as_whole(number), target.dtype());
-  refuse_operand(op, operand, target.dtype());
+  reject_operand(op, operand, target.dtype());
   target.note_write(in_place_name(op));
   call(target.device(), &Kernels::binary_number, kernels::name_of(op), op, target.view(), operand,
        false, target.view());
@@ -591,7 +591,7 @@ void unary_in_place(Unary op, const Tensor& target) {
   if (!is_float(target.dtype()) && !any_type(op))
     throw Failure(fmt::format("{} can't be done in place on {}: write x:to(\"f32\") before it",
                               kernels::name_of(op), text_of(target)));
-  refuse_bool(kernels::name_of(op), target);
+  reject_bool(kernels::name_of(op), target);
   target.note_write(kernels::name_of(op));
   call(target.device(), &Kernels::unary, kernels::name_of(op), op, target.view(), target.view());
 }

@@ -22,7 +22,7 @@ thread_local uint64_t tracers = 0;
 
 }  // namespace
 
-void refuse_symbol() {
+void reject_symbol() {
   throw Failure(
       "flow.fuse takes a function of operations on elements: + - * / // % ^, functions of one "
       "number, maximum, minimum, clamp, lerp, addcmul and addcdiv; and what it does may not depend "
@@ -63,12 +63,12 @@ int Tracer::value_of(const Tensor& x) {
     is_unfusable_ = true;
     return 0;
   }
-  if (x.storage()->symbol_owner() != id_) refuse_symbol();
+  if (x.storage()->symbol_owner() != id_) reject_symbol();
   int value = x.storage()->symbol_value();
   // A window on a symbol, or another shape of it, is no operand of a chain.
   const View& view = x.view();
   if (view.data != nullptr || !kernels::is_dense(view) || !(shape_of(value) == view.shape))
-    refuse_symbol();
+    reject_symbol();
   return value;
 }
 

@@ -72,6 +72,6 @@ class Tracer {
 
 inline bool is_symbol(const Tensor& x) { return x.device().kind == Device::symbol; }
 /// What a symbol can't be used for.
-[[noreturn]] void refuse_symbol();
+[[noreturn]] void reject_symbol();
 
 }  // namespace flow::tensors

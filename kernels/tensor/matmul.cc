@@ -45,7 +45,7 @@ Tensor batched(const Tensor& a, const Tensor& b) {
                 });
 }
 
-[[noreturn]] void refuse(const Tensor& a, const Tensor& b) {
+[[noreturn]] void reject(const Tensor& a, const Tensor& b) {
   throw Failure(fmt::format("cannot multiply the matrices {} and {}: [m, k] times [k, n] is [m, n]",
                             text_of(a), text_of(b)));
 }
@@ -55,7 +55,7 @@ Shape common_batches(const Tensor& a, const Tensor& b) {
   Shape left = a.shape(), right = b.shape(), shape;
   left.rank -= 2;
   right.rank -= 2;
-  if (!kernels::broadcast(left, right, shape)) refuse(a, b);
+  if (!kernels::broadcast(left, right, shape)) reject(a, b);
   return shape;
 }
 
@@ -69,13 +69,13 @@ Tensor with_batches(const Tensor& x, Shape shape) {
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
   DType dtype = product_type("matmul", left, right);
-  if (left.rank() == 0 || right.rank() == 0) refuse(left, right);
+  if (left.rank() == 0 || right.rank() == 0) reject(left, right);
   check_together("matmul", {left, right});
   Tensor a = cast(left, dtype), b = cast(right, dtype);
   bool row = a.rank() == 1, column = b.rank() == 1;
   if (row) a = unsqueeze(a, 0);
   if (column) b = unsqueeze(b, 1);
-  if (a.shape().last() != b.size(b.rank() - 2)) refuse(left, right);
+  if (a.shape().last() != b.size(b.rank() - 2)) reject(left, right);
   Tensor out;
   if (b.rank() == 2 && a.rank() > 2) {  // one product of many rows
     Shape rows{1, a.shape().last()};

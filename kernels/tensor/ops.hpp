@@ -46,7 +46,7 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed);
 // ---- in place; the result's shape is the target's (elementwise.cc)
 /// A Failure where `source` has a history, which would be left behind where it is written into a
 /// plain tensor.
-void refuse_tracked(const Tensor& source);
+void reject_tracked(const Tensor& source);
 void copy_in_place(const Tensor& target, const Tensor& source);  // casts and stretches
 void fill_in_place(const Tensor& target, const Number& value);
 void add_in_place(const Tensor& target, const Tensor& term,

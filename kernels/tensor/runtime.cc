@@ -90,7 +90,7 @@ Runtime& runtime() {
 
 const Kernels& kernels_of(const Device& device) {
   if (device.kind == Device::cpu) return kernels::cpu_kernels();
-  if (device.kind == Device::symbol) refuse_symbol();
+  if (device.kind == Device::symbol) reject_symbol();
   const Kernels* table = kernels::cuda_kernels();
   if (table == nullptr) check_there(device);
   return *table;
@@ -102,7 +102,7 @@ Stream& stream_of(const Device& device) {
     own.cpu.threads = own.threads;
     return own.cpu;
   }
-  if (device.kind == Device::symbol) refuse_symbol();
+  if (device.kind == Device::symbol) reject_symbol();
   Stream& stream = cuda_stream(device);
   choose(device);
   return stream;
@@ -169,7 +169,7 @@ void give_device_memory(const Device& device, void* data, size_t bytes) {
 
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes) {
-  if (from_device.kind == Device::symbol || to_device.kind == Device::symbol) refuse_symbol();
+  if (from_device.kind == Device::symbol || to_device.kind == Device::symbol) reject_symbol();
   if (bytes == 0) return;
   auto* source = static_cast<const char*>(from);
   auto* target = static_cast<char*>(to);

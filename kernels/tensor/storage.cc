@@ -129,7 +129,7 @@ Ref<Storage> Storage::symbol(uint64_t owner, int value) {
 }
 
 Ref<Storage> Storage::allocate(Device device, size_t bytes) {
-  if (device.kind == Device::symbol) refuse_symbol();
+  if (device.kind == Device::symbol) reject_symbol();
   Ref<Storage> made(new Storage);
   made->device_ = device;
   if (device.kind == Device::cuda) {

@@ -41,7 +41,7 @@ TopK top_k(const Tensor& given, int64_t k, int64_t base) {
 }
 
 // Of a NaN there is no probability, and where all logits are -infinity there is none above 0.
-void refuse_undrawable(const Tensor& logits) {
+void reject_undrawable(const Tensor& logits) {
   if (logits.count() == 0) return;
   Tensor can = compare(Compare::gt, reduce(Reduce::max, logits, {1}), Number::of(-INFINITY));
   if (integer_of(reduce(Reduce::all, can, {0})) != 0) return;
@@ -62,7 +62,7 @@ Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t ba
     throw Failure(fmt::format("sample takes a temperature of 0 or more, not {}", temperature));
   NoRecord off;
   Tensor logits = contiguous(given);
-  refuse_undrawable(logits);
+  reject_undrawable(logits);
   Tensor out = Tensor::empty(DType::i64, Shape{given.size(0)}, given.device());
   call(given.device(), &Kernels::sample, "sample", logits.view(), temperature, seed, uint64_t{0},
        base, out.view());

@@ -79,7 +79,7 @@ bool holds_tensors(lua_State* L, int index);
 /// Whether a number of one is a number of the other.
 bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b);
 /// Throws a Failure where numbers of one are those of another.
-void refuse_overlaps(const char* method, const std::vector<tensors::Tensor>& list);
+void reject_overlaps(const char* method, const std::vector<tensors::Tensor>& list);
 /// A call for data that is replaced, such as flow::all_reduce's.
 using InPlace = std::function<CollectiveCall(void* data, int64_t count, DType dtype)>;
 /// `make` of each tensor; those that are small travel together. Where `takes_device`, what lies on

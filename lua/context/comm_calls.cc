@@ -221,7 +221,7 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
     return 1;
   }
   std::vector<tensors::Tensor> list = check_tensors(L, 2, "all_reduce");
-  refuse_overlaps("all_reduce", list);
+  reject_overlaps("all_reduce", list);
   check_waited(L, comm, list, "all_reduce", true);
   Exchange exchange = exchange_in_place("all_reduce", list, comm.takes_device(),
                                         [op](void* data, int64_t count, DType dtype) {

@@ -202,7 +202,7 @@ void copy_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tens
   });
 }
 
-void refuse_overlaps(const char* method, const std::vector<tensors::Tensor>& list) {
+void reject_overlaps(const char* method, const std::vector<tensors::Tensor>& list) {
   std::map<const tensors::Storage*, std::vector<size_t>> places;  // of tensors in one memory
   for (size_t i = 0; i < list.size(); i++) {
     std::vector<size_t>& others = places[list[i].storage().get()];

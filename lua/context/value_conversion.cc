@@ -118,14 +118,14 @@ class ValueReader {
         out = Value(input->second);
         return true;
       }
-      if (!refuse_path(text, step)) return false;
+      if (!reject_path(text, step)) return false;
     }
     out = Value(text);
     return true;
   }
 
   // A path of this attempt means nothing to another task: the content has to be taken in.
-  bool refuse_path(std::string_view text, const Step* step) {
+  bool reject_path(std::string_view text, const Step* step) {
     const AttemptRequest* request = context_.request;
     if (request == nullptr) return true;
     if (is_below(text, request->dir)) {
@@ -279,7 +279,7 @@ class ValueReader {
         std::string_view name(text, size);
         key = Value(name);
         bool local = context_.phase == Phase::task && !name.empty() && name[0] == '/';
-        return !local || refuse_path(name, step);
+        return !local || reject_path(name, step);
       }
       case LUA_TNUMBER:
         if (lua_isinteger(L_, -2)) {

@@ -54,7 +54,7 @@ int on_assign(lua_State* L) {
          "a result never changes: make a new table, in a task where it needs the value");
 }
 int on_pairs(lua_State* L) {
-  refuse_handle(L, 1, "pairs");
+  reject_handle(L, 1, "pairs");
   return 0;
 }
 
@@ -73,9 +73,9 @@ int on_tostring(lua_State* L) {
       return 1;
     }
     if (caller.name != nullptr && std::string_view(caller.name) == "format")
-      refuse_handle(L, 1, "%s");
+      reject_handle(L, 1, "%s");
   }
-  refuse_handle(L, 1, "tostring");
+  reject_handle(L, 1, "tostring");
   return 0;
 }
 
@@ -208,7 +208,7 @@ int on_index(lua_State* L) {
     // ipairs, table.unpack and their like index from C, and would never come to an end.
     lua_Debug caller;
     if (lua_getstack(L, 1, &caller) && lua_getinfo(L, "S", &caller) && *caller.what == 'C')
-      refuse_handle(L, 1, "ipairs");
+      reject_handle(L, 1, "ipairs");
   }
   push_part(L, *handle, {false, read_part_key(L, 2, "`[…]` of a handle")});
   return 1;
@@ -393,7 +393,7 @@ std::string describe_handle(lua_State* L, int index) {
   return graph == nullptr ? "handle" : "handle " + handle_text(*graph, *handle);
 }
 
-void refuse_handle(lua_State* L, int index, const char* use) {
+void reject_handle(lua_State* L, int index, const char* use) {
   const Handle* handle = handle_at(L, index);
   if (handle == nullptr) {
     std::string text = method_misuse(L, index);

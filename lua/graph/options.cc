@@ -201,12 +201,12 @@ void read_ranks(const Option& option) {
   each_entry(option, {"min", "max"}, [&](const Option& entry, const std::string& name) {
     (name == "min" ? min : max) = entry.integer(1, kRanksMax, form);
   });
-  auto refuse = [&](const std::string& why) {
+  auto reject = [&](const std::string& why) {
     raise(option.L, fmt::format("task `{}`: the option `ranks` is {{ min =, max = }}, {}",
                                 option.def.name, why));
   };
-  if (max == 0) refuse("of which min alone may be left out");
-  if (max < min) refuse(fmt::format("and its min, {}, is above its max, {}", min, max));
+  if (max == 0) reject("of which min alone may be left out");
+  if (max < min) reject(fmt::format("and its min, {}, is above its max, {}", min, max));
   option.def.resources.ranks = static_cast<uint32_t>(min);
   option.def.resources.ranks_max = static_cast<uint32_t>(max);
 }

@@ -102,7 +102,7 @@ void push_text_value(lua_State* L, std::string_view text) {
 }
 
 void check_list(lua_State* L, int index, const char* function) {
-  refuse_handle(L, index, function);
+  reject_handle(L, index, function);
   if (lua_type(L, index) != LUA_TTABLE)
     raise(L, fmt::format("{} takes a table, not {}", function, describe(L, index)));
 }

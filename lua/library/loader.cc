@@ -578,7 +578,7 @@ int length(lua_State* L) {
   return 1;
 }
 
-int refuse_assignment(lua_State* L) {
+int reject_assignment(lua_State* L) {
   raise(L, "a loader can't be written to; its position is changed by loader:load(state)");
 }
 
@@ -588,7 +588,7 @@ void set_loader_metatable(lua_State* L) {
     lua_newtable(L);
     luaL_Reg own[] = {{"__gc", drop_loader},
                       {"__len", length},
-                      {"__newindex", refuse_assignment},
+                      {"__newindex", reject_assignment},
                       {nullptr, nullptr}};
     luaL_setfuncs(L, own, 0);
     luaL_Reg methods[] = {{"epoch", protected_call<epoch>},

@@ -180,13 +180,13 @@ int call_operation(lua_State* L) {
   return static_cast<int>(out.size());
 }
 
-[[noreturn]] void refuse(lua_State* L, const std::string& path, const std::string& why) {
+[[noreturn]] void reject(lua_State* L, const std::string& path, const std::string& why) {
   raise(L, fmt::format("flow.operations: {}: {}", path, why));
 }
 
 void check_library(lua_State* L, const Library& library) {
   if (library.count < 0 || library.count > kOperationsMax)
-    refuse(L, library.path, fmt::format("it says that it has {} operations", library.count));
+    reject(L, library.path, fmt::format("it says that it has {} operations", library.count));
   for (int32_t i = 0; i < library.count; i++) {
     const FlowOperation& each = library.operations[i];
     std::string_view name = each.name == nullptr ? "" : each.name;
@@ -195,13 +195,13 @@ void check_library(lua_State* L, const Library& library) {
           return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
         });
     if (!good || each.describe == nullptr || each.run == nullptr)
-      refuse(L, library.path,
+      reject(L, library.path,
              fmt::format("operation {} needs a name of letters, digits and _, describe and run",
                          i + 1));
     if (library.find(name) != &each)
-      refuse(L, library.path, fmt::format("`{}` is there twice", name));
+      reject(L, library.path, fmt::format("`{}` is there twice", name));
     if (each.backward != nullptr && library.find(each.backward) == nullptr)
-      refuse(L, library.path,
+      reject(L, library.path,
              fmt::format("the backward of `{}`, `{}`, is not there", name, each.backward));
   }
 }
@@ -217,7 +217,7 @@ struct Identity {
 Identity identity_of(lua_State* L, const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-    refuse(L, path, "it does not exist, or is not a regular file");
+    reject(L, path, "it does not exist, or is not a regular file");
   return {path, info.st_dev, info.st_ino, info.st_size,
           info.st_ctim.tv_sec * int64_t{1'000'000'000} + info.st_ctim.tv_nsec};
 }
@@ -236,21 +236,21 @@ void* open_copy(lua_State* L, const std::string& path) {
   if (from >= 0) ::close(from);
   if (good) return ::dlopen(fmt::format("/proc/self/fd/{}", copy).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (copy >= 0) ::close(copy);
-  refuse(L, path, fmt::format("it can't be read: {}", ::strerror(code)));
+  reject(L, path, fmt::format("it can't be read: {}", ::strerror(code)));
 }
 
 // Loads it; its own initialisers run here.
 const Library& load(lua_State* L, const std::string& path, bool is_replaced) {
   void* handle = is_replaced ? open_copy(L, path) : ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) refuse(L, path, fmt::format("it can't be loaded: {}", ::dlerror()));
+  if (handle == nullptr) reject(L, path, fmt::format("it can't be loaded: {}", ::dlerror()));
   auto list = reinterpret_cast<decltype(&flow_operations)>(::dlsym(handle, "flow_operations"));
   if (list == nullptr)
-    refuse(L, path, "it exports no flow_operations: include <flow/operation.h> and define it");
+    reject(L, path, "it exports no flow_operations: include <flow/operation.h> and define it");
   auto* library = new Library;  // as long as the process, like what dlopen loaded
   library->path = path;
   library->operations = list(FLOW_OPERATION_ABI, &library->count);
   if (library->operations == nullptr)
-    refuse(
+    reject(
         L, path,
         fmt::format("it does not know version {} of flow/operation.h: compile it with the header "
                     "of this flow",

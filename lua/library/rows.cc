@@ -64,14 +64,14 @@ kernels::View view_of(const CsvColumn& column) {
                         const_cast<void*>(data));
 }
 
-void refuse_text(lua_State* L, const CsvColumn& column, const char* function) {
+void reject_text(lua_State* L, const CsvColumn& column, const char* function) {
   raise(L, fmt::format(
                "rows:{}: column `{}` holds text, which tensors do not hold: rows:column(\"{}\") is "
                "its list of strings",
                function, column.name, column.name));
 }
 
-[[noreturn]] void refuse_value(lua_State* L, const CsvColumn& column, size_t row,
+[[noreturn]] void reject_value(lua_State* L, const CsvColumn& column, size_t row,
                                const std::string& value, DType dtype, const char* advice,
                                const char* function) {
   raise(L, fmt::format("rows:{}: row {} of column `{}` {}, which {} does not hold: {}", function,
@@ -87,7 +87,7 @@ void check_integers(lua_State* L, const CsvColumn& column, DType dtype, bool is_
                  : dtype == DType::f32 && !is_asked ? is_exact<float>(value)
                                                     : true;
     if (!holds)
-      refuse_value(L, column, row, fmt::format("is {}", value), dtype,
+      reject_value(L, column, row, fmt::format("is {}", value), dtype,
                    kernels::is_float(dtype)
                        ? "name the type, \"i64\", \"f64\" or \"f32\", which rounds it"
                        : "take a wider type",
@@ -108,7 +108,7 @@ void check_numbers(lua_State* L, const CsvColumn& column, DType dtype, bool is_a
         : dtype == DType::boolean ? !std::isnan(value)
                                   : std::trunc(value) == value && value >= low && value < high;
     if (holds) continue;
-    refuse_value(L, column, row,
+    reject_value(L, column, row,
                  std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value), dtype,
                  is_float ? "name the type \"f64\""
                           : "take it as \"f64\", and x:to(type) converts what is left",
@@ -116,7 +116,7 @@ void check_numbers(lua_State* L, const CsvColumn& column, DType dtype, bool is_a
   }
   if (may_round || !column.row_beyond_f32) return;
   size_t row = *column.row_beyond_f32;
-  refuse_value(L, column, row, fmt::format("is {:.0f}", column.numbers[row]), dtype,
+  reject_value(L, column, row, fmt::format("is {:.0f}", column.numbers[row]), dtype,
                "name the type, \"f64\" or \"f32\", which rounds it", function);
 }
 
@@ -157,7 +157,7 @@ int rows_tensor(lua_State* L) {
   DType dtype = is_asked ? check_dtype(L, type_at) : DType::f32;
   for (size_t column : columns) {
     if (table.columns[column].type == ColumnType::text)
-      refuse_text(L, table.columns[column], "tensor");
+      reject_text(L, table.columns[column], "tensor");
     check_holds(L, table.columns[column], dtype, is_asked, "tensor");
   }
   kernels::View out = new_tensor(
@@ -173,7 +173,7 @@ int rows_column(lua_State* L) {
   CsvTable& table = check_rows(L, "column");
   const CsvColumn& column = table.columns[check_column(L, 2, table, "column")];
   if (column.type == ColumnType::text) {
-    if (!lua_isnoneornil(L, 3)) refuse_text(L, column, "column");
+    if (!lua_isnoneornil(L, 3)) reject_text(L, column, "column");
     lua_createtable(L, static_cast<int>(std::min<size_t>(column.texts.size(), 1u << 24)), 0);
     for (size_t i = 0; i < column.texts.size(); i++) {
       push_text_value(L, column.texts[i]);

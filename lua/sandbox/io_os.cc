@@ -58,7 +58,7 @@ bool looks_at_clock(std::string_view name) {
   return name == "os.time" || name == "os.clock" || name == "os.date";
 }
 
-void refuse_outside_task(lua_State* L, const char* name) {
+void reject_outside_task(lua_State* L, const char* name) {
   if (context(L).phase == Phase::task) return;
   std::string_view what = name;
   std::string why, advice;
@@ -86,7 +86,7 @@ void refuse_outside_task(lua_State* L, const char* name) {
 // A library function that only tasks may call. Upvalues: Lua's own function, its name.
 int in_task_only(lua_State* L) {
   const char* name = lua_tostring(L, lua_upvalueindex(2));
-  refuse_outside_task(L, name);
+  reject_outside_task(L, name);
   bool is_io = name[0] == 'i';
   if (!looks_at_clock(name)) wait_durable(L);
   if (is_io) sandbox(L).opens_files = true;
@@ -128,7 +128,7 @@ int io_write(lua_State* L) {
 }
 
 int io_output(lua_State* L) {  // upvalues: io.stdout, io.open
-  refuse_outside_task(L, "io.output");
+  reject_outside_task(L, "io.output");
   if (!lua_isnoneornil(L, 1)) {
     if (lua_type(L, 1) == LUA_TSTRING) {
       lua_pushvalue(L, lua_upvalueindex(2));
@@ -152,7 +152,7 @@ int io_output(lua_State* L) {  // upvalues: io.stdout, io.open
 }
 
 int io_close(lua_State* L) {  // upvalue 1: Lua's own
-  refuse_outside_task(L, "io.close");
+  reject_outside_task(L, "io.close");
   if (lua_isnone(L, 1)) {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kOutputKey) == LUA_TNIL) return log_close(L);
     lua_pushnil(L);
@@ -195,7 +195,7 @@ int os_exit(lua_State* L) {
 
 int os_getenv(lua_State* L) {
   const char* name = luaL_checkstring(L, 1);
-  refuse_outside_task(L, "os.getenv");
+  reject_outside_task(L, "os.getenv");
   bool found = false;
   std::string value;
   if (context(L).host != nullptr) value = context(L).host->env(name, found);

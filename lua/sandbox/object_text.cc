@@ -50,7 +50,7 @@ bool is_object(lua_State* L, int index) {
 
 int flow_tostring(lua_State* L) {
   luaL_checkany(L, 1);
-  if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "tostring");
+  if (lua_type(L, 1) == LUA_TUSERDATA) reject_handle(L, 1, "tostring");
   push_text(L, 1);
   return 1;
 }
@@ -100,7 +100,7 @@ int flow_format(lua_State* L) {  // upvalue 1: Lua's own
   for (int argument = 2; next_directive(at, end, start); argument++, at++) {
     if (argument > top) break;
     if (*at == 's' && is_object(L, argument)) {
-      if (lua_type(L, argument) == LUA_TUSERDATA) refuse_handle(L, argument, "%s");
+      if (lua_type(L, argument) == LUA_TUSERDATA) reject_handle(L, argument, "%s");
       push_text(L, argument);
       lua_replace(L, argument);
     } else if (*at == 'p' && is_object(L, argument)) {

@@ -94,7 +94,7 @@ void push_short(lua_State* L, int table, const Keys& keys) {
 
 int flow_pairs(lua_State* L) {
   luaL_checkany(L, 1);
-  if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "pairs");
+  if (lua_type(L, 1) == LUA_TUSERDATA) reject_handle(L, 1, "pairs");
   if (lua_getmetatable(L, 1)) {
     lua_pop(L, 1);
     if (push_proxied_table(L, 1)) {
@@ -143,7 +143,7 @@ int tensor_step(lua_State* L) {  // an index after the last is an error, not nil
 int flow_ipairs(lua_State* L) {
   luaL_checkany(L, 1);
   if (lua_type(L, 1) == LUA_TUSERDATA) {
-    refuse_handle(L, 1, "ipairs");
+    reject_handle(L, 1, "ipairs");
     if (is_tensor(L, 1)) {
       lua_settop(L, 1);
       lua_pushcfunction(L, tensor_step);
@@ -307,7 +307,7 @@ int next_after(lua_State* L) {
 }
 
 int flow_next(lua_State* L) {
-  if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "next");
+  if (lua_type(L, 1) == LUA_TUSERDATA) reject_handle(L, 1, "next");
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   if (push_proxied_table(L, 1)) lua_replace(L, 1);

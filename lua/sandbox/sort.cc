@@ -56,7 +56,7 @@ struct Sorter {
 };
 
 int flow_sort(lua_State* L) {
-  if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "table.sort");
+  if (lua_type(L, 1) == LUA_TUSERDATA) reject_handle(L, 1, "table.sort");
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_Integer count = luaL_len(L, 1);
   bool called = !lua_isnoneornil(L, 2);

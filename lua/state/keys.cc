@@ -33,7 +33,7 @@ int compare_text(const Key& a, const Key& b) {
   return a.size < b.size ? -1 : a.size > b.size;
 }
 
-[[noreturn]] void refuse_object_key(lua_State* L) {
+[[noreturn]] void reject_object_key(lua_State* L) {
   raise(L,
         "this table has keys that are objects (a table, a function, a handle), and these have no "
         "order that is the same in every run; while the script loads and its graph is built a "
@@ -89,7 +89,7 @@ void collect(lua_State* L, int table, Keys& keys, bool allows_objects) {
     }
     Key key = key_at(L, -1);
     if (key.rank == kObject) {
-      if (!allows_objects && context(L).phase != Phase::task) refuse_object_key(L);
+      if (!allows_objects && context(L).phase != Phase::task) reject_object_key(L);
       if (keys.objects == 0) {
         lua_newtable(L);
         lua_insert(L, -2);

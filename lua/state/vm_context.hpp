@@ -128,7 +128,7 @@ bool is_handle(lua_State* L, int index);
 std::string describe_handle(lua_State* L, int index);
 /// Raises the error of a handle used by `use`: "pairs", "ipairs", "next", "tostring", "%s". No-op
 /// for anything else.
-void refuse_handle(lua_State* L, int index, const char* use);
+void reject_handle(lua_State* L, int index, const char* use);
 /// Checks given parameters against the schema and coerces text ones. Errors name the parameter and
 /// the nearest one.
 std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,

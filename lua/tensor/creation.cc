@@ -366,7 +366,7 @@ int make_tensor(lua_State* L) {
     if (made.storage() == x.storage()) made = tensors::copy_of(made);
     return push_made(L, made, options);
   }
-  refuse_handle(L, 1, "flow.tensor");
+  reject_handle(L, 1, "flow.tensor");
   push_tensor_of_table(L, 1, options.has_dtype ? &options.dtype : nullptr);
   tensors::Tensor made = check_object(L, -1, "what is made");
   return push_made(L, tensors::move(made, options.device), options);

@@ -212,7 +212,7 @@ int tensor_new_index(lua_State* L) {
   bool is_stretched = std::any_of(strides, strides + x.rank(), [](int64_t s) { return s == 0; });
   bool is_windows = !is_stretched && !x.is_tracked() && kernels::overlaps_itself(x.view());
   (is_windows ? tensors::select(x, 0, 0) : x).note_write("assignment");
-  if (const Tensor* value = test_object(L, 3)) tensors::refuse_tracked(*value);
+  if (const Tensor* value = test_object(L, 3)) tensors::reject_tracked(*value);
   tensors::NoRecord off;
   if (const Tensor* key = test_object(L, 2)) {
     Tensor rows = tensors::move(rows_of(L, *key, x), {});

@@ -26,7 +26,7 @@ struct KernelHolder {
   jit::Program* program;
 };
 
-[[noreturn]] void refuse(lua_State* L, const std::string& name, const std::string& why) {
+[[noreturn]] void reject(lua_State* L, const std::string& name, const std::string& why) {
   raise(L, fmt::format("flow.kernel of `{}`: {}", name, why));
 }
 
@@ -76,14 +76,14 @@ std::vector<std::string> read_compiler_options(lua_State* L, const std::string& 
   std::vector<std::string> found;
   if (lua_getfield(L, options, "options") != LUA_TNIL) {
     if (!lua_istable(L, -1))
-      refuse(L, name,
+      reject(L, name,
              fmt::format("`options` is a list such as {{ \"--use_fast_math\" }}, not {}",
                          kind_text(L, -1)));
     for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
       std::string option = check_text(L, lua_gettop(L), "an option of the compiler");
       Status good = jit::check_option(option);
       if (good.ok() && found.size() == jit::kOptionsMax) good = user_error("too many `options`");
-      if (!good.ok()) refuse(L, name, good.error().message);
+      if (!good.ok()) reject(L, name, good.error().message);
       found.push_back(std::move(option));
       lua_pop(L, 1);
     }
@@ -98,15 +98,15 @@ jit::Source read_source(lua_State* L, int options) {
   source.name = check_kernel_name(L);
   source.text = check_text(L, 2, fmt::format("the source of the kernel `{}`", source.name));
   if (source.text.size() > jit::kSourceMax || source.text.find('\0') != std::string::npos)
-    refuse(L, source.name,
+    reject(L, source.name,
            fmt::format("its source is C++ of up to {} bytes, without zero bytes", jit::kSourceMax));
   std::string signature =
       check_text(L, 3, fmt::format("the signature of the kernel `{}`", source.name));
   auto parsed = jit::parse_signature(signature);
-  if (!parsed.ok()) refuse(L, source.name, "its signature: " + parsed.error().message);
+  if (!parsed.ok()) reject(L, source.name, "its signature: " + parsed.error().message);
   source.signature = std::move(*parsed);
   Status includes = jit::check_includes(source.text);
-  if (!includes.ok()) refuse(L, source.name, includes.error().message);
+  if (!includes.ok()) reject(L, source.name, includes.error().message);
   source.options = read_compiler_options(L, source.name, options);
   locate_source(L, source);
   return source;
@@ -115,7 +115,7 @@ jit::Source read_source(lua_State* L, int options) {
 void check_functions(lua_State* L, const std::string& name, int options) {
   for (const char* field : {"fallback", "gradient"}) {
     if (lua_getfield(L, options, field) != LUA_TNIL && !is_callable(L, lua_gettop(L)))
-      refuse(L, name, fmt::format("`{}` is a function, not {}", field, kind_text(L, -1)));
+      reject(L, name, fmt::format("`{}` is a function, not {}", field, kind_text(L, -1)));
     lua_pop(L, 1);
   }
 }
@@ -126,7 +126,7 @@ void check_gradient(lua_State* L, const jit::Source& source, int options) {
   if (!has) return;
   bool one = source.signature.count(jit::Role::out) == 1;
   if (!one || source.signature.count(jit::Role::inout) > 0)
-    refuse(L, source.name, "a kernel with a `gradient` has one `out` and no `inout`");
+    reject(L, source.name, "a kernel with a `gradient` has one `out` and no `inout`");
 }
 
 // What no function says is checked here, so that a GPU is not needed to find it.
@@ -145,14 +145,14 @@ void check_launch(lua_State* L, const std::string& name, int options) {
   read("shared", 1, &grid.shared);
   int per = read("per_thread", 1, &per_thread);
   Status good = jit::check_grid(grid);
-  if (!good.ok()) refuse(L, name, good.error().message);
+  if (!good.ok()) reject(L, name, good.error().message);
   if (per == LUA_TFUNCTION || per_thread < 1 || per_thread > kPerThreadMax)
-    refuse(L, name, fmt::format("`per_thread` is a number, 1 to {}", kPerThreadMax));
+    reject(L, name, fmt::format("`per_thread` is a number, 1 to {}", kPerThreadMax));
   if (blocks != LUA_TNIL && per != LUA_TNIL)
-    refuse(L, name, "`per_thread` is for the grid that it gets without `grid`: leave one out");
+    reject(L, name, "`per_thread` is for the grid that it gets without `grid`: leave one out");
   bool flat = threads != LUA_TFUNCTION && grid.threads[1] * grid.threads[2] == 1;
   if (blocks == LUA_TNIL && !flat)
-    refuse(L, name, "a `block` of several dimensions, or of a function, needs a `grid`");
+    reject(L, name, "a `block` of several dimensions, or of a function, needs a `grid`");
 }
 
 // Every `out` that is like nothing has a function for its shape.
@@ -166,13 +166,13 @@ void check_shapes(lua_State* L, const jit::Source& source, int options) {
     check_options(L, shape, fmt::format("`shape` of the kernel `{}`", source.name).c_str(), open);
     for (const std::string& name : open)
       if (lua_getfield(L, shape, name.c_str()) != LUA_TFUNCTION)
-        refuse(L, source.name, fmt::format("`shape.{}` is a function of the arguments", name));
+        reject(L, source.name, fmt::format("`shape.{}` is a function of the arguments", name));
   } else if (type != LUA_TNIL && (type != LUA_TFUNCTION || open.size() != 1)) {
-    refuse(L, source.name,
+    reject(L, source.name,
            "`shape` is a function of the arguments, for the one `out` that is like nothing; for "
            "several a table, shape = { y = function(…) … end }");
   } else if (type == LUA_TNIL && !open.empty()) {
-    refuse(L, source.name,
+    reject(L, source.name,
            fmt::format("the shape of `{0}` is not known: write `{0}: out … like x`, or the option "
                        "shape = function{1} return … end",
                        open.front(), source.signature.given_text()));

@@ -20,7 +20,7 @@ bool is_number(lua_State* L, int index) {
   return lua_type(L, index) == LUA_TNUMBER || lua_isboolean(L, index);
 }
 
-[[noreturn]] void refuse_pair(lua_State* L, const char* verb) {
+[[noreturn]] void reject_pair(lua_State* L, const char* verb) {
   if (test_object(L, 1) == nullptr && test_object(L, 2) == nullptr)
     raise(L, fmt::format("cannot {} two numbers here: one is a tensor", verb));
   raise(L, fmt::format("cannot {} {} and {}", verb, describe(L, 1), describe(L, 2)));
@@ -39,7 +39,7 @@ int binary(lua_State* L) {
   } else if (b != nullptr && is_number(L, 1)) {
     push_object(L, tensors::binary(op, *b, operand_number(L, 1), true));
   } else {
-    refuse_pair(L, tensors::verb_of(op));
+    reject_pair(L, tensors::verb_of(op));
   }
   return 1;
 }
@@ -69,7 +69,7 @@ int compare(lua_State* L) {
   } else if (b != nullptr && is_number(L, 1)) {
     push_object(L, tensors::compare(mirrored(op), *b, operand_number(L, 1)));
   } else {
-    refuse_pair(L, "compare");
+    reject_pair(L, "compare");
   }
   return 1;
 }
@@ -132,7 +132,7 @@ int dropout(lua_State* L) {  // x:dropout(p [, seed])
   return 1;
 }
 
-int refuse_operator(lua_State* L) {
+int reject_operator(lua_State* L) {
   raise(L,
         "tensors have +, -, *, /, //, %, ^ and unary -; for others there are methods and "
         "x:table()");
@@ -146,7 +146,7 @@ int done(lua_State* L) {
 }
 
 // Integers take nothing in place that would be rounded.
-void refuse_fraction(lua_State* L, const char* method, const Tensor& target, int index) {
+void reject_fraction(lua_State* L, const char* method, const Tensor& target, int index) {
   if (kernels::is_float(target.dtype()) || lua_type(L, index) != LUA_TNUMBER) return;
   if (lua_isinteger(L, index) || std::floor(lua_tonumber(L, index)) == lua_tonumber(L, index))
     return;
@@ -156,7 +156,7 @@ void refuse_fraction(lua_State* L, const char* method, const Tensor& target, int
 
 // A float without a fraction is an integer for an integer tensor.
 Number number_for(lua_State* L, const char* method, const Tensor& target, int index) {
-  refuse_fraction(L, method, target, index);
+  reject_fraction(L, method, target, index);
   Number number = check_number(L, index, "an operand");
   if (!kernels::is_integer(target.dtype()) || number.is_integer) return number;
   return Number::of(static_cast<int64_t>(tensors::checked(number, target.dtype()).real));
@@ -191,7 +191,7 @@ int binary_in_place(lua_State* L) {
   if (const Tensor* y = test_object(L, 2)) {
     tensors::binary_in_place(op, x, *y);
   } else {
-    if (!is_number(L, 2)) refuse_pair(L, tensors::verb_of(op));
+    if (!is_number(L, 2)) reject_pair(L, tensors::verb_of(op));
     tensors::binary_in_place(op, x, number_for(L, name, x, 2));
   }
   return done(L);
@@ -205,7 +205,7 @@ int unary_in_place(lua_State* L) {
 
 int fill_in_place(lua_State* L) {  // x:fill_(number)
   const Tensor& x = check_object(L, 1, "x in x:fill_(v)");
-  refuse_fraction(L, "fill_", x, 2);
+  reject_fraction(L, "fill_", x, 2);
   if (!is_number(L, 2)) raise(L, "x:fill_(v) takes a number or a boolean, not " + describe(L, 2));
   tensors::fill_in_place(x, check_number(L, 2, "what x:fill_ writes"));
   return done(L);
@@ -240,8 +240,8 @@ const luaL_Reg kTensorOperators[] = {{"__add", protected_call<binary<Binary::add
                                      {"__mod", protected_call<binary<Binary::mod>>},
                                      {"__idiv", protected_call<binary<Binary::floor_div>>},
                                      {"__unm", protected_call<unary<Unary::neg>>},
-                                     {"__band", refuse_operator},
-                                     {"__bor", refuse_operator},
+                                     {"__band", reject_operator},
+                                     {"__bor", reject_operator},
                                      {nullptr, nullptr}};
 
 const luaL_Reg kTensorMath[] = {{"add", protected_call<binary<Binary::add>>},

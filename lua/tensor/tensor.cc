@@ -44,13 +44,13 @@ int tensor_equals(lua_State* L) {
   return 1;
 }
 
-int refuse_order(lua_State* L) {
+int reject_order(lua_State* L) {
   raise(L,
         "Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), "
         "x:le(y), x:gt(y) or x:ge(y) for one boolean an element");
 }
 
-int refuse_concat(lua_State* L) {
+int reject_concat(lua_State* L) {
   raise(L,
         "a tensor cannot be joined with `..`: write tostring(x), or flow.cat { x, y } to join "
         "tensors");
@@ -64,9 +64,9 @@ void push_metatable(lua_State* L) {
   luaL_Reg own[] = {{"__gc", drop_tensor},
                     {"__len", tensor_length},
                     {"__eq", protected_call<tensor_equals>},
-                    {"__lt", refuse_order},
-                    {"__le", refuse_order},
-                    {"__concat", refuse_concat},
+                    {"__lt", reject_order},
+                    {"__le", reject_order},
+                    {"__concat", reject_concat},
                     {"__newindex", protected_call<tensor_new_index>},
                     {"__tostring", protected_call<tensor_text>},
                     {"__pairs", tensor_pairs},

@@ -101,7 +101,7 @@ void State::end_attempt() {
 void State::read_result(const AttemptRequest& request, const TaskObject& task,
                         AttemptOutcome& out) {
   const TaskDef& def = task.def;
-  auto refuse = [&](const std::string& problem) {
+  auto reject = [&](const std::string& problem) {
     out.kind = AttemptOutcome::Kind::failed;
     out.bad_result = true;
     out.message = fmt::format("{}:{}: {} {}", def.file, def.line, request.task, problem);
@@ -111,7 +111,7 @@ void State::read_result(const AttemptRequest& request, const TaskObject& task,
     if (lua_isnil(L_, extra)) continue;
     std::string second = kind_text(L_, extra);
     if (lua_type(L_, extra) == LUA_TSTRING) second = fmt::format("`{}`", lua_tostring(L_, extra));
-    refuse(
+    reject(
         fmt::format("returned a second value ({}); a task returns one value: put them in a "
                     "table, or fail with error(\"why\")",
                     second));
@@ -128,7 +128,7 @@ void State::read_result(const AttemptRequest& request, const TaskObject& task,
   }
   if (count == 0) return;
   auto value = read_value(L_, 2, "result", def.kind == TaskKind::dynamic);
-  if (!value.ok()) return refuse(value.error().message);
+  if (!value.ok()) return reject(value.error().message);
   out.result = std::move(*value);
 }
 

@@ -59,7 +59,7 @@ std::vector<std::string> module_names(lua_State* L, const std::string& name,
   return names;
 }
 
-[[noreturn]] void refuse_missing(lua_State* L, const std::string& name, const std::string& path) {
+[[noreturn]] void reject_missing(lua_State* L, const std::string& name, const std::string& path) {
   VmContext& ctx = context(L);
   if (sandbox(L).source_folder.empty())
     raise(L, fmt::format("the module `{}` is not among the {} files that this run was started "
@@ -176,7 +176,7 @@ int flow_require(lua_State* L) {
     lua_pushlstring(L, file.data(), file.size());
     return 2;
   }
-  refuse_missing(L, name, path);
+  reject_missing(L, name, path);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ int flow_load(lua_State* L) {  // upvalue 1: Lua's own
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
-void refuse_file(lua_State* L, const char* name) {
+void reject_file(lua_State* L, const char* name) {
   if (context(L).phase == Phase::task) return;
   raise(L, std::string(name) +
                " reads a file, and while the script loads and its graph is built only require "
@@ -162,7 +162,7 @@ void refuse_file(lua_State* L, const char* name) {
 }
 
 int flow_loadfile(lua_State* L) {
-  refuse_file(L, "loadfile");
+  reject_file(L, "loadfile");
   const char* path = luaL_checkstring(L, 1);
   bool environment = lua_gettop(L) >= 3;
   if (luaL_loadfilex(L, path, "t") != LUA_OK) {
@@ -179,7 +179,7 @@ int flow_loadfile(lua_State* L) {
 }
 
 int flow_dofile(lua_State* L) {
-  refuse_file(L, "dofile");
+  reject_file(L, "dofile");
   const char* path = luaL_checkstring(L, 1);
   lua_settop(L, 1);
   if (luaL_loadfilex(L, path, "t") != LUA_OK) return lua_error(L);
