@@ -201,7 +201,7 @@ local function clones(tensors)
 end
 
 -- Copies that lie where `others` do: a checkpoint was written from the CPU.
-local function clones_beside(tensors, others)
+local function clones_on_device_of(tensors, others)
   local out = {}
   for i, tensor in ipairs(tensors) do
     out[i] = tensor.device == others[i].device and tensor:clone() or tensor:to(others[i].device)
@@ -257,7 +257,7 @@ function AdamW:load(state)
   check_fit(state.mean, self.mean)
   check_fit(state.square, self.square)
   self.steps = state.steps
-  self.mean, self.square = clones_beside(state.mean, self.mean), clones_beside(state.square, self.square)
+  self.mean, self.square = clones_on_device_of(state.mean, self.mean), clones_on_device_of(state.square, self.square)
   self.counts = load_counts(state, self.counts)
   load_rates(self, state)
   return self
@@ -298,7 +298,7 @@ end
 function Sgd:load(state)
   if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
   check_fit(state.momentum, self.momentum)
-  self.steps, self.momentum = state.steps, clones_beside(state.momentum, self.momentum)
+  self.steps, self.momentum = state.steps, clones_on_device_of(state.momentum, self.momentum)
   self.counts = load_counts(state, self.counts)
   load_rates(self, state)
   return self

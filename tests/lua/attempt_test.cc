@@ -10,17 +10,17 @@ using namespace flow::test;
 namespace {
 
 /// A script of one task `t` whose function is `body`, loaded and ready to run.
-struct Loaded {
+struct LoadedScript {
   std::unique_ptr<ScriptVm> vm = make_script_vm();
   Plan plan;
 
-  explicit Loaded(const std::string& body, const std::string& above = "",
-                  const std::string& kind = "task") {
+  explicit LoadedScript(const std::string& body, const std::string& above = "",
+                        const std::string& kind = "task") {
     start({{"p.lua", "local flow = require 'flow' " + above + " local t = flow." + kind +
                          "('t', function(ctx, ...)\n" + body +
                          "\nend)\nreturn flow.pipeline('p', {}, function() t() end)"}});
   }
-  explicit Loaded(const Files& files) { start(files); }
+  explicit LoadedScript(const Files& files) { start(files); }
 
   void start(const Files& files) {
     auto built = build(files);
@@ -48,7 +48,7 @@ using Kind = AttemptOutcome::Kind;
 }  // namespace
 
 TEST_CASE("arguments come in and the result goes out") {
-  Loaded script("local a, b = ... return { a + 1, b.x, ctx.task }");
+  LoadedScript script("local a, b = ... return { a + 1, b.x, ctx.task }");
   FakeHost host;
   auto outcome = script.run(host, {Value(2), Value::map({{Value("x"), Value("y")}})});
   CHECK(outcome.kind == Kind::succeeded);
@@ -56,7 +56,7 @@ TEST_CASE("arguments come in and the result goes out") {
 }
 
 TEST_CASE("an error names file and line and has the script's frames") {
-  Loaded script("local function inner() error('bad') end\ninner()");
+  LoadedScript script("local function inner() error('bad') end\ninner()");
   FakeHost host;
   auto outcome = script.run(host);
   CHECK(outcome.kind == Kind::failed);
@@ -94,7 +94,7 @@ TEST_CASE("error values that are no strings have a text") {
   for (const auto& c : cases) {
     INFO(c.body);
     FakeHost host;
-    auto outcome = Loaded(c.body).run(host);
+    auto outcome = LoadedScript(c.body).run(host);
     CHECK(outcome.kind == Kind::failed);
     CHECK(outcome.message == c.message);
     CHECK_THAT(outcome.traceback, Catch::StartsWith("p.lua:"));
@@ -102,7 +102,7 @@ TEST_CASE("error values that are no strings have a text") {
 }
 
 TEST_CASE("steps are journaled, and a journaled one is not called") {
-  Loaded script(
+  LoadedScript script(
       "local a = ctx:step('load', function(x) ctx:log('called') return x * 2 end, 21)\n"
       "local b = ctx:step('load', function() return { a } end)\n"
       "return { a, b }");
@@ -121,7 +121,7 @@ TEST_CASE("steps are journaled, and a journaled one is not called") {
 }
 
 TEST_CASE("a step inside a step is known by its path, whichever of them are journaled") {
-  Loaded script(
+  LoadedScript script(
       "local function load(value) return ctx:step('load', function() return value end) end\n"
       "local outer = ctx:step('outer', function() return { load('a'), load('b') } end)\n"
       "pcall(ctx.step, ctx, 'failing', function() load('c') error('no') end)\n"
@@ -147,7 +147,7 @@ TEST_CASE("a step inside a step is known by its path, whichever of them are jour
 }
 
 TEST_CASE("a wait inside a step is not the one outside") {
-  Loaded script(
+  LoadedScript script(
       "local inner = ctx:step('s', function() return { ctx:wait('go', { timeout = '1s' }) } end)\n"
       "ctx:wait('go', { timeout = '9s' })");
   FakeHost host;
@@ -169,14 +169,14 @@ TEST_CASE("steps inside each other have a bound") {
       "  return n > 1 and nest(n - 1) or 'in' end) end\n"
       "return nest(";
   FakeHost host;
-  CHECK(to_json(Loaded(body + "20)").run(host).result) == R"("in")");
-  auto outcome = Loaded(body + "21)").run(host);
+  CHECK(to_json(LoadedScript(body + "20)").run(host).result) == R"("in")");
+  auto outcome = LoadedScript(body + "21)").run(host);
   CHECK_THAT(outcome.message,
              Catch::StartsWith("p.lua:") && Catch::Contains("have 4199 bytes, and may have 4000"));
 }
 
 TEST_CASE("a checkpoint is there in the next attempt") {
-  Loaded script(
+  LoadedScript script(
       "local state = ctx:restore()\n"
       "ctx:checkpoint { epoch = (state and state.epoch or 0) + 1 }\n"
       "return ctx:restore().epoch");
@@ -189,7 +189,7 @@ TEST_CASE("a checkpoint is there in the next attempt") {
 
 TEST_CASE("a stop ends the attempt at the next step or checkpoint, through any pcall") {
   for (const char* call : {"ctx:checkpoint { 1 }", "ctx:step('s', function() return 1 end)"}) {
-    Loaded script("pcall(function() " + std::string(call) + " end) ctx:log('went on')");
+    LoadedScript script("pcall(function() " + std::string(call) + " end) ctx:log('went on')");
     FakeHost host;
     host.stops = true;
     CHECK(script.run(host).kind == Kind::stopped);
@@ -205,11 +205,11 @@ TEST_CASE("what can't be kept is an error of the script, and a fenced attempt ju
   for (const auto& [call, message] : calls) {
     FakeHost host;
     host.refusal = user_error("too large");
-    auto outcome = Loaded(call).run(host);
+    auto outcome = LoadedScript(call).run(host);
     CHECK(outcome.kind == Kind::failed);
     CHECK(outcome.message == message);
     host.refusal = environment_error("another attempt has the lease");
-    CHECK(Loaded("pcall(function() " + std::string(call) + " end)").run(host).kind ==
+    CHECK(LoadedScript("pcall(function() " + std::string(call) + " end)").run(host).kind ==
           Kind::stopped);
   }
 }
@@ -235,7 +235,7 @@ TEST_CASE("a wait ends the attempt, whatever the script catches") {
   };
   for (const char* body : bodies) {
     INFO(body);
-    Loaded script(std::string(body) + " ctx:log('went on')");
+    LoadedScript script(std::string(body) + " ctx:log('went on')");
     FakeHost host;
     auto outcome = script.run(host);
     CHECK(outcome.kind == Kind::waiting);
@@ -248,7 +248,7 @@ TEST_CASE("a wait ends the attempt, whatever the script catches") {
 }
 
 TEST_CASE("a wait returns its signal, or nil and timeout") {
-  Loaded script(
+  LoadedScript script(
       "local flow = require 'flow'\n"
       "local a, why = ctx:wait('go')\n"
       "local b, late = ctx:wait('go', { timeout = '1s' })\n"
@@ -286,14 +286,14 @@ TEST_CASE("misuse of ctx is named") {
   for (const auto& c : cases) {
     INFO(c.body);
     FakeHost host;
-    auto outcome = Loaded(c.body).run(host);
+    auto outcome = LoadedScript(c.body).run(host);
     CHECK(outcome.kind == Kind::failed);
     CHECK_THAT(outcome.message, Catch::StartsWith("p.lua:2: ") && Catch::Contains(c.message));
   }
 }
 
 TEST_CASE("progress, metrics and a file reach the host") {
-  Loaded script("ctx:progress(0.5, { loss = 1 }) ctx:progress(7) ctx:metric('acc', 0.5, 3)");
+  LoadedScript script("ctx:progress(0.5, { loss = 1 }) ctx:progress(7) ctx:metric('acc', 0.5, 3)");
   FakeHost host;
   CHECK(script.run(host).kind == Kind::succeeded);
   CHECK(host.calls == std::vector<std::string>{R"(progress 0.5 {"loss":1})", "progress 1.0 null",
@@ -301,7 +301,7 @@ TEST_CASE("progress, metrics and a file reach the host") {
 }
 
 TEST_CASE("a secret in a name is hidden, and what it names is still told apart") {
-  Loaded script(
+  LoadedScript script(
       "local function load(value) return ctx:step('of s3cret', function() return value end) end\n"
       "ctx:metric('s3cret', 1)\n"
       "return { load('a'), load('b'), (ctx:wait('s3cret!')) }");
@@ -321,7 +321,7 @@ TEST_CASE("a secret in a name is hidden, and what it names is still told apart")
 }
 
 TEST_CASE("memory is limited, and a limit that was met is said") {
-  Loaded script("local t = {} for i = 1, 1e7 do t[i] = {} end return #t");
+  LoadedScript script("local t = {} for i = 1, 1e7 do t[i] = {} end return #t");
   FakeHost host;
   AttemptRequest request = attempt_of(script.def());
   request.memory_bytes = 4 << 20;
@@ -331,18 +331,18 @@ TEST_CASE("memory is limited, and a limit that was met is said") {
   CHECK_THAT(outcome.message,
              Catch::StartsWith(
                  "p.lua:1: t ran out of memory: its limit is 4 MiB, and its peak would be "));
-  CHECK(Loaded("return 1").run(host).kind == Kind::succeeded);
+  CHECK(LoadedScript("return 1").run(host).kind == Kind::succeeded);
 }
 
 TEST_CASE("recursion without end is an error of the task") {
   FakeHost host;
-  auto outcome = Loaded("local function f() return 1 + f() end f()").run(host);
+  auto outcome = LoadedScript("local function f() return 1 + f() end f()").run(host);
   CHECK(outcome.kind == Kind::failed);
   CHECK_THAT(outcome.message, Catch::Contains("stack overflow"));
 }
 
 TEST_CASE("a coroutine that a task captured starts anew in every attempt") {
-  Loaded script(
+  LoadedScript script(
       "return numbers()",
       "local numbers = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(i) end end)");
   FakeHost host;
@@ -359,7 +359,7 @@ TEST_CASE("what a module keeps is put back, for every task that reaches it") {
       {"m.lua",
        "local m = { count = 0 } local calls = 0\n"
        "function m.add(n) calls = calls + 1 m.count = m.count + n * calls end return m"}};
-  Loaded script(files);
+  LoadedScript script(files);
   FakeHost host;
   for (int i = 0; i < 2; i++)
     for (const TaskDef& def : script.plan.defs)
@@ -367,14 +367,15 @@ TEST_CASE("what a module keeps is put back, for every task that reaches it") {
 }
 
 TEST_CASE("what the strings' metatable and a library were given is put back") {
-  Loaded script("string.counter.n = string.counter.n + 1 return string.counter.n",
-                "string.counter = { n = 0 }");
+  LoadedScript script("string.counter.n = string.counter.n + 1 return string.counter.n",
+                      "string.counter = { n = 0 }");
   FakeHost host;
   for (int i = 0; i < 2; i++) CHECK(to_json(script.run(host).result) == "1");
 }
 
 TEST_CASE("a tensor that a task captured has its content again") {
-  Loaded script("local before = x:sum() x:fill_(7) return before", "local x = flow.ones(2, 3)");
+  LoadedScript script("local before = x:sum() x:fill_(7) return before",
+                      "local x = flow.ones(2, 3)");
   FakeHost host;
   for (int i = 0; i < 2; i++) {
     auto outcome = script.run(host);
@@ -384,7 +385,7 @@ TEST_CASE("a tensor that a task captured has its content again") {
 }
 
 TEST_CASE("what backward left at a captured tensor is gone in the next attempt") {
-  Loaded script(
+  LoadedScript script(
       "local before = w.grad; (w * w):sum():backward() local after = w.grad[1]\n"
       "y:sum():backward() return { before == nil, after, w.requires_grad }",
       "local w = flow.ones({ 2 }, { requires_grad = true }) local y = flow.ones(2) + 0 * "
@@ -399,7 +400,7 @@ TEST_CASE("what backward left at a captured tensor is gone in the next attempt")
 }
 
 TEST_CASE("tensors count against a task's memory, and what nothing holds is collected first") {
-  Loaded script(
+  LoadedScript script(
       "local kept = {}\n"
       "for i = 1, 64 do local x = flow.zeros(1 << 20) end\n"
       "for i = 1, n do kept[i] = flow.zeros(1 << 20) end return #kept",
@@ -422,7 +423,7 @@ TEST_CASE("a dynamic task returns its calls") {
                   "  local list = {} for i = 1, n do list[i] = work(i) end return { list = list }\n"
                   "end)\n"
                   "return flow.pipeline('p', {}, function() return t(2) end)"}};
-  Loaded script(files);
+  LoadedScript script(files);
   FakeHost host;
   auto outcome = script.run(host, {Value(2)});
   INFO(outcome.message);
@@ -443,7 +444,7 @@ TEST_CASE("a service keeps its function and answers") {
        "    if inputs.bad then error('no') end return { inputs.x + model, calls } end }\n"
        "end)\n"
        "return flow.pipeline('p', {}, function() t(1) end)"}};
-  Loaded script(files);
+  LoadedScript script(files);
   FakeHost host;
   auto outcome = script.vm->start_service(attempt_of(script.def(), {Value(10)}), host);
   INFO(outcome.message);
@@ -522,7 +523,7 @@ TEST_CASE("an attempt tells whether it reached what may leave programs or write 
                                 {"io.popen('true'):close() os.execute('true')", true},
                                 {"io.open('/dev/null', 'w'):close()", true}}));
   INFO(body);
-  Loaded script(body);
+  LoadedScript script(body);
   FakeHost host;
   CHECK(script.run(host).reached_outside == reaches);
   CHECK(host.calls == std::vector<std::string>(reaches ? 1 : 0, "outside"));
@@ -536,7 +537,7 @@ TEST_CASE("what reads or writes outside the script waits until the attempt's sta
       "fs.extension",   "fs.join",         "data.batches", "data.loader", "data.windows",
       "text.ends_with", "text.join",       "text.replace", "text.split",  "text.trim",
       "text.tokens",    "text.starts_with"};
-  Loaded names(R"(
+  LoadedScript names(R"(
 local found = { "operations" }
 for library, functions in pairs { io = io, os = os, fs = flow.fs, data = flow.data,
                                   image = flow.image, text = flow.text,
@@ -552,7 +553,7 @@ return found)");
   for (const Value& name : found.result.as_table().list) {
     const std::string& full = name.as_string();
     std::string library = full.substr(0, 2) == "io" || full.substr(0, 2) == "os" ? "" : "flow.";
-    Loaded script(
+    LoadedScript script(
         "local reach = " + library + full +
         " local _, made = pcall(reach, '/dev/null/a', '/dev/null/b')"  // nothing is below it
         " if reach == os.tmpname then os.remove(made) end return 1");
@@ -564,7 +565,7 @@ return found)");
 }
 
 TEST_CASE("an attempt after one that reached outside does not tell that it did") {
-  Loaded script("if ... then os.execute('true') end");
+  LoadedScript script("if ... then os.execute('true') end");
   FakeHost host;
   CHECK(script.run(host, {Value(true)}).reached_outside);
   CHECK_FALSE(script.run(host, {Value(false)}).reached_outside);

@@ -8,16 +8,17 @@ using namespace flow::test;
 
 namespace {
 
-struct Said {
+struct KernelDefinition {
   std::string source = "__global__ void f(float* x) {}";
   std::string signature = "x: inout f32";
   std::string options = "{ fallback = function(x) x:add_(1) end }";
 };
 
-Files files_of(const Said& said, const std::string& above = "",
+Files files_of(const KernelDefinition& definition, const std::string& above = "",
                const std::string& module = "return {}") {
   return {{"p.lua", "local flow = require 'flow'\n" + above + "\nlocal k = flow.kernel('f', [[" +
-                        said.source + "]], '" + said.signature + "', " + said.options +
+                        definition.source + "]], '" + definition.signature + "', " +
+                        definition.options +
                         ")\nlocal t = flow.task('t', function(ctx, x) return k(x) end)\n"
                         "return flow.pipeline('p', {}, function() t(1) end)\n"},
           {"m.lua", module}};
@@ -34,11 +35,11 @@ TaskDef task_of(const Files& files) {
 
 TEST_CASE("a kernel counts in a task's key by what is said of it, wherever it stands") {
   Digest code = task_of(files_of({})).code;
-  Said same;
+  KernelDefinition same;
   same.signature = " x :inout  f32 ";
   CHECK(task_of(files_of(same)).code == code);
   CHECK(task_of(files_of({}, "\n\n-- lower down\n")).code == code);
-  Said others[7];
+  KernelDefinition others[7];
   others[0].source += " ";
   others[1].signature = "x: inout f64";
   others[2].options = "{ fallback = function(x) x:add_(2) end }";
@@ -46,16 +47,16 @@ TEST_CASE("a kernel counts in a task's key by what is said of it, wherever it st
   others[4].options = "{ fallback = function(x) x:add_(1) end, block = 128 }";
   others[5].options = "{ fallback = function(x) x:add_(1) end, grid = function(x) return 3 end }";
   others[6].options = "nil";
-  for (const Said& other : others) CHECK_FALSE(task_of(files_of(other)).code == code);
+  for (const KernelDefinition& other : others) CHECK_FALSE(task_of(files_of(other)).code == code);
   // The fallback's upvalues are the kernel's.
-  Said captures;
+  KernelDefinition captures;
   captures.options = "{ fallback = function(x) x:add_(n) end }";
   CHECK_FALSE(task_of(files_of(captures, "local n = 1")).code ==
               task_of(files_of(captures, "local n = 2")).code);
 }
 
 TEST_CASE("the parts of a code name the kernel and its fallback") {
-  auto differing = [](const Said& after) {
+  auto differing = [](const KernelDefinition& after) {
     std::vector<std::string> names;
     TaskDef a = task_of(files_of({})), b = task_of(files_of(after));
     REQUIRE(a.code_components.size() == b.code_components.size());
@@ -64,7 +65,7 @@ TEST_CASE("the parts of a code name the kernel and its fallback") {
         names.push_back(a.code_components[i].name);
     return names;
   };
-  Said source, fallback;
+  KernelDefinition source, fallback;
   source.source += " ";
   fallback.options = "{ fallback = function(x) x:add_(2) end }";
   CHECK(differing(source) == std::vector<std::string>{"`k` in p.lua"});
@@ -73,7 +74,7 @@ TEST_CASE("the parts of a code name the kernel and its fallback") {
 
 TEST_CASE("a task whose code reaches a kernel without a fallback needs a GPU") {
   CHECK(task_of(files_of({})).gpu_kernel.empty());
-  Said bare;
+  KernelDefinition bare;
   bare.options = "nil";
   CHECK(task_of(files_of(bare)).gpu_kernel == "f");
   const std::string kernel = "flow.kernel('g', '', 'x: inout f32')";

@@ -164,14 +164,14 @@ local function holds_tensors(value) return type(value) == "table" and flow.is_te
 -- with another number of ranks.
 function Sharded:state()
   local own, places = self.inner:state(), places_of(self)
-  local told = { counts = {}, tensors = {} }
-  for place, i in ipairs(places) do told.counts[i] = own.counts[place] end
+  local contents = { counts = {}, tensors = {} }
+  for place, i in ipairs(places) do contents.counts[i] = own.counts[place] end
   for name, value in pairs(own) do
-    if name ~= "counts" and holds_tensors(value) then told.tensors[name] = true end
+    if name ~= "counts" and holds_tensors(value) then contents.tensors[name] = true end
   end
   local out, names = flow.table.copy(own), {}
   out.counts = {}
-  for _, theirs in ipairs(self.comm:all_gather(told)) do
+  for _, theirs in ipairs(self.comm:all_gather(contents)) do
     for i, count in pairs(theirs.counts) do out.counts[i] = count end
     for name in pairs(theirs.tensors) do names[name] = true end
   end

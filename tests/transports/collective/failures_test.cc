@@ -33,50 +33,50 @@ TEST_CASE("Ranks that call different things are all told, and none waits") {
   Gang gang({nodes});
   CollectiveCall other = barrier();
   std::vector<float> others(3 * count);
-  std::string said = "barrier";
+  std::string message = "barrier";
   SECTION("another collective") {}
   SECTION("another operation") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::f32,
                        ReduceOp::max);
-    said = "all_reduce(max) of " + std::to_string(count) + " f32";
+    message = "all_reduce(max) of " + std::to_string(count) + " f32";
   }
   SECTION("another count") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count) + 1, DType::f32,
                        ReduceOp::sum);
-    said = "all_reduce(sum) of " + std::to_string(count + 1) + " f32";
+    message = "all_reduce(sum) of " + std::to_string(count + 1) + " f32";
   }
   SECTION("another type") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::i32,
                        ReduceOp::sum);
-    said = "all_reduce(sum) of " + std::to_string(count) + " i32";
+    message = "all_reduce(sum) of " + std::to_string(count) + " i32";
   }
   SECTION("another shape") {
     other = sum(others);
     other.count = static_cast<int64_t>(count);
     other.shape = 1;
-    said = "all_reduce(sum) of " + std::to_string(count) + " f32";
+    message = "all_reduce(sum) of " + std::to_string(count) + " f32";
   }
   SECTION("the same on GPUs, which is told alone") {
     other = sum(others);
     other.count = static_cast<int64_t>(count);
     other.is_device = true;
     other.moves = false;
-    said = "all_reduce(sum) of " + std::to_string(count) + " f32 on a GPU";
+    message = "all_reduce(sum) of " + std::to_string(count) + " f32 on a GPU";
   }
   SECTION("a collective by messages") {
     other = all_gather(others.data(), others.data(), static_cast<int64_t>(count), DType::f32);
     other.from = others.data() + count;
-    said = "all_gather of " + std::to_string(count) + " f32";
+    message = "all_gather of " + std::to_string(count) + " f32";
   }
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     std::vector<float> data(count);
     Status first = comm.run(barrier());
     return text_of(comm.run(comm.rank() == 2 ? other : sum(data))) + text_of(first);
   });
-  for (const std::string& one : told)
+  for (const std::string& one : outcomes)
     CHECK_THAT(one,
                Catch::StartsWith("collective #2: rank ") &&
-                   Catch::Contains("rank 2 called " + said) &&
+                   Catch::Contains("rank 2 called " + message) &&
                    Catch::Contains("called all_reduce(sum) of " + std::to_string(count) + " f32"));
   gang.check([&](Communicator& comm) {
     Status again = comm.run(barrier());
@@ -88,14 +88,14 @@ TEST_CASE("A call of a message that is not what was sent is told to both") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   int64_t count = GENERATE(3, 100'000);
   Gang gang({nodes});
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     std::vector<float> data(static_cast<size_t>(count) + 1);
     if (comm.rank() == 1) return text_of(comm.run(recv(data.data(), count + 1, DType::f32, 0)));
     Status sent = comm.run(send(data.data(), count, DType::f32, 1));
     Status after = comm.run(barrier());
     return sent.ok() ? text_of(after) : text_of(sent);
   });
-  for (const std::string& one : told)
+  for (const std::string& one : outcomes)
     CHECK(one == "message #1 from rank 0 to rank 1: rank 0 sends " + std::to_string(count) +
                      " f32, rank 1 receives " + std::to_string(count + 1) + " f32");
 }
@@ -113,7 +113,7 @@ TEST_CASE("What differs is told though the data overtakes what is said of it") {
                if (made++ > 0) return inproc();
                return std::make_unique<FaultyTransport>(inproc(), faults);
              }});
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     std::vector<float> data(kCount + 1);
     bool is_first = comm.rank() == 0;
     int64_t count = is_first ? kCount : kCount + more;
@@ -125,7 +125,7 @@ TEST_CASE("What differs is told though the data overtakes what is said of it") {
     return text_of(met) + text_of(moved.ok() ? after : moved);
   });
   std::string theirs = std::to_string(kCount + more) + " f32", ours = std::to_string(kCount);
-  for (const std::string& one : told)
+  for (const std::string& one : outcomes)
     CHECK_THAT(one, Catch::StartsWith(is_of_messages ? "message #1 from rank 0 to rank 1: "
                                                      : "collective #2: rank ") &&
                         Catch::Contains(ours + " f32") && Catch::Contains(theirs));
@@ -161,7 +161,7 @@ TEST_CASE("abort() ends a wait on every rank, from any thread, with its reason")
   auto nodes = GENERATE_REF(from_range(kNodes));
   CAPTURE(nodes);
   Gang gang({nodes});
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     std::vector<float> data(100'000);
     Status first = comm.run(sum(data));
     if (comm.rank() == 1) {
@@ -170,7 +170,7 @@ TEST_CASE("abort() ends a wait on every rank, from any thread, with its reason")
     }
     return text_of(comm.run(sum(data))) + text_of(first);
   });
-  for (const std::string& one : told) CHECK(one == "rank 1 ended the gang: it was cancelled");
+  for (const std::string& one : outcomes) CHECK(one == "rank 1 ended the gang: it was cancelled");
 }
 
 TEST_CASE("A rank that does not come in time is named with what it did last, to all") {
@@ -180,18 +180,18 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
   spec.deadline_ms = 300;
   Gang gang(spec);
   std::atomic<int> told_count{0};
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     Status first = comm.run(barrier());
     std::vector<float> data(10);
     while (comm.rank() == 2 && told_count < 2) std::this_thread::sleep_for(milliseconds(5));
-    std::string said = text_of(comm.run(sum(data)));
+    std::string message = text_of(comm.run(sum(data)));
     // What the others have sent may be all it needs, and be there before it hears of their end.
-    if (comm.rank() == 2 && said.empty()) said = text_of(comm.run(sum(data)));
+    if (comm.rank() == 2 && message.empty()) message = text_of(comm.run(sum(data)));
     told_count++;
-    return said + text_of(first);
+    return message + text_of(first);
   });
-  for (const std::string& one : told) {
-    CHECK(one == told[0]);
+  for (const std::string& one : outcomes) {
+    CHECK(one == outcomes[0]);
     CHECK_THAT(one, Catch::StartsWith("rank 2 hangs: it has not come to all_reduce #2, in which "
                                       "rank") &&
                         Catch::EndsWith(" for 0.3 s; it was last in barrier #1"));
@@ -207,7 +207,7 @@ TEST_CASE("Ranks that wait for each other are told so, with what each waits in")
   Gang gang(spec);
   std::vector<char> large(size_t{4} << 20);
   auto count = static_cast<int64_t>(large.size());
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     Status first = comm.run(barrier());
     int next = (comm.rank() + 1) % 3;
     bool is_receiver = !is_ring && comm.rank() == 1;
@@ -222,7 +222,7 @@ TEST_CASE("Ranks that wait for each other are told so, with what each waits in")
                 "async"
               : "ranks 0 and 1 wait for each other for 0.8 s: rank 0 in a collective with rank 1, "
                 "rank 1 in recv from rank 0";
-  for (const std::string& one : told) CHECK(one == expected);
+  for (const std::string& one : outcomes) CHECK(one == expected);
 }
 
 TEST_CASE("A message with a rank that has come to its end fails at once, and names that one") {
@@ -232,14 +232,14 @@ TEST_CASE("A message with a rank that has come to its end fails at once, and nam
   Gang gang({nodes});
   gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
   std::vector<char> large(size_t{4} << 20);
-  auto told = gang.run([&](Communicator& comm) {
+  auto outcomes = gang.run([&](Communicator& comm) {
     if (comm.rank() > 0) return text_of(comm.run(leave()));
     auto count = static_cast<int64_t>(large.size());
     return text_of(comm.run(is_send ? send(large.data(), count, DType::u8, 1)
                                     : recv(large.data(), count, DType::u8, 1)));
   });
   std::string call = is_send ? "send to" : "recv from";
-  for (const std::string& one : told)
+  for (const std::string& one : outcomes)
     CHECK(one == "rank 1 has come to its end, and rank 0 waits in " + call +
                      " rank 1: each send needs its recv");
 }
@@ -283,8 +283,8 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
       return std::vector<std::string>();
     };
   }
-  std::string said;
-  std::thread second([&] { said = text_of(gang[1].run(leave())); });
+  std::string message;
+  std::thread second([&] { message = text_of(gang[1].run(leave())); });
   while (!gang[1].rank_progress()->is_inside) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(leave())) == "");
   auto has_arrived = [&] {
@@ -303,7 +303,7 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
   for (const std::string& frame : frames) handler->on_frame(frame);
   handler->on_down(environment_error("the peer closed the link"));
   second.join();
-  CHECK(said == "");
+  CHECK(message == "");
 }
 
 TEST_CASE("A rank says where it is, to whoever asks") {
@@ -424,60 +424,60 @@ TEST_CASE("A rank that ends with calls under way tells the others") {
 TEST_CASE("A rank that has waited for all its calls may leave at once, and harms nobody") {
   for (int turn = 0; turn < 300; turn++) {
     Gang gang({"aaa"});
-    std::vector<std::string> said(3);
+    std::vector<std::string> message(3);
     on_each(3, [&](int rank) {
       std::vector<float> data(10);
-      said[static_cast<size_t>(rank)] = text_of(gang[rank].start(sum(data))->wait());
+      message[static_cast<size_t>(rank)] = text_of(gang[rank].start(sum(data))->wait());
       gang.drop(rank);
     });
-    REQUIRE(said == std::vector<std::string>(3));
+    REQUIRE(message == std::vector<std::string>(3));
   }
 }
 
 namespace {
 
-struct Met {
+struct InprocRank {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Rendezvous> rendezvous;
 };
 
-Met meet(const GangOptions& options) {
-  Met met{inproc(), nullptr};
+InprocRank make_inproc_rank(const GangOptions& options) {
+  InprocRank made_rank{inproc(), nullptr};
   GangOptions with = options;
-  with.transport = met.transport.get();
+  with.transport = made_rank.transport.get();
   auto made = make_rendezvous(with);
   REQUIRE(made.ok());
-  met.rendezvous = std::move(*made);
-  return met;
+  made_rank.rendezvous = std::move(*made);
+  return made_rank;
 }
 
 }  // namespace
 
 TEST_CASE("Whoever lacks the gang's key does not get in") {
   GangOptions options = options_of({"ab"}, 0);
-  Met right = meet(options);
+  InprocRank right = make_inproc_rank(options);
   options.rank = 1;
   options.node = "b";
   options.key = GENERATE(as<std::string>(), "another key", "");
   options.deadline_ms = 500;
-  Met wrong = meet(options);
+  InprocRank wrong = make_inproc_rank(options);
   std::vector<std::string> addresses = {right.rendezvous->address(), wrong.rendezvous->address()};
-  std::string told[2];
+  std::string outcomes[2];
   on_each(2, [&](int rank) {
     auto joined = (rank == 0 ? right : wrong).rendezvous->join(addresses);
-    told[rank] = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
+    outcomes[rank] = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
   });
   // Both look at the other's proof: who is first closes the link.
-  CHECK_THAT(told[0], Catch::StartsWith("rank 1 is lost: "));
-  CHECK(told[1] != "");
+  CHECK_THAT(outcomes[0], Catch::StartsWith("rank 1 is lost: "));
+  CHECK(outcomes[1] != "");
 }
 
 TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
   GangOptions options = options_of({"ab"}, 0);
-  Met first = meet(options);
+  InprocRank first = make_inproc_rank(options);
   options.rank = 1;
   options.node = "b";
-  Met second = meet(options);
+  InprocRank second = make_inproc_rank(options);
   std::vector<std::string> addresses = {first.rendezvous->address(), second.rendezvous->address()};
   struct Stranger : LinkHandler {
     void on_frame(std::string_view) override { frames++; }
@@ -490,17 +490,18 @@ TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
   place.pop_back();
   place = place.substr(place.rfind('\n') + 1);
   std::vector<std::shared_ptr<Link>> links;
-  for (const std::string& said :
+  for (const std::string& message :
        {std::string("hello"), std::string(56, '\1'), std::string(1'000, 'x')}) {
     auto link = transport->connect(place, handler);
     REQUIRE(link.ok());
-    (*link)->send(said);
+    (*link)->send(message);
     links.push_back(*link);
   }
   on_each(2, [&](int rank) {
     auto joined = (rank == 0 ? first : second).rendezvous->join(addresses);
-    std::string told = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
-    CHECK(told == "");
+    std::string outcomes =
+        joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
+    CHECK(outcomes == "");
   });
   for (int i = 0; i < 1'000 && handler->downs < 3; i++)
     std::this_thread::sleep_for(milliseconds(5));

@@ -35,7 +35,7 @@ class Processes {
       if (pipe != nullptr) ::pclose(pipe);
     std::filesystem::remove_all(folder_);
   }
-  std::string said(size_t rank) {
+  std::string output(size_t rank) {
     std::string text;
     char buffer[1024];
     while (size_t got = std::fread(buffer, 1, sizeof buffer, pipes_[rank]))
@@ -55,7 +55,7 @@ const std::vector<std::string> kOne = {"one", "one", "one", "one"};
 
 TEST_CASE("Processes of one node come to the sum") {
   Processes gang(kOne, {"rounds", "rounds", "rounds", "rounds"});
-  for (size_t rank = 0; rank < 4; rank++) CHECK(gang.said(rank) == "ok\n");
+  for (size_t rank = 0; rank < 4; rank++) CHECK(gang.output(rank) == "ok\n");
 }
 
 TEST_CASE("A rank whose process is killed ends the gang with one cause that names it") {
@@ -63,21 +63,21 @@ TEST_CASE("A rank whose process is killed ends the gang with one cause that name
   CAPTURE(act);
   auto began = std::chrono::steady_clock::now();
   Processes gang(kOne, {"goes_on", "goes_on", act, "goes_on"});
-  std::string first = gang.said(0);
+  std::string first = gang.output(0);
   CHECK_THAT(first, Catch::StartsWith("rank 2: its process ") && Catch::Contains("has ended; it "));
   if (act == "dies")
     CHECK_THAT(first, Catch::EndsWith("it was last in barrier #16\n"));
   else
     CHECK_THAT(first, Catch::Contains(" all_reduce #"));
-  CHECK(gang.said(1) == first);
-  CHECK(gang.said(3) == first);
+  CHECK(gang.output(1) == first);
+  CHECK(gang.output(3) == first);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
 }
 
 TEST_CASE("A rank that leaves early ends the gang, and is named with what it did last") {
   Processes gang(kOne, {"goes_on", "leaves", "goes_on", "goes_on"});
   for (size_t rank : {0, 2, 3})
-    CHECK(gang.said(rank) ==
+    CHECK(gang.output(rank) ==
           "rank 1 has left and does not come to all_reduce #17; it was last in barrier #16\n");
 }
 
@@ -86,19 +86,19 @@ TEST_CASE("Processes of several nodes come to the sum over UCX") {
   auto nodes = GENERATE(as<std::vector<std::string>>(), std::vector<std::string>{"a", "b", "c"},
                         std::vector<std::string>{"a", "a", "b"});
   Processes gang(nodes, {"rounds", "rounds", "rounds"});
-  for (size_t rank = 0; rank < 3; rank++) CHECK(gang.said(rank) == "ok\n");
+  for (size_t rank = 0; rank < 3; rank++) CHECK(gang.output(rank) == "ok\n");
 }
 
 TEST_CASE("A rank that is killed on another node ends the gang with a cause that names it") {
   auto act = GENERATE(as<std::string>(), "dies", "dies_amid");
   SECTION("each on its own") {
     Processes gang({"a", "b", "c"}, {"goes_on", "goes_on", act});
-    for (size_t rank : {0, 1}) CHECK_THAT(gang.said(rank), Catch::StartsWith("rank 2 is lost: "));
+    for (size_t rank : {0, 1}) CHECK_THAT(gang.output(rank), Catch::StartsWith("rank 2 is lost: "));
   }
   SECTION("beside another") {
     Processes gang({"a", "b", "b"}, {"goes_on", "goes_on", act});
     for (size_t rank : {0, 1})
-      CHECK_THAT(gang.said(rank), Catch::StartsWith("rank 2: its process "));
+      CHECK_THAT(gang.output(rank), Catch::StartsWith("rank 2: its process "));
   }
 }
 #endif

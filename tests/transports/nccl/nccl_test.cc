@@ -64,7 +64,7 @@ struct NcclGang {
   std::vector<std::string> problems;
 
   explicit NcclGang(int ranks, int64_t deadline_ms = 0, int64_t join_ms = 10'000,
-                    const std::shared_ptr<Communicator>& beside = nullptr)
+                    const std::shared_ptr<Communicator>& cpu_communicator = nullptr)
       : communicators(static_cast<size_t>(ranks)), problems(communicators.size()) {
     std::vector<std::unique_ptr<Rendezvous>> rendezvous_all;
     std::vector<std::string> addresses;
@@ -76,7 +76,7 @@ struct NcclGang {
       options.stream = streams.emplace_back(std::make_shared<TestStream>());
       options.deadline_ms = deadline_ms;
       options.join_ms = join_ms;
-      options.cpu_communicator = rank == 0 ? beside : nullptr;
+      options.cpu_communicator = rank == 0 ? cpu_communicator : nullptr;
       auto made = make_nccl_rendezvous(options);
       REQUIRE(made.ok());
       addresses.push_back((*made)->address());
@@ -324,7 +324,7 @@ TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {
 namespace {
 
 /// Ranks on CPUs, of which a test says how they are.
-class Beside final : public Communicator {
+class FakeCpuCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
   int ranks() const override { return 2; }
@@ -334,10 +334,10 @@ class Beside final : public Communicator {
     if (is_fine) return {};
     return environment_error("rank 1: its process 7 has ended");
   }
-  void abort(const std::string& reason) override { heard = reason; }
+  void abort(const std::string& reason) override { abort_reason = reason; }
   std::string description() const override { return ""; }
   std::atomic<bool> is_fine{true};
-  std::string heard;
+  std::string abort_reason;
 };
 
 /// A GPU each, of ranks that met on CPUs; rank 1's stream may be missing.
@@ -368,9 +368,9 @@ TEST_CASE("A rank that dies is the cause on GPUs, whatever NCCL says of it") {
   Fresh fresh;
   bool says_first = GENERATE(true, false);
   (says_first ? fake().failing_call : fake().hanging_call) = 1;
-  auto beside = std::make_shared<Beside>();
-  NcclGang gpus(2, 0, 10'000, beside);
-  beside->is_fine = false;
+  auto cpu_communicator = std::make_shared<FakeCpuCommunicator>();
+  NcclGang gpus(2, 0, 10'000, cpu_communicator);
+  cpu_communicator->is_fine = false;
   auto work = gpus.communicators[0]->start(on_gpu(barrier()));
   CHECK(work->wait().error().message == "rank 1: its process 7 has ended");
 }
@@ -378,12 +378,12 @@ TEST_CASE("A rank that dies is the cause on GPUs, whatever NCCL says of it") {
 TEST_CASE("What fails on GPUs alone is told on CPUs") {
   Fresh fresh;
   fake().failing_call = 1;
-  auto beside = std::make_shared<Beside>();
-  NcclGang gpus(2, 0, 10'000, beside);
+  auto cpu_communicator = std::make_shared<FakeCpuCommunicator>();
+  NcclGang gpus(2, 0, 10'000, cpu_communicator);
   std::string why = gpus.communicators[0]->run(on_gpu(barrier())).error().message;
   CHECK_THAT(why, Catch::StartsWith("rank 0: NCCL failed in barrier (#1)"));
   gpus.communicators.clear();  // whose watcher has told it by then
-  CHECK(beside->heard == why);
+  CHECK(cpu_communicator->abort_reason == why);
 }
 
 TEST_CASE("Ranks that have met use NCCL all or none") {

@@ -178,8 +178,8 @@ void pass(const Job& job) {
 }
 
 std::string combined(const Call& call, const std::vector<std::string>& all, size_t at) {
-  flow::collective::Combining how{dtype_of(call.type), op_of(call.op),
-                                  call.op == kAverage ? static_cast<int>(all.size()) : 1};
+  flow::collective::Reducer how{dtype_of(call.type), op_of(call.op),
+                                call.op == kAverage ? static_cast<int>(all.size()) : 1};
   std::vector<std::vector<float>> wide(all.size());
   std::vector<const void*> in;
   flow::DType small = how.dtype;
@@ -194,12 +194,12 @@ std::string combined(const Call& call, const std::vector<std::string>& all, size
   }
   std::string out(bytes_of(call), '\0');
   if (!is_small) {
-    flow::collective::combine(how, in.data(), static_cast<int>(in.size()), call.count, out.data());
+    flow::collective::reduce(how, in.data(), static_cast<int>(in.size()), call.count, out.data());
     return out;
   }
   std::vector<float> sum(call.count);
   how.dtype = flow::DType::f32;
-  flow::collective::combine(how, in.data(), static_cast<int>(in.size()), call.count, sum.data());
+  flow::collective::reduce(how, in.data(), static_cast<int>(in.size()), call.count, sum.data());
   flow::collective::narrow(small, sum.data(), out.data(), call.count);
   return out;
 }
