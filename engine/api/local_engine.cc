@@ -82,15 +82,15 @@ Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
   auto told = driver_->store().get(Family::kv, launcher_key());
-  if (told.ok() && told->has_value()) driver_->keep_row(launcher_key(), "");
+  if (told.ok() && told->has_value()) driver_->put_metadata(launcher_key(), "");
   if (!options_.listen.empty() || options_.slurm) {
-    driver_->keep_row(leader_key(), options_.slurm ? "--on slurm" : "flow head");
+    driver_->put_metadata(leader_key(), options_.slurm ? "--on slurm" : "flow head");
   } else {
     auto leader = driver_->store().get(Family::kv, leader_key());
     FLOW_TRY(leader);
     if (*leader) works_elsewhere_ = driver_->disconnected_workers_at_work();
     leader_ = leader->value_or("");
-    if (works_elsewhere_.empty()) driver_->keep_row(leader_key(), "");
+    if (works_elsewhere_.empty()) driver_->put_metadata(leader_key(), "");
   }
   if (!leads_cluster(options_)) {
     if (!works_elsewhere_.empty()) return {};
@@ -280,25 +280,27 @@ Submission LocalEngine::here(const RunOptions& options) const {
 RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   RunInfo info;
   bool found = false;
-  auto describe = [&](const core::Run& run, const RunRow& row, Resolver& resolver,
+  auto describe = [&](const core::Run& run, const RunRecord& record, Resolver& resolver,
                       const core::State* state) {
-    info = tasks ? info_of_run(run, row, resolver, state) : summary_of_run(run, row, resolver);
+    info =
+        tasks ? info_of_run(run, record, resolver, state) : summary_of_run(run, record, resolver);
     found = true;
   };
   Driver* driver = driver_.get();
   driver->inspect([&](const core::State& state, Resolver& resolver) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
-    if (auto row = row_of(driver->store(), id)) describe(run->second, *row, resolver, &state);
+    if (auto record = record_of(driver->store(), id))
+      describe(run->second, *record, resolver, &state);
   });
   if (found) return info;
   if (auto error = driver->stopped_by()) throw Failed(*error);
-  RunRow row = value_or_throw(select_row(driver->store(), id));
+  RunRecord record = value_or_throw(select_record(driver->store(), id));
   Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
-  if (!tasks) return summary_of_row(row, resolver);
-  LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), row));
-  if (loaded.run == nullptr) return info_of_row(row);
-  describe(*loaded.run, row, resolver, loaded.state.get());
+  if (!tasks) return summary_of_record(record, resolver);
+  LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), record));
+  if (loaded.run == nullptr) return info_of_record(record);
+  describe(*loaded.run, record, resolver, loaded.state.get());
   return info;
 }
 
@@ -366,11 +368,11 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   auto run = value_or_throw(driver_->store().get(Family::kv, request_key(request)));
   if (!run) return nullptr;
   auto state = watch(*run);  // from here on gc keeps the run
-  auto row = select_row(driver_->store(), *run);
-  if (!row.ok()) return nullptr;  // collected
+  auto record = select_record(driver_->store(), *run);
+  if (!record.ok()) return nullptr;  // collected
   Submission again = submission;
   again.options.request.clear();
-  if (!is_over(row->status)) return take_up(row->id, "", false, again);
+  if (!is_over(record->status)) return take_up(record->id, "", false, again);
   state->on_end();
   return state;
 }
@@ -380,7 +382,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
   ok_or_throw(check_for_work_elsewhere());
   auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
-  RunId id = prepared.meta.row.id;
+  RunId id = prepared.meta.record.id;
   auto nested = value_or_throw(nested_.check(*driver_, id, prepared.plan, *submission.environment));
   auto state = watch(id);
   prepared.meta.listener = state;
@@ -405,60 +407,62 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                                                        const Submission& from) {
   if (auto asked_before = find_request(from)) return asked_before;
   auto held = driver_->hold_content();
-  RunRow row = value_or_throw(select_row(driver_->store(), selector));
-  auto state = watch(row.id);
-  if (row.status == "cancelled") {
-    bool is_here = row.script.starts_with("/");
+  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
+  auto state = watch(record.id);
+  if (record.status == "cancelled") {
+    bool is_here = record.script.starts_with("/");
     throw Failed(user_error(fmt::format(
         "the run {} was cancelled, which is for good: {} starts another, which takes what this one "
         "finished from the cache",
-        row.id,
-        is_here ? fmt::format("`flow run {}`", row.script) : "`flow run`, where it was started,")));
+        record.id,
+        is_here ? fmt::format("`flow run {}`", record.script)
+                : "`flow run`, where it was started,")));
   }
   if (new_code) {
     ok_or_throw(check_for_work_elsewhere());
     Submission again = from;
-    again.script = row.script;
-    again.working_directory = row.directory;
-    Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
-    again.params = params_of_now(inputs, value_or_throw(decode_value(row.params)));
-    again.options.fresh = row.fresh;
-    again.options.fail_fast = row.fail_fast;
-    if (!row.script.starts_with("/") && !again.built)
+    again.script = record.script;
+    again.working_directory = record.directory;
+    Inputs inputs = value_or_throw(inputs_of(driver_->store(), record.id));
+    again.params = params_of_now(inputs, value_or_throw(decode_value(record.params)));
+    again.options.fresh = record.fresh;
+    again.options.fail_fast = record.fail_fast;
+    if (!record.script.starts_with("/") && !again.built)
       throw Failed(user_error(fmt::format(
           "the run {} was started on another machine, from `{}`: take it up with new code there",
-          row.id, row.script)));
+          record.id, record.script)));
     Prepared prepared = value_or_throw(prepare(*driver_, again));
-    prepared.meta.row.id = row.id;
-    prepared.meta.row.name = row.name;
-    prepared.meta.row.submitted = row.submitted;
-    auto nested = value_or_throw(nested_.check(*driver_, row.id, prepared.plan, *from.environment));
+    prepared.meta.record.id = record.id;
+    prepared.meta.record.name = record.name;
+    prepared.meta.record.submitted = record.submitted;
+    auto nested =
+        value_or_throw(nested_.check(*driver_, record.id, prepared.plan, *from.environment));
     prepared.meta.listener = state;
     tell_built(*state, *prepared.plan);
-    tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
+    tell_foreseen(*state, driver_->foresee(*prepared.plan, record.fresh, &record));
     ok_or_throw(driver_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
-  if (row.status == "succeeded" && task.empty()) {
+  if (record.status == "succeeded" && task.empty()) {
     // Nothing else of this request is committed; gc needs this row to map the client's mark to the
     // run.
     const std::string& request = from.options.request;
-    if (!request.empty()) driver_->keep_row(request_key(request), row.id);
+    if (!request.empty()) driver_->put_metadata(request_key(request), record.id);
     state->on_end();
     return state;
   }
   ok_or_throw(check_for_work_elsewhere());
-  std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
-  std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
+  std::string bundle_bytes = value_or_throw(driver_->blobs().get(record.bundle_digest));
+  std::string plan_bytes = value_or_throw(driver_->blobs().get(record.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
   Machine machine = value_or_throw(machine_for(plan, *driver_));
   std::vector<std::string> warnings;
   std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
   if (!errors.empty()) throw Failed(errors.front());
   auto nested = value_or_throw(nested_.check(
-      *driver_, row.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
+      *driver_, record.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
   RunMeta meta;
-  meta.row = row;
+  meta.record = record;
   meta.request = from.options.request;
   meta.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
   meta.environment = from.environment;
@@ -471,9 +475,9 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     tell(*state, "warning",
          fmt::format("{} differs from what the run was started with; the run goes on with its own "
                      "code. `flow resume {} --code new` takes the new one.",
-                     changed, row.id));
+                     changed, record.id));
   }
-  tell_changed_inputs(*state, row);
+  tell_changed_inputs(*state, record);
   ok_or_throw(driver_->revive(std::move(meta), task));
   return state;
 }
@@ -496,43 +500,43 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 }  // namespace
 
-void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
-  Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
+void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRecord& record) const {
+  Inputs inputs = value_or_throw(inputs_of(driver_->store(), record.id));
   const auto [changed, lost, unkept] = compare_inputs(inputs, driver_->store(), driver_->blobs());
   if (!lost.empty())
     tell(state, "warning",
          fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
                      "that take it fail. `flow resume {} --code new` takes what is there now, and "
                      "the script as it is now.",
-                     names_of(lost, row.directory), row.id));
+                     names_of(lost, record.directory), record.id));
   if (!unkept.empty())
     tell(state, "warning",
          fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
                      "over 64 MiB are read in place and not copied into the state: tasks that "
                      "still take what was read fail. `flow resume {} --code new` takes what is "
                      "there now, and the script as it is now.",
-                     names_of(unkept, row.directory), unkept.size() == 1 ? "differs" : "differ",
-                     row.id));
+                     names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
+                     record.id));
   if (changed.empty()) return;
   tell(state, "warning",
        fmt::format("{} {} from what the run was started with; the run goes on with the content "
                    "that it read then. `flow resume {} --code new` takes the new content, and the "
                    "script as it is now.",
-                   names_of(changed, row.directory), changed.size() == 1 ? "differs" : "differ",
-                   row.id));
+                   names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
+                   record.id));
 }
 
 void LocalEngine::cancel(const std::string& selector) {
-  RunRow row = value_or_throw(select_row(driver_->store(), selector));
-  bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{row.id}));
-  if (!admitted && row.status != "cancelled")  // who asks again has what it asked for
-    throw Failed(user_error(
-        fmt::format("the run {} can't be cancelled: it {}", row.id, status_clause(row.status))));
+  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
+  bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{record.id}));
+  if (!admitted && record.status != "cancelled")  // who asks again has what it asked for
+    throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
+                                        status_clause(record.status))));
 }
 
 void LocalEngine::signal(const std::string& selector, const std::string& name,
                          const std::string& json) {
-  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
   Value value(true);
   if (!json.empty()) {
     auto parsed = from_json(json);
@@ -544,24 +548,25 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   std::string bytes = encode_value(value);
   Digest digest = sha256(bytes);
   bool admitted = value_or_throw(
-      driver_->post_and_wait(core::SignalReceived{row.id, name, digest}, {{digest, bytes}}));
+      driver_->post_and_wait(core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
   if (admitted) return;
   // The first signal of a name answers every wait of it: a second one changes nothing.
   bool goes_on = false;
   driver_->inspect([&](const core::State& state, Resolver&) {
-    auto run = state.runs.find(row.id);
+    auto run = state.runs.find(record.id);
     goes_on = run != state.runs.end() && !core::is_final(run->second.status);
   });
   if (goes_on) return;
   // Who asks again, having lost the answer, has what it asked for.
-  LoadedRun ended = value_or_throw(load_run(driver_->store(), driver_->blobs(),
-                                            value_or_throw(select_row(driver_->store(), row.id))));
+  LoadedRun ended =
+      value_or_throw(load_run(driver_->store(), driver_->blobs(),
+                              value_or_throw(select_record(driver_->store(), record.id))));
   if (ended.run != nullptr) {
     auto sent = ended.run->signals.find(name);
     if (sent != ended.run->signals.end() && sent->second == digest) return;
   }
-  throw Failed(user_error(fmt::format("the run {} takes no signals any more: it {}", row.id,
-                                      status_clause(ended.row.status))));
+  throw Failed(user_error(fmt::format("the run {} takes no signals any more: it {}", record.id,
+                                      status_clause(ended.record.status))));
 }
 
 PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options) {
@@ -582,12 +587,12 @@ Counts LocalEngine::counts(const RunId& id) {
     if (run != state.runs.end()) counts = counts_of(run->second);
   });
   if (counts) return *counts;
-  auto row = row_of(driver_->store(), id);  // a run that is over has left the state
-  return row ? row->counts : Counts{};
+  auto record = record_of(driver_->store(), id);  // a run that is over has left the state
+  return record ? record->counts : Counts{};
 }
 
 RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
-  return look(value_or_throw(select_row(driver_->store(), selector)).id, tasks);
+  return look(value_or_throw(select_record(driver_->store(), selector)).id, tasks);
 }
 
 Value LocalEngine::value(const std::string& selector, const std::string& part) const {
@@ -603,9 +608,9 @@ std::vector<std::string> LocalEngine::get(const std::string& selector, const std
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,
                                                    const std::string& origin) const {
-  auto row = driver_->store().get(Family::blobs, digest.view());
-  FLOW_TRY(row);
-  if (row->has_value()) return cluster::BlobReader::of_bytes(std::move(**row));
+  auto inlined = driver_->store().get(Family::blobs, digest.view());
+  FLOW_TRY(inlined);
+  if (inlined->has_value()) return cluster::BlobReader::of_bytes(std::move(**inlined));
   std::string path = driver_->blobs().path_of(digest);
   if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
     return cluster::BlobReader::of_file(path, false);

@@ -88,7 +88,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   Status await_workers();
   RunInfo look(const RunId& id, bool tasks);
   /// Warns where an input of the run holds something else now.
-  void tell_changed_inputs(detail::RunState& state, const RunRow& row) const;
+  void tell_changed_inputs(detail::RunState& state, const RunRecord& record) const;
   Submission here(const RunOptions& options) const;
 
   EngineOptions options_;

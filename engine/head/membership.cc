@@ -81,7 +81,7 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(Driver& driv
 void ClusterMembership::record_address(const std::string& name) {
   std::lock_guard lock(mutex_);
   if (listens_at_.empty()) return joined_.push_back(name);
-  driver_.keep_row(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
+  driver_.put_metadata(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
 }
 
 FormerHead head_of_worker(Driver& driver, const std::string& name) {

@@ -132,10 +132,10 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
     driver.worker_draining(node, "it had nothing to do");
   };
   user.note = [&engine](const std::string& text) { engine.warn_all(text); };
-  user.status = [&driver](const std::string& text) { driver.keep_row(launcher_key(), text); };
+  user.status = [&driver](const std::string& text) { driver.put_metadata(launcher_key(), text); };
   user.no_more = [&driver] { driver.announce(0); };
   user.give_up = [&driver, &engine](const Error& why) {
-    driver.keep_row(launcher_key(), why.message);
+    driver.put_metadata(launcher_key(), why.message);
     engine.give_up(why);
   };
   SlurmOptions asked = with_first(*options.slurm);

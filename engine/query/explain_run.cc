@@ -221,7 +221,7 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
   const core::Unit& u = loaded.run->units[unit];
   std::string name = Resolver::unit_name(*loaded.run, unit);
   std::string attempt = fmt::format("attempt {} since {}", u.attempts, format_time(u.assigned));
-  if (loaded.row.status != "interrupted") {
+  if (loaded.record.status != "interrupted") {
     std::string url = url_of(u);
     std::string text = url.empty() ? fmt::format("`{}` is running: {}.", name, attempt)
                                    : fmt::format("`{}` serves at {}: {}.", name, url, attempt);
@@ -283,13 +283,13 @@ std::vector<std::string> differences(const std::vector<KeyPart>& before, const T
   return out;
 }
 
-std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRow& row,
+std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRecord& record,
                                     const std::string& name) {
-  auto rows = all_rows(store);
-  if (!rows.ok()) return std::nullopt;
+  auto records = all_records(store);
+  if (!records.ok()) return std::nullopt;
   size_t looked = 0;
-  for (auto it = rows->rbegin(); it != rows->rend() && looked < kRunsLookedAt; ++it) {
-    if (it->id >= row.id || it->pipeline != row.pipeline) continue;
+  for (auto it = records->rbegin(); it != records->rend() && looked < kRunsLookedAt; ++it) {
+    if (it->id >= record.id || it->pipeline != record.pipeline) continue;
     looked++;
     auto loaded = load_run(store, blobs, *it);
     if (!loaded.ok() || loaded->run == nullptr) continue;
@@ -361,7 +361,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
   if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return text;
   text += runs ? "\nIt runs " : "\nIt ran ";
-  auto earlier = earlier_unit(store, blobs, loaded.row, name);
+  auto earlier = earlier_unit(store, blobs, loaded.record, name);
   if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
   const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);
@@ -372,7 +372,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       return text + fmt::format(
                         "because it did not succeed in the run {} (it was {} there); "
                         "errors are never cached.",
-                        earlier->loaded.row.id, core::status_name(before.status));
+                        earlier->loaded.record.id, core::status_name(before.status));
     }
     return text +
            "although its key is that of the earlier run: its result is not served to "
@@ -383,7 +383,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   auto before_parts = resolver.key_parts(*earlier->loaded.run, earlier->unit);
   if (!now_parts.ok() || !before_parts.ok() || before_def == nullptr)
     return text + "because its key changed; the content that would show how was collected.";
-  text += fmt::format("again because, since the run {}:", earlier->loaded.row.id);
+  text += fmt::format("again because, since the run {}:", earlier->loaded.record.id);
   for (const std::string& line : differences(*before_parts, *before_def, *now_parts, *def))
     text += "\n  " + line;
   return text;
@@ -393,8 +393,8 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
                         Resolver& resolver) {
   constexpr size_t kTasksMax = 50;
   const core::Run& run = *loaded.run;
-  std::string text = fmt::format("The run {} of `{}` {}.", run.id, loaded.row.pipeline,
-                                 status_clause(loaded.row.status));
+  std::string text = fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
+                                 status_clause(loaded.record.status));
   std::map<core::UnitStatus, std::vector<core::UnitId>> by_status;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     if (core::is_counted(run, unit)) by_status[run.units[unit].status].push_back(unit);

@@ -25,17 +25,18 @@ constexpr size_t kRunsLookedAt = 200;
 /// Earlier runs of a pipeline, newest first; each is loaded once, when it is first asked for.
 class History {
  public:
-  History(const Store& store, const Blobs& blobs, std::vector<RunRow> rows)
-      : store_(store), blobs_(blobs), rows_(std::move(rows)) {}
+  History(const Store& store, const Blobs& blobs, std::vector<RunRecord> records)
+      : store_(store), blobs_(blobs), records_(std::move(records)) {}
 
   static History of_pipeline(const Store& store, const Blobs& blobs, const std::string& pipeline) {
-    std::vector<RunRow> rows;
-    auto all = all_rows(store);
+    std::vector<RunRecord> records;
+    auto all = all_records(store);
     if (!all.ok()) return {store, blobs, {}};
-    for (auto row = all->rbegin(); row != all->rend() && rows.size() < kRunsLookedAt; ++row) {
-      if (row->pipeline == pipeline) rows.push_back(std::move(*row));
+    for (auto record = all->rbegin(); record != all->rend() && records.size() < kRunsLookedAt;
+         ++record) {
+      if (record->pipeline == pipeline) records.push_back(std::move(*record));
     }
-    return {store, blobs, std::move(rows)};
+    return {store, blobs, std::move(records)};
   }
 
   struct Found {
@@ -44,8 +45,8 @@ class History {
   };
   /// The newest run that came as far as the key of the unit `name`.
   std::optional<Found> find(const std::string& name) {
-    for (size_t i = 0; i < rows_.size(); i++) {
-      if (i == pasts_.size()) pasts_.push_back(load(rows_[i]));
+    for (size_t i = 0; i < records_.size(); i++) {
+      if (i == pasts_.size()) pasts_.push_back(load(records_[i]));
       auto unit = pasts_[i].units.find(name);
       if (unit != pasts_[i].units.end()) return Found{&pasts_[i].loaded, unit->second};
     }
@@ -57,9 +58,9 @@ class History {
     LoadedRun loaded;
     std::map<std::string, core::UnitId> units;  // those with a key
   };
-  Past load(const RunRow& row) const {
+  Past load(const RunRecord& record) const {
     Past past;
-    auto loaded = load_run(store_, blobs_, row);
+    auto loaded = load_run(store_, blobs_, record);
     if (!loaded.ok() || loaded->run == nullptr) return past;
     past.loaded = std::move(*loaded);
     const core::Run& run = *past.loaded.run;
@@ -71,7 +72,7 @@ class History {
 
   const Store& store_;
   const Blobs& blobs_;
-  std::vector<RunRow> rows_;
+  std::vector<RunRecord> records_;
   std::deque<Past> pasts_;  // of the first rows
 };
 
@@ -104,7 +105,7 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
 
 }  // namespace
 
-PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRow* taken_up) {
+PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   PlanInfo info;
   inspect([&](const core::State&, Resolver&) { info = foresee_now(plan, fresh, taken_up); });
   return info;
@@ -127,14 +128,14 @@ Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Stor
   return driver.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
 }
 
-PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up) {
+PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   looks_only_ = true;
   PlanInfo info = foresee_whole(plan, fresh, taken_up);
   looks_only_ = false;
   return info;
 }
 
-PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up) {
+PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   PlanInfo info = plan_info(plan);
   const RunId id = taken_up != nullptr ? taken_up->id : "plan";
   History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})

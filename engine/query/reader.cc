@@ -72,24 +72,24 @@ struct ReaderImpl {
   Resolver resolver() const {
     return Resolver([this](const Digest& digest) { return blobs->get(digest); });
   }
-  RunRow row_now(RunRow row) const {
-    bool live = row.status == "pending" || row.status == "running" || row.status == "serving" ||
-                row.status == "waiting";
-    if (live && !had_writer) row.status = "interrupted";
-    return row;
+  RunRecord current_record(RunRecord record) const {
+    bool live = record.status == "pending" || record.status == "running" ||
+                record.status == "serving" || record.status == "waiting";
+    if (live && !had_writer) record.status = "interrupted";
+    return record;
   }
   /// A run's row is written when its status changes: what it has done since is in the journal,
   /// which is replayed once for all of them. Returns the URLs of those that serve, by run.
-  std::map<std::string, std::string> count_unfinished(std::vector<RunRow>& rows) const {
+  std::map<std::string, std::string> count_unfinished(std::vector<RunRecord>& records) const {
     std::map<std::string, std::string> urls;
-    auto is_unfinished = [](const RunRow& row) { return !is_over(row.status); };
-    if (std::ranges::none_of(rows, is_unfinished)) return urls;
+    auto is_unfinished = [](const RunRecord& record) { return !is_over(record.status); };
+    if (std::ranges::none_of(records, is_unfinished)) return urls;
     core::State state = value_or_throw(recover(*store, *blobs));
-    for (RunRow& row : rows) {
-      auto run = state.runs.find(row.id);
-      if (!is_unfinished(row) || run == state.runs.end()) continue;
-      update_row(run->second, row);
-      urls[row.id] = url_of(run->second);
+    for (RunRecord& record : records) {
+      auto run = state.runs.find(record.id);
+      if (!is_unfinished(record) || run == state.runs.end()) continue;
+      update_record(run->second, record);
+      urls[record.id] = url_of(run->second);
     }
     return urls;
   }
@@ -115,13 +115,13 @@ const std::string& Reader::state_dir() const { return impl_->dir; }
 std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
-  std::vector<RunRow> rows = value_or_throw(all_rows(*impl_->store));
-  std::map<std::string, std::string> urls = impl_->count_unfinished(rows);
-  for (RunRow& counted : rows) {
-    RunRow row = impl_->row_now(std::move(counted));
+  std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
+  std::map<std::string, std::string> urls = impl_->count_unfinished(records);
+  for (RunRecord& counted : records) {
+    RunRecord record = impl_->current_record(std::move(counted));
     Resolver resolver = impl_->resolver();  // holds the values it read: one a run
-    out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
-    if (row.status != "interrupted") out.back().url = urls[row.id];
+    out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
+    if (record.status != "interrupted") out.back().url = urls[record.id];
   }
   return out;
 }
@@ -133,25 +133,25 @@ LoadedRun selected(const ReaderImpl& impl, const std::string& selector) {
     throw Failed(user_error(fmt::format(
         "there is no run in the state `{}` yet: start one with `flow run FILE`", impl.dir)));
   }
-  RunRow row = impl.row_now(value_or_throw(select_row(*impl.store, selector)));
-  return value_or_throw(load_run(*impl.store, *impl.blobs, row));
+  RunRecord record = impl.current_record(value_or_throw(select_record(*impl.store, selector)));
+  return value_or_throw(load_run(*impl.store, *impl.blobs, record));
 }
 
 void need_tasks(const LoadedRun& loaded) {
   if (loaded.run == nullptr)
     throw Failed(
-        user_error(fmt::format("the tasks of the run {} were collected by gc", loaded.row.id)));
+        user_error(fmt::format("the tasks of the run {} were collected by gc", loaded.record.id)));
 }
 
 }  // namespace
 
 RunInfo Reader::show(const std::string& selector) const {
   LoadedRun loaded = selected(*impl_, selector);
-  if (loaded.run == nullptr) return info_of_row(loaded.row);
+  if (loaded.run == nullptr) return info_of_record(loaded.record);
   Resolver resolver = impl_->resolver();
-  RunInfo info = info_of_run(*loaded.run, loaded.row, resolver, loaded.state.get());
-  if (loaded.row.status == "interrupted") {
-    info.status = loaded.row.status;
+  RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
+  if (loaded.record.status == "interrupted") {
+    info.status = loaded.record.status;
     info.url.clear();  // its services ended with their flow
     for (TaskInfo& task : info.tasks) task.url.clear();
   }
@@ -189,10 +189,11 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   }
   std::vector<LogLine> lines;
   auto visit_unit = [&](core::UnitId unit, std::string_view value) {
-    auto row = decode_log(value);
-    if (!row.ok() || (attempt != 0 && row->attempt != attempt)) return;
-    lines.push_back({Resolver::unit_name(*loaded.run, unit), row->attempt,
-                     static_cast<int>(row->stream), row->at, std::move(row->text), row->rank});
+    auto log_row = decode_log(value);
+    if (!log_row.ok() || (attempt != 0 && log_row->attempt != attempt)) return;
+    lines.push_back({Resolver::unit_name(*loaded.run, unit), log_row->attempt,
+                     static_cast<int>(log_row->stream), log_row->at, std::move(log_row->text),
+                     log_row->rank});
   };
   for (core::UnitId unit : units) {
     std::string prefix = log_prefix(loaded.run->id, unit);
@@ -328,8 +329,8 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
   LoadedRun loaded = selected(*impl_, selector);
   need_tasks(loaded);
   if (!loaded.run->has_result) {
-    throw Failed(user_error(
-        fmt::format("the run {} has no result yet: it is {}", loaded.row.id, loaded.row.status)));
+    throw Failed(user_error(fmt::format("the run {} has no result yet: it is {}", loaded.record.id,
+                                        loaded.record.status)));
   }
   Resolver resolver = impl_->resolver();
   Value result = *value_or_throw(resolver.value(loaded.run->result));

@@ -25,7 +25,7 @@ struct Earlier {
   LoadedRun loaded;
   core::UnitId unit = kNoNode;
 };
-std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRow& row,
+std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRecord& record,
                                     const std::string& name);
 
 PlanInfo plan_info(const Plan& plan);

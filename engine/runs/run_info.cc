@@ -142,19 +142,19 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
   return nodes;
 }
 
-RunInfo info_of_row(const RunRow& row) {
+RunInfo info_of_record(const RunRecord& record) {
   RunInfo info;
-  info.id = row.id;
-  info.name = row.name;
-  info.pipeline = row.pipeline;
-  info.status = row.status;
-  info.directory = row.directory;
-  info.script = row.script;
-  info.started_ms = row.submitted;
-  info.finished_ms = row.finished;
-  info.counts = row.counts;
-  info.retried = row.retried;
-  auto params = decode_value(row.params);
+  info.id = record.id;
+  info.name = record.name;
+  info.pipeline = record.pipeline;
+  info.status = record.status;
+  info.directory = record.directory;
+  info.script = record.script;
+  info.started_ms = record.submitted;
+  info.finished_ms = record.finished;
+  info.counts = record.counts;
+  info.retried = record.retried;
+  auto params = decode_value(record.params);
   if (params.ok()) info.params = std::move(*params);
   return info;
 }
@@ -184,37 +184,37 @@ bool is_over(const std::string& status) {
   return status == "succeeded" || status == "failed" || status == "cancelled";
 }
 
-void update_row(const core::Run& run, RunRow& row) {
-  row.status = core::status_name(run.status);
-  row.submitted = run.submitted;
-  row.finished = run.finished;
-  row.counts = counts_of(run);
-  row.has_result = run.has_result;
-  row.result = run.result;
-  row.retried = 0;
-  for (const core::Unit& unit : run.units) row.retried += retries_of(unit);
+void update_record(const core::Run& run, RunRecord& record) {
+  record.status = core::status_name(run.status);
+  record.submitted = run.submitted;
+  record.finished = run.finished;
+  record.counts = counts_of(run);
+  record.has_result = run.has_result;
+  record.result = run.result;
+  record.retried = 0;
+  for (const core::Unit& unit : run.units) record.retried += retries_of(unit);
 }
 
-RunInfo summary_of_row(const RunRow& row, Resolver& resolver) {
-  RunInfo info = info_of_row(row);
-  if (row.has_result) {
-    auto result = resolver.value(row.result);
+RunInfo summary_of_record(const RunRecord& record, Resolver& resolver) {
+  RunInfo info = info_of_record(record);
+  if (record.has_result) {
+    auto result = resolver.value(record.result);
     if (result.ok()) info.result = **result;
   }
   return info;
 }
 
-RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
-  RunRow row = given;
-  update_row(run, row);
-  RunInfo info = summary_of_row(row, resolver);
+RunInfo summary_of_run(const core::Run& run, const RunRecord& given, Resolver& resolver) {
+  RunRecord record = given;
+  update_record(run, record);
+  RunInfo info = summary_of_record(record, resolver);
   info.url = url_of(run);
   return info;
 }
 
-RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
+RunInfo info_of_run(const core::Run& run, const RunRecord& record, Resolver& resolver,
                     const core::State* state) {
-  RunInfo info = summary_of_run(run, row, resolver);
+  RunInfo info = summary_of_run(run, record, resolver);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
     // A join is no task, but where it can't be put together that is what failed.

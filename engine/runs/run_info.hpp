@@ -13,14 +13,14 @@ namespace flow {
 constexpr const char* kHomeName = "local";
 
 /// Header only: what a row tells.
-RunInfo info_of_row(const RunRow& row);
+RunInfo info_of_record(const RunRecord& record);
 /// With the result.
-RunInfo summary_of_row(const RunRow& row, Resolver& resolver);
+RunInfo summary_of_record(const RunRecord& record, Resolver& resolver);
 /// The whole, with tasks. `state` may be null; with it waiting tasks say what they wait for.
 std::vector<NodeInfo> nodes_of(const core::State& state);
-RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
+RunInfo info_of_run(const core::Run& run, const RunRecord& record, Resolver& resolver,
                     const core::State* state);
-RunInfo summary_of_run(const core::Run& run, const RunRow& row,
+RunInfo summary_of_run(const core::Run& run, const RunRecord& record,
                        Resolver& resolver);  // without tasks
 Counts counts_of(const core::Run& run);
 /// "has succeeded", "is running": what a sentence says of a run of this status.
@@ -32,6 +32,6 @@ std::string url_of(const core::Run& run);
 /// Whether a run of this status has ended for good.
 bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.
-void update_row(const core::Run& run, RunRow& row);
+void update_record(const core::Run& run, RunRecord& record);
 
 }  // namespace flow

@@ -9,11 +9,11 @@
 
 namespace flow {
 
-Result<std::vector<RunRow>> all_rows(const Store& store) {
-  std::vector<RunRow> rows;
+Result<std::vector<RunRecord>> all_records(const Store& store) {
+  std::vector<RunRecord> rows;
   std::optional<Error> bad;
   Status scanned = store.scan(Family::runs, "", "", [&](std::string_view, std::string_view value) {
-    auto row = decode_run_row(value);
+    auto row = decode_run_record(value);
     if (!row.ok()) {
       bad = row.error();
       return false;
@@ -26,28 +26,28 @@ Result<std::vector<RunRow>> all_rows(const Store& store) {
   return rows;
 }
 
-std::optional<RunRow> row_of(const Store& store, const core::RunId& id) {
+std::optional<RunRecord> row_of(const Store& store, const core::RunId& id) {
   auto bytes = store.get(Family::runs, run_key(id));
   if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
-  auto row = decode_run_row(**bytes);
+  auto row = decode_run_record(**bytes);
   return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
 }
 
-Result<RunRow> select_row(const Store& store, const std::string& selector) {
-  auto rows = all_rows(store);
+Result<RunRecord> select_record(const Store& store, const std::string& selector) {
+  auto rows = all_records(store);
   FLOW_TRY(rows);
   if (rows->empty())
     return user_error("there is no run in this state yet: start one with `flow run FILE`");
   if (selector.empty() || selector == "last") return rows->back();
-  for (const RunRow& row : *rows) {
+  for (const RunRecord& row : *rows) {
     if (row.id == selector) return row;
   }
   for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
     if (row->name == selector) return *row;
   }
-  std::vector<const RunRow*> matches;
+  std::vector<const RunRecord*> matches;
   std::vector<std::string> names;
-  for (const RunRow& row : *rows) {
+  for (const RunRecord& row : *rows) {
     if (row.id.starts_with(selector)) matches.push_back(&row);
     names.push_back(row.id);
     if (!row.name.empty()) names.push_back(row.name);
@@ -62,7 +62,7 @@ Result<RunRow> select_row(const Store& store, const std::string& selector) {
                                 near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
 }
 
-Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row) {
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& row) {
   LoadedRun loaded;
   loaded.row = row;
   auto frozen = store.get(Family::kv, folded_key(row.id));

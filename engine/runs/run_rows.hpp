@@ -14,18 +14,18 @@ namespace flow {
 
 /// A run brought back from wherever it is: frozen, or in the journal.
 struct LoadedRun {
-  RunRow row;
+  RunRecord row;
   std::shared_ptr<core::State> state;  // holds it
   const core::Run* run = nullptr;      // null where only the row is left
 };
 
 /// All rows, oldest first.
-Result<std::vector<RunRow>> all_rows(const Store& store);
+Result<std::vector<RunRecord>> all_records(const Store& store);
 /// Of the run with exactly this id, where it is there and can be read.
-std::optional<RunRow> row_of(const Store& store, const core::RunId& id);
+std::optional<RunRecord> row_of(const Store& store, const core::RunId& id);
 /// An id, a unique prefix, a name (the newest of that name), "last" or "".
-Result<RunRow> select_row(const Store& store, const std::string& selector);
-Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row);
+Result<RunRecord> select_record(const Store& store, const std::string& selector);
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& row);
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name);
 
 }  // namespace flow

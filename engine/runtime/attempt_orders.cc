@@ -24,7 +24,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.task_name = def.name;
   order.kind = def.kind;
   order.key = unit.key;
-  order.bundle = run_meta->row.bundle_digest;
+  order.bundle = run_meta->record.bundle_digest;
   order.bundle_bytes = run_meta->bundle;
   order.ordinal = def.ordinal;
   order.resources = def.resources;

@@ -99,7 +99,7 @@ class Driver {
                const std::function<void()>& sweep);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
-  PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);
+  PlanInfo foresee(const Plan& plan, bool fresh, const RunRecord* taken_up = nullptr);
   /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
   /// `store` stands for a state that is not there yet.
   static Result<PlanInfo> foresee_beside(const DriverOptions& options, const Store* store,
@@ -130,7 +130,7 @@ class Driver {
   /// What people should know of a worker, or "". In a turn.
   std::string worker_note(const std::string& name) const;
   /// Keeps a row that no event belongs to, or takes it away where it is "".
-  void keep_row(std::string key, std::string value);
+  void put_metadata(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
   void rank_met(Report report);
   /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
@@ -228,8 +228,8 @@ class Driver {
   };
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
-  PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up);
-  PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up);
+  PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up);
+  PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up);
   Status recover_state();
   Status resume_clock();
   void post(Input input);
@@ -381,7 +381,7 @@ class Driver {
   void give_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
   void tell(std::vector<Event> events);
-  void write_row(const RunId& run);
+  void write_run_record(const RunId& run);
   void fold(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
 

@@ -151,26 +151,26 @@ std::vector<Driver::Input> Driver::due_timers(core::Time now) {
   return due;
 }
 
-void Driver::write_row(const RunId& run) {
+void Driver::write_run_record(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
-  RunRow row;
+  RunRecord record;
   if (RunMeta* run_meta = meta(run)) {
-    row = run_meta->row;
+    record = run_meta->record;
   } else {
-    auto old = row_of(*store_, run);
+    auto old = record_of(*store_, run);
     if (!old) return;
-    row = std::move(*old);
+    record = std::move(*old);
   }
-  update_row(found->second, row);
-  if (RunMeta* run_meta = meta(run)) run_meta->row = row;
-  pending_.batch.put(Family::runs, run_key(run), encode_run_row(row));
+  update_record(found->second, record);
+  if (RunMeta* run_meta = meta(run)) run_meta->record = record;
+  pending_.batch.put(Family::runs, run_key(run), encode_run_record(record));
 }
 
 void Driver::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
-  write_row(run);
+  write_run_record(run);
   auto frozen = freeze(state_, found->second, blobs_, pending_.batch);
   if (!frozen.ok()) return fail(frozen.error());
   pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));

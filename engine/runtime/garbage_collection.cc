@@ -182,23 +182,23 @@ class Collection {
 
  private:
   Status mark_runs(const core::State& live, uint32_t keep, Batch& batch) {
-    auto rows = all_rows(store_);
-    FLOW_TRY(rows);
+    auto records = all_records(store_);
+    FLOW_TRY(records);
     uint32_t finished = 0;
-    for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
-      bool keep_it = !is_over(row->status) || finished++ < keep || watched_.contains(row->id);
-      (keep_it ? kept_ : dropped_).insert(row->id);
+    for (auto record = records->rbegin(); record != records->rend(); ++record) {
+      bool keep_it = !is_over(record->status) || finished++ < keep || watched_.contains(record->id);
+      (keep_it ? kept_ : dropped_).insert(record->id);
     }
-    for (const RunRow& row : *rows) {
-      if (dropped_.contains(row.id)) {
-        batch.erase(Family::runs, run_key(row.id));
-        batch.erase(Family::kv, folded_key(row.id));
+    for (const RunRecord& record : *records) {
+      if (dropped_.contains(record.id)) {
+        batch.erase(Family::runs, run_key(record.id));
+        batch.erase(Family::kv, folded_key(record.id));
         continue;
       }
-      needed_.add(row.plan_digest);
-      needed_.add(row.bundle_digest);
-      needed_.add_encoded(row.params);
-      auto frozen = store_.get(Family::kv, folded_key(row.id));
+      needed_.add(record.plan_digest);
+      needed_.add(record.bundle_digest);
+      needed_.add_encoded(record.params);
+      auto frozen = store_.get(Family::kv, folded_key(record.id));
       FLOW_TRY(frozen);
       if (!frozen->has_value()) continue;
       if (auto blob = frozen_blob(**frozen)) needed_.add(*blob);

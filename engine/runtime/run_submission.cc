@@ -44,15 +44,15 @@ Status Driver::replace(Prepared prepared, int32_t jobs) {
 
 Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   RunMeta& meta = prepared.meta;
-  RunId id = meta.row.id;
+  RunId id = meta.record.id;
   core::RunSubmitted event;
   event.run = id;
-  event.name = meta.row.name;
-  event.plan_digest = meta.row.plan_digest;
+  event.name = meta.record.name;
+  event.plan_digest = meta.record.plan_digest;
   event.plan = std::move(prepared.plan);
   event.jobs = jobs;
-  event.fresh = meta.row.fresh;
-  event.fail_fast = meta.row.fail_fast;
+  event.fresh = meta.record.fresh;
+  event.fail_fast = meta.record.fail_fast;
   std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
   std::optional<core::State> folded;
   if (replaces) {
@@ -71,8 +71,8 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
     // Attempts are counted from 1 again: theirs is no folder that an old one left.
     if (admitted && replaces) (void)remove_tree(options_.state_dir + "/scratch/" + id);
   };
-  input.blobs.emplace_back(meta.row.plan_digest, std::move(prepared.plan_bytes));
-  input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
+  input.blobs.emplace_back(meta.record.plan_digest, std::move(prepared.plan_bytes));
+  input.blobs.emplace_back(meta.record.bundle_digest, *meta.bundle);
   if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
   if (!prepared.inputs.empty()) input.kv.emplace_back(inputs_key(id), std::move(prepared.inputs));
   input.control = [&, this](Batch& batch, core::State& state) {
@@ -198,7 +198,7 @@ void Driver::end_interruptions() {
 }
 
 Status Driver::revive(RunMeta meta, const std::string& task) {
-  RunId id = meta.row.id;
+  RunId id = meta.record.id;
   std::string request = meta.request;
   auto has_waited = await_interrupted(id);
   FLOW_TRY(has_waited);

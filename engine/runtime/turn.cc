@@ -128,7 +128,7 @@ void Driver::decide(std::vector<Input> inputs) {
     if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
       if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
-      write_row(run->run);
+      write_run_record(run->run);
       notify_run(run->run);
     } else if (const auto* ended = std::get_if<core::RunEnded>(&act)) {
       fold(ended->run);

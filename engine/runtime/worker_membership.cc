@@ -243,7 +243,7 @@ void Driver::record_of_worker(const std::string& name,
   post(std::move(input));
 }
 
-void Driver::keep_row(std::string key, std::string value) {
+void Driver::put_metadata(std::string key, std::string value) {
   Input input;
   input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
     if (value.empty()) return batch.erase(Family::kv, key);

@@ -20,7 +20,7 @@ bool parse(Message& message, std::string_view bytes) {
 
 }  // namespace
 
-std::string encode_run_row(const RunRow& r) {
+std::string encode_run_record(const RunRecord& r) {
   row::Run m;
   m.set_id(r.id);
   m.set_name(r.name);
@@ -50,10 +50,10 @@ std::string encode_run_row(const RunRow& r) {
   return m.SerializeAsString();
 }
 
-Result<RunRow> decode_run_row(std::string_view bytes) {
+Result<RunRecord> decode_run_record(std::string_view bytes) {
   row::Run m;
   if (!parse(m, bytes)) return damaged("row of a run");
-  RunRow r;
+  RunRecord r;
   r.id = m.id();
   r.name = m.name();
   r.pipeline = m.pipeline();

@@ -9,7 +9,7 @@
 
 namespace flow {
 
-struct RunRow {
+struct RunRecord {
   std::string id, name, pipeline, status;
   int64_t submitted = 0, finished = 0;  // milliseconds since the Unix epoch
   Counts counts;
@@ -42,8 +42,8 @@ struct LogRow {
   uint32_t rank = 0;  // of a gang
 };
 
-std::string encode_run_row(const RunRow& row);
-Result<RunRow> decode_run_row(std::string_view bytes);
+std::string encode_run_record(const RunRecord& record);
+Result<RunRecord> decode_run_record(std::string_view bytes);
 std::string encode_cache_entry(const CacheEntry& entry);
 Result<CacheEntry> decode_cache_entry(std::string_view bytes);
 std::string encode_log(const LogRow& row);

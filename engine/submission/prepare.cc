@@ -341,22 +341,22 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 
   Prepared prepared;
-  RunRow& row = prepared.meta.row;
-  row.submitted = context.now;
-  row.id = context.new_run_id();
-  row.name = submission.options.name;
-  row.pipeline = plan->pipeline;
-  row.status = "pending";
-  row.script = (fs::path(bundle->root) / bundle->main).string();
-  row.directory = submission.working_directory;
-  row.params = encode_value(plan->params);
-  row.fresh = submission.options.fresh;
-  row.fail_fast = submission.options.fail_fast;
+  RunRecord& record = prepared.meta.record;
+  record.submitted = context.now;
+  record.id = context.new_run_id();
+  record.name = submission.options.name;
+  record.pipeline = plan->pipeline;
+  record.status = "pending";
+  record.script = (fs::path(bundle->root) / bundle->main).string();
+  record.directory = submission.working_directory;
+  record.params = encode_value(plan->params);
+  record.fresh = submission.options.fresh;
+  record.fail_fast = submission.options.fail_fast;
   // What decodes is exactly what it encodes to.
   prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
-  row.plan_digest = sha256(prepared.plan_bytes);
+  record.plan_digest = sha256(prepared.plan_bytes);
   prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
-  row.bundle_digest = sha256(*prepared.meta.bundle);
+  record.bundle_digest = sha256(*prepared.meta.bundle);
   if (!inputs.files.empty()) prepared.inputs = encode_inputs(inputs);
   prepared.meta.request = submission.options.request;
   prepared.meta.environment = submission.environment;

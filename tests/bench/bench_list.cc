@@ -12,16 +12,16 @@ void write_runs(const std::string& dir, int count) {
   auto store = open_store(dir);
   Batch batch;
   for (int i = 0; i < count; i++) {
-    RunRow row;
-    row.id = fmt::format("20260101-{:06}-abcdefg", i);
-    row.pipeline = "pipeline";
-    row.status = "succeeded";
-    row.submitted = int64_t{1'767'225'600'000} + i * 1000;
-    row.finished = row.submitted + 900;
-    row.counts.succeeded = 4;
-    row.script = "/home/somebody/project/pipeline.lua";
-    row.directory = "/home/somebody/project";
-    batch.put(Family::runs, run_key(row.id), encode_run_row(row));
+    RunRecord record;
+    record.id = fmt::format("20260101-{:06}-abcdefg", i);
+    record.pipeline = "pipeline";
+    record.status = "succeeded";
+    record.submitted = int64_t{1'767'225'600'000} + i * 1000;
+    record.finished = record.submitted + 900;
+    record.counts.succeeded = 4;
+    record.script = "/home/somebody/project/pipeline.lua";
+    record.directory = "/home/somebody/project";
+    batch.put(Family::runs, run_key(record.id), encode_run_record(record));
   }
   if (store.ok()) (void)(*store)->commit(batch);
 }

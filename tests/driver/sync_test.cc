@@ -228,7 +228,7 @@ struct Started {
     auto prepared = prepare(*driver, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
     prepared->meta.listener = ear;
-    id = prepared->meta.row.id;
+    id = prepared->meta.record.id;
     Status in = driver->submit(std::move(*prepared), 2);
     REQUIRE(in.ok());
   }

@@ -21,7 +21,7 @@ void check(std::string_view bytes, flow::Result<Row> (*decode)(std::string_view)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  check(bytes, flow::decode_run_row, flow::encode_run_row);
+  check(bytes, flow::decode_run_record, flow::encode_run_record);
   check(bytes, flow::decode_cache_entry, flow::encode_cache_entry);
   check(bytes, flow::decode_log, flow::encode_log);
   return 0;

@@ -345,28 +345,28 @@ TEST_CASE("keys of a run are found again by their run") {
 }
 
 TEST_CASE("rows survive their encoding") {
-  RunRow row;
-  row.id = "20261121-051700-aaaa";
-  row.name = "n\xff";
-  row.pipeline = "p";
-  row.status = "failed";
-  row.submitted = 5;
-  row.finished = 9;
-  row.counts = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-  row.retried = 3;
-  row.params = "\xa0";
-  row.has_result = true;
-  row.result = sha256("r");
-  row.plan_digest = sha256("p");
-  row.bundle_digest = sha256("b");
-  row.fail_fast = true;
-  auto back = decode_run_row(encode_run_row(row));
+  RunRecord record;
+  record.id = "20261121-051700-aaaa";
+  record.name = "n\xff";
+  record.pipeline = "p";
+  record.status = "failed";
+  record.submitted = 5;
+  record.finished = 9;
+  record.counts = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  record.retried = 3;
+  record.params = "\xa0";
+  record.has_result = true;
+  record.result = sha256("r");
+  record.plan_digest = sha256("p");
+  record.bundle_digest = sha256("b");
+  record.fail_fast = true;
+  auto back = decode_run_record(encode_run_record(record));
   REQUIRE(back.ok());
-  CHECK(encode_run_row(*back) == encode_run_row(row));
-  CHECK(back->name == row.name);
+  CHECK(encode_run_record(*back) == encode_run_record(record));
+  CHECK(back->name == record.name);
   CHECK(back->counts.waiting == 9);
   CHECK(back->fail_fast);
-  CHECK_FALSE(decode_run_row("nonsense").ok());
+  CHECK_FALSE(decode_run_record("nonsense").ok());
   CacheEntry entry{sha256("r"), true, sha256("f"), "run", true, true, 70'000, true, "\x01"};
   auto entry_back = decode_cache_entry(encode_cache_entry(entry));
   REQUIRE(entry_back.ok());
