@@ -32,34 +32,34 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   std::unique_ptr<LocalEngine> engine(new LocalEngine());
   engine->options_ = options;
   engine->lock_ = std::move(lock);
-  DriverOptions driver;
-  driver.state_dir = dir;
+  EngineLoopOptions loop_options;
+  loop_options.state_dir = dir;
   auto executor = find_executor(options);
   FLOW_TRY(executor);
-  driver.executor = *executor;
-  driver.leads_cluster = leads_cluster(options);
-  driver.encrypts = options.encrypt;
-  driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
+  loop_options.executor = *executor;
+  loop_options.leads_cluster = leads_cluster(options);
+  loop_options.encrypts = options.encrypt;
+  loop_options.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto custom_resources = quantities_of(options.resources);
   FLOW_TRY(custom_resources);
-  if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *custom_resources);
-  driver.announced = announced_workers(options);
+  if (options.slurm) loop_options.asked_nodes = nodes_asked_for(*options.slurm, *custom_resources);
+  loop_options.announced = announced_workers(options);
   if (options.workers > 0 || options.slurm) {
-    driver.jobs = 0;  // they are the workers' to share
+    loop_options.jobs = 0;  // they are the workers' to share
   } else {
-    driver.custom_resources = std::move(*custom_resources);
-    driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
+    loop_options.custom_resources = std::move(*custom_resources);
+    loop_options.jobs = loop_options.leads_cluster ? options.jobs : jobs_of(options);
   }
   auto grow_after = grow_after_ms();
   FLOW_TRY(grow_after);
-  driver.grow_after_ms = *grow_after;
-  driver.builder = std::make_shared<Builder>(driver.executor);
-  driver.builder->start_ahead();  // while the state opens
+  loop_options.grow_after_ms = *grow_after;
+  loop_options.builder = std::make_shared<Builder>(loop_options.executor);
+  loop_options.builder->start_ahead();  // while the state opens
   auto store = open_store(dir);
   FLOW_TRY(store);
-  auto started = Driver::start(driver, std::move(*store));
+  auto started = EngineLoop::start(loop_options, std::move(*store));
   FLOW_TRY(started);
-  engine->driver_ = std::move(*started);
+  engine->engine_loop_ = std::move(*started);
   FLOW_TRY(engine->lead(dir));
   auto server = Server::start(*engine, dir);
   FLOW_TRY(server);
@@ -81,21 +81,21 @@ Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
 
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
-  auto told = driver_->store().get(Family::kv, launcher_key());
-  if (told.ok() && told->has_value()) driver_->put_metadata(launcher_key(), "");
+  auto told = engine_loop_->store().get(Family::kv, launcher_key());
+  if (told.ok() && told->has_value()) engine_loop_->put_metadata(launcher_key(), "");
   if (!options_.listen.empty() || options_.slurm) {
-    driver_->put_metadata(leader_key(), options_.slurm ? "--on slurm" : "flow head");
+    engine_loop_->put_metadata(leader_key(), options_.slurm ? "--on slurm" : "flow head");
   } else {
-    auto leader = driver_->store().get(Family::kv, leader_key());
+    auto leader = engine_loop_->store().get(Family::kv, leader_key());
     FLOW_TRY(leader);
-    if (*leader) works_elsewhere_ = driver_->disconnected_workers_at_work();
+    if (*leader) works_elsewhere_ = engine_loop_->disconnected_workers_at_work();
     leader_ = leader->value_or("");
-    if (works_elsewhere_.empty()) driver_->put_metadata(leader_key(), "");
+    if (works_elsewhere_.empty()) engine_loop_->put_metadata(leader_key(), "");
   }
   if (!leads_cluster(options_)) {
     if (!works_elsewhere_.empty()) return {};
-    for (const std::string& name : driver_->disconnected_workers())
-      driver_->worker_lost(name, "the engine was started again without workers");
+    for (const std::string& name : engine_loop_->disconnected_workers())
+      engine_loop_->worker_lost(name, "the engine was started again without workers");
     return {};
   }
   FLOW_TRY(check_for_work_elsewhere());
@@ -110,10 +110,10 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster.lost_after_ms = options_.lost_after_ms;
   // Its own workers died with it.
   cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
-  auto started = ClusterMembership::start(*driver_, cluster);
+  auto started = ClusterMembership::start(*engine_loop_, cluster);
   if (!started.ok() && !listen->second.empty()) {
     cluster.listen = listen->second;
-    started = ClusterMembership::start(*driver_, cluster);
+    started = ClusterMembership::start(*engine_loop_, cluster);
   }
   FLOW_TRY(started);
   cluster_ = std::move(*started);
@@ -122,7 +122,7 @@ Status LocalEngine::lead(const std::string& dir) {
   std::string note = may_have_moved ? cluster_->note_of_moved_head() : "";
   if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
   if (options_.slurm) {
-    auto slurm = SlurmHead::start(options_, dir, cluster_->address(), *driver_, *this);
+    auto slurm = SlurmHead::start(options_, dir, cluster_->address(), *engine_loop_, *this);
     FLOW_TRY(slurm);
     slurm_ = std::move(*slurm);
     return {};
@@ -162,13 +162,13 @@ void LocalEngine::give_up(const Error& why) {
     Error error = why;
     error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
     state->fail(error);
-    driver_->interrupt(state->id, false);
+    engine_loop_->interrupt(state->id, false);
   }
 }
 
 Status LocalEngine::check_for_work_elsewhere() const {
   if (works_elsewhere_.empty()) return {};
-  std::string names, head = head_of_worker(*driver_, works_elsewhere_.front()).listened_at;
+  std::string names, head = head_of_worker(*engine_loop_, works_elsewhere_.front()).listened_at;
   for (const std::string& name : works_elsewhere_)
     names += (names.empty() ? "`" : ", `") + name + "`";
   bool is_slurm = leader_ != "flow head";
@@ -185,7 +185,7 @@ Status LocalEngine::check_for_work_elsewhere() const {
 }
 
 Status LocalEngine::start_workers(const std::string& dir) {
-  const std::string& executor = driver_->options().executor;
+  const std::string& executor = engine_loop_->options().executor;
   auto program = find_program(options_, executor);
   FLOW_TRY(program);
   LocalWorkersOptions workers;
@@ -227,10 +227,10 @@ Status LocalEngine::await_workers() {
 
 std::vector<NodeInfo> LocalEngine::nodes() const {
   std::vector<NodeInfo> nodes;
-  driver_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, Resolver&) {
     nodes = nodes_of(state);
     for (NodeInfo& node : nodes) {
-      std::string note = driver_->worker_note(node.name);
+      std::string note = engine_loop_->worker_note(node.name);
       if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
     }
   });
@@ -240,7 +240,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
     node.address = cluster_->address_of(node.name);
     if (!node.address.empty()) node.version = version();
     if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
-    cluster::Traffic traffic = driver_->blob_directory()->traffic_of(node.name);
+    cluster::Traffic traffic = engine_loop_->blob_directory()->traffic_of(node.name);
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
                              std::pair(traffic.from_workers, &node.from_workers),
                              std::pair(traffic.to_workers, &node.to_workers)})
@@ -255,11 +255,11 @@ LocalEngine::~LocalEngine() {
   slurm_.reset();
   workers_.reset();
   cluster_.reset();
-  driver_.reset();
+  engine_loop_.reset();
 }
 
 void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
-  driver_->define_native(name, version, std::move(task));
+  engine_loop_->define_native(name, version, std::move(task));
 }
 
 void LocalEngine::define_operations(const std::string& name, const std::string& library) {
@@ -270,7 +270,7 @@ void LocalEngine::define_operations(const std::string& name, const std::string& 
         user_error(fmt::format("the operations `{}` can't be defined: there is no shared "
                                "library `{}`",
                                name, library)));
-  driver_->define_operations(name, path.lexically_normal().string());
+  engine_loop_->define_operations(name, path.lexically_normal().string());
 }
 
 Submission LocalEngine::here(const RunOptions& options) const {
@@ -286,19 +286,20 @@ RunInfo LocalEngine::look(const RunId& id, bool tasks) {
         tasks ? info_of_run(run, record, resolver, state) : summary_of_run(run, record, resolver);
     found = true;
   };
-  Driver* driver = driver_.get();
-  driver->inspect([&](const core::State& state, Resolver& resolver) {
+  EngineLoop* engine_loop = engine_loop_.get();
+  engine_loop->inspect([&](const core::State& state, Resolver& resolver) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
-    if (auto record = record_of(driver->store(), id))
+    if (auto record = record_of(engine_loop->store(), id))
       describe(run->second, *record, resolver, &state);
   });
   if (found) return info;
-  if (auto error = driver->stopped_by()) throw Failed(*error);
-  RunRecord record = value_or_throw(select_record(driver->store(), id));
-  Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
+  if (auto error = engine_loop->stopped_by()) throw Failed(*error);
+  RunRecord record = value_or_throw(select_record(engine_loop->store(), id));
+  Resolver resolver(
+      [engine_loop](const Digest& digest) { return engine_loop->blobs().get(digest); });
   if (!tasks) return summary_of_record(record, resolver);
-  LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), record));
+  LoadedRun loaded = value_or_throw(load_run(engine_loop->store(), engine_loop->blobs(), record));
   if (loaded.run == nullptr) return info_of_record(record);
   describe(*loaded.run, record, resolver, loaded.state.get());
   return info;
@@ -307,13 +308,17 @@ RunInfo LocalEngine::look(const RunId& id, bool tasks) {
 std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
   auto state = std::make_shared<detail::RunState>();
   state->id = id;
-  Driver* driver = driver_.get();
+  EngineLoop* engine_loop = engine_loop_.get();
   state->info = [this, id] { return look(id, true); };
   state->summary = [this, id] { return look(id, false); };
   state->counts = [this, id] { return counts(id); };
-  state->interrupt = [driver, id](bool kill) { driver->interrupt(id, kill); };
-  state->cancel = [driver, id] { (void)driver->post_and_wait(core::CancelRequested{id}); };
-  state->end_serving = [driver, id] { (void)driver->post_and_wait(core::ServeEnded{id}); };
+  state->interrupt = [engine_loop, id](bool kill) { engine_loop->interrupt(id, kill); };
+  state->cancel = [engine_loop, id] {
+    (void)engine_loop->post_and_wait(core::CancelRequested{id});
+  };
+  state->end_serving = [engine_loop, id] {
+    (void)engine_loop->post_and_wait(core::ServeEnded{id});
+  };
   std::lock_guard lock(watched_mutex_);
   std::erase_if(watched_, [](const auto& watched) { return watched.expired(); });
   watched_.push_back(state);
@@ -365,10 +370,10 @@ void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
 std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& submission) {
   const std::string& request = submission.options.request;
   if (request.empty()) return nullptr;
-  auto run = value_or_throw(driver_->store().get(Family::kv, request_key(request)));
+  auto run = value_or_throw(engine_loop_->store().get(Family::kv, request_key(request)));
   if (!run) return nullptr;
   auto state = watch(*run);  // from here on gc keeps the run
-  auto record = select_record(driver_->store(), *run);
+  auto record = select_record(engine_loop_->store(), *run);
   if (!record.ok()) return nullptr;  // collected
   Submission again = submission;
   again.options.request.clear();
@@ -380,14 +385,15 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
   if (auto asked_before = find_request(submission)) return asked_before;
   ok_or_throw(check_for_work_elsewhere());
-  auto held = driver_->hold_content();
-  Prepared prepared = value_or_throw(prepare(*driver_, submission));
-  RunId id = prepared.meta.record.id;
-  auto nested = value_or_throw(nested_.check(*driver_, id, prepared.plan, *submission.environment));
+  auto held = engine_loop_->hold_content();
+  Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
+  RunId id = prepared.context.record.id;
+  auto nested =
+      value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *submission.environment));
   auto state = watch(id);
-  prepared.meta.listener = state;
+  prepared.context.listener = state;
   tell_built(*state, *prepared.plan);
-  ok_or_throw(driver_->submit(std::move(prepared), submission.options.jobs));
+  ok_or_throw(engine_loop_->submit(std::move(prepared), submission.options.jobs));
   return state;
 }
 
@@ -406,8 +412,8 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                                                        const std::string& task, bool new_code,
                                                        const Submission& from) {
   if (auto asked_before = find_request(from)) return asked_before;
-  auto held = driver_->hold_content();
-  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
+  auto held = engine_loop_->hold_content();
+  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
   auto state = watch(record.id);
   if (record.status == "cancelled") {
     bool is_here = record.script.starts_with("/");
@@ -423,7 +429,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     Submission again = from;
     again.script = record.script;
     again.working_directory = record.directory;
-    Inputs inputs = value_or_throw(inputs_of(driver_->store(), record.id));
+    Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
     again.params = params_of_now(inputs, value_or_throw(decode_value(record.params)));
     again.options.fresh = record.fresh;
     again.options.fail_fast = record.fail_fast;
@@ -431,45 +437,45 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
       throw Failed(user_error(fmt::format(
           "the run {} was started on another machine, from `{}`: take it up with new code there",
           record.id, record.script)));
-    Prepared prepared = value_or_throw(prepare(*driver_, again));
-    prepared.meta.record.id = record.id;
-    prepared.meta.record.name = record.name;
-    prepared.meta.record.submitted = record.submitted;
+    Prepared prepared = value_or_throw(prepare(*engine_loop_, again));
+    prepared.context.record.id = record.id;
+    prepared.context.record.name = record.name;
+    prepared.context.record.submitted = record.submitted;
     auto nested =
-        value_or_throw(nested_.check(*driver_, record.id, prepared.plan, *from.environment));
-    prepared.meta.listener = state;
+        value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
+    prepared.context.listener = state;
     tell_built(*state, *prepared.plan);
-    tell_foreseen(*state, driver_->foresee(*prepared.plan, record.fresh, &record));
-    ok_or_throw(driver_->replace(std::move(prepared), from.options.jobs));
+    tell_foreseen(*state, engine_loop_->foresee(*prepared.plan, record.fresh, &record));
+    ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
   if (record.status == "succeeded" && task.empty()) {
     // Nothing else of this request is committed; gc needs this row to map the client's mark to the
     // run.
     const std::string& request = from.options.request;
-    if (!request.empty()) driver_->put_metadata(request_key(request), record.id);
+    if (!request.empty()) engine_loop_->put_metadata(request_key(request), record.id);
     state->on_end();
     return state;
   }
   ok_or_throw(check_for_work_elsewhere());
-  std::string bundle_bytes = value_or_throw(driver_->blobs().get(record.bundle_digest));
-  std::string plan_bytes = value_or_throw(driver_->blobs().get(record.plan_digest));
+  std::string bundle_bytes = value_or_throw(engine_loop_->blobs().get(record.bundle_digest));
+  std::string plan_bytes = value_or_throw(engine_loop_->blobs().get(record.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
-  Machine machine = value_or_throw(machine_for(plan, *driver_));
+  Machine machine = value_or_throw(machine_for(plan, *engine_loop_));
   std::vector<std::string> warnings;
   std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
   if (!errors.empty()) throw Failed(errors.front());
   auto nested = value_or_throw(nested_.check(
-      *driver_, record.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
-  RunMeta meta;
-  meta.record = record;
-  meta.request = from.options.request;
-  meta.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
-  meta.environment = from.environment;
-  meta.grace_ms = from.options.grace_ms;
-  meta.serve_for_ms = from.options.serve_for_ms;
-  meta.listener = state;
-  Bundle bundle = value_or_throw(decode_bundle(*meta.bundle));
+      *engine_loop_, record.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
+  RunContext context;
+  context.record = record;
+  context.request = from.options.request;
+  context.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
+  context.environment = from.environment;
+  context.grace_ms = from.options.grace_ms;
+  context.serve_for_ms = from.options.serve_for_ms;
+  context.listener = state;
+  Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
     tell(*state, "warning",
@@ -478,7 +484,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                      changed, record.id));
   }
   tell_changed_inputs(*state, record);
-  ok_or_throw(driver_->revive(std::move(meta), task));
+  ok_or_throw(engine_loop_->revive(std::move(context), task));
   return state;
 }
 
@@ -501,8 +507,9 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 }  // namespace
 
 void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRecord& record) const {
-  Inputs inputs = value_or_throw(inputs_of(driver_->store(), record.id));
-  const auto [changed, lost, unkept] = compare_inputs(inputs, driver_->store(), driver_->blobs());
+  Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
+  const auto [changed, lost, unkept] =
+      compare_inputs(inputs, engine_loop_->store(), engine_loop_->blobs());
   if (!lost.empty())
     tell(state, "warning",
          fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
@@ -527,8 +534,8 @@ void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRecord& 
 }
 
 void LocalEngine::cancel(const std::string& selector) {
-  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
-  bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{record.id}));
+  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
+  bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
   if (!admitted && record.status != "cancelled")  // who asks again has what it asked for
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
                                         status_clause(record.status))));
@@ -536,7 +543,7 @@ void LocalEngine::cancel(const std::string& selector) {
 
 void LocalEngine::signal(const std::string& selector, const std::string& name,
                          const std::string& json) {
-  RunRecord record = value_or_throw(select_record(driver_->store(), selector));
+  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
   Value value(true);
   if (!json.empty()) {
     auto parsed = from_json(json);
@@ -547,20 +554,20 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   }
   std::string bytes = encode_value(value);
   Digest digest = sha256(bytes);
-  bool admitted = value_or_throw(
-      driver_->post_and_wait(core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
+  bool admitted = value_or_throw(engine_loop_->post_and_wait(
+      core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
   if (admitted) return;
   // The first signal of a name answers every wait of it: a second one changes nothing.
   bool goes_on = false;
-  driver_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, Resolver&) {
     auto run = state.runs.find(record.id);
     goes_on = run != state.runs.end() && !core::is_final(run->second.status);
   });
   if (goes_on) return;
   // Who asks again, having lost the answer, has what it asked for.
   LoadedRun ended =
-      value_or_throw(load_run(driver_->store(), driver_->blobs(),
-                              value_or_throw(select_record(driver_->store(), record.id))));
+      value_or_throw(load_run(engine_loop_->store(), engine_loop_->blobs(),
+                              value_or_throw(select_record(engine_loop_->store(), record.id))));
   if (ended.run != nullptr) {
     auto sent = ended.run->signals.find(name);
     if (sent != ended.run->signals.end() && sent->second == digest) return;
@@ -576,49 +583,49 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
 }
 
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
-  Prepared prepared = value_or_throw(prepare(*driver_, submission, Purpose::look));
-  return driver_->foresee(*prepared.plan, submission.options.fresh);
+  Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::look));
+  return engine_loop_->foresee(*prepared.plan, submission.options.fresh);
 }
 
 Counts LocalEngine::counts(const RunId& id) {
   std::optional<Counts> counts;
-  driver_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, Resolver&) {
     auto run = state.runs.find(id);
     if (run != state.runs.end()) counts = counts_of(run->second);
   });
   if (counts) return *counts;
-  auto record = record_of(driver_->store(), id);  // a run that is over has left the state
+  auto record = record_of(engine_loop_->store(), id);  // a run that is over has left the state
   return record ? record->counts : Counts{};
 }
 
 RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
-  return look(value_or_throw(select_record(driver_->store(), selector)).id, tasks);
+  return look(value_or_throw(select_record(engine_loop_->store(), selector)).id, tasks);
 }
 
 Value LocalEngine::value(const std::string& selector, const std::string& part) const {
   EngineOptions options = options_;
-  options.state = driver_->options().state_dir;
+  options.state = engine_loop_->options().state_dir;
   return Reader(options).value(selector, part);
 }
 
 std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
                                           const std::string& directory) {
-  return copy_out(driver_->blobs(), value(selector, part), part, directory);
+  return copy_out(engine_loop_->blobs(), value(selector, part), part, directory);
 }
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,
                                                    const std::string& origin) const {
-  auto inlined = driver_->store().get(Family::blobs, digest.view());
+  auto inlined = engine_loop_->store().get(Family::blobs, digest.view());
   FLOW_TRY(inlined);
   if (inlined->has_value()) return cluster::BlobReader::of_bytes(std::move(**inlined));
-  std::string path = driver_->blobs().path_of(digest);
+  std::string path = engine_loop_->blobs().path_of(digest);
   if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
     return cluster::BlobReader::of_file(path, false);
   return cluster::BlobReader::of_file(origin, true);
 }
 
 uint64_t LocalEngine::gc(uint32_t keep) {
-  return value_or_throw(collect_garbage(*driver_, keep, [this] { return watched_runs(); }));
+  return value_or_throw(collect_garbage(*engine_loop_, keep, [this] { return watched_runs(); }));
 }
 
 std::set<std::string> LocalEngine::watched_runs() {
@@ -627,8 +634,8 @@ std::set<std::string> LocalEngine::watched_runs() {
   for (const auto& watched : watched_) {
     if (auto state = watched.lock()) runs.insert(state->id);
   }
-  for (const std::string& request : live_requests(driver_->options().state_dir)) {
-    auto run = driver_->store().get(Family::kv, request_key(request));
+  for (const std::string& request : live_requests(engine_loop_->options().state_dir)) {
+    auto run = engine_loop_->store().get(Family::kv, request_key(request));
     if (run.ok() && *run) runs.insert(**run);
   }
   return runs;

@@ -54,10 +54,10 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override { return true; }
   std::string stopped_by() const override {
-    auto error = driver_->stopped_by();
+    auto error = engine_loop_->stopped_by();
     return error ? error->message : "";
   }
-  uint64_t state_bytes() const override { return driver_->store().bytes(); }
+  uint64_t state_bytes() const override { return engine_loop_->store().bytes(); }
   uint32_t client_runs() const override { return server_->client_runs(); }
   void wait_for_clients() override { server_->wait_for_clients(); }
 
@@ -70,7 +70,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   Value value(const std::string& selector, const std::string& part) const override;
   Result<cluster::BlobReader> open_blob(const Digest& digest,
                                         const std::string& origin) const override;
-  Driver& driver() override { return *driver_; }
+  EngineLoop& engine_loop() override { return *engine_loop_; }
 
  private:
   LocalEngine() = default;
@@ -93,7 +93,7 @@ class LocalEngine final : public EngineService, private RunEngine {
 
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
-  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<EngineLoop> engine_loop_;
   std::string leader_;                        // that an engine before this one was, of
   std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
   std::string address_;  // of the cluster, for workers and clients; "" where it leads none

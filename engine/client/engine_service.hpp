@@ -27,7 +27,7 @@ class EngineService : public detail::EngineImpl {
   /// A blob of this state, or the file at `origin` that is read in place.
   virtual Result<cluster::BlobReader> open_content(const Digest& digest,
                                                    const std::string& origin) const = 0;
-  virtual Driver& driver() = 0;
+  virtual EngineLoop& engine_loop() = 0;
 };
 
 }  // namespace flow

@@ -228,19 +228,19 @@ Value Server::answer(const Value& request) {
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
-std::unique_ptr<Driver::Pin> Server::receive_inputs(EngineConnection& connection,
-                                                    const Submission& submission) {
+std::unique_ptr<EngineLoop::Pin> Server::receive_inputs(EngineConnection& connection,
+                                                        const Submission& submission) {
   if (!submission.built) return nullptr;
   Built built = value_or_throw(flow::take_in(*submission.built));
   std::vector<Digest> inputs = files_of(built.plan);
-  auto pin = engine_.driver().pin(inputs);
-  std::vector<Digest> missing = lacking(inputs, engine_.driver().blobs());
+  auto pin = engine_.engine_loop().pin(inputs);
+  std::vector<Digest> missing = lacking(inputs, engine_.engine_loop().blobs());
   if (missing.empty()) return pin;
   std::vector<Value> names;
   for (const Digest& digest : missing) names.emplace_back(digest.view());
   connection.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
   for (const Digest& digest : missing)
-    ok_or_throw(receive_blob(connection, digest, engine_.driver().options().state_dir));
+    ok_or_throw(receive_blob(connection, digest, engine_.engine_loop().options().state_dir));
   return pin;
 }
 

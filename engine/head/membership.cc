@@ -19,8 +19,9 @@ std::string secret_path(const std::string& state_dir) { return state_dir + "/sec
 namespace {
 
 /// What is small lies in the database.
-std::optional<Result<cluster::BlobReader>> inline_blob(Driver& driver, const Digest& digest) {
-  auto row = driver.store().get(Family::blobs, digest.view());
+std::optional<Result<cluster::BlobReader>> inline_blob(EngineLoop& engine_loop,
+                                                       const Digest& digest) {
+  auto row = engine_loop.store().get(Family::blobs, digest.view());
   if (!row.ok()) return Result<cluster::BlobReader>(row.error());
   if (!row->has_value()) return std::nullopt;
   return Result<cluster::BlobReader>(cluster::BlobReader::of_bytes(std::move(**row)));
@@ -28,19 +29,19 @@ std::optional<Result<cluster::BlobReader>> inline_blob(Driver& driver, const Dig
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(Driver& driver,
+Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& engine_loop,
                                                                     const ClusterOptions& options) {
   if (options.lost_after_ms < kLostAfterMsMin || options.lost_after_ms > kLostAfterMsMax)
     return user_error(fmt::format(
         "a worker can't count as lost after {} ms of silence: it is {} ms at least, and {} at most",
         options.lost_after_ms, kLostAfterMsMin, kLostAfterMsMax));
-  std::unique_ptr<ClusterMembership> membership(new ClusterMembership(driver));
+  std::unique_ptr<ClusterMembership> membership(new ClusterMembership(engine_loop));
   std::string path =
       options.secret_file.empty() ? secret_path(options.state_dir) : options.secret_file;
   auto session = session_options(cluster::Role::head, machine_name(), path, true);
   FLOW_TRY(session);
   cluster::set_lost_after(*session, options.lost_after_ms);
-  driver.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
+  engine_loop.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
   auto transport = options.make_transport(options.listen, *session);
   FLOW_TRY(transport);
   membership->transport_ = std::move(*transport);
@@ -51,9 +52,9 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(Driver& driv
   listener_options.listen = options.listen;
   listener_options.state_dir = options.state_dir;
   listener_options.encrypt = options.encrypt;
-  listener_options.blob_directory = driver.blob_directory();
-  listener_options.resolve = [&driver](const Digest& digest) {
-    return inline_blob(driver, digest);
+  listener_options.blob_directory = engine_loop.blob_directory();
+  listener_options.resolve = [&engine_loop](const Digest& digest) {
+    return inline_blob(engine_loop, digest);
   };
   listener_options.on_note = [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());
@@ -81,11 +82,11 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(Driver& driv
 void ClusterMembership::record_address(const std::string& name) {
   std::lock_guard lock(mutex_);
   if (listens_at_.empty()) return joined_.push_back(name);
-  driver_.put_metadata(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
+  engine_loop_.put_metadata(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
 }
 
-FormerHead head_of_worker(Driver& driver, const std::string& name) {
-  auto row = driver.store().get(Family::kv, head_key(name));
+FormerHead head_of_worker(EngineLoop& engine_loop, const std::string& name) {
+  auto row = engine_loop.store().get(Family::kv, head_key(name));
   std::string text = row.ok() ? row->value_or("") : "";
   size_t line = text.find('\n');
   bool is_alone = line == std::string::npos;  // as earlier versions wrote it
@@ -95,8 +96,8 @@ FormerHead head_of_worker(Driver& driver, const std::string& name) {
 
 std::string ClusterMembership::note_of_moved_head() const {
   std::string names, former, own = address_for_users(address());
-  for (const std::string& name : driver_.disconnected_workers()) {
-    FormerHead head = head_of_worker(driver_, name);
+  for (const std::string& name : engine_loop_.disconnected_workers()) {
+    FormerHead head = head_of_worker(engine_loop_, name);
     if (head.reached_at.empty() || head.reached_at == own) continue;
     names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, head.reached_at);
     former = head.listened_at;
@@ -145,7 +146,7 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
 }
 
 void ClusterMembership::await_former_workers(int64_t adopt_ms) {
-  std::vector<std::string> names = driver_.disconnected_workers();
+  std::vector<std::string> names = engine_loop_.disconnected_workers();
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
     workers_[name].serial = ++last_serial_;
@@ -169,7 +170,7 @@ bool ClusterMembership::has_left(const std::string& name) const {
 }
 
 uint64_t ClusterMembership::committed_of(const std::string& name, const std::string& spool) const {
-  auto row = driver_.store().get(Family::kv, spool_key(name));
+  auto row = engine_loop_.store().get(Family::kv, spool_key(name));
   if (!row.ok() || !row->has_value() || !(*row)->starts_with(spool + "\n")) return 0;
   std::string_view digits = std::string_view(**row).substr(spool.size() + 1);
   uint64_t number = 0;
@@ -207,10 +208,10 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
     worker.is_acked = true;
     worker.is_draining = false;
     worker.serial = ++last_serial_;
-    driver_.fleet().attach(name, connection, worker.address);
+    engine_loop_.fleet().attach(name, connection, worker.address);
   }
   if (former) {
-    driver_.worker_disconnected(name, "it came by another connection");
+    engine_loop_.worker_disconnected(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
   auto decided = [connection, received](bool admitted) {
@@ -220,8 +221,8 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
         "worker's description is not valid");
   };
   record_address(name);
-  driver_.worker_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
-                        std::move(request.machine), decided);
+  engine_loop_.worker_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
+                             std::move(request.machine), decided);
   return "";
 }
 
@@ -252,14 +253,14 @@ void ClusterMembership::on_draining(RemoteHost& connection, const std::string& w
   auto found = find(connection);
   if (found == workers_.end()) return;
   found->second.is_draining = true;
-  driver_.worker_draining(found->first, why);
+  engine_loop_.worker_draining(found->first, why);
 }
 
 void ClusterMembership::on_gpu_failed(RemoteHost& connection, const std::string& uuid,
                                       const std::string& fault, bool is_dead) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
-  if (found != workers_.end()) driver_.gpu_failed(found->first, uuid, fault, is_dead);
+  if (found != workers_.end()) engine_loop_.gpu_failed(found->first, uuid, fault, is_dead);
 }
 
 namespace {
@@ -288,13 +289,13 @@ void ClusterMembership::on_report(RemoteHost& connection, cluster::ReceivedRepor
   }
   auto decided = [placed = std::move(received.placed), obsolete = std::move(received.obsolete)](
                      bool admitted) { remove_files(admitted ? obsolete : placed); };
-  driver_.worker_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
-                          decided,
-                          [this, name, serial, number] { on_durable(name, serial, number); });
+  engine_loop_.worker_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
+                               decided,
+                               [this, name, serial, number] { on_durable(name, serial, number); });
 }
 
 // What is no worker's any more, of an attempt that is over, is found so in the turn.
-void ClusterMembership::on_rank_address(Report report) { driver_.rank_met(std::move(report)); }
+void ClusterMembership::on_rank_address(Report report) { engine_loop_.rank_met(std::move(report)); }
 
 // Of many in a commit the last is told.
 void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
@@ -304,7 +305,7 @@ void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uin
   ConnectedWorker& worker = found->second;
   worker.durable = number;
   if (!std::exchange(worker.is_acked, false)) return;
-  driver_.after_acts([this, name, serial] { ack_durable(name, serial); });
+  engine_loop_.after_acts([this, name, serial] { ack_durable(name, serial); });
 }
 
 void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {
@@ -329,10 +330,10 @@ void ClusterMembership::on_disconnected(RemoteHost& connection, bool is_for_good
   if (found == workers_.end()) return;  // another connection took its place
   auto& [name, worker] = *found;
   worker.connection.reset();
-  driver_.fleet().detach(name, connection);
+  engine_loop_.fleet().detach(name, connection);
   if (quit_) return;
-  if (is_for_good) return driver_.worker_lost(name, why);
-  driver_.worker_disconnected(name, why);
+  if (is_for_good) return engine_loop_.worker_lost(name, why);
+  engine_loop_.worker_disconnected(name, why);
   start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
@@ -361,7 +362,7 @@ void ClusterMembership::loop() {
     auto found = workers_.find(lease.name);
     bool is_gone = found != workers_.end() && !found->second.connection &&
                    found->second.serial == lease.serial;
-    if (is_gone) driver_.worker_lost(lease.name, lease.why, lease.has_died);
+    if (is_gone) engine_loop_.worker_lost(lease.name, lease.why, lease.has_died);
   }
 }
 

@@ -58,12 +58,12 @@ struct FormerHead {
   std::string listened_at, reached_at;
 };
 /// The head that a worker of this name joined last; empty if unknown.
-FormerHead head_of_worker(Driver& driver, const std::string& name);
+FormerHead head_of_worker(EngineLoop& engine_loop, const std::string& name);
 
 /// Thread-safe.
 class ClusterMembership final : private cluster::WorkerListenerUser {
  public:
-  static Result<std::unique_ptr<ClusterMembership>> start(Driver& driver,
+  static Result<std::unique_ptr<ClusterMembership>> start(EngineLoop& engine_loop,
                                                           const ClusterOptions& options);
   ~ClusterMembership() override;
 
@@ -83,7 +83,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   using Clock = std::chrono::steady_clock;
   using Workers = ConnectedWorkers;
   static constexpr size_t kKnownWorkersMax = core::kWorkersMax;
-  explicit ClusterMembership(Driver& driver) : driver_(driver) {}
+  explicit ClusterMembership(EngineLoop& engine_loop) : engine_loop_(engine_loop) {}
   void await_former_workers(int64_t adopt_ms);
   void record_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
@@ -112,7 +112,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
     std::string why;
     bool has_died = false;  // its link went down at once, as that of a process that ends
   };
-  Driver& driver_;
+  EngineLoop& engine_loop_;
   std::mutex clients_mutex_;
   std::function<void(std::shared_ptr<cluster::SessionChannel>)> client_handler_;
   mutable std::mutex mutex_;

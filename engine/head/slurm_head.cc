@@ -116,8 +116,8 @@ Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOpt
 
 Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options,
                                                     const std::string& dir,
-                                                    const std::string& listens_at, Driver& driver,
-                                                    RunEngine& engine) {
+                                                    const std::string& listens_at,
+                                                    EngineLoop& engine_loop, RunEngine& engine) {
   auto reached = address_for_others(listens_at);
   FLOW_TRY(reached);
   std::string head = *reached;
@@ -125,17 +125,19 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   FLOW_TRY(write_file_atomic(address_path(dir), head));
   auto launch = launch_of(options, dir, head);
   FLOW_TRY(launch);
-  std::unique_ptr<SlurmHead> made(new SlurmHead(*options.slurm, driver, engine));
+  std::unique_ptr<SlurmHead> made(new SlurmHead(*options.slurm, engine_loop, engine));
   AutoscalerCallbacks user;
   user.look = [self = made.get()] { return self->view_of_nodes(); };
-  user.drain = [&driver](const std::string& node) {
-    driver.worker_draining(node, "it had nothing to do");
+  user.drain = [&engine_loop](const std::string& node) {
+    engine_loop.worker_draining(node, "it had nothing to do");
   };
   user.note = [&engine](const std::string& text) { engine.warn_all(text); };
-  user.status = [&driver](const std::string& text) { driver.put_metadata(launcher_key(), text); };
-  user.no_more = [&driver] { driver.announce(0); };
-  user.give_up = [&driver, &engine](const Error& why) {
-    driver.put_metadata(launcher_key(), why.message);
+  user.status = [&engine_loop](const std::string& text) {
+    engine_loop.put_metadata(launcher_key(), text);
+  };
+  user.no_more = [&engine_loop] { engine_loop.announce(0); };
+  user.give_up = [&engine_loop, &engine](const Error& why) {
+    engine_loop.put_metadata(launcher_key(), why.message);
     engine.give_up(why);
   };
   SlurmOptions asked = with_first(*options.slurm);
@@ -148,7 +150,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
 slurm::ClusterView SlurmHead::view_of_nodes() {
   slurm::ClusterView view;
   bool is_any_busy = false, is_any_there = false, are_all_there = false;
-  driver_.inspect([&](const core::State& state, Resolver&) {
+  engine_loop_.inspect([&](const core::State& state, Resolver&) {
     view.has_work =
         std::any_of(state.ready.begin(), state.ready.end(),
                     [](const core::ReadyHead& head) { return !head.request.is_head_only; });
@@ -192,10 +194,10 @@ SlurmHead::~SlurmHead() {
   if (!nodes_) return;
   nodes_.reset();
   for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
-    driver_.worker_draining(node.name, "the run is over");
-    driver_.worker_lost(node.name, "its node was given back");
+    engine_loop_.worker_draining(node.name, "the run is over");
+    engine_loop_.worker_lost(node.name, "its node was given back");
   }
-  driver_.inspect([](const core::State&, Resolver&) {});  // until that is committed
+  engine_loop_.inspect([](const core::State&, Resolver&) {});  // until that is committed
 }
 
 }  // namespace flow

@@ -30,20 +30,20 @@ class SlurmHead {
   /// Asks Slurm for nodes. `listens_at`: where the head listens. `driver` and `engine` outlive it.
   static Result<std::unique_ptr<SlurmHead>> start(const EngineOptions& options,
                                                   const std::string& state_dir,
-                                                  const std::string& listens_at, Driver& driver,
-                                                  RunEngine& engine);
+                                                  const std::string& listens_at,
+                                                  EngineLoop& engine_loop, RunEngine& engine);
   /// Gives the nodes back and declares their workers lost, so that the next engine does not wait
   /// for them.
   ~SlurmHead();
 
  private:
-  SlurmHead(const SlurmOptions& options, Driver& driver, RunEngine& engine)
-      : options_(options), driver_(driver), engine_(engine) {}
+  SlurmHead(const SlurmOptions& options, EngineLoop& engine_loop, RunEngine& engine)
+      : options_(options), engine_loop_(engine_loop), engine_(engine) {}
   slurm::ClusterView look_at_nodes();
   void warn_if_nothing_fits(bool nothing_runs);
 
   const SlurmOptions options_;
-  Driver& driver_;
+  EngineLoop& engine_loop_;
   RunEngine& engine_;
   core::WorkerInfo like_;        // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told

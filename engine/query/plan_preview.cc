@@ -105,15 +105,16 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
 
 }  // namespace
 
-PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::foresee(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   PlanInfo info;
   inspect([&](const core::State&, Resolver&) { info = foresee_now(plan, fresh, taken_up); });
   return info;
 }
 
-Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Store* store,
-                                        const Submission& submission) {
-  Driver driver(options, make_overlay(store));  // never started: no worker, no thread, no recovery
+Result<PlanInfo> EngineLoop::foresee_beside(const EngineLoopOptions& options, const Store* store,
+                                            const Submission& submission) {
+  EngineLoop engine_loop(options,
+                         make_overlay(store));  // never started: no worker, no thread, no recovery
   std::error_code ignored;
   fs::path temporary = fs::temp_directory_path(ignored);
   std::string intake = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
@@ -121,21 +122,21 @@ Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Stor
     return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
                                          intake, std::strerror(errno)));
   }
-  Blobs files(*driver.store_, intake);
-  auto prepared = prepare(submission_context(driver, Purpose::look, files), submission);
+  Blobs files(*engine_loop.store_, intake);
+  auto prepared = prepare(submission_context(engine_loop, Purpose::look, files), submission);
   fs::remove_all(intake, ignored);
   FLOW_TRY(prepared);
-  return driver.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
+  return engine_loop.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
 }
 
-PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   looks_only_ = true;
   PlanInfo info = foresee_whole(plan, fresh, taken_up);
   looks_only_ = false;
   return info;
 }
 
-PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up) {
   PlanInfo info = plan_info(plan);
   const RunId id = taken_up != nullptr ? taken_up->id : "plan";
   History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})

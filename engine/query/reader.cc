@@ -279,14 +279,14 @@ PlanInfo Reader::graph(const std::string& selector) const {
 PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
   Submission submission = submission_here(impl_->options, options);
   submission.script = script;
-  DriverOptions driver;
-  driver.state_dir = impl_->dir;
-  driver.executor = value_or_throw(find_executor(impl_->options));
-  driver.jobs = jobs_of(impl_->options);
-  driver.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
+  EngineLoopOptions loop_options;
+  loop_options.state_dir = impl_->dir;
+  loop_options.executor = value_or_throw(find_executor(impl_->options));
+  loop_options.jobs = jobs_of(impl_->options);
+  loop_options.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
   const auto& slurm = impl_->options.slurm;
-  if (slurm) driver.asked_nodes = nodes_asked_for(*slurm, driver.custom_resources);
-  return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
+  if (slurm) loop_options.asked_nodes = nodes_asked_for(*slurm, loop_options.custom_resources);
+  return value_or_throw(EngineLoop::foresee_beside(loop_options, impl_->store.get(), submission));
 }
 
 uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }

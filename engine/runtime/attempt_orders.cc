@@ -8,10 +8,10 @@
 
 namespace flow {
 
-std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
+std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
   auto found = state_.runs.find(id.run);
-  RunMeta* run_meta = meta(id.run);
-  if (found == state_.runs.end() || run_meta == nullptr) return std::nullopt;
+  RunContext* context = context_of(id.run);
+  if (found == state_.runs.end() || context == nullptr) return std::nullopt;
   const core::Run& run = found->second;
   const core::Unit& unit = run.units[id.unit];
   if (unit.status != core::UnitStatus::running || core::current_attempt(run, id.unit) != id) {
@@ -24,29 +24,29 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.task_name = def.name;
   order.kind = def.kind;
   order.key = unit.key;
-  order.bundle = run_meta->record.bundle_digest;
-  order.bundle_bytes = run_meta->bundle;
+  order.bundle = context->record.bundle_digest;
+  order.bundle_bytes = context->bundle;
   order.ordinal = def.ordinal;
   order.resources = def.resources;
   core::SchedulingClass held = core::held_by(state_, run, id.unit);
   order.resources.cpus_milli = held.cpus_milli;
   order.resources.memory_bytes = held.memory_bytes;
   order.timeout_ms = def.timeout_ms;
-  order.grace_ms = run_meta->grace_ms;
+  order.grace_ms = context->grace_ms;
   order.stage_copy = def.stage_copy;
   if (def.kind == TaskKind::shell)
     order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
   if (!def.file.empty()) order.place = def.file + ":" + std::to_string(def.line);
   order.service = def.service;
   order.named_args = run.node(unit.node).named_args;
-  order.environment = run_meta->environment;
+  order.environment = context->environment;
   order.seed = Resolver::seed(run, id.unit, 0);
   for (const EnvEntry& entry : def.env) {
     if (!entry.from_submitter) {
       order.env.emplace_back(entry.name, entry.value);
       continue;
     }
-    for (const auto& [name, value] : *run_meta->environment) {
+    for (const auto& [name, value] : *context->environment) {
       if (name != entry.value) continue;
       order.env.emplace_back(entry.name, value);
       order.hide.push_back(value);
@@ -68,7 +68,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   return order;
 }
 
-void Driver::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders) {
+void EngineLoop::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders) {
   auto order = make_order(id);
   if (!order) return;
   const core::Run& run = state_.runs.at(id.run);
@@ -82,7 +82,7 @@ void Driver::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& or
 
 // The small blobs that the arguments need travel with the order; large ones are files the executor
 // finds.
-void Driver::attach_content(AttemptOrder& order) {
+void EngineLoop::attach_content(AttemptOrder& order) {
   if (!holds_tag(order.args)) return;
   auto args = decode_value(order.args);
   FLOW_CHECK(args.ok());
@@ -100,7 +100,8 @@ void Driver::attach_content(AttemptOrder& order) {
 }
 
 // What earlier attempts of this node and key left: steps, the newest checkpoint, waits.
-void Driver::attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order) {
+void EngineLoop::attach_progress(const core::Run& run, const core::Unit& unit,
+                                 AttemptOrder& order) {
   std::string prefix = step_prefix(run.id, order.task, unit.key);
   Status scanned =
       store_->scan(Family::kv, prefix, prefix, [&](std::string_view key, std::string_view value) {
@@ -121,7 +122,7 @@ void Driver::attach_progress(const core::Run& run, const core::Unit& unit, Attem
   }
 }
 
-void Driver::attach_value(const std::string& bytes, AttemptOrder& order) {
+void EngineLoop::attach_value(const std::string& bytes, AttemptOrder& order) {
   auto value = decode_value(bytes);
   if (!value.ok()) return;
   std::vector<Digest> needed;

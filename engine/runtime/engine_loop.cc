@@ -30,7 +30,7 @@ constexpr core::Time kSleepMaxMs = 60'000;
 
 }  // namespace
 
-Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
+EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> store)
     : options_(options),
       store_(std::move(store)),
       blobs_(*store_, options.state_dir),
@@ -39,28 +39,28 @@ Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
       native_(options.jobs,
               [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}
 
-Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
-                                              std::unique_ptr<Store> store) {
-  std::unique_ptr<Driver> driver(new Driver(options, std::move(store)));
-  driver->lock_inode_ = driver->lock_inode();
-  FLOW_TRY(driver->recover_state());
+Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& options,
+                                                      std::unique_ptr<Store> store) {
+  std::unique_ptr<EngineLoop> engine_loop(new EngineLoop(options, std::move(store)));
+  engine_loop->lock_inode_ = engine_loop->lock_inode();
+  FLOW_TRY(engine_loop->recover_state());
   WorkerOptions worker;
   worker.state_dir = options.state_dir;
   worker.executor = options.executor;
   worker.executors_max = std::max(1, options.jobs);
-  Driver* self = driver.get();
+  EngineLoop* self = engine_loop.get();
   auto made =
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
-  driver->fleet_.set_own(std::move(*made));
-  driver->write_thread_ = engine_thread([self] { self->write_loop(); });
-  driver->thread_ = engine_thread([self] { self->loop(); });
-  return driver;
+  engine_loop->fleet_.set_own(std::move(*made));
+  engine_loop->write_thread_ = engine_thread([self] { self->write_loop(); });
+  engine_loop->thread_ = engine_thread([self] { self->loop(); });
+  return engine_loop;
 }
 
-Driver::~Driver() { shut_down(); }
+EngineLoop::~EngineLoop() { shut_down(); }
 
-Status Driver::recover_state() {
+Status EngineLoop::recover_state() {
   auto recovered = recover(*store_, blobs_);
   FLOW_TRY(recovered);
   state_ = std::move(*recovered);
@@ -99,7 +99,7 @@ Status Driver::recover_state() {
   return {};
 }
 
-Status Driver::resume_clock() {
+Status EngineLoop::resume_clock() {
   auto row = store_->get(Family::meta, kClockKey);
   FLOW_TRY(row);
   if (row->has_value()) clock_saved_ = std::strtoll((*row)->c_str(), nullptr, 10);
@@ -109,7 +109,7 @@ Status Driver::resume_clock() {
   return {};
 }
 
-core::RunId Driver::new_run_id() const {
+core::RunId EngineLoop::new_run_id() const {
   core::Time at = now_ms();
   std::string newest;  // of the ids that a clock which was ahead gave
   Status scanned = store_->scan(Family::runs, "", run_key(run_id_start(at)),
@@ -121,7 +121,7 @@ core::RunId Driver::new_run_id() const {
   return make_run_id(at);
 }
 
-void Driver::shut_down() {
+void EngineLoop::shut_down() {
   std::unique_ptr<GpuWatch> watch;
   {
     std::lock_guard lock(finding_gpus_);
@@ -143,7 +143,7 @@ void Driver::shut_down() {
   fleet_.end_own();  // ends every child
 }
 
-Result<MachineGpus> Driver::gpus() {
+Result<MachineGpus> EngineLoop::gpus() {
   std::lock_guard lock(finding_gpus_);
   if (!gpus_.gpus.empty()) return gpus_;
   MachineGpus found = find_gpus(options_.executor);
@@ -157,7 +157,7 @@ Result<MachineGpus> Driver::gpus() {
   return found;
 }
 
-void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
+void EngineLoop::own_gpu_failed(const std::string& uuid, const GpuError& error) {
   Input input;
   input.event = core::GpuFailed{0, uuid, error.fault, error.is_dead};
   post(std::move(input));
@@ -169,37 +169,38 @@ void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
   }
 }
 
-void Driver::define_native(const std::string& name, const std::string& version, NativeTask task) {
+void EngineLoop::define_native(const std::string& name, const std::string& version,
+                               NativeTask task) {
   native_.define(name, version, std::move(task));
 }
 
-std::optional<std::string> Driver::native_version(const std::string& name) const {
+std::optional<std::string> EngineLoop::native_version(const std::string& name) const {
   return native_.version(name);
 }
 
-void Driver::define_operations(const std::string& name, const std::string& library) {
+void EngineLoop::define_operations(const std::string& name, const std::string& library) {
   std::lock_guard lock(mutex_);
   operations_[name] = library;
 }
 
-std::string Driver::operations_library(const std::string& name) const {
+std::string EngineLoop::operations_library(const std::string& name) const {
   std::lock_guard lock(mutex_);
   auto found = operations_.find(name);
   return found == operations_.end() ? "" : found->second;
 }
 
-std::optional<Error> Driver::stopped_by() const {
+std::optional<Error> EngineLoop::stopped_by() const {
   std::lock_guard lock(mutex_);
   return stopped_by_;
 }
 
-void Driver::post(Input input) {
+void EngineLoop::post(Input input) {
   std::vector<Input> one;
   one.push_back(std::move(input));
   post(std::move(one));
 }
 
-void Driver::post(std::vector<Input> inputs) {
+void EngineLoop::post(std::vector<Input> inputs) {
   if (inputs.empty()) return;
   bool refused = false;
   {
@@ -220,7 +221,7 @@ void Driver::post(std::vector<Input> inputs) {
 
 // Whoever finds nobody turning, and has a little to do, does it: a step of a chain need not wait
 // for another thread to wake.
-void Driver::post_or_turn(std::vector<Input> inputs) {
+void EngineLoop::post_or_turn(std::vector<Input> inputs) {
   if (inputs.size() <= kOwnTurnMax) {
     std::unique_lock lock(mutex_);
     bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
@@ -239,7 +240,7 @@ void Driver::post_or_turn(std::vector<Input> inputs) {
   post(std::move(inputs));
 }
 
-core::Time Driver::next_timer() const {
+core::Time EngineLoop::next_timer() const {
   core::Time next = INT64_MAX;
   if (!timers_.empty()) next = timers_.begin()->first;
   if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
@@ -247,13 +248,13 @@ core::Time Driver::next_timer() const {
   return next;
 }
 
-bool Driver::has_work() const {
+bool EngineLoop::has_work() const {
   if (flight_ == Flight::landed) return true;
   if (flight_ == Flight::none && !pending_.empty()) return true;
   return !inbox_.empty() || !questions_.empty();
 }
 
-void Driver::loop() {
+void EngineLoop::loop() {
   std::unique_lock lock(mutex_);
   started_ = true;
   while (true) {
@@ -303,20 +304,20 @@ void Driver::loop() {
   }
   for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
   auto why = stopped_by();
-  for (auto& [id, meta] : metas_) {
-    if (meta.listener && why) meta.listener->fail(*why);
-    if (meta.listener && !why) meta.listener->on_end();
+  for (auto& [id, context] : contexts_) {
+    if (context.listener && why) context.listener->fail(*why);
+    if (context.listener && !why) context.listener->on_end();
   }
 }
 
-void Driver::fail(const Error& error) {
+void EngineLoop::fail(const Error& error) {
   std::lock_guard lock(mutex_);
   if (!stopped_by_) stopped_by_ = error;
 }
 
-Result<bool> Driver::post_and_wait(core::Event event,
-                                   std::vector<std::pair<Digest, std::string>> blobs,
-                                   std::vector<std::pair<std::string, std::string>> kv) {
+Result<bool> EngineLoop::post_and_wait(core::Event event,
+                                       std::vector<std::pair<Digest, std::string>> blobs,
+                                       std::vector<std::pair<std::string, std::string>> kv) {
   auto latch = std::make_shared<Latch>();
   Input input;
   input.event = std::move(event);
@@ -329,7 +330,7 @@ Result<bool> Driver::post_and_wait(core::Event event,
   return admitted;
 }
 
-void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& read) {
+void EngineLoop::inspect(const std::function<void(const core::State&, Resolver&)>& read) {
   auto latch = std::make_shared<Latch>();
   Input input;
   input.has_event = false;
@@ -339,8 +340,8 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
   latch->wait();
 }
 
-void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark,
-                     const std::function<void()>& sweep) {
+void EngineLoop::collect(const std::function<void(const core::State&, Batch&)>& mark,
+                         const std::function<void()>& sweep) {
   std::unique_lock alone(collecting_);
   inspect([&, this](const core::State& state, Resolver&) {
     commit(false);  // what came before in this turn is content like other
@@ -351,32 +352,32 @@ void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark
   });
 }
 
-std::unique_ptr<Driver::Pin> Driver::pin(std::vector<Digest> digests) {
+std::unique_ptr<EngineLoop::Pin> EngineLoop::pin(std::vector<Digest> digests) {
   return std::make_unique<Pin>(*this, std::move(digests));
 }
 
-bool Driver::has_pins() const {
+bool EngineLoop::has_pins() const {
   std::lock_guard lock(pins_mutex_);
   return !pins_.empty();
 }
 
-std::vector<Digest> Driver::pinned() const {
+std::vector<Digest> EngineLoop::pinned() const {
   std::lock_guard lock(pins_mutex_);
   return {pins_.begin(), pins_.end()};
 }
 
-Driver::Pin::Pin(Driver& driver, std::vector<Digest> digests)
-    : driver_(driver), digests_(std::move(digests)) {
-  std::lock_guard lock(driver_.pins_mutex_);
-  driver_.pins_.insert(digests_.begin(), digests_.end());
+EngineLoop::Pin::Pin(EngineLoop& engine_loop, std::vector<Digest> digests)
+    : engine_loop_(engine_loop), digests_(std::move(digests)) {
+  std::lock_guard lock(engine_loop_.pins_mutex_);
+  engine_loop_.pins_.insert(digests_.begin(), digests_.end());
 }
 
-Driver::Pin::~Pin() {
-  std::lock_guard lock(driver_.pins_mutex_);
-  for (const Digest& digest : digests_) driver_.pins_.erase(driver_.pins_.find(digest));
+EngineLoop::Pin::~Pin() {
+  std::lock_guard lock(engine_loop_.pins_mutex_);
+  for (const Digest& digest : digests_) engine_loop_.pins_.erase(engine_loop_.pins_.find(digest));
 }
 
-void Driver::interrupt(const RunId& run, bool kill) {
+void EngineLoop::interrupt(const RunId& run, bool kill) {
   Input input;
   input.event = core::StopRequested{run};
   if (kill) {

@@ -40,7 +40,7 @@ namespace flow {
 
 class References;
 
-struct DriverOptions {
+struct EngineLoopOptions {
   std::string state_dir;
   std::string executor;
   int32_t jobs = 1;                     // CPU slots of this machine
@@ -54,15 +54,15 @@ struct DriverOptions {
   std::shared_ptr<Builder> builder;  // null: one is made
 };
 
-/// DriverOptions::grow_after_ms as the environment has it.
+/// EngineLoopOptions::grow_after_ms as the environment has it.
 Result<int64_t> grow_after_ms();
 
-class Driver {
+class EngineLoop {
  public:
   /// Recovers the state, starts the worker and the thread. `store` is this process's alone.
-  static Result<std::unique_ptr<Driver>> start(const DriverOptions& options,
-                                               std::unique_ptr<Store> store);
-  ~Driver();
+  static Result<std::unique_ptr<EngineLoop>> start(const EngineLoopOptions& options,
+                                                   std::unique_ptr<Store> store);
+  ~EngineLoop();
 
   void define_native(const std::string& name, const std::string& version, NativeTask task);
   std::optional<std::string> native_version(const std::string& name) const;
@@ -75,7 +75,7 @@ class Driver {
   Status submit(Prepared prepared, int32_t jobs);
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
-  Status revive(RunMeta meta, const std::string& task);
+  Status revive(RunContext context, const std::string& task);
   /// Blocks while a run of this engine is being interrupted; whether it was.
   Result<bool> await_interrupted(const RunId& id);
   /// Posts an event and blocks until it is committed or refused (false).
@@ -102,7 +102,7 @@ class Driver {
   PlanInfo foresee(const Plan& plan, bool fresh, const RunRecord* taken_up = nullptr);
   /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
   /// `store` stands for a state that is not there yet.
-  static Result<PlanInfo> foresee_beside(const DriverOptions& options, const Store* store,
+  static Result<PlanInfo> foresee_beside(const EngineLoopOptions& options, const Store* store,
                                          const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
@@ -154,7 +154,7 @@ class Driver {
   Builder& builder() { return *builder_; }
   Store& store() { return *store_; }
   Blobs& blobs() { return blobs_; }
-  const DriverOptions& options() const { return options_; }
+  const EngineLoopOptions& options() const { return options_; }
   /// The error that stopped the engine, if one did.
   std::optional<Error> stopped_by() const;
   /// Ends every attempt and the thread; what runs is interrupted.
@@ -227,7 +227,7 @@ class Driver {
     }
   };
 
-  Driver(const DriverOptions& options, std::unique_ptr<Store> store);
+  EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> store);
   PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up);
   PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up);
   Status recover_state();
@@ -309,7 +309,7 @@ class Driver {
   /// Has the dynamic tasks of `lost` make their calls again once the run goes on. Of the results
   /// it leaves those that are still lost then. For a run at rest; not in a turn.
   Status renew_calls(const RunId& id, Lost& lost);
-  RunMeta* meta(const RunId& run);
+  RunContext* context_of(const RunId& run);
   bool is_being_interrupted(const RunId& id) const;
   void end_interruptions();
 
@@ -385,7 +385,7 @@ class Driver {
   void fold(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
 
-  DriverOptions options_;
+  EngineLoopOptions options_;
   std::unique_ptr<Store> store_;
   Blobs blobs_;
   Resolver resolver_;
@@ -401,7 +401,7 @@ class Driver {
 
   // A turn's alone.
   core::State state_;
-  std::map<RunId, RunMeta> metas_;  // of runs in state_: they leave with RunEnded
+  std::map<RunId, RunContext> contexts_;  // of runs in state_: they leave with RunEnded
   core::Time clock_saved_ =
       0;            // how far the clock was ahead of the wall clock, as the store has it
   Commit pending_;  // of this turn, and of those before it whose commit has not begun
@@ -459,15 +459,15 @@ class Driver {
 };
 
 /// Must not outlive its driver.
-class Driver::Pin {
+class EngineLoop::Pin {
  public:
-  Pin(Driver& driver, std::vector<Digest> digests);
+  Pin(EngineLoop& engine_loop, std::vector<Digest> digests);
   ~Pin();
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
 
  private:
-  Driver& driver_;
+  EngineLoop& engine_loop_;
   const std::vector<Digest> digests_;
 };
 

@@ -13,7 +13,7 @@ namespace flow {
 
 // What earlier attempts left may be in this very turn's batch: a later attempt's order is made
 // after the commit. So is that of a native task, which starts on the spot.
-bool Driver::can_stage(const core::AttemptId& id) const {
+bool EngineLoop::can_stage(const core::AttemptId& id) const {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
   const core::Unit& unit = run->second.units[id.unit];
@@ -21,7 +21,7 @@ bool Driver::can_stage(const core::AttemptId& id) const {
          Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
-void Driver::set_starts_aside(size_t acts_before) {
+void EngineLoop::set_starts_aside(size_t acts_before) {
   if (!fleet_.has_own()) return;
   auto is_set_aside = [this](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
@@ -36,7 +36,7 @@ void Driver::set_starts_aside(size_t acts_before) {
   acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
 }
 
-void Driver::stage_starts(uint64_t commit) {
+void EngineLoop::stage_starts(uint64_t commit) {
   std::vector<AttemptOrder> orders;
   orders.reserve(starting_.size());
   for (const core::AttemptId& id : starting_) {
@@ -50,7 +50,7 @@ void Driver::stage_starts(uint64_t commit) {
 /// Attempts of an interrupted run, and of a gang with a rank on a worker that is to leave, may come
 /// to a point where they can be taken up again; a cancelled run's, and those that only a service's
 /// end is asked of, are told to end.
-bool Driver::is_interrupted(const core::StopAttempt& stop) const {
+bool EngineLoop::is_interrupted(const core::StopAttempt& stop) const {
   auto run = state_.runs.find(stop.id.run);
   if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
     return false;
@@ -64,7 +64,7 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
          Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
-void Driver::stop(const core::StopAttempt& stop) {
+void EngineLoop::stop(const core::StopAttempt& stop) {
   std::string worker = worker_name(stop.worker);
   if (worker.empty()) native_.stop(stop.id);
   if (is_interrupted(stop)) {
@@ -74,7 +74,7 @@ void Driver::stop(const core::StopAttempt& stop) {
   }
 }
 
-void Driver::perform(const std::vector<core::Command>& acts) {
+void EngineLoop::perform(const std::vector<core::Command>& acts) {
   std::vector<AttemptOrder> orders;
   std::vector<RunId> ended;
   for (const core::Command& act : acts) {
@@ -116,16 +116,16 @@ void Driver::perform(const std::vector<core::Command>& acts) {
     Input drop;
     drop.event = core::RunDeleted{run};
     std::shared_ptr<RunListener> listener;
-    if (RunMeta* found = meta(run)) listener = found->listener;
+    if (RunContext* found = context_of(run)) listener = found->listener;
     drop.done = [this, run, listener](bool) {
-      metas_.erase(run);
+      contexts_.erase(run);
       if (listener) listener->on_end();
     };
     post(std::move(drop));
   }
 }
 
-std::vector<Driver::Input> Driver::due_timers(core::Time now) {
+std::vector<EngineLoop::Input> EngineLoop::due_timers(core::Time now) {
   std::vector<Input> due;
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const core::SetTimer& timer = timers_.begin()->second;
@@ -151,23 +151,23 @@ std::vector<Driver::Input> Driver::due_timers(core::Time now) {
   return due;
 }
 
-void Driver::write_run_record(const RunId& run) {
+void EngineLoop::write_run_record(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   RunRecord record;
-  if (RunMeta* run_meta = meta(run)) {
-    record = run_meta->record;
+  if (RunContext* context = context_of(run)) {
+    record = context->record;
   } else {
     auto old = record_of(*store_, run);
     if (!old) return;
     record = std::move(*old);
   }
   update_record(found->second, record);
-  if (RunMeta* run_meta = meta(run)) run_meta->record = record;
+  if (RunContext* context = context_of(run)) context->record = record;
   pending_.batch.put(Family::runs, run_key(run), encode_run_record(record));
 }
 
-void Driver::fold(const RunId& run) {
+void EngineLoop::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_run_record(run);

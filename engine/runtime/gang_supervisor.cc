@@ -53,7 +53,8 @@ Result<int64_t> grow_after_ms() {
                   kGrowAfterVariable, text));
 }
 
-void Driver::split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) {
+void EngineLoop::split(AttemptOrder order, const core::Run& run,
+                       std::vector<AttemptOrder>& orders) {
   const core::Unit& unit = run.units[order.id.unit];
   order.gang_key = random_name(kKeyLetters);
   order.encrypts = options_.encrypts;
@@ -96,7 +97,7 @@ void Driver::split(AttemptOrder order, const core::Run& run, std::vector<Attempt
 }
 
 // At its submission others were still to join.
-void Driver::warn_of_share(const core::Assigned& assigned) {
+void EngineLoop::warn_of_share(const core::Assigned& assigned) {
   if (!options_.leads_cluster || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
   int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
@@ -115,7 +116,7 @@ void Driver::warn_of_share(const core::Assigned& assigned) {
 }
 
 // Where rank 0's machine is lost, the next of its gang has what it saved last.
-void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
+void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
   std::vector<core::WorkerId> workers = core::workers_of(unit);
   auto peer = std::find_if(workers.begin(), workers.end(), [&](core::WorkerId worker) {
     return worker != unit.worker && !worker_name(worker).empty();
@@ -128,7 +129,7 @@ void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
   if (row.ok() && !row->file.empty()) fleet_.replicate(worker_name(*peer), id, row->digest);
 }
 
-Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
+EngineLoop::Gang* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
   const core::Unit& unit = run->second.units[id.unit];
@@ -146,7 +147,7 @@ Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
 }
 
 // When all are known each is told of all; of who comes back, and says it again, again.
-void Driver::note_meeting(const Report& report) {
+void EngineLoop::note_meeting(const Report& report) {
   const core::AttemptId& id = report.id;
   Gang* gang = gang_of(id, report.rank);
   bool is_sound = !report.text.empty() && report.text.size() <= kWhereaboutsMax;
@@ -162,8 +163,8 @@ void Driver::note_meeting(const Report& report) {
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
 // others know; who holds them up, all of them together.
-void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                          bool is_timeout, bool worker_died) {
+void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                              bool is_timeout, bool worker_died) {
   Gang* gang = gang_of(id, rank);
   if (gang == nullptr)
     return record_if_admitted(core::AttemptFailed{id, std::move(failure), rank}, clock_.now());
@@ -184,13 +185,13 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
   for (core::WorkerId worker : core::workers_of(unit)) fleet_.interrupt(worker_name(worker), id);
 }
 
-bool Driver::waits_for_word(const Gang& gang) {
+bool EngineLoop::waits_for_word(const Gang& gang) {
   if (gang.failure->cause == core::Cause::signal) return gang.noticed.empty();
   return gang.timed_out && std::any_of(gang.standings.begin(), gang.standings.end(),
                                        [](const auto& standing) { return !standing; });
 }
 
-void Driver::note_standing(const Report& report) {
+void EngineLoop::note_standing(const Report& report) {
   Gang* gang = gang_of(report.id, report.rank);
   auto standing = decode_rank_progress(report.text);
   if (gang == nullptr || !standing) return;
@@ -199,7 +200,7 @@ void Driver::note_standing(const Report& report) {
   if (was_waited_for && !waits_for_word(*gang)) settle_gang(*gang);
 }
 
-void Driver::note_noticed(const Report& report) {
+void EngineLoop::note_noticed(const Report& report) {
   Gang* gang = gang_of(report.id, report.rank);
   if (gang == nullptr || !gang->noticed.empty()) return;
   gang->noticed = report.text;
@@ -208,22 +209,22 @@ void Driver::note_noticed(const Report& report) {
   if (!gang->failure) tell_within(*gang, kUnexplainedMs);
 }
 
-void Driver::tell_within(Gang& gang, int64_t ms) {
+void EngineLoop::tell_within(Gang& gang, int64_t ms) {
   gang.tell_at = clock_.now() + ms;
   gang_failures_.emplace(gang.tell_at, gang.id);
 }
 
-void Driver::settle_gang(Gang& gang) {
+void EngineLoop::settle_gang(Gang& gang) {
   if (gang.has_first_ended) return record_if_admitted(take_failure(gang), clock_.now());
   gang.is_settling = true;
-  const RunMeta* of_run = meta(gang.id.run);
-  tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
+  const RunContext* context = context_of(gang.id.run);
+  tell_within(gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
   for (core::WorkerId worker : core::workers_of(unit)) fleet_.settle(worker_name(worker), gang.id);
 }
 
 /// "rank 0 is on `a`, rank 1 on `b`"
-std::string Driver::where_ranks_are(const core::AttemptId& id) const {
+std::string EngineLoop::where_ranks_are(const core::AttemptId& id) const {
   constexpr size_t kNamed = 16;
   std::string text;
   size_t rank = 0;
@@ -237,7 +238,7 @@ std::string Driver::where_ranks_are(const core::AttemptId& id) const {
   return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
 }
 
-core::AttemptFailed Driver::take_failure(Gang& gang) {
+core::AttemptFailed EngineLoop::take_failure(Gang& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
   if (failure.cause == core::Cause::lost) failure.message += "\n" + where_ranks_are(gang.id);
   bool is_death = failure.cause == core::Cause::signal;
@@ -251,7 +252,7 @@ core::AttemptFailed Driver::take_failure(Gang& gang) {
   return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
 }
 
-void Driver::tell_due_failure(const core::AttemptId& id) {
+void EngineLoop::tell_due_failure(const core::AttemptId& id) {
   Gang* gang = gang_of(id, 0);
   if (gang == nullptr || gang->tell_at > clock_.now()) return;
   bool is_unexplained = !gang->failure && !gang->noticed.empty();
@@ -262,7 +263,7 @@ void Driver::tell_due_failure(const core::AttemptId& id) {
   record_if_admitted(take_failure(*gang), clock_.now());
 }
 
-void Driver::put_first_failure(core::Event& event) {
+void EngineLoop::put_first_failure(core::Event& event) {
   const core::AttemptId* id = nullptr;
   if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
   if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
@@ -273,18 +274,18 @@ void Driver::put_first_failure(core::Event& event) {
   if (has_failed) event = take_failure(gang->second);
 }
 
-bool Driver::is_own_timeout(const Report& report) {
+bool EngineLoop::is_own_timeout(const Report& report) {
   return report.failure.cause == core::Cause::timeout && !report.of_gang;
 }
 
 // Failures to which the driver adds what other ranks reported, in which calls they were, or on
 // which machines they ran.
-bool Driver::is_told_of_gang(const Report& report) {
+bool EngineLoop::is_told_of_gang(const Report& report) {
   core::Cause cause = report.failure.cause;
   return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
 }
 
-void Driver::fail_rank(Report report, Input& input) {
+void EngineLoop::fail_rank(Report report, Input& input) {
   bool is_timeout = is_own_timeout(report);
   input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),
               is_timeout](Batch&, core::State&) mutable {
@@ -294,7 +295,7 @@ void Driver::fail_rank(Report report, Input& input) {
 
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
 // as it was, leave the word to it too.
-void Driver::finish_rank(Report report, Input& input) {
+void EngineLoop::finish_rank(Report report, Input& input) {
   if (report.outcome == Report::Outcome::failed) return fail_rank(std::move(report), input);
   input.has_event = false;
   input.reads_store = false;

@@ -133,10 +133,10 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 /// What was written since then may be content that no event has reported yet: of an attempt, here
 /// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
 /// such content.
-core::Time unreported_since(const Driver& driver, const core::State& live) {
-  core::Time now = driver.clock().now();  // by the clock that stamps records
-  core::Time oldest_ms = 0;               // that an attempt runs
-  bool may_write = driver.has_pins();
+core::Time unreported_since(const EngineLoop& engine_loop, const core::State& live) {
+  core::Time now = engine_loop.clock().now();  // by the clock that stamps records
+  core::Time oldest_ms = 0;                    // that an attempt runs
+  bool may_write = engine_loop.has_pins();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;
     may_write = true;
@@ -151,16 +151,17 @@ core::Time unreported_since(const Driver& driver, const core::State& live) {
 /// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
 class Collection {
  public:
-  Collection(Driver& driver, std::set<std::string> watched)
-      : driver_(driver),
-        store_(driver.store()),
+  Collection(EngineLoop& engine_loop, std::set<std::string> watched)
+      : engine_loop_(engine_loop),
+        store_(engine_loop.store()),
         watched_(std::move(watched)),
-        needed_([&blobs = driver.blobs()](const Digest& digest) { return blobs.get(digest); }) {}
+        needed_(
+            [&blobs = engine_loop.blobs()](const Digest& digest) { return blobs.get(digest); }) {}
 
   /// Finds what is needed; what is not and is a row is erased by `batch`.
   Status mark(const core::State& live, uint32_t keep, Batch& batch) {
-    until_ = unreported_since(driver_, live);
-    for (const Digest& digest : driver_.pinned()) needed_.add(digest);
+    until_ = unreported_since(engine_loop_, live);
+    for (const Digest& digest : engine_loop_.pinned()) needed_.add(digest);
     FLOW_TRY(mark_runs(live, keep, batch));
     FLOW_TRY(mark_cache(batch));
     FLOW_TRY(drop_requests(batch));
@@ -171,11 +172,11 @@ class Collection {
 
   /// When the batch is committed: files.
   void sweep() {
-    freed_ += sweep_objects(driver_.options().state_dir, needed_, until_);
-    freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, until_);
+    freed_ += sweep_objects(engine_loop_.options().state_dir, needed_, until_);
+    freed_ += sweep_checkpoints(engine_loop_.options().state_dir, checkpoints_, until_);
     // Scratch of failed attempts stays until here.
     for (const std::string& run : dropped_)
-      (void)remove_tree(driver_.options().state_dir + "/scratch/" + run);
+      (void)remove_tree(engine_loop_.options().state_dir + "/scratch/" + run);
   }
 
   uint64_t freed() const { return freed_; }
@@ -202,7 +203,7 @@ class Collection {
       FLOW_TRY(frozen);
       if (!frozen->has_value()) continue;
       if (auto blob = frozen_blob(**frozen)) needed_.add(*blob);
-      auto state = thaw(**frozen, driver_.blobs());
+      auto state = thaw(**frozen, engine_loop_.blobs());
       FLOW_TRY(state);
       for (const auto& [id, run] : state->runs) needed_.add(run);
     }
@@ -232,7 +233,7 @@ class Collection {
   /// blob that the disk does not return now may be readable later, so nothing is collected.
   Status check_unread() const {
     for (const Digest& digest : needed_.unread()) {
-      Status status = driver_.blobs().check_unread(digest);
+      Status status = engine_loop_.blobs().check_unread(digest);
       if (!status.ok())
         return environment_error(
             status.error().message +
@@ -283,7 +284,7 @@ class Collection {
     });
   }
 
-  Driver& driver_;
+  EngineLoop& engine_loop_;
   Store& store_;
   const std::set<std::string> watched_;  // finished runs that somebody still waits for
   References needed_;
@@ -295,13 +296,13 @@ class Collection {
 
 }  // namespace
 
-Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
+Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
                                  const std::function<std::set<std::string>()>& watched) {
   std::optional<Collection> collection;
   Status marked;
-  driver.collect(
+  engine_loop.collect(
       [&](const core::State& live, Batch& batch) {
-        collection.emplace(driver, watched ? watched() : std::set<std::string>());
+        collection.emplace(engine_loop, watched ? watched() : std::set<std::string>());
         Batch erased;
         marked = collection->mark(live, keep, erased);
         if (marked.ok()) batch = std::move(erased);
@@ -309,7 +310,7 @@ Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
       [&] {
         if (marked.ok()) collection->sweep();
       });
-  if (auto error = driver.stopped_by()) return *error;
+  if (auto error = engine_loop.stopped_by()) return *error;
   FLOW_TRY(marked);
   return collection->freed();
 }

@@ -11,7 +11,7 @@ namespace flow {
 
 /// Keeps the newest `keep` finished runs, those that `watched` names, and every unfinished one;
 /// returns the bytes freed. `watched` is called once no run can be submitted any more.
-Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
+Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
                                  const std::function<std::set<std::string>()>& watched = nullptr);
 
 }  // namespace flow

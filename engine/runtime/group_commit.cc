@@ -31,7 +31,7 @@ Error removed(const std::string& dir) {
 
 }  // namespace
 
-void Driver::commit(bool may_leave) {
+void EngineLoop::commit(bool may_leave) {
   bool is_due = is_snapshot_due();
   bool is_much = pending_.records.size() > kOwnSyncMax || computes_ahead_;
   bool leaves = may_leave && !is_due && (is_much || is_in_air());
@@ -58,7 +58,7 @@ void Driver::commit(bool may_leave) {
   finish(std::move(commit), written);
 }
 
-Driver::Commit Driver::take_pending() {
+EngineLoop::Commit EngineLoop::take_pending() {
   Commit taken = std::exchange(pending_, {});
   pending_.number = taken.number + 1;
   return taken;
@@ -66,7 +66,7 @@ Driver::Commit Driver::take_pending() {
 
 /// Nothing of it is seen outside the engine and its executors before it is durable. On the turn's
 /// thread, or on the writing one while turns go on.
-Status Driver::write(Commit& commit) {
+Status EngineLoop::write(Commit& commit) {
   Batch& batch = commit.batch;
   if (!commit.records.empty()) {
     std::string bytes = encode_records(commit.records);
@@ -88,12 +88,12 @@ Status Driver::write(Commit& commit) {
   return done;
 }
 
-uint64_t Driver::lock_inode() const {
+uint64_t EngineLoop::lock_inode() const {
   struct stat info {};
   return ::stat((options_.state_dir + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
-void Driver::launch() {
+void EngineLoop::launch() {
   land();  // the last one, where it is still under way
   flying_ = take_pending();
   {
@@ -103,12 +103,12 @@ void Driver::launch() {
   launched_.notify_one();
 }
 
-bool Driver::is_in_air() const {
+bool EngineLoop::is_in_air() const {
   std::lock_guard lock(mutex_);
   return flight_ == Flight::in_air;
 }
 
-void Driver::land() {
+void EngineLoop::land() {
   Status written;
   {
     std::unique_lock lock(mutex_);
@@ -120,7 +120,7 @@ void Driver::land() {
   finish(std::exchange(flying_, {}), written);
 }
 
-void Driver::write_loop() {
+void EngineLoop::write_loop() {
   // Who decides is not pushed aside by who writes.
   sched_param none{};
   ::sched_setscheduler(0, SCHED_BATCH, &none);
@@ -143,7 +143,7 @@ void Driver::write_loop() {
   }
 }
 
-void Driver::finish(Commit commit, const Status& written) {
+void EngineLoop::finish(Commit commit, const Status& written) {
   journal_bytes_ += commit.journal_bytes;
   if (!written.ok()) {
     // Nobody saw anything of it: stop here, the next start repairs it.
@@ -157,14 +157,14 @@ void Driver::finish(Commit commit, const Status& written) {
   for (const auto& act : std::exchange(after_acts_, {})) act();
 }
 
-bool Driver::is_snapshot_due() const {
+bool EngineLoop::is_snapshot_due() const {
   // A state that nothing goes on in has a snapshot of a few bytes.
   bool is_rest = state_.runs.empty() && journal_bytes_ > kRestJournalMin;
   return snapshot_due_ || is_rest || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
 }
 
 /// What the snapshot holds need not be replayed, and this turn is part of it.
-void Driver::add_snapshot() {
+void EngineLoop::add_snapshot() {
   std::string bytes = encode_snapshot(state_);
   snapshot_bytes_ = bytes.size();
   Batch& batch = pending_.batch;

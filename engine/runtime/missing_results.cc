@@ -88,7 +88,7 @@ const core::DynamicCalls& calls_of(const core::Run& run, core::UnitId unit) {
 
 }  // namespace
 
-bool Driver::holds(const References& needed) {
+bool EngineLoop::holds(const References& needed) {
   if (!needed.unread().empty()) return false;
   return std::ranges::all_of(needed.blobs(), [this](const auto& each) {
     const auto& [digest, blob] = each;
@@ -97,7 +97,7 @@ bool Driver::holds(const References& needed) {
   });
 }
 
-bool Driver::lacks(const References& needed) {
+bool EngineLoop::lacks(const References& needed) {
   bool is_lost = std::ranges::any_of(
       needed.unread(), [this](const Digest& digest) { return blobs_.check_unread(digest).ok(); });
   return is_lost || std::ranges::any_of(needed.blobs(), [this](const auto& each) {
@@ -107,7 +107,7 @@ bool Driver::lacks(const References& needed) {
          });
 }
 
-bool Driver::holds_result_of(const CacheEntry& entry) {
+bool EngineLoop::holds_result_of(const CacheEntry& entry) {
   bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
                                                    : blobs_.has(entry.result));
   if (is_gone) return false;
@@ -118,7 +118,7 @@ bool Driver::holds_result_of(const CacheEntry& entry) {
 }
 
 // What is lost is made anew from what its makers took: that is looked at too.
-void Driver::drop_damaged(const RunId& id, const std::optional<core::State>& folded) {
+void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>& folded) {
   std::set<Digest> seen;
   std::vector<Digest> unread;
   do {
@@ -145,7 +145,7 @@ void Driver::drop_damaged(const RunId& id, const std::optional<core::State>& fol
   } while (!unread.empty());
 }
 
-Driver::Lost Driver::lost_content(const core::Run& run) {
+EngineLoop::Lost EngineLoop::lost_content(const core::Run& run) {
   Makers makers(run);
   Lost lost;
   auto read = [this](const Digest& digest) { return content(digest); };
@@ -167,7 +167,7 @@ Driver::Lost Driver::lost_content(const core::Run& run) {
 
 // As `flow retry` has one task run again, with the run put to rest in the same turn: nothing of it
 // starts before all that is lost is known.
-Status Driver::renew_calls(const RunId& id, Lost& lost) {
+Status EngineLoop::renew_calls(const RunId& id, Lost& lost) {
   for (core::UnitId unit : lost.calls) {
     auto latch = std::make_shared<Latch>();
     Input input;

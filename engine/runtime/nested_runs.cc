@@ -104,16 +104,16 @@ std::optional<OuterAttempt> outer_attempt_of(const Environment& environment) {
   return ok ? std::optional(std::move(outer)) : std::nullopt;
 }
 
-Result<NestedRuns::Hold> NestedRuns::check(Driver& driver, const core::RunId& id,
+Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::RunId& id,
                                            std::shared_ptr<const Plan> plan,
                                            const Environment& environment) {
   auto outer = outer_attempt_of(environment);
-  if (!outer || driver.options().asked_nodes) return Hold();  // further machines may come
+  if (!outer || engine_loop.options().asked_nodes) return Hold();  // further machines may come
   Hold hold(mutex_);
   const TaskDef* starved = nullptr;
   bool is_nested = false;
   double held_cpus = 0, all_cpus = 0;
-  driver.inspect([&](const core::State& state, Resolver&) {
+  engine_loop.inspect([&](const core::State& state, Resolver&) {
     auto unit = find_unit(state, *outer);
     is_nested = unit.has_value();
     if (!is_nested) return;

@@ -27,8 +27,8 @@ class NestedRuns {
   using Hold = std::unique_lock<std::mutex>;
   /// An Error where a task of `plan`, or of a nested run before it, would wait for ever for what
   /// the tasks that wait for nested runs hold.
-  Result<Hold> check(Driver& driver, const core::RunId& run, std::shared_ptr<const Plan> plan,
-                     const Environment& environment);
+  Result<Hold> check(EngineLoop& engine_loop, const core::RunId& run,
+                     std::shared_ptr<const Plan> plan, const Environment& environment);
 
  private:
   struct Nested {

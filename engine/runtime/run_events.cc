@@ -19,32 +19,32 @@ Event event_of(const char* type, const RunId& run, core::Time at) {
 
 }  // namespace
 
-void Driver::warn(const RunId& run, std::string text) {
-  RunMeta* run_meta = meta(run);
-  if (run_meta == nullptr || !run_meta->listener) return;
+void EngineLoop::warn(const RunId& run, std::string text) {
+  RunContext* context = context_of(run);
+  if (context == nullptr || !context->listener) return;
   Event event = event_of("warning", run, clock_.now());
   event.text = std::move(text);
   pending_.events.push_back(std::move(event));
 }
 
 // Once a commit: whoever waits for events wakes for many of them.
-void Driver::tell(std::vector<Event> events) {
+void EngineLoop::tell(std::vector<Event> events) {
   while (!events.empty()) {
     RunId run = events.front().run;
     auto others = std::stable_partition(events.begin(), events.end(),
                                         [&](const Event& event) { return event.run == run; });
     std::vector<Event> rest(std::make_move_iterator(others), std::make_move_iterator(events.end()));
     events.erase(others, events.end());
-    RunMeta* run_meta = meta(run);
-    if (run_meta != nullptr && run_meta->listener) run_meta->listener->on_events(std::move(events));
+    RunContext* context = context_of(run);
+    if (context != nullptr && context->listener) context->listener->on_events(std::move(events));
     events = std::move(rest);
   }
 }
 
-void Driver::observe(const Report& report) {
+void EngineLoop::observe(const Report& report) {
   auto found = state_.runs.find(report.id.run);
-  RunMeta* run_meta = meta(report.id.run);
-  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  RunContext* context = context_of(report.id.run);
+  if (found == state_.runs.end() || context == nullptr || !context->listener) return;
   Event event = event_of(report.kind == Report::Kind::progress ? "progress" : "metric",
                          report.id.run, clock_.now());
   event.task = Resolver::unit_name(found->second, report.id.unit);
@@ -60,10 +60,10 @@ void Driver::observe(const Report& report) {
   pending_.events.push_back(std::move(event));
 }
 
-void Driver::notify_unit(const RunId& run, core::UnitId unit) {
+void EngineLoop::notify_unit(const RunId& run, core::UnitId unit) {
   auto found = state_.runs.find(run);
-  RunMeta* run_meta = meta(run);
-  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  RunContext* context = context_of(run);
+  if (found == state_.runs.end() || context == nullptr || !context->listener) return;
   const core::Unit& u = found->second.units[unit];
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
   Event event = event_of("task", run, clock_.now());
@@ -85,28 +85,28 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   pending_.events.push_back(std::move(event));
 }
 
-void Driver::notify_run(const RunId& run) {
+void EngineLoop::notify_run(const RunId& run) {
   auto found = state_.runs.find(run);
-  RunMeta* run_meta = meta(run);
-  if (found == state_.runs.end() || run_meta == nullptr) return;
+  RunContext* context = context_of(run);
+  if (found == state_.runs.end() || context == nullptr) return;
   core::RunStatus status = found->second.status;
-  if (status == core::RunStatus::serving && run_meta->serve_for_ms >= 0) {
-    serve_ends_.emplace(clock_.now() + run_meta->serve_for_ms, run);
-    run_meta->serve_for_ms = -1;
+  if (status == core::RunStatus::serving && context->serve_for_ms >= 0) {
+    serve_ends_.emplace(clock_.now() + context->serve_for_ms, run);
+    context->serve_for_ms = -1;
   }
-  if (!run_meta->listener) return;
+  if (!context->listener) return;
   Event event = event_of("run", run, clock_.now());
   event.status = core::status_name(status);
   pending_.events.push_back(std::move(event));
 }
 
-void Driver::end_if_interrupted(const RunId& run) {
+void EngineLoop::end_if_interrupted(const RunId& run) {
   auto found = state_.runs.find(run);
-  RunMeta* run_meta = meta(run);
-  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  RunContext* context = context_of(run);
+  if (found == state_.runs.end() || context == nullptr || !context->listener) return;
   if (found->second.status != core::RunStatus::interrupted) return;
-  run_meta->listener->on_end();
-  run_meta->listener.reset();
+  context->listener->on_end();
+  context->listener.reset();
 }
 
 }  // namespace flow

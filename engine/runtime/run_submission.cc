@@ -25,7 +25,7 @@ std::string goes_on_already(const core::Run& run) {
 
 }  // namespace
 
-Result<std::optional<core::State>> Driver::folded_run(const RunId& id) const {
+Result<std::optional<core::State>> EngineLoop::folded_run(const RunId& id) const {
   auto row = store_->get(Family::kv, folded_key(id));
   FLOW_TRY(row);
   if (!row->has_value()) return std::optional<core::State>();
@@ -34,25 +34,25 @@ Result<std::optional<core::State>> Driver::folded_run(const RunId& id) const {
   return std::optional(std::move(*run));
 }
 
-Status Driver::submit(Prepared prepared, int32_t jobs) {
+Status EngineLoop::submit(Prepared prepared, int32_t jobs) {
   return bring_in(std::move(prepared), jobs, false);
 }
 
-Status Driver::replace(Prepared prepared, int32_t jobs) {
+Status EngineLoop::replace(Prepared prepared, int32_t jobs) {
   return bring_in(std::move(prepared), jobs, true);
 }
 
-Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
-  RunMeta& meta = prepared.meta;
-  RunId id = meta.record.id;
+Status EngineLoop::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
+  RunContext& context = prepared.context;
+  RunId id = context.record.id;
   core::RunSubmitted event;
   event.run = id;
-  event.name = meta.record.name;
-  event.plan_digest = meta.record.plan_digest;
+  event.name = context.record.name;
+  event.plan_digest = context.record.plan_digest;
   event.plan = std::move(prepared.plan);
   event.jobs = jobs;
-  event.fresh = meta.record.fresh;
-  event.fail_fast = meta.record.fail_fast;
+  event.fresh = context.record.fresh;
+  event.fail_fast = context.record.fail_fast;
   std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
   std::optional<core::State> folded;
   if (replaces) {
@@ -71,9 +71,9 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
     // Attempts are counted from 1 again: theirs is no folder that an old one left.
     if (admitted && replaces) (void)remove_tree(options_.state_dir + "/scratch/" + id);
   };
-  input.blobs.emplace_back(meta.record.plan_digest, std::move(prepared.plan_bytes));
-  input.blobs.emplace_back(meta.record.bundle_digest, *meta.bundle);
-  if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
+  input.blobs.emplace_back(context.record.plan_digest, std::move(prepared.plan_bytes));
+  input.blobs.emplace_back(context.record.bundle_digest, *context.bundle);
+  if (!context.request.empty()) input.kv.emplace_back(request_key(context.request), id);
   if (!prepared.inputs.empty()) input.kv.emplace_back(inputs_key(id), std::move(prepared.inputs));
   input.control = [&, this](Batch& batch, core::State& state) {
     auto old = state.runs.find(id);
@@ -90,7 +90,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
       if (found.ok() && *found) signals = (*found)->runs.at(id).signals;
     }
     if (replaces) forget(id, batch);
-    metas_.insert_or_assign(id, std::move(meta));
+    contexts_.insert_or_assign(id, std::move(context));
   };
   Input sent;
   sent.has_event = false;
@@ -114,7 +114,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
 
 /// What a run leaves beside the state. Its new attempts are counted from 1 again, and its steps and
 /// checkpoints are found by their keys.
-void Driver::forget(const RunId& run, Batch& batch) {
+void EngineLoop::forget(const RunId& run, Batch& batch) {
   batch.erase(Family::kv, folded_key(run));
   batch.erase(Family::kv, inputs_key(run));
   std::string prefix = log_prefix(run);
@@ -158,15 +158,15 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
 
 }  // namespace
 
-bool Driver::is_being_interrupted(const RunId& id) const {
+bool EngineLoop::is_being_interrupted(const RunId& id) const {
   auto run = state_.runs.find(id);
-  if (run == state_.runs.end() || !metas_.contains(id)) return false;
+  if (run == state_.runs.end() || !contexts_.contains(id)) return false;
   const core::Run& r = run->second;
   bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
   return !is_over && r.stopping && !r.cancelling && !r.ending;
 }
 
-Result<bool> Driver::await_interrupted(const RunId& id) {
+Result<bool> EngineLoop::await_interrupted(const RunId& id) {
   bool has_waited = false;
   auto latch = std::make_shared<Latch>();
   Input look;
@@ -185,7 +185,7 @@ Result<bool> Driver::await_interrupted(const RunId& id) {
 }
 
 // They hear of it when this turn is durable, or when the engine stops.
-void Driver::end_interruptions() {
+void EngineLoop::end_interruptions() {
   for (auto each = interruptions_.begin(); each != interruptions_.end();) {
     if (is_being_interrupted(each->first)) {
       ++each;
@@ -197,9 +197,9 @@ void Driver::end_interruptions() {
   }
 }
 
-Status Driver::revive(RunMeta meta, const std::string& task) {
-  RunId id = meta.record.id;
-  std::string request = meta.request;
+Status EngineLoop::revive(RunContext context, const std::string& task) {
+  RunId id = context.record.id;
+  std::string request = context.request;
   auto has_waited = await_interrupted(id);
   FLOW_TRY(has_waited);
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
@@ -217,7 +217,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   load.has_event = false;
   core::UnitId unit = kNoNode;
   Lost lost;
-  std::shared_ptr<RunListener> listener = meta.listener;
+  std::shared_ptr<RunListener> listener = context.listener;
   bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
     if (!old && !state.runs.contains(id)) {  // it ended meanwhile
@@ -239,7 +239,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
     core::RunStatus status = run->second.status;
     was_over = core::is_final(status) && !*has_waited;
     // What workers still run of an engine that died goes on, and the run waits for who takes it up.
-    bool is_left = run->second.stopping && !metas_.contains(id);
+    bool is_left = run->second.stopping && !contexts_.contains(id);
     if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {
       problem = goes_on_already(run->second);
       return;
@@ -259,8 +259,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
     }
     bool at_rest = core::is_final(status) || status == core::RunStatus::interrupted;
     if (task.empty() && at_rest) lost = lost_content(run->second);
-    if (!lost.calls.empty()) meta.listener = nullptr;  // it hears of the run when that goes on
-    metas_.insert_or_assign(id, std::move(meta));
+    if (!lost.calls.empty()) context.listener = nullptr;  // it hears of the run when that goes on
+    contexts_.insert_or_assign(id, std::move(context));
   };
   load.done = [latch](bool ok) { latch->open(ok); };
   post(std::move(load));
@@ -270,7 +270,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   if (!lost.calls.empty()) {
     FLOW_TRY(renew_calls(id, lost));
     inspect([&, this](const core::State&, Resolver&) {
-      if (RunMeta* found = this->meta(id)) found->listener = listener;
+      if (RunContext* found = this->context_of(id)) found->listener = listener;
     });
   }
   core::RetryRequested event;

@@ -7,15 +7,15 @@
 
 namespace flow {
 
-Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
+Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop, Purpose purpose) {
   Machine machine;
-  machine.is_cluster = driver.options().leads_cluster;
-  machine.asked = driver.options().asked_nodes;
-  machine.announced = driver.options().announced;
-  machine.is_closed = !machine.is_cluster || driver.options().is_closed;
+  machine.is_cluster = engine_loop.options().leads_cluster;
+  machine.asked = engine_loop.options().asked_nodes;
+  machine.announced = engine_loop.options().announced;
+  machine.is_closed = !machine.is_cluster || engine_loop.options().is_closed;
   if (machine.asked) return machine;
   if (machine.is_cluster) {
-    driver.inspect([&](const core::State& state, Resolver&) {
+    engine_loop.inspect([&](const core::State& state, Resolver&) {
       for (const core::WorkerState& host : state.workers) {
         if (!host.is_lost() && host.info.cpus_milli > 0) machine.workers.push_back(host.info);
       }
@@ -23,12 +23,12 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
     return machine;
   }
   core::WorkerInfo own;
-  own.cpus_milli = driver.options().jobs * 1000;
-  own.custom_resources = driver.options().custom_resources;
+  own.cpus_milli = engine_loop.options().jobs * 1000;
+  own.custom_resources = engine_loop.options().custom_resources;
   own.memory_bytes = usable_memory_bytes();
   machine.has_sought_gpus = purpose != Purpose::look;
   if (machine.has_sought_gpus && may_ask_for_gpus(plan)) {
-    auto gpus = driver.gpus();
+    auto gpus = engine_loop.gpus();
     FLOW_TRY(gpus);
     machine.gpus = std::move(*gpus);
     own.gpus = machine.gpus.gpus;
@@ -37,25 +37,26 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   return machine;
 }
 
-SubmissionContext submission_context(Driver& driver, Purpose purpose, Blobs& intake) {
+SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& intake) {
   return {
       .purpose = purpose,
-      .builder = driver.builder(),
-      .store = driver.store(),
-      .blobs = driver.blobs(),
+      .builder = engine_loop.builder(),
+      .store = engine_loop.store(),
+      .blobs = engine_loop.blobs(),
       .intake = intake,
-      .native_version = [&driver](const std::string& name) { return driver.native_version(name); },
+      .native_version =
+          [&engine_loop](const std::string& name) { return engine_loop.native_version(name); },
       .operations_library =
-          [&driver](const std::string& name) { return driver.operations_library(name); },
-      .machine = [&driver,
-                  purpose](const Plan& plan) { return machine_for(plan, driver, purpose); },
-      .now = driver.clock().now(),
-      .new_run_id = [&driver] { return driver.new_run_id(); },
+          [&engine_loop](const std::string& name) { return engine_loop.operations_library(name); },
+      .machine = [&engine_loop,
+                  purpose](const Plan& plan) { return machine_for(plan, engine_loop, purpose); },
+      .now = engine_loop.clock().now(),
+      .new_run_id = [&engine_loop] { return engine_loop.new_run_id(); },
   };
 }
 
-Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
-  return prepare(submission_context(driver, purpose, driver.blobs()), submission);
+Result<Prepared> prepare(EngineLoop& engine_loop, const Submission& submission, Purpose purpose) {
+  return prepare(submission_context(engine_loop, purpose, engine_loop.blobs()), submission);
 }
 
 }  // namespace flow

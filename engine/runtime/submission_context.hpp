@@ -7,12 +7,13 @@
 namespace flow {
 
 /// What a run of this engine may use. Looks for GPUs only if the plan may ask for one.
-Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
+Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop,
+                            Purpose purpose = Purpose::run);
 
 /// `intake` takes the content of the script's files. `driver` outlives the context.
-SubmissionContext submission_context(Driver& driver, Purpose purpose, Blobs& intake);
+SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& intake);
 /// With the content of the script's files in the state.
-Result<Prepared> prepare(Driver& driver, const Submission& submission,
+Result<Prepared> prepare(EngineLoop& engine_loop, const Submission& submission,
                          Purpose purpose = Purpose::run);
 
 }  // namespace flow

@@ -74,13 +74,13 @@ std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from
 }  // namespace
 
 // What a worker tells of an attempt's end may be old: no head was there to hear it.
-core::Time Driver::happened(const Input& input, core::Time now) const {
+core::Time EngineLoop::happened(const Input& input, core::Time now) const {
   if (input.at == 0) return now;
   core::Time assigned = state_.runs.at(input.attempt.run).units[input.attempt.unit].assigned;
   return std::clamp(input.at, std::min(assigned, now), now);
 }
 
-void Driver::turn(std::vector<Input> inputs, bool may_leave) {
+void EngineLoop::turn(std::vector<Input> inputs, bool may_leave) {
   bool is_alone = std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
     return input.control && input.reads_store;
   });
@@ -89,7 +89,7 @@ void Driver::turn(std::vector<Input> inputs, bool may_leave) {
   commit(may_leave && !is_alone);
 }
 
-void Driver::decide(std::vector<Input> inputs) {
+void EngineLoop::decide(std::vector<Input> inputs) {
   if (state_.runs.empty()) clock_.catch_up();
   core::Time now = clock_.now();
   size_t acts_before = pending_.acts.size();
@@ -137,7 +137,7 @@ void Driver::decide(std::vector<Input> inputs) {
 }
 
 // What the next engine needs to know how long none was there.
-void Driver::save_clock() {
+void EngineLoop::save_clock() {
   constexpr core::Time kExactMs = 100;
   core::Time ahead = clock_.ahead_of_wall();
   if (pending_.records.empty() || std::abs(ahead - clock_saved_) < kExactMs) return;
@@ -146,7 +146,7 @@ void Driver::save_clock() {
 }
 
 // Applies an admitted event and keeps it for the commit.
-void Driver::record(core::Event event, core::Time at) {
+void EngineLoop::record(core::Event event, core::Time at) {
   core::Record record;
   record.sequence = state_.sequence + 1;
   record.at = at;
@@ -168,7 +168,7 @@ void Driver::record(core::Event event, core::Time at) {
   pending_.records.push_back(std::move(record));
 }
 
-void Driver::stage(const Digest& digest, std::string bytes) {
+void EngineLoop::stage(const Digest& digest, std::string bytes) {
   auto [place, added] = pending_.staged.try_emplace(digest, std::move(bytes));
   if (added) pending_.staged_bytes += place->second.size();
   if (!added || place->second.size() > kInlineBlobMax) {
@@ -182,7 +182,7 @@ void Driver::stage(const Digest& digest, std::string bytes) {
 }
 
 // A result enters the cache in the same batch as the event that says it is there.
-void Driver::remember(const core::AttemptSucceeded& event) {
+void EngineLoop::remember(const core::AttemptSucceeded& event) {
   const core::Run& run = state_.runs.at(event.id.run);
   const TaskDef* def = Resolver::def_of(run, event.id.unit);
   const core::Unit& unit = run.units[event.id.unit];
@@ -207,7 +207,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
 }
 
 // An attempt of another machine goes on when this engine's successor numbers its lines.
-uint64_t Driver::next_log(const core::AttemptId& id) {
+uint64_t EngineLoop::next_log(const core::AttemptId& id) {
   constexpr int kLinesBits = 40;
   // A rank or a worker that was cut off may report lines when its run has ended, whose count is
   // gone: they go behind all others.
@@ -217,7 +217,7 @@ uint64_t Driver::next_log(const core::AttemptId& id) {
   return count->second++;
 }
 
-void Driver::settle(core::Time now) {
+void EngineLoop::settle(core::Time now) {
   size_t answered = 0;
   KnownInputs inputs(state_, resolver_, *blob_directory_);
   while (true) {
@@ -250,7 +250,7 @@ void Driver::settle(core::Time now) {
 }
 
 // Asked for when all is placed that is ready. A gang that has just saved its state loses least.
-std::vector<core::Event> Driver::next_resize() {
+std::vector<core::Event> EngineLoop::next_resize() {
   while (!saved_.empty()) {
     auto resize = core::elastic_scale_up(state_, saved_.back(), options_.grow_after_ms);
     saved_.pop_back();
@@ -259,7 +259,7 @@ std::vector<core::Event> Driver::next_resize() {
   return {};
 }
 
-const std::string* Driver::staged(const Digest& digest) const {
+const std::string* EngineLoop::staged(const Digest& digest) const {
   for (const Commit* commit : {&pending_, &flying_}) {
     auto found = commit->staged.find(digest);
     if (found != commit->staged.end()) return &found->second;
@@ -267,7 +267,7 @@ const std::string* Driver::staged(const Digest& digest) const {
   return nullptr;
 }
 
-Result<std::string> Driver::content(const Digest& digest) {
+Result<std::string> EngineLoop::content(const Digest& digest) {
   if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
   if (!bytes.ok() && !looks_only_ && blobs_.drop_if_damaged(digest)) {
@@ -279,12 +279,13 @@ Result<std::string> Driver::content(const Digest& digest) {
   return bytes;
 }
 
-RunMeta* Driver::meta(const RunId& run) {
-  auto found = metas_.find(run);
-  return found == metas_.end() ? nullptr : &found->second;
+RunContext* EngineLoop::context_of(const RunId& run) {
+  auto found = contexts_.find(run);
+  return found == contexts_.end() ? nullptr : &found->second;
 }
 
-bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const {
+bool EngineLoop::may_hit_cache(const core::Run& run, core::UnitId unit,
+                               const CacheEntry& entry) const {
   const TaskDef& def = *Resolver::def_of(run, unit);
   if (entry.run == run.id) return true;
   if (run.fresh) return false;
@@ -296,11 +297,12 @@ bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheE
   return !for_effect;
 }
 
-void Driver::record_if_admitted(core::Event event, core::Time now) {
+void EngineLoop::record_if_admitted(core::Event event, core::Time now) {
   if (core::admit(state_, event)) record(std::move(event), now);
 }
 
-void Driver::fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now) {
+void EngineLoop::fail_unit(const RunId& run, core::UnitId unit, const Error& error,
+                           core::Time now) {
   core::Failure failure;
   failure.cause =
       error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
@@ -326,7 +328,7 @@ Status check_memory(const core::State& state, const core::Run& run, core::UnitId
 }  // namespace
 
 // Of many at once: looking keys up is most of what a run with nothing to do costs.
-void Driver::answer_inputs(core::Time now) {
+void EngineLoop::answer_inputs(core::Time now) {
   std::vector<Resolved> resolved;
   while (!questions_.empty() && resolved.size() < kLookupsMax) {
     const auto* question = std::get_if<core::ResolveInputs>(&questions_.front());
@@ -373,7 +375,7 @@ void Driver::answer_inputs(core::Time now) {
   }
 }
 
-void Driver::look_up(std::vector<Resolved>& resolved) {
+void EngineLoop::look_up(std::vector<Resolved>& resolved) {
   std::vector<Resolved*> asked;
   std::vector<std::string> names;
   for (Resolved& each : resolved) {
@@ -399,7 +401,7 @@ void Driver::look_up(std::vector<Resolved>& resolved) {
   }
 }
 
-std::optional<CacheEntry> Driver::cached(const Digest& key) {
+std::optional<CacheEntry> EngineLoop::cached(const Digest& key) {
   std::vector<Resolved> one(1);
   one[0].key = key;
   one[0].may_hit = true;
@@ -407,7 +409,7 @@ std::optional<CacheEntry> Driver::cached(const Digest& key) {
   return one[0].entry;
 }
 
-void Driver::answer(const core::Command& question, core::Time now) {
+void EngineLoop::answer(const core::Command& question, core::Time now) {
   if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
@@ -436,7 +438,7 @@ void Driver::answer(const core::Command& question, core::Time now) {
   record_if_admitted(core::ValueGathered{q.run, q.unit, digest}, now);
 }
 
-Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
+Result<std::string> EngineLoop::gather(const core::Run& run, core::UnitId unit) {
   bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
                  run.node(run.units[unit].node).kind == NodeKind::map;
   if (!is_list) {
@@ -458,7 +460,7 @@ Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
   return bytes;
 }
 
-std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {
+std::shared_ptr<const PlanFragment> EngineLoop::fragment(const Digest& digest) {
   auto bytes = content(digest);
   if (!bytes.ok()) return nullptr;
   auto decoded = decode_fragment(*bytes);

@@ -12,7 +12,7 @@
 
 namespace flow {
 
-std::string Driver::worker_name(core::WorkerId worker) const {
+std::string EngineLoop::worker_name(core::WorkerId worker) const {
   return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
 }
 
@@ -27,13 +27,13 @@ bool runs_on(const core::Run& run, core::WorkerId worker) {
 
 }  // namespace
 
-std::optional<core::WorkerId> Driver::worker_id_of(const std::string& name) const {
+std::optional<core::WorkerId> EngineLoop::worker_id_of(const std::string& name) const {
   for (size_t worker = 1; worker < state_.workers.size(); worker++)
     if (state_.workers[worker].info.name == name) return static_cast<core::WorkerId>(worker);
   return std::nullopt;
 }
 
-std::vector<std::string> Driver::disconnected_workers() {
+std::vector<std::string> EngineLoop::disconnected_workers() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
     for (const core::WorkerState& worker : state.workers)
@@ -42,7 +42,7 @@ std::vector<std::string> Driver::disconnected_workers() {
   return names;
 }
 
-std::vector<std::string> Driver::disconnected_workers_at_work() {
+std::vector<std::string> EngineLoop::disconnected_workers_at_work() {
   std::vector<std::string> names;
   inspect([&](const core::State& state, Resolver&) {
     for (size_t i = 1; i < state.workers.size(); i++) {
@@ -57,8 +57,8 @@ std::vector<std::string> Driver::disconnected_workers_at_work() {
 }
 
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
-void Driver::worker_joined(core::WorkerJoined event, Hardware machine,
-                           std::function<void(bool)> decided) {
+void EngineLoop::worker_joined(core::WorkerJoined event, Hardware machine,
+                               std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
   Input input;
   input.only([this, is_admitted, machine = std::move(machine), event = std::move(event)](
@@ -72,18 +72,18 @@ void Driver::worker_joined(core::WorkerJoined event, Hardware machine,
   post(std::move(input));
 }
 
-void Driver::announce(uint32_t workers) {
+void EngineLoop::announce(uint32_t workers) {
   Input input;
   input.event = core::WorkersAnnounced{workers};
   post(std::move(input));
 }
 
-std::string Driver::worker_note(const std::string& name) const {
+std::string EngineLoop::worker_note(const std::string& name) const {
   // Local workers get their shares from this process, which may offer more slots than there are.
   return options_.is_closed ? "" : shared_machines_.note_of(state_, name);
 }
 
-void Driver::report_worker_note(const std::string& name) {
+void EngineLoop::report_worker_note(const std::string& name) {
   std::string note = worker_note(name);
   std::string& told = reported_worker_notes_[name];
   bool is_news = !note.empty() && note != told;
@@ -92,7 +92,7 @@ void Driver::report_worker_note(const std::string& name) {
 }
 
 // The workers that offered the GPUs of one that is lost are still there.
-void Driver::give_orphaned_gpus() {
+void EngineLoop::give_orphaned_gpus() {
   for (core::GpusFound& found : shared_machines_.orphans(state_)) {
     std::string name = worker_name(found.worker), uuids;
     for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
@@ -102,7 +102,7 @@ void Driver::give_orphaned_gpus() {
   }
 }
 
-bool Driver::join(core::WorkerJoined event, Hardware machine) {
+bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   const std::string name = event.worker.name;
   shared_machines_.joins(state_, event.worker, std::move(machine));
   lost_workers_.erase(name);
@@ -128,7 +128,7 @@ bool Driver::join(core::WorkerJoined event, Hardware machine) {
 
 // Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
 // at once, with what rank 0 is to keep.
-std::vector<core::AttemptId> Driver::gangs_ended_on(const core::WorkerJoined& event) const {
+std::vector<core::AttemptId> EngineLoop::gangs_ended_on(const core::WorkerJoined& event) const {
   std::vector<core::AttemptId> ended;
   auto worker = worker_id_of(event.worker.name);
   if (!worker) return ended;
@@ -146,27 +146,27 @@ std::vector<core::AttemptId> Driver::gangs_ended_on(const core::WorkerJoined& ev
   return ended;
 }
 
-void Driver::worker_disconnected(const std::string& name, std::string why) {
+void EngineLoop::worker_disconnected(const std::string& name, std::string why) {
   record_of_worker(name, [why](core::WorkerId worker) {
     return core::WorkerDisconnected{worker, why};
   });
 }
 
-void Driver::worker_draining(const std::string& name, std::string why) {
+void EngineLoop::worker_draining(const std::string& name, std::string why) {
   record_of_worker(name, [why](core::WorkerId worker) {
     return core::WorkerDraining{worker, why};
   });
 }
 
-void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
-                        bool is_dead) {
+void EngineLoop::gpu_failed(const std::string& name, const std::string& uuid,
+                            const std::string& fault, bool is_dead) {
   record_of_worker(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
     shared_machines_.gpu_failed(name, uuid, fault, is_dead);
     return core::GpuFailed{worker, uuid, fault, is_dead};
   });
 }
 
-void Driver::worker_lost(const std::string& name, std::string why, bool has_died) {
+void EngineLoop::worker_lost(const std::string& name, std::string why, bool has_died) {
   Input input;
   input.only([this, name, why = std::move(why), has_died](Batch&, core::State&) {
     handle_lost_worker(name, why, has_died);
@@ -176,7 +176,8 @@ void Driver::worker_lost(const std::string& name, std::string why, bool has_died
 
 // With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
 // keep, where that is elsewhere, comes before.
-void Driver::handle_lost_worker(const std::string& name, const std::string& why, bool has_died) {
+void EngineLoop::handle_lost_worker(const std::string& name, const std::string& why,
+                                    bool has_died) {
   auto worker = worker_id_of(name);
   if (!worker) return;
   core::Failure failure = core::loss_failure(state_.workers[*worker], "was lost: " + why);
@@ -189,7 +190,7 @@ void Driver::handle_lost_worker(const std::string& name, const std::string& why,
                      clock_.now());  // it is given nothing meanwhile
 }
 
-void Driver::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
+void EngineLoop::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
   std::string name = worker_name(worker);
   shared_machines_.lost(name);
   reported_worker_notes_.erase(name);
@@ -197,7 +198,7 @@ void Driver::record_lost(core::WorkerId worker, const std::string& why, bool has
   give_orphaned_gpus();
 }
 
-void Driver::lose_waiting_workers() {
+void EngineLoop::lose_waiting_workers() {
   for (auto each = lost_workers_.begin(); each != lost_workers_.end();) {
     const auto& [name, how] = *each;
     auto worker = worker_id_of(name);
@@ -207,7 +208,7 @@ void Driver::lose_waiting_workers() {
   }
 }
 
-uint32_t Driver::first_rank_on(const core::AttemptId& id, core::WorkerId worker) const {
+uint32_t EngineLoop::first_rank_on(const core::AttemptId& id, core::WorkerId worker) const {
   uint32_t rank = 0, first = UINT32_MAX;
   core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::WorkerId at, const auto&) {
     if (at == worker && first == UINT32_MAX) first = rank;
@@ -216,7 +217,7 @@ uint32_t Driver::first_rank_on(const core::AttemptId& id, core::WorkerId worker)
   return first == UINT32_MAX ? 0 : first;
 }
 
-std::vector<core::AttemptId> Driver::gangs_on(core::WorkerId worker) {
+std::vector<core::AttemptId> EngineLoop::gangs_on(core::WorkerId worker) {
   std::vector<core::AttemptId> found;
   for (const auto& [place, gang] : gangs_) {
     if (gang_of(gang.id, 0) == nullptr) continue;
@@ -226,7 +227,7 @@ std::vector<core::AttemptId> Driver::gangs_on(core::WorkerId worker) {
   return found;
 }
 
-bool Driver::is_settling_beside(core::WorkerId worker) {
+bool EngineLoop::is_settling_beside(core::WorkerId worker) {
   std::vector<core::AttemptId> gangs = gangs_on(worker);
   return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
     return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].worker != worker;
@@ -234,8 +235,8 @@ bool Driver::is_settling_beside(core::WorkerId worker) {
 }
 
 // Its number is found in the turn: what made it known may be just before in the inbox.
-void Driver::record_of_worker(const std::string& name,
-                              const std::function<core::Event(core::WorkerId)>& event_of) {
+void EngineLoop::record_of_worker(const std::string& name,
+                                  const std::function<core::Event(core::WorkerId)>& event_of) {
   Input input;
   input.only([this, name, event_of](Batch&, core::State&) {
     if (auto worker = worker_id_of(name)) record_if_admitted(event_of(*worker), clock_.now());
@@ -243,7 +244,7 @@ void Driver::record_of_worker(const std::string& name,
   post(std::move(input));
 }
 
-void Driver::put_metadata(std::string key, std::string value) {
+void EngineLoop::put_metadata(std::string key, std::string value) {
   Input input;
   input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
     if (value.empty()) return batch.erase(Family::kv, key);
@@ -252,11 +253,11 @@ void Driver::put_metadata(std::string key, std::string value) {
   post(std::move(input));
 }
 
-void Driver::rank_met(Report report) { post(input_of(std::move(report), "")); }
+void EngineLoop::rank_met(Report report) { post(input_of(std::move(report), "")); }
 
-void Driver::worker_reported(const std::string& name, Report report,
-                             std::pair<std::string, std::string> row,
-                             std::function<void(bool)> decided, std::function<void()> durable) {
+void EngineLoop::worker_reported(const std::string& name, Report report,
+                                 std::pair<std::string, std::string> row,
+                                 std::function<void(bool)> decided, std::function<void()> durable) {
   std::vector<Input> inputs;
   inputs.push_back(input_of(std::move(report), name));
   auto told = std::move(inputs.back().done);

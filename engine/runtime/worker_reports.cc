@@ -7,14 +7,14 @@
 namespace flow {
 
 // On the worker's thread or a native task's: hashing and decoding happen here, not in the turn.
-void Driver::on_reports(std::vector<Report> reports) {
+void EngineLoop::on_reports(std::vector<Report> reports) {
   std::vector<Input> inputs;
   inputs.reserve(reports.size());
   for (Report& report : reports) inputs.push_back(input_of(std::move(report), ""));
   post_or_turn(std::move(inputs));
 }
 
-Driver::Input Driver::input_of(Report report, const std::string& worker) {
+EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker) {
   Input input;
   switch (report.kind) {
     case Report::Kind::log:
@@ -65,7 +65,7 @@ Driver::Input Driver::input_of(Report report, const std::string& worker) {
   return input;
 }
 
-void Driver::save(Report report, const std::string& worker, Input& input) {
+void EngineLoop::save(Report report, const std::string& worker, Input& input) {
   Digest digest = sha256(report.value);
   if (report.text.empty()) {
     input.event = core::CheckpointSaved{report.id, digest};
@@ -92,7 +92,7 @@ void Driver::save(Report report, const std::string& worker, Input& input) {
   };
 }
 
-void Driver::finish(Report report, Input& input) {
+void EngineLoop::finish(Report report, Input& input) {
   input.blobs = std::move(report.blobs);
   switch (report.outcome) {
     case Report::Outcome::succeeded: {
@@ -140,7 +140,7 @@ void Driver::finish(Report report, Input& input) {
   }
 }
 
-void Driver::post_failure(const core::AttemptId& id, core::Cause cause, std::string message) {
+void EngineLoop::post_failure(const core::AttemptId& id, core::Cause cause, std::string message) {
   core::AttemptFailed event;
   event.id = id;
   event.failure.cause = cause;

@@ -341,7 +341,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 
   Prepared prepared;
-  RunRecord& record = prepared.meta.record;
+  RunRecord& record = prepared.context.record;
   record.submitted = context.now;
   record.id = context.new_run_id();
   record.name = submission.options.name;
@@ -355,13 +355,13 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   // What decodes is exactly what it encodes to.
   prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
   record.plan_digest = sha256(prepared.plan_bytes);
-  prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
-  record.bundle_digest = sha256(*prepared.meta.bundle);
+  prepared.context.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
+  record.bundle_digest = sha256(*prepared.context.bundle);
   if (!inputs.files.empty()) prepared.inputs = encode_inputs(inputs);
-  prepared.meta.request = submission.options.request;
-  prepared.meta.environment = submission.environment;
-  prepared.meta.grace_ms = submission.options.grace_ms;
-  prepared.meta.serve_for_ms = submission.options.serve_for_ms;
+  prepared.context.request = submission.options.request;
+  prepared.context.environment = submission.environment;
+  prepared.context.grace_ms = submission.options.grace_ms;
+  prepared.context.serve_for_ms = submission.options.serve_for_ms;
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;
 }

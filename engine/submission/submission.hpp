@@ -21,7 +21,7 @@ using core::RunId;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 /// What a run has beside the core's state, while this process drives it.
-struct RunMeta {
+struct RunContext {
   RunRecord row;
   std::string request;                        // what asked for it; "" where nobody asks twice
   std::shared_ptr<const std::string> bundle;  // encoded
@@ -57,7 +57,7 @@ struct Submission {
 };
 
 struct Prepared {
-  RunMeta meta;
+  RunContext context;
   std::shared_ptr<const Plan> plan;
   std::string plan_bytes;
   std::string inputs;  // encoded, of run_inputs.hpp; "" where no file was read

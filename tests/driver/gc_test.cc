@@ -349,30 +349,30 @@ return flow.pipeline("one", {}, function() return make() end)
 
 TEST_CASE("content that came before its run stays while it is pinned") {
   Place place;
-  DriverOptions options;
+  EngineLoopOptions options;
   options.state_dir = (place.path / "state").string();
   options.executor = place.options().executor;
   auto store = open_store(options.state_dir);
   REQUIRE(store.ok());
-  auto driver = Driver::start(options, std::move(*store));
-  REQUIRE(driver.ok());
-  Blobs& blobs = (*driver)->blobs();
+  auto engine_loop = EngineLoop::start(options, std::move(*store));
+  REQUIRE(engine_loop.ok());
+  Blobs& blobs = (*engine_loop)->blobs();
   Batch batch;
   std::vector<Digest> brought;
   for (size_t size : {size_t{10}, size_t{100'000}})
     brought.push_back(*blobs.put(std::string(size, 'x'), batch));
-  REQUIRE((*driver)->store().commit(batch).ok());
+  REQUIRE((*engine_loop)->store().commit(batch).ok());
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
-  auto pin = (*driver)->pin(brought);
-  auto second = (*driver)->pin({brought[0]});
+  auto pin = (*engine_loop)->pin(brought);
+  auto second = (*engine_loop)->pin({brought[0]});
   place.age_objects();
-  REQUIRE(collect_garbage(**driver, 0).ok());
+  REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());
   second.reset();
-  REQUIRE(collect_garbage(**driver, 0).ok());
+  REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());
   pin.reset();
-  auto freed = collect_garbage(**driver, 0);
+  auto freed = collect_garbage(**engine_loop, 0);
   REQUIRE(freed.ok());
   CHECK(*freed == 100'010);
   CHECK_FALSE(blobs.has(brought[0]));

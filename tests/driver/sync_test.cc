@@ -199,7 +199,7 @@ struct Started {
   Gate gate;
   std::shared_ptr<Ear> ear = std::make_shared<Ear>();
   std::atomic<int> calls = 0;  // of the native task
-  std::unique_ptr<Driver> driver;
+  std::unique_ptr<EngineLoop> engine_loop;
 
   explicit Started(const char* script = kScript) {
     std::string name = (fs::temp_directory_path() / "flow-test-XXXXXX").string();
@@ -210,14 +210,14 @@ struct Started {
     std::ofstream(path / "pipeline.lua") << text;
     auto store = open_store((path / "state").string());
     REQUIRE(store.ok());
-    DriverOptions options;
+    EngineLoopOptions options;
     options.state_dir = (path / "state").string();
     options.executor = std::getenv("FLOW_TEST_EXECUTOR");
     options.jobs = 2;
-    auto made = Driver::start(options, std::make_unique<GatedStore>(std::move(*store), gate));
+    auto made = EngineLoop::start(options, std::make_unique<GatedStore>(std::move(*store), gate));
     REQUIRE(made.ok());
-    driver = std::move(*made);
-    driver->define_native("call", "1", [this](TaskContext&, const Value&) {
+    engine_loop = std::move(*made);
+    engine_loop->define_native("call", "1", [this](TaskContext&, const Value&) {
       calls++;
       return Value(true);
     });
@@ -225,16 +225,16 @@ struct Started {
     submission.script = (path / "pipeline.lua").string();
     submission.working_directory = path.string();
     submission.environment = process_environment();
-    auto prepared = prepare(*driver, submission);
+    auto prepared = prepare(*engine_loop, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
-    prepared->meta.listener = ear;
-    id = prepared->meta.record.id;
-    Status in = driver->submit(std::move(*prepared), 2);
+    prepared->context.listener = ear;
+    id = prepared->context.record.id;
+    Status in = engine_loop->submit(std::move(*prepared), 2);
     REQUIRE(in.ok());
   }
   ~Started() {
     gate.open(false);
-    driver.reset();
+    engine_loop.reset();
     std::error_code ignored;
     fs::remove_all(path, ignored);
   }
@@ -264,8 +264,8 @@ TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run"
   REQUIRE(run.ear->wait());
   CHECK(run.ear->succeeded().empty());
   CHECK(run.marks() == 0);
-  REQUIRE(run.driver->stopped_by());
-  CHECK(run.driver->stopped_by()->message == "the disk is gone");
+  REQUIRE(run.engine_loop->stopped_by());
+  CHECK(run.engine_loop->stopped_by()->message == "the disk is gone");
 }
 
 TEST_CASE("an act waits for the sync of what it follows from, and is not done where that fails") {
@@ -319,10 +319,10 @@ TEST_CASE("who only looks at the state waits for no disk") {
   Started run;
   run.gate.open(false);
   REQUIRE(run.ear->wait());
-  run.driver->inspect(
+  run.engine_loop->inspect(
       [](const core::State&, Resolver&) {});  // what is still written is synced first
   int before = run.gate.sync_count();
-  for (int i = 0; i < 3; i++) run.driver->inspect([](const core::State&, Resolver&) {});
+  for (int i = 0; i < 3; i++) run.engine_loop->inspect([](const core::State&, Resolver&) {});
   CHECK(run.gate.sync_count() == before);
 }
 
@@ -332,13 +332,13 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
   REQUIRE(run.ear->wait());
   auto lines = [&] {
     std::vector<std::string> texts;
-    Status scanned = run.driver->store().scan(Family::logs, "", "",
-                                              [&](std::string_view, std::string_view value) {
-                                                auto row = decode_log(value);
-                                                REQUIRE(row.ok());
-                                                texts.push_back(row->text);
-                                                return true;
-                                              });
+    Status scanned = run.engine_loop->store().scan(Family::logs, "", "",
+                                                   [&](std::string_view, std::string_view value) {
+                                                     auto row = decode_log(value);
+                                                     REQUIRE(row.ok());
+                                                     texts.push_back(row->text);
+                                                     return true;
+                                                   });
     REQUIRE(scanned.ok());
     return texts;
   };
@@ -348,9 +348,9 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
     report.kind = Report::Kind::log;
     report.id = {run.id, 0, 1, core::fencing_token(1, 0)};
     report.text = text;
-    run.driver->worker_reported(
+    run.engine_loop->worker_reported(
         "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
   }
-  run.driver->inspect([](const core::State&, Resolver&) {});  // behind them
+  run.engine_loop->inspect([](const core::State&, Resolver&) {});  // behind them
   CHECK(lines() == std::vector<std::string>{"first", "second", "third", "fourth"});
 }
