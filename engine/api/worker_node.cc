@@ -36,11 +36,11 @@ Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& 
   FLOW_TRY(executor);
   core::WorkerInfo host;
   host.name = options.name.empty() ? machine_name() : options.name;
-  if (host.name == kHomeName)
+  if (host.name == kHeadWorkerName)
     return user_error(
         fmt::format("a worker can't be named `{}`, as what the head runs itself is shown: give it "
                     "another name with --name",
-                    kHomeName));
+                    kHeadWorkerName));
   host.cpus_milli = jobs_of(engine_options(options)) * 1000;
   int32_t cpus = jobs_of({});
   constexpr int32_t kOftenMeant = 8;  // tasks that wait for others may be so many a CPU

@@ -178,7 +178,7 @@ uint64_t ClusterMembership::committed_of(const std::string& name, const std::str
   return number;
 }
 
-std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
+std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connection,
                                        cluster::JoinRequest request) {
   const std::string name = request.worker.name;
   if (name == kHeadWorkerName)
@@ -187,7 +187,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
         "with --name",
         name);
   uint64_t received = committed_of(name, request.spool);
-  std::shared_ptr<RemoteHost> former;
+  std::shared_ptr<WorkerConnection> former;
   bool is_restarted = false;
   {
     std::lock_guard lock(mutex_);
@@ -208,7 +208,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
     worker.is_acked = true;
     worker.is_draining = false;
     worker.serial = ++last_serial_;
-    engine_loop_.fleet().attach(name, connection, worker.address);
+    engine_loop_.worker_registry().attach(name, connection, worker.address);
   }
   if (former) {
     engine_loop_.worker_disconnected(name, "it came by another connection");
@@ -242,13 +242,13 @@ void ClusterMembership::forget_disconnected() {
   forget_lost(workers_, disconnected, kKnownWorkersMax);
 }
 
-ConnectedWorkers::iterator ClusterMembership::find(const RemoteHost& connection) {
+ConnectedWorkers::iterator ClusterMembership::find(const WorkerConnection& connection) {
   return std::find_if(workers_.begin(), workers_.end(), [&](const auto& each) {
     return each.second.connection.get() == &connection;
   });
 }
 
-void ClusterMembership::on_draining(RemoteHost& connection, const std::string& why) {
+void ClusterMembership::on_draining(WorkerConnection& connection, const std::string& why) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
   if (found == workers_.end()) return;
@@ -256,7 +256,7 @@ void ClusterMembership::on_draining(RemoteHost& connection, const std::string& w
   engine_loop_.worker_draining(found->first, why);
 }
 
-void ClusterMembership::on_gpu_failed(RemoteHost& connection, const std::string& uuid,
+void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
                                       const std::string& fault, bool is_dead) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
@@ -272,7 +272,7 @@ void remove_files(const std::vector<std::string>& files) {
 
 }  // namespace
 
-void ClusterMembership::on_report(RemoteHost& connection, cluster::ReceivedReport received) {
+void ClusterMembership::on_report(WorkerConnection& connection, cluster::ReceivedReport received) {
   uint64_t number = received.number;
   std::string name, row;
   uint64_t serial = 0;
@@ -295,7 +295,9 @@ void ClusterMembership::on_report(RemoteHost& connection, cluster::ReceivedRepor
 }
 
 // What is no worker's any more, of an attempt that is over, is found so in the turn.
-void ClusterMembership::on_rank_address(Report report) { engine_loop_.rank_met(std::move(report)); }
+void ClusterMembership::on_rank_address(Report report) {
+  engine_loop_.rank_address_reported(std::move(report));
+}
 
 // Of many in a commit the last is told.
 void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
@@ -309,7 +311,7 @@ void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uin
 }
 
 void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {
-  std::shared_ptr<RemoteHost> connection;
+  std::shared_ptr<WorkerConnection> connection;
   uint64_t number = 0;
   {
     std::lock_guard lock(mutex_);
@@ -323,14 +325,14 @@ void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {
   if (connection) connection->ack_reports(number);
 }
 
-void ClusterMembership::on_disconnected(RemoteHost& connection, bool is_for_good,
+void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_for_good,
                                         const std::string& why) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
   if (found == workers_.end()) return;  // another connection took its place
   auto& [name, worker] = *found;
   worker.connection.reset();
-  engine_loop_.fleet().detach(name, connection);
+  engine_loop_.worker_registry().detach(name, connection);
   if (quit_) return;
   if (is_for_good) return engine_loop_.worker_lost(name, why);
   engine_loop_.worker_disconnected(name, why);

@@ -39,7 +39,7 @@ std::string secret_path(const std::string& state_dir);
 
 /// What a head remembers of a worker, by its name.
 struct ConnectedWorker {
-  std::shared_ptr<RemoteHost> connection;  // null: gone
+  std::shared_ptr<WorkerConnection> connection;  // null: gone
   std::string address, process, spool;
   uint64_t received = 0;  // of its reports: is in the inbox,
   uint64_t durable = 0;   // is committed
@@ -87,17 +87,18 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   void await_former_workers(int64_t adopt_ms);
   void record_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
-  std::string on_join(std::shared_ptr<RemoteHost> connection,
+  std::string on_join(std::shared_ptr<WorkerConnection> connection,
                       cluster::JoinRequest request) override;
-  void on_draining(RemoteHost& connection, const std::string& why) override;
-  void on_gpu_failed(RemoteHost& connection, const std::string& uuid, const std::string& fault,
-                     bool is_dead) override;
-  void on_report(RemoteHost& connection, cluster::ReceivedReport received) override;
+  void on_draining(WorkerConnection& connection, const std::string& why) override;
+  void on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
+                     const std::string& fault, bool is_dead) override;
+  void on_report(WorkerConnection& connection, cluster::ReceivedReport received) override;
   void on_rank_address(Report report) override;
-  void on_disconnected(RemoteHost& connection, bool is_for_good, const std::string& why) override;
+  void on_disconnected(WorkerConnection& connection, bool is_for_good,
+                       const std::string& why) override;
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
   void ack_durable(const std::string& name, uint64_t serial);
-  ConnectedWorkers::iterator find(const RemoteHost& connection);
+  ConnectedWorkers::iterator find(const WorkerConnection& connection);
   void forget_disconnected();
   void start_lease(const std::string& name, uint64_t serial, int64_t ms, std::string why,
                    bool has_died);

@@ -36,7 +36,7 @@ struct RemoteWorkerCallbacks {
 };
 
 /// For one session.
-class RemoteWorker final : public RemoteHost {
+class RemoteWorker final : public WorkerConnection {
  public:
   /// `disconnect` ends the session.
   /// `encrypt`: what it is told of content.

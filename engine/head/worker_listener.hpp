@@ -18,15 +18,16 @@ class WorkerListenerUser {
  public:
   virtual ~WorkerListenerUser() = default;
   /// A worker asks to join, under the name in `joining`. Why it can't, or "".
-  virtual std::string on_join(std::shared_ptr<RemoteHost> connection, JoinRequest request) = 0;
-  virtual void on_draining(RemoteHost& connection, const std::string& why) = 0;
-  virtual void on_gpu_failed(RemoteHost& connection, const std::string& uuid,
+  virtual std::string on_join(std::shared_ptr<WorkerConnection> connection,
+                              JoinRequest request) = 0;
+  virtual void on_draining(WorkerConnection& connection, const std::string& why) = 0;
+  virtual void on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
                              const std::string& fault, bool is_dead) = 0;
-  virtual void on_report(RemoteHost& connection, ReceivedReport received) = 0;
+  virtual void on_report(WorkerConnection& connection, ReceivedReport received) = 0;
   virtual void on_rank_address(Report report) = 0;
   /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
   /// that it counts as lost; else it may be back at once.
-  virtual void on_disconnected(RemoteHost& connection, bool is_for_good,
+  virtual void on_disconnected(WorkerConnection& connection, bool is_for_good,
                                const std::string& why) = 0;
 };
 

@@ -24,7 +24,7 @@ uint64_t retries_of(const core::Unit& unit) {
 /// kHomeName is the engine's own machine, or one that a state that was left behind no longer names.
 std::string worker_name(const core::State* state, core::WorkerId worker) {
   bool is_known = state != nullptr && worker > 0 && worker < state->workers.size();
-  return is_known ? state->workers[worker].info.name : kHomeName;
+  return is_known ? state->workers[worker].info.name : kHeadWorkerName;
 }
 
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {

@@ -10,7 +10,7 @@
 namespace flow {
 
 /// The worker of what runs in the engine's own machine.
-constexpr const char* kHomeName = "local";
+constexpr const char* kHeadWorkerName = "local";
 
 /// Header only: what a row tells.
 RunInfo info_of_record(const RunRecord& record);

@@ -2,8 +2,8 @@
 
 namespace flow {
 
-std::vector<std::pair<core::WorkerId, uint64_t>> KnownInputs::of(const core::Run& run,
-                                                                 core::UnitId unit) const {
+std::vector<std::pair<core::WorkerId, uint64_t>> InputLocality::of(const core::Run& run,
+                                                                   core::UnitId unit) const {
   const auto* contents = resolver_.inputs(run.units[unit].key);
   if (contents == nullptr) return {};
   if (workers_.empty())

@@ -14,10 +14,10 @@
 namespace flow {
 
 /// For as long as the hosts of the state are the same. What is not asked costs nothing.
-class KnownInputs final : public core::InputLocations {
+class InputLocality final : public core::InputLocations {
  public:
-  KnownInputs(const core::State& state, const Resolver& resolver,
-              const cluster::BlobDirectory& blob_directory)
+  InputLocality(const core::State& state, const Resolver& resolver,
+                const cluster::BlobDirectory& blob_directory)
       : state_(state), resolver_(resolver), blob_directory_(blob_directory) {}
   std::vector<std::pair<core::WorkerId, uint64_t>> of(const core::Run& run,
                                                       core::UnitId unit) const override;

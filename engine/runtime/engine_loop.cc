@@ -52,7 +52,7 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& o
   auto made =
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
-  engine_loop->fleet_.set_own(std::move(*made));
+  engine_loop->worker_registry_.set_own(std::move(*made));
   engine_loop->write_thread_ = engine_thread([self] { self->write_loop(); });
   engine_loop->thread_ = engine_thread([self] { self->loop(); });
   return engine_loop;
@@ -140,7 +140,7 @@ void EngineLoop::shut_down() {
   }
   launched_.notify_all();
   if (write_thread_.joinable()) write_thread_.join();
-  fleet_.end_own();  // ends every child
+  worker_registry_.end_own();  // ends every child
 }
 
 Result<MachineGpus> EngineLoop::gpus() {

@@ -108,7 +108,7 @@ class EngineLoop {
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
   // worker_membership.cc: workers of other machines. Only the two that tell of awaited ones block.
-  Fleet& fleet() { return fleet_; }
+  WorkerRegistry& worker_registry() { return worker_registry_; }
   /// Which of them have large content.
   const std::shared_ptr<cluster::BlobDirectory>& blob_directory() const { return blob_directory_; }
   /// Those that an engine before this one had, and that may be back.
@@ -132,7 +132,7 @@ class EngineLoop {
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void put_metadata(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
-  void rank_met(Report report);
+  void rank_address_reported(Report report);
   /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
   /// was taken, and `durable` is called.
   void worker_reported(const std::string& name, Report report,
@@ -326,7 +326,7 @@ class EngineLoop {
   std::optional<core::WorkerId> worker_id_of(const std::string& name) const;
   bool join(core::WorkerJoined event, Hardware machine);
   void record_lost(core::WorkerId worker, const std::string& why, bool has_died);
-  std::vector<core::AttemptId> gangs_ended_on(const core::WorkerJoined& event) const;
+  std::vector<core::AttemptId> gangs_missing_on(const core::WorkerJoined& event) const;
   void handle_lost_worker(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_workers();
   /// Gangs that run and have a rank there.
@@ -378,7 +378,7 @@ class EngineLoop {
   void warn(const RunId& run, std::string text);
   void warn_of_share(const core::Assigned& assigned);
   void report_worker_note(const std::string& name);
-  void give_orphaned_gpus();
+  void assign_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
   void tell(std::vector<Event> events);
   void write_run_record(const RunId& run);
@@ -391,7 +391,7 @@ class EngineLoop {
   Resolver resolver_;
   StateClock clock_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
-  Fleet fleet_;
+  WorkerRegistry worker_registry_;
   const std::shared_ptr<cluster::BlobDirectory> blob_directory_ =
       std::make_shared<cluster::BlobDirectory>();
   std::shared_ptr<Builder> builder_;

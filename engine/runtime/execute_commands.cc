@@ -22,7 +22,7 @@ bool EngineLoop::can_stage(const core::AttemptId& id) const {
 }
 
 void EngineLoop::set_starts_aside(size_t acts_before) {
-  if (!fleet_.has_own()) return;
+  if (!worker_registry_.has_own()) return;
   auto is_set_aside = [this](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
@@ -44,7 +44,7 @@ void EngineLoop::stage_starts(uint64_t commit) {
   }
   starting_.clear();
   computes_ahead_ = false;
-  if (!orders.empty()) fleet_.stage(std::move(orders), commit);
+  if (!orders.empty()) worker_registry_.stage(std::move(orders), commit);
 }
 
 /// Attempts of an interrupted run, and of a gang with a rank on a worker that is to leave, may come
@@ -68,9 +68,9 @@ void EngineLoop::stop(const core::StopAttempt& stop) {
   std::string worker = worker_name(stop.worker);
   if (worker.empty()) native_.stop(stop.id);
   if (is_interrupted(stop)) {
-    fleet_.interrupt(worker, stop.id);
+    worker_registry_.interrupt(worker, stop.id);
   } else {
-    fleet_.stop(worker, stop.id, stop.kill);
+    worker_registry_.stop(worker, stop.id, stop.kill);
   }
 }
 
@@ -86,7 +86,7 @@ void EngineLoop::perform(const std::vector<core::Command>& acts) {
       auto run = state_.runs.find(saved->id.run);
       if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
       const core::Unit& unit = run->second.units[saved->id.unit];
-      fleet_.ack_saved(worker_name(unit.worker), saved->id, saved->name, true);
+      worker_registry_.ack_saved(worker_name(unit.worker), saved->id, saved->name, true);
       if (saved->name.empty()) replicate(saved->id, unit);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);
@@ -94,7 +94,7 @@ void EngineLoop::perform(const std::vector<core::Command>& acts) {
       end_if_interrupted(run->run);
     } else if (const auto* end = std::get_if<core::RunEnded>(&act)) {
       ended.push_back(end->run);
-      fleet_.forget(end->run);
+      worker_registry_.forget(end->run);
     }
   }
   std::vector<AttemptOrder> native;
@@ -103,7 +103,7 @@ void EngineLoop::perform(const std::vector<core::Command>& acts) {
     if (is_native(order)) native_.start(order, order.task_name);
   }
   std::erase_if(orders, is_native);
-  if (!orders.empty()) fleet_.stage(std::move(orders), 0);
+  if (!orders.empty()) worker_registry_.stage(std::move(orders), 0);
   if (!ended.empty()) {
     auto is_of_ended = [&](const RunId& run) {
       return std::find(ended.begin(), ended.end(), run) != ended.end();

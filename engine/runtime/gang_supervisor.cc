@@ -75,7 +75,7 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
   });
   std::string abroad;  // a machine that this one reaches
   for (const auto& [worker, count] : ranks_on_worker) {
-    if (abroad.empty()) abroad = fleet_.address_of(worker_name(worker));
+    if (abroad.empty()) abroad = worker_registry_.address_of(worker_name(worker));
   }
   uint32_t at = 0;
   core::for_each_rank(unit, [&](core::WorkerId worker, const auto&) {
@@ -126,7 +126,8 @@ void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
   auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
   if (!bytes.ok() || !bytes->has_value()) return;
   auto row = decode_checkpoint_row(**bytes);
-  if (row.ok() && !row->file.empty()) fleet_.replicate(worker_name(*peer), id, row->digest);
+  if (row.ok() && !row->file.empty())
+    worker_registry_.replicate(worker_name(*peer), id, row->digest);
 }
 
 EngineLoop::Gang* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) {
@@ -158,7 +159,7 @@ void EngineLoop::note_meeting(const Report& report) {
   if (!are_all) return;
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
   for (core::WorkerId worker : core::workers_of(unit))
-    fleet_.meet(worker_name(worker), id, gang->whereabouts);
+    worker_registry_.meet(worker_name(worker), id, gang->whereabouts);
 }
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
@@ -182,7 +183,8 @@ void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Fa
   if (!is_timeout) return;
   // They may have begun later. Whoever is asked to stop says where it is.
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::WorkerId worker : core::workers_of(unit)) fleet_.interrupt(worker_name(worker), id);
+  for (core::WorkerId worker : core::workers_of(unit))
+    worker_registry_.interrupt(worker_name(worker), id);
 }
 
 bool EngineLoop::waits_for_word(const Gang& gang) {
@@ -220,7 +222,8 @@ void EngineLoop::settle_gang(Gang& gang) {
   const RunContext* context = context_of(gang.id.run);
   tell_within(gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
-  for (core::WorkerId worker : core::workers_of(unit)) fleet_.settle(worker_name(worker), gang.id);
+  for (core::WorkerId worker : core::workers_of(unit))
+    worker_registry_.settle(worker_name(worker), gang.id);
 }
 
 /// "rank 0 is on `a`, rank 1 on `b`"

@@ -54,7 +54,7 @@ void EngineLoop::commit(bool may_leave) {
   }
   Commit commit = take_pending();
   Status written = write(commit);
-  if (written.ok() && fleet_.has_own()) fleet_.release(number);
+  if (written.ok() && worker_registry_.has_own()) worker_registry_.release(number);
   finish(std::move(commit), written);
 }
 
@@ -84,7 +84,7 @@ Status EngineLoop::write(Commit& commit) {
     done = store_->commit(batch, commit.is_durable);
   }
   if (commit.is_durable) failpoint("turn-after-commit");
-  if (commit.log_cost > 0 && fleet_.has_own()) fleet_.ack_logs(commit.log_cost);
+  if (commit.log_cost > 0 && worker_registry_.has_own()) worker_registry_.ack_logs(commit.log_cost);
   return done;
 }
 
@@ -136,7 +136,7 @@ void EngineLoop::write_loop() {
     flight_ended_ = written;
     flight_ = Flight::landed;
     lock.unlock();
-    if (written.ok()) fleet_.release(number);
+    if (written.ok()) worker_registry_.release(number);
     landed_.notify_one();
     wake_.notify_all();
     lock.lock();

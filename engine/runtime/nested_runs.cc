@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMilli = 1000;
 
 /// What a host has, or what is left of it.
-struct Capacity {
+struct WorkerResources {
   int64_t cpus_milli = 0, memory_bytes = 0, gpus_milli = 0;
 };
 
@@ -33,8 +33,8 @@ std::optional<core::UnitId> find_unit(const core::State& state, const OuterAttem
   return std::nullopt;
 }
 
-std::vector<Capacity> capacities_of(const core::State& state) {
-  std::vector<Capacity> all;
+std::vector<WorkerResources> worker_resources_of(const core::State& state) {
+  std::vector<WorkerResources> all;
   for (const core::WorkerState& worker : state.workers) {
     if (worker.is_lost()) {
       all.emplace_back();
@@ -47,7 +47,7 @@ std::vector<Capacity> capacities_of(const core::State& state) {
 }
 
 void take(const core::State& state, const core::RunId& id, core::UnitId unit,
-          std::vector<Capacity>& left) {
+          std::vector<WorkerResources>& left) {
   const core::Run& run = state.runs.at(id);
   core::SchedulingClass held = core::held_by(state, run, unit);
   const TaskDef* def = Resolver::def_of(run, unit);
@@ -61,14 +61,14 @@ void take(const core::State& state, const core::RunId& id, core::UnitId unit,
 
 /// The first task that no host has room for once the rest has ended, though one has room for it
 /// when it is empty.
-const TaskDef* find_starved(const Plan& plan, const std::vector<Capacity>& all,
-                            const std::vector<Capacity>& left) {
+const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>& all,
+                            const std::vector<WorkerResources>& left) {
   int64_t most_milli = 0;
-  for (const Capacity& worker : all) most_milli = std::max(most_milli, worker.cpus_milli);
-  auto has_room = [&](const std::vector<Capacity>& workers, const TaskDef& def) {
+  for (const WorkerResources& worker : all) most_milli = std::max(most_milli, worker.cpus_milli);
+  auto has_room = [&](const std::vector<WorkerResources>& workers, const TaskDef& def) {
     bool takes_slots = def.kind != TaskKind::service;
     int64_t cpus = takes_slots ? std::min<int64_t>(def.resources.cpus_milli, most_milli) : 0;
-    return std::any_of(workers.begin(), workers.end(), [&](const Capacity& worker) {
+    return std::any_of(workers.begin(), workers.end(), [&](const WorkerResources& worker) {
       return worker.cpus_milli >= cpus && worker.memory_bytes >= def.resources.memory_bytes &&
              worker.gpus_milli >= def.resources.gpus_milli;
     });
@@ -125,7 +125,7 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
     for (const auto& [nested, entry] : runs_) {
       if (auto other = find_unit(state, entry.outer)) waiting.emplace(entry.outer.run, *other);
     }
-    std::vector<Capacity> all = capacities_of(state), left = all;
+    std::vector<WorkerResources> all = worker_resources_of(state), left = all;
     for (const auto& [run, each] : waiting) take(state, run, each, left);
     for (size_t i = 0; i < all.size(); i++) {
       all_cpus += static_cast<double>(all[i].cpus_milli) / kMilli;

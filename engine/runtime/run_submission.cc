@@ -132,7 +132,7 @@ namespace {
 /// there are no more it is forgotten.
 void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
                     const std::vector<core::WorkerState>& now) {
-  auto renamed = [&](core::WorkerId worker) -> core::WorkerId {
+  auto remapped = [&](core::WorkerId worker) -> core::WorkerId {
     if (worker == 0 || worker >= old.size()) return 0;
     auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::WorkerState& each) {
       return each.info.name == old[worker].info.name;
@@ -140,18 +140,18 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
     return same == now.end() ? core::WorkerId{0} : static_cast<core::WorkerId>(same - now.begin());
   };
   for (core::Unit& unit : run.units) {
-    unit.worker = renamed(unit.worker);
+    unit.worker = remapped(unit.worker);
     bool names_workers =
         unit.detail && (!unit.detail->others.empty() || !unit.detail->failed.empty() ||
                         !unit.detail->deaths.empty());
     if (!names_workers) continue;
     auto detail = std::make_shared<core::UnitDetail>(*unit.detail);
-    for (core::Placement& rank : detail->others) rank.worker = renamed(rank.worker);
-    auto is_gone = [&](const auto& each) { return each.worker > 0 && renamed(each.worker) == 0; };
+    for (core::Placement& rank : detail->others) rank.worker = remapped(rank.worker);
+    auto is_gone = [&](const auto& each) { return each.worker > 0 && remapped(each.worker) == 0; };
     std::erase_if(detail->failed, is_gone);
     std::erase_if(detail->deaths, is_gone);
-    for (core::FailedAttempt& failed : detail->failed) failed.worker = renamed(failed.worker);
-    for (core::Death& death : detail->deaths) death.worker = renamed(death.worker);
+    for (core::FailedAttempt& failed : detail->failed) failed.worker = remapped(failed.worker);
+    for (core::Death& death : detail->deaths) death.worker = remapped(death.worker);
     unit.detail = std::move(detail);
   }
 }

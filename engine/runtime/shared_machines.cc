@@ -17,7 +17,9 @@ std::string shown(const core::WorkerInfo& info) {
   return info.name.empty() ? "the head" : "`" + info.name + "`";
 }
 
-void add(std::string& list, const std::string& word) { list += (list.empty() ? "" : ", ") + word; }
+void append(std::string& list, const std::string& word) {
+  list += (list.empty() ? "" : ", ") + word;
+}
 
 /// UUIDs are the same for all processes that see a device.
 const core::WorkerInfo* owner_of(const core::State& state, const std::string& uuid) {
@@ -28,7 +30,7 @@ const core::WorkerInfo* owner_of(const core::State& state, const std::string& uu
 
 }  // namespace
 
-void SharedMachines::joins(const core::State& state, core::WorkerInfo& info, Hardware machine) {
+void SharedMachines::add(const core::State& state, core::WorkerInfo& info, Hardware machine) {
   workers_[info.name] = {info.gpus, std::move(machine)};
   std::erase_if(info.gpus, [&](const Gpu& gpu) {
     const core::WorkerInfo* owner = owner_of(state, gpu.uuid);
@@ -82,8 +84,8 @@ std::string SharedMachines::gpu_note(const core::State& state, const core::Worke
   for (const Gpu& gpu : offer->second.gpus) {
     const core::WorkerInfo* owner = owner_of(state, gpu.uuid);
     if (owner == nullptr || owner->name == info.name) continue;
-    add(gpus, gpu.uuid);
-    if (owners.find(shown(*owner)) == std::string::npos) add(owners, shown(*owner));
+    append(gpus, gpu.uuid);
+    if (owners.find(shown(*owner)) == std::string::npos) append(owners, shown(*owner));
   }
   if (gpus.empty()) return "";
   return fmt::format(
@@ -110,7 +112,7 @@ std::string SharedMachines::excess_note(const core::State& state,
     if (!is_there || its == nullptr || its->id != machine->id) continue;
     cpus_milli += worker.info.cpus_milli;
     memory_bytes += worker.info.memory_bytes;
-    if (worker.info.name != info.name) add(others, shown(worker.info));
+    if (worker.info.name != info.name) append(others, shown(worker.info));
   }
   if (others.empty()) return "";
   std::string what, options;

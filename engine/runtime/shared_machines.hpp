@@ -17,8 +17,8 @@ class SharedMachines {
   explicit SharedMachines(Hardware own = own_hardware()) : own_(std::move(own)) {}
 
   /// Before the worker joins. Removes the GPUs that another worker, or the head, has.
-  void joins(const core::State& state, core::WorkerInfo& info, Hardware machine);
-  void lost(const std::string& name) { workers_.erase(name); }
+  void add(const core::State& state, core::WorkerInfo& info, Hardware machine);
+  void remove(const std::string& name) { workers_.erase(name); }
   void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                   bool is_dead);
 

@@ -219,7 +219,7 @@ uint64_t EngineLoop::next_log(const core::AttemptId& id) {
 
 void EngineLoop::settle(core::Time now) {
   size_t answered = 0;
-  KnownInputs inputs(state_, resolver_, *blob_directory_);
+  InputLocality inputs(state_, resolver_, *blob_directory_);
   while (true) {
     for (core::Command& command : commands_) {
       if (is_question(command)) {

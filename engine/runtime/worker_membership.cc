@@ -85,14 +85,14 @@ std::string EngineLoop::worker_note(const std::string& name) const {
 
 void EngineLoop::report_worker_note(const std::string& name) {
   std::string note = worker_note(name);
-  std::string& told = reported_worker_notes_[name];
-  bool is_news = !note.empty() && note != told;
-  told = std::move(note);
-  if (is_news) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), told.c_str());
+  std::string& reported = reported_worker_notes_[name];
+  bool is_new = !note.empty() && note != reported;
+  reported = std::move(note);
+  if (is_new) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), reported.c_str());
 }
 
 // The workers that offered the GPUs of one that is lost are still there.
-void EngineLoop::give_orphaned_gpus() {
+void EngineLoop::assign_orphaned_gpus() {
   for (core::GpusFound& found : shared_machines_.orphans(state_)) {
     std::string name = worker_name(found.worker), uuids;
     for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
@@ -104,12 +104,12 @@ void EngineLoop::give_orphaned_gpus() {
 
 bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   const std::string name = event.worker.name;
-  shared_machines_.joins(state_, event.worker, std::move(machine));
+  shared_machines_.add(state_, event.worker, std::move(machine));
   lost_workers_.erase(name);
-  std::vector<core::AttemptId> ended = gangs_ended_on(event);
+  std::vector<core::AttemptId> ended = gangs_missing_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
   if (!core::admit(state_, event)) {
-    shared_machines_.lost(name);
+    shared_machines_.remove(name);
     return false;
   }
   core::Failure failure;
@@ -118,17 +118,17 @@ bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   bool is_restarted = event.is_restarted;
   record(std::move(event), clock_.now());
   report_worker_note(name);
-  give_orphaned_gpus();  // it may have come back with fewer than it had
+  assign_orphaned_gpus();  // it may have come back with fewer than it had
   for (const core::AttemptId& id : ended)
     note_failure(id, first_rank_on(id, *worker_id_of(name)), failure, false, is_restarted);
   for (const core::AttemptId& id : gangs_on(*worker_id_of(name)))
-    if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
+    if (gang_of(id, 0)->is_settling) worker_registry_.settle(name, id);
   return true;
 }
 
 // Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
 // at once, with what rank 0 is to keep.
-std::vector<core::AttemptId> EngineLoop::gangs_ended_on(const core::WorkerJoined& event) const {
+std::vector<core::AttemptId> EngineLoop::gangs_missing_on(const core::WorkerJoined& event) const {
   std::vector<core::AttemptId> ended;
   auto worker = worker_id_of(event.worker.name);
   if (!worker) return ended;
@@ -192,10 +192,10 @@ void EngineLoop::handle_lost_worker(const std::string& name, const std::string& 
 
 void EngineLoop::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
   std::string name = worker_name(worker);
-  shared_machines_.lost(name);
+  shared_machines_.remove(name);
   reported_worker_notes_.erase(name);
   record_if_admitted(core::WorkerLost{worker, why, has_died}, clock_.now());
-  give_orphaned_gpus();
+  assign_orphaned_gpus();
 }
 
 void EngineLoop::lose_waiting_workers() {
@@ -253,26 +253,27 @@ void EngineLoop::put_metadata(std::string key, std::string value) {
   post(std::move(input));
 }
 
-void EngineLoop::rank_met(Report report) { post(input_of(std::move(report), "")); }
+void EngineLoop::rank_address_reported(Report report) { post(input_of(std::move(report), "")); }
 
 void EngineLoop::worker_reported(const std::string& name, Report report,
                                  std::pair<std::string, std::string> row,
                                  std::function<void(bool)> decided, std::function<void()> durable) {
   std::vector<Input> inputs;
   inputs.push_back(input_of(std::move(report), name));
-  auto told = std::move(inputs.back().done);
-  inputs.back().done = [told = std::move(told), decided = std::move(decided)](bool admitted) {
-    if (told) told(admitted);
+  auto report_done = std::move(inputs.back().done);
+  inputs.back().done = [report_done = std::move(report_done),
+                        decided = std::move(decided)](bool admitted) {
+    if (report_done) report_done(admitted);
     decided(admitted);
   };
-  Input taken;
-  taken.only([row = std::move(row)](Batch& batch, core::State&) {
+  Input row_input;
+  row_input.only([row = std::move(row)](Batch& batch, core::State&) {
     batch.put(Family::kv, row.first, row.second);
   });
-  taken.done = [durable = std::move(durable)](bool admitted) {
+  row_input.done = [durable = std::move(durable)](bool admitted) {
     if (admitted) durable();
   };
-  inputs.push_back(std::move(taken));
+  inputs.push_back(std::move(row_input));
   post(std::move(inputs));
 }
 

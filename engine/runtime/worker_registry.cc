@@ -5,18 +5,20 @@
 
 namespace flow {
 
-void Fleet::attach(const std::string& name, std::shared_ptr<RemoteHost> host, std::string address) {
+void WorkerRegistry::attach(const std::string& name, std::shared_ptr<WorkerConnection> connection,
+                            std::string address) {
   std::lock_guard lock(mutex_);
-  remotes_[name] = {std::move(host), address.substr(0, address.find(' ')), 0, 0};
+  remotes_[name] = {std::move(connection), address.substr(0, address.find(' ')), 0, 0};
 }
 
-void Fleet::detach(const std::string& name, const RemoteHost& host) {
+void WorkerRegistry::detach(const std::string& name, const WorkerConnection& connection) {
   std::lock_guard lock(mutex_);
   auto found = remotes_.find(name);
-  if (found != remotes_.end() && found->second.host.get() == &host) remotes_.erase(found);
+  if (found != remotes_.end() && found->second.connection.get() == &connection)
+    remotes_.erase(found);
 }
 
-void Fleet::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
+void WorkerRegistry::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::map<std::string, std::vector<AttemptOrder>> others;
   auto is_for_other = [&](AttemptOrder& order) {
     if (order.worker.empty()) return false;
@@ -26,92 +28,92 @@ void Fleet::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::erase_if(orders, is_for_other);
   if (!orders.empty()) own_->stage(std::move(orders), commit);
   for (auto& [name, theirs] : others) {
-    std::shared_ptr<RemoteHost> host;
+    std::shared_ptr<WorkerConnection> connection;
     {
       std::lock_guard lock(mutex_);
       auto found = remotes_.find(name);
       if (found == remotes_.end()) continue;
       Remote& remote = found->second;
-      host = remote.host;
+      connection = remote.connection;
       if (commit > 0) {
         if (remote.first_staged == 0) remote.first_staged = commit;
         remote.last_staged = commit;
       }
     }
-    host->stage(std::move(theirs), commit);
+    connection->stage(std::move(theirs), commit);
   }
 }
 
 // Those that nothing was staged for need not be told of each commit.
-void Fleet::release(uint64_t commit) {
+void WorkerRegistry::release(uint64_t commit) {
   own_->release(commit);
-  std::vector<std::shared_ptr<RemoteHost>> waiting;
+  std::vector<std::shared_ptr<WorkerConnection>> waiting;
   {
     std::lock_guard lock(mutex_);
     for (auto& [name, remote] : remotes_) {
       if (remote.first_staged == 0 || remote.first_staged > commit) continue;
-      waiting.push_back(remote.host);
+      waiting.push_back(remote.connection);
       remote.first_staged = remote.last_staged > commit ? commit + 1 : 0;
     }
   }
-  for (const auto& host : waiting) host->release(commit);
+  for (const auto& connection : waiting) connection->release(commit);
 }
 
 template <typename Call>
-void Fleet::call(const std::string& name, Call&& with) {
+void WorkerRegistry::call(const std::string& name, Call&& with) {
   if (name.empty()) {
     if (own_) with(*own_);
     return;
   }
-  std::shared_ptr<RemoteHost> host;
+  std::shared_ptr<WorkerConnection> connection;
   {
     std::lock_guard lock(mutex_);
     auto found = remotes_.find(name);
     if (found == remotes_.end()) return;
-    host = found->second.host;
+    connection = found->second.connection;
   }
-  with(*host);
+  with(*connection);
 }
 
-void Fleet::stop(const std::string& name, const core::AttemptId& id, bool kill) {
+void WorkerRegistry::stop(const std::string& name, const core::AttemptId& id, bool kill) {
   call(name, [&](Worker& worker) { worker.stop(id, kill); });
 }
 
-void Fleet::interrupt(const std::string& name, const core::AttemptId& id) {
+void WorkerRegistry::interrupt(const std::string& name, const core::AttemptId& id) {
   call(name, [&](Worker& worker) { worker.interrupt(id); });
 }
 
-void Fleet::settle(const std::string& name, const core::AttemptId& id) {
+void WorkerRegistry::settle(const std::string& name, const core::AttemptId& id) {
   call(name, [&](Worker& worker) { worker.settle(id); });
 }
 
-void Fleet::meet(const std::string& name, const core::AttemptId& id,
-                 const std::vector<std::string>& whereabouts) {
+void WorkerRegistry::meet(const std::string& name, const core::AttemptId& id,
+                          const std::vector<std::string>& whereabouts) {
   call(name, [&](Worker& worker) { worker.meet(id, whereabouts); });
 }
 
-std::string Fleet::address_of(const std::string& name) {
+std::string WorkerRegistry::address_of(const std::string& name) {
   std::lock_guard lock(mutex_);
   auto found = remotes_.find(name);
   return found == remotes_.end() ? "" : found->second.address;
 }
 
-void Fleet::ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
-                      bool ok) {
+void WorkerRegistry::ack_saved(const std::string& name, const core::AttemptId& id,
+                               const std::string& saved, bool ok) {
   call(name, [&](Worker& worker) { worker.ack_saved(id, saved, ok); });
 }
 
-void Fleet::forget(const core::RunId& run) {
-  std::vector<std::shared_ptr<RemoteHost>> hosts;
+void WorkerRegistry::forget(const core::RunId& run) {
+  std::vector<std::shared_ptr<WorkerConnection>> connections;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [name, remote] : remotes_) hosts.push_back(remote.host);
+    for (const auto& [name, remote] : remotes_) connections.push_back(remote.connection);
   }
-  for (const auto& host : hosts) host->forget(run);
+  for (const auto& connection : connections) connection->forget(run);
 }
 
-void Fleet::replicate(const std::string& name, const core::AttemptId& id,
-                      const Digest& checkpoint) {
+void WorkerRegistry::replicate(const std::string& name, const core::AttemptId& id,
+                               const Digest& checkpoint) {
   call(name, [&](Worker& worker) { worker.replicate(id, checkpoint); });
 }
 

@@ -13,7 +13,7 @@ namespace flow {
 
 /// Thread-safe. What is for a worker that is not connected goes nowhere: when it joins again the
 /// core finds what it lacks.
-class Fleet {
+class WorkerRegistry {
  public:
   /// Before anything else.
   void set_own(std::unique_ptr<Worker> own) { own_ = std::move(own); }
@@ -21,8 +21,9 @@ class Fleet {
   /// Ends every child of this process.
   void end_own() { own_.reset(); }
 
-  void attach(const std::string& name, std::shared_ptr<RemoteHost> host, std::string address);
-  void detach(const std::string& name, const RemoteHost& host);
+  void attach(const std::string& name, std::shared_ptr<WorkerConnection> connection,
+              std::string address);
+  void detach(const std::string& name, const WorkerConnection& connection);
 
   /// "HOST:PORT" that a connected worker came from; else "".
   std::string address_of(const std::string& name);
@@ -44,7 +45,7 @@ class Fleet {
 
  private:
   struct Remote {
-    std::shared_ptr<RemoteHost> host;
+    std::shared_ptr<WorkerConnection> connection;
     std::string address;
     uint64_t first_staged = 0, last_staged = 0;  // commits that it waits for; 0: none
   };

@@ -88,7 +88,7 @@ void EngineLoop::save(Report report, const std::string& worker, Input& input) {
     }
   };
   input.done = [this, worker, id = report.id, name = report.text](bool admitted) {
-    if (!admitted) fleet_.ack_saved(worker, id, name, false);
+    if (!admitted) worker_registry_.ack_saved(worker, id, name, false);
   };
 }
 

@@ -169,7 +169,7 @@ class Worker {
 
 /// A worker of another machine, while it is connected. What it reports is numbered from 1 on, by it
 /// and over all its connections.
-class RemoteHost : public Worker {
+class WorkerConnection : public Worker {
  public:
   /// What it brought when it joined is decided on: what is not told to stop by now goes on, and of
   /// its reports it gives those behind the first `taken`.

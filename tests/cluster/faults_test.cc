@@ -112,7 +112,7 @@ class Engine final : public WorkerListenerUser {
   Engine(std::string folder, std::string input)
       : folder_(std::move(folder)), input_(std::move(input)) {}
 
-  std::string on_join(std::shared_ptr<RemoteHost> host, JoinRequest request) override {
+  std::string on_join(std::shared_ptr<WorkerConnection> host, JoinRequest request) override {
     std::lock_guard lock(mutex_);
     Side& side = sides_[request.worker.name];
     if (auto former = std::exchange(side.host, host))
@@ -132,9 +132,9 @@ class Engine final : public WorkerListenerUser {
     host->release(1);
     return "";
   }
-  void on_draining(RemoteHost&, const std::string&) override {}
-  void on_gpu_failed(RemoteHost&, const std::string&, const std::string&, bool) override {}
-  void on_report(RemoteHost& host, ReceivedReport taken) override {
+  void on_draining(WorkerConnection&, const std::string&) override {}
+  void on_gpu_failed(WorkerConnection&, const std::string&, const std::string&, bool) override {}
+  void on_report(WorkerConnection& host, ReceivedReport taken) override {
     std::lock_guard lock(mutex_);
     uint32_t unit = taken.report.id.unit;
     Side& side = sides_[unit < kOrders ? "a" : "b"];
@@ -154,7 +154,7 @@ class Engine final : public WorkerListenerUser {
     changed_.notify_all();
   }
   void on_rank_address(Report) override {}
-  void on_disconnected(RemoteHost&, bool, const std::string&) override {}
+  void on_disconnected(WorkerConnection&, bool, const std::string&) override {}
 
   bool wait() {
     std::unique_lock lock(mutex_);
@@ -175,7 +175,7 @@ class Engine final : public WorkerListenerUser {
 
  private:
   struct Side {
-    std::shared_ptr<RemoteHost> host;  // of its newest session
+    std::shared_ptr<WorkerConnection> host;  // of its newest session
     std::string spool;
     uint64_t taken = 0, joins = 0;
   };

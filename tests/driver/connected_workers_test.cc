@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-class Host final : public RemoteHost {
+class Host final : public WorkerConnection {
  public:
   void stage(std::vector<AttemptOrder>, uint64_t) override {}
   void release(uint64_t) override {}

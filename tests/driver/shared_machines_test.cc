@@ -17,13 +17,13 @@ struct Machines {
             const std::vector<std::string>& gpus, const std::string& boot = "that boot") {
     core::WorkerInfo info{name, cpus * 1000, gib << 30, {}};
     for (const std::string& uuid : gpus) info.gpus.push_back({0, uuid, "A", "", 80, -1, false});
-    shared.joins(state, info, {boot, 8, int64_t{16} << 30});
+    shared.add(state, info, {boot, 8, int64_t{16} << 30});
     core::WorkerState worker;
     worker.info = info;
     state.workers.push_back(worker);
   }
   void lose(size_t worker) {
-    shared.lost(state.workers[worker].info.name);
+    shared.remove(state.workers[worker].info.name);
     state.workers[worker].is_up = false;
   }
   std::string note(const std::string& name) const { return shared.note_of(state, name); }
