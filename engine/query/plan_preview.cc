@@ -130,9 +130,9 @@ Result<PlanInfo> EngineLoop::foresee_beside(const EngineLoopOptions& options, co
 }
 
 PlanInfo EngineLoop::foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up) {
-  looks_only_ = true;
+  is_read_only_ = true;
   PlanInfo info = foresee_whole(plan, fresh, taken_up);
-  looks_only_ = false;
+  is_read_only_ = false;
   return info;
 }
 
@@ -210,11 +210,11 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
       if (!bytes.ok()) continue;
       Digest digest = sha256(*bytes);
       // Seen here only: what a later event of this turn stages has to reach the batch.
-      if (pending_.staged.emplace(digest, *bytes).second) lent.push_back(digest);
+      if (open_batch_.staged.emplace(digest, *bytes).second) lent.push_back(digest);
       feed(core::ValueGathered{id, q->unit, digest});
     }
   }
-  for (const Digest& digest : lent) pending_.staged.erase(digest);
+  for (const Digest& digest : lent) open_batch_.staged.erase(digest);
   auto found = scratch.runs.find(id);
   if (found == scratch.runs.end()) return info;
   const core::Run& run = found->second;

@@ -136,9 +136,9 @@ void EngineLoop::shut_down() {
   if (thread_.joinable()) thread_.join();
   {
     std::lock_guard lock(mutex_);
-    writer_quits_ = true;
+    is_writer_quitting_ = true;
   }
-  launched_.notify_all();
+  commit_begun_.notify_all();
   if (write_thread_.joinable()) write_thread_.join();
   worker_registry_.end_own();  // ends every child
 }
@@ -224,16 +224,16 @@ void EngineLoop::post(std::vector<Input> inputs) {
 void EngineLoop::post_or_turn(std::vector<Input> inputs) {
   if (inputs.size() <= kOwnTurnMax) {
     std::unique_lock lock(mutex_);
-    bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
+    bool is_idle = !is_turning_ && inbox_.empty() && !quit_ && !stopped_by_ && is_started_;
     if (is_idle) {
-      turning_ = true;
-      bool has_landed = flight_ == Flight::landed;
+      is_turning_ = true;
+      bool is_written = commit_phase_ == CommitPhase::written;
       lock.unlock();
-      if (has_landed) land();
+      if (is_written) await_commit();
       turn(std::move(inputs), true);
       lock.lock();
-      turning_ = false;
-      if (has_work() || next_timer() < sleeps_until_ || quit_ || stopped_by_) wake_.notify_all();
+      is_turning_ = false;
+      if (has_work() || next_timer() < wake_at_ || quit_ || stopped_by_) wake_.notify_all();
       return;
     }
   }
@@ -249,49 +249,49 @@ core::Time EngineLoop::next_timer() const {
 }
 
 bool EngineLoop::has_work() const {
-  if (flight_ == Flight::landed) return true;
-  if (flight_ == Flight::none && !pending_.empty()) return true;
+  if (commit_phase_ == CommitPhase::written) return true;
+  if (commit_phase_ == CommitPhase::idle && !open_batch_.empty()) return true;
   return !inbox_.empty() || !questions_.empty();
 }
 
 void EngineLoop::loop() {
   std::unique_lock lock(mutex_);
-  started_ = true;
+  is_started_ = true;
   while (true) {
-    while (!quit_ && !stopped_by_ && (turning_ || !has_work())) {
-      if (turning_) {
-        sleeps_until_ = INT64_MAX;  // whoever turns wakes it for the next timer too
+    while (!quit_ && !stopped_by_ && (is_turning_ || !has_work())) {
+      if (is_turning_) {
+        wake_at_ = INT64_MAX;  // whoever turns wakes it for the next timer too
         wake_.wait(lock);
         continue;
       }
       core::Time now = clock_.now();
-      sleeps_until_ = next_timer();
-      if (sleeps_until_ <= now) break;
-      if (sleeps_until_ == INT64_MAX) {
+      wake_at_ = next_timer();
+      if (wake_at_ <= now) break;
+      if (wake_at_ == INT64_MAX) {
         wake_.wait(lock);
       } else {
-        wake_.wait_for(lock, std::chrono::milliseconds(std::min(sleeps_until_ - now, kSleepMaxMs)));
+        wake_.wait_for(lock, std::chrono::milliseconds(std::min(wake_at_ - now, kSleepMaxMs)));
       }
     }
     // What another thread has begun comes to its end first.
-    while (turning_) wake_.wait(lock);
+    while (is_turning_) wake_.wait(lock);
     if (quit_ || stopped_by_) break;
     std::vector<Input> taken;
-    bool has_landed = flight_ == Flight::landed;
+    bool is_written = commit_phase_ == CommitPhase::written;
     while (!inbox_.empty() && taken.size() < kInputsMax) {
       taken.push_back(std::move(inbox_.front()));
       inbox_.pop_front();
     }
-    turning_ = true;
-    sleeps_until_ = 0;
+    is_turning_ = true;
+    wake_at_ = 0;
     lock.unlock();
-    if (has_landed) land();
+    if (is_written) await_commit();
     std::vector<Input> due = due_timers(clock_.now());
     taken.insert(taken.end(), std::make_move_iterator(due.begin()),
                  std::make_move_iterator(due.end()));
     turn(std::move(taken), true);
     lock.lock();
-    turning_ = false;
+    is_turning_ = false;
   }
   lock.unlock();
   commit(false);
@@ -345,7 +345,7 @@ void EngineLoop::collect(const std::function<void(const core::State&, Batch&)>& 
   std::unique_lock alone(collecting_);
   inspect([&, this](const core::State& state, Resolver&) {
     commit(false);  // what came before in this turn is content like other
-    mark(state, pending_.batch);
+    mark(state, open_batch_.batch);
     snapshot_due_ = true;
     commit(false);  // before what comes after in this turn finds content that is leaving
     if (!stopped_by()) sweep();

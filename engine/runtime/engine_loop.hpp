@@ -246,14 +246,14 @@ class EngineLoop {
   /// Writes what the turn decided and makes it durable: here, or where that is much and
   /// `may_leave`, on the writing thread, which the next turns do not wait for. While that one
   /// writes, what they decide gathers for the next commit.
-  void commit(bool may_leave);
-  Commit take_pending();
+  void commit(bool may_defer);
+  Commit take_open_batch();
   Status write(Commit& commit);
   uint64_t lock_inode() const;
-  void launch();
+  void begin_commit();
   /// Waits for a commit that is under way and does what follows from it.
-  void land();
-  bool is_in_air() const;
+  void await_commit();
+  bool is_commit_in_flight() const;
   void write_loop();
   void finish(Commit commit, const Status& written);
   bool is_snapshot_due() const;
@@ -262,7 +262,7 @@ class EngineLoop {
   // turn.cc
   /// A turn up to its commit.
   void decide(std::vector<Input> inputs);
-  void turn(std::vector<Input> inputs, bool may_leave);
+  void turn(std::vector<Input> inputs, bool may_defer);
   core::Time happened(const Input& input, core::Time now) const;
   void save_clock();
   void record(core::Event event, core::Time at);
@@ -403,11 +403,11 @@ class EngineLoop {
   core::State state_;
   std::map<RunId, RunContext> contexts_;  // of runs in state_: they leave with RunEnded
   core::Time clock_saved_ =
-      0;            // how far the clock was ahead of the wall clock, as the store has it
-  Commit pending_;  // of this turn, and of those before it whose commit has not begun
+      0;               // how far the clock was ahead of the wall clock, as the store has it
+  Commit open_batch_;  // of this turn, and of those before it whose commit has not begun
   /// Is being written: batch and records are the writing thread's, what it holds of content and of
   /// cache entries is read by turns.
-  Commit flying_;
+  Commit in_flight_;
   std::vector<std::function<void()>> after_acts_;  // of the commit that is being finished
   std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
   bool computes_ahead_ = false;            // of those some compute until they are durable
@@ -442,19 +442,19 @@ class EngineLoop {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  enum class Flight : uint8_t { none, in_air, landed };
-  Flight flight_ = Flight::none;
-  Status flight_ended_;
-  bool writer_quits_ = false;
-  std::condition_variable launched_, landed_;
+  enum class CommitPhase : uint8_t { idle, writing, written };
+  CommitPhase commit_phase_ = CommitPhase::idle;
+  Status commit_status_;
+  bool is_writer_quitting_ = false;
+  std::condition_variable commit_begun_, commit_written_;
   std::thread write_thread_;
   std::deque<Input> inbox_;
-  bool turning_ = false;         // a thread is in a turn: what turns own is its alone
-  bool started_ = false;         // the driver's thread is there
-  core::Time sleeps_until_ = 0;  // when the driver's thread wakes by itself
+  bool is_turning_ = false;  // a thread is in a turn: what turns own is its alone
+  bool is_started_ = false;  // the driver's thread is there
+  core::Time wake_at_ = 0;   // when the driver's thread wakes by itself
   bool quit_ = false;
   std::optional<Error> stopped_by_;
-  bool looks_only_ = false;  // what is damaged stays for now
+  bool is_read_only_ = false;  // what is damaged stays for now
   std::thread thread_;
 };
 

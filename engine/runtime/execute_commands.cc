@@ -31,7 +31,7 @@ void EngineLoop::set_starts_aside(size_t acts_before) {
     computes_ahead_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
-  std::vector<core::Command>& acts = pending_.acts;
+  std::vector<core::Command>& acts = open_batch_.acts;
   auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
   acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
 }
@@ -57,10 +57,10 @@ bool EngineLoop::is_interrupted(const core::StopAttempt& stop) const {
   const core::Unit& unit = run->second.units[stop.id.unit];
   bool grows = unit.detail && unit.detail->is_resizing;
   auto workers = core::workers_of(unit);
-  bool leaves = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
+  bool is_leaving = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
     return state_.workers[worker].is_draining;
   });
-  return (run->second.stopping || leaves || grows) && !run->second.cancelling &&
+  return (run->second.stopping || is_leaving || grows) && !run->second.cancelling &&
          Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
@@ -164,16 +164,16 @@ void EngineLoop::write_run_record(const RunId& run) {
   }
   update_record(found->second, record);
   if (RunContext* context = context_of(run)) context->record = record;
-  pending_.batch.put(Family::runs, run_key(run), encode_run_record(record));
+  open_batch_.batch.put(Family::runs, run_key(run), encode_run_record(record));
 }
 
 void EngineLoop::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_run_record(run);
-  auto frozen = freeze(state_, found->second, blobs_, pending_.batch);
+  auto frozen = freeze(state_, found->second, blobs_, open_batch_.batch);
   if (!frozen.ok()) return fail(frozen.error());
-  pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
+  open_batch_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
   gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
 }

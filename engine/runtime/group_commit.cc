@@ -15,11 +15,11 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kOwnSyncMax = 4;               // records that are no work for another thread
-constexpr size_t kPendingMax = 2048;            // records that wait for the disk,
-constexpr size_t kPendingBytesMax = 16 << 20;   // or bytes of content
-constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
-constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
+constexpr size_t kOwnSyncMax = 4;                // records that are no work for another thread
+constexpr size_t kOpenBatchMax = 2048;           // records that wait for the disk,
+constexpr size_t kOpenBatchBytesMax = 16 << 20;  // or bytes of content
+constexpr uint64_t kJournalMin = 16 << 20;       // bytes of journal before a snapshot is worth it
+constexpr uint64_t kRestJournalMin = 64 << 10;   // where no run is left
 
 // What is open can be written on, and nobody would find it.
 Error removed(const std::string& dir) {
@@ -31,37 +31,37 @@ Error removed(const std::string& dir) {
 
 }  // namespace
 
-void EngineLoop::commit(bool may_leave) {
+void EngineLoop::commit(bool may_defer) {
   bool is_due = is_snapshot_due();
-  bool is_much = pending_.records.size() > kOwnSyncMax || computes_ahead_;
-  bool leaves = may_leave && !is_due && (is_much || is_in_air());
-  if (!leaves) land();
-  if (pending_.empty() && !is_due) {
-    pending_.staged.clear();
+  bool is_much = open_batch_.records.size() > kOwnSyncMax || computes_ahead_;
+  bool is_deferred = may_defer && !is_due && (is_much || is_commit_in_flight());
+  if (!is_deferred) await_commit();
+  if (open_batch_.empty() && !is_due) {
+    open_batch_.staged.clear();
     return;
   }
   if (is_due) add_snapshot();
-  uint64_t number = pending_.number;
+  uint64_t number = open_batch_.number;
   // What computes ahead has no reason to wait; other orders are made while the disk works.
-  if (!leaves || computes_ahead_) stage_starts(number);
-  if (leaves) {
+  if (!is_deferred || computes_ahead_) stage_starts(number);
+  if (is_deferred) {
     // Who decides waits for who writes.
     bool is_full =
-        pending_.records.size() > kPendingMax || pending_.staged_bytes > kPendingBytesMax;
-    if (is_full || !is_in_air()) launch();
+        open_batch_.records.size() > kOpenBatchMax || open_batch_.staged_bytes > kOpenBatchBytesMax;
+    if (is_full || !is_commit_in_flight()) begin_commit();
     stage_starts(number);
     return;
   }
-  Commit commit = take_pending();
+  Commit commit = take_open_batch();
   Status written = write(commit);
   if (written.ok() && worker_registry_.has_own()) worker_registry_.release(number);
   finish(std::move(commit), written);
 }
 
-EngineLoop::Commit EngineLoop::take_pending() {
-  Commit taken = std::exchange(pending_, {});
-  pending_.number = taken.number + 1;
-  return taken;
+EngineLoop::Commit EngineLoop::take_open_batch() {
+  Commit commit = std::exchange(open_batch_, {});
+  open_batch_.number = commit.number + 1;
+  return commit;
 }
 
 /// Nothing of it is seen outside the engine and its executors before it is durable. On the turn's
@@ -93,31 +93,31 @@ uint64_t EngineLoop::lock_inode() const {
   return ::stat((options_.state_dir + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
-void EngineLoop::launch() {
-  land();  // the last one, where it is still under way
-  flying_ = take_pending();
+void EngineLoop::begin_commit() {
+  await_commit();  // the last one, where it is still under way
+  in_flight_ = take_open_batch();
   {
     std::lock_guard lock(mutex_);
-    flight_ = Flight::in_air;
+    commit_phase_ = CommitPhase::writing;
   }
-  launched_.notify_one();
+  commit_begun_.notify_one();
 }
 
-bool EngineLoop::is_in_air() const {
+bool EngineLoop::is_commit_in_flight() const {
   std::lock_guard lock(mutex_);
-  return flight_ == Flight::in_air;
+  return commit_phase_ == CommitPhase::writing;
 }
 
-void EngineLoop::land() {
+void EngineLoop::await_commit() {
   Status written;
   {
     std::unique_lock lock(mutex_);
-    if (flight_ == Flight::none) return;
-    landed_.wait(lock, [this] { return flight_ == Flight::landed; });
-    flight_ = Flight::none;
-    written = std::exchange(flight_ended_, {});
+    if (commit_phase_ == CommitPhase::idle) return;
+    commit_written_.wait(lock, [this] { return commit_phase_ == CommitPhase::written; });
+    commit_phase_ = CommitPhase::idle;
+    written = std::exchange(commit_status_, {});
   }
-  finish(std::exchange(flying_, {}), written);
+  finish(std::exchange(in_flight_, {}), written);
 }
 
 void EngineLoop::write_loop() {
@@ -126,18 +126,19 @@ void EngineLoop::write_loop() {
   ::sched_setscheduler(0, SCHED_BATCH, &none);
   std::unique_lock lock(mutex_);
   while (true) {
-    launched_.wait(lock, [this] { return flight_ == Flight::in_air || writer_quits_; });
-    if (flight_ != Flight::in_air) return;
+    commit_begun_.wait(
+        lock, [this] { return commit_phase_ == CommitPhase::writing || is_writer_quitting_; });
+    if (commit_phase_ != CommitPhase::writing) return;
     lock.unlock();
-    uint64_t number = flying_.number;
-    Status written = write(flying_);
+    uint64_t number = in_flight_.number;
+    Status written = write(in_flight_);
     lock.lock();
     // Before the release: what its orders report must find it landed.
-    flight_ended_ = written;
-    flight_ = Flight::landed;
+    commit_status_ = written;
+    commit_phase_ = CommitPhase::written;
     lock.unlock();
     if (written.ok()) worker_registry_.release(number);
-    landed_.notify_one();
+    commit_written_.notify_one();
     wake_.notify_all();
     lock.lock();
   }
@@ -167,7 +168,7 @@ bool EngineLoop::is_snapshot_due() const {
 void EngineLoop::add_snapshot() {
   std::string bytes = encode_snapshot(state_);
   snapshot_bytes_ = bytes.size();
-  Batch& batch = pending_.batch;
+  Batch& batch = open_batch_.batch;
   if (snapshot_sequence_ != 0) batch.erase(Family::snapshots, journal_key(snapshot_sequence_));
   batch.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
   Status scanned =
@@ -176,8 +177,8 @@ void EngineLoop::add_snapshot() {
         return true;
       });
   if (!scanned.ok()) fail(scanned.error());
-  pending_.records.clear();
-  pending_.is_durable = true;
+  open_batch_.records.clear();
+  open_batch_.is_durable = true;
   snapshot_sequence_ = state_.sequence;
   journal_bytes_ = 0;
   snapshot_due_ = false;

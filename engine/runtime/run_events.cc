@@ -24,7 +24,7 @@ void EngineLoop::warn(const RunId& run, std::string text) {
   if (context == nullptr || !context->listener) return;
   Event event = event_of("warning", run, clock_.now());
   event.text = std::move(text);
-  pending_.events.push_back(std::move(event));
+  open_batch_.events.push_back(std::move(event));
 }
 
 // Once a commit: whoever waits for events wakes for many of them.
@@ -57,7 +57,7 @@ void EngineLoop::observe(const Report& report) {
     event.data = Value::map(
         {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
   }
-  pending_.events.push_back(std::move(event));
+  open_batch_.events.push_back(std::move(event));
 }
 
 void EngineLoop::notify_unit(const RunId& run, core::UnitId unit) {
@@ -82,7 +82,7 @@ void EngineLoop::notify_unit(const RunId& run, core::UnitId unit) {
     if (is_backoff) event.text = "a new attempt, after: " + u.detail->failure.message;
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
-  pending_.events.push_back(std::move(event));
+  open_batch_.events.push_back(std::move(event));
 }
 
 void EngineLoop::notify_run(const RunId& run) {
@@ -97,7 +97,7 @@ void EngineLoop::notify_run(const RunId& run) {
   if (!context->listener) return;
   Event event = event_of("run", run, clock_.now());
   event.status = core::status_name(status);
-  pending_.events.push_back(std::move(event));
+  open_batch_.events.push_back(std::move(event));
 }
 
 void EngineLoop::end_if_interrupted(const RunId& run) {

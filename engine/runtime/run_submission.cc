@@ -191,8 +191,8 @@ void EngineLoop::end_interruptions() {
       ++each;
       continue;
     }
-    pending_.outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); },
-                                   true);
+    open_batch_.outcomes.emplace_back(
+        [latch = each->second](bool is_done) { latch->open(is_done); }, true);
     each = interruptions_.erase(each);
   }
 }

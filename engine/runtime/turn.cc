@@ -80,51 +80,51 @@ core::Time EngineLoop::happened(const Input& input, core::Time now) const {
   return std::clamp(input.at, std::min(assigned, now), now);
 }
 
-void EngineLoop::turn(std::vector<Input> inputs, bool may_leave) {
+void EngineLoop::turn(std::vector<Input> inputs, bool may_defer) {
   bool is_alone = std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
     return input.control && input.reads_store;
   });
   if (is_alone) commit(false);
   decide(std::move(inputs));
-  commit(may_leave && !is_alone);
+  commit(may_defer && !is_alone);
 }
 
 void EngineLoop::decide(std::vector<Input> inputs) {
   if (state_.runs.empty()) clock_.catch_up();
   core::Time now = clock_.now();
-  size_t acts_before = pending_.acts.size();
+  size_t acts_before = open_batch_.acts.size();
   for (Input& input : inputs) {
     if (input.control) {
-      input.control(pending_.batch, state_);
-      pending_.is_durable = pending_.is_durable || input.reads_store;
+      input.control(open_batch_.batch, state_);
+      open_batch_.is_durable = open_batch_.is_durable || input.reads_store;
     }
     bool admitted = true;
     if (input.is_log) {
-      pending_.log_cost += input.log_cost;
+      open_batch_.log_cost += input.log_cost;
       LogRow row{input.attempt.attempt, input.stream, input.at, input.text, input.log_rank};
-      put_log(input.attempt, std::move(row), next_log(input.attempt), pending_.batch);
+      put_log(input.attempt, std::move(row), next_log(input.attempt), open_batch_.batch);
     } else if (input.has_event) {
       if (!gangs_.empty()) put_first_failure(input.event);
       admitted = core::admit(state_, input.event);
       if (admitted) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
-          pending_.batch.put(Family::kv, std::move(key), std::move(value));
+          open_batch_.batch.put(Family::kv, std::move(key), std::move(value));
         record(std::move(input.event), happened(input, now));
       }
     }
-    if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
+    if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   if (!lost_workers_.empty()) lose_waiting_workers();
   settle(now);
   if (!interruptions_.empty()) end_interruptions();
   save_clock();
-  pending_.is_durable = pending_.is_durable || !pending_.records.empty();
+  open_batch_.is_durable = open_batch_.is_durable || !open_batch_.records.empty();
   set_starts_aside(acts_before);
   // Told is what a turn made of a unit, not the ways it took.
-  std::vector<bool> untold = superseded(pending_.acts, acts_before);
-  for (size_t i = acts_before; i < pending_.acts.size(); i++) {
-    const core::Command& act = pending_.acts[i];
+  std::vector<bool> untold = superseded(open_batch_.acts, acts_before);
+  for (size_t i = acts_before; i < open_batch_.acts.size(); i++) {
+    const core::Command& act = open_batch_.acts[i];
     if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
       if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
@@ -140,9 +140,9 @@ void EngineLoop::decide(std::vector<Input> inputs) {
 void EngineLoop::save_clock() {
   constexpr core::Time kExactMs = 100;
   core::Time ahead = clock_.ahead_of_wall();
-  if (pending_.records.empty() || std::abs(ahead - clock_saved_) < kExactMs) return;
+  if (open_batch_.records.empty() || std::abs(ahead - clock_saved_) < kExactMs) return;
   clock_saved_ = ahead;
-  pending_.batch.put(Family::meta, kClockKey, std::to_string(ahead));
+  open_batch_.batch.put(Family::meta, kClockKey, std::to_string(ahead));
 }
 
 // Applies an admitted event and keeps it for the commit.
@@ -165,20 +165,21 @@ void EngineLoop::record(core::Event event, core::Time at) {
     saved_.push_back(saved->id);
   core::apply(state_, record, commands_);
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) warn_of_share(*assigned);
-  pending_.records.push_back(std::move(record));
+  open_batch_.records.push_back(std::move(record));
 }
 
 void EngineLoop::stage(const Digest& digest, std::string bytes) {
-  auto [place, added] = pending_.staged.try_emplace(digest, std::move(bytes));
-  if (added) pending_.staged_bytes += place->second.size();
+  auto [place, added] = open_batch_.staged.try_emplace(digest, std::move(bytes));
+  if (added) open_batch_.staged_bytes += place->second.size();
   if (!added || place->second.size() > kInlineBlobMax) {
     if (added) {
-      auto put = blobs_.put(place->second, pending_.batch);  // a file under objects/, durable now
+      auto put =
+          blobs_.put(place->second, open_batch_.batch);  // a file under objects/, durable now
       if (!put.ok()) fail(put.error());
     }
     return;
   }
-  pending_.batch.put(Family::blobs, std::string(digest.view()), place->second);
+  open_batch_.batch.put(Family::blobs, std::string(digest.view()), place->second);
 }
 
 // A result enters the cache in the same batch as the event that says it is there.
@@ -186,7 +187,7 @@ void EngineLoop::remember(const core::AttemptSucceeded& event) {
   const core::Run& run = state_.runs.at(event.id.run);
   const TaskDef* def = Resolver::def_of(run, event.id.unit);
   const core::Unit& unit = run.units[event.id.unit];
-  const auto& staged = pending_.staged;
+  const auto& staged = open_batch_.staged;
   auto bytes = staged.find(event.result);
   bool is_short = bytes != staged.end() && bytes->second.size() <= kShortResultMax;
   if (is_short && core::has_consumers(run, event.id.unit))
@@ -202,8 +203,8 @@ void EngineLoop::remember(const core::AttemptSucceeded& event) {
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
   if (entry.is_file) entry.size = bytes->second.size();
   entry.has_content = bytes != staged.end() && holds_tag(bytes->second);
-  pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
-  pending_.cached[unit.key] = std::move(entry);
+  open_batch_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
+  open_batch_.cached[unit.key] = std::move(entry);
 }
 
 // An attempt of another machine goes on when this engine's successor numbers its lines.
@@ -225,7 +226,7 @@ void EngineLoop::settle(core::Time now) {
       if (is_question(command)) {
         questions_.push_back(std::move(command));
       } else {
-        pending_.acts.push_back(std::move(command));
+        open_batch_.acts.push_back(std::move(command));
       }
     }
     commands_.clear();
@@ -260,7 +261,7 @@ std::vector<core::Event> EngineLoop::next_resize() {
 }
 
 const std::string* EngineLoop::staged(const Digest& digest) const {
-  for (const Commit* commit : {&pending_, &flying_}) {
+  for (const Commit* commit : {&open_batch_, &in_flight_}) {
     auto found = commit->staged.find(digest);
     if (found != commit->staged.end()) return &found->second;
   }
@@ -270,7 +271,7 @@ const std::string* EngineLoop::staged(const Digest& digest) const {
 Result<std::string> EngineLoop::content(const Digest& digest) {
   if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
-  if (!bytes.ok() && !looks_only_ && blobs_.drop_if_damaged(digest)) {
+  if (!bytes.ok() && !is_read_only_ && blobs_.drop_if_damaged(digest)) {
     return environment_error(
         bytes.error().message +
         ". It was removed: the next `flow run`, or `flow resume` of a run that "
@@ -380,7 +381,7 @@ void EngineLoop::look_up(std::vector<Resolved>& resolved) {
   std::vector<std::string> names;
   for (Resolved& each : resolved) {
     if (!each.may_hit) continue;
-    for (const Commit* commit : {&pending_, &flying_}) {
+    for (const Commit* commit : {&open_batch_, &in_flight_}) {
       auto entry = commit->cached.find(each.key);
       if (entry == commit->cached.end()) continue;
       each.entry = entry->second;
