@@ -307,7 +307,7 @@ void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uin
   ConnectedWorker& worker = found->second;
   worker.durable = number;
   if (!std::exchange(worker.is_acked, false)) return;
-  engine_loop_.after_acts([this, name, serial] { ack_durable(name, serial); });
+  engine_loop_.after_effects([this, name, serial] { ack_durable(name, serial); });
 }
 
 void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {

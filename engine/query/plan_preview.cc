@@ -154,19 +154,19 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
   submitted.plan = std::make_shared<const Plan>(plan);
   submitted.fresh = fresh;
   feed(submitted);
-  std::deque<core::Command> questions;
+  std::deque<core::Command> queries;
   std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
   std::vector<Digest> lent;
   while (true) {
-    for (core::Command& command : commands) questions.push_back(std::move(command));
+    for (core::Command& command : commands) queries.push_back(std::move(command));
     commands.clear();
-    if (questions.empty()) break;
-    core::Command question = std::move(questions.front());
-    questions.pop_front();
+    if (queries.empty()) break;
+    core::Command query = std::move(queries.front());
+    queries.pop_front();
     auto found = scratch.runs.find(id);
     if (found == scratch.runs.end()) break;
     core::Run& run = found->second;
-    if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
+    if (const auto* q = std::get_if<core::ResolveInputs>(&query)) {
       auto key = resolver_.key(run, q->unit);
       if (!key.ok()) {
         verdicts[q->unit] = {"runs", key.error().message};
@@ -199,13 +199,13 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
       event.hit = true;
       event.result = entry->result;
       feed(std::move(event));
-    } else if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+    } else if (const auto* q = std::get_if<core::ExpandMap>(&query)) {
       auto count = resolver_.map_count(run, q->unit);
       if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
-    } else if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+    } else if (const auto* q = std::get_if<core::ResolveWhen>(&query)) {
       auto side = resolver_.condition(run, q->unit);
       if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
-    } else if (const auto* q = std::get_if<core::GatherValue>(&question)) {
+    } else if (const auto* q = std::get_if<core::GatherValue>(&query)) {
       auto bytes = gather(run, q->unit);
       if (!bytes.ok()) continue;
       Digest digest = sha256(*bytes);

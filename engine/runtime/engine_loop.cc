@@ -251,7 +251,7 @@ core::Time EngineLoop::next_timer() const {
 bool EngineLoop::has_work() const {
   if (commit_phase_ == CommitPhase::written) return true;
   if (commit_phase_ == CommitPhase::idle && !open_batch_.empty()) return true;
-  return !inbox_.empty() || !questions_.empty();
+  return !inbox_.empty() || !queries_.empty();
 }
 
 void EngineLoop::loop() {

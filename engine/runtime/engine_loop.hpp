@@ -139,7 +139,7 @@ class EngineLoop {
                        std::pair<std::string, std::string> row,
                        std::function<void(bool admitted)> decided, std::function<void()> durable);
   /// In a `durable` only: called when all that the commit holds was told.
-  void after_acts(std::function<void()> act) { after_acts_.push_back(std::move(act)); }
+  void after_effects(std::function<void()> effect) { after_effects_.push_back(std::move(effect)); }
 
   /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
   /// is first called, and again while none is found; from then on it is heard which of them fail.
@@ -218,11 +218,11 @@ class EngineLoop {
     std::unordered_map<Digest, std::string, DigestHash> staged;  // content that the batch holds
     size_t staged_bytes = 0;
     std::unordered_map<Digest, CacheEntry, DigestHash> cached;  // entries that it holds
-    std::vector<core::Command> acts;
+    std::vector<core::Command> effects;
     std::vector<Outcome> outcomes;
     std::vector<Event> events;  // for the listeners
     bool empty() const {
-      return batch.writes.empty() && records.empty() && acts.empty() && outcomes.empty() &&
+      return batch.writes.empty() && records.empty() && effects.empty() && outcomes.empty() &&
              events.empty();
     }
   };
@@ -263,25 +263,25 @@ class EngineLoop {
   /// A turn up to its commit.
   void decide(std::vector<Input> inputs);
   void turn(std::vector<Input> inputs, bool may_defer);
-  core::Time happened(const Input& input, core::Time now) const;
+  core::Time event_time(const Input& input, core::Time now) const;
   void save_clock();
   void record(core::Event event, core::Time at);
   void stage(const Digest& digest, std::string bytes);
   uint64_t next_log(const core::AttemptId& id);
   void remember(const core::AttemptSucceeded& event);
-  void settle(core::Time now);
+  void run_until_stable(core::Time now);
   std::vector<core::Event> next_resize();
-  struct Resolved {
+  struct ResolvedInputs {
     RunId run;
     core::UnitId unit;
     Digest key;
     bool may_hit = false;
     std::optional<CacheEntry> entry;
   };
-  void answer_inputs(core::Time now);
-  void look_up(std::vector<Resolved>& resolved);
+  void resolve_inputs(core::Time now);
+  void look_up(std::vector<ResolvedInputs>& resolved);
   std::optional<CacheEntry> cached(const Digest& key);
-  void answer(const core::Command& question, core::Time now);
+  void resolve(const core::Command& query, core::Time now);
   void record_if_admitted(core::Event event, core::Time now);
   void fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now);
   Result<std::string> gather(const core::Run& run, core::UnitId unit);
@@ -292,9 +292,9 @@ class EngineLoop {
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
   // missing_results.cc
   /// That all of this is in the state, as far as sizes tell.
-  bool holds(const References& needed);
+  bool has_all(const References& needed);
   /// Whether some of it is lost or damaged. What cannot be read now may not be.
-  bool lacks(const References& needed);
+  bool is_missing_any(const References& needed);
   /// A result and what it refers to; of a dynamic task its list of calls and what that refers to.
   bool holds_result_of(const CacheEntry& entry);
   /// Of a run that is taken up again, which may be folded: reads what those took that failed for
@@ -316,10 +316,10 @@ class EngineLoop {
   // execute_commands.cc, attempt_orders.cc, run_events.cc: in a turn. worker_reports.cc: on the
   // threads that report
   /// Takes the attempts that can be staged out of the acts from `acts_before` on.
-  void set_starts_aside(size_t acts_before);
+  void defer_starts(size_t effects_before);
   /// Executors fetch and decode what is about to start while its events are committed.
-  void stage_starts(uint64_t commit);
-  bool can_stage(const core::AttemptId& id) const;
+  void prefetch_orders(uint64_t commit);
+  bool can_prefetch(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
   void stop(const core::StopAttempt& stop);
   std::string worker_name(core::WorkerId worker) const;
@@ -335,7 +335,7 @@ class EngineLoop {
   void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_worker(const std::string& name,
                         const std::function<core::Event(core::WorkerId)>& event_of);
-  void perform(const std::vector<core::Command>& acts);
+  void execute(const std::vector<core::Command>& effects);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   /// One for each rank of the attempt.
   void add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
@@ -372,15 +372,15 @@ class EngineLoop {
   static bool is_told_of_gang(const Report& report);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
-  void observe(const Report& report);
+  void publish_progress(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
-  void warn_of_share(const core::Assigned& assigned);
+  void warn_of_small_share(const core::Assigned& assigned);
   void report_worker_note(const std::string& name);
   void assign_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
-  void tell(std::vector<Event> events);
+  void notify_listeners(std::vector<Event> events);
   void write_run_record(const RunId& run);
   void fold(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
@@ -408,12 +408,13 @@ class EngineLoop {
   /// Is being written: batch and records are the writing thread's, what it holds of content and of
   /// cache entries is read by turns.
   Commit in_flight_;
-  std::vector<std::function<void()>> after_acts_;  // of the commit that is being finished
-  std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
-  bool computes_ahead_ = false;            // of those some compute until they are durable
-  std::vector<core::Command> commands_;    // of the events applied since they were last drained
-  std::deque<core::Command> questions_;
-  std::vector<core::AttemptId> saved_;  // of this turn: whose checkpoints
+  std::vector<std::function<void()>> after_effects_;  // of the commit that is being finished
+  std::vector<core::AttemptId>
+      deferred_starts_;                  // set aside: their orders are made beside the commit
+  bool has_speculative_start_ = false;   // of those some compute until they are durable
+  std::vector<core::Command> commands_;  // of the events applied since they were last drained
+  std::deque<core::Command> queries_;
+  std::vector<core::AttemptId> checkpointed_;  // of this turn: whose checkpoints
   // Entries leave when they are due, or with RunEnded.
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;

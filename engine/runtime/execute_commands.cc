@@ -13,7 +13,7 @@ namespace flow {
 
 // What earlier attempts left may be in this very turn's batch: a later attempt's order is made
 // after the commit. So is that of a native task, which starts on the spot.
-bool EngineLoop::can_stage(const core::AttemptId& id) const {
+bool EngineLoop::can_prefetch(const core::AttemptId& id) const {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
   const core::Unit& unit = run->second.units[id.unit];
@@ -21,29 +21,29 @@ bool EngineLoop::can_stage(const core::AttemptId& id) const {
          Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
-void EngineLoop::set_starts_aside(size_t acts_before) {
+void EngineLoop::defer_starts(size_t effects_before) {
   if (!worker_registry_.has_own()) return;
-  auto is_set_aside = [this](const core::Command& act) {
-    const auto* start = std::get_if<core::StartAttempt>(&act);
-    if (start == nullptr || !can_stage(start->id)) return false;
-    starting_.push_back(start->id);
+  auto is_deferred = [this](const core::Command& effect) {
+    const auto* start = std::get_if<core::StartAttempt>(&effect);
+    if (start == nullptr || !can_prefetch(start->id)) return false;
+    deferred_starts_.push_back(start->id);
     TaskKind kind = Resolver::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
-    computes_ahead_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
+    has_speculative_start_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
-  std::vector<core::Command>& acts = open_batch_.acts;
-  auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
-  acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
+  std::vector<core::Command>& effects = open_batch_.effects;
+  auto first = effects.begin() + static_cast<std::ptrdiff_t>(effects_before);
+  effects.erase(std::remove_if(first, effects.end(), is_deferred), effects.end());
 }
 
-void EngineLoop::stage_starts(uint64_t commit) {
+void EngineLoop::prefetch_orders(uint64_t commit) {
   std::vector<AttemptOrder> orders;
-  orders.reserve(starting_.size());
-  for (const core::AttemptId& id : starting_) {
+  orders.reserve(deferred_starts_.size());
+  for (const core::AttemptId& id : deferred_starts_) {
     add_orders(id, orders);
   }
-  starting_.clear();
-  computes_ahead_ = false;
+  deferred_starts_.clear();
+  has_speculative_start_ = false;
   if (!orders.empty()) worker_registry_.stage(std::move(orders), commit);
 }
 
@@ -74,25 +74,25 @@ void EngineLoop::stop(const core::StopAttempt& stop) {
   }
 }
 
-void EngineLoop::perform(const std::vector<core::Command>& acts) {
+void EngineLoop::execute(const std::vector<core::Command>& effects) {
   std::vector<AttemptOrder> orders;
   std::vector<RunId> ended;
-  for (const core::Command& act : acts) {
-    if (const auto* start = std::get_if<core::StartAttempt>(&act)) {
+  for (const core::Command& effect : effects) {
+    if (const auto* start = std::get_if<core::StartAttempt>(&effect)) {
       add_orders(start->id, orders);
-    } else if (const auto* stopped = std::get_if<core::StopAttempt>(&act)) {
+    } else if (const auto* stopped = std::get_if<core::StopAttempt>(&effect)) {
       stop(*stopped);
-    } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
+    } else if (const auto* saved = std::get_if<core::AckSaved>(&effect)) {
       auto run = state_.runs.find(saved->id.run);
       if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
       const core::Unit& unit = run->second.units[saved->id.unit];
       worker_registry_.ack_saved(worker_name(unit.worker), saved->id, saved->name, true);
       if (saved->name.empty()) replicate(saved->id, unit);
-    } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
+    } else if (const auto* timer = std::get_if<core::SetTimer>(&effect)) {
       timers_.emplace(timer->at, *timer);
-    } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
+    } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
       end_if_interrupted(run->run);
-    } else if (const auto* end = std::get_if<core::RunEnded>(&act)) {
+    } else if (const auto* end = std::get_if<core::RunEnded>(&effect)) {
       ended.push_back(end->run);
       worker_registry_.forget(end->run);
     }

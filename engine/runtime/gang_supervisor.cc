@@ -97,7 +97,7 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
 }
 
 // At its submission others were still to join.
-void EngineLoop::warn_of_share(const core::Assigned& assigned) {
+void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
   if (!options_.leads_cluster || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
   int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;

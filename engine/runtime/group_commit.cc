@@ -33,7 +33,7 @@ Error removed(const std::string& dir) {
 
 void EngineLoop::commit(bool may_defer) {
   bool is_due = is_snapshot_due();
-  bool is_much = open_batch_.records.size() > kOwnSyncMax || computes_ahead_;
+  bool is_much = open_batch_.records.size() > kOwnSyncMax || has_speculative_start_;
   bool is_deferred = may_defer && !is_due && (is_much || is_commit_in_flight());
   if (!is_deferred) await_commit();
   if (open_batch_.empty() && !is_due) {
@@ -43,13 +43,13 @@ void EngineLoop::commit(bool may_defer) {
   if (is_due) add_snapshot();
   uint64_t number = open_batch_.number;
   // What computes ahead has no reason to wait; other orders are made while the disk works.
-  if (!is_deferred || computes_ahead_) stage_starts(number);
+  if (!is_deferred || has_speculative_start_) prefetch_orders(number);
   if (is_deferred) {
     // Who decides waits for who writes.
     bool is_full =
         open_batch_.records.size() > kOpenBatchMax || open_batch_.staged_bytes > kOpenBatchBytesMax;
     if (is_full || !is_commit_in_flight()) begin_commit();
-    stage_starts(number);
+    prefetch_orders(number);
     return;
   }
   Commit commit = take_open_batch();
@@ -152,10 +152,10 @@ void EngineLoop::finish(Commit commit, const Status& written) {
     for (auto& [done, admitted] : commit.outcomes) done(false);
     return;
   }
-  tell(std::move(commit.events));
+  notify_listeners(std::move(commit.events));
   for (auto& [done, admitted] : commit.outcomes) done(admitted);
-  perform(commit.acts);
-  for (const auto& act : std::exchange(after_acts_, {})) act();
+  execute(commit.effects);
+  for (const auto& effect : std::exchange(after_effects_, {})) effect();
 }
 
 bool EngineLoop::is_snapshot_due() const {

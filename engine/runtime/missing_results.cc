@@ -88,7 +88,7 @@ const core::DynamicCalls& calls_of(const core::Run& run, core::UnitId unit) {
 
 }  // namespace
 
-bool EngineLoop::holds(const References& needed) {
+bool EngineLoop::has_all(const References& needed) {
   if (!needed.unread().empty()) return false;
   return std::ranges::all_of(needed.blobs(), [this](const auto& each) {
     const auto& [digest, blob] = each;
@@ -97,7 +97,7 @@ bool EngineLoop::holds(const References& needed) {
   });
 }
 
-bool EngineLoop::lacks(const References& needed) {
+bool EngineLoop::is_missing_any(const References& needed) {
   bool is_lost = std::ranges::any_of(
       needed.unread(), [this](const Digest& digest) { return blobs_.check_unread(digest).ok(); });
   return is_lost || std::ranges::any_of(needed.blobs(), [this](const auto& each) {
@@ -114,7 +114,7 @@ bool EngineLoop::holds_result_of(const CacheEntry& entry) {
   if (!entry.has_content && !entry.has_fragment) return true;
   References needed([this](const Digest& digest) { return content(digest); });
   needed.add(entry);
-  return holds(needed);
+  return has_all(needed);
 }
 
 // What is lost is made anew from what its makers took: that is looked at too.
@@ -158,7 +158,7 @@ EngineLoop::Lost EngineLoop::lost_content(const core::Run& run) {
       needed.add(*calls_of(run, unit).fragment);
     else
       needed.add_stored(run.units[unit].result);
-    if (holds(needed)) continue;
+    if (has_all(needed)) continue;
     (is_calls ? lost.calls : lost.results).push_back(unit);
     makers.add_of(unit);
   }

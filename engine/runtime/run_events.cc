@@ -28,7 +28,7 @@ void EngineLoop::warn(const RunId& run, std::string text) {
 }
 
 // Once a commit: whoever waits for events wakes for many of them.
-void EngineLoop::tell(std::vector<Event> events) {
+void EngineLoop::notify_listeners(std::vector<Event> events) {
   while (!events.empty()) {
     RunId run = events.front().run;
     auto others = std::stable_partition(events.begin(), events.end(),
@@ -41,7 +41,7 @@ void EngineLoop::tell(std::vector<Event> events) {
   }
 }
 
-void EngineLoop::observe(const Report& report) {
+void EngineLoop::publish_progress(const Report& report) {
   auto found = state_.runs.find(report.id.run);
   RunContext* context = context_of(report.id.run);
   if (found == state_.runs.end() || context == nullptr || !context->listener) return;

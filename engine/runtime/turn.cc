@@ -21,12 +21,12 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
+constexpr size_t kQueriesMax = 16'384;  // answered in one turn; the rest in the next
 constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
 constexpr size_t kShortResultMax = 64;  // bytes of a result that a cache entry holds
 
-bool is_question(const core::Command& command) {
+bool is_query(const core::Command& command) {
   return std::holds_alternative<core::ResolveInputs>(command) ||
          std::holds_alternative<core::ExpandMap>(command) ||
          std::holds_alternative<core::ResolveWhen>(command) ||
@@ -47,7 +47,7 @@ void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
 
 // Only the attempt that finds damaged content reports the damage, because it removes the content.
 // Add that report.
-void note_gone_input(const core::Unit& unit, core::Failure& failure) {
+void note_missing_input(const core::Unit& unit, core::Failure& failure) {
   failure.code = core::kInputIsGone;
   bool has_failed_so = unit.detail && unit.detail->failure.cause == core::Cause::staging;
   if (has_failed_so)
@@ -55,17 +55,17 @@ void note_gone_input(const core::Unit& unit, core::Failure& failure) {
 }
 
 /// Of the acts after `from`, those that change a unit which a later one changes again.
-std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from) {
+std::vector<bool> superseded(const std::vector<core::Command>& effects, size_t from) {
   std::vector<size_t> changes;
-  for (size_t i = from; i < acts.size(); i++) {
-    if (std::holds_alternative<core::UnitChanged>(acts[i])) changes.push_back(i);
+  for (size_t i = from; i < effects.size(); i++) {
+    if (std::holds_alternative<core::UnitChanged>(effects[i])) changes.push_back(i);
   }
-  auto unit_of = [&](size_t act) {
-    const auto& change = std::get<core::UnitChanged>(acts[act]);
+  auto unit_of = [&](size_t effect) {
+    const auto& change = std::get<core::UnitChanged>(effects[effect]);
     return std::tie(change.run, change.unit);
   };
   if (!std::ranges::is_sorted(changes, {}, unit_of)) std::ranges::stable_sort(changes, {}, unit_of);
-  std::vector<bool> found(acts.size() - from);
+  std::vector<bool> found(effects.size() - from);
   for (size_t i = 1; i < changes.size(); i++)
     found[changes[i - 1] - from] = unit_of(changes[i - 1]) == unit_of(changes[i]);
   return found;
@@ -74,7 +74,7 @@ std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from
 }  // namespace
 
 // What a worker tells of an attempt's end may be old: no head was there to hear it.
-core::Time EngineLoop::happened(const Input& input, core::Time now) const {
+core::Time EngineLoop::event_time(const Input& input, core::Time now) const {
   if (input.at == 0) return now;
   core::Time assigned = state_.runs.at(input.attempt.run).units[input.attempt.unit].assigned;
   return std::clamp(input.at, std::min(assigned, now), now);
@@ -92,7 +92,7 @@ void EngineLoop::turn(std::vector<Input> inputs, bool may_defer) {
 void EngineLoop::decide(std::vector<Input> inputs) {
   if (state_.runs.empty()) clock_.catch_up();
   core::Time now = clock_.now();
-  size_t acts_before = open_batch_.acts.size();
+  size_t effects_before = open_batch_.effects.size();
   for (Input& input : inputs) {
     if (input.control) {
       input.control(open_batch_.batch, state_);
@@ -110,27 +110,27 @@ void EngineLoop::decide(std::vector<Input> inputs) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
           open_batch_.batch.put(Family::kv, std::move(key), std::move(value));
-        record(std::move(input.event), happened(input, now));
+        record(std::move(input.event), event_time(input, now));
       }
     }
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   if (!lost_workers_.empty()) lose_waiting_workers();
-  settle(now);
+  run_until_stable(now);
   if (!interruptions_.empty()) end_interruptions();
   save_clock();
   open_batch_.is_durable = open_batch_.is_durable || !open_batch_.records.empty();
-  set_starts_aside(acts_before);
+  defer_starts(effects_before);
   // Told is what a turn made of a unit, not the ways it took.
-  std::vector<bool> untold = superseded(open_batch_.acts, acts_before);
-  for (size_t i = acts_before; i < open_batch_.acts.size(); i++) {
-    const core::Command& act = open_batch_.acts[i];
-    if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
-      if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
-    } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
+  std::vector<bool> superseded_changes = superseded(open_batch_.effects, effects_before);
+  for (size_t i = effects_before; i < open_batch_.effects.size(); i++) {
+    const core::Command& effect = open_batch_.effects[i];
+    if (const auto* unit = std::get_if<core::UnitChanged>(&effect)) {
+      if (!superseded_changes[i - effects_before]) notify_unit(unit->run, unit->unit);
+    } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
       write_run_record(run->run);
       notify_run(run->run);
-    } else if (const auto* ended = std::get_if<core::RunEnded>(&act)) {
+    } else if (const auto* ended = std::get_if<core::RunEnded>(&effect)) {
       fold(ended->run);
     }
   }
@@ -155,16 +155,18 @@ void EngineLoop::record(core::Event event, core::Time at) {
   if (failed != nullptr && failed->failure.cause == core::Cause::staging) {
     const core::Run& run = state_.runs.at(failed->id.run);
     failed->failure.code = 0;
-    auto takes = resolver_.arguments(run, failed->id.unit);
-    References taken([this](const Digest& digest) { return content(digest); });
-    if (takes.ok()) taken.add_encoded(*takes);
-    if (!takes.ok() || lacks(taken)) note_gone_input(run.units[failed->id.unit], failed->failure);
+    auto arguments = resolver_.arguments(run, failed->id.unit);
+    References argument_blobs([this](const Digest& digest) { return content(digest); });
+    if (arguments.ok()) argument_blobs.add_encoded(*arguments);
+    if (!arguments.ok() || is_missing_any(argument_blobs))
+      note_missing_input(run.units[failed->id.unit], failed->failure);
   }
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
-    saved_.push_back(saved->id);
+    checkpointed_.push_back(saved->id);
   core::apply(state_, record, commands_);
-  if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) warn_of_share(*assigned);
+  if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
+    warn_of_small_share(*assigned);
   open_batch_.records.push_back(std::move(record));
 }
 
@@ -218,29 +220,29 @@ uint64_t EngineLoop::next_log(const core::AttemptId& id) {
   return count->second++;
 }
 
-void EngineLoop::settle(core::Time now) {
-  size_t answered = 0;
+void EngineLoop::run_until_stable(core::Time now) {
+  size_t resolved_count = 0;
   InputLocality inputs(state_, resolver_, *blob_directory_);
   while (true) {
     for (core::Command& command : commands_) {
-      if (is_question(command)) {
-        questions_.push_back(std::move(command));
+      if (is_query(command)) {
+        queries_.push_back(std::move(command));
       } else {
-        open_batch_.acts.push_back(std::move(command));
+        open_batch_.effects.push_back(std::move(command));
       }
     }
     commands_.clear();
-    if (!questions_.empty()) {
-      if (answered++ >= kQuestionsMax) return;  // commit what there is, then go on
-      if (std::holds_alternative<core::ResolveInputs>(questions_.front())) {
-        size_t before = questions_.size();
-        answer_inputs(now);
-        answered += before - questions_.size();
+    if (!queries_.empty()) {
+      if (resolved_count++ >= kQueriesMax) return;  // commit what there is, then go on
+      if (std::holds_alternative<core::ResolveInputs>(queries_.front())) {
+        size_t before = queries_.size();
+        resolve_inputs(now);
+        resolved_count += before - queries_.size();
         continue;
       }
-      core::Command question = std::move(questions_.front());
-      questions_.pop_front();
-      answer(question, now);
+      core::Command query = std::move(queries_.front());
+      queries_.pop_front();
+      resolve(query, now);
       continue;
     }
     std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax, &inputs);
@@ -252,9 +254,9 @@ void EngineLoop::settle(core::Time now) {
 
 // Asked for when all is placed that is ready. A gang that has just saved its state loses least.
 std::vector<core::Event> EngineLoop::next_resize() {
-  while (!saved_.empty()) {
-    auto resize = core::elastic_scale_up(state_, saved_.back(), options_.grow_after_ms);
-    saved_.pop_back();
+  while (!checkpointed_.empty()) {
+    auto resize = core::elastic_scale_up(state_, checkpointed_.back(), options_.grow_after_ms);
+    checkpointed_.pop_back();
     if (resize) return {*resize};
   }
   return {};
@@ -316,26 +318,26 @@ namespace {
 /// What was not looked at when the run was submitted: of a dynamic task's call, or where it goes on
 /// elsewhere. Where workers may join it is waited for.
 Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
-  const Resources& asked = Resolver::def_of(run, unit)->resources;
+  const Resources& requested = Resolver::def_of(run, unit)->resources;
   int64_t own = state.workers[0].info.memory_bytes;
-  if (state.leads_workers || asked.memory_bytes <= own) return {};
+  if (state.leads_workers || requested.memory_bytes <= own) return {};
   return user_error(fmt::format(
       "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
       "where there is more",
-      Resolver::unit_name(run, unit), format_bytes(static_cast<uint64_t>(asked.memory_bytes)),
+      Resolver::unit_name(run, unit), format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
       format_bytes(static_cast<uint64_t>(own))));
 }
 
 }  // namespace
 
 // Of many at once: looking keys up is most of what a run with nothing to do costs.
-void EngineLoop::answer_inputs(core::Time now) {
-  std::vector<Resolved> resolved;
-  while (!questions_.empty() && resolved.size() < kLookupsMax) {
-    const auto* question = std::get_if<core::ResolveInputs>(&questions_.front());
-    if (question == nullptr) break;
-    auto [run, unit] = *question;
-    questions_.pop_front();
+void EngineLoop::resolve_inputs(core::Time now) {
+  std::vector<ResolvedInputs> resolved;
+  while (!queries_.empty() && resolved.size() < kLookupsMax) {
+    const auto* query = std::get_if<core::ResolveInputs>(&queries_.front());
+    if (query == nullptr) break;
+    auto [run, unit] = *query;
+    queries_.pop_front();
     auto found = state_.runs.find(run);
     if (found == state_.runs.end()) continue;
     auto key = resolver_.key(found->second, unit);
@@ -348,7 +350,7 @@ void EngineLoop::answer_inputs(core::Time now) {
     resolved.push_back({std::move(run), unit, *key, may_hit, std::nullopt});
   }
   look_up(resolved);
-  for (Resolved& each : resolved) {
+  for (ResolvedInputs& each : resolved) {
     auto found = state_.runs.find(each.run);
     if (found == state_.runs.end()) continue;
     core::InputsResolved event;
@@ -376,10 +378,10 @@ void EngineLoop::answer_inputs(core::Time now) {
   }
 }
 
-void EngineLoop::look_up(std::vector<Resolved>& resolved) {
-  std::vector<Resolved*> asked;
+void EngineLoop::look_up(std::vector<ResolvedInputs>& resolved) {
+  std::vector<ResolvedInputs*> lookups;
   std::vector<std::string> names;
-  for (Resolved& each : resolved) {
+  for (ResolvedInputs& each : resolved) {
     if (!each.may_hit) continue;
     for (const Commit* commit : {&open_batch_, &in_flight_}) {
       auto entry = commit->cached.find(each.key);
@@ -388,44 +390,44 @@ void EngineLoop::look_up(std::vector<Resolved>& resolved) {
       break;
     }
     if (!each.entry) {
-      asked.push_back(&each);
+      lookups.push_back(&each);
       names.push_back(cache_key(each.key));
     }
   }
-  if (asked.empty()) return;
+  if (lookups.empty()) return;
   auto rows = store_->get_many(Family::cache, {names.begin(), names.end()});
   if (!rows.ok()) return fail(rows.error());
-  for (size_t i = 0; i < asked.size(); i++) {
+  for (size_t i = 0; i < lookups.size(); i++) {
     if (!(*rows)[i]) continue;
     auto entry = decode_cache_entry(*(*rows)[i]);
-    if (entry.ok()) asked[i]->entry = std::move(*entry);
+    if (entry.ok()) lookups[i]->entry = std::move(*entry);
   }
 }
 
 std::optional<CacheEntry> EngineLoop::cached(const Digest& key) {
-  std::vector<Resolved> one(1);
+  std::vector<ResolvedInputs> one(1);
   one[0].key = key;
   one[0].may_hit = true;
   look_up(one);
   return one[0].entry;
 }
 
-void EngineLoop::answer(const core::Command& question, core::Time now) {
-  if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+void EngineLoop::resolve(const core::Command& query, core::Time now) {
+  if (const auto* q = std::get_if<core::ExpandMap>(&query)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
     auto count = resolver_.map_count(found->second, q->unit);
     if (!count.ok()) return fail_unit(q->run, q->unit, count.error(), now);
     return record_if_admitted(core::MapExpanded{q->run, q->unit, *count}, now);
   }
-  if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+  if (const auto* q = std::get_if<core::ResolveWhen>(&query)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
     auto side = resolver_.condition(found->second, q->unit);
     if (!side.ok()) return fail_unit(q->run, q->unit, side.error(), now);
     return record_if_admitted(core::WhenResolved{q->run, q->unit, *side}, now);
   }
-  const auto& q = std::get<core::GatherValue>(question);
+  const auto& q = std::get<core::GatherValue>(query);
   auto found = state_.runs.find(q.run);
   if (found == state_.runs.end()) return;
   auto bytes = gather(found->second, q.unit);

@@ -67,7 +67,7 @@ void EngineLoop::worker_joined(core::WorkerJoined event, Hardware machine,
   });
   input.done = [this, is_admitted, decided = std::move(decided)](bool) {
     if (!*is_admitted) return decided(false);
-    after_acts_.push_back([decided] { decided(true); });
+    after_effects_.push_back([decided] { decided(true); });
   };
   post(std::move(input));
 }

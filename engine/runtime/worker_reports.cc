@@ -29,7 +29,8 @@ EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker)
       break;
     case Report::Kind::progress:
     case Report::Kind::metric:
-      input.only([this, report = std::move(report)](Batch&, core::State&) { observe(report); });
+      input.only(
+          [this, report = std::move(report)](Batch&, core::State&) { publish_progress(report); });
       break;
     case Report::Kind::saved:
       save(std::move(report), worker, input);
