@@ -377,13 +377,13 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   if (!record.ok()) return nullptr;  // collected
   Submission again = submission;
   again.options.request.clear();
-  if (!is_over(record->status)) return take_up(record->id, "", false, again);
+  if (!is_over(record->status)) return resume_for(record->id, "", false, again);
   state->on_end();
   return state;
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
-  if (auto asked_before = find_request(submission)) return asked_before;
+  if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
   auto held = engine_loop_->hold_content();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
@@ -399,19 +399,19 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
 
 std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
                                                       const RunOptions& options, bool new_code) {
-  return take_up(selector, "", new_code, here(options));
+  return resume_for(selector, "", new_code, here(options));
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
                                                      const std::string& task,
                                                      const RunOptions& options) {
-  return take_up(selector, task, false, here(options));
+  return resume_for(selector, task, false, here(options));
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
-                                                       const std::string& task, bool new_code,
-                                                       const Submission& from) {
-  if (auto asked_before = find_request(from)) return asked_before;
+std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& selector,
+                                                          const std::string& task, bool new_code,
+                                                          const Submission& from) {
+  if (auto requested_before = find_request(from)) return requested_before;
   auto held = engine_loop_->hold_content();
   RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
   auto state = watch(record.id);
@@ -484,7 +484,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                      changed, record.id));
   }
   tell_changed_inputs(*state, record);
-  ok_or_throw(engine_loop_->revive(std::move(context), task));
+  ok_or_throw(engine_loop_->resume(std::move(context), task));
   return state;
 }
 

@@ -62,8 +62,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   void wait_for_clients() override { server_->wait_for_clients(); }
 
   std::shared_ptr<detail::RunState> run_for(const Submission& submission) override;
-  std::shared_ptr<detail::RunState> take_up(const std::string& selector, const std::string& task,
-                                            bool new_code, const Submission& from) override;
+  std::shared_ptr<detail::RunState> resume_for(const std::string& selector, const std::string& task,
+                                               bool new_code, const Submission& from) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;
   RunInfo show(const std::string& selector, bool tasks) override;

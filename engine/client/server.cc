@@ -265,8 +265,8 @@ std::shared_ptr<ClientRunSession> Server::start(const Value& request, const Subm
   if (verb == "run") {
     run = engine_.run_for(submission);
   } else {
-    run = engine_.take_up(text_field(request, "run"), text_field(request, "task"),
-                          flag_field(request, "new_code"), submission);
+    run = engine_.resume_for(text_field(request, "run"), text_field(request, "task"),
+                             flag_field(request, "new_code"), submission);
   }
   return std::make_shared<ClientRunSession>(std::move(run), flag_field(request, "tells"),
                                             std::move(run_count));

@@ -7,8 +7,8 @@ namespace {
 constexpr char kNamesBlob = '@';  // no snapshot begins with it
 }
 
-Result<std::string> freeze(const core::State& state, const core::Run& run, Blobs& blobs,
-                           Batch& batch) {
+Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,
+                                Batch& batch) {
   std::string bytes = encode_snapshot_of(state, run);
   if (bytes.size() <= kInlineBlobMax) return bytes;
   auto digest = blobs.put(bytes, batch);
@@ -16,21 +16,21 @@ Result<std::string> freeze(const core::State& state, const core::Run& run, Blobs
   return kNamesBlob + std::string(digest->view());
 }
 
-std::optional<Digest> frozen_blob(std::string_view row) {
+std::optional<Digest> archive_blob(std::string_view archive) {
   Digest digest;
-  bool names = row.starts_with(kNamesBlob) && Digest::from_bytes(row.substr(1), digest);
+  bool names = archive.starts_with(kNamesBlob) && Digest::from_bytes(archive.substr(1), digest);
   return names ? std::optional(digest) : std::nullopt;
 }
 
-Result<core::State> thaw(std::string_view row, const Blobs& blobs) {
+Result<core::State> load_archived_run(std::string_view archive, const Blobs& blobs) {
   std::string stored;
-  if (auto digest = frozen_blob(row)) {
+  if (auto digest = archive_blob(archive)) {
     auto bytes = blobs.get(*digest);
     FLOW_TRY(bytes);
     stored = std::move(*bytes);
-    row = stored;
+    archive = stored;
   }
-  return decode_snapshot(row, find_plan_in(blobs), find_fragment_in(blobs));
+  return decode_snapshot(archive, find_plan_in(blobs), find_fragment_in(blobs));
 }
 
 }  // namespace flow

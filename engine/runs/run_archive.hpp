@@ -11,11 +11,11 @@ namespace flow {
 
 /// The row of a finished run: its snapshot, or, of a large one, the name of the blob that holds it.
 /// The blob goes into `batch`, or is durable now.
-Result<std::string> freeze(const core::State& state, const core::Run& run, Blobs& blobs,
-                           Batch& batch);
+Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,
+                                Batch& batch);
 /// The run back, in a State of its own.
-Result<core::State> thaw(std::string_view row, const Blobs& blobs);
+Result<core::State> load_archived_run(std::string_view archive, const Blobs& blobs);
 /// The blob that a row names, if it names one.
-std::optional<Digest> frozen_blob(std::string_view row);
+std::optional<Digest> archive_blob(std::string_view archive);
 
 }  // namespace flow

@@ -65,9 +65,9 @@ Result<RunRecord> select_record(const Store& store, const std::string& selector)
 Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& row) {
   LoadedRun loaded;
   loaded.row = row;
-  auto frozen = store.get(Family::kv, folded_key(row.id));
+  auto frozen = store.get(Family::kv, archive_key(row.id));
   FLOW_TRY(frozen);
-  auto state = frozen->has_value() ? thaw(**frozen, blobs) : recover(store, blobs);
+  auto state = frozen->has_value() ? load_archived_run(**frozen, blobs) : recover(store, blobs);
   FLOW_TRY(state);
   loaded.state = std::make_shared<core::State>(std::move(*state));
   auto found = loaded.state->runs.find(row.id);

@@ -75,7 +75,7 @@ class EngineLoop {
   Status submit(Prepared prepared, int32_t jobs);
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
-  Status revive(RunContext context, const std::string& task);
+  Status resume(RunContext context, const std::string& task);
   /// Blocks while a run of this engine is being interrupted; whether it was.
   Result<bool> await_interrupted(const RunId& id);
   /// Posts an event and blocks until it is committed or refused (false).
@@ -162,9 +162,9 @@ class EngineLoop {
 
  private:
   /// A state that holds this run alone, as it was frozen; nothing where it was not.
-  Result<std::optional<core::State>> folded_run(const RunId& id) const;
-  Status bring_in(Prepared prepared, int32_t jobs, bool replaces);
-  void forget(const RunId& run, Batch& batch);
+  Result<std::optional<core::State>> archived_run(const RunId& id) const;
+  Status add_run(Prepared prepared, int32_t jobs, bool replaces);
+  void erase_run_data(const RunId& run, Batch& batch);
   struct Input {
     core::Event event;
     bool has_event = true;
@@ -299,7 +299,7 @@ class EngineLoop {
   bool holds_result_of(const CacheEntry& entry);
   /// Of a run that is taken up again, which may be folded: reads what those took that failed for
   /// want of something, and removes what is damaged. Not in a turn.
-  void drop_damaged(const RunId& id, const std::optional<core::State>& folded);
+  void drop_damaged(const RunId& id, const std::optional<core::State>& archived);
   struct Lost {
     std::vector<core::UnitId> results;  // units whose results are gone, or what these refer to
     std::vector<core::UnitId> calls;    // dynamic tasks: the content that their calls refer to
@@ -382,7 +382,7 @@ class EngineLoop {
   void end_if_interrupted(const RunId& run);
   void notify_listeners(std::vector<Event> events);
   void write_run_record(const RunId& run);
-  void fold(const RunId& run);
+  void archive(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
 
   EngineLoopOptions options_;

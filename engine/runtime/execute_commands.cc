@@ -167,13 +167,13 @@ void EngineLoop::write_run_record(const RunId& run) {
   open_batch_.batch.put(Family::runs, run_key(run), encode_run_record(record));
 }
 
-void EngineLoop::fold(const RunId& run) {
+void EngineLoop::archive(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_run_record(run);
-  auto frozen = freeze(state_, found->second, blobs_, open_batch_.batch);
-  if (!frozen.ok()) return fail(frozen.error());
-  open_batch_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
+  auto archived = archive_run(state_, found->second, blobs_, open_batch_.batch);
+  if (!archived.ok()) return fail(archived.error());
+  open_batch_.batch.put(Family::kv, archive_key(run), std::move(*archived));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
   gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
 }

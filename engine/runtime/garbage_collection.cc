@@ -193,17 +193,17 @@ class Collection {
     for (const RunRecord& record : *records) {
       if (dropped_.contains(record.id)) {
         batch.erase(Family::runs, run_key(record.id));
-        batch.erase(Family::kv, folded_key(record.id));
+        batch.erase(Family::kv, archive_key(record.id));
         continue;
       }
       needed_.add(record.plan_digest);
       needed_.add(record.bundle_digest);
       needed_.add_encoded(record.params);
-      auto frozen = store_.get(Family::kv, folded_key(record.id));
-      FLOW_TRY(frozen);
-      if (!frozen->has_value()) continue;
-      if (auto blob = frozen_blob(**frozen)) needed_.add(*blob);
-      auto state = thaw(**frozen, engine_loop_.blobs());
+      auto archived = store_.get(Family::kv, archive_key(record.id));
+      FLOW_TRY(archived);
+      if (!archived->has_value()) continue;
+      if (auto blob = archive_blob(**archived)) needed_.add(*blob);
+      auto state = load_archived_run(**archived, engine_loop_.blobs());
       FLOW_TRY(state);
       for (const auto& [id, run] : state->runs) needed_.add(run);
     }

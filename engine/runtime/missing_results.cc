@@ -118,13 +118,13 @@ bool EngineLoop::holds_result_of(const CacheEntry& entry) {
 }
 
 // What is lost is made anew from what its makers took: that is looked at too.
-void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>& folded) {
+void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>& archived) {
   std::set<Digest> seen;
   std::vector<Digest> unread;
   do {
     unread.clear();
     inspect([&](const core::State& state, Resolver& resolver) {
-      const core::State& in = folded ? *folded : state;
+      const core::State& in = archived ? *archived : state;
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
       Makers makers(run->second);

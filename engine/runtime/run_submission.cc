@@ -18,31 +18,31 @@ namespace flow {
 
 namespace {
 
-std::string goes_on_already(const core::Run& run) {
+std::string already_active(const core::Run& run) {
   return fmt::format("the run {} is {} already: it goes on in the process that writes this state",
                      run.id, core::status_name(run.status));
 }
 
 }  // namespace
 
-Result<std::optional<core::State>> EngineLoop::folded_run(const RunId& id) const {
-  auto row = store_->get(Family::kv, folded_key(id));
+Result<std::optional<core::State>> EngineLoop::archived_run(const RunId& id) const {
+  auto row = store_->get(Family::kv, archive_key(id));
   FLOW_TRY(row);
   if (!row->has_value()) return std::optional<core::State>();
-  auto run = thaw(**row, blobs_);
+  auto run = load_archived_run(**row, blobs_);
   FLOW_TRY(run);
   return std::optional(std::move(*run));
 }
 
 Status EngineLoop::submit(Prepared prepared, int32_t jobs) {
-  return bring_in(std::move(prepared), jobs, false);
+  return add_run(std::move(prepared), jobs, false);
 }
 
 Status EngineLoop::replace(Prepared prepared, int32_t jobs) {
-  return bring_in(std::move(prepared), jobs, true);
+  return add_run(std::move(prepared), jobs, true);
 }
 
-Status EngineLoop::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
+Status EngineLoop::add_run(Prepared prepared, int32_t jobs, bool replaces) {
   RunContext& context = prepared.context;
   RunId id = context.record.id;
   core::RunSubmitted event;
@@ -54,20 +54,20 @@ Status EngineLoop::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   event.fresh = context.record.fresh;
   event.fail_fast = context.record.fail_fast;
   std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
-  std::optional<core::State> folded;
+  std::optional<core::State> archived;
   if (replaces) {
-    auto found = folded_run(id);
+    auto found = archived_run(id);
     FLOW_TRY(found);
-    folded = std::move(*found);
-    if (folded) signals = folded->runs.at(id).signals;
+    archived = std::move(*found);
+    if (archived) signals = archived->runs.at(id).signals;
   }
   std::string problem;
-  bool is_in = false;
+  bool is_admitted = false;
   auto latch = std::make_shared<Latch>();
   Input input;
   input.event = std::move(event);
   input.done = [&, this](bool admitted) {
-    is_in = admitted;
+    is_admitted = admitted;
     // Attempts are counted from 1 again: theirs is no folder that an old one left.
     if (admitted && replaces) (void)remove_tree(options_.state_dir + "/scratch/" + id);
   };
@@ -80,16 +80,16 @@ Status EngineLoop::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
     if (old != state.runs.end()) {
       core::Event drop = core::RunDeleted{id};
       if (!replaces || !core::admit(state, drop)) {
-        problem = goes_on_already(old->second);
+        problem = already_active(old->second);
         return;
       }
       signals = old->second.signals;
       record(std::move(drop), clock_.now());
-    } else if (replaces && !folded) {  // it ended meanwhile
-      auto found = folded_run(id);
+    } else if (replaces && !archived) {  // it ended meanwhile
+      auto found = archived_run(id);
       if (found.ok() && *found) signals = (*found)->runs.at(id).signals;
     }
-    if (replaces) forget(id, batch);
+    if (replaces) erase_run_data(id, batch);
     contexts_.insert_or_assign(id, std::move(context));
   };
   Input sent;
@@ -108,14 +108,14 @@ Status EngineLoop::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   latch->wait();
   if (auto error = stopped_by()) return *error;
   if (!problem.empty()) return user_error(problem);
-  if (!is_in) return internal_error("the engine refused the run");
+  if (!is_admitted) return internal_error("the engine refused the run");
   return {};
 }
 
 /// What a run leaves beside the state. Its new attempts are counted from 1 again, and its steps and
 /// checkpoints are found by their keys.
-void EngineLoop::forget(const RunId& run, Batch& batch) {
-  batch.erase(Family::kv, folded_key(run));
+void EngineLoop::erase_run_data(const RunId& run, Batch& batch) {
+  batch.erase(Family::kv, archive_key(run));
   batch.erase(Family::kv, inputs_key(run));
   std::string prefix = log_prefix(run);
   Status scanned =
@@ -197,16 +197,16 @@ void EngineLoop::end_interruptions() {
   }
 }
 
-Status EngineLoop::revive(RunContext context, const std::string& task) {
+Status EngineLoop::resume(RunContext context, const std::string& task) {
   RunId id = context.record.id;
   std::string request = context.request;
   auto has_waited = await_interrupted(id);
   FLOW_TRY(has_waited);
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
   // durable.
-  auto folded = folded_run(id);
-  FLOW_TRY(folded);
-  std::optional<core::State> old = std::move(*folded);
+  auto archived = archived_run(id);
+  FLOW_TRY(archived);
+  std::optional<core::State> old = std::move(*archived);
   if (task.empty()) drop_damaged(id, old);
   auto inputs = inputs_of(*store_, id);
   FLOW_TRY(inputs);
@@ -221,14 +221,14 @@ Status EngineLoop::revive(RunContext context, const std::string& task) {
   bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
     if (!old && !state.runs.contains(id)) {  // it ended meanwhile
-      auto again = folded_run(id);
+      auto again = archived_run(id);
       if (again.ok()) old = std::move(*again);
     }
     if (old && !state.runs.contains(id)) {
       rename_workers(old->runs.at(id), old->workers, state.workers);
       state.runs.emplace(id, std::move(old->runs.at(id)));
       core::rebuild_derived(state);
-      batch.erase(Family::kv, folded_key(id));
+      batch.erase(Family::kv, archive_key(id));
       snapshot_due_ = true;
     }
     auto run = state.runs.find(id);
@@ -241,7 +241,7 @@ Status EngineLoop::revive(RunContext context, const std::string& task) {
     // What workers still run of an engine that died goes on, and the run waits for who takes it up.
     bool is_left = run->second.stopping && !contexts_.contains(id);
     if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {
-      problem = goes_on_already(run->second);
+      problem = already_active(run->second);
       return;
     }
     if (!task.empty()) {

@@ -131,7 +131,7 @@ void EngineLoop::decide(std::vector<Input> inputs) {
       write_run_record(run->run);
       notify_run(run->run);
     } else if (const auto* ended = std::get_if<core::RunEnded>(&effect)) {
-      fold(ended->run);
+      archive(ended->run);
     }
   }
 }

@@ -41,7 +41,7 @@ std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uin
   return log_prefix(run, unit) + big_endian(attempt, 4) + big_endian(n, 8);
 }
 
-std::string folded_key(const std::string& run) { return joined({"folded", run, ""}); }
+std::string archive_key(const std::string& run) { return joined({"folded", run, ""}); }
 
 std::string step_prefix(const std::string& run, const std::string& task, const Digest& key) {
   return joined({"step", run, task, key.hex(), ""});

@@ -16,7 +16,7 @@ std::string cache_key(const Digest& key);
 std::string log_prefix(const std::string& run);
 std::string log_prefix(const std::string& run, uint32_t unit);
 std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
-std::string folded_key(const std::string& run);  // kv: a finished run, frozen
+std::string archive_key(const std::string& run);  // kv: a finished run, frozen
 /// kv: steps are step_prefix + name.
 std::string step_prefix(const std::string& run, const std::string& task, const Digest& key);
 /// kv: what flow warned of in an attempt, a line each: warning_prefix + a number.

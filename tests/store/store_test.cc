@@ -333,13 +333,13 @@ TEST_CASE("one process holds the lock, and it goes with its holder") {
 
 TEST_CASE("keys of a run are found again by their run") {
   Digest digest = sha256("k");
-  CHECK(run_of_key(Family::kv, folded_key("r1")) == "r1");
+  CHECK(run_of_key(Family::kv, archive_key("r1")) == "r1");
   CHECK(run_of_key(Family::kv, step_prefix("r1", "t", digest) + "name") == "r1");
   CHECK(run_of_key(Family::kv, checkpoint_key("r1", "t", digest)) == "r1");
   CHECK(run_of_key(Family::logs, log_key("r1", 3, 1, 9)) == "r1");
   CHECK_FALSE(run_of_key(Family::kv, param_digest_key("/a/b")).has_value());
   CHECK(is_progress_key(step_prefix("r1", "t", digest)));
-  CHECK_FALSE(is_progress_key(folded_key("r1")));
+  CHECK_FALSE(is_progress_key(archive_key("r1")));
   CHECK(log_key("r", 1, 1, 255) < log_key("r", 1, 1, 256));
   CHECK(journal_key(255) < journal_key(256));
 }
