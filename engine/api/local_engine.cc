@@ -385,7 +385,7 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
-  auto held = engine_loop_->hold_content();
+  auto held = engine_loop_->hold_blobs();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
   RunId id = prepared.context.record.id;
   auto nested =
@@ -412,7 +412,7 @@ std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& sel
                                                           const std::string& task, bool new_code,
                                                           const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
-  auto held = engine_loop_->hold_content();
+  auto held = engine_loop_->hold_blobs();
   RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
   auto state = watch(record.id);
   if (record.status == "cancelled") {

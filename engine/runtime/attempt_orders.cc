@@ -58,11 +58,11 @@ std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
     return std::nullopt;
   }
   order.args = std::move(*args);
-  attach_content(order);
+  attach_blobs(order);
   if (unit.attempts > 1 || (unit.detail && !unit.detail->waits.empty()))
     attach_progress(run, unit, order);
   for (const auto& [name, digest] : run.signals) {
-    auto bytes = content(digest);
+    auto bytes = read_blob(digest);
     if (bytes.ok()) order.signals.emplace_back(name, std::move(*bytes));
   }
   return order;
@@ -82,7 +82,7 @@ void EngineLoop::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>
 
 // The small blobs that the arguments need travel with the order; large ones are files the executor
 // finds.
-void EngineLoop::attach_content(AttemptOrder& order) {
+void EngineLoop::attach_blobs(AttemptOrder& order) {
   if (!holds_tag(order.args)) return;
   auto args = decode_value(order.args);
   FLOW_CHECK(args.ok());

@@ -34,7 +34,7 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> 
     : options_(options),
       store_(std::move(store)),
       blobs_(*store_, options.state_dir),
-      resolver_([this](const Digest& digest) { return content(digest); }),
+      resolver_([this](const Digest& digest) { return read_blob(digest); }),
       builder_(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
       native_(options.jobs,
               [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}

@@ -91,7 +91,7 @@ class EngineLoop {
   bool has_pins() const;
   std::vector<Digest> pinned() const;
   /// While it is held nothing is collected: content may be stored before the run that needs it.
-  std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
+  std::shared_lock<std::shared_mutex> hold_blobs() { return std::shared_lock(collecting_); }
   /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
   /// a snapshot: the journal, which may name content of runs that ended, is replayed no more. Then,
   /// where that went well, `sweep`.
@@ -287,7 +287,7 @@ class EngineLoop {
   Result<std::string> gather(const core::Run& run, core::UnitId unit);
   /// Of content that is decided on and not yet in the store; null where it is not that.
   const std::string* staged(const Digest& digest) const;
-  Result<std::string> content(const Digest& digest);
+  Result<std::string> read_blob(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
   // missing_results.cc
@@ -300,15 +300,15 @@ class EngineLoop {
   /// Of a run that is taken up again, which may be folded: reads what those took that failed for
   /// want of something, and removes what is damaged. Not in a turn.
   void drop_damaged(const RunId& id, const std::optional<core::State>& archived);
-  struct Lost {
+  struct MissingOutputs {
     std::vector<core::UnitId> results;  // units whose results are gone, or what these refer to
     std::vector<core::UnitId> calls;    // dynamic tasks: the content that their calls refer to
   };
   /// What those took that failed for want of something, and the state does not hold any more.
-  Lost lost_content(const core::Run& run);
+  MissingOutputs find_missing_outputs(const core::Run& run);
   /// Has the dynamic tasks of `lost` make their calls again once the run goes on. Of the results
   /// it leaves those that are still lost then. For a run at rest; not in a turn.
-  Status renew_calls(const RunId& id, Lost& lost);
+  Status rerun_dynamic_tasks(const RunId& id, MissingOutputs& missing);
   RunContext* context_of(const RunId& run);
   bool is_being_interrupted(const RunId& id) const;
   void end_interruptions();
@@ -339,7 +339,7 @@ class EngineLoop {
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   /// One for each rank of the attempt.
   void add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
-  void attach_content(AttemptOrder& order);
+  void attach_blobs(AttemptOrder& order);
   void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);

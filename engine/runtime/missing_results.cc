@@ -14,23 +14,23 @@ namespace {
 
 /// The units whose attempts came to what others take: of a map its instances, of a branch its
 /// tasks.
-class Makers {
+class Producers {
  public:
   /// Of what those take that failed for want of something.
-  explicit Makers(const core::Run& run) : run_(run), reader_(run) {
+  explicit Producers(const core::Run& run) : run_(run), reader_(run) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
-      bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.detail &&
-                              u.detail->failure.cause == core::Cause::staging;
-      if (!lacked_something) continue;
-      lacking.push_back(unit);
+      bool has_missing_input = !u.dropped && u.status == core::UnitStatus::failed && u.detail &&
+                               u.detail->failure.cause == core::Cause::staging;
+      if (!has_missing_input) continue;
+      failed_consumers.push_back(unit);
       add_of(unit);
     }
   }
   /// And of what this one takes. An instance may have it from the map's list, and the call of a
   /// dynamic task from that one's arguments.
   void add_of(core::UnitId unit) {
-    if (!taking_.insert(unit).second) return;
+    if (!consumers_.insert(unit).second) return;
     std::vector<core::Edge> edges;
     reader_.before(unit, edges);
     for (const core::Edge& edge : edges) add(edge.from);
@@ -48,7 +48,7 @@ class Makers {
     }
   }
 
-  std::vector<core::UnitId> lacking;  // those that failed
+  std::vector<core::UnitId> failed_consumers;  // those that failed
   std::vector<core::UnitId> all;  // makers, which succeeded, and what was put together of theirs
   std::vector<core::UnitId> dynamic;  // tasks whose calls refer to what those take
 
@@ -56,7 +56,7 @@ class Makers {
   void add_calls_of(core::UnitId unit) {
     bool has_calls =
         !run_.units[unit].dropped && run_.units[unit].expanded && run_.dynamic_of.contains(unit);
-    if (has_calls && calling_.insert(unit).second) dynamic.push_back(unit);
+    if (has_calls && dynamic_seen_.insert(unit).second) dynamic.push_back(unit);
   }
   void add(core::UnitId unit) {
     const core::Unit& u = run_.units[unit];
@@ -71,14 +71,14 @@ class Makers {
       for (const core::Edge& edge : edges) parts.push_back(edge.from);
     }
     for (core::UnitId part : parts) add(part);
-    bool is_made = u.status == core::UnitStatus::succeeded && !u.result.is_zero() &&
-                   run_.node(u.node).kind != NodeKind::when && core::has_consumers(run_, unit);
-    if (is_made) all.push_back(unit);
+    bool is_produced = u.status == core::UnitStatus::succeeded && !u.result.is_zero() &&
+                       run_.node(u.node).kind != NodeKind::when && core::has_consumers(run_, unit);
+    if (is_produced) all.push_back(unit);
   }
 
   const core::Run& run_;
   core::EdgeReader reader_;
-  std::set<core::UnitId> taking_, seen_, calling_;
+  std::set<core::UnitId> consumers_, seen_, dynamic_seen_;
 };
 
 /// The newest calls of an expanded dynamic task.
@@ -112,7 +112,7 @@ bool EngineLoop::holds_result_of(const CacheEntry& entry) {
                                                    : blobs_.has(entry.result));
   if (is_gone) return false;
   if (!entry.has_content && !entry.has_fragment) return true;
-  References needed([this](const Digest& digest) { return content(digest); });
+  References needed([this](const Digest& digest) { return read_blob(digest); });
   needed.add(entry);
   return has_all(needed);
 }
@@ -127,17 +127,17 @@ void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>&
       const core::State& in = archived ? *archived : state;
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
-      Makers makers(run->second);
-      Lost lost = lost_content(run->second);
-      for (core::UnitId unit : lost.results) makers.add_of(unit);
-      for (core::UnitId unit : lost.calls) makers.add_of(unit);
-      References all([this](const Digest& digest) { return content(digest); });
-      for (core::UnitId unit : makers.lacking) {
+      Producers producers(run->second);
+      MissingOutputs missing = find_missing_outputs(run->second);
+      for (core::UnitId unit : missing.results) producers.add_of(unit);
+      for (core::UnitId unit : missing.calls) producers.add_of(unit);
+      References all([this](const Digest& digest) { return read_blob(digest); });
+      for (core::UnitId unit : producers.failed_consumers) {
         auto arguments = resolver.arguments(run->second, unit);
         if (arguments.ok()) all.add_encoded(*arguments);
       }
-      for (core::UnitId unit : makers.all) all.add_stored(run->second.units[unit].result);
-      for (core::UnitId unit : makers.dynamic) all.add(*calls_of(run->second, unit).fragment);
+      for (core::UnitId unit : producers.all) all.add_stored(run->second.units[unit].result);
+      for (core::UnitId unit : producers.dynamic) all.add(*calls_of(run->second, unit).fragment);
       for (const auto& [digest, blob] : all.blobs())
         if (seen.insert(digest).second) unread.push_back(digest);
     });
@@ -145,39 +145,39 @@ void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>&
   } while (!unread.empty());
 }
 
-EngineLoop::Lost EngineLoop::lost_content(const core::Run& run) {
-  Makers makers(run);
-  Lost lost;
-  auto read = [this](const Digest& digest) { return content(digest); };
+EngineLoop::MissingOutputs EngineLoop::find_missing_outputs(const core::Run& run) {
+  Producers producers(run);
+  MissingOutputs missing;
+  auto read = [this](const Digest& digest) { return read_blob(digest); };
   size_t results = 0, calls = 0;
-  while (results < makers.all.size() || calls < makers.dynamic.size()) {
+  while (results < producers.all.size() || calls < producers.dynamic.size()) {
     References needed(read);
-    bool is_calls = calls < makers.dynamic.size();
-    core::UnitId unit = is_calls ? makers.dynamic[calls++] : makers.all[results++];
+    bool is_calls = calls < producers.dynamic.size();
+    core::UnitId unit = is_calls ? producers.dynamic[calls++] : producers.all[results++];
     if (is_calls)
       needed.add(*calls_of(run, unit).fragment);
     else
       needed.add_stored(run.units[unit].result);
     if (has_all(needed)) continue;
-    (is_calls ? lost.calls : lost.results).push_back(unit);
-    makers.add_of(unit);
+    (is_calls ? missing.calls : missing.results).push_back(unit);
+    producers.add_of(unit);
   }
-  return lost;
+  return missing;
 }
 
 // As `flow retry` has one task run again, with the run put to rest in the same turn: nothing of it
 // starts before all that is lost is known.
-Status EngineLoop::renew_calls(const RunId& id, Lost& lost) {
-  for (core::UnitId unit : lost.calls) {
+Status EngineLoop::rerun_dynamic_tasks(const RunId& id, MissingOutputs& missing) {
+  for (core::UnitId unit : missing.calls) {
     auto latch = std::make_shared<Latch>();
     Input input;
     input.has_event = false;
     input.control = [this, id, unit](Batch&, core::State& state) {
-      core::Event anew = core::RetryRequested{id, true, unit};
-      if (!core::admit(state, anew)) return;  // it went with the calls of another one
-      record(std::move(anew), clock_.now());
-      core::Event rest = core::StopRequested{id};
-      if (core::admit(state, rest)) record(std::move(rest), clock_.now());
+      core::Event rerun = core::RetryRequested{id, true, unit};
+      if (!core::admit(state, rerun)) return;  // it went with the calls of another one
+      record(std::move(rerun), clock_.now());
+      core::Event stop = core::StopRequested{id};
+      if (core::admit(state, stop)) record(std::move(stop), clock_.now());
     };
     input.done = [latch](bool decided) { latch->open(decided); };
     post(std::move(input));
@@ -187,7 +187,7 @@ Status EngineLoop::renew_calls(const RunId& id, Lost& lost) {
   inspect([&](const core::State& state, Resolver&) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
-    std::erase_if(lost.results, [&](core::UnitId unit) {
+    std::erase_if(missing.results, [&](core::UnitId unit) {
       const core::Unit& u = run->second.units[unit];
       return u.dropped || u.status != core::UnitStatus::succeeded;
     });

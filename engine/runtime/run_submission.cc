@@ -216,7 +216,7 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
   Input load;
   load.has_event = false;
   core::UnitId unit = kNoNode;
-  Lost lost;
+  MissingOutputs missing;
   std::shared_ptr<RunListener> listener = context.listener;
   bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
@@ -258,8 +258,9 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
       }
     }
     bool at_rest = core::is_final(status) || status == core::RunStatus::interrupted;
-    if (task.empty() && at_rest) lost = lost_content(run->second);
-    if (!lost.calls.empty()) context.listener = nullptr;  // it hears of the run when that goes on
+    if (task.empty() && at_rest) missing = find_missing_outputs(run->second);
+    if (!missing.calls.empty())
+      context.listener = nullptr;  // it hears of the run when that goes on
     contexts_.insert_or_assign(id, std::move(context));
   };
   load.done = [latch](bool ok) { latch->open(ok); };
@@ -267,8 +268,8 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
   latch->wait();
   if (auto error = stopped_by()) return *error;
   if (!problem.empty()) return user_error(problem);
-  if (!lost.calls.empty()) {
-    FLOW_TRY(renew_calls(id, lost));
+  if (!missing.calls.empty()) {
+    FLOW_TRY(rerun_dynamic_tasks(id, missing));
     inspect([&, this](const core::State&, Resolver&) {
       if (RunContext* found = this->context_of(id)) found->listener = listener;
     });
@@ -277,7 +278,7 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
   event.run = id;
   event.has_unit = unit != kNoNode;
   event.unit = event.has_unit ? unit : 0;
-  event.lost = std::move(lost.results);
+  event.lost = std::move(missing.results);
   std::vector<std::pair<std::string, std::string>> kv;
   if (!request.empty()) kv.emplace_back(request_key(request), id);
   auto admitted = post_and_wait(event, {}, std::move(kv));

@@ -156,7 +156,7 @@ void EngineLoop::record(core::Event event, core::Time at) {
     const core::Run& run = state_.runs.at(failed->id.run);
     failed->failure.code = 0;
     auto arguments = resolver_.arguments(run, failed->id.unit);
-    References argument_blobs([this](const Digest& digest) { return content(digest); });
+    References argument_blobs([this](const Digest& digest) { return read_blob(digest); });
     if (arguments.ok()) argument_blobs.add_encoded(*arguments);
     if (!arguments.ok() || is_missing_any(argument_blobs))
       note_missing_input(run.units[failed->id.unit], failed->failure);
@@ -270,7 +270,7 @@ const std::string* EngineLoop::staged(const Digest& digest) const {
   return nullptr;
 }
 
-Result<std::string> EngineLoop::content(const Digest& digest) {
+Result<std::string> EngineLoop::read_blob(const Digest& digest) {
   if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
   if (!bytes.ok() && !is_read_only_ && blobs_.drop_if_damaged(digest)) {
@@ -456,7 +456,7 @@ Result<std::string> EngineLoop::gather(const core::Run& run, core::UnitId unit) 
   static const std::string nil = encode_value(Value());
   static const std::string null = encode_value(Value::null());
   for (core::UnitId instance : instances) {
-    auto item = content(run.units[instance].result);
+    auto item = read_blob(run.units[instance].result);
     FLOW_TRY(item);
     bytes += *item == nil ? null : *item;
   }
@@ -464,7 +464,7 @@ Result<std::string> EngineLoop::gather(const core::Run& run, core::UnitId unit) 
 }
 
 std::shared_ptr<const PlanFragment> EngineLoop::fragment(const Digest& digest) {
-  auto bytes = content(digest);
+  auto bytes = read_blob(digest);
   if (!bytes.ok()) return nullptr;
   auto decoded = decode_fragment(*bytes);
   if (!decoded.ok()) return nullptr;
