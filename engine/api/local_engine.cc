@@ -81,19 +81,19 @@ Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
 
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
-  auto told = engine_loop_->store().get(Family::kv, launcher_key());
-  if (told.ok() && told->has_value()) engine_loop_->put_metadata(launcher_key(), "");
+  auto launcher = engine_loop_->store().get(Family::kv, launcher_key());
+  if (launcher.ok() && launcher->has_value()) engine_loop_->put_metadata(launcher_key(), "");
   if (!options_.listen.empty() || options_.slurm) {
     engine_loop_->put_metadata(leader_key(), options_.slurm ? "--on slurm" : "flow head");
   } else {
     auto leader = engine_loop_->store().get(Family::kv, leader_key());
     FLOW_TRY(leader);
-    if (*leader) works_elsewhere_ = engine_loop_->disconnected_workers_at_work();
+    if (*leader) busy_elsewhere_ = engine_loop_->disconnected_workers_at_work();
     leader_ = leader->value_or("");
-    if (works_elsewhere_.empty()) engine_loop_->put_metadata(leader_key(), "");
+    if (busy_elsewhere_.empty()) engine_loop_->put_metadata(leader_key(), "");
   }
   if (!leads_cluster(options_)) {
-    if (!works_elsewhere_.empty()) return {};
+    if (!busy_elsewhere_.empty()) return {};
     for (const std::string& name : engine_loop_->disconnected_workers())
       engine_loop_->worker_lost(name, "the engine was started again without workers");
     return {};
@@ -167,9 +167,9 @@ void LocalEngine::give_up(const Error& why) {
 }
 
 Status LocalEngine::check_for_work_elsewhere() const {
-  if (works_elsewhere_.empty()) return {};
-  std::string names, head = head_of_worker(*engine_loop_, works_elsewhere_.front()).listened_at;
-  for (const std::string& name : works_elsewhere_)
+  if (busy_elsewhere_.empty()) return {};
+  std::string names, head = head_of_worker(*engine_loop_, busy_elsewhere_.front()).listened_at;
+  for (const std::string& name : busy_elsewhere_)
     names += (names.empty() ? "`" : ", `") + name + "`";
   bool is_slurm = leader_ != "flow head";
   return environment_error(fmt::format(
@@ -273,11 +273,11 @@ void LocalEngine::define_operations(const std::string& name, const std::string& 
   engine_loop_->define_operations(name, path.lexically_normal().string());
 }
 
-Submission LocalEngine::here(const RunOptions& options) const {
+Submission LocalEngine::local_submission(const RunOptions& options) const {
   return submission_here(options_, options);
 }
 
-RunInfo LocalEngine::look(const RunId& id, bool tasks) {
+RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   RunInfo info;
   bool found = false;
   auto describe = [&](const core::Run& run, const RunRecord& record, Resolver& resolver,
@@ -309,8 +309,8 @@ std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
   auto state = std::make_shared<detail::RunState>();
   state->id = id;
   EngineLoop* engine_loop = engine_loop_.get();
-  state->info = [this, id] { return look(id, true); };
-  state->summary = [this, id] { return look(id, false); };
+  state->info = [this, id] { return describe_run(id, true); };
+  state->summary = [this, id] { return describe_run(id, false); };
   state->counts = [this, id] { return counts(id); };
   state->interrupt = [engine_loop, id](bool kill) { engine_loop->interrupt(id, kill); };
   state->cancel = [engine_loop, id] {
@@ -327,7 +327,7 @@ std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
 
 std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, const Value& params,
                                                    const RunOptions& options) {
-  Submission submission = here(options);
+  Submission submission = local_submission(options);
   submission.script = script;
   submission.params = params;
   return run_for(submission);
@@ -335,7 +335,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, co
 
 namespace {
 
-void tell(detail::RunState& state, const char* type, std::string text) {
+void report(detail::RunState& state, const char* type, std::string text) {
   Event event;
   event.type = type;
   event.run = state.id;
@@ -345,13 +345,13 @@ void tell(detail::RunState& state, const char* type, std::string text) {
 }
 
 /// What goes on with other code says first what will run again.
-void tell_built(detail::RunState& state, const Plan& plan) {
-  for (const std::string& line : plan.printed) tell(state, "print", line);
-  for (const std::string& warning : plan.warnings) tell(state, "warning", warning);
+void report_build(detail::RunState& state, const Plan& plan) {
+  for (const std::string& line : plan.printed) report(state, "print", line);
+  for (const std::string& warning : plan.warnings) report(state, "warning", warning);
 }
 
-void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
-  for (const PlanNode& node : foreseen.nodes) {
+void report_plan_preview(detail::RunState& state, const PlanInfo& preview) {
+  for (const PlanNode& node : preview.nodes) {
     Event event;
     event.type = "plan";
     event.run = state.id;
@@ -392,20 +392,20 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
       value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *submission.environment));
   auto state = watch(id);
   prepared.context.listener = state;
-  tell_built(*state, *prepared.plan);
+  report_build(*state, *prepared.plan);
   ok_or_throw(engine_loop_->submit(std::move(prepared), submission.options.jobs));
   return state;
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
                                                       const RunOptions& options, bool new_code) {
-  return resume_for(selector, "", new_code, here(options));
+  return resume_for(selector, "", new_code, local_submission(options));
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
                                                      const std::string& task,
                                                      const RunOptions& options) {
-  return resume_for(selector, task, false, here(options));
+  return resume_for(selector, task, false, local_submission(options));
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& selector,
@@ -444,8 +444,8 @@ std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& sel
     auto nested =
         value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
     prepared.context.listener = state;
-    tell_built(*state, *prepared.plan);
-    tell_foreseen(*state, engine_loop_->foresee(*prepared.plan, record.fresh, &record));
+    report_build(*state, *prepared.plan);
+    report_plan_preview(*state, engine_loop_->plan_preview(*prepared.plan, record.fresh, &record));
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
@@ -478,12 +478,13 @@ std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& sel
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
-    tell(*state, "warning",
-         fmt::format("{} differs from what the run was started with; the run goes on with its own "
-                     "code. `flow resume {} --code new` takes the new one.",
-                     changed, record.id));
+    report(
+        *state, "warning",
+        fmt::format("{} differs from what the run was started with; the run goes on with its own "
+                    "code. `flow resume {} --code new` takes the new one.",
+                    changed, record.id));
   }
-  tell_changed_inputs(*state, record);
+  report_changed_inputs(*state, record);
   ok_or_throw(engine_loop_->resume(std::move(context), task));
   return state;
 }
@@ -506,31 +507,34 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 }  // namespace
 
-void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRecord& record) const {
+void LocalEngine::report_changed_inputs(detail::RunState& state, const RunRecord& record) const {
   Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
   const auto [changed, lost, unkept] =
       compare_inputs(inputs, engine_loop_->store(), engine_loop_->blobs());
   if (!lost.empty())
-    tell(state, "warning",
-         fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
-                     "that take it fail. `flow resume {} --code new` takes what is there now, and "
-                     "the script as it is now.",
-                     names_of(lost, record.directory), record.id));
+    report(
+        state, "warning",
+        fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
+                    "that take it fail. `flow resume {} --code new` takes what is there now, and "
+                    "the script as it is now.",
+                    names_of(lost, record.directory), record.id));
   if (!unkept.empty())
-    tell(state, "warning",
-         fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
-                     "over 64 MiB are read in place and not copied into the state: tasks that "
-                     "still take what was read fail. `flow resume {} --code new` takes what is "
-                     "there now, and the script as it is now.",
-                     names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
-                     record.id));
+    report(
+        state, "warning",
+        fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
+                    "over 64 MiB are read in place and not copied into the state: tasks that "
+                    "still take what was read fail. `flow resume {} --code new` takes what is "
+                    "there now, and the script as it is now.",
+                    names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
+                    record.id));
   if (changed.empty()) return;
-  tell(state, "warning",
-       fmt::format("{} {} from what the run was started with; the run goes on with the content "
-                   "that it read then. `flow resume {} --code new` takes the new content, and the "
-                   "script as it is now.",
-                   names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
-                   record.id));
+  report(
+      state, "warning",
+      fmt::format("{} {} from what the run was started with; the run goes on with the content "
+                  "that it read then. `flow resume {} --code new` takes the new content, and the "
+                  "script as it is now.",
+                  names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
+                  record.id));
 }
 
 void LocalEngine::cancel(const std::string& selector) {
@@ -577,14 +581,14 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
 }
 
 PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options) {
-  Submission submission = here(options);
+  Submission submission = local_submission(options);
   submission.script = script;
   return plan_for(submission);
 }
 
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::look));
-  return engine_loop_->foresee(*prepared.plan, submission.options.fresh);
+  return engine_loop_->plan_preview(*prepared.plan, submission.options.fresh);
 }
 
 Counts LocalEngine::counts(const RunId& id) {
@@ -599,7 +603,7 @@ Counts LocalEngine::counts(const RunId& id) {
 }
 
 RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
-  return look(value_or_throw(select_record(engine_loop_->store(), selector)).id, tasks);
+  return describe_run(value_or_throw(select_record(engine_loop_->store(), selector)).id, tasks);
 }
 
 Value LocalEngine::value(const std::string& selector, const std::string& part) const {
@@ -610,7 +614,7 @@ Value LocalEngine::value(const std::string& selector, const std::string& part) c
 
 std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
                                           const std::string& directory) {
-  return copy_out(engine_loop_->blobs(), value(selector, part), part, directory);
+  return export_result(engine_loop_->blobs(), value(selector, part), part, directory);
 }
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,

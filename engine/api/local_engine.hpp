@@ -86,16 +86,16 @@ class LocalEngine final : public EngineService, private RunEngine {
   void warn_all(const std::string& text) override;
   void give_up(const Error& why) override;
   Status await_workers();
-  RunInfo look(const RunId& id, bool tasks);
+  RunInfo describe_run(const RunId& id, bool tasks);
   /// Warns where an input of the run holds something else now.
-  void tell_changed_inputs(detail::RunState& state, const RunRecord& record) const;
-  Submission here(const RunOptions& options) const;
+  void report_changed_inputs(detail::RunState& state, const RunRecord& record) const;
+  Submission local_submission(const RunOptions& options) const;
 
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<EngineLoop> engine_loop_;
-  std::string leader_;                        // that an engine before this one was, of
-  std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
+  std::string leader_;                       // that an engine before this one was, of
+  std::vector<std::string> busy_elsewhere_;  // workers that may still run what it gave them
   std::string address_;  // of the cluster, for workers and clients; "" where it leads none
   std::unique_ptr<ClusterMembership> cluster_;  // of a head
   std::unique_ptr<LocalWorkers> workers_;

@@ -25,8 +25,8 @@ class EngineService : public detail::EngineImpl {
   /// As Reader::value.
   virtual Value value(const std::string& selector, const std::string& part) const = 0;
   /// A blob of this state, or the file at `origin` that is read in place.
-  virtual Result<cluster::BlobReader> open_content(const Digest& digest,
-                                                   const std::string& origin) const = 0;
+  virtual Result<cluster::BlobReader> open_blob(const Digest& digest,
+                                                const std::string& origin) const = 0;
   virtual EngineLoop& engine_loop() = 0;
 };
 

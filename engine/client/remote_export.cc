@@ -104,8 +104,8 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
     if (kind == "done") {
       const Value* value = frame.find("value");
       auto store = make_overlay(nullptr);
-      return copy_out(Blobs(*store, staging.path()), value == nullptr ? Value() : *value, name,
-                      directory);
+      return export_result(Blobs(*store, staging.path()), value == nullptr ? Value() : *value, name,
+                           directory);
     }
     Digest digest;
     if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))

@@ -17,7 +17,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kRunsLookedAt = 200;
+constexpr size_t kRunsMax = 200;
 
 std::string shown(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
 
@@ -186,7 +186,7 @@ std::string warnings_of(const Store& store, const core::Run& run, core::UnitId u
 }
 
 /// "\nfailed: attempt 1 on `a` (exit_code), 2 on `b` (lost)", of a state that has workers.
-std::string failed_where(const LoadedRun& loaded, const core::Unit& u) {
+std::string failed_workers_text(const LoadedRun& loaded, const core::Unit& u) {
   if (!u.detail || u.detail->failed.empty()) return "";
   std::string text;
   for (const core::FailedAttempt& failed : u.detail->failed) {
@@ -205,7 +205,7 @@ std::string launcher_text(const Store& store) {
 }
 
 /// "the worker `a`", "the workers `a` and `b`", of those that nothing is heard of; "" for none.
-std::string unheard_of(const core::State& state, const core::Unit& u) {
+std::string disconnected_text(const core::State& state, const core::Unit& u) {
   std::vector<std::string> names;
   for (core::WorkerId worker : core::workers_of(u)) {
     if (worker == 0 || state.workers[worker].is_up) continue;
@@ -225,7 +225,7 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     std::string url = url_of(u);
     std::string text = url.empty() ? fmt::format("`{}` is running: {}.", name, attempt)
                                    : fmt::format("`{}` serves at {}: {}.", name, url, attempt);
-    std::string unheard = unheard_of(*loaded.state, u);
+    std::string unheard = disconnected_text(*loaded.state, u);
     if (!unheard.empty())
       text += fmt::format(
           " Nothing is heard of {} at this time: what becomes of it is told when that is back, and "
@@ -283,19 +283,19 @@ std::vector<std::string> differences(const std::vector<KeyPart>& before, const T
   return out;
 }
 
-std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRecord& record,
-                                    const std::string& name) {
+std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs,
+                                          const RunRecord& record, const std::string& name) {
   auto records = all_records(store);
   if (!records.ok()) return std::nullopt;
   size_t looked = 0;
-  for (auto it = records->rbegin(); it != records->rend() && looked < kRunsLookedAt; ++it) {
+  for (auto it = records->rbegin(); it != records->rend() && looked < kRunsMax; ++it) {
     if (it->id >= record.id || it->pipeline != record.pipeline) continue;
     looked++;
     auto loaded = load_run(store, blobs, *it);
     if (!loaded.ok() || loaded->run == nullptr) continue;
     auto unit = find_unit(*loaded->run, name);
     if (!unit.ok() || loaded->run->units[*unit].key.is_zero()) continue;
-    return Earlier{std::move(*loaded), *unit};
+    return PreviousUnit{std::move(*loaded), *unit};
   }
   return std::nullopt;
 }
@@ -327,7 +327,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
         if (u.status == core::UnitStatus::failed && def != nullptr) {
           text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
         }
-        text += failed_where(loaded, u);
+        text += failed_workers_text(loaded, u);
       } else if (u.status == core::UnitStatus::skipped) {
         text += " Its branch was not taken.";
       }
@@ -337,7 +337,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = running_text(store, loaded, unit);
       if (def != nullptr && def->resources.is_gang())
         text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
-      text += failed_before(u) + failed_where(loaded, u);
+      text += failed_before(u) + failed_workers_text(loaded, u);
       break;
     case core::UnitStatus::pending:
     case core::UnitStatus::ready:
@@ -345,23 +345,23 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
       if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
         text += launcher_text(store);
-      text += failed_where(loaded, u);
+      text += failed_workers_text(loaded, u);
       break;
     case core::UnitStatus::succeeded:
       if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
-      text =
-          u.cached
-              ? fmt::format("`{}` did not run: an earlier result with the same key served.", name)
-              : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
-                            u.attempts == 1 ? "" : "s") +
-                    failed_before(u) + failed_where(loaded, u) + warnings_of(store, run, unit);
+      text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
+                                    name)
+                      : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
+                                    u.attempts == 1 ? "" : "s") +
+                            failed_before(u) + failed_workers_text(loaded, u) +
+                            warnings_of(store, run, unit);
       break;
   }
   bool runs = u.status == core::UnitStatus::running;
   bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
   if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return text;
   text += runs ? "\nIt runs " : "\nIt ran ";
-  auto earlier = earlier_unit(store, blobs, loaded.record, name);
+  auto earlier = previous_unit(store, blobs, loaded.record, name);
   if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
   const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);

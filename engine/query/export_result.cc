@@ -324,8 +324,8 @@ void make_target(const std::string& directory) {
       directory, failed.message())));
 }
 
-std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const std::string& name,
-                                  const std::string& directory) {
+std::vector<std::string> export_result(const Blobs& blobs, const Value& value,
+                                       const std::string& name, const std::string& directory) {
   try {
     make_target(directory);
     remove_leftovers(directory);

@@ -15,7 +15,7 @@ std::string temporary_name();
 void make_target(const std::string& directory);
 /// Copies what is in `value`, which is called `name` ("" where it is the whole result), into
 /// `directory`; the paths it wrote. Throws Failed.
-std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const std::string& name,
-                                  const std::string& directory);
+std::vector<std::string> export_result(const Blobs& blobs, const Value& value,
+                                       const std::string& name, const std::string& directory);
 
 }  // namespace flow

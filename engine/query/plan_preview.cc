@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kRunsLookedAt = 200;
+constexpr size_t kRunsMax = 200;
 
 /// Earlier runs of a pipeline, newest first; each is loaded once, when it is first asked for.
 class History {
@@ -32,34 +32,34 @@ class History {
     std::vector<RunRecord> records;
     auto all = all_records(store);
     if (!all.ok()) return {store, blobs, {}};
-    for (auto record = all->rbegin(); record != all->rend() && records.size() < kRunsLookedAt;
+    for (auto record = all->rbegin(); record != all->rend() && records.size() < kRunsMax;
          ++record) {
       if (record->pipeline == pipeline) records.push_back(std::move(*record));
     }
     return {store, blobs, std::move(records)};
   }
 
-  struct Found {
+  struct EarlierUnit {
     const LoadedRun* loaded = nullptr;
     core::UnitId unit = kNoNode;
   };
   /// The newest run that came as far as the key of the unit `name`.
-  std::optional<Found> find(const std::string& name) {
+  std::optional<EarlierUnit> find(const std::string& name) {
     for (size_t i = 0; i < records_.size(); i++) {
-      if (i == pasts_.size()) pasts_.push_back(load(records_[i]));
-      auto unit = pasts_[i].units.find(name);
-      if (unit != pasts_[i].units.end()) return Found{&pasts_[i].loaded, unit->second};
+      if (i == indexed_.size()) indexed_.push_back(load(records_[i]));
+      auto unit = indexed_[i].units.find(name);
+      if (unit != indexed_[i].units.end()) return EarlierUnit{&indexed_[i].loaded, unit->second};
     }
     return std::nullopt;
   }
 
  private:
-  struct Past {
+  struct IndexedRun {
     LoadedRun loaded;
     std::map<std::string, core::UnitId> units;  // those with a key
   };
-  Past load(const RunRecord& record) const {
-    Past past;
+  IndexedRun load(const RunRecord& record) const {
+    IndexedRun past;
     auto loaded = load_run(store_, blobs_, record);
     if (!loaded.ok() || loaded->run == nullptr) return past;
     past.loaded = std::move(*loaded);
@@ -73,25 +73,25 @@ class History {
   const Store& store_;
   const Blobs& blobs_;
   std::vector<RunRecord> records_;
-  std::deque<Past> pasts_;  // of the first rows
+  std::deque<IndexedRun> indexed_;  // of the first rows
 };
 
 std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
-                         Resolver& resolver, bool taken_up) {
+                         Resolver& resolver, bool resumed) {
   const TaskDef& def = *Resolver::def_of(run, unit);
   if (def.kind == TaskKind::service) return "a service always runs";
   if (!def.cache) return "cache = false";
   auto earlier = history.find(Resolver::unit_name(run, unit));
-  if (!earlier) return taken_up ? "it has not run yet" : "no earlier run has it";
+  if (!earlier) return resumed ? "it has not run yet" : "no earlier run has it";
   const core::Run& past = *earlier->loaded->run;
   const core::Unit& before = past.units[earlier->unit];
   const TaskDef* before_def = Resolver::def_of(past, earlier->unit);
   if (before.key == run.units[unit].key || before_def == nullptr) {
     const char* status = core::status_name(before.status);
     if (before.status == core::UnitStatus::succeeded)
-      return taken_up ? "its result was collected"
-                      : "its result is not served to other runs, or was collected";
-    if (!taken_up) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
+      return resumed ? "its result was collected"
+                     : "its result is not served to other runs, or was collected";
+    if (!resumed) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
     return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
   }
   auto now_parts = resolver.key_parts(run, unit);
@@ -105,42 +105,44 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
 
 }  // namespace
 
-PlanInfo EngineLoop::foresee(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
   PlanInfo info;
-  inspect([&](const core::State&, Resolver&) { info = foresee_now(plan, fresh, taken_up); });
+  inspect(
+      [&](const core::State&, Resolver&) { info = plan_preview_in_turn(plan, fresh, resumed); });
   return info;
 }
 
-Result<PlanInfo> EngineLoop::foresee_beside(const EngineLoopOptions& options, const Store* store,
-                                            const Submission& submission) {
+Result<PlanInfo> EngineLoop::plan_preview_offline(const EngineLoopOptions& options,
+                                                  const Store* store,
+                                                  const Submission& submission) {
   EngineLoop engine_loop(options,
                          make_overlay(store));  // never started: no worker, no thread, no recovery
   std::error_code ignored;
   fs::path temporary = fs::temp_directory_path(ignored);
-  std::string intake = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
-  if (mkdtemp(intake.data()) == nullptr) {
+  std::string staging = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
+  if (mkdtemp(staging.data()) == nullptr) {
     return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
-                                         intake, std::strerror(errno)));
+                                         staging, std::strerror(errno)));
   }
-  Blobs files(*engine_loop.store_, intake);
+  Blobs files(*engine_loop.store_, staging);
   auto prepared = prepare(submission_context(engine_loop, Purpose::look, files), submission);
-  fs::remove_all(intake, ignored);
+  fs::remove_all(staging, ignored);
   FLOW_TRY(prepared);
-  return engine_loop.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
+  return engine_loop.plan_preview_in_turn(*prepared->plan, submission.options.fresh, nullptr);
 }
 
-PlanInfo EngineLoop::foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::plan_preview_in_turn(const Plan& plan, bool fresh, const RunRecord* resumed) {
   is_read_only_ = true;
-  PlanInfo info = foresee_whole(plan, fresh, taken_up);
+  PlanInfo info = build_plan_preview(plan, fresh, resumed);
   is_read_only_ = false;
   return info;
 }
 
-PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up) {
+PlanInfo EngineLoop::build_plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
   PlanInfo info = plan_info(plan);
-  const RunId id = taken_up != nullptr ? taken_up->id : "plan";
-  History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})
-                                        : History::of_pipeline(*store_, blobs_, plan.pipeline);
+  const RunId id = resumed != nullptr ? resumed->id : "plan";
+  History history = resumed != nullptr ? History(*store_, blobs_, {*resumed})
+                                       : History::of_pipeline(*store_, blobs_, plan.pipeline);
   core::State scratch;
   std::vector<core::Command> commands;
   core::Time now = clock_.now();
@@ -156,7 +158,7 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
   feed(submitted);
   std::deque<core::Command> queries;
   std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
-  std::vector<Digest> lent;
+  std::vector<Digest> staged_here;
   while (true) {
     for (core::Command& command : commands) queries.push_back(std::move(command));
     commands.clear();
@@ -175,20 +177,20 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
       run.units[q->unit].key = *key;
       const TaskDef& def = *Resolver::def_of(run, q->unit);
       auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
-      bool is_held = entry && may_hit_cache(run, q->unit, *entry) && blobs_.has(entry->result) &&
-                     holds_result_of(*entry);
-      bool hit = is_held && !entry->has_fragment;
+      bool is_available = entry && may_hit_cache(run, q->unit, *entry) &&
+                          blobs_.has(entry->result) && holds_result_of(*entry);
+      bool hit = is_available && !entry->has_fragment;
       if (!hit) {
-        bool listed = is_held && entry->has_fragment;
+        bool listed = is_available && entry->has_fragment;
         verdicts[q->unit] =
             listed ? std::pair<std::string,
                                std::string>{"cached",
                                             "its list of calls is known; each call has its own key"}
                    : std::pair<std::string, std::string>{
                          "runs",
-                         fresh && taken_up == nullptr
+                         fresh && resumed == nullptr
                              ? "--fresh"
-                             : cause_of_run(history, run, q->unit, resolver_, taken_up != nullptr)};
+                             : cause_of_run(history, run, q->unit, resolver_, resumed != nullptr)};
         continue;
       }
       verdicts[q->unit] = {"cached", "from the run " + entry->run};
@@ -210,11 +212,11 @@ PlanInfo EngineLoop::foresee_whole(const Plan& plan, bool fresh, const RunRecord
       if (!bytes.ok()) continue;
       Digest digest = sha256(*bytes);
       // Seen here only: what a later event of this turn stages has to reach the batch.
-      if (open_batch_.staged.emplace(digest, *bytes).second) lent.push_back(digest);
+      if (open_batch_.staged.emplace(digest, *bytes).second) staged_here.push_back(digest);
       feed(core::ValueGathered{id, q->unit, digest});
     }
   }
-  for (const Digest& digest : lent) open_batch_.staged.erase(digest);
+  for (const Digest& digest : staged_here) open_batch_.staged.erase(digest);
   auto found = scratch.runs.find(id);
   if (found == scratch.runs.end()) return info;
   const core::Run& run = found->second;

@@ -117,8 +117,8 @@ std::vector<RunInfo> Reader::list(bool results) const {
   if (!impl_->store) return out;
   std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
   std::map<std::string, std::string> urls = impl_->count_unfinished(records);
-  for (RunRecord& counted : records) {
-    RunRecord record = impl_->current_record(std::move(counted));
+  for (RunRecord& record_with_counts : records) {
+    RunRecord record = impl_->current_record(std::move(record_with_counts));
     Resolver resolver = impl_->resolver();  // holds the values it read: one a run
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
     if (record.status != "interrupted") out.back().url = urls[record.id];
@@ -286,7 +286,8 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   loop_options.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
   const auto& slurm = impl_->options.slurm;
   if (slurm) loop_options.asked_nodes = nodes_asked_for(*slurm, loop_options.custom_resources);
-  return value_or_throw(EngineLoop::foresee_beside(loop_options, impl_->store.get(), submission));
+  return value_or_throw(
+      EngineLoop::plan_preview_offline(loop_options, impl_->store.get(), submission));
 }
 
 uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }
@@ -342,7 +343,7 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
 
 std::vector<std::string> Reader::get(const std::string& selector, const std::string& part,
                                      const std::string& directory) const {
-  return copy_out(*impl_->blobs, value(selector, part), part, directory);
+  return export_result(*impl_->blobs, value(selector, part), part, directory);
 }
 
 }  // namespace flow

@@ -21,12 +21,12 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
 std::vector<std::string> differences(const std::vector<KeyPart>& before, const TaskDef& before_def,
                                      const std::vector<KeyPart>& now, const TaskDef& now_def);
 /// The newest earlier run (before `row`) that has a unit of this name with a key.
-struct Earlier {
+struct PreviousUnit {
   LoadedRun loaded;
   core::UnitId unit = kNoNode;
 };
-std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRecord& record,
-                                    const std::string& name);
+std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs,
+                                          const RunRecord& record, const std::string& name);
 
 PlanInfo plan_info(const Plan& plan);
 const char* kind_name(TaskKind kind);

@@ -99,11 +99,11 @@ class EngineLoop {
                const std::function<void()>& sweep);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
-  PlanInfo foresee(const Plan& plan, bool fresh, const RunRecord* taken_up = nullptr);
+  PlanInfo plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
   /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
   /// `store` stands for a state that is not there yet.
-  static Result<PlanInfo> foresee_beside(const EngineLoopOptions& options, const Store* store,
-                                         const Submission& submission);
+  static Result<PlanInfo> plan_preview_offline(const EngineLoopOptions& options, const Store* store,
+                                               const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
@@ -228,8 +228,8 @@ class EngineLoop {
   };
 
   EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> store);
-  PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRecord* taken_up);
-  PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRecord* taken_up);
+  PlanInfo plan_preview_in_turn(const Plan& plan, bool fresh, const RunRecord* resumed);
+  PlanInfo build_plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed);
   Status recover_state();
   Status resume_clock();
   void post(Input input);
