@@ -94,8 +94,8 @@ Result<uint16_t> free_port(const std::string& host) {
 
 /// This machine's address for ranks of others; "" where there are none.
 Result<std::string> host_of(const wire::Start& start) {
-  if (start.towards().empty()) return std::string();
-  auto there = parse_address(start.towards());
+  if (start.remote_address().empty()) return std::string();
+  auto there = parse_address(start.remote_address());
   FLOW_TRY(there);
   return own_host_towards(*there);
 }

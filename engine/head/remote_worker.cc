@@ -115,10 +115,11 @@ void RemoteWorker::release(uint64_t commit) {
   send(message);
 }
 
-void RemoteWorker::meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) {
+void RemoteWorker::exchange_addresses(const core::AttemptId& id,
+                                      const std::vector<std::string>& rank_addresses) {
   worker_protocol::ToWorker message;
   *message.mutable_peers()->mutable_id() = wire_name(id);
-  for (const std::string& each : whereabouts) message.mutable_peers()->add_whereabouts(each);
+  for (const std::string& each : rank_addresses) message.mutable_peers()->add_whereabouts(each);
   send(message);
 }
 

@@ -189,19 +189,19 @@ class EngineLoop {
   };
 
   /// What the ranks of an attempt said of how they are reached.
-  struct Gang {
+  struct GangState {
     core::AttemptId id;
-    std::vector<std::string> whereabouts;  // "": not yet
-    uint32_t noticed_rank = 0;             // who told it
-    std::string noticed;                   // how the first rank that saw another one end tells it
+    std::vector<std::string> rank_addresses;  // "": not yet
+    uint32_t peer_failure_rank = 0;           // who told it
+    std::string peer_failure;              // how the first rank that saw another one end tells it
     std::optional<core::Failure> failure;  // the first one, before it is told
     uint32_t failed_rank = 0;              // whose it is
     bool worker_died = false;              // with that rank
-    core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
-    bool is_settling = false;              // rank 0 writes that, and is killed
-    bool has_first_ended = false;          // rank 0
+    core::Time report_at = 0;              // then it is, or what is to be kept comes first:
+    bool is_finalizing = false;            // rank 0 writes that, and is killed
+    bool has_rank0_ended = false;          // rank 0
     std::vector<std::optional<RankProgress>>
-        standings;                      // by rank: where they were as they had to stop
+        progress_of_ranks;              // by rank: where they were as they had to stop
     std::optional<uint32_t> timed_out;  // whose time was over first
   };
 
@@ -331,7 +331,7 @@ class EngineLoop {
   void lose_waiting_workers();
   /// Gangs that run and have a rank there.
   std::vector<core::AttemptId> gangs_on(core::WorkerId worker);
-  bool is_settling_beside(core::WorkerId worker);
+  bool has_finalizing_gang(core::WorkerId worker);
   void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_worker(const std::string& name,
                         const std::function<core::Event(core::WorkerId)>& event_of);
@@ -349,27 +349,27 @@ class EngineLoop {
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
   /// The gang whose newest attempt is this one; null where it is none, or over.
-  Gang* gang_of(const core::AttemptId& id, uint32_t rank);
-  void note_meeting(const Report& report);
+  GangState* gang_of(const core::AttemptId& id, uint32_t rank);
+  void note_rank_address(const Report& report);
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
                     bool is_timeout = false, bool worker_died = false);
   uint32_t first_rank_on(const core::AttemptId& id, core::WorkerId worker) const;
-  void note_noticed(const Report& report);
-  void note_standing(const Report& report);
-  static bool waits_for_word(const Gang& gang);
-  void tell_within(Gang& gang, int64_t ms);
+  void note_peer_failure(const Report& report);
+  void note_rank_progress(const Report& report);
+  static bool awaits_explanation(const GangState& gang);
+  void schedule_failure_report(GangState& gang, int64_t ms);
   /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
-  void settle_gang(Gang& gang);
+  void finalize_failure(GangState& gang);
   /// What is told of it, once: the gang has it no more.
-  core::AttemptFailed take_failure(Gang& gang);
+  core::AttemptFailed take_failure(GangState& gang);
   std::string where_ranks_are(const core::AttemptId& id) const;
-  void tell_due_failure(const core::AttemptId& id);
+  void report_due_failure(const core::AttemptId& id);
   /// An end of an attempt that a rank has failed is told as that rank's failure.
-  void put_first_failure(core::Event& event);
-  void fail_rank(Report report, Input& input);
+  void replace_by_first_failure(core::Event& event);
+  void report_rank_failure(Report report, Input& input);
   /// Of the task's `timeout`, not of a collective's.
   static bool is_own_timeout(const Report& report);
-  static bool is_told_of_gang(const Report& report);
+  static bool needs_gang_context(const Report& report);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void publish_progress(const Report& report);
@@ -419,7 +419,7 @@ class EngineLoop {
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
   // Of newest attempts of runs in state_: they leave when the run is folded.
-  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;
+  std::map<std::pair<RunId, core::UnitId>, GangState> gangs_;
   std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;

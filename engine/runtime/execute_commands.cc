@@ -143,7 +143,7 @@ std::vector<EngineLoop::Input> EngineLoop::due_timers(core::Time now) {
   while (!gang_failures_.empty() && gang_failures_.begin()->first <= now) {
     Input input;
     input.only([this, id = gang_failures_.begin()->second](Batch&, core::State&) {
-      tell_due_failure(id);
+      report_due_failure(id);
     });
     due.push_back(std::move(input));
     gang_failures_.erase(gang_failures_.begin());

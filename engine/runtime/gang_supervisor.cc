@@ -19,10 +19,11 @@ namespace {
 constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
 constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
-constexpr int64_t kNoticeMs = 300;         // between ranks that see one end
-constexpr int64_t kStandingMs = 2'000;  // after a timeout: for all ranks to report their positions
-constexpr int64_t kKilledMs = 2'000;    // from the end of the grace to who was killed
-constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
+constexpr int64_t kPeerFailureMs = 300;    // between ranks that see one end
+constexpr int64_t kRankProgressMs =
+    2'000;                            // after a timeout: for all ranks to report their positions
+constexpr int64_t kKilledMs = 2'000;  // from the end of the grace to who was killed
+constexpr size_t kRankAddressMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
 /// One of its hosts drains: all ranks were asked to stop.
 bool is_leaving(const core::State& state, const core::Unit& unit) {
@@ -31,8 +32,8 @@ bool is_leaving(const core::State& state, const core::Unit& unit) {
                      [&](core::WorkerId worker) { return state.workers[worker].is_draining; });
 }
 
-bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given) {
-  return std::any_of(given.begin(), given.end(), [&](const std::string& uuid) {
+bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& assigned_gpus) {
+  return std::any_of(assigned_gpus.begin(), assigned_gpus.end(), [&](const std::string& uuid) {
     auto at = core::find_gpu(gpus, uuid);
     return at && gpus[*at].is_mig;
   });
@@ -70,12 +71,12 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
     rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
     if (order.resources.gpus_milli == 0) return;
     rank.gpus = gpus;
-    std::vector<std::string>& here = gpus_on_worker[worker];
-    here.insert(here.end(), gpus.begin(), gpus.end());
+    std::vector<std::string>& local_gpus = gpus_on_worker[worker];
+    local_gpus.insert(local_gpus.end(), gpus.begin(), gpus.end());
   });
-  std::string abroad;  // a machine that this one reaches
+  std::string remote_address;  // a machine that this one reaches
   for (const auto& [worker, count] : ranks_on_worker) {
-    if (abroad.empty()) abroad = worker_registry_.address_of(worker_name(worker));
+    if (remote_address.empty()) remote_address = worker_registry_.address_of(worker_name(worker));
   }
   uint32_t at = 0;
   core::for_each_rank(unit, [&](core::WorkerId worker, const auto&) {
@@ -92,7 +93,7 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
       rank.local_rank = 0;
       rank.local_ranks = 1;
     }
-    if (rank.is_spread && rank.worker.empty()) rank.towards = abroad;
+    if (rank.is_spread && rank.worker.empty()) rank.remote_address = remote_address;
   });
 }
 
@@ -100,9 +101,9 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
 void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
   if (!options_.leads_cluster || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
-  int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  int32_t requested = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
   bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
-  if (assigned.share.cpus_milli >= asked || is_of_jobs) return;
+  if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
   std::string workers;
   for (core::WorkerId worker : core::workers_of(run.units[assigned.id.unit]))
     workers += (workers.empty() ? "" : ", ") + core::worker_text(state_, worker);
@@ -111,7 +112,7 @@ void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
                    "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
                    "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
                    "them",
-                   Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
+                   Resolver::unit_name(run, assigned.id.unit), requested / 1000.0,
                    assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
 }
 
@@ -130,7 +131,7 @@ void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
     worker_registry_.replicate(worker_name(*peer), id, row->digest);
 }
 
-EngineLoop::Gang* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) {
+EngineLoop::GangState* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
   const core::Unit& unit = run->second.units[id.unit];
@@ -138,38 +139,38 @@ EngineLoop::Gang* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) 
                     core::current_attempt(run->second, id.unit) == id && unit.detail &&
                     !unit.detail->others.empty() && rank <= unit.detail->others.size();
   if (!is_current) return nullptr;
-  Gang& gang = gangs_[{id.run, id.unit}];
+  GangState& gang = gangs_[{id.run, id.unit}];
   if (gang.id == id) return &gang;
   gang = {};
   gang.id = id;
-  gang.whereabouts.resize(unit.detail->others.size() + 1);
-  gang.standings.resize(gang.whereabouts.size());
+  gang.rank_addresses.resize(unit.detail->others.size() + 1);
+  gang.progress_of_ranks.resize(gang.rank_addresses.size());
   return &gang;
 }
 
 // When all are known each is told of all; of who comes back, and says it again, again.
-void EngineLoop::note_meeting(const Report& report) {
+void EngineLoop::note_rank_address(const Report& report) {
   const core::AttemptId& id = report.id;
-  Gang* gang = gang_of(id, report.rank);
-  bool is_sound = !report.text.empty() && report.text.size() <= kWhereaboutsMax;
-  if (gang == nullptr || !is_sound) return;
-  gang->whereabouts[report.rank] = report.text;
-  bool are_all = std::none_of(gang->whereabouts.begin(), gang->whereabouts.end(),
+  GangState* gang = gang_of(id, report.rank);
+  bool is_valid = !report.text.empty() && report.text.size() <= kRankAddressMax;
+  if (gang == nullptr || !is_valid) return;
+  gang->rank_addresses[report.rank] = report.text;
+  bool are_all = std::none_of(gang->rank_addresses.begin(), gang->rank_addresses.end(),
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
   for (core::WorkerId worker : core::workers_of(unit))
-    worker_registry_.meet(worker_name(worker), id, gang->whereabouts);
+    worker_registry_.exchange_addresses(worker_name(worker), id, gang->rank_addresses);
 }
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
 // others know; who holds them up, all of them together.
 void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
                               bool is_timeout, bool worker_died) {
-  Gang* gang = gang_of(id, rank);
+  GangState* gang = gang_of(id, rank);
   if (gang == nullptr)
     return record_if_admitted(core::AttemptFailed{id, std::move(failure), rank}, clock_.now());
-  gang->has_first_ended = gang->has_first_ended || rank == 0;
+  gang->has_rank0_ended = gang->has_rank0_ended || rank == 0;
   if (gang->failure) {
     if (rank == 0) record_if_admitted(take_failure(*gang), clock_.now());
     return;
@@ -178,8 +179,8 @@ void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Fa
   gang->failed_rank = rank;
   gang->worker_died = worker_died;
   if (is_timeout) gang->timed_out = rank;
-  if (!waits_for_word(*gang)) return settle_gang(*gang);
-  tell_within(*gang, is_timeout ? kStandingMs : kNoticeMs);
+  if (!awaits_explanation(*gang)) return finalize_failure(*gang);
+  schedule_failure_report(*gang, is_timeout ? kRankProgressMs : kPeerFailureMs);
   if (!is_timeout) return;
   // They may have begun later. Whoever is asked to stop says where it is.
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
@@ -187,40 +188,41 @@ void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Fa
     worker_registry_.interrupt(worker_name(worker), id);
 }
 
-bool EngineLoop::waits_for_word(const Gang& gang) {
-  if (gang.failure->cause == core::Cause::signal) return gang.noticed.empty();
-  return gang.timed_out && std::any_of(gang.standings.begin(), gang.standings.end(),
-                                       [](const auto& standing) { return !standing; });
+bool EngineLoop::awaits_explanation(const GangState& gang) {
+  if (gang.failure->cause == core::Cause::signal) return gang.peer_failure.empty();
+  return gang.timed_out && std::any_of(gang.progress_of_ranks.begin(), gang.progress_of_ranks.end(),
+                                       [](const auto& progress) { return !progress; });
 }
 
-void EngineLoop::note_standing(const Report& report) {
-  Gang* gang = gang_of(report.id, report.rank);
-  auto standing = decode_rank_progress(report.text);
-  if (gang == nullptr || !standing) return;
-  gang->standings[report.rank] = standing;
-  bool was_waited_for = gang->failure && gang->timed_out && !gang->is_settling;
-  if (was_waited_for && !waits_for_word(*gang)) settle_gang(*gang);
+void EngineLoop::note_rank_progress(const Report& report) {
+  GangState* gang = gang_of(report.id, report.rank);
+  auto progress = decode_rank_progress(report.text);
+  if (gang == nullptr || !progress) return;
+  gang->progress_of_ranks[report.rank] = progress;
+  bool was_awaited = gang->failure && gang->timed_out && !gang->is_finalizing;
+  if (was_awaited && !awaits_explanation(*gang)) finalize_failure(*gang);
 }
 
-void EngineLoop::note_noticed(const Report& report) {
-  Gang* gang = gang_of(report.id, report.rank);
-  if (gang == nullptr || !gang->noticed.empty()) return;
-  gang->noticed = report.text;
-  gang->noticed_rank = report.rank;
-  if (gang->failure && !gang->is_settling) settle_gang(*gang);
-  if (!gang->failure) tell_within(*gang, kUnexplainedMs);
+void EngineLoop::note_peer_failure(const Report& report) {
+  GangState* gang = gang_of(report.id, report.rank);
+  if (gang == nullptr || !gang->peer_failure.empty()) return;
+  gang->peer_failure = report.text;
+  gang->peer_failure_rank = report.rank;
+  if (gang->failure && !gang->is_finalizing) finalize_failure(*gang);
+  if (!gang->failure) schedule_failure_report(*gang, kUnexplainedMs);
 }
 
-void EngineLoop::tell_within(Gang& gang, int64_t ms) {
-  gang.tell_at = clock_.now() + ms;
-  gang_failures_.emplace(gang.tell_at, gang.id);
+void EngineLoop::schedule_failure_report(GangState& gang, int64_t ms) {
+  gang.report_at = clock_.now() + ms;
+  gang_failures_.emplace(gang.report_at, gang.id);
 }
 
-void EngineLoop::settle_gang(Gang& gang) {
-  if (gang.has_first_ended) return record_if_admitted(take_failure(gang), clock_.now());
-  gang.is_settling = true;
+void EngineLoop::finalize_failure(GangState& gang) {
+  if (gang.has_rank0_ended) return record_if_admitted(take_failure(gang), clock_.now());
+  gang.is_finalizing = true;
   const RunContext* context = context_of(gang.id.run);
-  tell_within(gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
+  schedule_failure_report(
+      gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
   for (core::WorkerId worker : core::workers_of(unit))
     worker_registry_.settle(worker_name(worker), gang.id);
@@ -241,32 +243,34 @@ std::string EngineLoop::where_ranks_are(const core::AttemptId& id) const {
   return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
 }
 
-core::AttemptFailed EngineLoop::take_failure(Gang& gang) {
+core::AttemptFailed EngineLoop::take_failure(GangState& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
   if (failure.cause == core::Cause::lost) failure.message += "\n" + where_ranks_are(gang.id);
   bool is_death = failure.cause == core::Cause::signal;
-  if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
+  if (is_death && !gang.peer_failure.empty()) failure.message += "\n" + gang.peer_failure;
   if (auto rank = std::exchange(gang.timed_out, std::nullopt)) {
-    std::string hang = hang_text(gang.standings);
-    failure.message = (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.standings.size())
-                                    : hang + ". ") +
-                      failure.message;
+    std::string hang = hang_text(gang.progress_of_ranks);
+    failure.message =
+        (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.progress_of_ranks.size())
+                      : hang + ". ") +
+        failure.message;
   }
   return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
 }
 
-void EngineLoop::tell_due_failure(const core::AttemptId& id) {
-  Gang* gang = gang_of(id, 0);
-  if (gang == nullptr || gang->tell_at > clock_.now()) return;
-  bool is_unexplained = !gang->failure && !gang->noticed.empty();
+void EngineLoop::report_due_failure(const core::AttemptId& id) {
+  GangState* gang = gang_of(id, 0);
+  if (gang == nullptr || gang->report_at > clock_.now()) return;
+  bool is_unexplained = !gang->failure && !gang->peer_failure.empty();
   if (is_unexplained)
-    return note_failure(id, gang->noticed_rank, {core::Cause::lost, gang->noticed, "", 0});
+    return note_failure(id, gang->peer_failure_rank,
+                        {core::Cause::lost, gang->peer_failure, "", 0});
   if (!gang->failure) return;
-  if (!gang->is_settling) return settle_gang(*gang);
+  if (!gang->is_finalizing) return finalize_failure(*gang);
   record_if_admitted(take_failure(*gang), clock_.now());
 }
 
-void EngineLoop::put_first_failure(core::Event& event) {
+void EngineLoop::replace_by_first_failure(core::Event& event) {
   const core::AttemptId* id = nullptr;
   if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
   if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
@@ -283,12 +287,12 @@ bool EngineLoop::is_own_timeout(const Report& report) {
 
 // Failures to which the driver adds what other ranks reported, in which calls they were, or on
 // which machines they ran.
-bool EngineLoop::is_told_of_gang(const Report& report) {
+bool EngineLoop::needs_gang_context(const Report& report) {
   core::Cause cause = report.failure.cause;
   return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
 }
 
-void EngineLoop::fail_rank(Report report, Input& input) {
+void EngineLoop::report_rank_failure(Report report, Input& input) {
   bool is_timeout = is_own_timeout(report);
   input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),
               is_timeout](Batch&, core::State&) mutable {
@@ -299,14 +303,15 @@ void EngineLoop::fail_rank(Report report, Input& input) {
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
 // as it was, leave the word to it too.
 void EngineLoop::finish_rank(Report report, Input& input) {
-  if (report.outcome == Report::Outcome::failed) return fail_rank(std::move(report), input);
+  if (report.outcome == Report::Outcome::failed)
+    return report_rank_failure(std::move(report), input);
   input.has_event = false;
   input.reads_store = false;
   if (report.outcome != Report::Outcome::stopped) return;
   input.control = [this, id = report.id, rank = report.rank](Batch&, core::State& state) {
     auto run = state.runs.find(id.run);
     if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
-    const Gang* gang = gang_of(id, rank);
+    const GangState* gang = gang_of(id, rank);
     if (gang != nullptr && gang->failure) return;
     bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_requested ||
                      is_leaving(state, run->second.units[id.unit]) ||

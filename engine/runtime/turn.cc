@@ -104,7 +104,7 @@ void EngineLoop::decide(std::vector<Input> inputs) {
       LogRow row{input.attempt.attempt, input.stream, input.at, input.text, input.log_rank};
       put_log(input.attempt, std::move(row), next_log(input.attempt), open_batch_.batch);
     } else if (input.has_event) {
-      if (!gangs_.empty()) put_first_failure(input.event);
+      if (!gangs_.empty()) replace_by_first_failure(input.event);
       admitted = core::admit(state_, input.event);
       if (admitted) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));

@@ -122,7 +122,7 @@ bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   for (const core::AttemptId& id : ended)
     note_failure(id, first_rank_on(id, *worker_id_of(name)), failure, false, is_restarted);
   for (const core::AttemptId& id : gangs_on(*worker_id_of(name)))
-    if (gang_of(id, 0)->is_settling) worker_registry_.settle(name, id);
+    if (gang_of(id, 0)->is_finalizing) worker_registry_.settle(name, id);
   return true;
 }
 
@@ -184,7 +184,7 @@ void EngineLoop::handle_lost_worker(const std::string& name, const std::string& 
   for (const core::AttemptId& id : gangs_on(*worker)) {
     note_failure(id, first_rank_on(id, *worker), failure, false, has_died);
   }
-  if (!is_settling_beside(*worker)) return record_lost(*worker, why, has_died);
+  if (!has_finalizing_gang(*worker)) return record_lost(*worker, why, has_died);
   lost_workers_[name] = {why, has_died};
   record_if_admitted(core::WorkerDisconnected{*worker, why},
                      clock_.now());  // it is given nothing meanwhile
@@ -202,7 +202,7 @@ void EngineLoop::lose_waiting_workers() {
   for (auto each = lost_workers_.begin(); each != lost_workers_.end();) {
     const auto& [name, how] = *each;
     auto worker = worker_id_of(name);
-    bool waits = worker && is_settling_beside(*worker);
+    bool waits = worker && has_finalizing_gang(*worker);
     if (worker && !waits) record_lost(*worker, how.first, how.second);
     each = waits ? std::next(each) : lost_workers_.erase(each);
   }
@@ -227,7 +227,7 @@ std::vector<core::AttemptId> EngineLoop::gangs_on(core::WorkerId worker) {
   return found;
 }
 
-bool EngineLoop::is_settling_beside(core::WorkerId worker) {
+bool EngineLoop::has_finalizing_gang(core::WorkerId worker) {
   std::vector<core::AttemptId> gangs = gangs_on(worker);
   return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
     return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].worker != worker;

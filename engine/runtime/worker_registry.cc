@@ -87,9 +87,9 @@ void WorkerRegistry::settle(const std::string& name, const core::AttemptId& id) 
   call(name, [&](Worker& worker) { worker.settle(id); });
 }
 
-void WorkerRegistry::meet(const std::string& name, const core::AttemptId& id,
-                          const std::vector<std::string>& whereabouts) {
-  call(name, [&](Worker& worker) { worker.meet(id, whereabouts); });
+void WorkerRegistry::exchange_addresses(const std::string& name, const core::AttemptId& id,
+                                        const std::vector<std::string>& rank_addresses) {
+  call(name, [&](Worker& worker) { worker.exchange_addresses(id, rank_addresses); });
 }
 
 std::string WorkerRegistry::address_of(const std::string& name) {

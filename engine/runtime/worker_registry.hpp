@@ -35,8 +35,8 @@ class WorkerRegistry {
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
   void settle(const std::string& name, const core::AttemptId& id);
-  void meet(const std::string& name, const core::AttemptId& id,
-            const std::vector<std::string>& whereabouts);
+  void exchange_addresses(const std::string& name, const core::AttemptId& id,
+                          const std::vector<std::string>& rank_addresses);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
                  bool ok);
   /// To all that are connected.

@@ -35,19 +35,19 @@ EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker)
     case Report::Kind::saved:
       save(std::move(report), worker, input);
       break;
-    case Report::Kind::meeting:
+    case Report::Kind::rank_address:
       input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_meeting(report); });
+          [this, report = std::move(report)](Batch&, core::State&) { note_rank_address(report); });
       break;
-    case Report::Kind::noticed:
+    case Report::Kind::peer_failure:
       input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_noticed(report); });
+          [this, report = std::move(report)](Batch&, core::State&) { note_peer_failure(report); });
       break;
-    case Report::Kind::stands:
+    case Report::Kind::rank_progress:
       input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_standing(report); });
+          [this, report = std::move(report)](Batch&, core::State&) { note_rank_progress(report); });
       break;
-    case Report::Kind::returned:
+    case Report::Kind::requeued:
       input.event = core::AttemptRequeued{report.id};
       break;
     case Report::Kind::ready:
@@ -121,7 +121,7 @@ void EngineLoop::finish(Report report, Input& input) {
       return;
     }
     case Report::Outcome::failed:
-      if (is_told_of_gang(report)) return fail_rank(std::move(report), input);
+      if (needs_gang_context(report)) return report_rank_failure(std::move(report), input);
       input.event = core::AttemptFailed{report.id, std::move(report.failure), report.rank};
       return;
     case Report::Outcome::waiting: {

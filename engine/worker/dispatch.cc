@@ -95,7 +95,7 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<Pending>& waiting)
 void LocalWorker::give_all_back() {
   for (Pending& pending : pending_) {
     Report report{};
-    report.kind = Report::Kind::returned;
+    report.kind = Report::Kind::requeued;
     report.id = pending.order.id;
     report.rank = pending.order.rank;
     reports_.push_back(std::move(report));

@@ -26,7 +26,8 @@ class LocalWorker final : public Worker {
   ~LocalWorker() override;
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
-  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override;
+  void exchange_addresses(const core::AttemptId& id,
+                          const std::vector<std::string>& rank_addresses) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
   void settle(const core::AttemptId& id) override;

@@ -28,7 +28,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     start.set_local_ranks(order.local_ranks);
     start.set_gang_key(order.gang_key);
     start.set_encrypts(order.encrypts);
-    start.set_towards(order.towards);
+    start.set_remote_address(order.remote_address);
     for (const std::string& uuid : order.visible) start.add_visible(uuid);
   }
   start.set_task(order.task);
@@ -232,23 +232,23 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       return true;
     }
     case wire::FromExecutor::kMeeting:
-      report.kind = Report::Kind::meeting;
+      report.kind = Report::Kind::rank_address;
       of(message.meeting().id());
       report.text = std::move(*message.mutable_meeting()->mutable_whereabouts());
       return true;
     case wire::FromExecutor::kNoticed:
-      report.kind = Report::Kind::noticed;
+      report.kind = Report::Kind::peer_failure;
       of(message.noticed().id());
       report.text = std::move(*message.mutable_noticed()->mutable_text());
       return true;
     case wire::FromExecutor::kStands:
-      report.kind = Report::Kind::stands;
+      report.kind = Report::Kind::rank_progress;
       of(message.stands().id());
       report.text = std::move(*message.mutable_stands()->mutable_standing());
       return true;
     case wire::FromExecutor::kReturned:
       if (message.returned().ids_size() != 1) return false;  // a slot's own, of many
-      report.kind = Report::Kind::returned;
+      report.kind = Report::Kind::requeued;
       of(message.returned().ids(0));
       return true;
     default:
@@ -286,16 +286,16 @@ void fill_report(Report report, wire::FromExecutor& message) {
       save->set_value(std::move(report.value));
       return put_blobs(report.blobs, *save->mutable_blobs());
     }
-    case Report::Kind::returned:
+    case Report::Kind::requeued:
       *message.mutable_returned()->add_ids() = wire_name(report.id, report.rank);
       return;
-    case Report::Kind::meeting:
+    case Report::Kind::rank_address:
       name(message.mutable_meeting());
       return message.mutable_meeting()->set_whereabouts(std::move(report.text));
-    case Report::Kind::noticed:
+    case Report::Kind::peer_failure:
       name(message.mutable_noticed());
       return message.mutable_noticed()->set_text(std::move(report.text));
-    case Report::Kind::stands:
+    case Report::Kind::rank_progress:
       name(message.mutable_stands());
       return message.mutable_stands()->set_standing(std::move(report.text));
     case Report::Kind::ready:

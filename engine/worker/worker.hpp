@@ -29,10 +29,10 @@ struct AttemptOrder {
   std::string gang_key;                      // random: what a gang's ranks know each other by
   bool encrypts = false;                     // they seal what is long for each other too
   bool is_spread = false;                    // ranks are on other hosts
-  std::string towards;    // where is_spread: an address in whose direction they are
-  std::string worker;     // name of the worker that runs it; "" this machine's own
-  std::string task;       // ctx.task
-  std::string task_name;  // TaskDef::name
+  std::string remote_address;  // where is_spread: an address in whose direction they are
+  std::string worker;          // name of the worker that runs it; "" this machine's own
+  std::string task;            // ctx.task
+  std::string task_name;       // TaskDef::name
   TaskKind kind = TaskKind::lua;
   Digest bundle;
   std::shared_ptr<const std::string> bundle_bytes;  // sent once an executor
@@ -78,11 +78,11 @@ struct Report {
     metric,
     saved,
     finished,
-    returned,
+    requeued,
     ready,
-    meeting,
-    noticed,
-    stands
+    rank_address,
+    peer_failure,
+    rank_progress
   } kind;
   core::AttemptId id;
   uint32_t rank = 0;  // of a gang
@@ -144,7 +144,8 @@ class Worker {
   void start(std::vector<AttemptOrder> orders) { stage(std::move(orders), 0); }
   /// To the ranks of a gang that are here, what all of them reported as their meeting, in their
   /// order. It may come again.
-  virtual void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) = 0;
+  virtual void exchange_addresses(const core::AttemptId& id,
+                                  const std::vector<std::string>& rank_addresses) = 0;
   /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it; of
   /// a gang those of all its ranks that are here.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;

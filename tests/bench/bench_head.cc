@@ -61,7 +61,7 @@ class InstantWorker final : public Worker {
     }
     if (!ended.empty()) on_report_(std::move(ended));
   }
-  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
   void ack_logs(size_t) override {}

@@ -58,7 +58,7 @@ class Sayer final : public Worker {
     released_ = std::max(released_, commit);
     begin();
   }
-  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
   void ack_logs(size_t) override {}

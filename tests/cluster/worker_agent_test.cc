@@ -36,8 +36,9 @@ class Recorder final : public Worker {
     }
   }
   void release(uint64_t commit) override { told_.releases.push_back(commit); }
-  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override {
-    told_.calls.push_back("meet " + id.run + " " + std::to_string(whereabouts.size()));
+  void exchange_addresses(const core::AttemptId& id,
+                          const std::vector<std::string>& rank_addresses) override {
+    told_.calls.push_back("meet " + id.run + " " + std::to_string(rank_addresses.size()));
   }
   void stop(const core::AttemptId& id, bool kill) override {
     told_.calls.push_back((kill ? "kill " : "stop ") + id.run);
@@ -310,7 +311,7 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
   metric.number = 0.5;
   metric.step = -3;
   Report returned{};
-  returned.kind = Report::Kind::returned;
+  returned.kind = Report::Kind::requeued;
   returned.id = log.id;
   Report saved{};
   saved.kind = Report::Kind::saved;
@@ -337,7 +338,7 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
   CHECK(wire.told.calls == std::vector<std::string>{"took 71"});  // it is on the worker's disk
   CHECK(wire.reports[1].number == 0.5);
   CHECK(wire.reports[1].step == -3);
-  CHECK(wire.reports[2].kind == Report::Kind::returned);
+  CHECK(wire.reports[2].kind == Report::Kind::requeued);
   CHECK(wire.reports[3].value == "bytes");
   CHECK(wire.reports[4].text == ready.text);
   CHECK(wire.reports[5].value == "metrics");
@@ -611,7 +612,7 @@ TEST_CASE(
   wire.head->stage({order_of(3)}, 6);
   CHECK(wire.told.orders.size() == 2);
   REQUIRE(wire.reports.size() == 2);
-  CHECK(wire.reports[1].kind == Report::Kind::returned);
+  CHECK(wire.reports[1].kind == Report::Kind::requeued);
   CHECK(wire.reports[1].id == order_of(3).id);
 
   Report stopped{};

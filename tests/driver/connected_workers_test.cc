@@ -11,7 +11,7 @@ class Host final : public WorkerConnection {
  public:
   void stage(std::vector<AttemptOrder>, uint64_t) override {}
   void release(uint64_t) override {}
-  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
   void ack_logs(size_t) override {}

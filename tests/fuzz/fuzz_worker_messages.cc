@@ -32,7 +32,7 @@ class Checker final : public Worker {
     }
   }
   void release(uint64_t) override {}
-  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
   void ack_logs(size_t) override {}
@@ -78,7 +78,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
     FLOW_CHECK(!fault.empty());
   };
-  told.on_rank_address = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
+  told.on_rank_address = [](Report report) {
+    FLOW_CHECK(report.kind == Report::Kind::rank_address);
+  };
   told.on_order = [](const AttemptOrder&) {};
   told.on_blob_message = [](std::string_view) { return true; };
   BlobDirectory directory;

@@ -58,7 +58,7 @@ bool get_report(worker_protocol::ReportEnvelope& in, Report& report) {
 }
 
 bool is_final_report(const Report& report) {
-  return report.kind == Report::Kind::finished || report.kind == Report::Kind::returned;
+  return report.kind == Report::Kind::finished || report.kind == Report::Kind::requeued;
 }
 
 void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {

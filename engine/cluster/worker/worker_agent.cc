@@ -252,7 +252,7 @@ void WorkerAgent::await_drain(const std::vector<Report>& reports) {
 
 void WorkerAgent::requeue(const RankId& id) {
   Report report{};
-  report.kind = Report::Kind::returned;
+  report.kind = Report::Kind::requeued;
   report.id = id.attempt;
   report.rank = id.rank;
   on_reports({report});
@@ -336,7 +336,7 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
       return true;
     case worker_protocol::ToWorker::kPeers: {
       const auto& peers = message.peers().whereabouts();
-      worker_->meet(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
+      worker_->exchange_addresses(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
       return true;
     }
     case worker_protocol::ToWorker::kReplica:
@@ -386,7 +386,7 @@ bool WorkerAgent::take_order(worker_protocol::Order& in) {
   bundle_users_.add(order.id.run, order.bundle);
   order.bundle_bytes = bundle->second;
   order.environment = environment->second;
-  if (order.is_spread) order.towards = options_.head;
+  if (order.is_spread) order.remote_address = options_.head;
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<StagedOrder>();
   staged->commit = commits_.local(in.start().commit());
@@ -563,7 +563,7 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
   {
     std::lock_guard lock(mutex_);
     for (Report& report : reports) {
-      if (report.kind == Report::Kind::meeting) {
+      if (report.kind == Report::Kind::rank_address) {
         send_rank_address(report);
         continue;
       }
