@@ -153,7 +153,7 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   auto rendezvous = make_rendezvous(options);
   FLOW_TRY(rendezvous);
 
-  wire::Whereabouts own;
+  wire::RankEndpoint own;
   own.set_address((*rendezvous)->address());
   if (has_programs && options.rank == 0) {
     if (!host->empty()) gang->meeting_.host = *host;
@@ -163,8 +163,8 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
     own.set_port(*port);
   }
   wire::FromExecutor message;
-  *message.mutable_meeting()->mutable_id() = start.id();
-  message.mutable_meeting()->set_whereabouts(own.SerializeAsString());
+  *message.mutable_rank_address_report()->mutable_id() = start.id();
+  message.mutable_rank_address_report()->set_rank_address(own.SerializeAsString());
   attempt.session().send(message, true);
   auto peers = attempt.session().wait_peers(*timeout_ms);
   if (!peers && attempt.stopping()) return Error{ErrorKind::interrupted, "it was asked to stop"};
@@ -174,12 +174,12 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
                              options.rank, options.ranks, *timeout_ms / 1000.0, kTimeoutVariable)};
   std::vector<std::string> addresses;
   for (const std::string& bytes : *peers) {
-    wire::Whereabouts whereabouts;
-    bool ok = whereabouts.ParseFromString(bytes) && whereabouts.port() <= UINT16_MAX;
+    wire::RankEndpoint endpoint;
+    bool ok = endpoint.ParseFromString(bytes) && endpoint.port() <= UINT16_MAX;
     if (!ok) return damaged(addresses.size());
     if (addresses.empty())
-      gang->meeting_ = {whereabouts.host(), static_cast<uint16_t>(whereabouts.port()), ""};
-    addresses.push_back(whereabouts.address());
+      gang->meeting_ = {endpoint.host(), static_cast<uint16_t>(endpoint.port()), ""};
+    addresses.push_back(endpoint.address());
   }
   auto communicator = (*rendezvous)->join(addresses);
   FLOW_TRY(communicator);
@@ -205,10 +205,10 @@ void Gang::watch(Session& session, const wire::AttemptName& id) {
         while (communicator->state().ok())
           if (wake.wait_for(lock, stop, kEvery, [] { return false; }) || stop.stop_requested())
             return;
-        wire::FromExecutor noticed;
-        *noticed.mutable_noticed()->mutable_id() = id;
-        noticed.mutable_noticed()->set_text(communicator->state().error().message);
-        session.send(noticed, true);
+        wire::FromExecutor report;
+        *report.mutable_peer_failure_report()->mutable_id() = id;
+        report.mutable_peer_failure_report()->set_text(communicator->state().error().message);
+        session.send(report, true);
       });
 }
 
@@ -221,11 +221,11 @@ Gang::~Gang() {
 void Gang::tell_where(Session& session, const wire::AttemptName& id) {
   session_ = &session;
   session.on_stop([&session, id, communicator = communicator_.get()] {
-    auto standing = communicator->rank_progress();
-    if (!standing) return;
+    auto progress = communicator->rank_progress();
+    if (!progress) return;
     wire::FromExecutor message;
-    *message.mutable_stands()->mutable_id() = id;
-    message.mutable_stands()->set_standing(encode_rank_progress(*standing));
+    *message.mutable_rank_progress_report()->mutable_id() = id;
+    message.mutable_rank_progress_report()->set_rank_progress(encode_rank_progress(*progress));
     session.send(message, true);
   });
 }
@@ -252,10 +252,10 @@ void fail_after_others(Attempt& attempt, const Error& cause, const std::string& 
                        const std::string& evidence) {
   bool is_known = cause.kind != ErrorKind::environment;  // nobody else says more of it
   if (!is_known) {
-    wire::FromExecutor noticed;
-    *noticed.mutable_noticed()->mutable_id() = attempt.start().id();
-    noticed.mutable_noticed()->set_text(attempt.hidden(cause.message));
-    attempt.session().send(noticed, true);
+    wire::FromExecutor report;
+    *report.mutable_peer_failure_report()->mutable_id() = attempt.start().id();
+    report.mutable_peer_failure_report()->set_text(attempt.hidden(cause.message));
+    attempt.session().send(report, true);
   }
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kOthersMs);
   while (!is_known && !attempt.stopping() && std::chrono::steady_clock::now() < until)

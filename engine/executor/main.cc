@@ -222,12 +222,12 @@ int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   session.on_settle([&](const wire::AttemptName& id) {
     checkpoints.when_idle([&session, id] {
       wire::FromExecutor message;
-      *message.mutable_settled()->mutable_id() = id;
+      *message.mutable_flushed()->mutable_id() = id;
       session.send(message, true);
     });
   });
   wire::FromExecutor is_up;
-  is_up.mutable_returned();  // nothing: the worker counts an attempt's time from here
+  is_up.mutable_requeued();  // nothing: the worker counts an attempt's time from here
   session.send(is_up, true);
   while (true) {
     wire::Start start = session.next();

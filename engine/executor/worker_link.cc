@@ -158,13 +158,14 @@ void Session::handle(wire::ToExecutor& message) {
       break;
     case wire::ToExecutor::kPeers:
       if (!same_attempt(message.peers().id(), current_)) break;
-      peers_.assign(message.peers().whereabouts().begin(), message.peers().whereabouts().end());
+      peers_.assign(message.peers().rank_addresses().begin(),
+                    message.peers().rank_addresses().end());
       break;
-    case wire::ToExecutor::kReturnQueued: {
+    case wire::ToExecutor::kRequeueQueued: {
       wire::FromExecutor reply;
-      for (const Queued& queued : queue_) *reply.mutable_returned()->add_ids() = queued.start.id();
+      for (const Queued& queued : queue_) *reply.mutable_requeued()->add_ids() = queued.start.id();
       queue_.clear();
-      if (reply.has_returned()) send(reply, true);
+      if (reply.has_requeued()) send(reply, true);
       break;
     }
     default:
@@ -178,7 +179,7 @@ void Session::handle_stop(const wire::Stop& stop) {
     stopping_ = true;
     if (tell_stop_) tell_stop_();
     if (stop.gentle()) return;
-    if (stop.settles()) return settle_(stop.id());
+    if (stop.kill_after_flush()) return settle_(stop.id());
     terminated_ = true;
     if (int group = group_.load(); group > 0) ::kill(-group, SIGTERM);
     return;

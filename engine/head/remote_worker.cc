@@ -40,11 +40,12 @@ bool RemoteWorker::on_message(std::string_view chunk) {
       callbacks_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
       return true;
     }
-    case worker_protocol::FromWorker::kMeeting: {
+    case worker_protocol::FromWorker::kRankAddressReport: {
       wire::FromExecutor executor_message;
-      *executor_message.mutable_meeting() = std::move(*message.mutable_meeting());
+      *executor_message.mutable_rank_address_report() =
+          std::move(*message.mutable_rank_address_report());
       Report report{};
-      if (!executor_message.meeting().has_id() || !to_report(executor_message, report))
+      if (!executor_message.rank_address_report().has_id() || !to_report(executor_message, report))
         return false;
       callbacks_.on_rank_address(std::move(report));
       return true;
@@ -119,7 +120,7 @@ void RemoteWorker::exchange_addresses(const core::AttemptId& id,
                                       const std::vector<std::string>& rank_addresses) {
   worker_protocol::ToWorker message;
   *message.mutable_peers()->mutable_id() = wire_name(id);
-  for (const std::string& each : rank_addresses) message.mutable_peers()->add_whereabouts(each);
+  for (const std::string& each : rank_addresses) message.mutable_peers()->add_rank_addresses(each);
   send(message);
 }
 

@@ -62,7 +62,7 @@ void LocalWorker::drain_slot(Slot& slot) {
 
 void LocalWorker::recall(Slot& slot) {
   wire::ToExecutor message;
-  message.mutable_return_queued();
+  message.mutable_requeue_queued();
   append_frame(slot.out, message);
   slot.recalled = true;
 }
@@ -75,7 +75,7 @@ void LocalWorker::send_stop(Slot& slot, const RankId& id, Ending how) {
   wire::ToExecutor message;
   *message.mutable_stop()->mutable_id() = wire_name(id.attempt, id.rank);
   message.mutable_stop()->set_gentle(how == Ending::gentle);
-  message.mutable_stop()->set_settles(how == Ending::settled);
+  message.mutable_stop()->set_kill_after_flush(how == Ending::settled);
   append_frame(slot.out, message);
 }
 

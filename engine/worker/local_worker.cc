@@ -85,7 +85,7 @@ void LocalWorker::release(uint64_t commit) {
 void LocalWorker::exchange_addresses(const core::AttemptId& id,
                                      const std::vector<std::string>& rank_addresses) {
   wire::ToExecutor message;
-  for (const std::string& each : rank_addresses) message.mutable_peers()->add_whereabouts(each);
+  for (const std::string& each : rank_addresses) message.mutable_peers()->add_rank_addresses(each);
   std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
     if (slot.queue.empty() || slot.queue.front().order.id != id) continue;

@@ -66,14 +66,14 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     return;
   }
   // A process that has come up tells so with a list of none. Its start is not the attempt's time.
-  if (message.has_returned() && message.returned().ids_size() == 0) {
+  if (message.has_requeued() && message.requeued().ids_size() == 0) {
     bool is_begun = !slot.queue.empty() && !slot.queue.front().is_held;
     if (is_begun) slot.queue.front().since_us = monotonic_us();
     return;
   }
-  if (message.has_returned()) {
-    for (int i = message.returned().ids_size(); i > 0; i--)
-      give_back(slot, attempt_id(message.returned().ids(i - 1)));
+  if (message.has_requeued()) {
+    for (int i = message.requeued().ids_size(); i > 0; i--)
+      give_back(slot, attempt_id(message.requeued().ids(i - 1)));
     return;
   }
   if (message.has_outside_cgroup()) {  // its memory is polled instead
@@ -81,9 +81,9 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     slot.has_limit = false;
     return;
   }
-  if (message.has_settled()) {
+  if (message.has_flushed()) {
     bool is_first = !slot.queue.empty() &&
-                    slot.queue.front().order.rank_id() == rank_id(message.settled().id());
+                    slot.queue.front().order.rank_id() == rank_id(message.flushed().id());
     if (is_first && slot.queue.front().stopped) kill_slot(slot);
     return;
   }

@@ -231,25 +231,25 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.duration_us = finished.duration_us();
       return true;
     }
-    case wire::FromExecutor::kMeeting:
+    case wire::FromExecutor::kRankAddressReport:
       report.kind = Report::Kind::rank_address;
-      of(message.meeting().id());
-      report.text = std::move(*message.mutable_meeting()->mutable_whereabouts());
+      of(message.rank_address_report().id());
+      report.text = std::move(*message.mutable_rank_address_report()->mutable_rank_address());
       return true;
-    case wire::FromExecutor::kNoticed:
+    case wire::FromExecutor::kPeerFailureReport:
       report.kind = Report::Kind::peer_failure;
-      of(message.noticed().id());
-      report.text = std::move(*message.mutable_noticed()->mutable_text());
+      of(message.peer_failure_report().id());
+      report.text = std::move(*message.mutable_peer_failure_report()->mutable_text());
       return true;
-    case wire::FromExecutor::kStands:
+    case wire::FromExecutor::kRankProgressReport:
       report.kind = Report::Kind::rank_progress;
-      of(message.stands().id());
-      report.text = std::move(*message.mutable_stands()->mutable_standing());
+      of(message.rank_progress_report().id());
+      report.text = std::move(*message.mutable_rank_progress_report()->mutable_rank_progress());
       return true;
-    case wire::FromExecutor::kReturned:
-      if (message.returned().ids_size() != 1) return false;  // a slot's own, of many
+    case wire::FromExecutor::kRequeued:
+      if (message.requeued().ids_size() != 1) return false;  // a slot's own, of many
       report.kind = Report::Kind::requeued;
-      of(message.returned().ids(0));
+      of(message.requeued().ids(0));
       return true;
     default:
       return false;
@@ -257,7 +257,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
 }
 
 void fill_report(Report report, wire::FromExecutor& message) {
-  auto name = [&](auto* said) { *said->mutable_id() = wire_name(report.id, report.rank); };
+  auto name = [&](auto* body) { *body->mutable_id() = wire_name(report.id, report.rank); };
   switch (report.kind) {
     case Report::Kind::log: {
       wire::Log* log = message.mutable_log();
@@ -287,17 +287,17 @@ void fill_report(Report report, wire::FromExecutor& message) {
       return put_blobs(report.blobs, *save->mutable_blobs());
     }
     case Report::Kind::requeued:
-      *message.mutable_returned()->add_ids() = wire_name(report.id, report.rank);
+      *message.mutable_requeued()->add_ids() = wire_name(report.id, report.rank);
       return;
     case Report::Kind::rank_address:
-      name(message.mutable_meeting());
-      return message.mutable_meeting()->set_whereabouts(std::move(report.text));
+      name(message.mutable_rank_address_report());
+      return message.mutable_rank_address_report()->set_rank_address(std::move(report.text));
     case Report::Kind::peer_failure:
-      name(message.mutable_noticed());
-      return message.mutable_noticed()->set_text(std::move(report.text));
+      name(message.mutable_peer_failure_report());
+      return message.mutable_peer_failure_report()->set_text(std::move(report.text));
     case Report::Kind::rank_progress:
-      name(message.mutable_stands());
-      return message.mutable_stands()->set_standing(std::move(report.text));
+      name(message.mutable_rank_progress_report());
+      return message.mutable_rank_progress_report()->set_rank_progress(std::move(report.text));
     case Report::Kind::ready:
       name(message.mutable_ready());
       return message.mutable_ready()->set_url(std::move(report.text));

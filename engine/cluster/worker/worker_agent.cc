@@ -335,7 +335,7 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
                          message.saved().ok());
       return true;
     case worker_protocol::ToWorker::kPeers: {
-      const auto& peers = message.peers().whereabouts();
+      const auto& peers = message.peers().rank_addresses();
       worker_->exchange_addresses(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
       return true;
     }
@@ -540,8 +540,8 @@ void WorkerAgent::forget_ended(uint64_t number) {
 
 void WorkerAgent::send_rank_address(const Report& report) {
   worker_protocol::FromWorker message;
-  *message.mutable_meeting()->mutable_id() = wire_name(report.id, report.rank);
-  message.mutable_meeting()->set_whereabouts(report.text);
+  *message.mutable_rank_address_report()->mutable_id() = wire_name(report.id, report.rank);
+  message.mutable_rank_address_report()->set_rank_address(report.text);
   std::string& bytes = rank_addresses_[report.rank_id()] = message.SerializeAsString();
   if (send_) priority_messages_.push_back(bytes);
 }
