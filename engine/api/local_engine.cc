@@ -54,7 +54,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(grow_after);
   loop_options.grow_after_ms = *grow_after;
   loop_options.builder = std::make_shared<Builder>(loop_options.executor);
-  loop_options.builder->start_ahead();  // while the state opens
+  loop_options.builder->prefork();  // while the state opens
   auto store = open_store(dir);
   FLOW_TRY(store);
   auto started = EngineLoop::start(loop_options, std::move(*store));

@@ -126,7 +126,7 @@ void RemoteWorker::exchange_addresses(const core::AttemptId& id,
 
 void RemoteWorker::stop(const core::AttemptId& id, bool kill) { send_stop(id, false, kill); }
 void RemoteWorker::interrupt(const core::AttemptId& id) { send_stop(id, true, false); }
-void RemoteWorker::settle(const core::AttemptId& id) { send_stop(id, true, true); }
+void RemoteWorker::kill_after_flush(const core::AttemptId& id) { send_stop(id, true, true); }
 
 void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) {
   worker_protocol::ToWorker message;

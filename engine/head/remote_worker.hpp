@@ -53,7 +53,7 @@ class RemoteWorker final : public WorkerConnection {
                           const std::vector<std::string>& rank_addresses) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
-  void settle(const core::AttemptId& id) override;
+  void kill_after_flush(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
   void forget(const core::RunId& run) override;

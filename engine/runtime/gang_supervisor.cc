@@ -225,7 +225,7 @@ void EngineLoop::finalize_failure(GangState& gang) {
       gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
   const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
   for (core::WorkerId worker : core::workers_of(unit))
-    worker_registry_.settle(worker_name(worker), gang.id);
+    worker_registry_.kill_after_flush(worker_name(worker), gang.id);
 }
 
 /// "rank 0 is on `a`, rank 1 on `b`"

@@ -122,7 +122,7 @@ bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   for (const core::AttemptId& id : ended)
     note_failure(id, first_rank_on(id, *worker_id_of(name)), failure, false, is_restarted);
   for (const core::AttemptId& id : gangs_on(*worker_id_of(name)))
-    if (gang_of(id, 0)->is_finalizing) worker_registry_.settle(name, id);
+    if (gang_of(id, 0)->is_finalizing) worker_registry_.kill_after_flush(name, id);
   return true;
 }
 

@@ -83,8 +83,8 @@ void WorkerRegistry::interrupt(const std::string& name, const core::AttemptId& i
   call(name, [&](Worker& worker) { worker.interrupt(id); });
 }
 
-void WorkerRegistry::settle(const std::string& name, const core::AttemptId& id) {
-  call(name, [&](Worker& worker) { worker.settle(id); });
+void WorkerRegistry::kill_after_flush(const std::string& name, const core::AttemptId& id) {
+  call(name, [&](Worker& worker) { worker.kill_after_flush(id); });
 }
 
 void WorkerRegistry::exchange_addresses(const std::string& name, const core::AttemptId& id,

@@ -34,7 +34,7 @@ class WorkerRegistry {
   void ack_logs(size_t cost) { own_->ack_logs(cost); }
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
-  void settle(const std::string& name, const core::AttemptId& id);
+  void kill_after_flush(const std::string& name, const core::AttemptId& id);
   void exchange_addresses(const std::string& name, const core::AttemptId& id,
                           const std::vector<std::string>& rank_addresses);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,

@@ -88,11 +88,11 @@ bool is_killed_from_outside(int status) {
   return WIFSIGNALED(status) && std::ranges::find(kSent, WTERMSIG(status)) != std::end(kSent);
 }
 
-Error why_it_died(const BuildOrder& order, const BuildChild::End& end, const std::string& said,
-                  bool is_ours, bool had_memory) {
+Error build_failure(const BuildOrder& order, const BuildChild::End& end, const std::string& output,
+                    bool is_ours, bool had_memory) {
   int status = end.status;
   std::string script = order.root + "/" + order.main;
-  std::string tail = said.size() > 2000 ? said.substr(said.size() - 2000) : said;
+  std::string tail = output.size() > 2000 ? output.substr(output.size() - 2000) : output;
   bool is_late = end.cpu_ms >= order.time_limit_ms;  // the limit's signal may be either
   bool cpu = WIFSIGNALED(status) &&
              (WTERMSIG(status) == SIGXCPU || (WTERMSIG(status) == SIGKILL && is_late));
@@ -147,8 +147,8 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   std::string request = request_of(order);
   int64_t deadline = monotonic_us() + order.time_limit_ms * kUsPerMs;
   FrameCutter cutter;
-  std::string said;
-  wire::FromExecutor answer;
+  std::string output;
+  wire::FromExecutor reply;
   size_t sent = 0;
   bool open = true;
   while (open) {
@@ -169,8 +169,8 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
                                MSG_NOSIGNAL | MSG_DONTWAIT);
       if (written > 0) sent += static_cast<size_t>(written);
     }
-    if (descriptors[1].revents != 0) read_some(child.process().errors, said);
-    if (said.size() > kPrintedMax) {
+    if (descriptors[1].revents != 0) read_some(child.process().errors, output);
+    if (output.size() > kPrintedMax) {
       return user_error(
           fmt::format("{}/{}: the script printed more than {} KiB while its graph was built: print "
                       "in a task, whose log keeps it",
@@ -183,25 +183,25 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
       std::string_view frame;
       bool broken = false;
       if (cutter.next(frame, broken)) {
-        if (!answer.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) answer.Clear();
+        if (!reply.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) reply.Clear();
         break;
       }
       if (broken) break;
     }
   }
-  if (!answer.has_built()) {
+  if (!reply.has_built()) {
     if (open) ::kill(child.process().pid, SIGKILL);
     BuildChild::End end = child.reap();
-    read_some(child.process().errors, said);
+    read_some(child.process().errors, output);
     bool is_ours = open;
-    return why_it_died(order, end, said, is_ours, cgroup_oom_kills(cgroups) == oom_kills);
+    return build_failure(order, end, output, is_ours, cgroup_oom_kills(cgroups) == oom_kills);
   }
-  read_some(child.process().errors, said);
+  read_some(child.process().errors, output);
   BuildReply out;
-  out.printed = std::move(said);
-  out.plan = std::move(*answer.mutable_built()->mutable_plan());
-  out.bundle = std::move(*answer.mutable_built()->mutable_bundle());
-  out.errors.assign(answer.built().errors().begin(), answer.built().errors().end());
+  out.printed = std::move(output);
+  out.plan = std::move(*reply.mutable_built()->mutable_plan());
+  out.bundle = std::move(*reply.mutable_built()->mutable_bundle());
+  out.errors.assign(reply.built().errors().begin(), reply.built().errors().end());
   return out;
 }
 
@@ -209,7 +209,7 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
 
 Builder::Builder(std::string executor) : executor_(std::move(executor)) {}
 
-Builder::~Builder() { settle(); }
+Builder::~Builder() { wait_idle(); }
 
 Result<std::unique_ptr<BuildChild>> Builder::start() const {
   auto process = spawn_executor(executor_, {"--build"}, {});
@@ -217,35 +217,35 @@ Result<std::unique_ptr<BuildChild>> Builder::start() const {
   return std::make_unique<BuildChild>(*process);
 }
 
-void Builder::start_ahead() {
+void Builder::prefork() {
   auto child = start();
   if (!child.ok()) return;  // who builds tries again, and tells
   std::lock_guard lock(mutex_);
-  spare_ = std::move(*child);
+  preforked_ = std::move(*child);
 }
 
-void Builder::settle() {
-  std::lock_guard lock(beside_mutex_);
-  if (beside_.joinable()) beside_.join();
+void Builder::wait_idle() {
+  std::lock_guard lock(cleanup_mutex_);
+  if (cleanup_.joinable()) cleanup_.join();
 }
 
 /// A process takes milliseconds to end and to start: whoever has the graph need not wait for it.
-void Builder::go_on_beside(std::unique_ptr<BuildChild> ended, bool builds_often) {
-  std::lock_guard lock(beside_mutex_);
-  if (beside_.joinable()) beside_.join();
-  beside_ = engine_thread([this, ended = std::move(ended), builds_often]() mutable {
+void Builder::clean_up_in_background(std::unique_ptr<BuildChild> ended, bool builds_often) {
+  std::lock_guard lock(cleanup_mutex_);
+  if (cleanup_.joinable()) cleanup_.join();
+  cleanup_ = engine_thread([this, ended = std::move(ended), builds_often]() mutable {
     ended.reset();
-    if (builds_often) start_ahead();
+    if (builds_often) prefork();
   });
 }
 
 Result<BuildReply> Builder::build(const BuildOrder& order) {
-  settle();
+  wait_idle();
   std::unique_ptr<BuildChild> child;
   bool builds_often = false;
   {
     std::lock_guard lock(mutex_);
-    child = std::move(spare_);
+    child = std::move(preforked_);
     builds_often = ++builds_ > 1;
   }
   if (child == nullptr || child->has_ended()) {
@@ -253,9 +253,9 @@ Result<BuildReply> Builder::build(const BuildOrder& order) {
     FLOW_TRY(started);
     child = std::move(*started);
   }
-  auto reply = build_in(*child, order);
-  go_on_beside(std::move(child), builds_often);
-  return reply;
+  auto result = build_in(*child, order);
+  clean_up_in_background(std::move(child), builds_often);
+  return result;
 }
 
 }  // namespace flow

@@ -19,7 +19,7 @@ std::string place_of(const AttemptOrder& order) {
 
 }  // namespace
 
-core::Failure timeout_failure(const Running& running, const std::string& evidence) {
+core::Failure timeout_failure(const AssignedAttempt& running, const std::string& evidence) {
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
@@ -32,7 +32,7 @@ core::Failure timeout_failure(const Running& running, const std::string& evidenc
   return failure;
 }
 
-core::Failure memory_failure(const Slot& slot, const Running& running,
+core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
                              const std::string& evidence) {
   auto bytes = [](int64_t n) { return format_bytes(static_cast<uint64_t>(n)); };
   int64_t limit = running.order.resources.memory_bytes;
@@ -61,7 +61,8 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
 }
 
 /// The executor's last line is what CUDA said.
-core::Failure gpu_failure(const Slot& slot, const Running& front, const std::string& evidence) {
+core::Failure gpu_failure(const Slot& slot, const AssignedAttempt& front,
+                          const std::string& evidence) {
   core::Failure failure;
   failure.cause = core::Cause::gpu_fault;
   failure.message = fmt::format("{}a GPU of `{}` failed ({})", place_of(front.order),
@@ -77,7 +78,7 @@ core::Failure of_rank(const AttemptOrder& order, core::Failure failure) {
   return failure;
 }
 
-core::Failure death_of(const Slot& slot, const Running& front, int wait_status) {
+core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_status) {
   std::string tail;
   for (const std::string& line : front.errors_tail) tail += line + "\n";
   if (front.timed_out) return timeout_failure(front, tail);

@@ -17,13 +17,13 @@ namespace {
 constexpr size_t kPipelineMax = 64;    // orders in one executor's hands
 constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then a new one
 
-bool remembers_much(const Slot& slot) {
+bool has_many_cached(const Slot& slot) {
   return slot.environments.size() >= kRememberedMax || slot.bundles.size() >= kRememberedMax;
 }
 
 }  // namespace
 
-bool LocalWorker::is_alone(const AttemptOrder& order) {
+bool LocalWorker::is_exclusive(const AttemptOrder& order) {
   return order.kind == TaskKind::service || order.timeout_ms > 0 ||
          order.resources.memory_bytes > 0 || !order.gpus.empty() || order.ranks > 1;
 }
@@ -38,62 +38,63 @@ int32_t LocalWorker::cpus_in_use() const {
 }
 
 bool LocalWorker::dispatch(bool may_spawn) {
-  std::deque<Pending> waiting;
+  std::deque<PendingOrder> waiting;
   bool wants_executor = dispatch_pending(may_spawn, waiting);
   pending_.insert(pending_.begin(), std::make_move_iterator(waiting.begin()),
                   std::make_move_iterator(waiting.end()));
   return wants_executor;
 }
 
-bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<Pending>& waiting) {
-  take_in();
-  if (drain_by_us_ > 0) give_all_back();
+bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& waiting) {
+  drain_incoming();
+  if (drain_by_us_ > 0) requeue_all();
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
   int32_t all = options_.executors_max * 1000;
   // Neighbours go to one executor: what hangs on them can go on when that one is through.
   size_t share = pending_.size() / static_cast<size_t>(std::max(1, options_.executors_max));
   Slot* last = nullptr;
-  size_t given = 0;
-  auto give = [&](Slot& slot) {
+  size_t assigned = 0;
+  auto assign = [&](Slot& slot) {
     send(slot, std::move(pending_.front()));
     pending_.pop_front();
-    given++;
+    assigned++;
   };
   while (!pending_.empty()) {
     AttemptOrder& order = pending_.front().order;
-    if (last != nullptr && given < share && last->queue.size() < kPipelineMax && !is_alone(order)) {
-      give(*last);
+    if (last != nullptr && assigned < share && last->queue.size() < kPipelineMax &&
+        !is_exclusive(order)) {
+      assign(*last);
       continue;
     }
-    int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
-    bool has_room = used + needs <= all || used == 0;
-    Slot* slot = has_room ? idle_slot(order.gpus) : nullptr;
-    if (has_room && !have_let_go(order.gpus, slot)) {
+    int32_t requested = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
+    bool fits = used + requested <= all || used == 0;
+    Slot* slot = fits ? idle_slot(order.gpus) : nullptr;
+    if (fits && !free_gpus(order.gpus, slot)) {
       waiting.push_back(std::move(pending_.front()));
       pending_.pop_front();
       continue;
     }
-    if (slot == nullptr && has_room) {
+    if (slot == nullptr && fits) {
       if (!may_spawn) return true;
       slot = new_slot();
       if (slot == nullptr) continue;  // the order failed with the cause
     }
     if (slot != nullptr) {
-      used += needs;
+      used += requested;
     } else {
-      slot = is_alone(order) ? nullptr : shortest_slot();
+      slot = is_exclusive(order) ? nullptr : shortest_slot();
     }
     if (slot == nullptr) return false;
-    last = is_alone(order) ? nullptr : slot;
-    given = 0;
-    give(*slot);
+    last = is_exclusive(order) ? nullptr : slot;
+    assigned = 0;
+    assign(*slot);
   }
   return false;
 }
 
-void LocalWorker::give_all_back() {
-  for (Pending& pending : pending_) {
+void LocalWorker::requeue_all() {
+  for (PendingOrder& pending : pending_) {
     Report report{};
     report.kind = Report::Kind::requeued;
     report.id = pending.order.id;
@@ -103,14 +104,14 @@ void LocalWorker::give_all_back() {
   pending_.clear();
 }
 
-bool LocalWorker::have_let_go(const std::vector<std::string>& gpus, const Slot* kept) {
+bool LocalWorker::free_gpus(const std::vector<std::string>& gpus, const Slot* except) {
   bool all = true;
   for (Slot& slot : slots_) {
     bool has_shared = std::any_of(slot.gpus.begin(), slot.gpus.end(), [&](const auto& uuid) {
       return std::find(gpus.begin(), gpus.end(), uuid) != gpus.end();
     });
-    bool is_ending = slot.dying_since_us > 0 || slot.is_gone;
-    if (!has_shared || &slot == kept || !(slot.queue.empty() || is_ending)) continue;
+    bool is_ending = slot.ending_since_us > 0 || slot.is_gone;
+    if (!has_shared || &slot == except || !(slot.queue.empty() || is_ending)) continue;
     kill_slot(slot);
     all = false;
   }
@@ -119,9 +120,9 @@ bool LocalWorker::have_let_go(const std::vector<std::string>& gpus, const Slot* 
 
 Slot* LocalWorker::idle_slot(const std::vector<std::string>& gpus) {
   for (Slot& slot : slots_) {
-    if (!slot.queue.empty() || slot.dying_since_us > 0 || slot.is_gone) continue;
+    if (!slot.queue.empty() || slot.ending_since_us > 0 || slot.is_gone) continue;
     if (slot.gpus != gpus) continue;
-    if (!remembers_much(slot)) return &slot;
+    if (!has_many_cached(slot)) return &slot;
     kill_slot(slot);
   }
   return nullptr;
@@ -167,16 +168,17 @@ Slot* LocalWorker::shortest_slot() {
   int64_t now = monotonic_us();
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
-    if (slot.queue.empty() || slot.queue.size() >= kPipelineMax || remembers_much(slot)) continue;
-    if (slot.dying_since_us > 0 || slot.is_gone) continue;
-    const Running& front = slot.queue.front();
-    bool slow = slot.recalled || is_alone(front.order) || front.runs_longer_than(kSlowUs, now);
+    if (slot.queue.empty() || slot.queue.size() >= kPipelineMax || has_many_cached(slot)) continue;
+    if (slot.ending_since_us > 0 || slot.is_gone) continue;
+    const AssignedAttempt& front = slot.queue.front();
+    bool slow = slot.has_requeued_queue || is_exclusive(front.order) ||
+                front.runs_longer_than(kLongAttemptUs, now);
     if (!slow && (best == nullptr || slot.queue.size() < best->queue.size())) best = &slot;
   }
   return best;
 }
 
-void LocalWorker::send(Slot& slot, Pending pending) {
+void LocalWorker::send(Slot& slot, PendingOrder pending) {
   AttemptOrder& order = pending.order;
   if (order.bundle_bytes && slot.bundles.insert(order.bundle).second) {
     wire::ToExecutor message;
@@ -199,15 +201,15 @@ void LocalWorker::send(Slot& slot, Pending pending) {
                                     safe_name(order), order.id.attempt);
   wire::ToExecutor message;
   fill_start(order, scratch, *message.mutable_start());
-  Running running;
-  running.is_held = pending.commit > released_;
-  if (running.is_held) message.mutable_start()->set_commit(pending.commit);
+  AssignedAttempt running;
+  running.awaits_commit = pending.commit > released_;
+  if (running.awaits_commit) message.mutable_start()->set_commit(pending.commit);
   append_frame(slot.out, message);
   running.order = std::move(order);
   running.secrets =
       Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;
-  if (slot.queue.empty()) running.since_us = monotonic_us();
+  if (slot.queue.empty()) running.began_us = monotonic_us();
   limit_memory(slot, running);
   slot.queue.push_back(std::move(running));
 }
@@ -220,7 +222,7 @@ std::string LocalWorker::safe_name(const AttemptOrder& order) {
 }
 
 void LocalWorker::write_slot(Slot& slot) {
-  if (slot.dying_since_us > 0) slot.out.clear();
+  if (slot.ending_since_us > 0) slot.out.clear();
   size_t at = 0;
   while (at < slot.out.size()) {
     ssize_t written = ::send(slot.process.wire, slot.out.data() + at, slot.out.size() - at,

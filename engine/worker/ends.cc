@@ -25,26 +25,26 @@ constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what
 
 }  // namespace
 
-void LocalWorker::stop_attempt(const core::AttemptId& id, Ending how) {
-  std::erase_if(pending_, [&](const Pending& pending) {
+void LocalWorker::stop_attempt(const core::AttemptId& id, StopMode how) {
+  std::erase_if(pending_, [&](const PendingOrder& pending) {
     if (pending.order.id != id) return false;
     report_end(pending.order.rank_id(), Report::Outcome::stopped, {});
     return true;
   });
   for (Slot& slot : slots_) {
-    for (Running& running : slot.queue) {
+    for (AssignedAttempt& running : slot.queue) {
       if (running.order.id == id) stop_running(slot, running, how);
     }
   }
 }
 
-void LocalWorker::stop_running(Slot& slot, Running& running, Ending how) {
+void LocalWorker::stop_running(Slot& slot, AssignedAttempt& running, StopMode how) {
   running.stopped = true;
-  bool is_first = &running == &slot.queue.front(), kill = how == Ending::killed;
+  bool is_first = &running == &slot.queue.front(), kill = how == StopMode::kill;
   if (kill && is_first) return kill_slot(slot);
   send_stop(slot, running.order.rank_id(), how);
   int64_t now = monotonic_us(), grace_us = kill ? 0 : running.order.grace_ms * 1000;
-  if (how == Ending::gentle) {
+  if (how == StopMode::interrupt) {
     running.terminate_at_us = now + grace_us;
   } else {
     kill_by(running, now + grace_us);
@@ -52,36 +52,36 @@ void LocalWorker::stop_running(Slot& slot, Running& running, Ending how) {
 }
 
 void LocalWorker::drain_slot(Slot& slot) {
-  Running& front = slot.queue.front();
+  AssignedAttempt& front = slot.queue.front();
   if (!front.stopped) {
-    stop_running(slot, front, Ending::gentle);
+    stop_running(slot, front, StopMode::interrupt);
     front.terminate_at_us = drain_by_us_;
   }
-  if (slot.queue.size() > 1 && !slot.recalled) recall(slot);
+  if (slot.queue.size() > 1 && !slot.has_requeued_queue) requeue_queued(slot);
 }
 
-void LocalWorker::recall(Slot& slot) {
+void LocalWorker::requeue_queued(Slot& slot) {
   wire::ToExecutor message;
   message.mutable_requeue_queued();
   append_frame(slot.out, message);
-  slot.recalled = true;
+  slot.has_requeued_queue = true;
 }
 
-void LocalWorker::kill_by(Running& running, int64_t at_us) {
+void LocalWorker::kill_by(AssignedAttempt& running, int64_t at_us) {
   if (running.kill_at_us == 0 || at_us < running.kill_at_us) running.kill_at_us = at_us;
 }
 
-void LocalWorker::send_stop(Slot& slot, const RankId& id, Ending how) {
+void LocalWorker::send_stop(Slot& slot, const RankId& id, StopMode how) {
   wire::ToExecutor message;
   *message.mutable_stop()->mutable_id() = wire_name(id.attempt, id.rank);
-  message.mutable_stop()->set_gentle(how == Ending::gentle);
-  message.mutable_stop()->set_kill_after_flush(how == Ending::settled);
+  message.mutable_stop()->set_gentle(how == StopMode::interrupt);
+  message.mutable_stop()->set_kill_after_flush(how == StopMode::kill_after_flush);
   append_frame(slot.out, message);
 }
 
 void LocalWorker::kill_slot(Slot& slot) {
-  if (slot.dying_since_us > 0) return;
-  slot.dying_since_us = monotonic_us();
+  if (slot.ending_since_us > 0) return;
+  slot.ending_since_us = monotonic_us();
   if (!slot.queue.empty() && slot.queue.front().program > 0)
     ::kill(-slot.queue.front().program, SIGKILL);
   ::shutdown(slot.process.wire, SHUT_WR);
@@ -90,7 +90,7 @@ void LocalWorker::kill_slot(Slot& slot) {
 
 void LocalWorker::end_all() {
   for (Slot& slot : slots_) kill_slot(slot);
-  int64_t deadline = monotonic_us() + kDyingUs;
+  int64_t deadline = monotonic_us() + kEndGraceUs;
   for (Slot& slot : slots_) {
     // What it still says nobody hears; but it must not wait for a reader.
     ::shutdown(slot.process.wire, SHUT_RDWR);
@@ -120,24 +120,24 @@ int LocalWorker::reap(Slot& slot) {
   return status;
 }
 
-void LocalWorker::bury(Slot& slot) {
+void LocalWorker::retire_slot(Slot& slot) {
   bool had_memory = !has_new_oom_kill(slot);
   if (!slot.queue.empty() && slot.cgroup.has_memory() && !slot.is_outside_cgroup)
     slot.queue.front().memory_peak = slot.cgroup.peak_bytes();
   int status = reap(slot);
   end_errors(slot);
   if (!slot.queue.empty()) {
-    Running& front = slot.queue.front();
-    front.ended_us = monotonic_us() - front.since_us;
+    AssignedAttempt& front = slot.queue.front();
+    front.ended_us = monotonic_us() - front.began_us;
     bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (!had_memory && (is_killed || slot.has_limit)) front.over_memory = true;
   }
-  auto was_ended = [&](const Running& running) {
+  auto was_ended = [&](const AssignedAttempt& running) {
     return running.stopped || running.timed_out || running.over_memory;
   };
-  bool by_itself = slot.dying_since_us == 0 || slot.broken;
+  bool by_itself = slot.ending_since_us == 0 || slot.broken;
   if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
-    const Running& front = slot.queue.front();
+    const AssignedAttempt& front = slot.queue.front();
     if (front.stopped) {
       report_end(front.order.rank_id(), Report::Outcome::stopped, {});
     } else {
@@ -151,7 +151,7 @@ void LocalWorker::bury(Slot& slot) {
     if (slot.queue[i - 1].stopped) {
       report_end(slot.queue[i - 1].order.rank_id(), Report::Outcome::stopped, {});
     } else {
-      Running& running = slot.queue[i - 1];
+      AssignedAttempt& running = slot.queue[i - 1];
       pending_.push_front({std::move(running.order), running.commit});
     }
   }
@@ -162,13 +162,13 @@ void LocalWorker::tick() {
   bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
   if (check_memory) memory_checked_us_ = now;
   for (Slot& slot : slots_) {
-    if (slot.dying_since_us > 0) {
-      if (now - slot.dying_since_us > kDyingUs) ::kill(-slot.process.pid, SIGKILL);
+    if (slot.ending_since_us > 0) {
+      if (now - slot.ending_since_us > kEndGraceUs) ::kill(-slot.process.pid, SIGKILL);
       continue;
     }
     if (slot.queue.empty()) continue;
     if (drain_by_us_ > 0) drain_slot(slot);
-    Running& front = slot.queue.front();
+    AssignedAttempt& front = slot.queue.front();
     int64_t timeout_us = front.order.timeout_ms * 1000;
     if (timeout_us > 0 && !front.timed_out && front.runs_longer_than(timeout_us, now)) {
       front.timed_out = true;
@@ -182,12 +182,13 @@ void LocalWorker::tick() {
     }
     if (front.kill_at_us > 0 && now >= front.kill_at_us) kill_slot(slot);
     if (check_memory && front.order.resources.memory_bytes > 0) watch_memory(slot, front);
-    bool blocks = slot.queue.size() > 1 && !slot.recalled && front.runs_longer_than(kSlowUs, now);
-    if (blocks) recall(slot);
+    bool blocks = slot.queue.size() > 1 && !slot.has_requeued_queue &&
+                  front.runs_longer_than(kLongAttemptUs, now);
+    if (blocks) requeue_queued(slot);
   }
 }
 
-void LocalWorker::watch_memory(Slot& slot, Running& front) {
+void LocalWorker::watch_memory(Slot& slot, AssignedAttempt& front) {
   if (slot.has_limit) {
     if (!has_new_oom_kill(slot)) return;
     front.memory_peak = slot.cgroup.peak_bytes();
@@ -201,7 +202,7 @@ void LocalWorker::watch_memory(Slot& slot, Running& front) {
 
 // What the executor has in use already is not the attempt's. Lua's own limit comes first where all
 // of the memory is Lua's: its message names the line.
-void LocalWorker::limit_memory(Slot& slot, Running& running) {
+void LocalWorker::limit_memory(Slot& slot, AssignedAttempt& running) {
   int64_t bytes = running.order.resources.memory_bytes;
   if (bytes <= 0) {
     if (slot.has_limit) slot.cgroup.set_memory_limit(0);
@@ -224,7 +225,7 @@ bool LocalWorker::has_new_oom_kill(Slot& slot) {
   return count > std::exchange(oom_kills_, count);
 }
 
-void LocalWorker::note_memory(Slot& slot, Running& running, const Report& report) {
+void LocalWorker::note_memory(Slot& slot, AssignedAttempt& running, const Report& report) {
   constexpr int kKilledExit = 128 + SIGKILL;  // as a shell tells it of its program
   bool has_failed = report.outcome == Report::Outcome::failed;
   bool is_killed =

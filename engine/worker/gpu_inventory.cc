@@ -27,16 +27,16 @@ MachineGpus none(std::string why) {
   return machine;
 }
 
-MachineGpus machine_of(const wire::Gpus& said) {
+MachineGpus machine_of(const wire::Gpus& message) {
   MachineGpus machine;
-  machine.why_none = said.why_none();
-  machine.problems.assign(said.problems().begin(), said.problems().end());
-  for (const wire::Gpu& gpu : said.found()) machine.gpus.push_back(get_gpu(gpu));
+  machine.why_none = message.why_none();
+  machine.problems.assign(message.problems().begin(), message.problems().end());
+  for (const wire::Gpu& gpu : message.found()) machine.gpus.push_back(get_gpu(gpu));
   return machine;
 }
 
 /// Reads the one message that the child says. False at the deadline.
-bool read_answer(const ExecutorProcess& child, int64_t limit_ms, wire::FromExecutor& answer) {
+bool read_reply(const ExecutorProcess& child, int64_t limit_ms, wire::FromExecutor& reply) {
   Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   FrameCutter cutter;
   char chunk[16 * 1024];
@@ -48,8 +48,8 @@ bool read_answer(const ExecutorProcess& child, int64_t limit_ms, wire::FromExecu
     std::string_view frame;
     bool broken = false;
     if (!cutter.next(frame, broken) && !broken) continue;
-    if (broken || !answer.ParseFromArray(frame.data(), static_cast<int>(frame.size())))
-      answer.Clear();
+    if (broken || !reply.ParseFromArray(frame.data(), static_cast<int>(frame.size())))
+      reply.Clear();
     return true;
   }
   return false;
@@ -124,8 +124,8 @@ MachineGpus visible_gpus(MachineGpus machine, const char* mask) {
 MachineGpus find_gpus(const std::string& executor, int64_t limit_ms) {
   auto child = spawn_executor(executor, {"--gpus"}, {});
   if (!child.ok()) return none(child.error().message);
-  wire::FromExecutor answer;
-  bool is_in_time = read_answer(*child, limit_ms, answer);
+  wire::FromExecutor reply;
+  bool is_in_time = read_reply(*child, limit_ms, reply);
   int status = end_executor(*child);
   if (!is_in_time) {
     return none(
@@ -133,8 +133,8 @@ MachineGpus find_gpus(const std::string& executor, int64_t limit_ms) {
                     "may hang too, and `dmesg` say why",
                     static_cast<double>(limit_ms) / 1000));
   }
-  if (answer.has_gpus())
-    return visible_gpus(machine_of(answer.gpus()), std::getenv(kVisibleVariable));
+  if (reply.has_gpus())
+    return visible_gpus(machine_of(reply.gpus()), std::getenv(kVisibleVariable));
   std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                         : fmt::format("exit code {}", WEXITSTATUS(status));
   return none(fmt::format("the process that asked the NVIDIA driver's library ended by {}", how));

@@ -56,7 +56,7 @@ bool GpuWatch::wait_quit(int64_t ms) const {
 }
 
 void GpuWatch::note(const std::string& text) {
-  if (std::exchange(noted_, text) != text) on_note_("errors of GPUs are not heard of: " + text);
+  if (std::exchange(last_note_, text) != text) on_note_("errors of GPUs are not heard of: " + text);
 }
 
 void GpuWatch::loop() {
@@ -68,9 +68,9 @@ void GpuWatch::loop() {
       note(child.error().message);
       continue;
     }
-    bool may_say_more = listen(*child);
+    bool may_report_more = listen(*child);
     int status = end_executor(*child);
-    if (!may_say_more || wait_quit(0)) return;
+    if (!may_report_more || wait_quit(0)) return;
     note("the process that waits for them ended " + end_words(status) + ", and is started again");
   } while (!wait_quit(kAgainMs));
 }

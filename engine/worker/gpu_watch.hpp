@@ -36,7 +36,7 @@ class GpuWatch {
   std::set<std::string> uuids_;  // of this machine
   const OnError on_error_;
   const OnNote on_note_;
-  std::string noted_;
+  std::string last_note_;
   int quit_ = -1;  // an eventfd
   std::thread thread_;
 };

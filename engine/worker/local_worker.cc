@@ -49,32 +49,32 @@ LocalWorker::~LocalWorker() {
 void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   bool is_much = orders.size() > kOwnOrdersMax;
   {
-    std::lock_guard lock(coming_mutex_);
-    for (AttemptOrder& order : orders) coming_.push_back({std::move(order), commit});
+    std::lock_guard lock(incoming_mutex_);
+    for (AttemptOrder& order : orders) incoming_.push_back({std::move(order), commit});
   }
   if (is_much) return wake();
   std::lock_guard lock(mutex_);
-  act();
+  dispatch_now();
 }
 
-void LocalWorker::take_in() {
-  std::lock_guard lock(coming_mutex_);
-  for (Pending& pending : coming_) pending_.push_back(std::move(pending));
-  coming_.clear();
+void LocalWorker::drain_incoming() {
+  std::lock_guard lock(incoming_mutex_);
+  for (PendingOrder& pending : incoming_) pending_.push_back(std::move(pending));
+  incoming_.clear();
 }
 
 void LocalWorker::release(uint64_t commit) {
   std::lock_guard lock(mutex_);
   released_ = std::max(released_, commit);
   for (Slot& slot : slots_) {
-    bool lets_go = false;
-    for (Running& running : slot.queue) {
-      if (!running.is_held || running.commit > released_) continue;
-      running.is_held = false;
-      lets_go = true;
-      if (&running == &slot.queue.front()) running.since_us = monotonic_us();
+    bool has_released = false;
+    for (AssignedAttempt& running : slot.queue) {
+      if (!running.awaits_commit || running.commit > released_) continue;
+      running.awaits_commit = false;
+      has_released = true;
+      if (&running == &slot.queue.front()) running.began_us = monotonic_us();
     }
-    if (!lets_go) continue;
+    if (!has_released) continue;
     wire::ToExecutor message;
     message.mutable_release()->set_commit(released_);
     append_frame(slot.out, message);
@@ -97,29 +97,29 @@ void LocalWorker::exchange_addresses(const core::AttemptId& id,
 
 void LocalWorker::stop(const core::AttemptId& id, bool kill) {
   std::lock_guard lock(mutex_);
-  take_in();
-  stop_attempt(id, kill ? Ending::killed : Ending::told);
-  act();
+  drain_incoming();
+  stop_attempt(id, kill ? StopMode::kill : StopMode::terminate);
+  dispatch_now();
 }
 
 void LocalWorker::interrupt(const core::AttemptId& id) {
   std::lock_guard lock(mutex_);
-  take_in();
-  stop_attempt(id, Ending::gentle);
-  act();
+  drain_incoming();
+  stop_attempt(id, StopMode::interrupt);
+  dispatch_now();
 }
 
-void LocalWorker::settle(const core::AttemptId& id) {
+void LocalWorker::kill_after_flush(const core::AttemptId& id) {
   std::lock_guard lock(mutex_);
-  take_in();
-  stop_attempt(id, Ending::settled);
-  act();
+  drain_incoming();
+  stop_attempt(id, StopMode::kill_after_flush);
+  dispatch_now();
 }
 
 void LocalWorker::drain(int64_t grace_ms) {
   std::lock_guard lock(mutex_);
   drain_by_us_ = monotonic_us() + grace_ms * 1000;
-  act();
+  dispatch_now();
   wake();
 }
 
@@ -137,16 +137,16 @@ void LocalWorker::ack_saved(const core::AttemptId& id, const std::string& name, 
 
 void LocalWorker::ack_logs(size_t cost) {
   std::lock_guard lock(mutex_);
-  untaken_ -= std::min(cost, untaken_);
-  if (!is_full_ || untaken_ > kUntakenLogsMax / 2) return;
-  is_full_ = false;
+  unacked_ -= std::min(cost, unacked_);
+  if (!is_log_full_ || unacked_ > kUnackedLogsMax / 2) return;
+  is_log_full_ = false;
   for (Slot& slot : slots_) watch_slot(slot);
 }
 
-void LocalWorker::act() {
+void LocalWorker::dispatch_now() {
   bool wants_executor = dispatch(false);
   for (Slot& slot : slots_) write_slot(slot);
-  bool wants_thread = wants_executor || !reports_.empty() || (waits_long_ && needs_tick());
+  bool wants_thread = wants_executor || !reports_.empty() || (is_blocked_ && needs_tick());
   if (wants_thread) wake();
 }
 
@@ -163,15 +163,16 @@ void LocalWorker::watch(int descriptor, void* who, uint32_t events, int operatio
 }
 
 bool LocalWorker::may_read(const Slot& slot) const {
-  if (!is_full_ || slot.dying_since_us > 0) return true;
-  return std::any_of(slot.queue.begin(), slot.queue.end(),
-                     [](const Running& running) { return running.stopped || running.timed_out; });
+  if (!is_log_full_ || slot.ending_since_us > 0) return true;
+  return std::any_of(slot.queue.begin(), slot.queue.end(), [](const AssignedAttempt& running) {
+    return running.stopped || running.timed_out;
+  });
 }
 
 void LocalWorker::watch_slot(Slot& slot) {
   uint32_t wire =
       (may_read(slot) ? uint32_t{EPOLLIN} : 0u) | (slot.out.empty() ? 0u : uint32_t{EPOLLOUT});
-  uint32_t errors = is_full_ ? 0u : uint32_t{EPOLLIN};
+  uint32_t errors = is_log_full_ ? 0u : uint32_t{EPOLLIN};
   if (wire != std::exchange(slot.wire_events, wire))
     watch(slot.process.wire, &slot, wire, EPOLL_CTL_MOD);
   if (errors != std::exchange(slot.error_events, errors))
@@ -182,15 +183,15 @@ void LocalWorker::loop() {
   epoll_event events[kEventsMax];
   std::unique_lock lock(mutex_);
   while (true) {
-    waits_long_ = !needs_tick();
-    int64_t awake_us = expects_soon() ? kAwakeUs : 0;
+    is_blocked_ = !needs_tick();
+    int64_t awake_us = is_spinning() ? kAwakeUs : 0;
     lock.unlock();
-    int count = wait(events, awake_us, waits_long_ ? -1 : kTickMs);
+    int count = wait(events, awake_us, is_blocked_ ? -1 : kTickMs);
     lock.lock();
-    waits_long_ = false;
+    is_blocked_ = false;
     if (quit_) break;
     for (int i = 0; i < count; i++) handle_event(events[i].data.ptr, events[i].events);
-    bury_dead();
+    reap_exited();
     tick();
     dispatch(true);
     for (Slot& slot : slots_) write_slot(slot);
@@ -203,10 +204,10 @@ void LocalWorker::loop() {
   end_all();
 }
 
-bool LocalWorker::expects_soon() const {
+bool LocalWorker::is_spinning() const {
   size_t running = 0;
   for (const Slot& slot : slots_) running += slot.queue.size();
-  return running == 1 && pending_.empty() && last_took_us_ < kAwakeUs;
+  return running == 1 && pending_.empty() && last_duration_us_ < kAwakeUs;
 }
 
 int LocalWorker::wait(epoll_event* events, int64_t awake_us, int timeout_ms) {
@@ -231,13 +232,13 @@ void LocalWorker::handle_event(void* who, uint32_t events) {
   slot.is_gone = !read_slot(slot);
 }
 
-void LocalWorker::bury_dead() {
+void LocalWorker::reap_exited() {
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     if (!slot->is_gone) {
       ++slot;
       continue;
     }
-    bury(*slot);
+    retire_slot(*slot);
     slot = slots_.erase(slot);
   }
 }
@@ -245,9 +246,9 @@ void LocalWorker::bury_dead() {
 bool LocalWorker::needs_tick() const {
   if (drain_by_us_ > 0) return true;
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    if (slot.dying_since_us > 0) return true;
+    if (slot.ending_since_us > 0) return true;
     if (slot.queue.empty()) return false;
-    const Running& front = slot.queue.front();
+    const AssignedAttempt& front = slot.queue.front();
     return front.order.timeout_ms > 0 || front.kill_at_us > 0 || front.terminate_at_us > 0 ||
            front.order.resources.memory_bytes > 0 || slot.queue.size() > 1;
   });
@@ -255,7 +256,7 @@ bool LocalWorker::needs_tick() const {
 
 Slot* LocalWorker::slot_of(const RankId& id) {
   for (Slot& slot : slots_) {
-    for (const Running& running : slot.queue) {
+    for (const AssignedAttempt& running : slot.queue) {
       if (running.order.rank_id() == id) return &slot;
     }
   }

@@ -16,8 +16,9 @@
 
 namespace flow {
 
-constexpr int64_t kSlowUs = 5'000;     // an attempt that takes longer lets go of what is behind it
-constexpr int64_t kDyingUs = 500'000;  // an executor that is told to end has this long
+constexpr int64_t kLongAttemptUs =
+    5'000;  // an attempt that takes longer lets go of what is behind it
+constexpr int64_t kEndGraceUs = 500'000;  // an executor that is told to end has this long
 
 class LocalWorker final : public Worker {
  public:
@@ -30,22 +31,22 @@ class LocalWorker final : public Worker {
                           const std::vector<std::string>& rank_addresses) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
-  void settle(const core::AttemptId& id) override;
+  void kill_after_flush(const core::AttemptId& id) override;
   void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void ack_logs(size_t cost) override;
 
  private:
-  struct Pending {
+  struct PendingOrder {
     AttemptOrder order;
     uint64_t commit = 0;
   };
 
   // on whichever thread asks:
   /// Orders that came since.
-  void take_in();
+  void drain_incoming();
   /// What can be sent now is sent now; the rest is for the worker's thread.
-  void act();
+  void dispatch_now();
   void wake();
   void watch(int descriptor, void* who, uint32_t events, int operation = EPOLL_CTL_ADD);
   /// While logs wait nothing is read of a slot but its attempt's end, where one is due.
@@ -55,21 +56,21 @@ class LocalWorker final : public Worker {
   // on the worker's thread:
   void loop();
   /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
-  bool expects_soon() const;
+  bool is_spinning() const;
   int wait(epoll_event* events, int64_t awake_us, int timeout_ms);
   void handle_event(void* who, uint32_t events);
-  void bury_dead();
+  void reap_exited();
   bool needs_tick() const;
   Slot* slot_of(const RankId& id);
-  enum class Ending : uint8_t { gentle, told, settled, killed };
-  void stop_attempt(const core::AttemptId& id, Ending how);
-  void stop_running(Slot& slot, Running& running, Ending how);
+  enum class StopMode : uint8_t { interrupt, terminate, kill_after_flush, kill };
+  void stop_attempt(const core::AttemptId& id, StopMode how);
+  void stop_running(Slot& slot, AssignedAttempt& running, StopMode how);
   /// Its attempt is asked to end; those behind it come back.
   void drain_slot(Slot& slot);
   /// What waits behind its attempt comes back.
-  static void recall(Slot& slot);
-  static void kill_by(Running& running, int64_t at_us);
-  void send_stop(Slot& slot, const RankId& id, Ending how = Ending::told);
+  static void requeue_queued(Slot& slot);
+  static void kill_by(AssignedAttempt& running, int64_t at_us);
+  void send_stop(Slot& slot, const RankId& id, StopMode how = StopMode::terminate);
 
   // from executors:
   /// Reads what the slot says; false when its process is gone.
@@ -77,16 +78,16 @@ class LocalWorker final : public Worker {
   bool cut(Slot& slot);
   void handle(Slot& slot, wire::FromExecutor& message);
   /// What the worker did to an attempt explains how it ended better than what the attempt says.
-  static void adjust(const Slot& slot, Running& running, Report& report);
-  void give_back(Slot& slot, const core::AttemptId& id);
+  static void adjust(const Slot& slot, AssignedAttempt& running, Report& report);
+  void requeue(Slot& slot, const core::AttemptId& id);
   /// What is there, or, while logs wait, nothing; of one that is dead all.
   void read_errors(Slot& slot, bool is_dead = false);
   /// Of a line that is too long to wait for its end.
-  void error_piece(Slot& slot);
+  void error_chunk(Slot& slot);
   /// What its attempt wrote last has no newline.
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line, bool ends_line = true);
-  void log_error(const Running& front, LogBound::Entry entry);
+  void log_error(const AssignedAttempt& front, LogBound::Entry entry);
   void report_log(Report report);
   void report_end(const RankId& id, Report::Outcome outcome, core::Failure failure);
 
@@ -98,36 +99,36 @@ class LocalWorker final : public Worker {
   /// Returns the wait status. Nothing of what it had started is left.
   int reap(Slot& slot);
   /// The process is gone: its first attempt ended with it, the others never started.
-  void bury(Slot& slot);
+  void retire_slot(Slot& slot);
 
   // time and memory:
   void tick();
-  void watch_memory(Slot& slot, Running& front);
+  void watch_memory(Slot& slot, AssignedAttempt& front);
   /// Before the attempt begins: sets the limit of its memory, or takes that of the one before away.
-  static void limit_memory(Slot& slot, Running& running);
+  static void limit_memory(Slot& slot, AssignedAttempt& running);
   /// Whether the kernel has killed a process of the slot for want of memory since the last look.
   bool has_new_oom_kill(Slot& slot);
   /// An attempt that ended by SIGKILL, or within its limit of memory, may have been killed so.
-  void note_memory(Slot& slot, Running& running, const Report& report);
+  void note_memory(Slot& slot, AssignedAttempt& running, const Report& report);
 
   // to executors:
-  static bool is_alone(const AttemptOrder& order);
+  static bool is_exclusive(const AttemptOrder& order);
   int32_t cpus_in_use() const;
   /// True where something waits for an executor that only the worker's thread may start.
   bool dispatch(bool may_spawn);
   /// Those that wait for a GPU that an executor is about to let go of are set aside.
-  bool dispatch_pending(bool may_spawn, std::deque<Pending>& waiting);
+  bool dispatch_pending(bool may_spawn, std::deque<PendingOrder>& waiting);
   /// Of executors that see these GPUs and no others.
   Slot* idle_slot(const std::vector<std::string>& gpus);
   /// Ends the idle executors but `kept` that hold memory of these GPUs; false where one is not gone
   /// yet.
-  bool have_let_go(const std::vector<std::string>& gpus, const Slot* kept);
-  void give_all_back();
+  bool free_gpus(const std::vector<std::string>& gpus, const Slot* except);
+  void requeue_all();
   /// Where none can start, the first order fails with the cause, and the next one tries again.
   Slot* new_slot();
   /// The slot with the shortest line whose running attempt is not known to be long.
   Slot* shortest_slot();
-  void send(Slot& slot, Pending pending);
+  void send(Slot& slot, PendingOrder pending);
   /// A unit's name as one folder name.
   static std::string safe_name(const AttemptOrder& order);
   void write_slot(Slot& slot);
@@ -139,23 +140,23 @@ class LocalWorker final : public Worker {
   const OnReport on_report_;
   int epoll_ = -1, wake_ = -1;
 
-  std::mutex coming_mutex_;
-  std::vector<Pending> coming_;  // orders that nobody has looked at yet
+  std::mutex incoming_mutex_;
+  std::vector<PendingOrder> incoming_;  // orders that nobody has looked at yet
 
   std::mutex mutex_;  // of all that follows; taken before the other
   bool quit_ = false;
-  bool waits_long_ = false;      // the thread wakes only when it is woken
-  int64_t drain_by_us_ = 0;      // then what still runs is told to end; 0 while nothing drains
-  uint64_t released_ = 0;        // the newest commit that is durable
-  std::deque<Pending> pending_;  // as many as the head has assigned
-  std::list<Slot> slots_;        // they leave in bury()
+  bool is_blocked_ = false;           // the thread wakes only when it is woken
+  int64_t drain_by_us_ = 0;           // then what still runs is told to end; 0 while nothing drains
+  uint64_t released_ = 0;             // the newest commit that is durable
+  std::deque<PendingOrder> pending_;  // as many as the head has assigned
+  std::list<Slot> slots_;             // they leave in bury()
   // Until the end of the loop's pass; logs wait at kUntakenLogsMax.
   std::vector<Report> reports_;
-  size_t untaken_ = 0;    // cost of the logs that were reported and not taken in
-  bool is_full_ = false;  // from the bound down to its half
+  size_t unacked_ = 0;        // cost of the logs that were reported and not taken in
+  bool is_log_full_ = false;  // from the bound down to its half
   int64_t memory_checked_us_ = 0;
-  int64_t oom_kills_ = 0;            // in the worker's own group, that were seen
-  int64_t last_took_us_ = kAwakeUs;  // by the newest attempt that ended
+  int64_t oom_kills_ = 0;                // in the worker's own group, that were seen
+  int64_t last_duration_us_ = kAwakeUs;  // by the newest attempt that ended
   std::thread thread_;
 };
 

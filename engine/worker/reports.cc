@@ -39,7 +39,7 @@ bool LocalWorker::read_slot(Slot& slot) {
       kill_slot(slot);
       return false;
     }
-    if (static_cast<size_t>(got) < chunk.size() || is_full_) break;
+    if (static_cast<size_t>(got) < chunk.size() || is_log_full_) break;
   }
   read_errors(slot);
   return open;
@@ -67,13 +67,13 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   }
   // A process that has come up tells so with a list of none. Its start is not the attempt's time.
   if (message.has_requeued() && message.requeued().ids_size() == 0) {
-    bool is_begun = !slot.queue.empty() && !slot.queue.front().is_held;
-    if (is_begun) slot.queue.front().since_us = monotonic_us();
+    bool is_begun = !slot.queue.empty() && !slot.queue.front().awaits_commit;
+    if (is_begun) slot.queue.front().began_us = monotonic_us();
     return;
   }
   if (message.has_requeued()) {
     for (int i = message.requeued().ids_size(); i > 0; i--)
-      give_back(slot, attempt_id(message.requeued().ids(i - 1)));
+      requeue(slot, attempt_id(message.requeued().ids(i - 1)));
     return;
   }
   if (message.has_outside_cgroup()) {  // its memory is polled instead
@@ -89,13 +89,13 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   }
   Report report{};
   if (!to_report(message, report)) return;
-  auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const Running& r) {
+  auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const AssignedAttempt& r) {
     return r.order.rank_id() == report.rank_id();
   });
   if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
   if (report.kind == Report::Kind::finished) {
-    last_took_us_ = report.duration_us;
-    running->ended_us = std::max(report.duration_us, monotonic_us() - running->since_us);
+    last_duration_us_ = report.duration_us;
+    running->ended_us = std::max(report.duration_us, monotonic_us() - running->began_us);
     if (running == slot.queue.begin()) note_memory(slot, *running, report);
     adjust(slot, *running, report);
     // Of a timeout the head says whose rank's doing it is.
@@ -105,8 +105,8 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     if (was_first) end_errors(slot);
     slot.queue.erase(running);
     if (was_first) {
-      slot.recalled = false;
-      if (!slot.queue.empty()) slot.queue.front().since_us = monotonic_us();
+      slot.has_requeued_queue = false;
+      if (!slot.queue.empty()) slot.queue.front().began_us = monotonic_us();
     }
   }
   if (report.kind == Report::Kind::log) return report_log(std::move(report));
@@ -115,12 +115,12 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
 
 void LocalWorker::report_log(Report report) {
   report.cost = report.text.size() + kLogCost;
-  untaken_ += report.cost;
-  is_full_ = is_full_ || untaken_ > kUntakenLogsMax;
+  unacked_ += report.cost;
+  is_log_full_ = is_log_full_ || unacked_ > kUnackedLogsMax;
   reports_.push_back(std::move(report));
 }
 
-void LocalWorker::adjust(const Slot& slot, Running& running, Report& report) {
+void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, Report& report) {
   bool has_result =
       report.outcome == Report::Outcome::succeeded || report.outcome == Report::Outcome::waiting;
   int64_t timeout_us = running.order.timeout_ms * 1000;
@@ -142,7 +142,7 @@ void LocalWorker::adjust(const Slot& slot, Running& running, Report& report) {
   }
 }
 
-void LocalWorker::give_back(Slot& slot, const core::AttemptId& id) {
+void LocalWorker::requeue(Slot& slot, const core::AttemptId& id) {
   for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
     if (running->order.id != id) continue;
     pending_.push_front({std::move(running->order), running->commit});
@@ -153,7 +153,7 @@ void LocalWorker::give_back(Slot& slot, const core::AttemptId& id) {
 
 void LocalWorker::read_errors(Slot& slot, bool is_dead) {
   char chunk[16 * 1024];
-  while (is_dead || !is_full_) {
+  while (is_dead || !is_log_full_) {
     ssize_t got = ::read(slot.process.errors, chunk, sizeof chunk);
     if (got <= 0) break;
     slot.errors_partial.append(chunk, static_cast<size_t>(got));
@@ -164,11 +164,11 @@ void LocalWorker::read_errors(Slot& slot, bool is_dead) {
       at = end + 1;
     }
     slot.errors_partial.erase(0, at);
-    if (slot.errors_partial.size() > kErrorLineMax) error_piece(slot);
+    if (slot.errors_partial.size() > kErrorLineMax) error_chunk(slot);
   }
 }
 
-void LocalWorker::error_piece(Slot& slot) {
+void LocalWorker::error_chunk(Slot& slot) {
   std::string piece = std::exchange(slot.errors_partial, "");
   if (!slot.queue.empty()) slot.errors_partial = slot.queue.front().secrets.hide_begun(piece);
   if (!piece.empty()) error_line(slot, std::move(piece), false);
@@ -177,13 +177,13 @@ void LocalWorker::error_piece(Slot& slot) {
 void LocalWorker::end_errors(Slot& slot) {
   if (!slot.errors_partial.empty()) error_line(slot, std::exchange(slot.errors_partial, ""));
   if (slot.queue.empty()) return;
-  Running& front = slot.queue.front();
+  AssignedAttempt& front = slot.queue.front();
   for (LogBound::Entry& entry : front.log_bound.finish()) log_error(front, std::move(entry));
 }
 
 void LocalWorker::error_line(Slot& slot, std::string line, bool ends_line) {
   if (slot.queue.empty()) return;
-  Running& front = slot.queue.front();
+  AssignedAttempt& front = slot.queue.front();
   line = front.secrets.hidden(std::move(line));
   front.errors_tail.push_back(line.substr(0, kTailLineMax));
   if (front.errors_tail.size() > kTailLines) front.errors_tail.pop_front();
@@ -191,7 +191,7 @@ void LocalWorker::error_line(Slot& slot, std::string line, bool ends_line) {
   if (entry) log_error(front, std::move(*entry));
 }
 
-void LocalWorker::log_error(const Running& front, LogBound::Entry entry) {
+void LocalWorker::log_error(const AssignedAttempt& front, LogBound::Entry entry) {
   Report report{};
   report.kind = Report::Kind::log;
   report.id = front.order.id;

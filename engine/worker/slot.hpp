@@ -21,14 +21,14 @@
 namespace flow {
 
 /// An order in an executor's hands. The first of a slot's queue is the one that runs.
-struct Running {
+struct AssignedAttempt {
   AttemptOrder order;
   Secrets secrets;              // the order's
-  int64_t since_us = 0;         // when it became the first, or was released if that was later
+  int64_t began_us = 0;         // when it became the first, or was released if that was later
   int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
   int64_t kill_at_us = 0;       // 0: nobody asked it to end
   uint64_t commit = 0;          // that holds its event
-  bool is_held = false;         // it waits for the commit, or will where it touches what is outside
+  bool awaits_commit = false;   // it waits for the commit, or will where it touches what is outside
   bool timed_out = false;
   bool has_late_result = false;  // that is refused
   bool stopped = false;          // asked to end by the head
@@ -42,7 +42,7 @@ struct Running {
 
   /// Of the first of a slot's queue. While it is held the disk's time is not told from its own.
   bool runs_longer_than(int64_t us, int64_t now_us) const {
-    return !is_held && now_us - since_us > us;
+    return !awaits_commit && now_us - began_us > us;
   }
 };
 
@@ -58,16 +58,16 @@ struct Slot {
   FrameCutter cutter;
   std::string out;                                         // not yet written
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
-  std::deque<Running> queue;                               // up to kPipelineMax
+  std::deque<AssignedAttempt> queue;                       // up to kPipelineMax
   // That its process has. At kRememberedMax another process takes its place.
   std::set<Digest> bundles;
   // What it was sent for a run, which is not kept alive here. A run that is resumed may bring
   // another environment.
   std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
       environments;
-  std::string errors_partial;  // up to kErrorLineMax: what is over is reported in pieces
-  bool recalled = false;       // what was queued behind a long attempt was asked back
-  int64_t dying_since_us = 0;
+  std::string errors_partial;       // up to kErrorLineMax: what is over is reported in pieces
+  bool has_requeued_queue = false;  // what was queued behind a long attempt was asked back
+  int64_t ending_since_us = 0;
   bool broken = false;   // what it said was no message
   bool is_gone = false;  // its process closed the wire
 };
@@ -86,8 +86,9 @@ void fill_report(Report report, wire::FromExecutor& message);
 /// Of a gang, with the rank that it was.
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure);
 /// Why an executor's end was the end of the attempt that it ran.
-core::Failure death_of(const Slot& slot, const Running& front, int wait_status);
-core::Failure memory_failure(const Slot& slot, const Running& running, const std::string& evidence);
-core::Failure timeout_failure(const Running& running, const std::string& evidence);
+core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_status);
+core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
+                             const std::string& evidence);
+core::Failure timeout_failure(const AssignedAttempt& running, const std::string& evidence);
 
 }  // namespace flow

@@ -67,7 +67,7 @@ struct AttemptOrder {
 };
 
 /// Logs that are reported and not taken in; beyond it executors are not read, so who prints waits.
-constexpr size_t kUntakenLogsMax = 32 << 20;
+constexpr size_t kUnackedLogsMax = 32 << 20;
 
 /// What a worker reports. `value` and `blobs` are content the head commits with the event they
 /// belong to.
@@ -154,7 +154,7 @@ class Worker {
   virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
   /// SIGKILL as soon as nothing is being written any more of what the attempt asked to keep, and at
   /// the end of the order's grace.
-  virtual void settle(const core::AttemptId& id) { stop(id, true); }
+  virtual void kill_after_flush(const core::AttemptId& id) { stop(id, true); }
   /// Nothing begins any more: what has not begun is given back, the rest is interrupted and has so
   /// long before SIGTERM.
   virtual void drain(int64_t) {}
@@ -195,22 +195,22 @@ class Builder {
   ~Builder();  // ends its children
   /// Starts the next graph's child, which takes as long as a small graph. Whoever built twice has
   /// that done each time.
-  void start_ahead();
+  void prefork();
   /// Blocks.
   Result<BuildReply> build(const BuildOrder& order);
   /// Waits until the child of the last build is gone, and the next one started where there is one.
-  void settle();
+  void wait_idle();
 
  private:
   Result<std::unique_ptr<BuildChild>> start() const;
-  void go_on_beside(std::unique_ptr<BuildChild> ended, bool builds_often);
+  void clean_up_in_background(std::unique_ptr<BuildChild> ended, bool builds_often);
 
   const std::string executor_;
   std::mutex mutex_;
-  std::unique_ptr<BuildChild> spare_;
+  std::unique_ptr<BuildChild> preforked_;
   uint64_t builds_ = 0;
-  std::mutex beside_mutex_;
-  std::thread beside_;
+  std::mutex cleanup_mutex_;
+  std::thread cleanup_;
 };
 
 }  // namespace flow

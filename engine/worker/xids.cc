@@ -8,7 +8,7 @@ namespace flow {
 
 namespace {
 
-struct Meaning {
+struct XidMeaning {
   uint32_t xid;
   const char* what;
   bool is_dead;  // for what ran there too
@@ -18,7 +18,7 @@ struct Meaning {
 // those that it answers with a reset of the GPU, a restart of the machine or its repair. Left out
 // are those that a program brings about, of which Kubernetes' device plugin takes no GPU away
 // either: 13, 31, 43, 45, 68 and 109; and what only asks to start the program again.
-constexpr std::array kMeanings = std::to_array<Meaning>({
+constexpr std::array kMeanings = std::to_array<XidMeaning>({
     {46, "stopped doing what it was given", true},
     {48, "has memory with an error that can't be corrected", true},
     {61, "has a controller that stopped", false},
@@ -40,7 +40,7 @@ constexpr std::array kMeanings = std::to_array<Meaning>({
 
 std::optional<GpuError> gpu_error_of(uint32_t xid) {
   if (xid == 0) return GpuError{"is lost to its driver", true};
-  for (const Meaning& meaning : kMeanings)
+  for (const XidMeaning& meaning : kMeanings)
     if (meaning.xid == xid)
       return GpuError{fmt::format("{} (Xid {})", meaning.what, xid), meaning.is_dead};
   return std::nullopt;

@@ -46,7 +46,9 @@ class Recorder final : public Worker {
   void interrupt(const core::AttemptId& id) override {
     told_.calls.push_back("interrupt " + id.run);
   }
-  void settle(const core::AttemptId& id) override { told_.calls.push_back("settle " + id.run); }
+  void kill_after_flush(const core::AttemptId& id) override {
+    told_.calls.push_back("settle " + id.run);
+  }
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
     told_.calls.push_back("saved " + id.run + " " + name + (ok ? " yes" : " no"));
   }
@@ -261,7 +263,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   wire.head->stop(id, false);
   wire.head->stop(id, true);
   wire.head->interrupt(id);
-  wire.head->settle(id);
+  wire.head->kill_after_flush(id);
   wire.head->ack_saved(id, "step", true);
   wire.head->ack_saved(id, "", false);
   CHECK(wire.told.releases == std::vector<uint64_t>{0, 9});

@@ -123,14 +123,14 @@ TEST_CASE("a child that was started ahead builds one graph, and one that died me
   order.params = encode_value(Value::map({}));
   Builder builder(getenv("FLOW_TEST_EXECUTOR"));
   CHECK(children().empty());
-  builder.start_ahead();
+  builder.prefork();
   std::vector<pid_t> ahead = children();
   REQUIRE(ahead.size() == 1);
   REQUIRE(builder.build(order).ok());
-  builder.settle();
+  builder.wait_idle();
   CHECK(children().empty());  // that one, and no other
   REQUIRE(builder.build(order).ok());
-  builder.settle();
+  builder.wait_idle();
   std::vector<pid_t> next = children();
   REQUIRE(next.size() == 1);  // whoever builds again will once more
   REQUIRE(::kill(next.front(), SIGKILL) == 0);

@@ -11,7 +11,7 @@ namespace {
 core::Failure death(int code, const std::vector<std::string>& gpus) {
   Slot slot;
   slot.gpus = gpus;
-  Running front;
+  AssignedAttempt front;
   front.order.task = "train";
   front.errors_tail = {"epoch 3", "p.lua:9: train: cuda:0 failed: uncorrectable ECC error"};
   return death_of(slot, front, code << 8);  // as waitpid tells it

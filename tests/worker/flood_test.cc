@@ -23,8 +23,8 @@ class Taker {
     for (const Report& report : reports) {
       if (report.kind == Report::Kind::log) {
         bytes_ += report.text.size() + 1;
-        untaken_ += report.cost;
-        untaken_peak_ = std::max(untaken_peak_, untaken_);
+        unacked_ += report.cost;
+        unacked_peak_ = std::max(unacked_peak_, unacked_);
       }
       if (report.kind == Report::Kind::finished) end_ = report.outcome;
     }
@@ -34,7 +34,7 @@ class Taker {
   bool wait() {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60),
-                              [&] { return end_ || untaken_ > kUntakenLogsMax; }));
+                              [&] { return end_ || unacked_ > kUnackedLogsMax; }));
     return end_.has_value();
   }
   Report::Outcome wait_end() {
@@ -44,15 +44,15 @@ class Taker {
   }
   size_t take_all() {
     std::lock_guard lock(mutex_);
-    return std::exchange(untaken_, 0);
+    return std::exchange(unacked_, 0);
   }
   size_t bytes() const { return bytes_; }
-  size_t untaken_peak() const { return untaken_peak_; }
+  size_t unacked_peak() const { return unacked_peak_; }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t bytes_ = 0, untaken_ = 0, untaken_peak_ = 0;
+  size_t bytes_ = 0, unacked_ = 0, unacked_peak_ = 0;
   std::optional<Report::Outcome> end_;
 };
 
@@ -76,7 +76,7 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
   CHECK(taker.wait_end() == Report::Outcome::succeeded);
   CHECK(waits > 0);
   CHECK(taker.bytes() == 60000000);
-  CHECK(taker.untaken_peak() <= kUntakenLogsMax + kReadAtOnce);
+  CHECK(taker.unacked_peak() <= kUnackedLogsMax + kReadAtOnce);
 }
 
 TEST_CASE("who waits to be read can be stopped, and killed") {

@@ -15,9 +15,9 @@ namespace {
 constexpr const char* kTwo = "gpu GPU-a 80 A\ngpu GPU-b 80 B\n";
 
 /// What a watch says of GPUs that the driver would tell this of.
-class Heard {
+class ReceivedErrors {
  public:
-  explicit Heard(const std::string& story) {
+  explicit ReceivedErrors(const std::string& story) {
     std::ofstream(place_ / "story") << story;
     ::setenv("FLOW_NVML_LIB", getenv("FLOW_TEST_NVML"), 1);
     ::setenv("FLOW_FAKE_NVML", (place_ / "story").c_str(), 1);
@@ -25,17 +25,17 @@ class Heard {
   void watch(const std::vector<std::string>& uuids, size_t count) {
     std::vector<Gpu> gpus;
     for (const std::string& uuid : uuids) gpus.emplace_back().uuid = uuid;
-    auto say = [this](const std::string& text) {
+    auto add = [this](const std::string& text) {
       std::lock_guard lock(mutex_);
       texts_.push_back(text);
       changed_.notify_all();
     };
     GpuWatch watch(
         getenv("FLOW_TEST_EXECUTOR"), gpus,
-        [say](const std::string& uuid, const GpuError& error) {
-          say(uuid + " " + error.fault + (error.is_dead ? ", dead" : ""));
+        [add](const std::string& uuid, const GpuError& error) {
+          add(uuid + " " + error.fault + (error.is_dead ? ", dead" : ""));
         },
-        say);
+        add);
     std::unique_lock lock(mutex_);
     REQUIRE(
         changed_.wait_for(lock, std::chrono::seconds(60), [&] { return texts_.size() >= count; }));
@@ -52,10 +52,11 @@ class Heard {
 }  // namespace
 
 TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a program") {
-  Heard heard(std::string(kTwo) +
-              "xid 1 13\nxid 1 74\nxid 0 43\nxid 0 95\nxid 1 109\nxid 1 7777\nxid 1 gone\n");
-  heard.watch({"GPU-a", "GPU-b"}, 3);
-  CHECK(heard.texts() ==
+  ReceivedErrors received(
+      std::string(kTwo) +
+      "xid 1 13\nxid 1 74\nxid 0 43\nxid 0 95\nxid 1 109\nxid 1 7777\nxid 1 gone\n");
+  received.watch({"GPU-a", "GPU-b"}, 3);
+  CHECK(received.texts() ==
         std::vector<std::string>{
             "GPU-b has an error on NVLink (Xid 74)",
             "GPU-a had an error of its memory that was not contained (Xid 95), dead",
@@ -63,31 +64,31 @@ TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a prog
 }
 
 TEST_CASE("a GPU that is not there any more as the wait for errors begins anew is lost") {
-  Heard heard("gpu GPU-a 80 A\nxid 0 79\n");
-  heard.watch({"GPU-a", "GPU-b"}, 2);
-  CHECK(heard.texts() == std::vector<std::string>{"GPU-b is lost to its driver, dead",
-                                                  "GPU-a fell off the bus (Xid 79), dead"});
+  ReceivedErrors received("gpu GPU-a 80 A\nxid 0 79\n");
+  received.watch({"GPU-a", "GPU-b"}, 2);
+  CHECK(received.texts() == std::vector<std::string>{"GPU-b is lost to its driver, dead",
+                                                     "GPU-a fell off the bus (Xid 79), dead"});
 }
 
 TEST_CASE("nothing is heard of a GPU that is not this engine's") {
-  Heard heard(std::string(kTwo) + "xid 0 79\nxid 1 79\n");
-  heard.watch({"GPU-b"}, 1);
-  CHECK(heard.texts() == std::vector<std::string>{"GPU-b fell off the bus (Xid 79), dead"});
+  ReceivedErrors received(std::string(kTwo) + "xid 0 79\nxid 1 79\n");
+  received.watch({"GPU-b"}, 1);
+  CHECK(received.texts() == std::vector<std::string>{"GPU-b fell off the bus (Xid 79), dead"});
 }
 
 TEST_CASE("all instances of a GPU fail with it") {
-  Heard heard("gpu GPU-a 80 A\nmig MIG-1 40 A\nmig MIG-2 40 A\nxid 0 48\n");
-  heard.watch({"MIG-1", "MIG-2"}, 2);
-  CHECK(heard.texts() ==
+  ReceivedErrors received("gpu GPU-a 80 A\nmig MIG-1 40 A\nmig MIG-2 40 A\nxid 0 48\n");
+  received.watch({"MIG-1", "MIG-2"}, 2);
+  CHECK(received.texts() ==
         std::vector<std::string>{
             "MIG-1 has memory with an error that can't be corrected (Xid 48), dead",
             "MIG-2 has memory with an error that can't be corrected (Xid 48), dead"});
 }
 
 TEST_CASE("a driver that tells of no errors is said once, and why") {
-  Heard heard(std::string(kTwo) + "fail nvmlDeviceRegisterEvents 3\n");
-  heard.watch({"GPU-a"}, 1);
-  CHECK(heard.texts() ==
+  ReceivedErrors received(std::string(kTwo) + "fail nvmlDeviceRegisterEvents 3\n");
+  received.watch({"GPU-a"}, 1);
+  CHECK(received.texts() ==
         std::vector<std::string>{"errors of GPUs are not heard of: the NVIDIA driver does not tell "
                                  "of errors: Unknown Error (status 3)"});
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kHour = 3'600'000;
 
 /// What was reported of one attempt.
-class Told {
+class ReportLog {
  public:
   void take(const std::vector<Report>& reports) {
     std::lock_guard lock(mutex_);
@@ -57,8 +57,8 @@ class Told {
   std::optional<Report::Outcome> end_;
 };
 
-std::unique_ptr<Worker> worker_in(const Place& place, Told& told) {
-  return test::worker_in(place, [&](const std::vector<Report>& reports) { told.take(reports); });
+std::unique_ptr<Worker> worker_in(const Place& place, ReportLog& log) {
+  return test::worker_in(place, [&](const std::vector<Report>& reports) { log.take(reports); });
 }
 
 /// Makes a checkpoint, another one when the file `gate` is there, says so, and goes on for ever.
@@ -95,35 +95,35 @@ return flow.pipeline("p", {}, function() return task() end)
 /// How it ends that is settled once it has begun.
 Report::Outcome end_of_settled(AttemptOrder order) {
   Place place;
-  Told told;
-  auto worker = worker_in(place, told);
+  ReportLog log;
+  auto worker = worker_in(place, log);
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
-  told.wait_begun();
-  worker->settle(id);
-  return told.wait_end();
+  log.wait_begun();
+  worker->kill_after_flush(id);
+  return log.wait_end();
 }
 
 }  // namespace
 
 TEST_CASE("an attempt that is settled ends when all that it asked to keep is written") {
   Place place;
-  Told told;
-  auto worker = worker_in(place, told);
+  ReportLog log;
+  auto worker = worker_in(place, log);
   AttemptOrder order = order_of(kHour, place / "gate");
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
-  told.wait_saves(1);
+  log.wait_saves(1);
   std::ofstream(place / "gate").flush();
-  told.wait_begun();
-  worker->settle(id);
+  log.wait_begun();
+  worker->kill_after_flush(id);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would end too early
-  CHECK_FALSE(told.has_ended());
+  CHECK_FALSE(log.has_ended());
   worker->ack_saved(id, "", true);
-  told.wait_saves(2);  // the one that waited
-  CHECK_FALSE(told.has_ended());
+  log.wait_saves(2);  // the one that waited
+  CHECK_FALSE(log.has_ended());
   worker->ack_saved(id, "", true);
-  CHECK(told.wait_end() == Report::Outcome::stopped);
+  CHECK(log.wait_end() == Report::Outcome::stopped);
 }
 
 TEST_CASE("an attempt that is settled with nothing to be written ends at once") {
@@ -139,12 +139,12 @@ TEST_CASE("a command that is settled ends at once") {
 
 TEST_CASE("what is not written within the grace is not waited for") {
   Place place;
-  Told told;
-  auto worker = worker_in(place, told);
+  ReportLog log;
+  auto worker = worker_in(place, log);
   AttemptOrder order = order_of(100, place / "gate");
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
-  told.wait_saves(1);
-  worker->settle(id);
-  CHECK(told.wait_end() == Report::Outcome::stopped);
+  log.wait_saves(1);
+  worker->kill_after_flush(id);
+  CHECK(log.wait_end() == Report::Outcome::stopped);
 }

@@ -322,7 +322,7 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
       if (stop_staged(id)) return true;
       bool gentle = message.stop().gentle(), kill = message.stop().kill();
       if (gentle && kill) {
-        worker_->settle(id);
+        worker_->kill_after_flush(id);
       } else if (gentle) {
         worker_->interrupt(id);
       } else {
