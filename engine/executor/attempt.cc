@@ -41,19 +41,19 @@ std::string checkpoint_folder(const wire::Start& start) {
 
 }  // namespace
 
-Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
+Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints,
                  const wire::Start& start, std::string state_dir)
-    : session_(session),
+    : link_(link),
       blobs_(blobs),
       checkpoints_(checkpoints),
       start_(start),
       state_dir_(std::move(state_dir)),
-      environment_(session.environment(start.id().run())),
+      environment_(link.environment(start.id().run())),
       secrets_({start.hide().begin(), start.hide().end()},
                {state_dir_, start.dir(), start.id().run()}) {
   process_environment().begin(environment_, own_environment());
-  auto commit = [&session, id = start.id()](const std::string& row,
-                                            const Checkpoints::Blobs& blobs_of_it) {
+  auto commit = [&link, id = start.id()](const std::string& row,
+                                         const Checkpoints::Blobs& blobs_of_it) {
     wire::FromExecutor message;
     *message.mutable_save()->mutable_id() = id;
     message.mutable_save()->set_value(row);
@@ -62,9 +62,9 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
       blob.set_digest(std::string(digest.view()));
       blob.set_data(bytes);
     }
-    session.forget_saved("");
-    session.send(message, true);
-    return session.wait_saved_beside(id, "");
+    link.forget_saved("");
+    link.send(message, true);
+    return link.wait_saved_in_background(id, "");
   };
   checkpoints_.begin(checkpoint_folder(start),
                      fmt::format("{}-{}", start.id().epoch(), start.id().attempt()),
@@ -81,29 +81,29 @@ void Attempt::reach_outside() {
   std::map<std::string, std::string> all = *environment_;
   for (auto& [name, value] : own_environment()) all[name] = std::move(value);
   process_environment().show(all, identity());
-  session_.wait_until_taken();
+  link_.wait_until_received();
 }
 
 void Attempt::wait_durable() {
   if (std::exchange(is_durable_, true)) return;
   int64_t before = monotonic_us();
-  session_.wait_released();
+  link_.wait_released();
   began_us_ += monotonic_us() - before;
 }
 
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
 // Of two names that become one the first stays.
-Value Attempt::without_secrets(const Value& value) const {
+Value Attempt::redacted(const Value& value) const {
   if (value.kind() == Value::Kind::string) return Value(hidden(value.as_string()));
   if (value.kind() != Value::Kind::table) return value;
   Value::Table table;
-  for (const Value& item : value.as_table().list) table.list.push_back(without_secrets(item));
+  for (const Value& item : value.as_table().list) table.list.push_back(redacted(item));
   std::set<std::string> names;
   for (const auto& [key, field] : value.as_table().fields) {
-    Value name = without_secrets(key);
+    Value name = redacted(key);
     bool is_new = name.kind() != Value::Kind::string || names.insert(name.as_string()).second;
-    if (is_new) table.fields.emplace_back(std::move(name), without_secrets(field));
+    if (is_new) table.fields.emplace_back(std::move(name), redacted(field));
   }
   return Value(std::move(table));
 }
@@ -126,7 +126,7 @@ void Attempt::send_log(const LogBound::Entry& entry) {
   message.mutable_log()->set_stream(entry.stream);
   message.mutable_log()->set_text(entry.text);
   message.mutable_log()->set_at_ms(entry.at_ms);
-  session_.send(message, false);
+  link_.send(message, false);
 }
 
 void Attempt::log_chunk(std::string& line) {
@@ -144,8 +144,8 @@ void Attempt::progress(double fraction, const Value& metrics) {
   *message.mutable_progress()->mutable_id() = start_.id();
   message.mutable_progress()->set_fraction(fraction);
   message.mutable_progress()->set_metrics(
-      encode_value(secrets_.empty() ? metrics : without_secrets(metrics)));
-  session_.send(message, true);
+      encode_value(secrets_.empty() ? metrics : redacted(metrics)));
+  link_.send(message, true);
 }
 
 void Attempt::metric(const std::string& name, double value, int64_t step) {
@@ -155,7 +155,7 @@ void Attempt::metric(const std::string& name, double value, int64_t step) {
   message.mutable_metric()->set_name(name);
   message.mutable_metric()->set_value(value);
   message.mutable_metric()->set_step(step);
-  session_.send(message, false);
+  link_.send(message, false);
 }
 
 Status Attempt::save_checkpoint(Value value) {
@@ -163,16 +163,16 @@ Status Attempt::save_checkpoint(Value value) {
   if (holds_tensors(value)) wait_durable();  // a file is begun
   std::vector<Digest> needed;
   collect_blobs(files_in(value), needed);
-  return noted_write(checkpoints_.save(value, blobs_.copies_of(needed)));
+  return note_write_error(checkpoints_.save(value, blobs_.copies_of(needed)));
 }
 
 Result<std::optional<Value>> Attempt::newest_checkpoint() {
-  if (begun_from_) return *begun_from_;
-  FLOW_TRY(noted_write(checkpoints_.finish()));
-  return noted(checkpoints_.newest());
+  if (restored_) return *restored_;
+  FLOW_TRY(note_write_error(checkpoints_.finish()));
+  return note_error(checkpoints_.newest());
 }
 
-bool Attempt::settle_checkpoints(AttemptOutcome::Kind kind) {
+bool Attempt::close_checkpoints(AttemptOutcome::Kind kind) {
   bool has_result = kind == AttemptOutcome::Kind::succeeded;
   Status written = has_result ? checkpoints_.error() : checkpoints_.finish();
   if (has_result) checkpoints_.drop();
@@ -187,21 +187,21 @@ bool Attempt::settle_checkpoints(AttemptOutcome::Kind kind) {
 
 Status Attempt::save_step(const std::string& name, const Value& value) {
   if (!is_first()) return {};
-  FLOW_TRY(noted_write(checkpoints_.error()));
+  FLOW_TRY(note_write_error(checkpoints_.error()));
   wire::FromExecutor message;
   *message.mutable_save()->mutable_id() = start_.id();
   message.mutable_save()->set_name(name);
   message.mutable_save()->set_value(encode_value(value));
   if (message.save().value().size() > kValueMax)
     return user_error(too_large("saved", message.save().value().size()));
-  session_.forget_saved(name);
+  link_.forget_saved(name);
   for (auto& [digest, bytes] : blobs_.take_small()) {
     wire::Blob& blob = *message.mutable_save()->add_blobs();
     blob.set_digest(std::string(digest.view()));
     blob.set_data(std::move(bytes));
   }
-  session_.send(message, true);
-  if (session_.wait_saved(name)) return {};
+  link_.send(message, true);
+  if (link_.wait_saved(name)) return {};
   return environment_error(
       "this attempt has lost its lease: another one may run, so it can't save any more");
 }
@@ -210,7 +210,7 @@ void Attempt::service_ready(const std::string& url) {
   wire::FromExecutor message;
   *message.mutable_ready()->mutable_id() = start_.id();
   message.mutable_ready()->set_url(url);
-  session_.send(message, true);
+  link_.send(message, true);
 }
 
 Result<int64_t> Attempt::linger_ms() const {
@@ -254,7 +254,7 @@ Status Attempt::wait_for_writers(const std::string& path) {
 Status Attempt::store_tensor(const Tensor& tensor) {
   if (serving_ || !is_first()) return {};  // an answer over HTTP is nobody's input
   wait_durable();
-  return noted(blobs_.store(tensor.digest, *tensor.data));
+  return note_error(blobs_.store(tensor.digest, *tensor.data));
 }
 
 std::map<std::string, std::string> Attempt::environment() const {
@@ -267,7 +267,7 @@ std::map<std::string, std::string> Attempt::environment() const {
 std::map<std::string, std::string> Attempt::own_environment() const {
   std::map<std::string, std::string> own;
   for (const wire::EnvVar& variable : start_.env()) own[variable.name()] = variable.value();
-  if (decides_gpus()) own[kVisibleVariable] = visible_gpus();
+  if (may_choose_gpus()) own[kVisibleVariable] = visible_gpus();
   own[kOrderVariable] = kOrder;
   return own;
 }
@@ -284,7 +284,7 @@ std::string Attempt::visible_gpus() const {
                      fmt::join(start_.visible_size() > 0 ? start_.visible() : start_.gpus(), ","));
 }
 
-bool Attempt::decides_gpus() const {
+bool Attempt::may_choose_gpus() const {
   auto names_them = [](const wire::EnvVar& variable) {
     return variable.name() == kVisibleVariable;
   };
@@ -298,7 +298,7 @@ std::string Attempt::env(const std::string& name, bool& found) {
     auto known = identity();
     if (auto variable = known.find(name); variable != known.end()) return variable->second;
   }
-  if (name == kVisibleVariable && decides_gpus()) return visible_gpus();
+  if (name == kVisibleVariable && may_choose_gpus()) return visible_gpus();
   if (name == kOrderVariable) return kOrder;
   for (const wire::EnvVar& variable : start_.env()) {
     if (variable.name() != name) continue;
@@ -328,10 +328,10 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
       start_.task(), verb, size >> 20, kValueMax >> 20);
 }
 
-Status Attempt::hold_checkpoint() {
+Status Attempt::load_checkpoint() {
   auto newest = newest_checkpoint();
   FLOW_TRY(newest);
-  begun_from_.emplace(std::move(*newest));
+  restored_.emplace(std::move(*newest));
   return {};
 }
 
@@ -339,7 +339,7 @@ void Attempt::finish(const Value& result, const PlanFragment* fragment, bool wai
   wire::Finished& finished = report(0);
   if (!is_first()) {
     finished.set_value(encode_value(Value()));
-    return session_.send(message_, true);
+    return link_.send(message_, true);
   }
   finished.set_value(encode_value(result));
   finished.set_waited(waited);
@@ -351,7 +351,7 @@ void Attempt::finish(const Value& result, const PlanFragment* fragment, bool wai
   }
   if (finished.value().size() > kValueMax)
     return fail(core::Cause::bad_result, too_large("returned", finished.value().size()), "");
-  session_.send(message_, !session_.has_queued());
+  link_.send(message_, !link_.has_queued());
 }
 
 void Attempt::fail(core::Cause cause, std::string message, std::string evidence, int code,
@@ -362,7 +362,7 @@ void Attempt::fail(core::Cause cause, std::string message, std::string evidence,
   finished.set_message(cut_text(hidden(std::move(message)), kMessageMax));
   finished.set_evidence(cut_text(hidden(std::move(evidence)), kEvidenceMax));
   finished.set_code(code);
-  session_.send(message_, true);
+  link_.send(message_, true);
 }
 
 void Attempt::fail(const AttemptOutcome& outcome) {
@@ -387,7 +387,7 @@ std::string Attempt::hint_of_gpus(const std::string& message) const {
 
 void Attempt::stopped(std::string evidence) {
   report(3).set_evidence(hidden(std::move(evidence)));
-  session_.send(message_, true);
+  link_.send(message_, true);
 }
 
 void Attempt::waiting(const std::string& signal, const std::string& name, int64_t timeout_ms) {
@@ -395,7 +395,7 @@ void Attempt::waiting(const std::string& signal, const std::string& name, int64_
   finished.set_signal(signal);
   finished.set_wait_name(name);
   finished.set_wait_timeout_ms(timeout_ms);
-  session_.send(message_, true);
+  link_.send(message_, true);
 }
 
 }  // namespace flow

@@ -16,7 +16,7 @@ namespace flow {
 
 class Attempt final : public AttemptHost {
  public:
-  Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints, const wire::Start& start,
+  Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, const wire::Start& start,
           std::string state_dir);
   ~Attempt() override;
   Attempt(const Attempt&) = delete;
@@ -31,15 +31,15 @@ class Attempt final : public AttemptHost {
   void metric(const std::string& name, double value, int64_t step) override;
   Status save_step(const std::string& name, const Value& value) override;
   Status save_checkpoint(Value value) override;
-  Status finish_checkpoints() override { return noted_write(checkpoints_.finish()); }
+  Status finish_checkpoints() override { return note_write_error(checkpoints_.finish()); }
   Result<std::optional<Value>> newest_checkpoint() override;
-  bool stopping() const override { return session_.stopping(); }
+  bool stopping() const override { return link_.stopping(); }
   void service_ready(const std::string& url) override;
   /// What is waited here is not the attempt's time.
   void wait_durable() override;
   void reach_outside() override;
   Status make_scratch() override;
-  Result<Bytes> blob(const Digest& digest) override { return noted(blobs_.read(digest)); }
+  Result<Bytes> blob(const Digest& digest) override { return note_error(blobs_.read(digest)); }
   Result<std::string> file_path(const File& file) override;
   Result<File> store_file(const std::string& path) override;
   Status store_tensor(const Tensor& tensor) override;
@@ -65,14 +65,14 @@ class Attempt final : public AttemptHost {
   /// What a program of this attempt sees.
   std::map<std::string, std::string> environment() const;
   const wire::Start& start() const { return start_; }
-  Session& session() { return session_; }
+  WorkerLink& link() { return link_; }
   const std::string& state_dir() const { return state_dir_; }
   /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
   /// it.
   Result<std::string> stage(const File& file, bool copy);
   /// The state of the earlier checkpoint is read, and is what all ranks restore from then on: rank
   /// 0 may save the next one, and the file may go, before another has restored it.
-  Status hold_checkpoint();
+  Status load_checkpoint();
   /// Whether all inputs are still what they were when they were staged.
   Status check_inputs();
   /// How long to wait for processes that outlive the program that started them: the variable
@@ -83,7 +83,7 @@ class Attempt final : public AttemptHost {
 
   /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to
   /// waits for it. False where the attempt failed by it, which is reported.
-  bool settle_checkpoints(AttemptOutcome::Kind kind);
+  bool close_checkpoints(AttemptOutcome::Kind kind);
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0,
             bool of_gang = false);
@@ -98,17 +98,17 @@ class Attempt final : public AttemptHost {
  private:
   /// Until no process of this attempt may write to `path`. Error where one still does at the end.
   Status wait_for_writers(const std::string& path);
-  Status place(const std::string& source, const std::string& target, const Digest& digest,
-               bool is_object, bool executable, bool copy);
+  Status place_file(const std::string& source, const std::string& target, const Digest& digest,
+                    bool is_blob, bool executable, bool copy);
   /// Lua knows errors by their text alone: of which kind this one is is kept beside it.
   template <typename R>
-  R noted(R result) {
+  R note_error(R result) {
     if (!result.ok() && result.error().kind == ErrorKind::environment)
       environment_fault_ = result.error().message;
     return result;
   }
   /// A checkpoint that can't be written is the machine's fault.
-  Status noted_write(Status written) {
+  Status note_write_error(Status written) {
     if (!written.ok() && written.error().kind == ErrorKind::task)
       environment_fault_ = written.error().message;
     return written;
@@ -116,14 +116,14 @@ class Attempt final : public AttemptHost {
   /// CUDA_VISIBLE_DEVICES, as the executor was started with it.
   std::string visible_gpus() const;
   /// A task that was given GPUs has no say in which; one that asked for none may name some itself.
-  bool decides_gpus() const;
+  bool may_choose_gpus() const;
   /// What to do where tensors were to go to a GPU that the task does not see; else "".
   std::string hint_of_gpus(const std::string& message) const;
   /// Variables that say which attempt a program belongs to.
   std::map<std::string, std::string> identity() const;
   /// The task's `env`, and the GPUs.
   std::map<std::string, std::string> own_environment() const;
-  Value without_secrets(const Value& value) const;
+  Value redacted(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
   void send_log(const LogBound::Entry& entry);
@@ -139,7 +139,7 @@ class Attempt final : public AttemptHost {
   static std::optional<FileStamp> stamp_of(const std::string& path);
   Status check_origin(const std::string& path, const Digest& digest);
   enum class Source : uint8_t {
-    object,  // the path leads into objects/, or to content that came with the order
+    blob,    // the path leads into objects/, or to content that came with the order
     copy,    // a copy of the attempt's own
     origin,  // the path leads to a large input that is read in place
   };
@@ -150,7 +150,7 @@ class Attempt final : public AttemptHost {
     Source source;
   };
   static bool is_unchanged(const Staged& input);
-  Session& session_;
+  WorkerLink& link_;
   BlobFiles& blobs_;
   Checkpoints& checkpoints_;
   const wire::Start& start_;
@@ -164,7 +164,7 @@ class Attempt final : public AttemptHost {
   bool serving_ = false;
   std::shared_ptr<Communicator> communicator_;
   // A gang's: the state that its attempt began from, which all ranks restore.
-  std::optional<std::optional<Value>> begun_from_;
+  std::optional<std::optional<Value>> restored_;
   bool has_scratch_ = false;
   bool is_durable_ = false;  // its start
   std::vector<Staged> staged_;

@@ -34,21 +34,21 @@ Error failed(const char* what, const std::string& path) {
 }
 
 /// A new file below objects/, removed again unless it was renamed.
-struct Temporary {
+struct TemporaryBlob {
   std::string path;
   int descriptor = -1;
 
-  explicit Temporary(const std::string& dir) : path(temporary_object(dir)) {
+  explicit TemporaryBlob(const std::string& dir) : path(temporary_object(dir)) {
     if (!make_dirs(dir + "/objects").ok()) return;
     descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   }
-  ~Temporary() {
+  ~TemporaryBlob() {
     if (descriptor < 0) return;
     ::close(descriptor);
     ::unlink(path.c_str());
   }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
+  TemporaryBlob(const TemporaryBlob&) = delete;
+  TemporaryBlob& operator=(const TemporaryBlob&) = delete;
 };
 
 Error gone(const Digest& digest) {
@@ -66,12 +66,12 @@ Error damaged(const Digest& digest) {
 
 }  // namespace
 
-void BlobFiles::give(const Digest& digest, std::string bytes) {
-  given_.insert_or_assign(digest, std::make_shared<const std::string>(std::move(bytes)));
+void BlobFiles::add_received(const Digest& digest, std::string bytes) {
+  received_.insert_or_assign(digest, std::make_shared<const std::string>(std::move(bytes)));
 }
 
 void BlobFiles::clear() {
-  given_.clear();
+  received_.clear();
   small_.clear();
   small_bytes_ = 0;
   moves_.clear();
@@ -87,18 +87,18 @@ std::vector<std::pair<Digest, std::string>> BlobFiles::copies_of(
     const std::vector<Digest>& digests) const {
   std::vector<std::pair<Digest, std::string>> copies;
   if (digests.empty()) return copies;
-  for (const auto& piece : small_) {
-    if (std::find(digests.begin(), digests.end(), piece.first) != digests.end())
-      copies.push_back(piece);
+  for (const auto& blob : small_) {
+    if (std::find(digests.begin(), digests.end(), blob.first) != digests.end())
+      copies.push_back(blob);
   }
   return copies;
 }
 
 Result<Bytes> BlobFiles::read(const Digest& digest) {
-  auto found = given_.find(digest);
-  if (found != given_.end()) return Bytes(found->second);
-  auto now = objects_.stamp_of(digest);
-  bool is_known = now && objects_.is_known_sound(digest, *now);
+  auto found = received_.find(digest);
+  if (found != received_.end()) return Bytes(found->second);
+  auto now = stored_blobs_.stamp_of(digest);
+  bool is_known = now && stored_blobs_.is_known_sound(digest, *now);
   auto bytes = map_file(object_path(digest));
   if (!bytes.ok()) return gone(digest);
   if (is_known) return bytes;
@@ -106,16 +106,16 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
     drop_if_damaged(digest);
     return damaged(digest);
   }
-  if (now) objects_.note_sound(digest, *now);
+  if (now) stored_blobs_.note_sound(digest, *now);
   return bytes;
 }
 
 Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir) {
-  auto found = given_.find(digest);
-  if (found == given_.end()) {
-    std::string object = object_path(digest);
-    if (::access(object.c_str(), R_OK) != 0) return gone(digest);
-    if (objects_.is_sound(digest)) return object;
+  auto found = received_.find(digest);
+  if (found == received_.end()) {
+    std::string blob = object_path(digest);
+    if (::access(blob.c_str(), R_OK) != 0) return gone(digest);
+    if (stored_blobs_.is_sound(digest)) return blob;
     drop_if_damaged(digest);
     return damaged(digest);
   }
@@ -132,18 +132,18 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
 
 // One that was cut, written to or damaged is written again. It counts as new before it is looked
 // at: what collects garbage either has removed it, or sees that and leaves it alone.
-bool BlobFiles::keep_what_is_there(const Digest& digest) {
-  auto before = objects_.stamp_of(digest);
+bool BlobFiles::mark_if_present(const Digest& digest) {
+  auto before = stored_blobs_.stamp_of(digest);
   if (!before) return false;
-  bool was_sound = objects_.is_known_sound(digest, *before);
+  bool was_sound = stored_blobs_.is_known_sound(digest, *before);
   touch_object(object_path(digest));
-  if (was_sound) objects_.note_sound(digest);  // it is as it was but for that
-  return objects_.is_sound(digest);
+  if (was_sound) stored_blobs_.note_sound(digest);  // it is as it was but for that
+  return stored_blobs_.is_sound(digest);
 }
 
-Status BlobFiles::renew(const Digest& digest) {
+Status BlobFiles::refresh(const Digest& digest) {
   FLOW_TRY(renew_object(object_path(digest)));
-  objects_.note_sound(digest);
+  stored_blobs_.note_sound(digest);
   return {};
 }
 
@@ -154,12 +154,11 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
     small_.emplace_back(digest, std::string(bytes));
     return {};
   }
-  if (keep_what_is_there(digest)) return {};
-  Temporary object(state_dir_);
-  if (object.descriptor < 0 || !write_all(object.descriptor, bytes))
-    return failed("write", object.path);
-  FLOW_TRY(keep_object(object.descriptor, object.path, state_dir_, digest));
-  objects_.note_sound(digest);
+  if (mark_if_present(digest)) return {};
+  TemporaryBlob blob(state_dir_);
+  if (blob.descriptor < 0 || !write_all(blob.descriptor, bytes)) return failed("write", blob.path);
+  FLOW_TRY(keep_object(blob.descriptor, blob.path, state_dir_, digest));
+  stored_blobs_.note_sound(digest);
   return {};
 }
 
@@ -200,7 +199,7 @@ Status BlobFiles::hash_in_place(const ScratchFile& file, const std::string& path
 
 // Never whole in memory. What is hashed is what is kept: the file may still change.
 Status BlobFiles::copy_large(const std::string& path, File::Entry& entry) {
-  Temporary copy(state_dir_);
+  TemporaryBlob copy(state_dir_);
   if (copy.descriptor < 0) return failed("write", copy.path);
   int source = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (source < 0) return system_error("read", path, errno);
@@ -211,9 +210,9 @@ Status BlobFiles::copy_large(const std::string& path, File::Entry& entry) {
   FLOW_TRY(content);
   entry.digest = content->digest;
   entry.size = content->size;
-  if (keep_what_is_there(entry.digest)) return renew(entry.digest);
+  if (mark_if_present(entry.digest)) return refresh(entry.digest);
   FLOW_TRY(keep_object(copy.descriptor, copy.path, state_dir_, entry.digest));
-  objects_.note_sound(entry.digest);
+  stored_blobs_.note_sound(entry.digest);
   return {};
 }
 
@@ -223,7 +222,7 @@ Status BlobFiles::move_outputs() {
 }
 
 Status BlobFiles::move(const PendingMove& output) {
-  if (keep_what_is_there(output.digest)) return renew(output.digest);
+  if (mark_if_present(output.digest)) return refresh(output.digest);
   auto file = ScratchFile::open(output.scratch, output.path);
   auto is_same = [&](const struct stat& now) {
     return now.st_dev == output.info.st_dev && now.st_ino == output.info.st_ino &&
@@ -234,7 +233,7 @@ Status BlobFiles::move(const PendingMove& output) {
   FLOW_TRY(make_dirs(state_dir_ + "/objects"));
   if (file && is_same(file->info()) && file->move_to(moved)) {
     FLOW_TRY(keep_object(file->descriptor(), moved, state_dir_, output.digest));
-    objects_.note_sound(output.digest);
+    stored_blobs_.note_sound(output.digest);
     return {};
   }
   File::Entry copied;

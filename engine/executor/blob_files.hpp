@@ -17,9 +17,10 @@ namespace flow {
 
 class BlobFiles {
  public:
-  explicit BlobFiles(const std::string& state_dir) : state_dir_(state_dir), objects_(state_dir) {}
+  explicit BlobFiles(const std::string& state_dir)
+      : state_dir_(state_dir), stored_blobs_(state_dir) {}
 
-  void give(const Digest& digest, std::string bytes);  // came with the order
+  void add_received(const Digest& digest, std::string bytes);  // came with the order
   /// A large piece is mapped: its bytes are the caller's own.
   Result<Bytes> read(const Digest& digest);
   /// A path with this content; a small piece is written into `dir` first.
@@ -38,7 +39,7 @@ class BlobFiles {
   /// The small ones of these that are still to go with the report; they stay.
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
-  std::string object_path(const Digest& digest) const { return objects_.path(digest); }
+  std::string object_path(const Digest& digest) const { return stored_blobs_.path(digest); }
   /// Removes the object if its bytes no longer have this digest, so that it is never served.
   void drop_if_damaged(const Digest& digest);
 
@@ -52,16 +53,16 @@ class BlobFiles {
   Result<File> store_path(std::string path, const std::string& left_out,
                           const std::string& scratch);
   Result<File::Entry> store_one(const std::string& path, const std::string& scratch);
-  bool keep_what_is_there(const Digest& digest);
-  Status renew(const Digest& digest);  // one that was found sound
+  bool mark_if_present(const Digest& digest);
+  Status refresh(const Digest& digest);  // one that was found sound
   Status hash_in_place(const ScratchFile& file, const std::string& path, const std::string& scratch,
                        File::Entry& entry);
   Status copy_large(const std::string& path, File::Entry& entry);
   Status move(const PendingMove& output);
 
   const std::string state_dir_;
-  SoundObjects objects_;
-  std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> given_;
+  SoundObjects stored_blobs_;
+  std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> received_;
   std::vector<std::pair<Digest, std::string>> small_;
   size_t small_bytes_ = 0;
   std::vector<PendingMove> moves_;     // of one attempt's outputs

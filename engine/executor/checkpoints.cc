@@ -37,19 +37,19 @@ Error unusable(const std::string& path, const std::string& why) {
 }
 
 /// A file that is there under another name until it is whole.
-class Unfinished {
+class TemporaryFile {
  public:
-  explicit Unfinished(std::string target) : target_(std::move(target)), path_(target_ + ".tmp") {
+  explicit TemporaryFile(std::string target) : target_(std::move(target)), path_(target_ + ".tmp") {
     descriptor_ =
         ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   }
-  ~Unfinished() {
+  ~TemporaryFile() {
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     if (!kept_) ::unlink(path_.c_str());
   }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
@@ -88,7 +88,7 @@ void Checkpoints::begin(std::string folder, std::string mark, std::string row, C
   commit_ = std::move(commit);
   newest_ = std::move(row);
   error_.reset();
-  idle_told_ = nullptr;
+  on_idle_ = nullptr;
   count_ = 0;
   is_fenced_ = is_dropped_ = false;
 }
@@ -143,15 +143,15 @@ Status Checkpoints::finish() {
   return take_error();
 }
 
-void Checkpoints::when_idle(std::function<void()> told) {
+void Checkpoints::when_idle(std::function<void()> callback) {
   {
     std::lock_guard lock(mutex_);
     if (!is_idle()) {
-      idle_told_ = std::move(told);
+      on_idle_ = std::move(callback);
       return;
     }
   }
-  told();
+  callback();
 }
 
 void Checkpoints::drop() {
@@ -202,10 +202,10 @@ void Checkpoints::work() {
     busy_with_ = 0;
     is_syncing_ = false;
     changed_.notify_all();
-    if (!is_idle() || !idle_told_) continue;
-    auto told = std::exchange(idle_told_, nullptr);
+    if (!is_idle() || !on_idle_) continue;
+    auto callback = std::exchange(on_idle_, nullptr);
     lock.unlock();
-    told();
+    callback();
     lock.lock();
   }
 }
@@ -256,7 +256,7 @@ Result<std::optional<Digest>> Checkpoints::write(Job& job) {
         fmt::format("cannot write a checkpoint into `{}`: a symbolic link leads out of "
                     "`{}/checkpoints`. Replace it by a folder",
                     folder, state_dir_));
-  Unfinished file(state_dir_ + "/" + job.name);
+  TemporaryFile file(state_dir_ + "/" + job.name);
   if (file.descriptor() < 0) return failed("create", file.path());
   Sha256 hash;
   auto put = [&](std::string_view bytes) -> Result<bool> {

@@ -46,7 +46,7 @@ class Checkpoints {
   Status finish();
   /// Calls `told` once nothing of this attempt is to be written any more: now, or on the thread.
   /// For any thread.
-  void when_idle(std::function<void()> told);
+  void when_idle(std::function<void()> callback);
   /// What waits or is being written is not needed any more.
   void drop();
   /// The newest state; call finish() before.
@@ -90,7 +90,7 @@ class Checkpoints {
   bool is_dropped_ = false, is_fenced_ = false, is_over_ = false;
   std::string newest_;  // row
   std::optional<Error> error_;
-  std::function<void()> idle_told_;
+  std::function<void()> on_idle_;
   std::thread thread_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace flow {
 
-bool may_pass(int code) {
+bool is_transient(int code) {
   switch (code) {
     case E2BIG:
     case EACCES:
@@ -26,7 +26,7 @@ bool may_pass(int code) {
 }
 
 Error system_error(const char* what, const std::string& path, int code) {
-  return {may_pass(code) ? ErrorKind::environment : ErrorKind::user,
+  return {is_transient(code) ? ErrorKind::environment : ErrorKind::user,
           fmt::format("cannot {} `{}`: {}", what, path, std::strerror(code))};
 }
 

@@ -7,7 +7,7 @@
 
 namespace flow {
 
-bool may_pass(int code);
+bool is_transient(int code);
 /// "cannot WHAT `PATH`: …" of the error number `code`: of kind environment where it may pass, else
 /// of kind user.
 Error system_error(const char* what, const std::string& path, int code);

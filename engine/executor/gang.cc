@@ -28,8 +28,8 @@ namespace {
 constexpr const char* kTimeoutVariable = "FLOW_COLLECTIVE_TIMEOUT";
 constexpr int64_t kTimeoutMs = 600'000;
 constexpr int64_t kLinkDeadlineMs = 30'000;
-constexpr int64_t kOthersMs = 3'000;  // a killed worker is known to the head before that
-constexpr auto kLookEvery = std::chrono::milliseconds(20);
+constexpr int64_t kPeerReportsMs = 3'000;  // a killed worker is known to the head before that
+constexpr auto kCheckEvery = std::chrono::milliseconds(20);
 
 Result<int64_t> timeout_of(Attempt& attempt) {
   bool is_set = false;
@@ -95,9 +95,9 @@ Result<uint16_t> free_port(const std::string& host) {
 /// This machine's address for ranks of others; "" where there are none.
 Result<std::string> host_of(const wire::Start& start) {
   if (start.remote_address().empty()) return std::string();
-  auto there = parse_address(start.remote_address());
-  FLOW_TRY(there);
-  return own_host_towards(*there);
+  auto remote = parse_address(start.remote_address());
+  FLOW_TRY(remote);
+  return own_host_towards(*remote);
 }
 
 Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const std::string& key) {
@@ -128,7 +128,7 @@ Error damaged(size_t rank) {
 
 }  // namespace
 
-Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
+Result<std::unique_ptr<Gang>> Gang::rendezvous(Attempt& attempt) {
   const wire::Start& start = attempt.start();
   if (start.ranks() <= 1) return std::unique_ptr<Gang>();
   auto gang = std::make_unique<Gang>();
@@ -150,23 +150,23 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   if (!host->empty()) options.listen = address_text({*host, 0});
   options.deadline_ms = has_programs ? 0 : *timeout_ms;
   options.connects_at_once = has_programs;
-  auto rendezvous = make_rendezvous(options);
-  FLOW_TRY(rendezvous);
+  auto own_end = make_rendezvous(options);
+  FLOW_TRY(own_end);
 
   wire::RankEndpoint own;
-  own.set_address((*rendezvous)->address());
+  own.set_address((*own_end)->address());
   if (has_programs && options.rank == 0) {
-    if (!host->empty()) gang->meeting_.host = *host;
-    auto port = free_port(gang->meeting_.host);
+    if (!host->empty()) gang->process_rendezvous_.host = *host;
+    auto port = free_port(gang->process_rendezvous_.host);
     FLOW_TRY(port);
-    own.set_host(gang->meeting_.host);
+    own.set_host(gang->process_rendezvous_.host);
     own.set_port(*port);
   }
   wire::FromExecutor message;
   *message.mutable_rank_address_report()->mutable_id() = start.id();
   message.mutable_rank_address_report()->set_rank_address(own.SerializeAsString());
-  attempt.session().send(message, true);
-  auto peers = attempt.session().wait_peers(*timeout_ms);
+  attempt.link().send(message, true);
+  auto peers = attempt.link().wait_peers(*timeout_ms);
   if (!peers && attempt.stopping()) return Error{ErrorKind::interrupted, "it was asked to stop"};
   if (!peers)
     return Error{ErrorKind::task,
@@ -178,26 +178,26 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
     bool ok = endpoint.ParseFromString(bytes) && endpoint.port() <= UINT16_MAX;
     if (!ok) return damaged(addresses.size());
     if (addresses.empty())
-      gang->meeting_ = {endpoint.host(), static_cast<uint16_t>(endpoint.port()), ""};
+      gang->process_rendezvous_ = {endpoint.host(), static_cast<uint16_t>(endpoint.port()), ""};
     addresses.push_back(endpoint.address());
   }
-  auto communicator = (*rendezvous)->join(addresses);
+  auto communicator = (*own_end)->join(addresses);
   FLOW_TRY(communicator);
   gang->communicator_ = over(transport, std::move(*communicator));
-  gang->tell_where(attempt.session(), start.id());
-  if (!host->empty()) gang->meeting_.interface = interface_of(*host);
-  if (has_programs && !host->empty()) gang->watch(attempt.session(), start.id());
+  gang->report_progress_on_stop(attempt.link(), start.id());
+  if (!host->empty()) gang->process_rendezvous_.interface = interface_of(*host);
+  if (has_programs && !host->empty()) gang->watch(attempt.link(), start.id());
   if (has_programs || start.gpus_size() == 0) return gang;
   auto gpus = join_gang_gpus(attempt, gang->communicator_, options.gang, *timeout_ms);
   FLOW_TRY(gpus);
   gang->communicator_ = std::move(gpus->communicator);
-  gang->road_ = std::move(gpus->route);
+  gang->gpu_route_ = std::move(gpus->route);
   return gang;
 }
 
-void Gang::watch(Session& session, const wire::AttemptName& id) {
+void Gang::watch(WorkerLink& link, const wire::AttemptName& id) {
   watch_ =
-      std::jthread([&session, id, communicator = communicator_.get()](const std::stop_token& stop) {
+      std::jthread([&link, id, communicator = communicator_.get()](const std::stop_token& stop) {
         constexpr auto kEvery = std::chrono::milliseconds(200);
         std::mutex mutex;
         std::condition_variable_any wake;
@@ -208,58 +208,58 @@ void Gang::watch(Session& session, const wire::AttemptName& id) {
         wire::FromExecutor report;
         *report.mutable_peer_failure_report()->mutable_id() = id;
         report.mutable_peer_failure_report()->set_text(communicator->state().error().message);
-        session.send(report, true);
+        link.send(report, true);
       });
 }
 
 Gang::~Gang() {
   watch_ = {};
-  if (session_ != nullptr) session_->on_stop(nullptr);
+  if (link_ != nullptr) link_->set_on_stop(nullptr);
 }
 
 // Of a gang that hangs the head finds out who holds up the others.
-void Gang::tell_where(Session& session, const wire::AttemptName& id) {
-  session_ = &session;
-  session.on_stop([&session, id, communicator = communicator_.get()] {
+void Gang::report_progress_on_stop(WorkerLink& link, const wire::AttemptName& id) {
+  link_ = &link;
+  link.set_on_stop([&link, id, communicator = communicator_.get()] {
     auto progress = communicator->rank_progress();
     if (!progress) return;
     wire::FromExecutor message;
     *message.mutable_rank_progress_report()->mutable_id() = id;
     message.mutable_rank_progress_report()->set_rank_progress(encode_rank_progress(*progress));
-    session.send(message, true);
+    link.send(message, true);
   });
 }
 
-void Gang::tell_road(Attempt& attempt) const {
-  if (!road_.empty() && attempt.is_first()) attempt.log(road_);
+void Gang::log_gpu_route(Attempt& attempt) const {
+  if (!gpu_route_.empty() && attempt.is_first()) attempt.log(gpu_route_);
 }
 
-Gang::Meeting Gang::meeting_alone() {
-  Meeting alone;
-  auto port = free_port(alone.host);
-  if (port.ok()) alone.port = *port;
-  return alone;
+Gang::ProcessRendezvous Gang::single_rank_rendezvous() {
+  ProcessRendezvous single;
+  auto port = free_port(single.host);
+  if (port.ok()) single.port = *port;
+  return single;
 }
 
-Status Gang::part(Attempt& attempt, bool waits) {
-  attempt.session().flush();  // what it said comes before its end, which others may tell
+Status Gang::leave_together(Attempt& attempt, bool waits) {
+  attempt.link().flush();  // what it said comes before its end, which others may tell
   return communicator_->run(leave(waits));
 }
 
 void Gang::fail(const std::string& why) { communicator_->abort(why.substr(0, why.find('\n'))); }
 
-void fail_after_others(Attempt& attempt, const Error& cause, const std::string& message,
-                       const std::string& evidence) {
+void fail_after_peer_reports(Attempt& attempt, const Error& cause, const std::string& message,
+                             const std::string& evidence) {
   bool is_known = cause.kind != ErrorKind::environment;  // nobody else says more of it
   if (!is_known) {
     wire::FromExecutor report;
     *report.mutable_peer_failure_report()->mutable_id() = attempt.start().id();
     report.mutable_peer_failure_report()->set_text(attempt.hidden(cause.message));
-    attempt.session().send(report, true);
+    attempt.link().send(report, true);
   }
-  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kOthersMs);
+  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPeerReportsMs);
   while (!is_known && !attempt.stopping() && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kCheckEvery);
   if (attempt.stopping()) return attempt.stopped(message);
   core::Cause kind = cause.kind == ErrorKind::user   ? core::Cause::user_error
                      : cause.kind == ErrorKind::task ? core::Cause::timeout

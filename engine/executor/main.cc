@@ -32,11 +32,11 @@ constexpr int kUncaughtExit = 4;  // as `flow` ends where a limit or a file does
 /// One VM a bundle, warm.
 class Scripts {
  public:
-  Result<ScriptVm*> find(const std::string& digest, Session& session) {
+  Result<ScriptVm*> find(const std::string& digest, WorkerLink& link) {
     auto known = vms_.find(digest);
     if (known != vms_.end()) return known->second.get();
     if (vms_.size() >= kVmsMax) vms_.clear();
-    auto bundle = decode_bundle(session.bundle(digest));
+    auto bundle = decode_bundle(link.bundle(digest));
     FLOW_TRY(bundle);
     std::unique_ptr<ScriptVm> vm = make_script_vm();
     FLOW_TRY(vm->load(*bundle));
@@ -98,8 +98,8 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
 
 // What runs next needs a process that the GPU still answers. The worker takes this end for the
 // attempt's own, and gives what is queued behind it to another process.
-[[noreturn]] void leave(Session& session, const AttemptOutcome& outcome) {
-  session.flush();
+[[noreturn]] void exit_after_gpu_loss(WorkerLink& link, const AttemptOutcome& outcome) {
+  link.flush();
   write_all(STDERR_FILENO, outcome.message + "\n");
   kill_children();
   ::_exit(outcome.gpu_failed ? kFailedGpuExit : kLostGpuExit);
@@ -107,27 +107,27 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
 
 /// The gang that this attempt's ranks are, and true; false where they did not meet, which is
 /// reported.
-bool meet(Attempt& attempt, std::unique_ptr<Gang>& gang) {
+bool rendezvous(Attempt& attempt, std::unique_ptr<Gang>& gang) {
   if (attempt.start().ranks() <= 1) return true;
-  if (Status held = attempt.hold_checkpoint(); !held.ok()) {
-    attempt.fail(core::Cause::staging, held.error().message, "");
+  if (Status loaded = attempt.load_checkpoint(); !loaded.ok()) {
+    attempt.fail(core::Cause::staging, loaded.error().message, "");
     return false;
   }
-  auto met = Gang::meet(attempt);
+  auto met = Gang::rendezvous(attempt);
   if (met.ok()) {
     gang = std::move(*met);
     attempt.set_communicator(gang->communicator());
   } else if (met.error().kind == ErrorKind::interrupted) {
     attempt.stopped();
   } else {
-    fail_after_others(attempt, met.error(),
-                      "its ranks did not come together: " + met.error().message, "");
+    fail_after_peer_reports(attempt, met.error(),
+                            "its ranks did not come together: " + met.error().message, "");
   }
   return met.ok();
 }
 
 /// The end of this rank's function is that of all; false where it is not, which is reported.
-bool part(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
+bool leave_gang(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
   if (gang == nullptr || outcome.kind == AttemptOutcome::Kind::stopped) return true;
   bool has_failed = outcome.kind == AttemptOutcome::Kind::failed;
   bool waits = outcome.kind == AttemptOutcome::Kind::waiting;
@@ -135,46 +135,47 @@ bool part(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
     gang->fail(outcome.message);
     return true;
   }
-  Status parted = has_failed ? gang->communicator()->state() : gang->part(attempt, waits);
-  if (parted.ok()) return true;
+  Status left_gang =
+      has_failed ? gang->communicator()->state() : gang->leave_together(attempt, waits);
+  if (left_gang.ok()) return true;
   // Of one that hangs it says nothing where another waits for it.
-  bool is_late = parted.error().kind == ErrorKind::task;
-  fail_after_others(attempt, parted.error(),
-                    has_failed && !is_late ? outcome.message : parted.error().message,
-                    outcome.traceback);
+  bool is_late = left_gang.error().kind == ErrorKind::task;
+  fail_after_peer_reports(attempt, left_gang.error(),
+                          has_failed && !is_late ? outcome.message : left_gang.error().message,
+                          outcome.traceback);
   return false;
 }
 
-void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
+void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
                  const SlotFile& slot, const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
   for (const wire::Blob& blob : start.blobs()) {
     Digest digest;
-    if (Digest::from_bytes(blob.digest(), digest)) blobs.give(digest, blob.data());
+    if (Digest::from_bytes(blob.digest(), digest)) blobs.add_received(digest, blob.data());
   }
-  Attempt attempt(session, blobs, checkpoints, start, state_dir);
+  Attempt attempt(link, blobs, checkpoints, start, state_dir);
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
   if (start.memory_bytes() > 0 && !wait_for_cgroup()) {  // the limit is set on the group
     wire::FromExecutor message;
     message.set_outside_cgroup(true);
-    session.send(message, true);
+    link.send(message, true);
   }
   if (kind == TaskKind::shell) {
     attempt.wait_durable();
     std::unique_ptr<Gang> gang;
-    if (!meet(attempt, gang)) return;
+    if (!rendezvous(attempt, gang)) return;
     attempt.begin();
     return run_shell(attempt, slot, args, gang.get());
   }
-  auto vm = scripts.find(start.bundle(), session);
+  auto vm = scripts.find(start.bundle(), link);
   AttemptRequest request = request_of(start, state_dir, std::move(args));
   // Others compute before: they wait where they first touch what lies outside.
   if (kind == TaskKind::service) attempt.wait_durable();
   std::unique_ptr<Gang> gang;
-  if (!meet(attempt, gang)) return;
+  if (!rendezvous(attempt, gang)) return;
   attempt.begin();
-  if (gang) gang->tell_road(attempt);
+  if (gang) gang->log_gpu_route(attempt);
   if (!vm.ok())
     return attempt.fail(core::Cause::internal,
                         "the script can't be loaded again: " + vm.error().message, "");
@@ -182,7 +183,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
     run_service(attempt, **vm, request);
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
-    if (outcome.lost_gpu) leave(session, outcome);
+    if (outcome.lost_gpu) exit_after_gpu_loss(link, outcome);
     if (outcome.reached_outside) {
       kill_children();
       wait_until_read();
@@ -190,17 +191,18 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
     Status inputs = attempt.check_inputs();
     bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
                  outcome.kind == AttemptOutcome::Kind::failed;
-    bool is_spoilt = ended && !inputs.ok();
-    bool is_settled =
-        attempt.settle_checkpoints(is_spoilt ? AttemptOutcome::Kind::failed : outcome.kind);
-    if (is_spoilt && gang) gang->fail(inputs.error().message);
-    if (!is_spoilt && !part(attempt, gang.get(), outcome)) return;
+    bool has_changed_inputs = ended && !inputs.ok();
+    bool are_checkpoints_done =
+        attempt.close_checkpoints(has_changed_inputs ? AttemptOutcome::Kind::failed : outcome.kind);
+    if (has_changed_inputs && gang) gang->fail(inputs.error().message);
+    if (!has_changed_inputs && !leave_gang(attempt, gang.get(), outcome)) return;
     // Before the report: the engine may end this process once it has that.
-    bool has_failed = is_spoilt || !is_settled || outcome.kind == AttemptOutcome::Kind::failed;
+    bool has_failed =
+        has_changed_inputs || !are_checkpoints_done || outcome.kind == AttemptOutcome::Kind::failed;
     if (!has_failed) attempt.remove_scratch();
-    if (is_spoilt) {
+    if (has_changed_inputs) {
       attempt.fail(core::Cause::input_changed, inputs.error().message, "");
-    } else if (is_settled) {
+    } else if (are_checkpoints_done) {
       report(attempt, outcome);
     }
   }
@@ -214,24 +216,24 @@ int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
   // Handlers: what is ignored would stay ignored in the commands that a task starts.
   for (int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGUSR2}) ::signal(number, [](int) {});
-  Session session;
+  WorkerLink link;
   Scripts scripts;
   BlobFiles blobs(state_dir);
   SlotFile slot(state_dir);
   Checkpoints checkpoints(state_dir);
-  session.on_settle([&](const wire::AttemptName& id) {
-    checkpoints.when_idle([&session, id] {
+  link.set_on_kill_after_flush([&](const wire::AttemptName& id) {
+    checkpoints.when_idle([&link, id] {
       wire::FromExecutor message;
       *message.mutable_flushed()->mutable_id() = id;
-      session.send(message, true);
+      link.send(message, true);
     });
   });
   wire::FromExecutor is_up;
   is_up.mutable_requeued();  // nothing: the worker counts an attempt's time from here
-  session.send(is_up, true);
+  link.send(is_up, true);
   while (true) {
-    wire::Start start = session.next();
-    run_attempt(session, scripts, blobs, checkpoints, slot, state_dir, start);
+    wire::Start start = link.next();
+    run_attempt(link, scripts, blobs, checkpoints, slot, state_dir, start);
   }
 }
 
@@ -318,7 +320,7 @@ int build_graph() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
-int tell_gpus() {
+int report_gpus() {
   end_with_head();
   MachineGpus machine = nvml_gpus();
   wire::FromExecutor reply;
@@ -333,7 +335,7 @@ int tell_gpus() {
 
 int watch_gpus(const std::vector<std::string>& uuids) {
   end_with_head();
-  auto say = [](const wire::FromExecutor& message) {
+  auto send = [](const wire::FromExecutor& message) {
     std::string out;
     append_frame(out, message);
     return write_fully(kWireDescriptor, out);
@@ -343,9 +345,9 @@ int watch_gpus(const std::vector<std::string>& uuids) {
     wire::FromExecutor message;
     message.mutable_xid()->set_uuid(uuid);
     message.mutable_xid()->set_number(xid);
-    if (!say(message)) ::_exit(1);
+    if (!send(message)) ::_exit(1);
   }));
-  return say(unwatched) ? 0 : 1;
+  return send(unwatched) ? 0 : 1;
 }
 
 /// Where a standard stream is closed, as a host's may be, the next file opened would get its
@@ -356,12 +358,12 @@ void open_missing_streams() {
   }
 }
 
-int act(int argc, char** argv) {
+int run_mode(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--repl") == 0) return run_repl();
   bool started_by_worker = ::fcntl(kWireDescriptor, F_GETFD) >= 0;
   if (started_by_worker) ::fcntl(kWireDescriptor, F_SETFD, FD_CLOEXEC);
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0) return build_graph();
-  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0) return tell_gpus();
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0) return report_gpus();
   if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
     return watch_gpus({argv + 2, argv + argc});
   bool serves = argc >= 3 && std::strcmp(argv[1], "--state") == 0;
@@ -381,7 +383,7 @@ int main(int argc, char** argv) {
   flow::end_on_uncaught(flow::kUncaughtExit);
   return flow::call_with_stack([&] {
     try {
-      return flow::act(argc, argv);
+      return flow::run_mode(argc, argv);
     } catch (...) {
       flow::write_all(STDERR_FILENO, "error: " + flow::exception_text() + "\n");
       ::_exit(flow::kUncaughtExit);

@@ -49,7 +49,7 @@ constexpr int kSuccess = 0, kNotFound = 6, kTimeout = 10, kLost = 15;
 constexpr unsigned kTextMax = 96;
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
-struct Calls {
+struct NvmlFunctions {
   int (*init)() = nullptr;
   const char* (*error_text)(int) = nullptr;
   int (*count)(unsigned*) = nullptr;
@@ -80,29 +80,29 @@ bool find(void* library, const char* name, Call& call) {
 }
 
 /// The name of what the library lacks, or "".
-std::string load(void* library, Calls& calls) {
+std::string load(void* library, NvmlFunctions& functions) {
   std::string lacks;
   auto need = [&](const char* name, auto& call) {
     if (!find(library, name, call) && lacks.empty()) lacks = name;
   };
-  need("nvmlInit_v2", calls.init);
-  need("nvmlErrorString", calls.error_text);
-  need("nvmlDeviceGetCount_v2", calls.count);
-  need("nvmlDeviceGetHandleByIndex_v2", calls.device);
-  need("nvmlDeviceGetUUID", calls.uuid);
-  need("nvmlDeviceGetName", calls.name);
-  need("nvmlDeviceGetMemoryInfo", calls.memory);
-  need("nvmlDeviceGetPciInfo_v3", calls.pci);
-  find(library, "nvmlDeviceGetMigMode", calls.mig_mode);
-  find(library, "nvmlDeviceGetMaxMigDeviceCount", calls.mig_count);
-  find(library, "nvmlDeviceGetMigDeviceHandleByIndex", calls.mig_device);
-  find(library, "nvmlDeviceGetNvLinkState", calls.link_state);
-  find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", calls.link_end);
-  find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", calls.link_end_type);
-  find(library, "nvmlDeviceGetGpuFabricInfoV", calls.fabric);
-  find(library, "nvmlEventSetCreate", calls.new_events);
-  find(library, "nvmlDeviceRegisterEvents", calls.register_events);
-  find(library, "nvmlEventSetWait_v2", calls.wait_event);
+  need("nvmlInit_v2", functions.init);
+  need("nvmlErrorString", functions.error_text);
+  need("nvmlDeviceGetCount_v2", functions.count);
+  need("nvmlDeviceGetHandleByIndex_v2", functions.device);
+  need("nvmlDeviceGetUUID", functions.uuid);
+  need("nvmlDeviceGetName", functions.name);
+  need("nvmlDeviceGetMemoryInfo", functions.memory);
+  need("nvmlDeviceGetPciInfo_v3", functions.pci);
+  find(library, "nvmlDeviceGetMigMode", functions.mig_mode);
+  find(library, "nvmlDeviceGetMaxMigDeviceCount", functions.mig_count);
+  find(library, "nvmlDeviceGetMigDeviceHandleByIndex", functions.mig_device);
+  find(library, "nvmlDeviceGetNvLinkState", functions.link_state);
+  find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", functions.link_end);
+  find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", functions.link_end_type);
+  find(library, "nvmlDeviceGetGpuFabricInfoV", functions.fabric);
+  find(library, "nvmlEventSetCreate", functions.new_events);
+  find(library, "nvmlDeviceRegisterEvents", functions.register_events);
+  find(library, "nvmlEventSetWait_v2", functions.wait_event);
   return lacks;
 }
 
@@ -124,16 +124,16 @@ int32_t numa_of(const std::string& pci) {
   return node;
 }
 
-class Machine {
+class NvmlMachine {
  public:
-  explicit Machine(const Calls& calls) : calls_(calls) {}
+  explicit NvmlMachine(const NvmlFunctions& functions) : functions_(functions) {}
 
-  MachineGpus look() {
+  MachineGpus list_gpus() {
     unsigned count = 0;
-    if (!succeeds("be started", calls_.init()) ||
-        !succeeds("count the GPUs", calls_.count(&count))) {
-      found_.why_none = found_.problems.front();
-      return std::move(found_);
+    if (!succeeds("be started", functions_.init()) ||
+        !succeeds("count the GPUs", functions_.count(&count))) {
+      inventory_.why_none = inventory_.problems.front();
+      return std::move(inventory_);
     }
     has_counted_ = true;
     for (unsigned index = 0; index < count; index++) {
@@ -141,38 +141,39 @@ class Machine {
       add(index);
     }
     join();
-    if (!found_.gpus.empty()) return std::move(found_);
-    found_.why_none = count == 0                ? "the NVIDIA driver knows no GPU"
-                      : found_.problems.empty() ? "its GPUs are in MIG mode and have no instance"
-                                                : found_.problems.front();
-    return std::move(found_);
+    if (!inventory_.gpus.empty()) return std::move(inventory_);
+    inventory_.why_none = count == 0 ? "the NVIDIA driver knows no GPU"
+                          : inventory_.problems.empty()
+                              ? "its GPUs are in MIG mode and have no instance"
+                              : inventory_.problems.front();
+    return std::move(inventory_);
   }
 
   /// Whether the driver answers at all.
   bool has_counted() const { return has_counted_; }
 
-  using Tell = std::function<void(const std::string& uuid, uint32_t xid)>;
+  using OnXid = std::function<void(const std::string& uuid, uint32_t xid)>;
 
   /// Of what look() found.
-  std::string watch(const std::vector<Gpu>& gpus, const Tell& tell) {
+  std::string watch(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     void* events = nullptr;
-    bool can_tell = calls_.new_events && calls_.register_events && calls_.wait_event;
+    bool can_tell = functions_.new_events && functions_.register_events && functions_.wait_event;
     if (!can_tell) return "the NVIDIA driver is too old to tell of errors";
-    if (int status = calls_.new_events(&events); status != kSuccess) return refusal(status);
+    if (int status = functions_.new_events(&events); status != kSuccess) return refusal(status);
     int refused = kSuccess;
     std::set<uint32_t> watched;
     for (const auto& [index, device] : devices_) {
-      int status = calls_.register_events(device, kXidEvent, events);
+      int status = functions_.register_events(device, kXidEvent, events);
       if (status == kSuccess) watched.insert(index);
       if (status != kSuccess) refused = status;
     }
     if (watched.empty()) return refusal(refused);
     while (true) {
       Event event{};
-      int status = calls_.wait_event(events, &event, kWaitMs);
-      if (status == kSuccess && event.type == kXidEvent) tell_xid(gpus, event, tell);
+      int status = functions_.wait_event(events, &event, kWaitMs);
+      if (status == kSuccess && event.type == kXidEvent) report_event(gpus, event, on_xid);
       if (status == kSuccess || status == kTimeout) continue;
-      tell_lost(gpus, tell);
+      report_lost(gpus, on_xid);
       ::sleep(kPauseS);
     }
   }
@@ -180,51 +181,53 @@ class Machine {
  private:
   std::string refusal(int status) const {
     return fmt::format("the NVIDIA driver does not tell of errors: {} (status {})",
-                       calls_.error_text(status), status);
+                       functions_.error_text(status), status);
   }
 
-  void tell_of(const std::vector<Gpu>& gpus, uint32_t index, uint32_t xid, const Tell& tell) {
+  void report_xid(const std::vector<Gpu>& gpus, uint32_t index, uint32_t xid, const OnXid& on_xid) {
     for (const Gpu& gpu : gpus)
-      if (gpu.index == index) tell(gpu.uuid, xid);
+      if (gpu.index == index) on_xid(gpu.uuid, xid);
   }
 
   // Which instance it was matters little: they are of one piece of memory and one bus.
-  void tell_xid(const std::vector<Gpu>& gpus, const Event& event, const Tell& tell) {
+  void report_event(const std::vector<Gpu>& gpus, const Event& event, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_)
-      if (device == event.device) tell_of(gpus, index, static_cast<uint32_t>(event.data), tell);
+      if (device == event.device)
+        report_xid(gpus, index, static_cast<uint32_t>(event.data), on_xid);
   }
 
   // A wait ends so where any of them is gone.
-  void tell_lost(const std::vector<Gpu>& gpus, const Tell& tell) {
+  void report_lost(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_) {
       Memory memory{};
-      bool is_lost = calls_.memory(device, &memory) == kLost;
-      if (is_lost && lost_.insert(index).second) tell_of(gpus, index, 0, tell);
+      bool is_lost = functions_.memory(device, &memory) == kLost;
+      if (is_lost && lost_.insert(index).second) report_xid(gpus, index, 0, on_xid);
     }
   }
 
   bool succeeds(const char* what, int status) {
     if (status == kSuccess) return true;
-    found_.problems.push_back(fmt::format("{}the NVIDIA driver's library can't {}: {} (status {})",
-                                          what_, what, calls_.error_text(status), status));
+    inventory_.problems.push_back(
+        fmt::format("{}the NVIDIA driver's library can't {}: {} (status {})", what_, what,
+                    functions_.error_text(status), status));
     return false;
   }
 
   void add(unsigned index) {
     Device device = nullptr;
     PciInfo pci{};
-    if (!succeeds("open it", calls_.device(index, &device))) return;
+    if (!succeeds("open it", functions_.device(index, &device))) return;
     devices_[index] = device;
-    if (!succeeds("tell its place", calls_.pci(device, &pci))) return;
+    if (!succeeds("tell its place", functions_.pci(device, &pci))) return;
     pci.id[sizeof pci.id - 1] = '\0';
     Gpu gpu;
     gpu.index = index;
     gpu.pci = sysfs_name(pci.id);
     gpu.numa = numa_of(gpu.pci);
     unsigned is_mig = 0, pending = 0;
-    bool knows_mig = calls_.mig_mode && calls_.mig_count && calls_.mig_device;
+    bool knows_mig = functions_.mig_mode && functions_.mig_count && functions_.mig_device;
     // What has no MIG mode says that it does not support it.
-    if (!knows_mig || calls_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
+    if (!knows_mig || functions_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
     if (is_mig == 0) {  // NVLink is not for instances
       gpu.fabric = fabric_of(device);
       ends_[gpu.index] = link_ends(device);
@@ -232,10 +235,10 @@ class Machine {
     }
     gpu.is_mig = true;
     unsigned instances_max = 0;
-    if (!succeeds("count its instances", calls_.mig_count(device, &instances_max))) return;
+    if (!succeeds("count its instances", functions_.mig_count(device, &instances_max))) return;
     for (unsigned i = 0; i < instances_max; i++) {
       Device instance = nullptr;
-      int status = calls_.mig_device(device, i, &instance);
+      int status = functions_.mig_device(device, i, &instance);
       if (status == kNotFound) continue;
       if (succeeds("open an instance", status)) add_device(instance, gpu);
     }
@@ -244,31 +247,31 @@ class Machine {
   void add_device(Device device, Gpu gpu) {
     char uuid[kTextMax] = "", name[kTextMax] = "";
     Memory memory{};
-    if (!succeeds("tell its UUID", calls_.uuid(device, uuid, sizeof uuid)) ||
-        !succeeds("tell its name", calls_.name(device, name, sizeof name)) ||
-        !succeeds("tell its memory", calls_.memory(device, &memory)))
+    if (!succeeds("tell its UUID", functions_.uuid(device, uuid, sizeof uuid)) ||
+        !succeeds("tell its name", functions_.name(device, name, sizeof name)) ||
+        !succeeds("tell its memory", functions_.memory(device, &memory)))
       return;
     gpu.uuid = uuid;
     gpu.name = name;
     gpu.memory_bytes = static_cast<int64_t>(memory.total);
-    found_.gpus.push_back(std::move(gpu));
+    inventory_.gpus.push_back(std::move(gpu));
   }
 
   /// Where its links go that are up: PCI names of GPUs, or what stands for the switches.
   std::set<std::string> link_ends(Device device) const {
     std::set<std::string> ends;
-    if (!calls_.link_state || !calls_.link_end) return ends;
+    if (!functions_.link_state || !functions_.link_end) return ends;
     for (unsigned link = 0; link < kLinksMax; link++) {
       unsigned is_up = 0;
       int type = -1;
       PciInfo pci{};
-      if (calls_.link_state(device, link, &is_up) != kSuccess || is_up == 0) continue;
-      if (calls_.link_end_type) calls_.link_end_type(device, link, &type);
+      if (functions_.link_state(device, link, &is_up) != kSuccess || is_up == 0) continue;
+      if (functions_.link_end_type) functions_.link_end_type(device, link, &type);
       if (type == kSwitch) {
         ends.insert(kSwitches);
         continue;
       }
-      if (calls_.link_end(device, link, &pci) != kSuccess) continue;
+      if (functions_.link_end(device, link, &pci) != kSuccess) continue;
       pci.id[sizeof pci.id - 1] = '\0';
       ends.insert(sysfs_name(pci.id));
     }
@@ -278,7 +281,7 @@ class Machine {
   std::string fabric_of(Device device) const {
     FabricInfo info{};
     info.version = kFabricVersion;
-    bool is_joined = calls_.fabric && calls_.fabric(device, &info) == kSuccess &&
+    bool is_joined = functions_.fabric && functions_.fabric(device, &info) == kSuccess &&
                      info.state == kFabricJoined && info.status == kSuccess;
     std::string cluster;
     for (unsigned char byte : info.cluster) cluster += fmt::format("{:02x}", byte);
@@ -297,7 +300,7 @@ class Machine {
 
   /// Those that reach each other, if only by others, get the number of the first of them.
   void join() {
-    std::vector<Gpu>& gpus = found_.gpus;
+    std::vector<Gpu>& gpus = inventory_.gpus;
     for (size_t first = 0; first < gpus.size(); first++) {
       if (gpus[first].nvlink >= 0) continue;
       std::vector<size_t> island{first};
@@ -314,13 +317,13 @@ class Machine {
 
   static constexpr const char* kSwitches = "switches";
 
-  const Calls& calls_;
+  const NvmlFunctions& functions_;
   std::string what_;
   std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU, as are these
   std::map<uint32_t, Device> devices_;
   std::set<uint32_t> lost_;
   bool has_counted_ = false;
-  MachineGpus found_;
+  MachineGpus inventory_;
 };
 
 }  // namespace
@@ -328,7 +331,7 @@ class Machine {
 namespace {
 
 /// Why it can't be used, or "". Where it should be there, that is a problem too.
-std::string open_library(Calls& calls, MachineGpus& none) {
+std::string open_library(NvmlFunctions& functions, MachineGpus& none) {
   const char* named = std::getenv(kNvmlVariable);
   bool is_named = named != nullptr && *named != '\0';
   void* library = ::dlopen(is_named ? named : kLibrary, RTLD_NOW | RTLD_LOCAL);
@@ -337,7 +340,7 @@ std::string open_library(Calls& calls, MachineGpus& none) {
   std::string why;
   if (library == nullptr) {
     why = fmt::format("the library that {} names can't be loaded: {}", kNvmlVariable, ::dlerror());
-  } else if (std::string lacks = load(library, calls); !lacks.empty()) {
+  } else if (std::string lacks = load(library, functions); !lacks.empty()) {
     why = fmt::format("{} has no {}: its driver is too old", is_named ? named : kLibrary, lacks);
   }
   if (!why.empty()) none.problems = {why};
@@ -348,25 +351,25 @@ std::string open_library(Calls& calls, MachineGpus& none) {
 
 MachineGpus nvml_gpus() {
   MachineGpus none;
-  Calls calls;
-  none.why_none = open_library(calls, none);
-  return none.why_none.empty() ? Machine(calls).look() : none;
+  NvmlFunctions functions;
+  none.why_none = open_library(functions, none);
+  return none.why_none.empty() ? NvmlMachine(functions).list_gpus() : none;
 }
 
 std::string nvml_watch(const std::vector<std::string>& uuids,
-                       const std::function<void(const std::string& uuid, uint32_t xid)>& tell) {
+                       const std::function<void(const std::string& uuid, uint32_t xid)>& on_xid) {
   MachineGpus none;
-  Calls calls;
-  std::string why = open_library(calls, none);
+  NvmlFunctions functions;
+  std::string why = open_library(functions, none);
   if (!why.empty()) return why;
-  Machine machine(calls);
-  MachineGpus found = machine.look();
+  NvmlMachine machine(functions);
+  MachineGpus found = machine.list_gpus();
   for (const std::string& uuid : uuids) {
     bool is_there = std::any_of(found.gpus.begin(), found.gpus.end(),
                                 [&](const Gpu& gpu) { return gpu.uuid == uuid; });
-    if (machine.has_counted() && !is_there) tell(uuid, 0);
+    if (machine.has_counted() && !is_there) on_xid(uuid, 0);
   }
-  return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, tell);
+  return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, on_xid);
 }
 
 }  // namespace flow

@@ -20,6 +20,6 @@ MachineGpus nvml_gpus();
 /// 0 of one that the driver has lost, as it has of those of `uuids` that are not there. Comes back
 /// only where that can't be, with why.
 std::string nvml_watch(const std::vector<std::string>& uuids,
-                       const std::function<void(const std::string& uuid, uint32_t xid)>& tell);
+                       const std::function<void(const std::string& uuid, uint32_t xid)>& on_xid);
 
 }  // namespace flow

@@ -205,7 +205,7 @@ bool wait_for_cgroup() {
   return !has_failed_to_join;
 }
 
-Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) {
+Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& failed_errno) {
   failed_errno = 0;
   wait_for_cgroup();
   std::vector<char*> argv, envp;
@@ -246,7 +246,7 @@ Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) 
     if (is_missing) error.kind = ErrorKind::user;
     return error;
   }
-  Child child;
+  ChildProcess child;
   child.pid = pid;
   child.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   FLOW_CHECK(child.pidfd >= 0);  // Linux 5.3 has it; without, nobody would see the end

@@ -12,14 +12,14 @@
 
 namespace flow {
 
-struct Spawn {
+struct SpawnRequest {
   std::string program;             // absolute, or looked up in the environment's PATH
   std::vector<std::string> words;  // argv
   std::map<std::string, std::string> environment;
   std::string directory;
 };
 
-struct Child {
+struct ChildProcess {
   pid_t pid = 0;  // also its process group
   int pidfd = -1;
   int out = -1, err = -1;  // read ends, non-blocking
@@ -41,7 +41,7 @@ class SlotFile {
 
 /// The calling thread must live as long as the process: the child dies with it (PDEATHSIG).
 /// `failed_errno` is set where the program itself could not be executed.
-Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno);
+Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& failed_errno);
 /// The program's path as execvp would find it, or "".
 std::string find_program(const std::string& name,
                          const std::map<std::string, std::string>& environment);

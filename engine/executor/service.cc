@@ -11,7 +11,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   attempt.set_serving();
   AttemptOutcome outcome = vm.start_service(request, attempt);
   bool is_ready = outcome.kind == AttemptOutcome::Kind::succeeded;
-  if (!is_ready && !attempt.settle_checkpoints(outcome.kind)) return;
+  if (!is_ready && !attempt.close_checkpoints(outcome.kind)) return;
   if (outcome.kind == AttemptOutcome::Kind::stopped) return attempt.stopped();
   if (outcome.kind == AttemptOutcome::Kind::waiting) {
     return attempt.fail(core::Cause::user_error,
@@ -31,7 +31,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   if (!server.ok()) {
     vm.end_service();
     attempt.fail(core::Cause::user_error,
-                 fmt::format("{}: {}", start.shell().place(), server.error().message), "");
+                 fmt::format("{}: {}", start.shell().defined_at(), server.error().message), "");
     return;
   }
   attempt.service_ready((*server)->url());
@@ -57,9 +57,9 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
         return outputs;
       },
       [&] { return attempt.stopping(); });
-  bool is_settled = attempt.settle_checkpoints(AttemptOutcome::Kind::stopped);
+  bool are_checkpoints_done = attempt.close_checkpoints(AttemptOutcome::Kind::stopped);
   vm.end_service();
-  if (is_settled) attempt.stopped();
+  if (are_checkpoints_done) attempt.stopped();
 }
 
 }  // namespace flow

@@ -130,8 +130,8 @@ struct CommandEnd {
 /// A command's first process, its output, and the processes that outlive it.
 class RunningCommand {
  public:
-  RunningCommand(Session& session, Child& child, Output& out, Output& err)
-      : session_(session), child_(child), streams_{{child.out, &out}, {child.err, &err}} {}
+  RunningCommand(WorkerLink& link, ChildProcess& child, Output& out, Output& err)
+      : link_(link), child_(child), streams_{{child.out, &out}, {child.err, &err}} {}
 
   /// Waits for the first process, then at most `linger_ms` for the others, which may still write
   /// outputs. What is left then is killed. Nothing waits once the attempt is told to stop.
@@ -139,7 +139,7 @@ class RunningCommand {
     while (!poll_once(child_.pidfd, -1)) {
     }
     CommandEnd end;
-    session_.set_group(0);  // its number may be given to another group once it is waited for
+    link_.set_group(0);  // its number may be given to another group once it is waited for
     while (::waitpid(child_.pid, &end.status, 0) < 0) {
       if (errno == EINTR) continue;
       end.status = SIGKILL;  // the session ends this process, and has killed and reaped it
@@ -150,7 +150,7 @@ class RunningCommand {
     int64_t wait_ms = end.status == 0 ? linger_ms : std::min(linger_ms, kFailedLingerMs);
     int64_t until_us = monotonic_us() + wait_ms * 1000;
     for (int pause_ms = 1; reap_children(); pause_ms = std::min(2 * pause_ms, kPauseMsMax)) {
-      end.was_stopped = session_.stopping();
+      end.was_stopped = link_.stopping();
       if (end.was_stopped || monotonic_us() >= until_us) {
         if (end.status == 0) end.left = descendants(dir, true);
         break;
@@ -191,8 +191,8 @@ class RunningCommand {
     ::close(child_.pidfd);
   }
 
-  Session& session_;
-  Child& child_;
+  WorkerLink& link_;
+  ChildProcess& child_;
   Stream streams_[2];
 };
 
@@ -288,16 +288,17 @@ void remove_scratch(Attempt& attempt, const std::string& dir) {
 }
 
 /// As torchrun sets it.
-void add_ranks(const wire::Start& start, const Gang::Meeting& meeting,
+void add_ranks(const wire::Start& start, const Gang::ProcessRendezvous& process_rendezvous,
                std::map<std::string, std::string>& variables) {
   variables["RANK"] = std::to_string(start.id().rank());
   variables["WORLD_SIZE"] = std::to_string(std::max(1u, start.ranks()));
   variables["LOCAL_RANK"] = std::to_string(start.local_rank());
   variables["LOCAL_WORLD_SIZE"] = std::to_string(std::max(1u, start.local_ranks()));
-  variables["MASTER_ADDR"] = meeting.host;
-  variables["MASTER_PORT"] = std::to_string(meeting.port);
+  variables["MASTER_ADDR"] = process_rendezvous.host;
+  variables["MASTER_PORT"] = std::to_string(process_rendezvous.port);
   // Gloo listens at what the machine's name stands for, which may be loopback.
-  if (!meeting.interface.empty()) variables.try_emplace("GLOO_SOCKET_IFNAME", meeting.interface);
+  if (!process_rendezvous.interface.empty())
+    variables.try_emplace("GLOO_SOCKET_IFNAME", process_rendezvous.interface);
 }
 
 std::map<std::string, std::string> environment_of(const Attempt& attempt, const Gang* gang) {
@@ -306,8 +307,8 @@ std::map<std::string, std::string> environment_of(const Attempt& attempt, const 
   variables["PWD"] = start.dir();
   variables.erase("OLDPWD");
   bool is_alone = gang == nullptr && !start.gang_key().empty();
-  if (is_alone) add_ranks(start, Gang::meeting_alone(), variables);
-  if (gang != nullptr) add_ranks(start, gang->meeting(), variables);
+  if (is_alone) add_ranks(start, Gang::single_rank_rendezvous(), variables);
+  if (gang != nullptr) add_ranks(start, gang->process_rendezvous(), variables);
   return variables;
 }
 
@@ -347,8 +348,8 @@ bool reads_files(const std::vector<std::string>& shell) {
 
 /// Starts the shell with the command's text in a file beside the scratch folder, which it reads: a
 /// word of a command line has a limit.
-Result<Child> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
-                              const std::string& command, Spawn& what) {
+Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
+                                     const std::string& command, SpawnRequest& what) {
   if (!reads_files(spec.shell))
     return user_error(fmt::format(
         "the command has {}, more than one word of a command line can hold, and `{}` is not a "
@@ -363,14 +364,14 @@ Result<Child> start_from_file(Attempt& attempt, const SlotFile& slot, const Shel
 }
 
 /// One plain command is executed directly. What can't be is left to the shell, and its messages.
-Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
-                            const std::string& command, Spawn what) {
+Result<ChildProcess> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
+                                   const std::string& command, SpawnRequest what) {
   int failed_errno = 0;
   if (is_plain_shell(spec.shell)) what.words = plain_words(command);
   if (!what.words.empty() && !changes_bash(what.environment, what.words.front()))
     what.program = find_program(what.words.front(), what.environment);
   if (!what.program.empty()) {
-    Spawn direct = what;
+    SpawnRequest direct = what;
     if (spec.shell.front().ends_with("bash")) add_bash_variables(what.program, direct.environment);
     auto child = spawn(direct, slot, failed_errno);
     if (child.ok() || failed_errno == 0) return child;
@@ -457,15 +458,16 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec&
   if (WIFSIGNALED(status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(status);
-    failure.message = fmt::format("{}: `{}` was killed by signal {} ({}){}", start.shell().place(),
-                                  start.task(), failure.code, ::strsignal(failure.code), again);
+    failure.message =
+        fmt::format("{}: `{}` was killed by signal {} ({}){}", start.shell().defined_at(),
+                    start.task(), failure.code, ::strsignal(failure.code), again);
     return failure;
   }
   if (WEXITSTATUS(status) == 0) return std::nullopt;
   failure.cause = core::Cause::exit_code;
   failure.code = WEXITSTATUS(status);
   failure.message =
-      fmt::format("{}: `{}` ended with exit code {}{}{}", start.shell().place(), start.task(),
+      fmt::format("{}: `{}` ended with exit code {}{}{}", start.shell().defined_at(), start.task(),
                   failure.code, meaning_of(failure.code, spec, command, evidence), again);
   return failure;
 }
@@ -494,7 +496,7 @@ std::optional<core::Failure> unfinished_write(const Attempt& attempt,
       "{}: the command of `{}` ended and left {}; `{}` still had `{}` open for writing, which may "
       "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
       "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
-      attempt.start().shell().place(), attempt.start().task(), text_of(left, linger_ms),
+      attempt.start().shell().defined_at(), attempt.start().task(), text_of(left, linger_ms),
       writer->command, writer->writes.front(), again);
   return failure;
 }
@@ -521,15 +523,15 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
     std::string broken = is_missing ? broken_link(dir + "/" + output.text) : "";
     if (!broken.empty()) {
       failure.cause = core::Cause::missing_output;
-      failure.message =
-          fmt::format("{}: the output `{}` of `{}`: `{}` is {}{}", attempt.start().shell().place(),
-                      output.name, attempt.start().task(), output.text, broken, again);
+      failure.message = fmt::format("{}: the output `{}` of `{}`: `{}` is {}{}",
+                                    attempt.start().shell().defined_at(), output.name,
+                                    attempt.start().task(), output.text, broken, again);
       return failure;
     }
     if (is_missing) {
       failure.cause = core::Cause::missing_output;
       failure.message = fmt::format(
-          "{}: `{}` made no output `{}`: {}{}{}", attempt.start().shell().place(),
+          "{}: `{}` made no output `{}`: {}{}{}", attempt.start().shell().defined_at(),
           attempt.start().task(), output.name,
           paths.ok() ? fmt::format("nothing matches `{}`", output.text) : paths.error().message,
           paths.ok() ? nearest_file(dir, output.text) : "", again);
@@ -542,7 +544,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
       if (!file.ok()) {
         failure.cause = cause_of_output(file.error());
         failure.message =
-            fmt::format("{}: the output `{}` of `{}`: {}{}", attempt.start().shell().place(),
+            fmt::format("{}: the output `{}` of `{}`: {}{}", attempt.start().shell().defined_at(),
                         output.name, attempt.start().task(), file.error().message, again);
         return failure;
       }
@@ -612,27 +614,27 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (!command) return;
   const std::string& again = command->again;
 
-  Session& session = attempt.session();
+  WorkerLink& link = attempt.link();
   wire::FromExecutor started;
   *started.mutable_started()->mutable_id() = start.id();
   started.mutable_started()->set_where(attempt.hidden(again));
   bool now = start.memory_bytes() > 0;
-  session.send(started, now);  // before the command can take more memory than it may
-  Spawn what;
+  link.send(started, now);  // before the command can take more memory than it may
+  SpawnRequest what;
   what.environment = environment_of(attempt, gang);
   what.directory = dir;
   auto child = start_command(attempt, slot, command->spec, command->text, std::move(what));
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
-  session.set_group(child->pid);
-  if (session.terminated()) ::kill(-child->pid, SIGTERM);
+  link.set_group(child->pid);
+  if (link.terminated()) ::kill(-child->pid, SIGTERM);
   started.mutable_started()->set_pid(child->pid);
-  session.send(started, now);
+  link.send(started, now);
   Output out(attempt, 1), err(attempt, 2);
-  CommandEnd end = RunningCommand(session, *child, out, err).follow(dir, command->linger_ms);
+  CommandEnd end = RunningCommand(link, *child, out, err).follow(dir, command->linger_ms);
   slot.clear();
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
   // What a program leaves when it is told to end is no result, whatever it says.
-  if (session.terminated() || end.was_stopped) return attempt.stopped(evidence);
+  if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.left.empty()) attempt.warn("the command left " + text_of(end.left, command->linger_ms));
   auto failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
   if (!failure) failure = unfinished_write(attempt, end.left, command->linger_ms, again);
@@ -643,8 +645,9 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (Status same = attempt.check_inputs(); !same.ok())
     return attempt.fail(core::Cause::input_changed, same.error().message + again, "");
   if (gang != nullptr) {
-    if (Status parted = gang->part(attempt); !parted.ok())
-      return fail_after_others(attempt, parted.error(), parted.error().message + again, evidence);
+    if (Status left_gang = gang->leave_together(attempt); !left_gang.ok())
+      return fail_after_peer_reports(attempt, left_gang.error(), left_gang.error().message + again,
+                                     evidence);
   }
   std::vector<std::pair<Value, Value>> result;
   // Scratch is removed before the report: the engine may end this process once it has that.

@@ -87,7 +87,7 @@ Status check_folder(const File& folder, const std::string& name) {
 }  // namespace
 
 Result<std::string> Attempt::file_path(const File& file) {
-  return noted(stage(file, start_.shell().stage_copy()));
+  return note_error(stage(file, start_.shell().stage_copy()));
 }
 
 std::string Attempt::inputs_folder() const {
@@ -119,10 +119,10 @@ Status Attempt::check_origin(const std::string& path, const Digest& digest) {
   return changed(path, "is not what it was when the run started");
 }
 
-Status Attempt::place(const std::string& source, const std::string& target, const Digest& digest,
-                      bool is_object, bool executable, bool copy) {
-  Source kind = is_object ? Source::object : Source::origin;
-  if (!is_object) {
+Status Attempt::place_file(const std::string& source, const std::string& target,
+                           const Digest& digest, bool is_blob, bool executable, bool copy) {
+  Source kind = is_blob ? Source::blob : Source::origin;
+  if (!is_blob) {
     Status same = check_origin(source, digest);
     if (!same.ok()) changed_input_ = same;
     FLOW_TRY(same);
@@ -136,7 +136,7 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
     if (::chmod(target.c_str(), mode) != 0) return failed("change the mode of", target);
     if (copy) return {};
     kind = Source::copy;
-  } else if (is_object && reflink(source, target)) {
+  } else if (is_blob && reflink(source, target)) {
     kind = Source::copy;
   } else if (::symlink(source.c_str(), target.c_str()) != 0) {
     return failed("write", target);
@@ -150,8 +150,8 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
 Status Attempt::make_scratch() {
   wait_durable();
   // A run that goes on with other code counts its attempts from 1 again.
-  if (!std::exchange(has_scratch_, true)) FLOW_TRY(noted(remove_tree(start_.dir())));
-  return noted(make_dirs(start_.dir()));
+  if (!std::exchange(has_scratch_, true)) FLOW_TRY(note_error(remove_tree(start_.dir())));
+  return note_error(make_dirs(start_.dir()));
 }
 
 void Attempt::remove_scratch() {
@@ -162,7 +162,7 @@ void Attempt::remove_scratch() {
 Result<File> Attempt::store_file(const std::string& path) {
   wait_durable();
   FLOW_TRY(wait_for_writers(path));
-  auto file = noted(blobs_.store_file(path, path == start_.dir() ? kHiddenInputs : ""));
+  auto file = note_error(blobs_.store_file(path, path == start_.dir() ? kHiddenInputs : ""));
   log_warnings();
   return file;
 }
@@ -186,10 +186,10 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,
                            const std::string& target, bool executable) -> Status {
-    if (!origin.empty()) return place(origin, target, digest, false, executable, copy);
+    if (!origin.empty()) return place_file(origin, target, digest, false, executable, copy);
     auto source = blobs_.path(digest, content);
     FLOW_TRY(source);
-    return place(*source, target, digest, true, executable, copy);
+    return place_file(*source, target, digest, true, executable, copy);
   };
   if (!file.is_folder) {
     FLOW_TRY(place_content(file.digest, file.origin, path, file.executable));
@@ -222,7 +222,7 @@ Status Attempt::check_inputs() {
   if (!changed_input_.ok()) return changed_input_;
   for (const Staged& input : staged_) {
     if (is_unchanged(input)) continue;
-    if (input.source == Source::object) blobs_.drop_if_damaged(input.digest);
+    if (input.source == Source::blob) blobs_.drop_if_damaged(input.digest);
     return changed(input.path, "was written to while the attempt ran");
   }
   return {};

@@ -27,7 +27,7 @@ constexpr size_t kChunk = 256 * 1024;
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
 constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
-constexpr useconds_t kTakenPollUs = 50;
+constexpr useconds_t kReceivedPollUs = 50;
 constexpr uint64_t kChainMax = 2;  // orders that come together where one waits for the other
 
 /// Another thread ends this process.
@@ -43,9 +43,11 @@ bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
 }
 
 // The attendant lives as long as the process.
-Session::Session() : chunk_(kChunk, '\0'), attendant_([this] { attend(); }) { attendant_.detach(); }
+WorkerLink::WorkerLink() : chunk_(kChunk, '\0'), background_([this] { run_background(); }) {
+  background_.detach();
+}
 
-void Session::end() {
+void WorkerLink::end() {
   // The head is gone: what this attempt started goes with it, and what the attempt makes of that
   // is no result.
   ended_ = true;
@@ -56,9 +58,9 @@ void Session::end() {
 
 // ---- reading
 
-bool Session::read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block) {
-  FLOW_CHECK(reader_ == Reader::none || reader_ == who);
-  Reader before = std::exchange(reader_, who);
+bool WorkerLink::read_once(std::unique_lock<std::mutex>& lock, ReadingThread who, bool block) {
+  FLOW_CHECK(reader_ == ReadingThread::none || reader_ == who);
+  ReadingThread before = std::exchange(reader_, who);
   lock.unlock();
   ssize_t got = ::recv(kWireDescriptor, chunk_.data(), chunk_.size(), block ? 0 : MSG_DONTWAIT);
   int failed = got < 0 ? errno : 0;
@@ -81,18 +83,18 @@ bool Session::read_once(std::unique_lock<std::mutex>& lock, Reader who, bool blo
   return !again;
 }
 
-void Session::wait_message(std::unique_lock<std::mutex>& lock) {
-  if (reader_ == Reader::none) {
-    read_once(lock, Reader::main, true);
+void WorkerLink::wait_message(std::unique_lock<std::mutex>& lock) {
+  if (reader_ == ReadingThread::none) {
+    read_once(lock, ReadingThread::main, true);
     return;
   }
-  main_waits_ = true;
+  is_main_waiting_ = true;
   changed_.wait(lock);
-  main_waits_ = false;
+  is_main_waiting_ = false;
 }
 
 // During a long attempt somebody has to hear a stop, a save's answer, and the head's end.
-void Session::attend() {
+void WorkerLink::run_background() {
   uint64_t seen = 0;
   int idle = 0;
   while (true) {
@@ -100,12 +102,12 @@ void Session::attend() {
     {
       std::unique_lock lock(mutex_);
       bool is_long = current_number_ != 0 && current_number_ == seen;
-      if (is_long && reader_ == Reader::none) attend_long(lock);
+      if (is_long && reader_ == ReadingThread::none) read_in_background(lock);
       idle = current_number_ == 0 ? idle + 1 : 0;
       seen = current_number_;
       if (idle > kIdleTicksMax) {
-        attendant_sleeps_ = true;
-        attempt_began_.wait(lock, [this] { return !attendant_sleeps_; });
+        is_background_asleep_ = true;
+        attempt_began_.wait(lock, [this] { return !is_background_asleep_; });
         idle = 0;
       }
     }
@@ -113,22 +115,22 @@ void Session::attend() {
   }
 }
 
-void Session::attend_long(std::unique_lock<std::mutex>& lock) {
+void WorkerLink::read_in_background(std::unique_lock<std::mutex>& lock) {
   uint64_t number = current_number_;
-  reader_ = Reader::attendant;
-  while (current_number_ == number && !main_waits_) {
+  reader_ = ReadingThread::background;
+  while (current_number_ == number && !is_main_waiting_) {
     lock.unlock();
     pollfd wire{kWireDescriptor, POLLIN, 0};
     ::poll(&wire, 1, static_cast<int>(kTick.count()));
     flush();
     lock.lock();
-    read_once(lock, Reader::attendant, false);
+    read_once(lock, ReadingThread::background, false);
   }
-  reader_ = Reader::none;
+  reader_ = ReadingThread::none;
   changed_.notify_all();
 }
 
-void Session::handle(wire::ToExecutor& message) {
+void WorkerLink::handle(wire::ToExecutor& message) {
   switch (message.kind_case()) {
     case wire::ToExecutor::kLoad:
       bundles_[message.load().digest()] = std::move(*message.mutable_load()->mutable_bundle());
@@ -163,7 +165,8 @@ void Session::handle(wire::ToExecutor& message) {
       break;
     case wire::ToExecutor::kRequeueQueued: {
       wire::FromExecutor reply;
-      for (const Queued& queued : queue_) *reply.mutable_requeued()->add_ids() = queued.start.id();
+      for (const QueuedStart& queued : queue_)
+        *reply.mutable_requeued()->add_ids() = queued.start.id();
       queue_.clear();
       if (reply.has_requeued()) send(reply, true);
       break;
@@ -171,15 +174,15 @@ void Session::handle(wire::ToExecutor& message) {
     default:
       break;
   }
-  if (main_waits_) changed_.notify_all();
+  if (is_main_waiting_) changed_.notify_all();
 }
 
-void Session::handle_stop(const wire::Stop& stop) {
+void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
     stopping_ = true;
-    if (tell_stop_) tell_stop_();
+    if (on_stop_) on_stop_();
     if (stop.gentle()) return;
-    if (stop.kill_after_flush()) return settle_(stop.id());
+    if (stop.kill_after_flush()) return on_kill_after_flush_(stop.id());
     terminated_ = true;
     if (int group = group_.load(); group > 0) ::kill(-group, SIGTERM);
     return;
@@ -197,16 +200,16 @@ void Session::handle_stop(const wire::Stop& stop) {
 
 // ---- the main thread
 
-wire::Start Session::next() {
+wire::Start WorkerLink::next() {
   std::unique_lock lock(mutex_);
   current_ = {};
   current_number_ = 0;
   saved_changed_.notify_all();
   if (queue_.empty()) {
     flush();
-    bool expects_soon = is_chain() && monotonic_us() - began_us_ < kAwakeUs;
+    bool is_spinning = is_chain() && monotonic_us() - began_us_ < kAwakeUs;
     burst_ = 0;
-    if (expects_soon) stay_awake(lock, kAwakeUs, [this] { return !queue_.empty(); });
+    if (is_spinning) spin_until(lock, kAwakeUs, [this] { return !queue_.empty(); });
     while (queue_.empty()) wait_message(lock);
   }
   wire::Start start = std::move(queue_.front().start);
@@ -218,41 +221,41 @@ wire::Start Session::next() {
   stopping_ = terminated_ = false;
   saved_.clear();
   peers_.clear();
-  if (attendant_sleeps_) {
-    attendant_sleeps_ = false;
+  if (is_background_asleep_) {
+    is_background_asleep_ = false;
     attempt_began_.notify_one();
   }
   return start;
 }
 
-void Session::wait_released() {
+void WorkerLink::wait_released() {
   std::unique_lock lock(mutex_);
   auto is_released = [this] { return current_commit_ <= released_; };
   if (is_released()) return;
   flush();
-  if (is_chain()) stay_awake(lock, kCommitUsMax, is_released);
+  if (is_chain()) spin_until(lock, kCommitUsMax, is_released);
   while (!is_released()) wait_message(lock);
   began_us_ = monotonic_us();
 }
 
 // Of many orders at once none is worth a core: others have work meanwhile.
-bool Session::is_chain() const { return burst_ <= kChainMax; }
+bool WorkerLink::is_chain() const { return burst_ <= kChainMax; }
 
 // A commit, and the turn before it, take about as long as a thread takes to wake: whoever waits for
 // one keeps awake, and yields to whoever has work.
-void Session::stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
-                         const std::function<bool()>& is_there) {
+void WorkerLink::spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
+                            const std::function<bool()>& is_done) {
   int64_t until_us = monotonic_us() + us_max;
-  while (!is_there() && reader_ == Reader::none && monotonic_us() < until_us) {
-    if (read_once(lock, Reader::main, false)) continue;
+  while (!is_done() && reader_ == ReadingThread::none && monotonic_us() < until_us) {
+    if (read_once(lock, ReadingThread::main, false)) continue;
     lock.unlock();
     pause_awake();
     lock.lock();
   }
 }
 
-void Session::send(const wire::FromExecutor& message, bool now) {
-  std::lock_guard lock(sending_);
+void WorkerLink::send(const wire::FromExecutor& message, bool now) {
+  std::lock_guard lock(send_mutex_);
   if (ended_) wait_for_exit();
   append_frame(out_, message);
   if (!now && out_.size() < kBufferMax) return;
@@ -260,41 +263,41 @@ void Session::send(const wire::FromExecutor& message, bool now) {
   out_.clear();
 }
 
-void Session::flush() {
-  std::lock_guard lock(sending_);
+void WorkerLink::flush() {
+  std::lock_guard lock(send_mutex_);
   if (ended_) wait_for_exit();
   if (out_.empty()) return;
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();
 }
 
-void Session::wait_until_taken() {
+void WorkerLink::wait_until_received() {
   flush();
   int left = 0;
-  while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kTakenPollUs);
+  while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kReceivedPollUs);
 }
 
-void Session::on_stop(std::function<void()> tell) {
+void WorkerLink::set_on_stop(std::function<void()> callback) {
   std::lock_guard lock(mutex_);
-  tell_stop_ = std::move(tell);
+  on_stop_ = std::move(callback);
 }
 
-void Session::on_settle(std::function<void(const wire::AttemptName&)> settle) {
+void WorkerLink::set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback) {
   std::lock_guard lock(mutex_);
-  settle_ = std::move(settle);
+  on_kill_after_flush_ = std::move(callback);
 }
 
-bool Session::has_queued() {
+bool WorkerLink::has_queued() {
   std::lock_guard lock(mutex_);
   return !queue_.empty();
 }
 
-void Session::forget_saved(const std::string& name) {
+void WorkerLink::forget_saved(const std::string& name) {
   std::lock_guard lock(mutex_);
   saved_.erase(name);
 }
 
-bool Session::wait_saved(const std::string& name) {
+bool WorkerLink::wait_saved(const std::string& name) {
   std::unique_lock lock(mutex_);
   while (!saved_.contains(name)) wait_message(lock);
   bool ok = saved_[name];
@@ -303,7 +306,7 @@ bool Session::wait_saved(const std::string& name) {
 }
 
 // The attendant reads the wire meanwhile.
-std::optional<std::vector<std::string>> Session::wait_peers(int64_t limit_ms) {
+std::optional<std::vector<std::string>> WorkerLink::wait_peers(int64_t limit_ms) {
   flush();
   int64_t until_us = monotonic_us() + limit_ms * 1000;
   std::unique_lock lock(mutex_);
@@ -316,22 +319,22 @@ std::optional<std::vector<std::string>> Session::wait_peers(int64_t limit_ms) {
   return peers_;
 }
 
-bool Session::wait_saved_beside(const wire::AttemptName& id, const std::string& name) {
+bool WorkerLink::wait_saved_in_background(const wire::AttemptName& id, const std::string& name) {
   std::unique_lock lock(mutex_);
   saved_changed_.wait(lock, [&] { return saved_.contains(name) || !same_attempt(id, current_); });
-  auto answer = saved_.find(name);
-  bool ok = same_attempt(id, current_) && answer->second;
-  if (same_attempt(id, current_)) saved_.erase(answer);
+  auto ack = saved_.find(name);
+  bool ok = same_attempt(id, current_) && ack->second;
+  if (same_attempt(id, current_)) saved_.erase(ack);
   return ok;
 }
 
-std::string Session::bundle(const std::string& digest) {
+std::string WorkerLink::bundle(const std::string& digest) {
   std::lock_guard lock(mutex_);
   auto found = bundles_.find(digest);
   return found == bundles_.end() ? "" : found->second;
 }
 
-std::shared_ptr<const std::map<std::string, std::string>> Session::environment(
+std::shared_ptr<const std::map<std::string, std::string>> WorkerLink::environment(
     const std::string& run) {
   std::lock_guard lock(mutex_);
   auto& known = environments_[run];

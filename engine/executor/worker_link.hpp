@@ -19,9 +19,9 @@
 
 namespace flow {
 
-class Session {
+class WorkerLink {
  public:
-  Session();
+  WorkerLink();
   /// The next order; blocks. Sends what is buffered before it sleeps.
   wire::Start next();
   /// Blocks until the start of the attempt that next() gave is durable. Until then it may compute,
@@ -33,14 +33,14 @@ class Session {
   bool has_queued();
   /// Sends what is held back and waits until the worker has it: what this attempt writes to stderr
   /// from now on is not taken for that of the one before it.
-  void wait_until_taken();
+  void wait_until_received();
   /// Before a save is sent: an answer to an earlier one of this name is not for it.
   void forget_saved(const std::string& name);
   /// Blocks until the worker says whether `name` is durable; false also when it is not any more
   /// ours.
   bool wait_saved(const std::string& name);
   /// The same on another thread than the main one, while the attempt of this name runs.
-  bool wait_saved_beside(const wire::AttemptName& id, const std::string& name);
+  bool wait_saved_in_background(const wire::AttemptName& id, const std::string& name);
 
   /// What all ranks said of how they are reached, in their order; nothing where this one is to
   /// stop before that, or that is not known within `limit_ms`.
@@ -49,9 +49,9 @@ class Session {
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   /// Called, by whichever thread reads, where the attempt is to be killed as soon as what it asked
   /// to keep is written.
-  void on_settle(std::function<void(const wire::AttemptName&)> settle);
+  void set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback);
   /// Called likewise whenever the attempt is told to stop, until the next one or null.
-  void on_stop(std::function<void()> tell);
+  void set_on_stop(std::function<void()> callback);
   /// A program of the attempt was told to end, not only asked to stop when it can.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
   /// The process group to end with this attempt; 0 for none.
@@ -61,38 +61,38 @@ class Session {
   std::shared_ptr<const std::map<std::string, std::string>> environment(const std::string& run);
 
  private:
-  enum class Reader : uint8_t { none, main, attendant };
-  struct Queued {
+  enum class ReadingThread : uint8_t { none, main, background };
+  struct QueuedStart {
     wire::Start start;
     uint64_t number;
   };
 
-  void attend();
-  void attend_long(std::unique_lock<std::mutex>& lock);
+  void run_background();
+  void read_in_background(std::unique_lock<std::mutex>& lock);
   /// Until a message was handled, by whichever thread reads.
   void wait_message(std::unique_lock<std::mutex>& lock);
   bool is_chain() const;
-  void stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
-                  const std::function<bool()>& is_there);
+  void spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
+                  const std::function<bool()>& is_done);
   /// Reads once and handles what came; false where nothing was there and `block` is not set.
-  bool read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block);
+  bool read_once(std::unique_lock<std::mutex>& lock, ReadingThread who, bool block);
   void handle(wire::ToExecutor& message);
   void handle_stop(const wire::Stop& stop);
   [[noreturn]] void end();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Reader reader_ = Reader::none;
+  ReadingThread reader_ = ReadingThread::none;
   FrameCutter cutter_;  // the reader's, as is chunk_
   std::string chunk_;
-  std::deque<Queued> queue_;
+  std::deque<QueuedStart> queue_;
   uint64_t received_ = 0;        // Starts
   uint64_t released_ = 0;        // the newest commit that is durable
   uint64_t burst_ = 0;           // orders that came since there was none
   uint64_t current_number_ = 0;  // 0 where no attempt runs
   uint64_t current_commit_ = 0;  // that its start is part of
   int64_t began_us_ = 0;         // when the newest attempt began or was let go
-  bool main_waits_ = false;
+  bool is_main_waiting_ = false;
   // The worker ends this process when it has sent kRememberedMax of them.
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::shared_ptr<const std::map<std::string, std::string>>> environments_;
@@ -100,17 +100,17 @@ class Session {
   std::map<std::string, bool> saved_;
   std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet
   std::condition_variable saved_changed_;
-  std::function<void(const wire::AttemptName&)> settle_;
-  std::function<void()> tell_stop_;
+  std::function<void(const wire::AttemptName&)> on_kill_after_flush_;
+  std::function<void()> on_stop_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};
 
-  bool attendant_sleeps_ = false;
+  bool is_background_asleep_ = false;
   std::condition_variable attempt_began_;
 
-  std::mutex sending_;
+  std::mutex send_mutex_;
   std::string out_;
-  std::thread attendant_;
+  std::thread background_;
 };
 
 bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b);

@@ -36,7 +36,7 @@ std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
   order.stage_copy = def.stage_copy;
   if (def.kind == TaskKind::shell)
     order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
-  if (!def.file.empty()) order.place = def.file + ":" + std::to_string(def.line);
+  if (!def.file.empty()) order.defined_at = def.file + ":" + std::to_string(def.line);
   order.service = def.service;
   order.named_args = run.node(unit.node).named_args;
   order.environment = context->environment;

@@ -13,8 +13,8 @@ namespace flow {
 namespace {
 
 /// "p.lua:3: ", where the task is defined.
-std::string place_of(const AttemptOrder& order) {
-  return order.place.empty() ? "" : order.place + ": ";
+std::string location_prefix(const AttemptOrder& order) {
+  return order.defined_at.empty() ? "" : order.defined_at + ": ";
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ core::Failure timeout_failure(const AssignedAttempt& running, const std::string&
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
       "{}`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
-      place_of(running.order), running.order.task, format_duration(running.order.timeout_ms),
+      location_prefix(running.order), running.order.task, format_duration(running.order.timeout_ms),
       running.has_late_result ? "its result is refused, because it ended after" : "was ended after",
       format_duration(running.ended_us / 1000));
   failure.message += running.where;
@@ -38,7 +38,7 @@ core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
   int64_t limit = running.order.resources.memory_bytes;
   core::Failure failure;
   failure.cause = core::Cause::out_of_memory;
-  failure.message = place_of(running.order);
+  failure.message = location_prefix(running.order);
   if (limit <= 0) {
     failure.message += fmt::format(
         "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
@@ -65,7 +65,7 @@ core::Failure gpu_failure(const Slot& slot, const AssignedAttempt& front,
                           const std::string& evidence) {
   core::Failure failure;
   failure.cause = core::Cause::gpu_fault;
-  failure.message = fmt::format("{}a GPU of `{}` failed ({})", place_of(front.order),
+  failure.message = fmt::format("{}a GPU of `{}` failed ({})", location_prefix(front.order),
                                 front.order.task, fmt::join(slot.gpus, ", "));
   if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
   failure.evidence = evidence;
@@ -90,20 +90,20 @@ core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_
     failure.cause = core::Cause::internal;
     failure.message = fmt::format(
         "{}the process of `{}` was ended: it sent its worker bytes that are not a message",
-        place_of(front.order), task);
+        location_prefix(front.order), task);
   } else if (WIFSIGNALED(wait_status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(wait_status);
     failure.message =
-        fmt::format("{}the process of `{}` was killed by signal {} ({})", place_of(front.order),
-                    task, failure.code, ::strsignal(failure.code));
+        fmt::format("{}the process of `{}` was killed by signal {} ({})",
+                    location_prefix(front.order), task, failure.code, ::strsignal(failure.code));
   } else if (WEXITSTATUS(wait_status) == kFailedGpuExit && !slot.gpus.empty()) {
     failure = gpu_failure(slot, front, tail);
   } else {
     failure.cause = core::Cause::exit_code;
     failure.code = WEXITSTATUS(wait_status);
     failure.message = fmt::format("{}the process of `{}` ended with exit code {}",
-                                  place_of(front.order), task, failure.code);
+                                  location_prefix(front.order), task, failure.code);
   }
   failure.message += front.where;
   return failure;

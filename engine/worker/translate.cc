@@ -80,7 +80,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     }
     shell.set_stage_copy(order.stage_copy);
   }
-  if (!order.place.empty()) start.mutable_shell()->set_place(order.place);
+  if (!order.defined_at.empty()) start.mutable_shell()->set_defined_at(order.defined_at);
   if (order.kind != TaskKind::shell && order.stage_copy)
     start.mutable_shell()->set_stage_copy(true);
   start.set_port(order.service.port);
@@ -163,7 +163,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
     order.env.emplace_back(variable.name(), variable.value());
   order.hide.assign(start.hide().begin(), start.hide().end());
   if (order.kind == TaskKind::shell) order.shell = read_shell(shell);
-  order.place = shell.place();
+  order.defined_at = shell.defined_at();
   order.stage_copy = shell.stage_copy();
   order.named_args = start.named_args();
   order.service = {static_cast<uint16_t>(start.port()), start.batch_max(), start.batch_wait_us()};

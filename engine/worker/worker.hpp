@@ -60,7 +60,7 @@ struct AttemptOrder {
   std::vector<std::pair<std::string, std::string>> env;  // the task's, filled in
   std::vector<std::string> hide;                         // shown as *** in logs
   std::shared_ptr<const ShellSpec> shell;                // of a shell task
-  std::string place;                                     // of a shell task: "p.lua:3"
+  std::string defined_at;                                // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
   RankId rank_id() const { return {id, rank}; }

@@ -147,14 +147,14 @@ TEST_CASE("a state without tensors is a row, and takes the place of a file") {
 TEST_CASE("who asks is told once all that was to be kept is written") {
   Place place;
   place.begin();
-  bool is_told_at_once = false;
-  place.checkpoints.when_idle([&] { is_told_at_once = true; });
-  CHECK(is_told_at_once);
+  bool is_called_at_once = false;
+  place.checkpoints.when_idle([&] { is_called_at_once = true; });
+  CHECK(is_called_at_once);
   place.holds = true;
-  std::promise<size_t> told;
+  std::promise<size_t> written_rows;
   for (int64_t step : {1, 2}) REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
-  place.checkpoints.when_idle([&] { told.set_value(place.row_count()); });
-  std::future<size_t> rows = told.get_future();
+  place.checkpoints.when_idle([&] { written_rows.set_value(place.row_count()); });
+  std::future<size_t> rows = written_rows.get_future();
   CHECK(rows.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   place.holds = false;
   REQUIRE(rows.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
