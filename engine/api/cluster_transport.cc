@@ -14,7 +14,7 @@ UcxFamily family_of(const std::string& address) {
   auto reached = address_for_others(address);
   if (!reached.ok()) return UcxFamily::ipv4;
   auto there = parse_address(*reached);
-  auto own = there.ok() ? own_host_towards(*there) : Result<std::string>(there.error());
+  auto own = there.ok() ? local_host_for(*there) : Result<std::string>(there.error());
   bool is_ipv6 = own.ok() && own->find(':') != std::string::npos;
   return is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4;
 }

@@ -37,15 +37,15 @@ std::string address_text(const Address& address) {
 }
 
 // A datagram's socket that is connected sends nothing, and has the address it would send from.
-Result<std::string> own_host_towards(const Address& there) {
+Result<std::string> local_host_for(const Address& remote) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   constexpr const char* kAnyPort = "9";
-  int code = ::getaddrinfo(there.host.c_str(), kAnyPort, &hints, &found);
+  int code = ::getaddrinfo(remote.host.c_str(), kAnyPort, &hints, &found);
   if (code != 0)
     return environment_error(
-        fmt::format("cannot find the address of `{}`: {}", there.host, ::gai_strerror(code)));
+        fmt::format("cannot find the address of `{}`: {}", remote.host, ::gai_strerror(code)));
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> freed(found, ::freeaddrinfo);
   std::string why = "no route to it";
   for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -62,7 +62,7 @@ Result<std::string> own_host_towards(const Address& there) {
     ::close(descriptor);
     if (ok) return std::string(host);
   }
-  return environment_error(fmt::format("no route to `{}`: {}", there.host, why));
+  return environment_error(fmt::format("no route to `{}`: {}", remote.host, why));
 }
 
 bool is_loopback(std::string_view host) {

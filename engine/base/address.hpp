@@ -18,7 +18,7 @@ Result<Address> parse_address(std::string_view text);
 /// With brackets where the host has colons.
 std::string address_text(const Address& address);
 /// This machine's address on the way there; the Error says why there is none.
-Result<std::string> own_host_towards(const Address& there);
+Result<std::string> local_host_for(const Address& remote);
 /// Whether it names this machine to itself alone.
 bool is_loopback(std::string_view host);
 

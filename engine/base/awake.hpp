@@ -6,11 +6,11 @@
 
 namespace flow {
 
-constexpr int64_t kAwakeUs = 100;  // so long what follows a short attempt is awaited without sleep
+constexpr int64_t kSpinUs = 100;  // so long what follows a short attempt is awaited without sleep
 
 /// About a microsecond, after letting whoever has work go first. Leaves the core's other thread its
 /// share.
-inline void pause_awake() {
+inline void spin_pause() {
   constexpr int kPauses = 16;
   ::sched_yield();
   for (int i = 0; i < kPauses; i++) {

@@ -17,7 +17,7 @@ std::atomic<bool> is_stopped = false;
 
 void stop_copies() { is_stopped = true; }
 
-Status copy_goes_on(const std::string& target) {
+Status check_copies_running(const std::string& target) {
   if (!is_stopped) return {};
   return Error{
       ErrorKind::interrupted,

@@ -7,6 +7,6 @@
 namespace flow {
 
 /// Asked before each piece that goes to `target`. Error (interrupted) once copies are stopped.
-Status copy_goes_on(const std::string& target);
+Status check_copies_running(const std::string& target);
 
 }  // namespace flow

@@ -36,15 +36,15 @@ void fill_random(void* out, size_t size) {
   }
 }
 
-struct Moment {
+struct IdTime {
   int64_t time_ms;
   uint32_t suffix;
 };
 
 // The next moment of this process: within one millisecond the suffix counts up.
-Moment next_moment(int64_t time_ms) {
+IdTime next_moment(int64_t time_ms) {
   static std::mutex mutex;
-  static Moment last{INT64_MIN, 0};
+  static IdTime last{INT64_MIN, 0};
   auto random = static_cast<uint32_t>(random_u64() >> 32);
   std::lock_guard lock(mutex);
   bool repeated =
@@ -114,7 +114,7 @@ int64_t run_id_ms(std::string_view id) {
 }
 
 std::string make_run_id(int64_t time_ms) {
-  Moment moment = next_moment(time_ms);
+  IdTime moment = next_moment(time_ms);
   return run_id_start(moment.time_ms) + base36(moment.suffix, 5);
 }
 

@@ -18,7 +18,7 @@ std::optional<LogBound::Entry> LogBound::add(Entry entry, bool ends_line) {
   tail_bytes_ += size;
   tail_.push_back({std::move(entry), lines + (ends_line ? 1 : 0)});
   while (tail_bytes_ > tail_max_ && tail_.size() > 1) {
-    const Held& oldest = tail_.front();
+    const TailEntry& oldest = tail_.front();
     size_t oldest_size = oldest.entry.text.size() + 1;
     dropped_lines_ += oldest.lines;
     dropped_bytes_ += oldest_size;
@@ -36,7 +36,7 @@ std::vector<LogBound::Entry> LogBound::finish() {
                         ") dropped here: of an attempt's log the first " + format_bytes(head_max_) +
                         " and the last " + format_bytes(tail_max_) + " are kept",
                     tail_.front().entry.at_ms});
-  for (Held& held : tail_) rest.push_back(std::move(held.entry));
+  for (TailEntry& tail_entry : tail_) rest.push_back(std::move(tail_entry.entry));
   tail_.clear();
   tail_bytes_ = 0;
   dropped_lines_ = dropped_bytes_ = 0;

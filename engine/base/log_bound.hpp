@@ -30,14 +30,14 @@ class LogBound {
   std::vector<Entry> finish();
 
  private:
-  struct Held {
+  struct TailEntry {
     Entry entry;
     uint64_t lines = 0;
   };
   size_t head_max_, tail_max_;
   size_t head_bytes_ = 0, tail_bytes_ = 0;
-  bool is_over_ = false;   // the beginning is full
-  std::deque<Held> tail_;  // bounded by tail_max_ bytes, or one entry
+  bool is_over_ = false;        // the beginning is full
+  std::deque<TailEntry> tail_;  // bounded by tail_max_ bytes, or one entry
   uint64_t dropped_lines_ = 0, dropped_bytes_ = 0;
 };
 

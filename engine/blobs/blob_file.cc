@@ -72,7 +72,7 @@ Result<FileDigest> copy_content(int source, const std::string& source_path, int 
   FileDigest content;
   std::string chunk(kChunk, '\0');
   while (true) {
-    if (target >= 0) FLOW_TRY(copy_goes_on(target_path));
+    if (target >= 0) FLOW_TRY(check_copies_running(target_path));
     ssize_t got = ::read(source, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed("read", source_path);

@@ -97,7 +97,7 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
                                         const std::string& directory) {
   StagingStore staging(directory);
   while (true) {
-    ok_or_throw(copy_goes_on(directory));
+    ok_or_throw(check_copies_running(directory));
     Value frame = value_or_throw(connection.receive());
     std::string kind = text_field(frame, "frame");
     if (kind == "error") throw Failed(error_from_value(frame));
@@ -110,8 +110,8 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
     Digest digest;
     if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
       throw Failed(environment_error("the head sent something that is not content"));
-    ok_or_throw(
-        receive_blob(connection, digest, staging.path(), [&] { return copy_goes_on(directory); }));
+    ok_or_throw(receive_blob(connection, digest, staging.path(),
+                             [&] { return check_copies_running(directory); }));
   }
 }
 

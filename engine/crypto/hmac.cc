@@ -18,7 +18,7 @@ Digest hmac_sha256(std::string_view key, std::string_view data) {
   return sha256(outer.append(first.view()));
 }
 
-bool is_same_secretly(std::string_view one, std::string_view other) {
+bool equal_constant_time(std::string_view one, std::string_view other) {
   return one.size() == other.size() && CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
 }
 

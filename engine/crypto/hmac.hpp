@@ -9,6 +9,6 @@ namespace flow {
 Digest hmac_sha256(std::string_view key, std::string_view data);
 
 /// In a time that does not tell where they differ.
-bool is_same_secretly(std::string_view one, std::string_view other);
+bool equal_constant_time(std::string_view one, std::string_view other);
 
 }  // namespace flow

@@ -58,7 +58,7 @@ std::string random_bytes(size_t size) {
 
 void wipe(void* data, size_t size) { sodium_memzero(data, size); }
 
-bool is_equal(std::string_view a, std::string_view b) {
+bool secrets_equal(std::string_view a, std::string_view b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
@@ -90,11 +90,11 @@ LinkKeys link_keys(const Key& origin, bool is_first) {
           subkey(origin, 3 + in),  subkey(origin, 5 + out), subkey(origin, 5 + in)};
 }
 
-Exchange::Exchange() : private_(random_key()) {
+KeyExchange::KeyExchange() : private_(random_key()) {
   crypto_scalarmult_base(public_.bytes.data(), private_.bytes.data());
 }
 
-bool Exchange::agree(std::string_view theirs, Key& shared) const {
+bool KeyExchange::agree(std::string_view theirs, Key& shared) const {
   return theirs.size() == kKeyBytes &&
          crypto_scalarmult(shared.bytes.data(), private_.bytes.data(), bytes_of(theirs)) == 0;
 }

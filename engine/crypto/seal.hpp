@@ -33,7 +33,7 @@ Key random_key();
 std::string random_bytes(size_t size);
 void wipe(void* data, size_t size);
 /// In a time that says nothing of where they differ.
-bool is_equal(std::string_view a, std::string_view b);
+bool secrets_equal(std::string_view a, std::string_view b);
 
 /// BLAKE2b under a key; each part goes in behind its length, so no two lists of parts are alike.
 Key keyed_hash(const Key& key, std::initializer_list<std::string_view> parts);
@@ -49,9 +49,9 @@ LinkKeys link_keys(const Key& origin, bool is_first);
 
 /// One side of an X25519 exchange: what both get nobody can compute who only listened, not even
 /// with every secret that is kept.
-class Exchange {
+class KeyExchange {
  public:
-  Exchange();
+  KeyExchange();
   std::string_view offered() const { return public_.view(); }
   /// False for what is no key of a peer that can be trusted to have chosen one.
   bool agree(std::string_view theirs, Key& shared) const;

@@ -97,7 +97,7 @@ Result<std::string> host_of(const wire::Start& start) {
   if (start.remote_address().empty()) return std::string();
   auto remote = parse_address(start.remote_address());
   FLOW_TRY(remote);
-  return own_host_towards(*remote);
+  return local_host_for(*remote);
 }
 
 Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const std::string& key) {

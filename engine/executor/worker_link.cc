@@ -207,9 +207,9 @@ wire::Start WorkerLink::next() {
   saved_changed_.notify_all();
   if (queue_.empty()) {
     flush();
-    bool is_spinning = is_chain() && monotonic_us() - began_us_ < kAwakeUs;
+    bool is_spinning = is_chain() && monotonic_us() - began_us_ < kSpinUs;
     burst_ = 0;
-    if (is_spinning) spin_until(lock, kAwakeUs, [this] { return !queue_.empty(); });
+    if (is_spinning) spin_until(lock, kSpinUs, [this] { return !queue_.empty(); });
     while (queue_.empty()) wait_message(lock);
   }
   wire::Start start = std::move(queue_.front().start);
@@ -249,7 +249,7 @@ void WorkerLink::spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
   while (!is_done() && reader_ == ReadingThread::none && monotonic_us() < until_us) {
     if (read_once(lock, ReadingThread::main, false)) continue;
     lock.unlock();
-    pause_awake();
+    spin_pause();
     lock.lock();
   }
 }

@@ -184,15 +184,15 @@ std::map<std::string, CgroupHierarchy> own_cgroups() {
 
 int64_t cgroup_memory_limit(const std::map<std::string, CgroupHierarchy>& groups) {
   int64_t least = 0;
-  auto look_at = [&](const char* controller, const char* file) {
+  auto visit_folder = [&](const char* controller, const char* file) {
     const CgroupHierarchy* group = find(groups, controller);
     if (group == nullptr) return;
     each_above(*group, [&](const std::string& folder) {
       lower(least, number_in(text_of(folder + file)).value_or(0));
     });
   };
-  look_at("", "/memory.max");
-  look_at("memory", "/memory.limit_in_bytes");
+  visit_folder("", "/memory.max");
+  visit_folder("memory", "/memory.limit_in_bytes");
   return least;
 }
 

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Child>> Child::spawn(std::vector<std::string> argv,
                                             std::vector<std::string> variables) {
   SpawnSetup setup;
   set_streams(setup, streams);
-  setup.set_apart();
+  setup.isolate();
   std::vector<char*> words, environment = environment_with(variables);
   for (std::string& word : argv) words.push_back(word.data());
   words.push_back(nullptr);
@@ -85,7 +85,7 @@ Result<std::unique_ptr<Child>> Child::spawn(std::vector<std::string> argv,
 Child::~Child() {
   if (pid_ != 0) {
     if (!ends_within(0)) kill_group();
-    bury();
+    reap();
   }
   if (pidfd_ >= 0) ::close(pidfd_);
 }
@@ -103,7 +103,7 @@ void Child::send(int signal) const { ::kill(pid_, signal); }
 
 void Child::kill_group() const { ::kill(-pid_, SIGKILL); }
 
-int Child::bury() {
+int Child::reap() {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

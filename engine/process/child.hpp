@@ -34,7 +34,7 @@ class Child {
   void send(int signal) const;
   void kill_group() const;
   /// Waits for its end. Its exit code; of one that a signal ended 128 and the signal.
-  int bury();
+  int reap();
 
  private:
   Child() = default;

@@ -16,7 +16,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kAnswerMax = 4u << 20;  // of what is kept
+constexpr size_t kOutputMax = 4u << 20;  // of what is kept
 
 /// Both ends of a pipe, closed whatever happens.
 struct Pipe {
@@ -44,13 +44,13 @@ bool take_output(int descriptor, std::string& text) {
   char chunk[16 * 1024];
   ssize_t got = ::read(descriptor, chunk, sizeof chunk);
   if (got < 0) return errno == EINTR;
-  if (text.size() < kAnswerMax) text.append(chunk, static_cast<size_t>(got));
+  if (text.size() < kOutputMax) text.append(chunk, static_cast<size_t>(got));
   return got > 0;
 }
 
 }  // namespace
 
-Result<Answer> run_command(const std::vector<std::string>& argv, int64_t within_ms) {
+Result<CommandResult> run_command(const std::vector<std::string>& argv, int64_t within_ms) {
   Pipe out, err;
   FLOW_TRY(out.open());
   FLOW_TRY(err.open());
@@ -58,14 +58,14 @@ Result<Answer> run_command(const std::vector<std::string>& argv, int64_t within_
   FLOW_TRY(child);
   Pipe::close(out.write);
   Pipe::close(err.write);
-  Answer answer;
+  CommandResult result;
   int64_t until_ms = monotonic_us() / 1000 + within_ms;
   auto left_ms = [&] { return std::max<int64_t>(0, until_ms - monotonic_us() / 1000); };
   while ((out.read >= 0 || err.read >= 0) && left_ms() > 0) {
     pollfd watched[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     if (::poll(watched, 2, static_cast<int>(left_ms())) <= 0) continue;
-    if (watched[0].revents != 0 && !take_output(out.read, answer.out)) Pipe::close(out.read);
-    if (watched[1].revents != 0 && !take_output(err.read, answer.err)) Pipe::close(err.read);
+    if (watched[0].revents != 0 && !take_output(out.read, result.out)) Pipe::close(out.read);
+    if (watched[1].revents != 0 && !take_output(err.read, result.err)) Pipe::close(err.read);
   }
   // Who closes its output may live on.
   bool is_late = out.read >= 0 || err.read >= 0 || !(*child)->ends_within(left_ms());
@@ -74,8 +74,8 @@ Result<Answer> run_command(const std::vector<std::string>& argv, int64_t within_
     return environment_error(
         fmt::format("`{}` did not answer within {} s", argv[0], within_ms / 1000));
   }
-  answer.code = (*child)->bury();
-  return answer;
+  result.code = (*child)->reap();
+  return result;
 }
 
 }  // namespace flow

@@ -24,7 +24,7 @@ struct SpawnSetup {
   /// In a group of its own, since Ctrl-C is for this process, with no signal blocked, and with none
   /// of this process's descriptors but the three that were set: libraries open sockets that a
   /// program would inherit.
-  void set_apart() {
+  void isolate() {
     ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     sigset_t none;
     sigemptyset(&none);

@@ -70,7 +70,7 @@ class NewFile {
   void write(std::string_view bytes) {
     constexpr size_t kPiece = 1 << 20;
     for (size_t at = 0; at < bytes.size(); at += kPiece) {
-      ok_or_throw(copy_goes_on(path()));
+      ok_or_throw(check_copies_running(path()));
       if (!write_all(descriptor_, bytes.substr(at, kPiece))) fail("write");
     }
   }

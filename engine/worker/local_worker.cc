@@ -184,9 +184,9 @@ void LocalWorker::loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     is_blocked_ = !needs_tick();
-    int64_t awake_us = is_spinning() ? kAwakeUs : 0;
+    int64_t spin_us = is_spinning() ? kSpinUs : 0;
     lock.unlock();
-    int count = wait(events, awake_us, is_blocked_ ? -1 : kTickMs);
+    int count = wait(events, spin_us, is_blocked_ ? -1 : kTickMs);
     lock.lock();
     is_blocked_ = false;
     if (quit_) break;
@@ -207,15 +207,15 @@ void LocalWorker::loop() {
 bool LocalWorker::is_spinning() const {
   size_t running = 0;
   for (const Slot& slot : slots_) running += slot.queue.size();
-  return running == 1 && pending_.empty() && last_duration_us_ < kAwakeUs;
+  return running == 1 && pending_.empty() && last_duration_us_ < kSpinUs;
 }
 
-int LocalWorker::wait(epoll_event* events, int64_t awake_us, int timeout_ms) {
-  int64_t until_us = awake_us > 0 ? monotonic_us() + awake_us : 0;
+int LocalWorker::wait(epoll_event* events, int64_t spin_us, int timeout_ms) {
+  int64_t until_us = spin_us > 0 ? monotonic_us() + spin_us : 0;
   while (until_us > 0 && monotonic_us() < until_us) {
     int count = ::epoll_wait(epoll_, events, kEventsMax, 0);
     if (count != 0) return count;
-    pause_awake();
+    spin_pause();
   }
   return ::epoll_wait(epoll_, events, kEventsMax, timeout_ms);
 }

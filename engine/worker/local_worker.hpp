@@ -57,7 +57,7 @@ class LocalWorker final : public Worker {
   void loop();
   /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
   bool is_spinning() const;
-  int wait(epoll_event* events, int64_t awake_us, int timeout_ms);
+  int wait(epoll_event* events, int64_t spin_us, int timeout_ms);
   void handle_event(void* who, uint32_t events);
   void reap_exited();
   bool needs_tick() const;
@@ -155,8 +155,8 @@ class LocalWorker final : public Worker {
   size_t unacked_ = 0;        // cost of the logs that were reported and not taken in
   bool is_log_full_ = false;  // from the bound down to its half
   int64_t memory_checked_us_ = 0;
-  int64_t oom_kills_ = 0;                // in the worker's own group, that were seen
-  int64_t last_duration_us_ = kAwakeUs;  // by the newest attempt that ended
+  int64_t oom_kills_ = 0;               // in the worker's own group, that were seen
+  int64_t last_duration_us_ = kSpinUs;  // by the newest attempt that ended
   std::thread thread_;
 };
 

@@ -16,8 +16,8 @@ TEST_CASE("HMAC-SHA256 gives what RFC 4231 says") {
 }
 
 TEST_CASE("Secret texts are the same where each byte is") {
-  CHECK(is_same_secretly("", ""));
-  CHECK(is_same_secretly("proof", "proof"));
-  CHECK_FALSE(is_same_secretly("proof", "prooF"));
-  CHECK_FALSE(is_same_secretly("proof", "proo"));
+  CHECK(equal_constant_time("", ""));
+  CHECK(equal_constant_time("proof", "proof"));
+  CHECK_FALSE(equal_constant_time("proof", "prooF"));
+  CHECK_FALSE(equal_constant_time("proof", "proo"));
 }

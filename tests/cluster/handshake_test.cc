@@ -226,7 +226,7 @@ TEST_CASE("a side's own proof proves nothing to it") {
 
 TEST_CASE("who sits between and has no secret can't swap the keys of the session") {
   Pair pair;
-  Exchange own;
+  KeyExchange own;
   std::string& hello = pair.worker.sent.front();
   hello.replace(hello.size() - kKeyBytes, kKeyBytes, own.offered());
   pair.deliver();

@@ -16,7 +16,7 @@ TEST_CASE("a worker that follows the description alone has a session") {
                     "0.1.0\3\0\0\0\1\1\51\0\0\0\0\0\0\0\2h1",
                     36));
 
-  Exchange exchange;
+  KeyExchange exchange;
   std::string hello = std::string("\1flowlink\1\0\1\0", 13) + text("0.1.0");
   hello += std::string("\3\0\0\0\2\1\52\0\0\0\0\0\0\0", 14) + text("w1");
   hello += std::string(32, 'n') + std::string(exchange.offered());

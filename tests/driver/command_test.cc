@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPatienceMs = 60'000;
 
-Result<Answer> run_shell(const std::string& command, int64_t within_ms = kPatienceMs) {
+Result<CommandResult> run_shell(const std::string& command, int64_t within_ms = kPatienceMs) {
   return run_command({"sh", "-c", command}, within_ms);
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a child has the variables that it is given in place of its parent's")
       Child::spawn({"sh", "-c", "echo \"$FLOW_TEST_CHILD$FLOW_TEST_CHILD_TOO\""},
                    {-1, ends[1], ends[1]}, {"FLOW_TEST_CHILD=own", "FLOW_TEST_CHILD_TOO=new"});
   REQUIRE(child.ok());
-  CHECK((*child)->bury() == 0);
+  CHECK((*child)->reap() == 0);
   char text[32] = {};
   CHECK(::read(ends[0], text, sizeof text) == 7);
   CHECK(std::string(text) == "ownnew\n");

@@ -165,8 +165,8 @@ bool CommunicatorState::wait_long(int (*missing)(void*), void* context) {
     }
     if (has_failed() || take_failures()) return false;
     int64_t now_us = monotonic_us();
-    if (now_us - began_us < kAwakeUs) {
-      pause_awake();
+    if (now_us - began_us < kSpinUs) {
+      spin_pause();
     } else if (now_us - checked_us >= kCheckUs) {
       checked_us = now_us;
       check_missing(missing, context, now_us - began_us);

@@ -70,7 +70,7 @@ Status GangSeal::receive_proof(std::string_view frame) {
     return environment_error("it is no rank of this gang");
   std::string_view header(reinterpret_cast<const char*>(proof->header), sizeof proof->header);
   std::string_view digest(reinterpret_cast<const char*>(proof->digest), sizeof proof->digest);
-  if (!is_equal(digest, keyed_hash(keys_->proof_in, {header}).view()))
+  if (!secrets_equal(digest, keyed_hash(keys_->proof_in, {header}).view()))
     return environment_error("it does not hold the gang's key");
   opener_.emplace(keys_->seal_in, header);
   keys_.reset();

@@ -133,7 +133,7 @@ Status AuthHandshake::receive_hello(std::string_view message, std::string& reply
 
 Status AuthHandshake::receive_proof(std::string_view message) {
   Side theirs = side_ == Side::client ? Side::server : Side::client;
-  if (!is_same_secretly(message, proof(theirs))) {
+  if (!equal_constant_time(message, proof(theirs))) {
     return user_error(
         key_.empty() ? "its proof does not fit what it said: what was sent was changed on the way"
                      : "it did not prove that it knows the cluster's secret: its --secret-file is "
@@ -152,7 +152,7 @@ std::string AuthHandshake::port_message(uint16_t port) const {
 Status AuthHandshake::receive_port(std::string_view message) {
   if (message.size() != sizeof port_ + kDigestBytes) return no_flow();
   std::string_view port = message.substr(0, sizeof port_);
-  if (!is_same_secretly(message.substr(sizeof port_), mac("place", port).view()))
+  if (!equal_constant_time(message.substr(sizeof port_), mac("place", port).view()))
     return user_error("where UCX awaits this process was changed on the way");
   std::memcpy(&port_, port.data(), sizeof port_);
   if (port_ == 0) return no_flow();

@@ -183,7 +183,8 @@ Result<std::string> Handshake::take_proof(std::string_view frame) const {
   if (frame.size() != kProofBytes || frame[0] != static_cast<char>(FrameType::proof))
     return no_handshake("the frame after its greeting");
   std::string header(frame.substr(1, kSealHeaderBytes));
-  if (!is_equal(frame.substr(1 + kSealHeaderBytes), keyed_hash(keys_->proof_in, {header}).view()))
+  if (!secrets_equal(frame.substr(1 + kSealHeaderBytes),
+                     keyed_hash(keys_->proof_in, {header}).view()))
     return environment_error(
         ours_.has_secret
             ? "it did not prove that it knows the cluster's secret: its --secret-file differs from "

@@ -68,7 +68,7 @@ class Handshake {
 
   SessionHello ours_;
   std::shared_ptr<const Secret> secret_;
-  std::optional<Exchange> exchange_;  // gone with the HELLO that was answered
+  std::optional<KeyExchange> exchange_;  // gone with the HELLO that was answered
   std::string hello_;
   uint16_t protocol_ = 0;
   std::optional<LinkKeys> keys_;

@@ -65,7 +65,7 @@ std::string address_of_name(bool v4_only) {
 /// From which this machine would speak to others.
 std::string address_of_route(bool v4_only) {
   auto from = [](const char* there) {
-    auto own = own_host_towards({there, 0});
+    auto own = local_host_for({there, 0});
     return own.ok() && !is_loopback(*own) ? *own : "";
   };
   std::string found = from("192.0.2.1");  // of a network that documentation has

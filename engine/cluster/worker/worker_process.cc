@@ -131,7 +131,7 @@ int64_t WorkerProcess::headless_ms() const {
 void WorkerProcess::serve_peers() {
   if (!peer_fetcher_->address().empty()) return;
   auto head = parse_address(options_.head);
-  auto own = head.ok() ? own_host_towards(*head) : Result<std::string>(head.error());
+  auto own = head.ok() ? local_host_for(*head) : Result<std::string>(head.error());
   Status listens = own.ok() ? peer_fetcher_->listen(address_text({*own, 0})) : Status(own.error());
   if (listens.ok() || std::exchange(warned_unserved_, true)) return;
   options_.on_note("other workers cannot fetch content from this one: " + listens.error().message);
