@@ -20,7 +20,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kSoundMax = 65'536;
+constexpr size_t kVerifiedMax = 65'536;
 constexpr size_t kSizeOfStamp = 1;
 
 Error failed(const char* what, const std::string& path) {
@@ -37,7 +37,7 @@ Status sync_name(const std::string& path) {
 /// Renames `path` to the object's name. The folder that holds it is `dir`/objects/xx itself: a link
 /// there would lead out of the state.
 Status name_object(const std::string& path, const std::string& dir, const Digest& digest) {
-  std::filesystem::path target = object_path(dir, digest);
+  std::filesystem::path target = blob_path(dir, digest);
   std::string folder = target.parent_path().string();
   FLOW_TRY(make_dirs(folder));
   int descriptor = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -56,17 +56,17 @@ Status name_object(const std::string& path, const std::string& dir, const Digest
 
 }  // namespace
 
-std::string object_path(const std::string& dir, const Digest& digest) {
+std::string blob_path(const std::string& dir, const Digest& digest) {
   std::string hex = digest.hex();
   return dir + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
 }
 
-std::string temporary_object(const std::string& dir) {
-  return fmt::format("{}/objects/{}{}", dir, kTemporaryObject, random_name());
+std::string temporary_blob(const std::string& dir) {
+  return fmt::format("{}/objects/{}{}", dir, kTemporaryBlob, random_name());
 }
 
-Result<FileDigest> copy_content(int source, const std::string& source_path, int target,
-                                const std::string& target_path) {
+Result<FileDigest> copy_and_hash(int source, const std::string& source_path, int target,
+                                 const std::string& target_path) {
   constexpr size_t kChunk = 1 << 20;
   Sha256 hash;
   FileDigest content;
@@ -86,58 +86,58 @@ Result<FileDigest> copy_content(int source, const std::string& source_path, int 
   return content;
 }
 
-void touch_object(const std::string& path) {
+void touch_blob(const std::string& path) {
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-Status renew_object(const std::string& path) {
-  touch_object(path);
+Status refresh_blob(const std::string& path) {
+  touch_blob(path);
   return sync_name(path);
 }
 
-Status keep_object(int descriptor, const std::string& path, const std::string& dir,
-                   const Digest& digest) {
+Status publish_blob(int descriptor, const std::string& path, const std::string& dir,
+                    const Digest& digest) {
   if (::fchmod(descriptor, 0400) != 0) return failed("change the mode of", path);
   if (::fsync(descriptor) != 0) return failed("sync", path);
   FLOW_TRY(name_object(path, dir, digest));
-  return sync_name(object_path(dir, digest));
+  return sync_name(blob_path(dir, digest));
 }
 
-NewObject::NewObject(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
+NewBlobFile::NewBlobFile(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
   (void)make_dirs(path_);  // without it the file can't be made, which is told
-  path_ += fmt::format("/{}XXXXXX", kTemporaryObject);
+  path_ += fmt::format("/{}XXXXXX", kTemporaryBlob);
   failpoint("blob-before-temporary");
   descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);
 }
 
-NewObject::~NewObject() {
+NewBlobFile::~NewBlobFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
   if (!is_kept_) ::unlink(path_.c_str());
 }
 
-Status NewObject::keep_as(const Digest& digest) {
+Status NewBlobFile::publish_as(const Digest& digest) {
   failpoint("blob-after-write");
   if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   if (::fsync(descriptor_) != 0) return failed("sync", path_);
   failpoint("blob-after-sync");
-  FLOW_TRY(name_it(digest));
+  FLOW_TRY(publish(digest));
   failpoint("blob-after-rename");
-  return sync_name(object_path(dir_, digest));
+  return sync_name(blob_path(dir_, digest));
 }
 
-Status NewObject::keep_unsynced_as(const Digest& digest) {
+Status NewBlobFile::publish_unsynced_as(const Digest& digest) {
   if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
-  return name_it(digest);
+  return publish(digest);
 }
 
-Status NewObject::name_it(const Digest& digest) {
+Status NewBlobFile::publish(const Digest& digest) {
   FLOW_TRY(name_object(path_, dir_, digest));
   is_kept_ = true;
   return {};
 }
 
-std::optional<SoundObjects::Stamp> SoundObjects::stamp_of(const Digest& digest) const {
+std::optional<VerifiedBlobs::Stamp> VerifiedBlobs::stamp_of(const Digest& digest) const {
   struct stat info {};
   if (::stat(path(digest).c_str(), &info) != 0) return std::nullopt;
   return Stamp{static_cast<int64_t>(info.st_ino),
@@ -148,28 +148,28 @@ std::optional<SoundObjects::Stamp> SoundObjects::stamp_of(const Digest& digest) 
                info.st_ctim.tv_nsec};
 }
 
-bool SoundObjects::is_known_sound(const Digest& digest, const Stamp& now) const {
+bool VerifiedBlobs::is_known_verified(const Digest& digest, const Stamp& now) const {
   std::lock_guard lock(mutex_);
-  auto seen = sound_.find(digest);
-  return seen != sound_.end() && seen->second == now;
+  auto seen = verified_.find(digest);
+  return seen != verified_.end() && seen->second == now;
 }
 
-void SoundObjects::note_sound(const Digest& digest, const Stamp& now) {
+void VerifiedBlobs::mark_verified(const Digest& digest, const Stamp& now) {
   std::lock_guard lock(mutex_);
-  if (sound_.size() >= kSoundMax) sound_.clear();
-  sound_.insert_or_assign(digest, now);
+  if (verified_.size() >= kVerifiedMax) verified_.clear();
+  verified_.insert_or_assign(digest, now);
 }
 
-void SoundObjects::note_sound(const Digest& digest) {
-  if (auto now = stamp_of(digest)) note_sound(digest, *now);
+void VerifiedBlobs::mark_verified(const Digest& digest) {
+  if (auto now = stamp_of(digest)) mark_verified(digest, *now);
 }
 
-bool SoundObjects::is_sound(const Digest& digest) {
+bool VerifiedBlobs::is_verified(const Digest& digest) {
   auto now = stamp_of(digest);
   if (!now) return false;
-  if (is_known_sound(digest, *now)) return true;
+  if (is_known_verified(digest, *now)) return true;
   if (!holds(path(digest), digest, static_cast<uint64_t>((*now)[kSizeOfStamp]))) return false;
-  note_sound(digest, *now);
+  mark_verified(digest, *now);
   return true;
 }
 

@@ -166,12 +166,12 @@ Result<Value> unflatten_checkpoint(const Bytes& content) {
   return state;
 }
 
-std::string encode_checkpoint_row(const CheckpointRow& row, const Value& needs) {
+std::string encode_checkpoint_row(const CheckpointRow& row, const Value& files) {
   if (row.state) return encode_value(Value::map({{kKind, "value"}, {"value", *row.state}}));
   return encode_value(Value::map({{kKind, "file"},
                                   {"file", row.file},
                                   {"digest", std::string(row.digest.view())},
-                                  {"needs", needs}}));
+                                  {"needs", files}}));
 }
 
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes) {

@@ -32,7 +32,7 @@ struct CheckpointRow {
   Digest digest;     // of the file
 };
 /// `needs` is files_in of the state that is in a file: the row names the content that it needs.
-std::string encode_checkpoint_row(const CheckpointRow& row, const Value& needs);
+std::string encode_checkpoint_row(const CheckpointRow& row, const Value& files);
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes);
 
 }  // namespace flow

@@ -12,7 +12,7 @@
 
 namespace flow {
 
-bool hold_file(int descriptor) {
+bool lock_file(int descriptor) {
   while (::flock(descriptor, LOCK_EX) != 0 && errno == EINTR) {
   }
   struct stat info {};

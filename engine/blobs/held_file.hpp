@@ -9,7 +9,7 @@ namespace flow {
 /// closed. Returns false if another process removed it before the lock was taken: the caller must
 /// then create a new one. On a file system without locks it returns true without a lock;
 /// remove_abandoned() does not remove such a file.
-bool hold_file(int descriptor);
+bool lock_file(int descriptor);
 /// Removes the file, or the folder with its contents, unless it is locked. Does not follow links.
 /// Returns true if it is locked; false if it was removed, or if it could not be opened or locked.
 bool remove_abandoned(const std::string& path);

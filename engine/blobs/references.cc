@@ -10,10 +10,9 @@ namespace flow {
 std::vector<BlobInfo> blobs_in(const Value& value) {
   std::vector<BlobInfo> blobs;
   std::unordered_set<Digest, DigestHash> seen;
-  for_each_content(value,
-                   [&](const Digest& digest, std::optional<uint64_t> size, const std::string&) {
-                     if (size && seen.insert(digest).second) blobs.push_back({digest, size});
-                   });
+  for_each_blob(value, [&](const Digest& digest, std::optional<uint64_t> size, const std::string&) {
+    if (size && seen.insert(digest).second) blobs.push_back({digest, size});
+  });
   return blobs;
 }
 

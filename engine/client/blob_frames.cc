@@ -45,7 +45,7 @@ Status send_blob(EngineConnection& connection, const Digest& digest,
 
 Status receive_blob(EngineConnection& connection, const Digest& digest, const std::string& dir,
                     const std::function<Status()>& goes_on) {
-  NewObject object(dir);
+  NewBlobFile object(dir);
   if (object.descriptor() < 0)
     return environment_error(
         fmt::format("cannot write `{}`: {}", object.path(), std::strerror(errno)));
@@ -66,7 +66,7 @@ Status receive_blob(EngineConnection& connection, const Digest& digest, const st
   }
   if (hash.finish() != digest)
     return user_error("input changed: a file is not what it was when the graph was built");
-  return object.keep_as(digest);
+  return object.publish_as(digest);
 }
 
 }  // namespace flow

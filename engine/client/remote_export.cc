@@ -54,7 +54,7 @@ class StagingStore {
         throw Failed(environment_error(
             fmt::format("cannot write into `{}`: {}", directory, std::strerror(errno))));
       held_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    } while (held_ >= 0 && !hold_file(held_));
+    } while (held_ >= 0 && !lock_file(held_));
   }
   ~StagingStore() {
     if (held_ >= 0) ::close(held_);

@@ -38,7 +38,7 @@ Result<std::unique_ptr<RequestMark>> RequestMark::make(const std::string& state_
     std::unique_ptr<RequestMark> mark(new RequestMark(path, descriptor));
     if (!write_all(descriptor, request))
       return environment_error(fmt::format("cannot write `{}`: {}", path, std::strerror(errno)));
-    if (hold_file(descriptor)) return mark;
+    if (lock_file(descriptor)) return mark;
   }
 }
 

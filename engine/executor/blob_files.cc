@@ -38,7 +38,7 @@ struct TemporaryBlob {
   std::string path;
   int descriptor = -1;
 
-  explicit TemporaryBlob(const std::string& dir) : path(temporary_object(dir)) {
+  explicit TemporaryBlob(const std::string& dir) : path(temporary_blob(dir)) {
     if (!make_dirs(dir + "/objects").ok()) return;
     descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   }
@@ -98,24 +98,24 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
   auto found = received_.find(digest);
   if (found != received_.end()) return Bytes(found->second);
   auto now = stored_blobs_.stamp_of(digest);
-  bool is_known = now && stored_blobs_.is_known_sound(digest, *now);
-  auto bytes = map_file(object_path(digest));
+  bool is_known = now && stored_blobs_.is_known_verified(digest, *now);
+  auto bytes = map_file(blob_path(digest));
   if (!bytes.ok()) return gone(digest);
   if (is_known) return bytes;
   if (sha256(**bytes) != digest) {
     drop_if_damaged(digest);
     return damaged(digest);
   }
-  if (now) stored_blobs_.note_sound(digest, *now);
+  if (now) stored_blobs_.mark_verified(digest, *now);
   return bytes;
 }
 
 Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir) {
   auto found = received_.find(digest);
   if (found == received_.end()) {
-    std::string blob = object_path(digest);
+    std::string blob = blob_path(digest);
     if (::access(blob.c_str(), R_OK) != 0) return gone(digest);
-    if (stored_blobs_.is_sound(digest)) return blob;
+    if (stored_blobs_.is_verified(digest)) return blob;
     drop_if_damaged(digest);
     return damaged(digest);
   }
@@ -135,15 +135,15 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
 bool BlobFiles::mark_if_present(const Digest& digest) {
   auto before = stored_blobs_.stamp_of(digest);
   if (!before) return false;
-  bool was_sound = stored_blobs_.is_known_sound(digest, *before);
-  touch_object(object_path(digest));
-  if (was_sound) stored_blobs_.note_sound(digest);  // it is as it was but for that
-  return stored_blobs_.is_sound(digest);
+  bool was_verified = stored_blobs_.is_known_verified(digest, *before);
+  touch_blob(blob_path(digest));
+  if (was_verified) stored_blobs_.mark_verified(digest);  // it is as it was but for that
+  return stored_blobs_.is_verified(digest);
 }
 
 Status BlobFiles::refresh(const Digest& digest) {
-  FLOW_TRY(renew_object(object_path(digest)));
-  stored_blobs_.note_sound(digest);
+  FLOW_TRY(refresh_blob(blob_path(digest)));
+  stored_blobs_.mark_verified(digest);
   return {};
 }
 
@@ -157,8 +157,8 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
   if (mark_if_present(digest)) return {};
   TemporaryBlob blob(state_dir_);
   if (blob.descriptor < 0 || !write_all(blob.descriptor, bytes)) return failed("write", blob.path);
-  FLOW_TRY(keep_object(blob.descriptor, blob.path, state_dir_, digest));
-  stored_blobs_.note_sound(digest);
+  FLOW_TRY(publish_blob(blob.descriptor, blob.path, state_dir_, digest));
+  stored_blobs_.mark_verified(digest);
   return {};
 }
 
@@ -189,7 +189,7 @@ Result<File::Entry> BlobFiles::store_one(const std::string& path, const std::str
 
 Status BlobFiles::hash_in_place(const ScratchFile& file, const std::string& path,
                                 const std::string& scratch, File::Entry& entry) {
-  auto content = copy_content(file.descriptor(), path, -1, "");
+  auto content = copy_and_hash(file.descriptor(), path, -1, "");
   FLOW_TRY(content);
   entry.digest = content->digest;
   entry.size = content->size;
@@ -204,15 +204,15 @@ Status BlobFiles::copy_large(const std::string& path, File::Entry& entry) {
   int source = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (source < 0) return system_error("read", path, errno);
   bool is_cloned = ::ioctl(copy.descriptor, FICLONE, source) == 0;
-  auto content = is_cloned ? copy_content(copy.descriptor, copy.path, -1, "")
-                           : copy_content(source, path, copy.descriptor, copy.path);
+  auto content = is_cloned ? copy_and_hash(copy.descriptor, copy.path, -1, "")
+                           : copy_and_hash(source, path, copy.descriptor, copy.path);
   ::close(source);
   FLOW_TRY(content);
   entry.digest = content->digest;
   entry.size = content->size;
   if (mark_if_present(entry.digest)) return refresh(entry.digest);
-  FLOW_TRY(keep_object(copy.descriptor, copy.path, state_dir_, entry.digest));
-  stored_blobs_.note_sound(entry.digest);
+  FLOW_TRY(publish_blob(copy.descriptor, copy.path, state_dir_, entry.digest));
+  stored_blobs_.mark_verified(entry.digest);
   return {};
 }
 
@@ -229,11 +229,11 @@ Status BlobFiles::move(const PendingMove& output) {
            now.st_size == output.info.st_size && now.st_mtim.tv_sec == output.info.st_mtim.tv_sec &&
            now.st_mtim.tv_nsec == output.info.st_mtim.tv_nsec;
   };
-  std::string moved = temporary_object(state_dir_);
+  std::string moved = temporary_blob(state_dir_);
   FLOW_TRY(make_dirs(state_dir_ + "/objects"));
   if (file && is_same(file->info()) && file->move_to(moved)) {
-    FLOW_TRY(keep_object(file->descriptor(), moved, state_dir_, output.digest));
-    stored_blobs_.note_sound(output.digest);
+    FLOW_TRY(publish_blob(file->descriptor(), moved, state_dir_, output.digest));
+    stored_blobs_.mark_verified(output.digest);
     return {};
   }
   File::Entry copied;
@@ -286,8 +286,6 @@ Result<File> BlobFiles::store_path(std::string path, const std::string& left_out
 
 std::vector<std::string> BlobFiles::take_warnings() { return std::exchange(warnings_, {}); }
 
-void BlobFiles::drop_if_damaged(const Digest& digest) {
-  remove_unless(object_path(digest), digest);
-}
+void BlobFiles::drop_if_damaged(const Digest& digest) { remove_unless(blob_path(digest), digest); }
 
 }  // namespace flow

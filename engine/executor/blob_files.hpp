@@ -39,7 +39,7 @@ class BlobFiles {
   /// The small ones of these that are still to go with the report; they stay.
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
-  std::string object_path(const Digest& digest) const { return stored_blobs_.path(digest); }
+  std::string blob_path(const Digest& digest) const { return stored_blobs_.path(digest); }
   /// Removes the object if its bytes no longer have this digest, so that it is never served.
   void drop_if_damaged(const Digest& digest);
 
@@ -61,7 +61,7 @@ class BlobFiles {
   Status move(const PendingMove& output);
 
   const std::string state_dir_;
-  SoundObjects stored_blobs_;
+  VerifiedBlobs stored_blobs_;
   std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> received_;
   std::vector<std::pair<Digest, std::string>> small_;
   size_t small_bytes_ = 0;

@@ -56,7 +56,7 @@ class NewFile {
       if (descriptor_ < 0) fail("create");
       held_ = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
       if (held_ < 0) fail("create");
-    } while (!hold_file(held_));
+    } while (!lock_file(held_));
   }
   ~NewFile() {
     if (descriptor_ >= 0) ::unlink(temporary_.c_str());
@@ -119,7 +119,7 @@ Digest copy_bytes(const std::string& source, NewFile& target) {
   if (from < 0)
     throw Failed(
         environment_error(fmt::format("cannot read `{}`: {}", source, std::strerror(errno))));
-  auto content = copy_content(from, source, target.descriptor(), target.path());
+  auto content = copy_and_hash(from, source, target.descriptor(), target.path());
   ::close(from);
   return value_or_throw(std::move(content)).digest;
 }

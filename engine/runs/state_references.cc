@@ -16,10 +16,8 @@ References::Blob& References::note(const Digest& digest, std::optional<uint64_t>
 void References::add(const Digest& digest) { note(digest, std::nullopt, false); }
 
 void References::add(const Value& value) {
-  for_each_content(
-      value, [this](const Digest& digest, std::optional<uint64_t> size, const std::string& origin) {
-        note(digest, size, !origin.empty());
-      });
+  for_each_blob(value, [this](const Digest& digest, std::optional<uint64_t> size,
+                              const std::string& origin) { note(digest, size, !origin.empty()); });
 }
 
 void References::add_encoded(std::string_view bytes) {

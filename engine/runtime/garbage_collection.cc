@@ -75,7 +75,7 @@ uint64_t sweep_blobs(const fs::path& folder, const References& needed, core::Tim
 }
 
 /// Of what nothing refers to, what was written before `until`.
-uint64_t sweep_objects(const std::string& dir, const References& needed, core::Time until) {
+uint64_t sweep_blob_folders(const std::string& dir, const References& needed, core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
   for (fs::directory_iterator walk(fs::path(dir) / "objects", failed), end; !failed && walk != end;
@@ -84,7 +84,7 @@ uint64_t sweep_objects(const std::string& dir, const References& needed, core::T
     std::string name = walk->path().filename().string();
     bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
     // What a killed process was writing, or was removing.
-    bool is_temporary = name.starts_with(kTemporaryObject);
+    bool is_temporary = name.starts_with(kTemporaryBlob);
     if (is_temporary && is_file(*walk)) freed += remove_old(*walk, until);
     if (is_temporary && is_folder && written_ms(walk->path()) < until)
       (void)remove_tree(walk->path().string());
@@ -172,7 +172,7 @@ class Collection {
 
   /// When the batch is committed: files.
   void sweep() {
-    freed_ += sweep_objects(engine_loop_.options().state_dir, needed_, until_);
+    freed_ += sweep_blob_folders(engine_loop_.options().state_dir, needed_, until_);
     freed_ += sweep_checkpoints(engine_loop_.options().state_dir, checkpoints_, until_);
     // Scratch of failed attempts stays until here.
     for (const std::string& run : dropped_)

@@ -111,7 +111,7 @@ bool EngineLoop::holds_result_of(const CacheEntry& entry) {
   bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
                                                    : blobs_.has(entry.result));
   if (is_gone) return false;
-  if (!entry.has_content && !entry.has_fragment) return true;
+  if (!entry.refers_to_blobs && !entry.has_fragment) return true;
   References needed([this](const Digest& digest) { return read_blob(digest); });
   needed.add(entry);
   return has_all(needed);

@@ -204,7 +204,7 @@ void EngineLoop::remember(const core::AttemptSucceeded& event) {
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
   if (entry.is_file) entry.size = bytes->second.size();
-  entry.has_content = bytes != staged.end() && holds_tag(bytes->second);
+  entry.refers_to_blobs = bytes != staged.end() && holds_tag(bytes->second);
   open_batch_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   open_batch_.cached[unit.key] = std::move(entry);
 }

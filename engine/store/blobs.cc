@@ -30,7 +30,7 @@ Error failed(const std::string& what, const std::string& path) {
 
 Blobs::Blobs(Store& store, std::string dir) : store_(store), dir_(std::move(dir)) {}
 
-std::string Blobs::path_of(const Digest& digest) const { return object_path(dir_, digest); }
+std::string Blobs::path_of(const Digest& digest) const { return blob_path(dir_, digest); }
 
 bool Blobs::has(const Digest& digest) const {
   auto row = store_.get(Family::blobs, digest.view());
@@ -73,11 +73,11 @@ Error Blobs::unwritten(const Error& error) const {
   return cannot_write(store_, dir_, error.message);
 }
 
-Status Blobs::write_object(const Digest& digest, std::string_view bytes) const {
-  NewObject object(dir_);
-  if (object.descriptor() < 0 || !write_all(object.descriptor(), bytes))
-    return unwritten(failed("write", object.path()));
-  if (Status kept = object.keep_as(digest); !kept) return unwritten(kept.error());
+Status Blobs::write_blob_file(const Digest& digest, std::string_view bytes) const {
+  NewBlobFile file(dir_);
+  if (file.descriptor() < 0 || !write_all(file.descriptor(), bytes))
+    return unwritten(failed("write", file.path()));
+  if (Status published = file.publish_as(digest); !published) return unwritten(published.error());
   return {};
 }
 
@@ -89,10 +89,10 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   }
   std::string target = path_of(digest);
   if (holds(target, digest, bytes.size())) {  // a damaged one is written again
-    FLOW_TRY(renew_object(target));
+    FLOW_TRY(refresh_blob(target));
     return digest;
   }
-  FLOW_TRY(write_object(digest, bytes));
+  FLOW_TRY(write_blob_file(digest, bytes));
   return digest;
 }
 
@@ -103,11 +103,11 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     int descriptor;
     ~Close() { ::close(descriptor); }
   } close_source{source};
-  NewObject object(dir_);
-  if (object.descriptor() < 0) return unwritten(failed("write", object.path()));
+  NewBlobFile file(dir_);
+  if (file.descriptor() < 0) return unwritten(failed("write", file.path()));
   // A reflink shares the content. What is hashed is what is kept: the source may still change.
-  bool cloned = ::ioctl(object.descriptor(), FICLONE, source) == 0;
-  int from = cloned ? object.descriptor() : source;
+  bool cloned = ::ioctl(file.descriptor(), FICLONE, source) == 0;
+  int from = cloned ? file.descriptor() : source;
   Sha256 hash;
   uint64_t size = 0;
   std::string chunk(kChunk, '\0');
@@ -119,15 +119,15 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     std::string_view bytes(chunk.data(), static_cast<size_t>(got));
     hash.update(bytes);
     size += bytes.size();
-    if (!cloned && !write_all(object.descriptor(), bytes))
-      return unwritten(failed("write", object.path()));
+    if (!cloned && !write_all(file.descriptor(), bytes))
+      return unwritten(failed("write", file.path()));
   }
   Digest digest = hash.finish();
   std::string target = path_of(digest);
   if (holds(target, digest, size)) {
-    FLOW_TRY(renew_object(target));
+    FLOW_TRY(refresh_blob(target));
   } else {
-    if (Status kept = object.keep_as(digest); !kept) return unwritten(kept.error());
+    if (Status published = file.publish_as(digest); !published) return unwritten(published.error());
   }
   if (may_move) ::unlink(path.c_str());
   return digest;
@@ -163,7 +163,7 @@ Result<std::string> Blobs::materialize(const Digest& digest) {
   if (::access(target.c_str(), R_OK) == 0) return target;
   auto bytes = get(digest);
   FLOW_TRY(bytes);
-  FLOW_TRY(write_object(digest, *bytes));
+  FLOW_TRY(write_blob_file(digest, *bytes));
   return target;
 }
 

@@ -84,7 +84,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   m.set_run(e.run);
   m.set_has_wait(e.has_wait);
   m.set_is_file(e.is_file);
-  m.set_content(e.has_content ? 2 : 1);
+  m.set_content(e.refers_to_blobs ? 2 : 1);
   m.set_size(e.size);
   m.set_value(e.value);
   return m.SerializeAsString();
@@ -100,7 +100,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.run = m.run();
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
-  e.has_content = m.content() != 1;  // else it is looked at
+  e.refers_to_blobs = m.content() != 1;  // else it is looked at
   e.size = m.size();
   e.value = m.value();
   return e;

@@ -25,13 +25,13 @@ struct RunRecord {
 struct CacheEntry {
   Digest result;
   bool has_fragment = false;
-  Digest fragment;           // a dynamic task's list of calls
-  std::string run;           // that made it
-  bool has_wait = false;     // the attempt called ctx:wait
-  bool is_file = false;      // the result is a file under objects/: somebody may have removed it
-  uint64_t size = 0;         // of the result where it is a file, in bytes
-  bool has_content = false;  // the result names other content, tensors or files: the same
-  std::string value;         // the result itself, where it is short: a hit needs no second look-up
+  Digest fragment;        // a dynamic task's list of calls
+  std::string run;        // that made it
+  bool has_wait = false;  // the attempt called ctx:wait
+  bool is_file = false;   // the result is a file under objects/: somebody may have removed it
+  uint64_t size = 0;      // of the result where it is a file, in bytes
+  bool refers_to_blobs = false;  // the result names other content, tensors or files: the same
+  std::string value;  // the result itself, where it is short: a hit needs no second look-up
 };
 
 struct LogRow {

@@ -83,7 +83,7 @@ class Blobs {
 
  private:
   Error unwritten(const Error& error) const;
-  Status write_object(const Digest& digest, std::string_view bytes) const;
+  Status write_blob_file(const Digest& digest, std::string_view bytes) const;
 
   Store& store_;
   std::string dir_;

@@ -89,7 +89,7 @@ std::vector<Digest> files_of(const Plan& plan) {
   std::set<Digest> all;
   for_each_file(plan, [&](const File& file) {
     if (!file.origin.empty()) return;  // operations, or read in place
-    for_each_content(Value(file), [&](const Digest& digest, auto, auto) { all.insert(digest); });
+    for_each_blob(Value(file), [&](const Digest& digest, auto, auto) { all.insert(digest); });
   });
   return {all.begin(), all.end()};
 }

@@ -253,7 +253,7 @@ bool Value::operator==(const Value& other) const {
 }
 
 void collect_blobs(const Value& value, std::vector<Digest>& out) {
-  for_each_content(value, [&](const Digest& digest, auto, auto) { out.push_back(digest); });
+  for_each_blob(value, [&](const Digest& digest, auto, auto) { out.push_back(digest); });
 }
 
 }  // namespace flow

@@ -22,11 +22,11 @@ inline std::optional<uint64_t> size_of(const Tensor& tensor) {
 /// repeats too. `origin` is the path of a file that is read in place, else "". `size` is empty for
 /// a tensor of an impossible shape.
 template <typename Visit>
-void for_each_content(const Value& value, Visit&& visit) {
+void for_each_blob(const Value& value, Visit&& visit) {
   switch (value.kind()) {
     case Value::Kind::table:
-      for (const Value& item : value.as_table().list) for_each_content(item, visit);
-      for (const auto& [key, field] : value.as_table().fields) for_each_content(field, visit);
+      for (const Value& item : value.as_table().list) for_each_blob(item, visit);
+      for (const auto& [key, field] : value.as_table().fields) for_each_blob(field, visit);
       return;
     case Value::Kind::tensor:
       visit(value.as_tensor().digest, size_of(value.as_tensor()), std::string());

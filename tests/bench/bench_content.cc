@@ -91,7 +91,7 @@ BlobInfo make_object(const std::string& dir, size_t size, uint64_t seed) {
     std::memcpy(bytes.data() + at, &seed, sizeof seed);
   }
   BlobInfo blob{sha256(bytes), size};
-  std::string path = object_path(dir, blob.digest);
+  std::string path = blob_path(dir, blob.digest);
   (void)make_dirs(std::filesystem::path(path).parent_path().string());
   write_text(path, bytes);
   return blob;
@@ -133,7 +133,7 @@ Beside beside() {
 
 /// Seconds until all are there; what was there before is removed.
 double fetch_seconds(Side& side, const std::string& dir, const std::vector<BlobInfo>& all) {
-  for (const BlobInfo& each : all) ::unlink(object_path(dir, each.digest).c_str());
+  for (const BlobInfo& each : all) ::unlink(blob_path(dir, each.digest).c_str());
   std::atomic<size_t> left{all.size()};
   std::promise<void> finished;
   double began = seconds();
@@ -208,7 +208,7 @@ std::vector<BlobInfo> make_small(const std::string& dir, uint64_t& seed) {
 /// MB/s, all of them, but for pieces a second.
 void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
   std::vector<BlobInfo> large{make_object(from, mib << 20, 1)};
-  std::string large_path = object_path(from, large[0].digest);
+  std::string large_path = blob_path(from, large[0].digest);
   auto bytes = static_cast<double>(mib << 20);
   double cpu_s_gb = 1e9;
   uint64_t seed = 1;
@@ -228,7 +228,7 @@ void measure(Side& near, pid_t far, const std::string& from, const std::string& 
     ::sync();  // what was just written is not written while these are measured
     double rate = kSmall / fetch_seconds(near, to, small);
     for (const BlobInfo& each : small)
-      for (const std::string& dir : {from, to}) ::unlink(object_path(dir, each.digest).c_str());
+      for (const std::string& dir : {from, to}) ::unlink(blob_path(dir, each.digest).c_str());
     return rate;
   });
   Best local([&] { return local_rate(large_path, to + "/copy", mib) / 1e6; });

@@ -39,7 +39,7 @@ Status take(BlobCache& store, uint64_t number) {
 std::vector<uint64_t> held(const TestFolder& folder) {
   std::vector<uint64_t> numbers;
   for (uint64_t i = 0; i < 20; i++)
-    if (::access(object_path(folder.path, digest_of(i)).c_str(), F_OK) == 0) numbers.push_back(i);
+    if (::access(blob_path(folder.path, digest_of(i)).c_str(), F_OK) == 0) numbers.push_back(i);
   return numbers;
 }
 
@@ -92,8 +92,8 @@ TEST_CASE("what an attempt makes or finds made stays until it has ended") {
   REQUIRE(take(*store, 1).ok());
   ::usleep(20'000);  // the file system's clock has ticks
   store->pin("attempt", {});
-  put_object(folder.path, piece(2));                                   // made
-  REQUIRE(renew_object(object_path(folder.path, digest_of(0))).ok());  // found made
+  put_object(folder.path, piece(2));                                 // made
+  REQUIRE(refresh_blob(blob_path(folder.path, digest_of(0))).ok());  // found made
   bool was_seen = GENERATE(false, true);
   for (uint64_t i : {0u, 2u}) {
     if (!was_seen) continue;  // by a fetch, or by the head that asks for it
@@ -119,7 +119,7 @@ TEST_CASE("after a crash what is whole is found, and what is half is removed") {
     for (uint64_t i = 0; i < 3; i++) REQUIRE(take(*store, i).ok());
   }
   put_object(folder.path, piece(3));
-  std::string target = object_path(folder.path, digest_of(4));
+  std::string target = blob_path(folder.path, digest_of(4));
   REQUIRE(make_dirs(std::filesystem::path(target).parent_path().string()).ok());
   for (const std::string& name :
        {folder / "objects/tmp-x1y2z3", target + ".tmp-abc", folder / "objects/notes"})
@@ -142,7 +142,7 @@ TEST_CASE("what a power cut has spoilt is not there for who begins anew, and com
   }
   for (auto [number, bytes] :
        {std::pair{0u, std::string(kPiece, '\0')}, std::pair{1u, std::string()}}) {
-    std::string path = object_path(folder.path, digest_of(number));
+    std::string path = blob_path(folder.path, digest_of(number));
     REQUIRE(::chmod(path.c_str(), 0600) == 0);
     std::ofstream(path) << bytes;
   }

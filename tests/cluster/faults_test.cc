@@ -85,7 +85,7 @@ class Sayer final : public Worker {
     bool is_made = write_object(made.digest, result);
     // What it was given is here, whole.
     const Tensor input = decode_value(order.args)->as_table().list[0].as_tensor();
-    auto read = sha256_file(object_path(folder_, input.digest));
+    auto read = sha256_file(blob_path(folder_, input.digest));
     bool has_input = read.ok() && read->digest == input.digest;
     report.kind = Report::Kind::finished;
     report.text.clear();
@@ -94,7 +94,7 @@ class Sayer final : public Worker {
     on_report_({report});
   }
   bool write_object(const Digest& digest, const std::string& bytes) const {
-    std::string path = object_path(folder_, digest);
+    std::string path = blob_path(folder_, digest);
     return make_dirs(std::filesystem::path(path).parent_path().string()).ok() &&
            write_file_atomic(path, bytes, 0400).ok();
   }
@@ -147,7 +147,7 @@ class Engine final : public WorkerListenerUser {
     }
     bool is_good = taken.report.outcome == Report::Outcome::succeeded && !taken.is_replaced;
     const Digest made = sha256(result_of(unit));
-    auto result = sha256_file(object_path(folder_, made));
+    auto result = sha256_file(blob_path(folder_, made));
     bool has_result = result.ok() && result->digest == made;
     if (!is_good) failures_ += taken.report.failure.message + "\n";
     wrong_ += !is_good || !has_result || lines_[unit] != kLines || !ended_.insert(unit).second;

@@ -129,7 +129,7 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   std::string bytes = random_bytes_of(3 << 20);
   BlobInfo blob = put_object(holder.folder.path, bytes);
   bytes[5]++;
-  std::string path = object_path(spoiled.folder.path, blob.digest);
+  std::string path = blob_path(spoiled.folder.path, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
   TestPeer gone(*transport);

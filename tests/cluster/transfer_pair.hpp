@@ -40,7 +40,7 @@ inline BlobInfo blob_of(std::string_view bytes) { return {sha256(bytes), bytes.s
 /// As an executor writes it.
 inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
   BlobInfo blob = blob_of(bytes);
-  std::string path = object_path(dir, blob.digest);
+  std::string path = blob_path(dir, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
   return blob;

@@ -715,8 +715,8 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   CHECK(wire.news[4].added.empty());
   CHECK(wire.news[4].traffic == Traffic{{1, small.size()}, {1, made.size()}, {1, made.size()}});
 
-  std::filesystem::remove(object_path(wire.folder, sha256(made)));
-  REQUIRE(write_file_atomic(object_path(wire.folder, sha256(made)), "damaged", 0400).ok());
+  std::filesystem::remove(blob_path(wire.folder, sha256(made)));
+  REQUIRE(write_file_atomic(blob_path(wire.folder, sha256(made)), "damaged", 0400).ok());
   wire.store->drop_if_damaged(sha256(made));
   REQUIRE(wire.news.size() == 6);
   CHECK(wire.news[5].removed == std::vector<Digest>{sha256(made)});

@@ -46,7 +46,7 @@ const std::string& folder() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   InputLink link({reinterpret_cast<const char*>(data), size});
   const Digest digest = sha256(kContent);
-  const std::string path = object_path(folder(), digest);
+  const std::string path = blob_path(folder(), digest);
   bool is_kept = receive_blob(link, digest, folder()).ok();
   FLOW_CHECK(is_kept == std::filesystem::exists(path));
   if (!is_kept) return 0;

@@ -372,7 +372,7 @@ TEST_CASE("rows survive their encoding") {
   REQUIRE(entry_back.ok());
   CHECK(entry_back->fragment == entry.fragment);
   CHECK(entry_back->has_wait);
-  CHECK(entry_back->has_content);
+  CHECK(entry_back->refers_to_blobs);
   CHECK(entry_back->size == 70'000);
   CHECK(entry_back->value == "\x01");
   auto log = decode_log(encode_log({2, 1, 99, "text\xff"}));

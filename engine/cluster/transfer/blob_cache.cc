@@ -102,7 +102,7 @@ BlobCache::BlobCache(const std::string& dir, Resolve resolve, bool is_own, uint6
       resolve_(std::move(resolve)),
       is_own_(is_own),
       bytes_max_(bytes_max),
-      sound_(dir) {}
+      verified_(dir) {}
 
 std::shared_ptr<BlobCache> BlobCache::of_state(const std::string& dir, Resolve resolve) {
   return std::shared_ptr<BlobCache>(new BlobCache(dir, std::move(resolve), false, 0));
@@ -133,7 +133,7 @@ Status BlobCache::load_index() {
 bool BlobCache::has(const BlobInfo& blob) {
   auto facts = facts_of(path_of(blob.digest));
   bool is_there =
-      facts && (!blob.size || *blob.size == facts->size) && sound_.is_sound(blob.digest);
+      facts && (!blob.size || *blob.size == facts->size) && verified_.is_verified(blob.digest);
   if (!is_there) return false;
   if (is_own_) {
     std::lock_guard lock(mutex_);
@@ -142,8 +142,8 @@ bool BlobCache::has(const BlobInfo& blob) {
   }
   // What a head collects it judges by age. A worker has pins, and executors read anew what is
   // stamped anew.
-  if (!renew_object(path_of(blob.digest)).ok()) return false;
-  sound_.note_sound(blob.digest);
+  if (!refresh_blob(path_of(blob.digest)).ok()) return false;
+  verified_.mark_verified(blob.digest);
   return true;
 }
 
@@ -252,7 +252,7 @@ void BlobCache::evict(const Digest& digest) {
 }
 
 std::string BlobCache::set_aside(const std::string& file) {
-  std::string trash_path = temporary_object(dir_);
+  std::string trash_path = temporary_blob(dir_);
   return ::rename((dir_ + "/" + file).c_str(), trash_path.c_str()) == 0 ? trash_path : "";
 }
 
@@ -417,7 +417,7 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
   bool is_ours = now && now->changed_ns == entry.written_ns;
   if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
   if (now) {
-    std::string trash_path = temporary_object(dir_);
+    std::string trash_path = temporary_blob(dir_);
     if (::rename(path.c_str(), trash_path.c_str()) != 0) return;
     evicted.push_back({digest, now->size, trash_path});
     evicted_++;
@@ -438,7 +438,7 @@ void BlobCache::find_leftovers() {
 }
 
 void BlobCache::on_committed(const Digest& digest, uint64_t size) {
-  sound_.note_sound(digest);
+  verified_.mark_verified(digest);
   auto facts = facts_of(path_of(digest));
   std::lock_guard lock(mutex_);
   reserved_ -= size;
@@ -471,7 +471,7 @@ Status BlobWriter::write(std::string_view bytes) {
 
 Status BlobWriter::commit() {
   FLOW_CHECK(written_ == size_);
-  FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
+  FLOW_TRY(store_->is_own_ ? object_.publish_unsynced_as(digest_) : object_.publish_as(digest_));
   is_committed_ = true;
   store_->on_committed(digest_, size_);
   return {};

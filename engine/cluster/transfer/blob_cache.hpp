@@ -43,7 +43,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   static std::shared_ptr<BlobCache> of_state(const std::string& dir, Resolve resolve);
 
   const std::string& dir() const { return dir_; }
-  std::string path_of(const Digest& digest) const { return sound_.path(digest); }
+  std::string path_of(const Digest& digest) const { return verified_.path(digest); }
   /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
   /// used now.
   bool has(const BlobInfo& blob);
@@ -124,7 +124,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   const Resolve resolve_;
   const bool is_own_;
   const uint64_t bytes_max_;
-  SoundObjects sound_;
+  VerifiedBlobs verified_;
   mutable std::mutex mutex_;
   BlobIndex index_;
   std::unordered_map<Digest, int, DigestHash> placing_;  // they leave in was_placed()
@@ -159,7 +159,7 @@ class BlobWriter {
   uint64_t written_ = 0;
   bool is_committed_ = false;
   Sha256 hash_;
-  NewObject object_;
+  NewBlobFile object_;
 };
 
 }  // namespace flow::cluster

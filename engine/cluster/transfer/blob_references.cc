@@ -38,8 +38,8 @@ class Collector {
   }
   Status add(const Value& value) {
     Status added;
-    for_each_content(value, [&](const Digest& digest, std::optional<uint64_t> size,
-                                const std::string& origin) {
+    for_each_blob(value, [&](const Digest& digest, std::optional<uint64_t> size,
+                             const std::string& origin) {
       if (size) return put({{digest, size}, origin, ""});
       added = environment_error("a tensor has a damaged shape: its size is not a number of bytes");
     });
