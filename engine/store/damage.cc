@@ -62,12 +62,12 @@ bool are_torn_ends(std::string_view log, size_t at) {
 }
 
 /// What other logs tell of one.
-struct OtherLogs {
+struct LogFacts {
   uint64_t durable = 0;      // bytes of it
   bool are_written = false;  // later ones hold batches: the log was durable, whole, before them
 };
 
-struct Later {
+struct TailFacts {
   bool has_whole = false;
   uint64_t durable = 0;  // bytes of the log, as what was written whole says
 };
@@ -78,32 +78,32 @@ uint64_t durable_size(const SyncMarks& marks, uint64_t number) {
 }
 
 /// What was written whole behind `at`, as far as it takes to know whether that was durable.
-Later whole_after(std::string_view log, size_t at, uint64_t number) {
-  Later later;
-  for (size_t next = at + 1; next < log.size() && later.durable <= at;) {
+TailFacts whole_after(std::string_view log, size_t at, uint64_t number) {
+  TailFacts tail;
+  for (size_t next = at + 1; next < log.size() && tail.durable <= at;) {
     if (!is_whole_record(log, next)) {
       next++;
       continue;
     }
-    later.has_whole = true;
-    later.durable = std::max(later.durable, durable_size(marks_of(log, next), number));
+    tail.has_whole = true;
+    tail.durable = std::max(tail.durable, durable_size(marks_of(log, next), number));
     next += record_size(log, next);
   }
-  return later;
+  return tail;
 }
 
 /// Whether a crash in the middle of a write can have left this, of what no sync had reached: the
 /// rest is cut, or came to the disk in some of its sectors.
 bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
   size_t left = log.size() - at;
-  Later later = whole_after(log, at, number);
-  if (later.durable > at) return false;
+  TailFacts tail = whole_after(log, at, number);
+  if (tail.durable > at) return false;
   if (left < kRecordHeader) return true;
   if (lacks_sector(log, at, kRecordHeader))
     return written_bytes(log, at, log.size()) > kFewBytes || are_torn_ends(log, at);
   size_t size = record_size(log, at);
   if (size > left_in_block(at) || has_wrong_length(log, at)) return false;
-  if (size > left) return !later.has_whole;
+  if (size > left) return !tail.has_whole;
   return lacks_sector(log, at, size);
 }
 
@@ -120,21 +120,21 @@ std::vector<fs::path> logs_of(const std::string& database) {
 }
 
 /// What the logs that were read so far tell of older ones.
-class Told {
+class LogHistory {
  public:
-  OtherLogs of(uint64_t number) const {
+  LogFacts of(uint64_t number) const {
     return {std::max(durable_size(last_, number), durable_size(first_, number)), are_written_};
   }
-  struct Read {
+  struct ReadResult {
     size_t end = 0;  // of the whole records
     size_t repeated_at = std::string_view::npos;
   };
   /// Reads the next older log. A batch whose sequence numbers are not above those before it, or not
   /// below those of the next log, was copied there: RocksDB ends the process with an assertion when
   /// it replays such a batch.
-  Read read(std::string_view log) {
+  ReadResult read(std::string_view log) {
     bool is_first = true;
-    Read read;
+    ReadResult read;
     uint64_t next = 0, first_of_log = first_sequence_;
     read.end = end_of_whole(log, 0, [&](size_t at) {
       BatchSpan batch = batch_span(log, at);
@@ -159,14 +159,14 @@ class Told {
 };
 
 /// `end` is that of the whole records.
-size_t wrong_at(std::string_view log, size_t end, uint64_t number, const OtherLogs& others) {
+size_t wrong_at(std::string_view log, size_t end, uint64_t number, const LogFacts& others) {
   if (end < others.durable) return end;
   if (end >= log.size() || is_unwritten(log, end)) return std::string_view::npos;
   bool is_torn = !others.are_written && is_torn_tail(log, end, number);
   return is_torn ? std::string_view::npos : end;
 }
 
-std::string place_of(const fs::path& path, size_t at) {
+std::string offset_text(const fs::path& path, size_t at) {
   return at == std::string_view::npos ? "" : fmt::format("{} at offset {}", path.string(), at);
 }
 
@@ -176,7 +176,7 @@ std::string manifest_damage(const std::string& database) {
   if (!std::getline(current, name)) return "";
   fs::path path = fs::path(database) / name;
   auto manifest = read_file(path.string());
-  return manifest.ok() ? place_of(path, first_wrong_record(*manifest, 0)) : "";
+  return manifest.ok() ? offset_text(path, first_wrong_record(*manifest, 0)) : "";
 }
 
 }  // namespace
@@ -189,21 +189,22 @@ LogCheck check_logs(const std::string& database) {
   LogCheck check;
   check.damage = manifest_damage(database);
   std::vector<fs::path> logs = logs_of(database);
-  Told told;
+  LogHistory history;
   for (auto path = logs.rbegin(); path != logs.rend(); ++path) {
     auto log = read_file(path->string());
     if (!log.ok()) continue;  // a live writer removed it
     uint64_t number = log_number(path->string());
-    OtherLogs others = told.of(number);
-    auto [end, repeated_at] = told.read(*log);
-    std::string where = place_of(*path, std::min(repeated_at, wrong_at(*log, end, number, others)));
+    LogFacts others = history.of(number);
+    auto [end, repeated_at] = history.read(*log);
+    std::string where =
+        offset_text(*path, std::min(repeated_at, wrong_at(*log, end, number, others)));
     if (!where.empty()) check.damage = where;
     if (end < log->size()) check.ends.emplace_back(path->string(), end);
   }
   return check;
 }
 
-void cut_unwritten(const LogCheck& check) {
+void truncate_unwritten(const LogCheck& check) {
   for (const auto& [path, end] : check.ends) {
     int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) continue;  // who reads a log sees no more than its whole records anyway

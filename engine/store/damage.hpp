@@ -21,7 +21,7 @@ LogCheck check_logs(const std::string& database);
 
 /// Ends each write-ahead log where its whole records end: later logs then follow one that has an
 /// end. For the writer, where there is no damage.
-void cut_unwritten(const LogCheck& check);
+void truncate_unwritten(const LogCheck& check);
 
 /// The offset of the first record of `log`, whose name has `number`, that is not as it was written,
 /// or npos.

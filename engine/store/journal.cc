@@ -335,15 +335,15 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   bool is_lasting = m.failure().cause() == static_cast<uint32_t>(core::Cause::staging) &&
                     m.failure().code() == core::kInputIsGone;
-  if (is_lasting) return kLastingSchema;
-  if (m.type() == journal::GPUS_FOUND && m.number() > 0) return kGivenGpusSchema;
+  if (is_lasting) return kMissingInputsSchema;
+  if (m.type() == journal::GPUS_FOUND && m.number() > 0) return kLateGpusSchema;
   bool is_of_death =
       m.flag() && (m.type() == journal::WORKER_LOST || m.type() == journal::WORKER_JOINED);
   bool is_of_rank = m.type() == journal::ATTEMPT_FAILED && (m.number() > 0 || m.flag());
   bool is_of_aside = m.type() == journal::TIMER_FIRED && !is_of_run;
   if (is_of_death || is_of_rank || is_of_aside || m.type() == journal::WORKERS_ANNOUNCED)
     return kDeathsSchema;
-  if (m.lost_size() > 0) return kLostSchema;
+  if (m.lost_size() > 0) return kMissingResultsSchema;
   bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
                      m.failure().cause() == static_cast<uint32_t>(core::Cause::gpu_fault);
   if (is_of_fault) return kGpuFaultSchema;

@@ -54,7 +54,7 @@ std::string foreign_entry(const std::string& dir) {
   return foreign;
 }
 
-std::string holder_text() {
+std::string own_holder_text() {
   char host[256] = "?";
   gethostname(host, sizeof host - 1);
   std::string at = format_time(now_ms());
@@ -134,7 +134,7 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
     errno = error;
     return failed("lock");
   }
-  std::string text = holder_text();
+  std::string text = own_holder_text();
   bool written =
       ::ftruncate(descriptor, 0) == 0 &&
       ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());

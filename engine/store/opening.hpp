@@ -8,13 +8,13 @@ namespace flow {
 /// Held while a state's database is opened: by one writer alone, or by readers. It is the kernel's
 /// lock of the folders themselves, so it needs no file and no right to write. A process that hangs
 /// while it holds the lock, or a file system without locks, stops nobody for long.
-class Opening {
+class OpenLock {
  public:
-  enum class Who { writer, reader };
-  Opening(const std::string& state_dir, Who who);
-  ~Opening();
-  Opening(const Opening&) = delete;
-  Opening& operator=(const Opening&) = delete;
+  enum class Access { writer, reader };
+  OpenLock(const std::string& state_dir, Access access);
+  ~OpenLock();
+  OpenLock(const OpenLock&) = delete;
+  OpenLock& operator=(const OpenLock&) = delete;
 
  private:
   int descriptor_;

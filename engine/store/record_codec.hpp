@@ -13,8 +13,8 @@ bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
 constexpr uint32_t kGpusSchema = 2, kWorkersSchema = 4, kDrainSchema = 5, kResizeSchema = 6,
                    kNvlinkSchema = 7, kCustomResourcesSchema = 8, kLeadsSchema = 9,
-                   kGpuFaultSchema = 10, kLostSchema = 11, kDeathsSchema = 12,
-                   kGivenGpusSchema = 13, kLastingSchema = 14, kSchema = 14;
+                   kGpuFaultSchema = 10, kMissingResultsSchema = 11, kDeathsSchema = 12,
+                   kLateGpusSchema = 13, kMissingInputsSchema = 14, kSchema = 14;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);

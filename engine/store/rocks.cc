@@ -104,7 +104,7 @@ Status own_folder(const std::string& dir) {
 
 /// RocksDB's own log of what it does. On a full disk its file ends the process with an assertion,
 /// and a reader has no folder for one.
-class Silence final : public rocksdb::Logger {
+class SilentLogger final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
   void Logv(const char*, va_list) override {}
@@ -125,7 +125,7 @@ rocksdb::Options database_options(rocksdb::Env* files) {
   options.max_open_files = 256;
   options.skip_stats_update_on_db_open = true;
   options.skip_checking_sst_file_sizes_on_db_open = true;
-  options.info_log = std::make_shared<Silence>();
+  options.info_log = std::make_shared<SilentLogger>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.avoid_flush_during_shutdown = true;  // the log has it
@@ -215,9 +215,9 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, r
                                  Families& families) {
   FLOW_TRY(own_folder(dir));
   FLOW_TRY(make_dirs(dir + "/db"));
-  Opening alone(dir, Opening::Who::writer);
+  OpenLock alone(dir, OpenLock::Access::writer);
   FLOW_TRY(has_database(dir));
-  cut_unwritten(logs);
+  truncate_unwritten(logs);
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
@@ -265,7 +265,7 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   options.max_open_files = reader_tables_max(dir + "/db");
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
-  Opening beside(dir, Opening::Who::reader);
+  OpenLock beside(dir, OpenLock::Access::reader);
   auto is_there = has_database(dir);
   FLOW_TRY(is_there);
   if (!*is_there) return no_state(dir);

@@ -151,11 +151,11 @@ TEST_CASE("a reader works beside a writer that goes on writing") {
 TEST_CASE("readers open beside each other, and a writer opens alone") {
   Place place;
   fs::create_directories(place.state() + "/db");
-  auto reader = std::make_unique<Opening>(place.state(), Opening::Who::reader);
-  { Opening another(place.state(), Opening::Who::reader); }
+  auto reader = std::make_unique<OpenLock>(place.state(), OpenLock::Access::reader);
+  { OpenLock another(place.state(), OpenLock::Access::reader); }
   std::atomic<bool> is_over{false}, was_over{false};
   std::thread writer([&] {
-    Opening alone(place.state(), Opening::Who::writer);
+    OpenLock alone(place.state(), OpenLock::Access::writer);
     was_over = is_over.load();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // one that did not wait would be in
