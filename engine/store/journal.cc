@@ -160,7 +160,7 @@ struct Writer {
   const std::string& operator()(const core::RetryRequested& e) {
     m.set_flag(e.has_unit);
     m.set_unit(e.unit);
-    for (core::UnitId unit : e.lost) m.add_lost(unit);
+    for (core::UnitId unit : e.lost) m.add_missing(unit);
     return plain(journal::RETRY_REQUESTED, e.run);
   }
   const std::string& operator()(const core::RunDeleted& e) {
@@ -343,7 +343,7 @@ uint32_t schema_of(const journal::Record& m, bool is_of_run) {
   bool is_of_aside = m.type() == journal::TIMER_FIRED && !is_of_run;
   if (is_of_death || is_of_rank || is_of_aside || m.type() == journal::WORKERS_ANNOUNCED)
     return kDeathsSchema;
-  if (m.lost_size() > 0) return kMissingResultsSchema;
+  if (m.missing_size() > 0) return kMissingResultsSchema;
   bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
                      m.failure().cause() == static_cast<uint32_t>(core::Cause::gpu_fault);
   if (is_of_fault) return kGpuFaultSchema;
@@ -533,7 +533,7 @@ class RecordReader {
         return true;
       case journal::RETRY_REQUESTED:
         record.event =
-            core::RetryRequested{run, m.flag(), m.unit(), {m.lost().begin(), m.lost().end()}};
+            core::RetryRequested{run, m.flag(), m.unit(), {m.missing().begin(), m.missing().end()}};
         return true;
       case journal::RUN_DELETED:
         record.event = core::RunDeleted{run};
