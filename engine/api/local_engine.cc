@@ -146,7 +146,7 @@ void LocalEngine::warn_all(const std::string& text) {
 
 // What ran is kept; who waits for a run hears why it does not go on.
 void LocalEngine::give_up(const Error& why) {
-  std::vector<std::shared_ptr<detail::RunState>> states;
+  std::vector<std::shared_ptr<detail::RunHandle>> states;
   {
     std::lock_guard lock(watched_mutex_);
     for (const auto& each : watched_)
@@ -227,7 +227,7 @@ Status LocalEngine::await_workers() {
 
 std::vector<NodeInfo> LocalEngine::nodes() const {
   std::vector<NodeInfo> nodes;
-  engine_loop_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     nodes = nodes_of(state);
     for (NodeInfo& node : nodes) {
       std::string note = engine_loop_->worker_note(node.name);
@@ -280,14 +280,14 @@ Submission LocalEngine::local_submission(const RunOptions& options) const {
 RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   RunInfo info;
   bool found = false;
-  auto describe = [&](const core::Run& run, const RunRecord& record, Resolver& resolver,
+  auto describe = [&](const core::Run& run, const RunRecord& record, InputResolver& resolver,
                       const core::State* state) {
     info =
         tasks ? info_of_run(run, record, resolver, state) : summary_of_run(run, record, resolver);
     found = true;
   };
   EngineLoop* engine_loop = engine_loop_.get();
-  engine_loop->inspect([&](const core::State& state, Resolver& resolver) {
+  engine_loop->inspect([&](const core::State& state, InputResolver& resolver) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
     if (auto record = record_of(engine_loop->store(), id))
@@ -296,7 +296,7 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   if (found) return info;
   if (auto error = engine_loop->stopped_by()) throw Failed(*error);
   RunRecord record = value_or_throw(select_record(engine_loop->store(), id));
-  Resolver resolver(
+  InputResolver resolver(
       [engine_loop](const Digest& digest) { return engine_loop->blobs().get(digest); });
   if (!tasks) return summary_of_record(record, resolver);
   LoadedRun loaded = value_or_throw(load_run(engine_loop->store(), engine_loop->blobs(), record));
@@ -305,8 +305,8 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   return info;
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
-  auto state = std::make_shared<detail::RunState>();
+std::shared_ptr<detail::RunHandle> LocalEngine::watch(const RunId& id) {
+  auto state = std::make_shared<detail::RunHandle>();
   state->id = id;
   EngineLoop* engine_loop = engine_loop_.get();
   state->info = [this, id] { return describe_run(id, true); };
@@ -325,8 +325,8 @@ std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
   return state;
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, const Value& params,
-                                                   const RunOptions& options) {
+std::shared_ptr<detail::RunHandle> LocalEngine::run(const std::string& script, const Value& params,
+                                                    const RunOptions& options) {
   Submission submission = local_submission(options);
   submission.script = script;
   submission.params = params;
@@ -335,7 +335,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, co
 
 namespace {
 
-void report(detail::RunState& state, const char* type, std::string text) {
+void report(detail::RunHandle& state, const char* type, std::string text) {
   Event event;
   event.type = type;
   event.run = state.id;
@@ -345,12 +345,12 @@ void report(detail::RunState& state, const char* type, std::string text) {
 }
 
 /// What goes on with other code says first what will run again.
-void report_build(detail::RunState& state, const Plan& plan) {
+void report_build(detail::RunHandle& state, const Plan& plan) {
   for (const std::string& line : plan.printed) report(state, "print", line);
   for (const std::string& warning : plan.warnings) report(state, "warning", warning);
 }
 
-void report_plan_preview(detail::RunState& state, const PlanInfo& preview) {
+void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
   for (const PlanNode& node : preview.nodes) {
     Event event;
     event.type = "plan";
@@ -367,7 +367,7 @@ void report_plan_preview(detail::RunState& state, const PlanInfo& preview) {
 
 // A writer may die between the commit and its answer. Who then asks again means what it asked for
 // first: that run goes on, or is over.
-std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& submission) {
+std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& submission) {
   const std::string& request = submission.options.request;
   if (request.empty()) return nullptr;
   auto run = value_or_throw(engine_loop_->store().get(Family::kv, request_key(request)));
@@ -382,7 +382,7 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   return state;
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
+std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
   auto held = engine_loop_->hold_blobs();
@@ -397,20 +397,20 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
   return state;
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
-                                                      const RunOptions& options, bool new_code) {
+std::shared_ptr<detail::RunHandle> LocalEngine::resume(const std::string& selector,
+                                                       const RunOptions& options, bool new_code) {
   return resume_for(selector, "", new_code, local_submission(options));
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
-                                                     const std::string& task,
-                                                     const RunOptions& options) {
+std::shared_ptr<detail::RunHandle> LocalEngine::retry(const std::string& selector,
+                                                      const std::string& task,
+                                                      const RunOptions& options) {
   return resume_for(selector, task, false, local_submission(options));
 }
 
-std::shared_ptr<detail::RunState> LocalEngine::resume_for(const std::string& selector,
-                                                          const std::string& task, bool new_code,
-                                                          const Submission& from) {
+std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& selector,
+                                                           const std::string& task, bool new_code,
+                                                           const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
   auto held = engine_loop_->hold_blobs();
   RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
@@ -507,7 +507,7 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 }  // namespace
 
-void LocalEngine::report_changed_inputs(detail::RunState& state, const RunRecord& record) const {
+void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const {
   Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
   const auto [changed, lost, unkept] =
       compare_inputs(inputs, engine_loop_->store(), engine_loop_->blobs());
@@ -563,7 +563,7 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   if (admitted) return;
   // The first signal of a name answers every wait of it: a second one changes nothing.
   bool goes_on = false;
-  engine_loop_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     auto run = state.runs.find(record.id);
     goes_on = run != state.runs.end() && !core::is_final(run->second.status);
   });
@@ -593,7 +593,7 @@ PlanInfo LocalEngine::plan_for(const Submission& submission) {
 
 Counts LocalEngine::counts(const RunId& id) {
   std::optional<Counts> counts;
-  engine_loop_->inspect([&](const core::State& state, Resolver&) {
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     auto run = state.runs.find(id);
     if (run != state.runs.end()) counts = counts_of(run->second);
   });

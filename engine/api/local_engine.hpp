@@ -36,12 +36,12 @@ class LocalEngine final : public EngineService, private RunEngine {
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
   void define_operations(const std::string& name, const std::string& library) override;
-  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
-                                        const RunOptions& options) override;
-  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
-                                           bool new_code) override;
-  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
-                                          const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> run(const std::string& script, const Value& params,
+                                         const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> resume(const std::string& selector, const RunOptions& options,
+                                            bool new_code) override;
+  std::shared_ptr<detail::RunHandle> retry(const std::string& selector, const std::string& task,
+                                           const RunOptions& options) override;
   void cancel(const std::string& selector) override;
   void signal(const std::string& selector, const std::string& name,
               const std::string& json) override;
@@ -61,9 +61,10 @@ class LocalEngine final : public EngineService, private RunEngine {
   uint32_t client_runs() const override { return server_->client_runs(); }
   void wait_for_clients() override { server_->wait_for_clients(); }
 
-  std::shared_ptr<detail::RunState> run_for(const Submission& submission) override;
-  std::shared_ptr<detail::RunState> resume_for(const std::string& selector, const std::string& task,
-                                               bool new_code, const Submission& from) override;
+  std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) override;
+  std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
+                                                const std::string& task, bool new_code,
+                                                const Submission& from) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;
   RunInfo show(const std::string& selector, bool tasks) override;
@@ -74,10 +75,10 @@ class LocalEngine final : public EngineService, private RunEngine {
 
  private:
   LocalEngine() = default;
-  std::shared_ptr<detail::RunState> watch(const RunId& id);
+  std::shared_ptr<detail::RunHandle> watch(const RunId& id);
   /// Those that this process, or a client, still has at hand.
   std::set<std::string> watched_runs();
-  std::shared_ptr<detail::RunState> find_request(const Submission& submission);
+  std::shared_ptr<detail::RunHandle> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);
   /// An error where workers of an engine that died may still run something, which this one does
@@ -88,7 +89,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
   /// Warns where an input of the run holds something else now.
-  void report_changed_inputs(detail::RunState& state, const RunRecord& record) const;
+  void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
 
   EngineOptions options_;
@@ -101,7 +102,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::unique_ptr<LocalWorkers> workers_;
   NestedRuns nested_;
   std::mutex watched_mutex_;
-  std::vector<std::weak_ptr<detail::RunState>> watched_;  // those that are gone leave with an add
+  std::vector<std::weak_ptr<detail::RunHandle>> watched_;  // those that are gone leave with an add
   std::unique_ptr<SlurmHead> slurm_;
   std::unique_ptr<Server> server_;
 };

@@ -174,9 +174,9 @@ detail::EngineImpl& LocalClientEngine::successor() const {
   return *successor_;
 }
 
-std::shared_ptr<detail::RunState> LocalClientEngine::run(const std::string& script,
-                                                         const Value& params,
-                                                         const RunOptions& given) {
+std::shared_ptr<detail::RunHandle> LocalClientEngine::run(const std::string& script,
+                                                          const Value& params,
+                                                          const RunOptions& given) {
   RunOptions options = with_request_id(given);
   Submission submission = here(options);
   submission.script = script;
@@ -185,9 +185,9 @@ std::shared_ptr<detail::RunState> LocalClientEngine::run(const std::string& scri
   return run ? run : successor().run(script, params, options);
 }
 
-std::shared_ptr<detail::RunState> LocalClientEngine::resume(const std::string& selector,
-                                                            const RunOptions& given,
-                                                            bool new_code) {
+std::shared_ptr<detail::RunHandle> LocalClientEngine::resume(const std::string& selector,
+                                                             const RunOptions& given,
+                                                             bool new_code) {
   RunOptions options = with_request_id(given);
   auto run = start(request_of("resume", {{"run", selector},
                                          {"new_code", new_code},
@@ -196,9 +196,9 @@ std::shared_ptr<detail::RunState> LocalClientEngine::resume(const std::string& s
   return run ? run : successor().resume(selector, options, new_code);
 }
 
-std::shared_ptr<detail::RunState> LocalClientEngine::retry(const std::string& selector,
-                                                           const std::string& task,
-                                                           const RunOptions& given) {
+std::shared_ptr<detail::RunHandle> LocalClientEngine::retry(const std::string& selector,
+                                                            const std::string& task,
+                                                            const RunOptions& given) {
   RunOptions options = with_request_id(given);
   auto run = start(request_of("retry", {{"run", selector},
                                         {"task", task},
@@ -231,13 +231,13 @@ uint64_t LocalClientEngine::gc(uint32_t keep) {
   return reply ? static_cast<uint64_t>(integer_field(*reply, "freed")) : successor().gc(keep);
 }
 
-std::shared_ptr<detail::RunState> LocalClientEngine::start(Value request,
-                                                           const RunOptions& options) {
+std::shared_ptr<detail::RunHandle> LocalClientEngine::start(Value request,
+                                                            const RunOptions& options) {
   std::shared_ptr<RequestMark> mark = value_or_throw(RequestMark::make(dir_, options.request));
   std::shared_ptr<EngineConnection> connection;
   auto reply = ask(request, connection);
   if (!reply) return nullptr;
-  auto state = std::make_shared<detail::RunState>();
+  auto state = std::make_shared<detail::RunHandle>();
   state->mark = std::move(mark);
   state->id = text_field(*reply, "run");
   EngineOptions options_copy = options_;
@@ -265,7 +265,7 @@ bool LocalClientEngine::add_connection(const std::shared_ptr<EngineConnection>& 
   return true;
 }
 
-void LocalClientEngine::follow(std::shared_ptr<detail::RunState> state,
+void LocalClientEngine::follow(std::shared_ptr<detail::RunHandle> state,
                                std::shared_ptr<EngineConnection> connection, bool leads,
                                const RunOptions& options) {
   // It goes on where its writer does, and a client that left would have it stopped. The state holds
@@ -296,7 +296,7 @@ bool LocalClientEngine::has_quit_within(int64_t ms) {
   return quits_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return quit_; });
 }
 
-std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunState& state,
+std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandle& state,
                                                                 const RunOptions& options) {
   constexpr int kPauseMs = 200;
   auto given_up = std::make_shared<std::atomic<bool>>(false);
@@ -335,7 +335,7 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunState
 
 // The writer died with our run in it. Whoever gets the lock first writes; the others become its
 // clients.
-void LocalClientEngine::take_over(std::shared_ptr<detail::RunState> state,
+void LocalClientEngine::take_over(std::shared_ptr<detail::RunHandle> state,
                                   const RunOptions& options) {
   try {
     detail::EngineImpl* successor = nullptr;

@@ -32,12 +32,12 @@ class LocalClientEngine final : public detail::EngineImpl {
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
   void define_operations(const std::string& name, const std::string& library) override;
-  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
-                                        const RunOptions& options) override;
-  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
-                                           bool new_code) override;
-  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
-                                          const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> run(const std::string& script, const Value& params,
+                                         const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> resume(const std::string& selector, const RunOptions& options,
+                                            bool new_code) override;
+  std::shared_ptr<detail::RunHandle> retry(const std::string& selector, const std::string& task,
+                                           const RunOptions& options) override;
   void cancel(const std::string& selector) override;
   void signal(const std::string& selector, const std::string& name,
               const std::string& json) override;
@@ -63,15 +63,15 @@ class LocalClientEngine final : public detail::EngineImpl {
   std::optional<Value> query_writer(const Value& request) const;
   detail::EngineImpl& successor() const;
   /// The run, or null where the successor is to be asked.
-  std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
-  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<EngineConnection> connection,
-              bool leads, const RunOptions& options);
+  std::shared_ptr<detail::RunHandle> start(Value request, const RunOptions& options);
+  void follow(std::shared_ptr<detail::RunHandle> state,
+              std::shared_ptr<EngineConnection> connection, bool leads, const RunOptions& options);
   /// The writer led a cluster: its successor is the next head, and no client.
-  std::shared_ptr<EngineConnection> await_head(detail::RunState& state, const RunOptions& options);
+  std::shared_ptr<EngineConnection> await_head(detail::RunHandle& state, const RunOptions& options);
   /// False where this ends: the link is not to be used then.
   bool add_connection(const std::shared_ptr<EngineConnection>& connection);
   bool has_quit_within(int64_t ms);
-  void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
+  void take_over(std::shared_ptr<detail::RunHandle> state, const RunOptions& options);
 
   EngineOptions options_;
   std::string dir_;

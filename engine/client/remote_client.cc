@@ -122,7 +122,7 @@ RunInfo RemoteEngine::show(const std::string& selector) { return fetch_info(sele
 
 namespace {
 
-bool has_ended(const std::weak_ptr<detail::RunState>& weak) {
+bool has_ended(const std::weak_ptr<detail::RunHandle>& weak) {
   auto state = weak.lock();
   if (!state) return true;
   std::lock_guard lock(state->mutex);
@@ -212,8 +212,8 @@ std::vector<std::string> RemoteEngine::get(const std::string& selector, const st
 
 // ---- runs
 
-std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
-                                                    const RunOptions& options) {
+std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, const Value& params,
+                                                     const RunOptions& options) {
   Submission submission = submission_here(options_, with_request_id(options));
   submission.script = script;
   submission.params = params;
@@ -222,8 +222,8 @@ std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, c
 }
 
 // New code is this machine's where the run was started here, and the head's own where it was there.
-std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
-                                                       const RunOptions& options, bool new_code) {
+std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selector,
+                                                        const RunOptions& options, bool new_code) {
   Submission submission = submission_here(options_, with_request_id(options));
   Files files;
   RunInfo before;
@@ -238,9 +238,9 @@ std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& select
   return start("resume", {{"run", selector}, {"new_code", new_code}}, submission, files);
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
-                                                      const std::string& task,
-                                                      const RunOptions& options) {
+std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& selector,
+                                                       const std::string& task,
+                                                       const RunOptions& options) {
   return start("retry", {{"run", selector}, {"task", task}},
                submission_here(options_, with_request_id(options)), {});
 }
@@ -283,9 +283,9 @@ bool RemoteEngine::pause(cluster::ReconnectBackoff& backoff, const FollowedRun* 
   return !wakeup_->changed.wait_for(lock, pause, is_over);
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::start(const char* verb, Fields fields,
-                                                      const Submission& submission,
-                                                      const Files& files) {
+std::shared_ptr<detail::RunHandle> RemoteEngine::start(const char* verb, Fields fields,
+                                                       const Submission& submission,
+                                                       const Files& files) {
   fields.emplace_back("tells", true);
   fields.emplace_back("submission", submission_to_value(submission));
   const Value request = request_of(verb, std::move(fields));
@@ -309,7 +309,7 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(const char* verb, Fields f
   followed->submission = submission;
   followed->submission.built = nullptr;
   if (const Value* info = reply->find("info")) followed->last = info_from_value(*info);
-  auto state = std::make_shared<detail::RunState>();
+  auto state = std::make_shared<detail::RunHandle>();
   state->id = followed->id;
   followed->state = state;
   state->info = [this, followed] { return latest_info(*followed, true); };
@@ -322,7 +322,7 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(const char* verb, Fields f
   return state;
 }
 
-void RemoteEngine::follow(const std::shared_ptr<detail::RunState>& state,
+void RemoteEngine::follow(const std::shared_ptr<detail::RunHandle>& state,
                           const FollowedRunPtr& followed,
                           std::shared_ptr<EngineConnection> connection) {
   uint64_t received = 0;
@@ -336,7 +336,7 @@ void RemoteEngine::follow(const std::shared_ptr<detail::RunState>& state,
 }
 
 std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
-    const std::shared_ptr<detail::RunState>& state, const FollowedRunPtr& followed,
+    const std::shared_ptr<detail::RunHandle>& state, const FollowedRunPtr& followed,
     uint64_t& received) {
   {
     std::lock_guard lock(wakeup_->mutex);

@@ -26,12 +26,12 @@ class RemoteEngine final : public detail::EngineImpl {
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
   void define_operations(const std::string& name, const std::string& library) override;
-  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
-                                        const RunOptions& options) override;
-  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
-                                           bool new_code) override;
-  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
-                                          const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> run(const std::string& script, const Value& params,
+                                         const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> resume(const std::string& selector, const RunOptions& options,
+                                            bool new_code) override;
+  std::shared_ptr<detail::RunHandle> retry(const std::string& selector, const std::string& task,
+                                           const RunOptions& options) override;
   void cancel(const std::string& selector) override;
   void signal(const std::string& selector, const std::string& name,
               const std::string& json) override;
@@ -55,7 +55,7 @@ class RemoteEngine final : public detail::EngineImpl {
     std::string id;
     Submission submission;  // what asks for it again
     std::atomic<bool> is_abandoned{false};
-    std::weak_ptr<detail::RunState> state;
+    std::weak_ptr<detail::RunHandle> state;
     std::mutex mutex;
     RunInfo last;  // that was heard
     Counts counts;
@@ -72,12 +72,12 @@ class RemoteEngine final : public detail::EngineImpl {
   RunInfo fetch_info(const std::string& selector, bool tasks) const;
   RunInfo latest_info(FollowedRun& followed, bool tasks) const;
   Counts count(FollowedRun& followed) const;
-  std::shared_ptr<detail::RunState> start(const char* verb, Fields fields,
-                                          const Submission& submission, const Files& files);
+  std::shared_ptr<detail::RunHandle> start(const char* verb, Fields fields,
+                                           const Submission& submission, const Files& files);
   Result<Value> begin(EngineConnection& connection, const Value& request, const Files& files) const;
-  void follow(const std::shared_ptr<detail::RunState>& state, const FollowedRunPtr& followed,
+  void follow(const std::shared_ptr<detail::RunHandle>& state, const FollowedRunPtr& followed,
               std::shared_ptr<EngineConnection> connection);
-  std::shared_ptr<EngineConnection> reconnect(const std::shared_ptr<detail::RunState>& state,
+  std::shared_ptr<EngineConnection> reconnect(const std::shared_ptr<detail::RunHandle>& state,
                                               const FollowedRunPtr& followed, uint64_t& received);
   /// Between two tries; false where there is to be no other.
   bool pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const;

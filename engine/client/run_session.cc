@@ -9,7 +9,7 @@
 
 namespace flow {
 
-ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunState> run, bool acks,
+ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
                                    std::shared_ptr<void> run_count)
     : run_(std::move(run)),
       acks_(acks),

@@ -21,7 +21,7 @@ class ClientRunSession {
  public:
   /// `tells`: the client tells what it has heard, and may come back. `counted` is let go of when
   /// the run has come to its end.
-  ClientRunSession(std::shared_ptr<detail::RunState> run, bool acks,
+  ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
                    std::shared_ptr<void> run_count);
   ~ClientRunSession();  // after its end
   const std::string& run() const { return run_->id; }
@@ -46,7 +46,7 @@ class ClientRunSession {
   void on_request(const Value& frame);
   void on_disconnected(Lock& lock, int64_t reconnect_window_ms);
 
-  const std::shared_ptr<detail::RunState> run_;
+  const std::shared_ptr<detail::RunHandle> run_;
   const bool acks_;
   std::shared_ptr<void> run_count_;
   mutable std::mutex mutex_;

@@ -42,7 +42,8 @@ RunOptions with_request_id(RunOptions options) {
   return options;
 }
 
-void attach_controls(detail::RunState& state, const std::shared_ptr<EngineConnection>& connection) {
+void attach_controls(detail::RunHandle& state,
+                     const std::shared_ptr<EngineConnection>& connection) {
   std::lock_guard lock(state.mutex);
   state.interrupt = [connection](bool kill) {
     connection->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
@@ -51,13 +52,13 @@ void attach_controls(detail::RunState& state, const std::shared_ptr<EngineConnec
   state.end_serving = [connection] { connection->send(Value::map({{"verb", "end_serving"}})); };
 }
 
-void detach_controls(detail::RunState& state, std::function<void()> on_interrupt) {
+void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt) {
   std::lock_guard lock(state.mutex);
   state.interrupt = [on_interrupt = std::move(on_interrupt)](bool) { on_interrupt(); };
   state.cancel = state.end_serving = [] {};
 }
 
-void warn(detail::RunState& state, std::string text) {
+void warn(detail::RunHandle& state, std::string text) {
   Event event;
   event.type = "warning";
   event.run = state.id;
@@ -84,7 +85,7 @@ Result<Value> ask_writer(const std::string& dir, const Value& request) {
   return reply;
 }
 
-void DeliveredCompletions::deliver(detail::RunState& state, Event event) {
+void DeliveredCompletions::deliver(detail::RunHandle& state, Event event) {
   if (since_ms_ == 0) since_ms_ = event.at_ms;
   if (event.type == "task" && is_end(event.status)) {
     std::string key = attempt_key(event.task, event.attempt);
@@ -94,7 +95,7 @@ void DeliveredCompletions::deliver(detail::RunState& state, Event event) {
   state.on_event(std::move(event));
 }
 
-void DeliveredCompletions::deliver_missed(detail::RunState& state) {
+void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
   std::function<RunInfo()> load_info;
   {
     std::lock_guard lock(state.mutex);
@@ -124,7 +125,7 @@ void DeliveredCompletions::deliver_missed(detail::RunState& state) {
   }
 }
 
-bool follow_connection(detail::RunState& state, EngineConnection& connection,
+bool follow_connection(detail::RunHandle& state, EngineConnection& connection,
                        DeliveredCompletions& completions, uint64_t* received) {
   while (true) {
     auto frame = connection.receive();

@@ -16,10 +16,10 @@ Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields);
 /// The request has a name, so that whoever answers it in the end knows whether another already did.
 RunOptions with_request_id(RunOptions options);
 /// What the run's watchers may do goes over `link`.
-void attach_controls(detail::RunState& state, const std::shared_ptr<EngineConnection>& connection);
+void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConnection>& connection);
 /// Nobody is there to be told: an interrupt calls `on_interrupt`.
-void detach_controls(detail::RunState& state, std::function<void()> on_interrupt);
-void warn(detail::RunState& state, std::string text);
+void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
+void warn(detail::RunHandle& state, std::string text);
 /// The one answer of the writer of the state `dir`.
 Result<Value> ask_writer(const std::string& dir, const Value& request);
 /// What to do about the writer of the state `dir`, which is there and does not answer.
@@ -29,9 +29,9 @@ Error stalled_writer(const std::string& dir);
 /// missed while its writer was gone are told late, and none twice.
 class DeliveredCompletions {
  public:
-  void deliver(detail::RunState& state, Event event);
+  void deliver(detail::RunHandle& state, Event event);
   /// What ended since the first event, and was not told.
-  void deliver_missed(detail::RunState& state);
+  void deliver_missed(detail::RunHandle& state);
 
  private:
   int64_t since_ms_ = 0;                                          // of the first event
@@ -40,7 +40,7 @@ class DeliveredCompletions {
 
 /// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
 /// to be told of that; null where not.
-bool follow_connection(detail::RunState& state, EngineConnection& connection,
+bool follow_connection(detail::RunHandle& state, EngineConnection& connection,
                        DeliveredCompletions& completions, uint64_t* received);
 
 }  // namespace flow

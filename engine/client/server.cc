@@ -261,7 +261,7 @@ std::shared_ptr<ClientRunSession> Server::find(const std::string& request) {
 std::shared_ptr<ClientRunSession> Server::start(const Value& request, const Submission& submission,
                                                 std::shared_ptr<ActiveRunCount> run_count) {
   std::string verb = text_field(request, "verb");
-  std::shared_ptr<detail::RunState> run;
+  std::shared_ptr<detail::RunHandle> run;
   if (verb == "run") {
     run = engine_.run_for(submission);
   } else {

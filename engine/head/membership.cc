@@ -41,7 +41,8 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
   auto session = session_options(cluster::Role::head, machine_name(), path, true);
   FLOW_TRY(session);
   cluster::set_lost_after(*session, options.lost_after_ms);
-  engine_loop.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
+  engine_loop.inspect(
+      [&](const core::State& state, InputResolver&) { session->epoch = state.epoch; });
   auto transport = options.make_transport(options.listen, *session);
   FLOW_TRY(transport);
   membership->transport_ = std::move(*transport);

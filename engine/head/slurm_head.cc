@@ -150,7 +150,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
 slurm::ClusterView SlurmHead::view_of_nodes() {
   slurm::ClusterView view;
   bool is_any_busy = false, is_any_there = false, are_all_there = false;
-  engine_loop_.inspect([&](const core::State& state, Resolver&) {
+  engine_loop_.inspect([&](const core::State& state, InputResolver&) {
     view.has_work =
         std::any_of(state.ready.begin(), state.ready.end(),
                     [](const core::ReadyHead& head) { return !head.request.is_head_only; });
@@ -197,7 +197,7 @@ SlurmHead::~SlurmHead() {
     engine_loop_.worker_draining(node.name, "the run is over");
     engine_loop_.worker_lost(node.name, "its node was given back");
   }
-  engine_loop_.inspect([](const core::State&, Resolver&) {});  // until that is committed
+  engine_loop_.inspect([](const core::State&, InputResolver&) {});  // until that is committed
 }
 
 }  // namespace flow

@@ -134,7 +134,7 @@ std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& 
 
 /// A map has no attempts of its own: it is what its tasks came to.
 std::string explain_map(const core::Run& run, core::UnitId map) {
-  std::string name = Resolver::unit_name(run, map);
+  std::string name = InputResolver::unit_name(run, map);
   const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
   if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
   std::vector<std::pair<std::string, size_t>> counts;
@@ -155,14 +155,14 @@ std::string explain_map(const core::Run& run, core::UnitId map) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
   return fmt::format("`{}` is a map of {} task{}: {}. Ask for one of them, such as `{}`.", name,
                      tasks.size(), tasks.size() == 1 ? "" : "s", text,
-                     Resolver::unit_name(run, *telling));
+                     InputResolver::unit_name(run, *telling));
 }
 
 /// Nor has a flow.when.
 std::string explain_when(const core::Run& run, core::UnitId when) {
   const char* taken =
       run.units[when].branch == core::Branch::then_branch ? "its first" : "its second";
-  return fmt::format("`{}` is a flow.when: it took {} branch.", Resolver::unit_name(run, when),
+  return fmt::format("`{}` is a flow.when: it took {} branch.", InputResolver::unit_name(run, when),
                      taken);
 }
 
@@ -219,7 +219,7 @@ std::string disconnected_text(const core::State& state, const core::Unit& u) {
 /// The state is as the last flow that wrote it left it, and that may be gone.
 std::string running_text(const Store& store, const LoadedRun& loaded, core::UnitId unit) {
   const core::Unit& u = loaded.run->units[unit];
-  std::string name = Resolver::unit_name(*loaded.run, unit);
+  std::string name = InputResolver::unit_name(*loaded.run, unit);
   std::string attempt = fmt::format("attempt {} since {}", u.attempts, format_time(u.assigned));
   if (loaded.record.status != "interrupted") {
     std::string url = url_of(u);
@@ -248,12 +248,13 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
 
 }  // namespace
 
-std::vector<std::string> differences(const std::vector<KeyPart>& before, const TaskDef& before_def,
-                                     const std::vector<KeyPart>& now, const TaskDef& now_def) {
+std::vector<std::string> differences(const std::vector<KeyComponent>& before,
+                                     const TaskDef& before_def,
+                                     const std::vector<KeyComponent>& now, const TaskDef& now_def) {
   std::vector<std::string> out;
-  std::map<std::string, const KeyPart*> old;
-  for (const KeyPart& part : before) old[part.name] = &part;
-  for (const KeyPart& part : now) {
+  std::map<std::string, const KeyComponent*> old;
+  for (const KeyComponent& part : before) old[part.name] = &part;
+  for (const KeyComponent& part : now) {
     auto found = old.find(part.name);
     if (found == old.end()) {
       out.push_back(
@@ -301,11 +302,11 @@ std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs
 }
 
 std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                         core::UnitId unit, Resolver& resolver) {
+                         core::UnitId unit, InputResolver& resolver) {
   const core::Run& run = *loaded.run;
   const core::Unit& u = run.units[unit];
-  std::string name = Resolver::unit_name(run, unit);
-  const TaskDef* def = Resolver::def_of(run, unit);
+  std::string name = InputResolver::unit_name(run, unit);
+  const TaskDef* def = InputResolver::def_of(run, unit);
   bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
                    u.detail->failure.cause != core::Cause::dependency;
   bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
@@ -364,7 +365,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   auto earlier = previous_unit(store, blobs, loaded.record, name);
   if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
-  const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);
+  const TaskDef* before_def = InputResolver::def_of(*earlier->loaded.run, earlier->unit);
   if (before.key == u.key) {
     if (!def->cache) return text + "because its option cache = false says so.";
     if (run.fresh) return text + "because the run was started with --fresh.";
@@ -379,18 +380,19 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
            "other runs (it waits for a signal, or runs for its effect), or it was asked for by "
            "`retry`.";
   }
-  auto now_parts = resolver.key_parts(run, unit);
-  auto before_parts = resolver.key_parts(*earlier->loaded.run, earlier->unit);
-  if (!now_parts.ok() || !before_parts.ok() || before_def == nullptr)
+  auto now_components = resolver.key_components(run, unit);
+  auto before_components = resolver.key_components(*earlier->loaded.run, earlier->unit);
+  if (!now_components.ok() || !before_components.ok() || before_def == nullptr)
     return text + "because its key changed; the content that would show how was collected.";
   text += fmt::format("again because, since the run {}:", earlier->loaded.record.id);
-  for (const std::string& line : differences(*before_parts, *before_def, *now_parts, *def))
+  for (const std::string& line :
+       differences(*before_components, *before_def, *now_components, *def))
     text += "\n  " + line;
   return text;
 }
 
 std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                        Resolver& resolver) {
+                        InputResolver& resolver) {
   constexpr size_t kTasksMax = 50;
   const core::Run& run = *loaded.run;
   std::string text = fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,

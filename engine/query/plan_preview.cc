@@ -65,7 +65,8 @@ class History {
     past.loaded = std::move(*loaded);
     const core::Run& run = *past.loaded.run;
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (!run.units[unit].key.is_zero()) past.units.emplace(Resolver::unit_name(run, unit), unit);
+      if (!run.units[unit].key.is_zero())
+        past.units.emplace(InputResolver::unit_name(run, unit), unit);
     }
     return past;
   }
@@ -77,15 +78,15 @@ class History {
 };
 
 std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
-                         Resolver& resolver, bool resumed) {
-  const TaskDef& def = *Resolver::def_of(run, unit);
+                         InputResolver& resolver, bool resumed) {
+  const TaskDef& def = *InputResolver::def_of(run, unit);
   if (def.kind == TaskKind::service) return "a service always runs";
   if (!def.cache) return "cache = false";
-  auto earlier = history.find(Resolver::unit_name(run, unit));
+  auto earlier = history.find(InputResolver::unit_name(run, unit));
   if (!earlier) return resumed ? "it has not run yet" : "no earlier run has it";
   const core::Run& past = *earlier->loaded->run;
   const core::Unit& before = past.units[earlier->unit];
-  const TaskDef* before_def = Resolver::def_of(past, earlier->unit);
+  const TaskDef* before_def = InputResolver::def_of(past, earlier->unit);
   if (before.key == run.units[unit].key || before_def == nullptr) {
     const char* status = core::status_name(before.status);
     if (before.status == core::UnitStatus::succeeded)
@@ -94,11 +95,11 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
     if (!resumed) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
     return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
   }
-  auto now_parts = resolver.key_parts(run, unit);
-  auto before_parts = resolver.key_parts(past, earlier->unit);
-  if (!now_parts.ok() || !before_parts.ok()) return "its key changed";
+  auto now_components = resolver.key_components(run, unit);
+  auto before_components = resolver.key_components(past, earlier->unit);
+  if (!now_components.ok() || !before_components.ok()) return "its key changed";
   std::string text;
-  for (const std::string& line : differences(*before_parts, *before_def, *now_parts, def))
+  for (const std::string& line : differences(*before_components, *before_def, *now_components, def))
     text += (text.empty() ? "" : "; ") + line;
   return text;
 }
@@ -107,8 +108,9 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
 
 PlanInfo EngineLoop::plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
   PlanInfo info;
-  inspect(
-      [&](const core::State&, Resolver&) { info = plan_preview_in_turn(plan, fresh, resumed); });
+  inspect([&](const core::State&, InputResolver&) {
+    info = plan_preview_in_turn(plan, fresh, resumed);
+  });
   return info;
 }
 
@@ -175,7 +177,7 @@ PlanInfo EngineLoop::build_plan_preview(const Plan& plan, bool fresh, const RunR
         continue;
       }
       run.units[q->unit].key = *key;
-      const TaskDef& def = *Resolver::def_of(run, q->unit);
+      const TaskDef& def = *InputResolver::def_of(run, q->unit);
       auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
       bool is_available = entry && may_hit_cache(run, q->unit, *entry) &&
                           blobs_.has(entry->result) && holds_result_of(*entry);
@@ -228,7 +230,7 @@ PlanInfo EngineLoop::build_plan_preview(const Plan& plan, bool fresh, const RunR
     if (plan.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
     for (core::UnitId each : units) {
       PlanNode line = node;
-      line.name = Resolver::unit_name(run, each);
+      line.name = InputResolver::unit_name(run, each);
       auto verdict = verdicts.find(each);
       if (verdict != verdicts.end()) {
         std::tie(line.verdict, line.reason) = verdict->second;

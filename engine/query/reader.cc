@@ -69,8 +69,8 @@ struct ReaderImpl {
   std::unique_ptr<Store> store;
   std::unique_ptr<Blobs> blobs;
 
-  Resolver resolver() const {
-    return Resolver([this](const Digest& digest) { return blobs->get(digest); });
+  InputResolver resolver() const {
+    return InputResolver([this](const Digest& digest) { return blobs->get(digest); });
   }
   RunRecord current_record(RunRecord record) const {
     bool live = record.status == "pending" || record.status == "running" ||
@@ -119,7 +119,7 @@ std::vector<RunInfo> Reader::list(bool results) const {
   std::map<std::string, std::string> urls = impl_->count_unfinished(records);
   for (RunRecord& record_with_counts : records) {
     RunRecord record = impl_->current_record(std::move(record_with_counts));
-    Resolver resolver = impl_->resolver();  // holds the values it read: one a run
+    InputResolver resolver = impl_->resolver();  // holds the values it read: one a run
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
     if (record.status != "interrupted") out.back().url = urls[record.id];
   }
@@ -148,7 +148,7 @@ void need_tasks(const LoadedRun& loaded) {
 RunInfo Reader::show(const std::string& selector) const {
   LoadedRun loaded = selected(*impl_, selector);
   if (loaded.run == nullptr) return info_of_record(loaded.record);
-  Resolver resolver = impl_->resolver();
+  InputResolver resolver = impl_->resolver();
   RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
   if (loaded.record.status == "interrupted") {
     info.status = loaded.record.status;
@@ -191,7 +191,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   auto visit_unit = [&](core::UnitId unit, std::string_view value) {
     auto log_row = decode_log(value);
     if (!log_row.ok() || (attempt != 0 && log_row->attempt != attempt)) return;
-    lines.push_back({Resolver::unit_name(*loaded.run, unit), log_row->attempt,
+    lines.push_back({InputResolver::unit_name(*loaded.run, unit), log_row->attempt,
                      static_cast<int>(log_row->stream), log_row->at, std::move(log_row->text),
                      log_row->rank});
   };
@@ -211,7 +211,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
 std::string Reader::why(const std::string& selector, const std::string& task) const {
   LoadedRun loaded = selected(*impl_, selector);
   need_tasks(loaded);
-  Resolver resolver = impl_->resolver();
+  InputResolver resolver = impl_->resolver();
   if (task.empty()) return explain_run(*impl_->store, *impl_->blobs, loaded, resolver);
   return explain_task(*impl_->store, *impl_->blobs, loaded,
                       value_or_throw(find_unit(*loaded.run, task)), resolver);
@@ -221,12 +221,12 @@ std::string Reader::diff(const std::string& a, const std::string& b) const {
   LoadedRun before = selected(*impl_, a), now = selected(*impl_, b);
   need_tasks(before);
   need_tasks(now);
-  Resolver resolver = impl_->resolver();
+  InputResolver resolver = impl_->resolver();
   std::string text;
   auto tasks = [](const core::Run& run) {
     std::map<std::string, core::UnitId> out;
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (core::is_counted(run, unit)) out.emplace(Resolver::unit_name(run, unit), unit);
+      if (core::is_counted(run, unit)) out.emplace(InputResolver::unit_name(run, unit), unit);
     }
     return out;
   };
@@ -249,12 +249,13 @@ std::string Reader::diff(const std::string& a, const std::string& b) const {
       text += fmt::format("  was {}, is {}\n", core::status_name(o.status),
                           core::status_name(u.status));
     if (u.key != o.key && !u.key.is_zero() && !o.key.is_zero()) {
-      auto old_parts = resolver.key_parts(*before.run, found->second);
-      auto new_parts = resolver.key_parts(*now.run, unit);
-      const TaskDef* old_def = Resolver::def_of(*before.run, found->second);
-      const TaskDef* new_def = Resolver::def_of(*now.run, unit);
-      if (old_parts.ok() && new_parts.ok() && old_def != nullptr && new_def != nullptr) {
-        for (const std::string& line : differences(*old_parts, *old_def, *new_parts, *new_def))
+      auto old_components = resolver.key_components(*before.run, found->second);
+      auto new_components = resolver.key_components(*now.run, unit);
+      const TaskDef* old_def = InputResolver::def_of(*before.run, found->second);
+      const TaskDef* new_def = InputResolver::def_of(*now.run, unit);
+      if (old_components.ok() && new_components.ok() && old_def != nullptr && new_def != nullptr) {
+        for (const std::string& line :
+             differences(*old_components, *old_def, *new_components, *new_def))
           text += "  " + line + "\n";
       }
     }
@@ -295,7 +296,7 @@ uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes
 namespace {
 
 /// "model.weights[1]" as steps.
-std::vector<PathStep> parse_part(const std::string& part) {
+std::vector<PathStep> parse_value_path(const std::string& part) {
   std::vector<PathStep> steps;
   size_t at = 0;
   while (at < part.size()) {
@@ -333,10 +334,10 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
     throw Failed(user_error(fmt::format("the run {} has no result yet: it is {}", loaded.record.id,
                                         loaded.record.status)));
   }
-  Resolver resolver = impl_->resolver();
+  InputResolver resolver = impl_->resolver();
   Value result = *value_or_throw(resolver.value(loaded.run->result));
   if (part.empty()) return result;
-  auto found = value_at(result, parse_part(part));
+  auto found = value_at(result, parse_value_path(part));
   if (!found.ok()) throw Failed(user_error(found.error().message));  // a word of the command line
   return std::move(*found);
 }

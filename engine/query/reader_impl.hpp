@@ -14,12 +14,13 @@
 namespace flow {
 
 std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                        Resolver& resolver);
+                        InputResolver& resolver);
 std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                         core::UnitId unit, Resolver& resolver);
+                         core::UnitId unit, InputResolver& resolver);
 /// How `now`'s key parts differ from `before`'s, as sentences; empty where they are the same.
-std::vector<std::string> differences(const std::vector<KeyPart>& before, const TaskDef& before_def,
-                                     const std::vector<KeyPart>& now, const TaskDef& now_def);
+std::vector<std::string> differences(const std::vector<KeyComponent>& before,
+                                     const TaskDef& before_def,
+                                     const std::vector<KeyComponent>& now, const TaskDef& now_def);
 /// The newest earlier run (before `row`) that has a unit of this name with a key.
 struct PreviousUnit {
   LoadedRun loaded;

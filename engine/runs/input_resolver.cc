@@ -13,25 +13,25 @@ namespace flow {
 namespace {
 
 constexpr size_t kValueCacheBytes = 64 << 20;
-constexpr size_t kKnownBytes = 128;  // of a value's place there, about
+constexpr size_t kCachedValueBytes = 128;  // of a value's place there, about
 constexpr size_t kTextMax = 120;
 constexpr size_t kInputsMax = 16'384, kInputsOfOneMax = 32;
 
-void hash_part(Sha256& hash, const KeyPart& part) {
-  uint64_t length = part.name.size();
+void hash_component(Sha256& hash, const KeyComponent& component) {
+  uint64_t length = component.name.size();
   hash.update({reinterpret_cast<const char*>(&length), sizeof length});
-  hash.update(part.name);
-  hash.update(part.digest.view());
+  hash.update(component.name);
+  hash.update(component.digest.view());
 }
 
-KeyPart text_part(std::string name, std::string text) {
+KeyComponent text_component(std::string name, std::string text) {
   Digest digest = sha256(text);
   if (text.size() > kTextMax) text = text.substr(0, kTextMax) + "…";
   return {std::move(name), digest, std::move(text), nullptr};
 }
 
 /// Its bytes are keyed, its value is shown.
-KeyPart seed_part(const std::string& bytes) {
+KeyComponent seed_component(const std::string& bytes) {
   auto seed = decode_value(bytes);
   return {"seed", sha256(bytes), seed.ok() ? short_json(*seed) : "", nullptr};
 }
@@ -67,43 +67,45 @@ std::string short_json(const Value& value) {
   return text.substr(0, character_begin(text, kTextMax)) + "…";
 }
 
-std::vector<KeyPart> definition_parts(const TaskDef& def) {
-  std::vector<KeyPart> parts;
-  parts.push_back(text_part("key schema", std::to_string(kKeySchema)));
-  parts.push_back(text_part("task name", def.name));
-  parts.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
-                   def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : "",
-                   nullptr});
-  if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
-  if (!def.seed.empty()) parts.push_back(seed_part(def.seed));
+std::vector<KeyComponent> definition_components(const TaskDef& def) {
+  std::vector<KeyComponent> components;
+  components.push_back(text_component("key schema", std::to_string(kKeySchema)));
+  components.push_back(text_component("task name", def.name));
+  components.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
+                        def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : "",
+                        nullptr});
+  if (!def.cache_salt.empty()) components.push_back(text_component("cache salt", def.cache_salt));
+  if (!def.seed.empty()) components.push_back(seed_component(def.seed));
   if (def.resources.ranks != 1 && def.resources.ranks_max == 0)  // an elastic gang's are not keyed
-    parts.push_back(text_part("ranks", std::to_string(def.resources.ranks)));
+    components.push_back(text_component("ranks", std::to_string(def.resources.ranks)));
   for (const EnvEntry& entry : def.env) {
     // What flow.env reads is a secret of the submitter: only its name is keyed.
-    parts.push_back(entry.from_submitter ? text_part("env " + entry.name, "from the environment")
-                                         : text_part("env " + entry.name, entry.value));
+    components.push_back(entry.from_submitter
+                             ? text_component("env " + entry.name, "from the environment")
+                             : text_component("env " + entry.name, entry.value));
   }
   for (const auto& [name, pattern] : def.shell.outputs) {
-    parts.push_back(text_part("output " + name, pattern));
+    components.push_back(text_component("output " + name, pattern));
   }
   if (def.kind == TaskKind::shell) {
     std::string words;
     for (const std::string& word : def.shell.shell) words += word + '\n';
-    parts.push_back(text_part("shell", words));
+    components.push_back(text_component("shell", words));
   }
-  if (!def.native_version.empty()) parts.push_back(text_part("version", def.native_version));
-  return parts;
+  if (!def.native_version.empty())
+    components.push_back(text_component("version", def.native_version));
+  return components;
 }
 
-std::string Resolver::unit_name(const core::Run& run, core::UnitId unit) {
+std::string InputResolver::unit_name(const core::Run& run, core::UnitId unit) {
   return core::unit_name(run, unit);
 }
 
-const TaskDef* Resolver::def_of(const core::Run& run, core::UnitId unit) {
+const TaskDef* InputResolver::def_of(const core::Run& run, core::UnitId unit) {
   return core::def_of(run, unit);
 }
 
-uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) {
+uint64_t InputResolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) {
   const TaskDef* def = def_of(run, unit);
   std::string text(run.units[unit].key.view());
   text += def->seed;
@@ -116,35 +118,35 @@ uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) 
   return seed;
 }
 
-Result<Resolver::Known*> Resolver::known(const Digest& digest) {
+Result<InputResolver::CachedValue*> InputResolver::cached(const Digest& digest) {
   auto found = values_.find(digest);
   if (found != values_.end()) return &found->second;
-  std::string_view few = shorts_.find(digest);
-  auto bytes = few.empty() ? content_(digest) : Result<std::string>(std::string(few));
+  std::string_view few = short_values_.find(digest);
+  auto bytes = few.empty() ? read_blob_(digest) : Result<std::string>(std::string(few));
   FLOW_TRY(bytes);
-  keep(digest, *bytes);
+  put(digest, *bytes);
   return &values_.at(digest);
 }
 
-Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
-  auto stored = known(digest);
+Result<std::shared_ptr<const Value>> InputResolver::value(const Digest& digest) {
+  auto stored = cached(digest);
   FLOW_TRY(stored);
-  Known& known = **stored;
-  if (known.value) return known.value;
-  auto decoded = decode_value(known.bytes);
+  CachedValue& cached = **stored;
+  if (cached.value) return cached.value;
+  auto decoded = decode_value(cached.bytes);
   if (!decoded.ok()) {
     return environment_error(
         fmt::format("the stored value {} is damaged: {}", digest.hex(), decoded.error().message));
   }
-  known.value = std::make_shared<const Value>(std::move(*decoded));
-  return known.value;
+  cached.value = std::make_shared<const Value>(std::move(*decoded));
+  return cached.value;
 }
 
-void Resolver::remember(const Digest& digest, std::string_view encoded) {
-  if (!shorts_.keep(digest, encoded)) keep(digest, encoded);
+void InputResolver::remember(const Digest& digest, std::string_view encoded) {
+  if (!short_values_.put(digest, encoded)) put(digest, encoded);
 }
 
-void Resolver::keep(const Digest& digest, std::string_view encoded) {
+void InputResolver::put(const Digest& digest, std::string_view encoded) {
   if (values_bytes_ > kValueCacheBytes) {
     values_.clear();
     values_bytes_ = 0;
@@ -152,14 +154,15 @@ void Resolver::keep(const Digest& digest, std::string_view encoded) {
   auto [place, is_new] = values_.try_emplace(digest);
   if (!is_new) return;
   place->second.bytes = encoded;
-  values_bytes_ += encoded.size() + kKnownBytes;
+  values_bytes_ += encoded.size() + kCachedValueBytes;
 }
 
-Result<std::shared_ptr<const Value>> Resolver::result_of(const core::Run& run, core::UnitId unit) {
+Result<std::shared_ptr<const Value>> InputResolver::result_of(const core::Run& run,
+                                                              core::UnitId unit) {
   return value(run.units[unit].result);
 }
 
-Result<Value> Resolver::follow(const core::Run& run, const Ref& ref) {
+Result<Value> InputResolver::follow(const core::Run& run, const Ref& ref) {
   auto whole = result_of(run, ref.node);
   FLOW_TRY(whole);
   if (ref.path.empty()) return **whole;
@@ -169,7 +172,8 @@ Result<Value> Resolver::follow(const core::Run& run, const Ref& ref) {
                                 unit_name(run, ref.node), part.error().message));
 }
 
-Result<Value> Resolver::substitute(const core::Run& run, const Value& value, bool missing_is_null) {
+Result<Value> InputResolver::substitute(const core::Run& run, const Value& value,
+                                        bool missing_is_null) {
   if (!has_ref(value)) return value;
   if (value.kind() == Value::Kind::ref) {
     const Ref& ref = value.as_ref();
@@ -214,7 +218,7 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
   return Value(std::move(out));
 }
 
-Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
+Result<Value> InputResolver::argument_list(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   const TaskNode& node = run.node(u.node);
   std::vector<Value> args;
@@ -245,7 +249,7 @@ Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
   return Value(std::move(table));
 }
 
-const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
+const Digest& InputResolver::def_digest(const core::Run& run, uint32_t index) {
   auto found = plan_digests_.find(run.plan.get());
   if (found == plan_digests_.end() || found->second.plan.lock() != run.plan) {
     std::erase_if(plan_digests_, [](const auto& each) { return each.second.plan.expired(); });
@@ -255,21 +259,23 @@ const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
   Digest& digest = found->second.of_defs[index];
   if (!digest.is_zero()) return digest;
   Sha256 hash;
-  for (const KeyPart& part : definition_parts(run.plan->defs[index])) hash_part(hash, part);
+  for (const KeyComponent& component : definition_components(run.plan->defs[index]))
+    hash_component(hash, component);
   return digest = hash.finish();
 }
 
 // What most calls hold, values and whole results, is put together from bytes that are there.
-Status Resolver::append_argument(const core::Run& run, const Value& argument, std::string& out) {
+Status InputResolver::append_argument(const core::Run& run, const Value& argument,
+                                      std::string& out) {
   bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty();
   if (is_whole) {
     const Digest& result = run.units[argument.as_ref().node].result;
-    std::string_view few = shorts_.find(result);
+    std::string_view few = short_values_.find(result);
     if (!few.empty()) {
       out += few;
       return {};
     }
-    auto stored = known(result);
+    auto stored = cached(result);
     FLOW_TRY(stored);
     out += (*stored)->bytes;
     return {};
@@ -280,11 +286,11 @@ Status Resolver::append_argument(const core::Run& run, const Value& argument, st
   return {};
 }
 
-Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit) {
+Result<std::string> InputResolver::arguments(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   if (u.resolved) {
-    std::string_view taken = taken_.find(u.key);
-    if (!taken.empty()) return std::string(taken);
+    std::string_view short_arguments = short_arguments_.find(u.key);
+    if (!short_arguments.empty()) return std::string(short_arguments);
   }
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
@@ -299,7 +305,7 @@ Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit)
   return bytes;
 }
 
-Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
+Result<Digest> InputResolver::key(const core::Run& run, core::UnitId unit) {
   auto bytes = arguments(run, unit);
   FLOW_TRY(bytes);
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
@@ -308,7 +314,7 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
   bool may_differ = holds_tag(*bytes);  // else a key has all that they have
   if (!may_be_deep && !may_differ) {
     Digest key = sha256(text + *bytes);
-    taken_.keep(key, *bytes);
+    short_arguments_.put(key, *bytes);
     return key;
   }
   auto args = decode_value(*bytes);
@@ -322,11 +328,11 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
         unit_name(run, unit), kTableDepthMax));
   }
   Digest key = sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
-  if (may_differ) note_inputs(key, *args);
+  if (may_differ) remember_inputs(key, *args);
   return key;
 }
 
-void Resolver::note_inputs(const Digest& key, const Value& args) {
+void InputResolver::remember_inputs(const Digest& key, const Value& args) {
   std::vector<BlobInfo> contents = blobs_in(args);
   std::erase_if(contents, [](const auto& each) { return *each.size < kLargeBytes; });
   if (contents.empty()) return;
@@ -338,17 +344,18 @@ void Resolver::note_inputs(const Digest& key, const Value& args) {
   inputs_[key] = std::move(contents);
 }
 
-const std::vector<BlobInfo>* Resolver::inputs(const Digest& key) const {
+const std::vector<BlobInfo>* InputResolver::inputs(const Digest& key) const {
   if (inputs_.empty()) return nullptr;
   auto found = inputs_.find(key);
   return found == inputs_.end() ? nullptr : &found->second;
 }
 
-Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {
+Result<std::vector<KeyComponent>> InputResolver::key_components(const core::Run& run,
+                                                                core::UnitId unit) {
   auto args = argument_list(run, unit);
   FLOW_TRY(args);
   const TaskDef& def = *def_of(run, unit);
-  std::vector<KeyPart> parts = definition_parts(def);
+  std::vector<KeyComponent> components = definition_components(def);
   int position = 0;
   for (const Value& arg : args->as_table().list) {
     position++;
@@ -356,21 +363,21 @@ Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::Uni
     bool fields = arg.kind() == Value::Kind::table && arg.as_table().list.empty() &&
                   !arg.as_table().fields.empty();
     if (!fields) {
-      parts.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg),
-                       std::make_shared<const Value>(arg)});
+      components.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg),
+                            std::make_shared<const Value>(arg)});
       continue;
     }
     for (const auto& [key, field] : arg.as_table().fields) {
       std::string label =
           key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
-      parts.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field),
-                       std::make_shared<const Value>(field)});
+      components.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field),
+                            std::make_shared<const Value>(field)});
     }
   }
-  return parts;
+  return components;
 }
 
-Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
+Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   if (node.items.kind() != Value::Kind::ref) {
     return static_cast<uint32_t>(node.items.as_table().list.size());
@@ -388,7 +395,7 @@ Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
   return static_cast<uint32_t>(list->as_table().list.size());
 }
 
-Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
+Result<bool> InputResolver::condition(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
   const Ref& ref = node.condition.as_ref();
@@ -398,7 +405,7 @@ Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
   return part.ok() && part->truthy();
 }
 
-Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
+Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
   auto value = gather_any_depth(run, unit);
   FLOW_TRY(value);
   if (depth_of(*value) <= kValueDepthMax / 2) return value;  // room for what is put around it
@@ -408,13 +415,13 @@ Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
                   kValueDepthMax / 2));
 }
 
-Result<Value> Resolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
+Result<Value> InputResolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
   if (unit == kNoNode) return substitute(run, run.plan->result, true);
   const core::Unit& u = run.units[unit];
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
-    bool taken = u.branch == core::Branch::then_branch;
-    return substitute(run, taken ? node.then_value : node.else_value, false);
+    bool is_then = u.branch == core::Branch::then_branch;
+    return substitute(run, is_then ? node.then_value : node.else_value, false);
   }
   const Value* calls = core::dynamic_value(run, unit);
   FLOW_CHECK(calls != nullptr);

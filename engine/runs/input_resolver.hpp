@@ -17,7 +17,7 @@
 namespace flow {
 
 /// One named part of a key, so that `flow why` can say which differed.
-struct KeyPart {
+struct KeyComponent {
   std::string name;  // "code", "argument 1", "env MODE", …
   Digest digest;
   std::string text;                      // short rendering for people, "" where there is none
@@ -27,11 +27,11 @@ struct KeyPart {
 /// JSON, cut to a line's length.
 std::string short_json(const Value& value);
 
-class Resolver {
+class InputResolver {
  public:
   /// `content` returns a blob's bytes, committed or about to be.
-  using Content = std::function<Result<std::string>(const Digest&)>;
-  explicit Resolver(Content content) : content_(std::move(content)) {}
+  using ReadBlob = std::function<Result<std::string>(const Digest&)>;
+  explicit InputResolver(ReadBlob read_blob) : read_blob_(std::move(read_blob)) {}
 
   /// The canonical bytes of the list of the unit's arguments, refs resolved. A missing part or an
   /// unreadable blob is the Failure's message.
@@ -42,7 +42,7 @@ class Resolver {
   /// was long ago.
   const std::vector<BlobInfo>* inputs(const Digest& key) const;
   /// The parts of the unit's key, in the order they are hashed.
-  Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
+  Result<std::vector<KeyComponent>> key_components(const core::Run& run, core::UnitId unit);
   /// A map's items: their count.
   Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
   /// A when's condition; a missing part is false.
@@ -68,21 +68,21 @@ class Resolver {
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> argument_list(const core::Run& run, core::UnitId unit);
   Status append_argument(const core::Run& run, const Value& argument, std::string& out);
-  void note_inputs(const Digest& key, const Value& args);
+  void remember_inputs(const Digest& key, const Value& args);
   const Digest& def_digest(const core::Run& run, uint32_t def);
 
-  Content content_;
-  struct Known {
+  ReadBlob read_blob_;
+  struct CachedValue {
     std::string bytes;                   // canonical
     std::shared_ptr<const Value> value;  // null until somebody asks for it
   };
-  Result<Known*> known(const Digest& digest);
-  void keep(const Digest& digest, std::string_view encoded);
-  ShortBytes<size_t{1} << 15, 31> shorts_;  // most values are short and taken soon
+  Result<CachedValue*> cached(const Digest& digest);
+  void put(const Digest& digest, std::string_view encoded);
+  DigestTable<size_t{1} << 15, 31> short_values_;  // most values are short and taken soon
   // Arguments are asked for with the key and soon again with the order. Where they are short and
   // hold no tag the key says all of them, and has a place for them.
-  ShortBytes<size_t{1} << 10, 95> taken_;
-  std::unordered_map<Digest, Known, DigestHash> values_;  // emptied at kValueCacheBytes
+  DigestTable<size_t{1} << 10, 95> short_arguments_;
+  std::unordered_map<Digest, CachedValue, DigestHash> values_;  // emptied at kValueCacheBytes
   size_t values_bytes_ = 0;
   // By key; emptied at kInputsMax.
   std::unordered_map<Digest, std::vector<BlobInfo>, DigestHash> inputs_;
@@ -97,6 +97,6 @@ class Resolver {
 };
 
 /// The parts of a key that the definition alone gives.
-std::vector<KeyPart> definition_parts(const TaskDef& def);
+std::vector<KeyComponent> definition_components(const TaskDef& def);
 
 }  // namespace flow

@@ -14,10 +14,10 @@ constexpr size_t kEventsMax =
     100'000;  // kept for a host that does not read them; the oldest go first
 }
 
-void RunState::on_events(std::vector<Event> given) {
+void RunHandle::on_events(std::vector<Event> new_events) {
   std::lock_guard lock(mutex);
   if (ended) return;
-  for (Event& event : given) {
+  for (Event& event : new_events) {
     if (events.size() >= kEventsMax) {
       events.pop_front();
       dropped++;
@@ -27,28 +27,28 @@ void RunState::on_events(std::vector<Event> given) {
   has_event.notify_all();
 }
 
-void RunState::on_event(Event event) {
+void RunHandle::on_event(Event event) {
   std::vector<Event> one;
   one.push_back(std::move(event));
   on_events(std::move(one));
 }
 
-void RunState::on_end() {
+void RunHandle::on_end() {
   std::lock_guard lock(mutex);
   ended = true;
   has_event.notify_all();
   has_ended.notify_all();
 }
 
-void RunState::fail(Error given) {
+void RunHandle::fail(Error new_error) {
   std::lock_guard lock(mutex);
-  if (!error) error = std::move(given);
+  if (!error) error = std::move(new_error);
   ended = true;
   has_event.notify_all();
   has_ended.notify_all();
 }
 
-std::optional<Event> RunState::next() {
+std::optional<Event> RunHandle::next() {
   std::unique_lock lock(mutex);
   has_event.wait(lock, [this] { return ended || !events.empty(); });
   if (dropped > 0) {
@@ -67,7 +67,7 @@ std::optional<Event> RunState::next() {
   return event;
 }
 
-void RunState::wait_end() {
+void RunHandle::wait_end() {
   std::unique_lock lock(mutex);
   has_ended.wait(lock, [this] { return ended; });
   if (error) throw Failed(*error);
@@ -81,7 +81,7 @@ namespace {
 
 /// A take-over may change the functions while the host calls one: it runs on a copy.
 template <typename F>
-F current(detail::RunState& state, const F& function) {
+F current(detail::RunHandle& state, const F& function) {
   std::lock_guard lock(state.mutex);
   return function;
 }

@@ -14,7 +14,7 @@
 
 namespace flow::detail {
 
-struct RunState : public RunListener {
+struct RunHandle : public RunListener {
   std::string id;
   std::function<RunInfo()> info;     // reads the run as it is now
   std::function<RunInfo()> summary;  // without tasks
@@ -45,12 +45,12 @@ struct EngineImpl {
   virtual ~EngineImpl() = default;
   virtual void define(const std::string& name, const std::string& version, NativeTask task) = 0;
   virtual void define_operations(const std::string& name, const std::string& library) = 0;
-  virtual std::shared_ptr<RunState> run(const std::string& script, const Value& params,
-                                        const RunOptions& options) = 0;
-  virtual std::shared_ptr<RunState> resume(const std::string& selector, const RunOptions& options,
-                                           bool new_code) = 0;
-  virtual std::shared_ptr<RunState> retry(const std::string& selector, const std::string& task,
-                                          const RunOptions& options) = 0;
+  virtual std::shared_ptr<RunHandle> run(const std::string& script, const Value& params,
+                                         const RunOptions& options) = 0;
+  virtual std::shared_ptr<RunHandle> resume(const std::string& selector, const RunOptions& options,
+                                            bool new_code) = 0;
+  virtual std::shared_ptr<RunHandle> retry(const std::string& selector, const std::string& task,
+                                           const RunOptions& options) = 0;
   virtual void cancel(const std::string& selector) = 0;
   virtual void signal(const std::string& selector, const std::string& name,
                       const std::string& json) = 0;

@@ -30,7 +30,7 @@ std::string worker_name(const core::State* state, core::WorkerId worker) {
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
-  info.name = Resolver::unit_name(run, unit);
+  info.name = InputResolver::unit_name(run, unit);
   info.key = u.key.is_zero() ? "" : u.key.hex();
   info.status = core::status_name(u.status);
   info.attempts = u.attempts;
@@ -38,7 +38,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.started_ms = u.started;
   info.finished_ms = u.finished;
   info.url = url_of(u);
-  if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
+  if (const TaskDef* def = InputResolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.attempts > 0) {
     for (core::WorkerId worker : core::workers_of(u))
       info.worker += (info.worker.empty() ? "" : ", ") + worker_name(state, worker);
@@ -131,7 +131,7 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
       if (u.phase != core::Phase::running) continue;
-      std::string name = id + " " + Resolver::unit_name(run, unit);
+      std::string name = id + " " + InputResolver::unit_name(run, unit);
       uint32_t rank = 0;
       core::for_each_rank(u, [&](core::WorkerId worker, const auto& gpus) {
         add_task(nodes[worker], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);
@@ -195,7 +195,7 @@ void update_record(const core::Run& run, RunRecord& record) {
   for (const core::Unit& unit : run.units) record.retried += retries_of(unit);
 }
 
-RunInfo summary_of_record(const RunRecord& record, Resolver& resolver) {
+RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver) {
   RunInfo info = info_of_record(record);
   if (record.has_result) {
     auto result = resolver.value(record.result);
@@ -204,15 +204,15 @@ RunInfo summary_of_record(const RunRecord& record, Resolver& resolver) {
   return info;
 }
 
-RunInfo summary_of_run(const core::Run& run, const RunRecord& given, Resolver& resolver) {
-  RunRecord record = given;
+RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputResolver& resolver) {
+  RunRecord record = old_record;
   update_record(run, record);
   RunInfo info = summary_of_record(record, resolver);
   info.url = url_of(run);
   return info;
 }
 
-RunInfo info_of_run(const core::Run& run, const RunRecord& record, Resolver& resolver,
+RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state) {
   RunInfo info = summary_of_run(run, record, resolver);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {

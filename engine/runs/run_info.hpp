@@ -15,13 +15,13 @@ constexpr const char* kHeadWorkerName = "local";
 /// Header only: what a row tells.
 RunInfo info_of_record(const RunRecord& record);
 /// With the result.
-RunInfo summary_of_record(const RunRecord& record, Resolver& resolver);
+RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
 /// The whole, with tasks. `state` may be null; with it waiting tasks say what they wait for.
 std::vector<NodeInfo> nodes_of(const core::State& state);
-RunInfo info_of_run(const core::Run& run, const RunRecord& record, Resolver& resolver,
+RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
 RunInfo summary_of_run(const core::Run& run, const RunRecord& record,
-                       Resolver& resolver);  // without tasks
+                       InputResolver& resolver);  // without tasks
 Counts counts_of(const core::Run& run);
 /// "has succeeded", "is running": what a sentence says of a run of this status.
 std::string status_clause(const std::string& status);

@@ -78,7 +78,7 @@ Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunReco
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
   std::vector<std::string> names;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    std::string unit_name = Resolver::unit_name(run, unit);
+    std::string unit_name = InputResolver::unit_name(run, unit);
     if (unit_name == name) return unit;
     if (core::is_counted(run, unit)) names.push_back(std::move(unit_name));
   }

@@ -19,7 +19,7 @@ namespace flow {
 class References {
  public:
   /// The content of a blob.
-  using Read = std::function<Result<std::string>(const Digest&)>;
+  using ReadBlob = std::function<Result<std::string>(const Digest&)>;
   struct Blob {
     std::optional<uint64_t> size;  // in bytes, where it is known
     bool is_in_place = true;       // every reference reads a file outside the state
@@ -27,7 +27,7 @@ class References {
   };
   using Blobs = std::unordered_map<Digest, Blob, DigestHash>;
 
-  explicit References(Read read) : read_(std::move(read)) {}
+  explicit References(ReadBlob read) : read_(std::move(read)) {}
 
   void add(const Digest& digest);
   void add(const Value& value);              // its tensors and files
@@ -49,7 +49,7 @@ class References {
  private:
   Blob& note(const Digest& digest, std::optional<uint64_t> size, bool is_in_place);
 
-  Read read_;
+  ReadBlob read_;
   Blobs blobs_;
   std::vector<Digest> unread_;
 };

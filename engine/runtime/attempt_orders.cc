@@ -17,10 +17,10 @@ std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
   if (unit.status != core::UnitStatus::running || core::current_attempt(run, id.unit) != id) {
     return std::nullopt;
   }
-  const TaskDef& def = *Resolver::def_of(run, id.unit);
+  const TaskDef& def = *InputResolver::def_of(run, id.unit);
   AttemptOrder order;
   order.id = id;
-  order.task = Resolver::unit_name(run, id.unit);
+  order.task = InputResolver::unit_name(run, id.unit);
   order.task_name = def.name;
   order.kind = def.kind;
   order.key = unit.key;
@@ -40,7 +40,7 @@ std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
   order.service = def.service;
   order.named_args = run.node(unit.node).named_args;
   order.environment = context->environment;
-  order.seed = Resolver::seed(run, id.unit, 0);
+  order.seed = InputResolver::seed(run, id.unit, 0);
   for (const EnvEntry& entry : def.env) {
     if (!entry.from_submitter) {
       order.env.emplace_back(entry.name, entry.value);
@@ -73,7 +73,7 @@ void EngineLoop::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>
   if (!order) return;
   const core::Run& run = state_.runs.at(id.run);
   const core::Unit& unit = run.units[id.unit];
-  if (Resolver::def_of(run, id.unit)->resources.is_gang())
+  if (InputResolver::def_of(run, id.unit)->resources.is_gang())
     return split(std::move(*order), run, orders);
   order->worker = worker_name(unit.worker);
   if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);

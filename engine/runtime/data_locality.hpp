@@ -16,7 +16,7 @@ namespace flow {
 /// For as long as the hosts of the state are the same. What is not asked costs nothing.
 class InputLocality final : public core::InputLocations {
  public:
-  InputLocality(const core::State& state, const Resolver& resolver,
+  InputLocality(const core::State& state, const InputResolver& resolver,
                 const cluster::BlobDirectory& blob_directory)
       : state_(state), resolver_(resolver), blob_directory_(blob_directory) {}
   std::vector<std::pair<core::WorkerId, uint64_t>> of(const core::Run& run,
@@ -24,7 +24,7 @@ class InputLocality final : public core::InputLocations {
 
  private:
   const core::State& state_;
-  const Resolver& resolver_;
+  const InputResolver& resolver_;
   const cluster::BlobDirectory& blob_directory_;
   mutable std::map<std::string, core::WorkerId> workers_;  // once one was asked for
 };

@@ -330,7 +330,7 @@ Result<bool> EngineLoop::post_and_wait(core::Event event,
   return admitted;
 }
 
-void EngineLoop::inspect(const std::function<void(const core::State&, Resolver&)>& read) {
+void EngineLoop::inspect(const std::function<void(const core::State&, InputResolver&)>& read) {
   auto latch = std::make_shared<Latch>();
   Input input;
   input.has_event = false;
@@ -343,7 +343,7 @@ void EngineLoop::inspect(const std::function<void(const core::State&, Resolver&)
 void EngineLoop::collect(const std::function<void(const core::State&, Batch&)>& mark,
                          const std::function<void()>& sweep) {
   std::unique_lock alone(collecting_);
-  inspect([&, this](const core::State& state, Resolver&) {
+  inspect([&, this](const core::State& state, InputResolver&) {
     commit(false);  // what came before in this turn is content like other
     mark(state, open_batch_.batch);
     snapshot_due_ = true;

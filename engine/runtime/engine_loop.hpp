@@ -105,7 +105,7 @@ class EngineLoop {
   static Result<PlanInfo> plan_preview_offline(const EngineLoopOptions& options, const Store* store,
                                                const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
-  void inspect(const std::function<void(const core::State&, Resolver&)>& read);
+  void inspect(const std::function<void(const core::State&, InputResolver&)>& read);
 
   // worker_membership.cc: workers of other machines. Only the two that tell of awaited ones block.
   WorkerRegistry& worker_registry() { return worker_registry_; }
@@ -388,7 +388,7 @@ class EngineLoop {
   EngineLoopOptions options_;
   std::unique_ptr<Store> store_;
   Blobs blobs_;
-  Resolver resolver_;
+  InputResolver resolver_;
   StateClock clock_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
   WorkerRegistry worker_registry_;

@@ -18,7 +18,7 @@ bool EngineLoop::can_prefetch(const core::AttemptId& id) const {
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
   const core::Unit& unit = run->second.units[id.unit];
   return unit.attempts == 1 && !(unit.detail && !unit.detail->waits.empty()) &&
-         Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
+         InputResolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
 void EngineLoop::defer_starts(size_t effects_before) {
@@ -27,7 +27,7 @@ void EngineLoop::defer_starts(size_t effects_before) {
     const auto* start = std::get_if<core::StartAttempt>(&effect);
     if (start == nullptr || !can_prefetch(start->id)) return false;
     deferred_starts_.push_back(start->id);
-    TaskKind kind = Resolver::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
+    TaskKind kind = InputResolver::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
     has_speculative_start_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
@@ -61,7 +61,7 @@ bool EngineLoop::is_interrupted(const core::StopAttempt& stop) const {
     return state_.workers[worker].is_draining;
   });
   return (run->second.stopping || is_leaving || grows) && !run->second.cancelling &&
-         Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
+         InputResolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
 void EngineLoop::stop(const core::StopAttempt& stop) {

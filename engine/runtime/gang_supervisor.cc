@@ -68,7 +68,7 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
     rank.rank = ranks++;
     rank.local_rank = ranks_on_worker[worker]++;
     rank.worker = worker_name(worker);
-    rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
+    rank.seed = InputResolver::seed(run, order.id.unit, rank.rank);
     if (order.resources.gpus_milli == 0) return;
     rank.gpus = gpus;
     std::vector<std::string>& local_gpus = gpus_on_worker[worker];
@@ -101,7 +101,7 @@ void EngineLoop::split(AttemptOrder order, const core::Run& run,
 void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
   if (!options_.leads_cluster || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
-  int32_t requested = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  int32_t requested = InputResolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
   bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
   if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
   std::string workers;
@@ -112,7 +112,7 @@ void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
                    "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
                    "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
                    "them",
-                   Resolver::unit_name(run, assigned.id.unit), requested / 1000.0,
+                   InputResolver::unit_name(run, assigned.id.unit), requested / 1000.0,
                    assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
 }
 
@@ -123,7 +123,7 @@ void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
     return worker != unit.worker && !worker_name(worker).empty();
   });
   if (peer == workers.end()) return;
-  std::string task = Resolver::unit_name(state_.runs.at(id.run), id.unit);
+  std::string task = InputResolver::unit_name(state_.runs.at(id.run), id.unit);
   auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
   if (!bytes.ok() || !bytes->has_value()) return;
   auto row = decode_checkpoint_row(**bytes);

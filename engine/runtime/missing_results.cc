@@ -123,7 +123,7 @@ void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>&
   std::vector<Digest> unread;
   do {
     unread.clear();
-    inspect([&](const core::State& state, Resolver& resolver) {
+    inspect([&](const core::State& state, InputResolver& resolver) {
       const core::State& in = archived ? *archived : state;
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
@@ -184,7 +184,7 @@ Status EngineLoop::rerun_dynamic_tasks(const RunId& id, MissingOutputs& missing)
     latch->wait();
     if (auto error = stopped_by()) return *error;
   }
-  inspect([&](const core::State& state, Resolver&) {
+  inspect([&](const core::State& state, InputResolver&) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
     std::erase_if(missing.results, [&](core::UnitId unit) {

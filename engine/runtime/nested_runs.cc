@@ -27,7 +27,7 @@ std::optional<core::UnitId> find_unit(const core::State& state, const OuterAttem
   for (core::UnitId unit = 0; unit < run->second.units.size(); unit++) {
     const core::Unit& u = run->second.units[unit];
     if (u.phase == core::Phase::running && u.attempts == outer.attempt &&
-        Resolver::unit_name(run->second, unit) == outer.task)
+        InputResolver::unit_name(run->second, unit) == outer.task)
       return unit;
   }
   return std::nullopt;
@@ -50,7 +50,7 @@ void take(const core::State& state, const core::RunId& id, core::UnitId unit,
           std::vector<WorkerResources>& left) {
   const core::Run& run = state.runs.at(id);
   core::SchedulingClass held = core::held_by(state, run, unit);
-  const TaskDef* def = Resolver::def_of(run, unit);
+  const TaskDef* def = InputResolver::def_of(run, unit);
   core::for_each_rank(run.units[unit], [&](core::WorkerId worker, const auto&) {
     if (worker >= left.size()) return;
     left[worker].cpus_milli -= held.cpus_milli;
@@ -113,7 +113,7 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
   const TaskDef* starved = nullptr;
   bool is_nested = false;
   double held_cpus = 0, all_cpus = 0;
-  engine_loop.inspect([&](const core::State& state, Resolver&) {
+  engine_loop.inspect([&](const core::State& state, InputResolver&) {
     auto unit = find_unit(state, *outer);
     is_nested = unit.has_value();
     if (!is_nested) return;

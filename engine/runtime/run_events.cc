@@ -47,7 +47,7 @@ void EngineLoop::publish_progress(const Report& report) {
   if (found == state_.runs.end() || context == nullptr || !context->listener) return;
   Event event = event_of(report.kind == Report::Kind::progress ? "progress" : "metric",
                          report.id.run, clock_.now());
-  event.task = Resolver::unit_name(found->second, report.id.unit);
+  event.task = InputResolver::unit_name(found->second, report.id.unit);
   event.attempt = report.id.attempt;
   event.fraction = report.number;
   if (report.kind == Report::Kind::progress) {
@@ -67,7 +67,7 @@ void EngineLoop::notify_unit(const RunId& run, core::UnitId unit) {
   const core::Unit& u = found->second.units[unit];
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
   Event event = event_of("task", run, clock_.now());
-  event.task = Resolver::unit_name(found->second, unit);
+  event.task = InputResolver::unit_name(found->second, unit);
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
   event.cached = u.cached;

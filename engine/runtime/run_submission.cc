@@ -247,7 +247,7 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
     if (!task.empty()) {
       std::vector<std::string> names;
       for (core::UnitId u = 0; u < run->second.units.size(); u++) {
-        names.push_back(Resolver::unit_name(run->second, u));
+        names.push_back(InputResolver::unit_name(run->second, u));
         if (names.back() == task) unit = u;
       }
       if (unit == kNoNode) {
@@ -270,7 +270,7 @@ Status EngineLoop::resume(RunContext context, const std::string& task) {
   if (!problem.empty()) return user_error(problem);
   if (!missing.calls.empty()) {
     FLOW_TRY(rerun_dynamic_tasks(id, missing));
-    inspect([&, this](const core::State&, Resolver&) {
+    inspect([&, this](const core::State&, InputResolver&) {
       if (RunContext* found = this->context_of(id)) found->listener = listener;
     });
   }

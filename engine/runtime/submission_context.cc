@@ -15,7 +15,7 @@ Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop, Purpose p
   machine.is_closed = !machine.is_cluster || engine_loop.options().is_closed;
   if (machine.asked) return machine;
   if (machine.is_cluster) {
-    engine_loop.inspect([&](const core::State& state, Resolver&) {
+    engine_loop.inspect([&](const core::State& state, InputResolver&) {
       for (const core::WorkerState& host : state.workers) {
         if (!host.is_lost() && host.info.cpus_milli > 0) machine.workers.push_back(host.info);
       }

@@ -187,7 +187,7 @@ void EngineLoop::stage(const Digest& digest, std::string bytes) {
 // A result enters the cache in the same batch as the event that says it is there.
 void EngineLoop::remember(const core::AttemptSucceeded& event) {
   const core::Run& run = state_.runs.at(event.id.run);
-  const TaskDef* def = Resolver::def_of(run, event.id.unit);
+  const TaskDef* def = InputResolver::def_of(run, event.id.unit);
   const core::Unit& unit = run.units[event.id.unit];
   const auto& staged = open_batch_.staged;
   auto bytes = staged.find(event.result);
@@ -289,7 +289,7 @@ RunContext* EngineLoop::context_of(const RunId& run) {
 
 bool EngineLoop::may_hit_cache(const core::Run& run, core::UnitId unit,
                                const CacheEntry& entry) const {
-  const TaskDef& def = *Resolver::def_of(run, unit);
+  const TaskDef& def = *InputResolver::def_of(run, unit);
   if (entry.run == run.id) return true;
   if (run.fresh) return false;
   if (def.cache_written) return true;
@@ -318,14 +318,15 @@ namespace {
 /// What was not looked at when the run was submitted: of a dynamic task's call, or where it goes on
 /// elsewhere. Where workers may join it is waited for.
 Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
-  const Resources& requested = Resolver::def_of(run, unit)->resources;
+  const Resources& requested = InputResolver::def_of(run, unit)->resources;
   int64_t own = state.workers[0].info.memory_bytes;
   if (state.leads_workers || requested.memory_bytes <= own) return {};
-  return user_error(fmt::format(
-      "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
-      "where there is more",
-      Resolver::unit_name(run, unit), format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
-      format_bytes(static_cast<uint64_t>(own))));
+  return user_error(
+      fmt::format("`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
+                  "where there is more",
+                  InputResolver::unit_name(run, unit),
+                  format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
+                  format_bytes(static_cast<uint64_t>(own))));
 }
 
 }  // namespace
@@ -345,7 +346,7 @@ void EngineLoop::resolve_inputs(core::Time now) {
       fail_unit(run, unit, key.error(), now);
       continue;
     }
-    const TaskDef& def = *Resolver::def_of(found->second, unit);
+    const TaskDef& def = *InputResolver::def_of(found->second, unit);
     bool may_hit = def.cache && def.kind != TaskKind::service && !found->second.units[unit].forced;
     resolved.push_back({std::move(run), unit, *key, may_hit, std::nullopt});
   }

@@ -35,7 +35,7 @@ std::optional<core::WorkerId> EngineLoop::worker_id_of(const std::string& name) 
 
 std::vector<std::string> EngineLoop::disconnected_workers() {
   std::vector<std::string> names;
-  inspect([&](const core::State& state, Resolver&) {
+  inspect([&](const core::State& state, InputResolver&) {
     for (const core::WorkerState& worker : state.workers)
       if (worker.is_disconnected) names.push_back(worker.info.name);
   });
@@ -44,7 +44,7 @@ std::vector<std::string> EngineLoop::disconnected_workers() {
 
 std::vector<std::string> EngineLoop::disconnected_workers_at_work() {
   std::vector<std::string> names;
-  inspect([&](const core::State& state, Resolver&) {
+  inspect([&](const core::State& state, InputResolver&) {
     for (size_t i = 1; i < state.workers.size(); i++) {
       bool is_at_work = state.workers[i].is_disconnected &&
                         std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {

@@ -81,7 +81,7 @@ void EngineLoop::save(Report report, const std::string& worker, Input& input) {
     if (!core::admit(state, event)) return;  // nor is its content kept
     const core::Run& run = state.runs.at(id.run);
     const core::Unit& unit = run.units[id.unit];
-    std::string task = Resolver::unit_name(run, id.unit);
+    std::string task = InputResolver::unit_name(run, id.unit);
     if (name.empty()) {
       batch.put(Family::kv, checkpoint_key(id.run, task, unit.key), std::move(value));
     } else {

@@ -188,7 +188,7 @@ PlanInfo plan_of(const std::string& script) {
 
 namespace detail {
 
-struct RunState {
+struct RunHandle {
   Story story;
   std::mutex mutex;
   std::condition_variable wake;
@@ -244,7 +244,7 @@ std::string RunInfo::json() const {
 
 namespace {
 Run make_run(Story story) {
-  auto state = std::make_shared<detail::RunState>();
+  auto state = std::make_shared<detail::RunHandle>();
   state->story = std::move(story);
   return Run(std::move(state));
 }

@@ -28,8 +28,10 @@ core::Run run_of(std::shared_ptr<const Plan> plan) {
 }  // namespace
 
 TEST_CASE("a plan is gone when its run is, and one at its address has its own keys") {
-  Resolver resolver([](const Digest&) -> Result<std::string> { return environment_error("none"); });
-  Resolver other([](const Digest&) -> Result<std::string> { return environment_error("none"); });
+  InputResolver resolver(
+      [](const Digest&) -> Result<std::string> { return environment_error("none"); });
+  InputResolver other(
+      [](const Digest&) -> Result<std::string> { return environment_error("none"); });
   for (int i = 0; i < 200; i++) {
     std::weak_ptr<const Plan> plan;
     {

@@ -7,7 +7,7 @@ using namespace flow;
 
 TEST_CASE("events that nobody reads in time go, the oldest first, and that is told") {
   constexpr int kEvents = 250'000;
-  detail::RunState state;
+  detail::RunHandle state;
   state.id = "r1";
   for (int i = 0; i < kEvents; i++) {
     Event event;

@@ -320,9 +320,9 @@ TEST_CASE("who only looks at the state waits for no disk") {
   run.gate.open(false);
   REQUIRE(run.ear->wait());
   run.engine_loop->inspect(
-      [](const core::State&, Resolver&) {});  // what is still written is synced first
+      [](const core::State&, InputResolver&) {});  // what is still written is synced first
   int before = run.gate.sync_count();
-  for (int i = 0; i < 3; i++) run.engine_loop->inspect([](const core::State&, Resolver&) {});
+  for (int i = 0; i < 3; i++) run.engine_loop->inspect([](const core::State&, InputResolver&) {});
   CHECK(run.gate.sync_count() == before);
 }
 
@@ -351,6 +351,6 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
     run.engine_loop->worker_reported(
         "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
   }
-  run.engine_loop->inspect([](const core::State&, Resolver&) {});  // behind them
+  run.engine_loop->inspect([](const core::State&, InputResolver&) {});  // behind them
   CHECK(lines() == std::vector<std::string>{"first", "second", "third", "fourth"});
 }

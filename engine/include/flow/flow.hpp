@@ -176,7 +176,7 @@ class TaskContext {
 using NativeTask = std::function<Value(TaskContext&, const Value&)>;
 
 namespace detail {
-struct RunState;
+struct RunHandle;
 struct EngineImpl;
 }  // namespace detail
 
@@ -199,8 +199,8 @@ class Run {
   void cancel();
   void end_serving();
 
-  explicit Run(std::shared_ptr<detail::RunState> state) : state_(std::move(state)) {}
-  std::shared_ptr<detail::RunState> state_;
+  explicit Run(std::shared_ptr<detail::RunHandle> state) : state_(std::move(state)) {}
+  std::shared_ptr<detail::RunHandle> state_;
 };
 
 class Run::Events {
