@@ -42,7 +42,8 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   loop_options.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto custom_resources = quantities_of(options.resources);
   FLOW_TRY(custom_resources);
-  if (options.slurm) loop_options.asked_nodes = nodes_asked_for(*options.slurm, *custom_resources);
+  if (options.slurm)
+    loop_options.requested_nodes = requested_nodes_of(*options.slurm, *custom_resources);
   loop_options.announced = announced_workers(options);
   if (options.workers > 0 || options.slurm) {
     loop_options.jobs = 0;  // they are the workers' to share
@@ -274,7 +275,7 @@ void LocalEngine::define_operations(const std::string& name, const std::string& 
 }
 
 Submission LocalEngine::local_submission(const RunOptions& options) const {
-  return submission_here(options_, options);
+  return make_submission(options_, options);
 }
 
 RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
@@ -430,7 +431,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     again.script = record.script;
     again.working_directory = record.directory;
     Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
-    again.params = params_of_now(inputs, value_or_throw(decode_value(record.params)));
+    again.params = current_params(inputs, value_or_throw(decode_value(record.params)));
     again.options.fresh = record.fresh;
     again.options.fail_fast = record.fail_fast;
     if (!record.script.starts_with("/") && !again.built)
@@ -461,9 +462,9 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   std::string bundle_bytes = value_or_throw(engine_loop_->blobs().get(record.bundle_digest));
   std::string plan_bytes = value_or_throw(engine_loop_->blobs().get(record.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
-  Machine machine = value_or_throw(machine_for(plan, *engine_loop_));
+  Capacity capacity = value_or_throw(capacity_for(plan, *engine_loop_));
   std::vector<std::string> warnings;
-  std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
+  std::vector<Error> errors = check_requirements(plan, *from.environment, capacity, warnings);
   if (!errors.empty()) throw Failed(errors.front());
   auto nested = value_or_throw(nested_.check(
       *engine_loop_, record.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
@@ -587,7 +588,7 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
 }
 
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
-  Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::look));
+  Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::preview));
   return engine_loop_->plan_preview(*prepared.plan, submission.options.fresh);
 }
 

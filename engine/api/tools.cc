@@ -35,7 +35,7 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
   submission.working_directory = working_directory_of(options);
   submission.options = run;
   Builder builder(value_or_throw(find_executor(options)));
-  Built built = value_or_throw(build(submission, builder));
+  BuiltGraph built = value_or_throw(build(submission, builder));
   return plan_info(built.plan);
 }
 

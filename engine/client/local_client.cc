@@ -128,7 +128,7 @@ void LocalClientEngine::wait_for_clients() {
 }
 
 Submission LocalClientEngine::here(const RunOptions& options) const {
-  return submission_here(options_, options);
+  return make_submission(options_, options);
 }
 
 // A writer may end between the look at its lock and its answer: then we ask who came after it, or

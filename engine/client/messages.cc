@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, std::string>> pairs_from_value(const Value* v
 
 Value submission_to_value(const Submission& submission) {
   const RunOptions& o = submission.options;
-  Value built = submission.built ? built_to_value(*submission.built) : Value();
+  Value built = submission.built ? prebuilt_to_value(*submission.built) : Value();
   return Value::map({{"script", submission.script},
                      {"directory", submission.working_directory},
                      {"params", submission.params},
@@ -105,9 +105,9 @@ Result<Submission> submission_from_value(const Value& value) {
     return user_error("a request without an absolute working directory");
   if (const Value* params = value.find("params")) submission.params = *params;
   if (const Value* prebuilt = value.find("built")) {
-    auto built = built_from_value(*prebuilt);
+    auto built = prebuilt_from_value(*prebuilt);
     FLOW_TRY(built);
-    submission.built = std::make_shared<const BuiltAway>(std::move(*built));
+    submission.built = std::make_shared<const PrebuiltGraph>(std::move(*built));
   }
   submission.environment =
       std::make_shared<const Environment>(pairs_from_value(value.find("environment")));

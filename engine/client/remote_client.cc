@@ -66,8 +66,8 @@ void RemoteEngine::define_operations(const std::string& name, const std::string&
 
 RemoteEngine::Files RemoteEngine::build(Submission& submission) {
   Builder builder(value_or_throw(find_executor(options_)));
-  BuiltHere here = value_or_throw(build_here(submission, builder));
-  submission.built = std::make_shared<const BuiltAway>(std::move(here.built));
+  PrebuiltGraphWithFiles here = value_or_throw(prebuild_graph(submission, builder));
+  submission.built = std::make_shared<const PrebuiltGraph>(std::move(here.built));
   submission.params = Value();  // they are in it
   submission.options.text_params.clear();
   submission.options.params_json.clear();
@@ -179,7 +179,7 @@ void RemoteEngine::signal(const std::string& selector, const std::string& name,
 }
 
 PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
-  Submission submission = submission_here(options_, options);
+  Submission submission = make_submission(options_, options);
   submission.script = script;
   build(submission);
   Value reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
@@ -214,7 +214,7 @@ std::vector<std::string> RemoteEngine::get(const std::string& selector, const st
 
 std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, const Value& params,
                                                      const RunOptions& options) {
-  Submission submission = submission_here(options_, with_request_id(options));
+  Submission submission = make_submission(options_, with_request_id(options));
   submission.script = script;
   submission.params = params;
   Files files = build(submission);
@@ -224,11 +224,11 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, 
 // New code is this machine's where the run was started here, and the head's own where it was there.
 std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selector,
                                                         const RunOptions& options, bool new_code) {
-  Submission submission = submission_here(options_, with_request_id(options));
+  Submission submission = make_submission(options_, with_request_id(options));
   Files files;
   RunInfo before;
   if (new_code) before = fetch_info(selector, false);
-  const std::string mine = away_path(machine_name(), "");
+  const std::string mine = path_on_machine(machine_name(), "");
   if (before.script.starts_with(mine)) {
     submission.script = before.script.substr(mine.size());
     submission.working_directory = before.directory;
@@ -242,7 +242,7 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& select
                                                        const std::string& task,
                                                        const RunOptions& options) {
   return start("retry", {{"run", selector}, {"task", task}},
-               submission_here(options_, with_request_id(options)), {});
+               make_submission(options_, with_request_id(options)), {});
 }
 
 /// What it answers when it has the files that it lacks. An error says that the link broke, and

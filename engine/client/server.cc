@@ -231,10 +231,10 @@ Value Server::answer(const Value& request) {
 std::unique_ptr<EngineLoop::Pin> Server::receive_inputs(EngineConnection& connection,
                                                         const Submission& submission) {
   if (!submission.built) return nullptr;
-  Built built = value_or_throw(flow::take_in(*submission.built));
+  BuiltGraph built = value_or_throw(flow::accept_prebuilt_graph(*submission.built));
   std::vector<Digest> inputs = files_of(built.plan);
   auto pin = engine_.engine_loop().pin(inputs);
-  std::vector<Digest> missing = lacking(inputs, engine_.engine_loop().blobs());
+  std::vector<Digest> missing = missing_blobs(inputs, engine_.engine_loop().blobs());
   if (missing.empty()) return pin;
   std::vector<Value> names;
   for (const Digest& digest : missing) names.emplace_back(digest.view());

@@ -127,7 +127,7 @@ Result<PlanInfo> EngineLoop::plan_preview_offline(const EngineLoopOptions& optio
                                          staging, std::strerror(errno)));
   }
   Blobs files(*engine_loop.store_, staging);
-  auto prepared = prepare(submission_context(engine_loop, Purpose::look, files), submission);
+  auto prepared = prepare(submission_context(engine_loop, Purpose::preview, files), submission);
   fs::remove_all(staging, ignored);
   FLOW_TRY(prepared);
   return engine_loop.plan_preview_in_turn(*prepared->plan, submission.options.fresh, nullptr);

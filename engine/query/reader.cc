@@ -278,7 +278,7 @@ PlanInfo Reader::graph(const std::string& selector) const {
 }
 
 PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
-  Submission submission = submission_here(impl_->options, options);
+  Submission submission = make_submission(impl_->options, options);
   submission.script = script;
   EngineLoopOptions loop_options;
   loop_options.state_dir = impl_->dir;
@@ -286,7 +286,8 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   loop_options.jobs = jobs_of(impl_->options);
   loop_options.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
   const auto& slurm = impl_->options.slurm;
-  if (slurm) loop_options.asked_nodes = nodes_asked_for(*slurm, loop_options.custom_resources);
+  if (slurm)
+    loop_options.requested_nodes = requested_nodes_of(*slurm, loop_options.custom_resources);
   return value_or_throw(
       EngineLoop::plan_preview_offline(loop_options, impl_->store.get(), submission));
 }

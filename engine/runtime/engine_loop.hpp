@@ -48,7 +48,7 @@ struct EngineLoopOptions {
   bool leads_cluster = false;           // others run what this machine has no slots for
   bool is_closed = false;               // no others than those that it starts itself can join
   bool encrypts = false;                // ranks of gangs seal what is long for each other too
-  std::optional<AskedNodes> asked_nodes;
+  std::optional<RequestedNodes> requested_nodes;
   uint32_t announced = 0;  // workers that are to join in all
   core::Time grow_after_ms = core::kGrowAfterMs;
   std::shared_ptr<Builder> builder;  // null: one is made

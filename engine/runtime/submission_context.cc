@@ -10,7 +10,7 @@ namespace flow {
 Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop, Purpose purpose) {
   Machine machine;
   machine.is_cluster = engine_loop.options().leads_cluster;
-  machine.asked = engine_loop.options().asked_nodes;
+  machine.asked = engine_loop.options().requested_nodes;
   machine.announced = engine_loop.options().announced;
   machine.is_closed = !machine.is_cluster || engine_loop.options().is_closed;
   if (machine.asked) return machine;

@@ -27,19 +27,19 @@ std::string fingerprint(const struct stat& info) {
 }
 
 /// Puts what `take` makes of each file that has no digest in its place.
-class Replacer {
+class FileReplacer {
  public:
-  explicit Replacer(const TakeFile& take) : take_(take) {}
+  explicit FileReplacer(const FileReader& take) : read_(take) {}
 
   Result<Value> value(const Value& given) {
     if (given.kind() == Value::Kind::file) {
       const File& file = given.as_file();
       if (!file.digest.is_zero() || file.origin.empty()) return given;
-      auto done = known_.find(file.origin);
-      if (done == known_.end()) {
-        auto taken = take_(file);
-        FLOW_TRY(taken);
-        done = known_.emplace(file.origin, std::move(*taken)).first;
+      auto done = replaced_.find(file.origin);
+      if (done == replaced_.end()) {
+        auto ingested = read_(file);
+        FLOW_TRY(ingested);
+        done = replaced_.emplace(file.origin, std::move(*ingested)).first;
       }
       File whole = done->second;
       whole.name = file.name;
@@ -73,11 +73,11 @@ class Replacer {
     return false;
   }
 
-  bool found_any() const { return !known_.empty(); }
+  bool found_any() const { return !replaced_.empty(); }
 
  private:
-  const TakeFile& take_;
-  std::map<std::string, File> known_;
+  const FileReader& read_;
+  std::map<std::string, File> replaced_;
 };
 
 Error unreadable(const std::string& path, int error) {
@@ -88,7 +88,7 @@ Error failed_call(const char* what, const std::string& path, int code) {
   return user_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(code)));
 }
 
-Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of,
+Result<File> read_folder(File file, uint64_t copy_max, const FileHasher& digest_of,
                          std::vector<std::string>& warnings) {
   file.is_folder = true;
   auto listing = list_folder(file.origin, "", failed_call);
@@ -111,9 +111,9 @@ Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of
   return file;
 }
 
-class Ingest {
+class FileIngester {
  public:
-  Ingest(Store& store, Blobs& blobs) : store_(store), blobs_(blobs) {}
+  FileIngester(Store& store, Blobs& blobs) : store_(store), blobs_(blobs) {}
 
   Result<Digest> digest_of(const std::string& path, const struct stat& info, bool copy) {
     std::string row = param_digest_key(path);
@@ -163,7 +163,7 @@ Status find_library(File& file, const OperationsLibrary& library_of) {
 
 }  // namespace
 
-Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
+Result<File> read_input(File file, uint64_t copy_max, const FileHasher& digest_of,
                         std::vector<std::string>& warnings) {
   struct stat info {};
   if (::stat(file.origin.c_str(), &info) != 0) {
@@ -187,10 +187,10 @@ Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
   return file;
 }
 
-Result<bool> replace_files(Plan& plan, const TakeFile& take) {
-  Replacer replacer(take);
+Result<bool> replace_files(Plan& plan, const FileReader& take) {
+  FileReplacer replacer(take);
   auto replace = [&](Value& value) -> Status {
-    if (!Replacer::holds_file(value)) return {};
+    if (!FileReplacer::holds_file(value)) return {};
     auto done = replacer.value(value);
     FLOW_TRY(done);
     value = std::move(*done);
@@ -216,7 +216,7 @@ std::optional<Digest> remembered_digest(const Store& store, const std::string& p
 
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
                           const OperationsLibrary& library_of, std::vector<File>& read) {
-  Ingest ingest(store, blobs);
+  FileIngester ingest(store, blobs);
   auto digest_of = [&](const std::string& path, const struct stat& info, bool copy) {
     return ingest.digest_of(path, info, copy);
   };
@@ -224,12 +224,12 @@ Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
     File file = given;
     bool is_library = file.origin.starts_with(kOperationsOrigin);
     if (is_library) FLOW_TRY(find_library(file, library_of));
-    auto taken = read_input(std::move(file), kInputCopyMax, digest_of, plan.warnings);
-    if (taken.ok() && !is_library) {
-      read.push_back(*taken);
+    auto ingested = read_input(std::move(file), kInputCopyMax, digest_of, plan.warnings);
+    if (ingested.ok() && !is_library) {
+      read.push_back(*ingested);
       read.back().origin = given.origin;
     }
-    return taken;
+    return ingested;
   };
   auto found_any = replace_files(plan, take);
   FLOW_TRY(found_any);

@@ -34,18 +34,18 @@ void for_each_file(const Plan& plan, Visit&& visit) {
 
 }  // namespace
 
-std::string away_path(const std::string& machine, const std::string& path) {
+std::string path_on_machine(const std::string& machine, const std::string& path) {
   return machine + ":" + path;
 }
 
-Result<BuiltHere> build_here(const Submission& submission, Builder& builder) {
+Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Builder& builder) {
   auto made = build(submission, builder);
   FLOW_TRY(made);
-  BuiltHere here;
+  PrebuiltGraphWithFiles prebuilt;
   auto digest_of = [&](const std::string& path, const struct stat&, bool) -> Result<Digest> {
     auto read = sha256_file(path);
     if (!read.ok()) return user_error(read.error().message);
-    here.files[read->digest] = path;
+    prebuilt.files[read->digest] = path;
     return read->digest;
   };
   auto take = [&](const File& file) -> Result<File> {
@@ -54,20 +54,20 @@ Result<BuiltHere> build_here(const Submission& submission, Builder& builder) {
   };
   auto has_files = replace_files(made->plan, take);
   FLOW_TRY(has_files);
-  here.built.machine = machine_name();
-  here.built.plan = *has_files ? encode_plan(made->plan) : std::move(made->plan_bytes);
-  here.built.bundle = std::move(made->bundle_bytes);
-  here.built.printed = std::move(made->plan.printed);
-  return here;
+  prebuilt.built.machine = machine_name();
+  prebuilt.built.plan = *has_files ? encode_plan(made->plan) : std::move(made->plan_bytes);
+  prebuilt.built.bundle = std::move(made->bundle_bytes);
+  prebuilt.built.printed = std::move(made->plan.printed);
+  return prebuilt;
 }
 
-Result<Built> take_in(const BuiltAway& away) {
-  Built built;
-  auto plan = decode_plan(away.plan);
+Result<BuiltGraph> accept_prebuilt_graph(const PrebuiltGraph& prebuilt) {
+  BuiltGraph built;
+  auto plan = decode_plan(prebuilt.plan);
   FLOW_TRY(plan);
   std::vector<Error> errors = check_plan(*plan);
   if (!errors.empty()) return joined_errors(errors);
-  auto bundle = decode_bundle(away.bundle);
+  auto bundle = decode_bundle(prebuilt.bundle);
   FLOW_TRY(bundle);
   std::string strange;
   for_each_file(*plan, [&](const File& file) {
@@ -76,10 +76,10 @@ Result<Built> take_in(const BuiltAway& away) {
   if (!strange.empty())
     return user_error(
         fmt::format("the client sent the place of the file `{}` and not its content", strange));
-  bundle->root = away_path(away.machine, bundle->root);
+  bundle->root = path_on_machine(prebuilt.machine, bundle->root);
   built.plan = std::move(*plan);
-  built.plan.printed = away.printed;
-  built.plan_bytes = away.plan;
+  built.plan.printed = prebuilt.printed;
+  built.plan_bytes = prebuilt.plan;
   built.bundle = std::move(*bundle);
   built.bundle_bytes = encode_bundle(built.bundle);
   return built;
@@ -94,22 +94,22 @@ std::vector<Digest> files_of(const Plan& plan) {
   return {all.begin(), all.end()};
 }
 
-std::vector<Digest> lacking(const std::vector<Digest>& content, const Blobs& blobs) {
+std::vector<Digest> missing_blobs(const std::vector<Digest>& digests, const Blobs& blobs) {
   std::vector<Digest> missing;
-  std::ranges::copy_if(content, std::back_inserter(missing),
+  std::ranges::copy_if(digests, std::back_inserter(missing),
                        [&](const Digest& digest) { return !blobs.has(digest); });
   return missing;
 }
 
-Value built_to_value(const BuiltAway& built) {
+Value prebuilt_to_value(const PrebuiltGraph& built) {
   return Value::map({{"machine", built.machine},
                      {"plan", built.plan},
                      {"bundle", built.bundle},
                      {"printed", strings_to_value(built.printed)}});
 }
 
-Result<BuiltAway> built_from_value(const Value& value) {
-  BuiltAway built;
+Result<PrebuiltGraph> prebuilt_from_value(const Value& value) {
+  PrebuiltGraph built;
   built.machine = text_field(value, "machine");
   if (!cluster::is_node_name(built.machine))
     return user_error("a request from a machine without a name");

@@ -10,23 +10,23 @@
 namespace flow {
 
 /// Whose paths a client's are: "laptop:/home/me/pipeline.lua".
-std::string away_path(const std::string& machine, const std::string& path);
+std::string path_on_machine(const std::string& machine, const std::string& path);
 
-struct BuiltHere {
-  BuiltAway built;
+struct PrebuiltGraphWithFiles {
+  PrebuiltGraph built;
   std::map<Digest, std::string> files;  // where its content lies
 };
 /// Builds the graph in a child process, and reads every file that it names.
-Result<BuiltHere> build_here(const Submission& submission, Builder& builder);
+Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Builder& builder);
 
 /// What such a client sent, checked: nothing in it is to be read from this machine's disk.
-Result<Built> take_in(const BuiltAway& away);
+Result<BuiltGraph> accept_prebuilt_graph(const PrebuiltGraph& prebuilt);
 /// The content of the plan's files that are not read in place, each once.
 std::vector<Digest> files_of(const Plan& plan);
 /// What of it is not in the state.
-std::vector<Digest> lacking(const std::vector<Digest>& content, const Blobs& blobs);
+std::vector<Digest> missing_blobs(const std::vector<Digest>& digests, const Blobs& blobs);
 
-Value built_to_value(const BuiltAway& built);
-Result<BuiltAway> built_from_value(const Value& value);
+Value prebuilt_to_value(const PrebuiltGraph& built);
+Result<PrebuiltGraph> prebuilt_from_value(const Value& value);
 
 }  // namespace flow

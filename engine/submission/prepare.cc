@@ -156,7 +156,7 @@ std::shared_ptr<const Environment> process_environment() {
   return all;
 }
 
-Submission submission_here(const EngineOptions& options, const RunOptions& run) {
+Submission make_submission(const EngineOptions& options, const RunOptions& run) {
   Submission submission;
   submission.working_directory = working_directory_of(options);
   submission.options = run;
@@ -249,7 +249,7 @@ Error refused(const std::vector<Error>& errors, const std::string& printed) {
 
 }  // namespace
 
-Result<Built> build(const Submission& submission, Builder& builder) {
+Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
   BuildOrder order;
   if (submission.pinned) {
     order.root = submission.pinned->root;
@@ -280,7 +280,7 @@ Result<Built> build(const Submission& submission, Builder& builder) {
     for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
     return refused(std::move(errors), reply->printed);
   }
-  Built built;
+  BuiltGraph built;
   auto plan = decode_plan(reply->plan);
   FLOW_TRY(plan);
   std::vector<Error> errors = check_plan(*plan);
@@ -298,7 +298,8 @@ Result<Built> build(const Submission& submission, Builder& builder) {
 
 Result<Prepared> prepare(const SubmissionContext& context, const Submission& submission) {
   FLOW_TRY(check_name(submission.options.name));
-  auto built = submission.built ? take_in(*submission.built) : build(submission, context.builder);
+  auto built = submission.built ? accept_prebuilt_graph(*submission.built)
+                                : build(submission, context.builder);
   FLOW_TRY(built);
   Plan* plan = &built->plan;
   size_t warnings_built = plan->warnings.size();
@@ -319,9 +320,10 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
     is_as_built = false;
   }
   auto machine = context.machine(*plan);
-  FLOW_TRY(machine);
-  std::vector<Error> needs = check_needs(*plan, *submission.environment, *machine, plan->warnings);
-  for (Error& need : needs) {
+  FLOW_TRY(capacity);
+  std::vector<Error> errors =
+      check_requirements(*plan, *submission.environment, *capacity, plan->warnings);
+  for (Error& need : errors) {
     if (context.purpose == Purpose::run)
       errors.push_back(std::move(need));
     else
@@ -331,10 +333,10 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   Inputs inputs;
   inputs.params = plan->params;
   auto has_files =
-      ingest_files(*plan, context.store, context.intake, context.operations_library, inputs.files);
+      ingest_files(*plan, context.store, context.staging, context.operations_library, inputs.files);
   FLOW_TRY(has_files);
   if (submission.built && context.purpose == Purpose::run &&
-      !lacking(files_of(*plan), context.blobs).empty())
+      !missing_blobs(files_of(*plan), context.blobs).empty())
     return environment_error(
         "files that came with this run were removed from the state again before it began: start "
         "it once more");

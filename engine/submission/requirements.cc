@@ -19,7 +19,7 @@
 
 namespace flow {
 
-int32_t Machine::cpus_milli() const {
+int32_t Capacity::cpus_milli() const {
   int32_t most = 0;
   for (const core::WorkerInfo& worker : workers) most = std::max(most, worker.cpus_milli);
   return most;
@@ -43,8 +43,8 @@ uint32_t announced_workers(const EngineOptions& options) {
 }
 
 // Options that are Slurm's own, and an allocation that is there already, may bring some.
-AskedNodes nodes_asked_for(const SlurmOptions& options,
-                           const ResourceQuantities& custom_resources) {
+RequestedNodes requested_nodes_of(const SlurmOptions& options,
+                                  const ResourceQuantities& custom_resources) {
   bool may_bring_some =
       !slurm_job_inside(options).empty() ||
       std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
@@ -99,100 +99,104 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
 
 /// Adds an error if no machine has the memory or the GPUs that a task asks for. While no worker has
 /// joined, nothing is refused. The error names the machine with the most GPUs.
-void check_resources(const Resources& resources, const std::string& where, const Machine& machine,
+void check_resources(const Resources& resources, const std::string& where, const Capacity& capacity,
                      std::vector<Error>& errors) {
   int64_t memory = 0;
-  std::string gpu_lack;
+  std::string gpu_reason;
   bool has_gpus = false;
   const core::WorkerInfo* named = nullptr;
-  for (const core::WorkerInfo& worker : machine.workers) {
+  for (const core::WorkerInfo& worker : capacity.workers) {
     memory = std::max(memory, worker.memory_bytes);
-    std::string why_none = machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
+    std::string why_none =
+        capacity.is_cluster ? "its driver reported none" : capacity.gpus.why_none;
     std::string reason = gpu_unsatisfiable_reason(resources, worker.gpus, why_none);
     has_gpus = has_gpus || reason.empty();
-    if (machine.is_cluster && !reason.empty())
+    if (capacity.is_cluster && !reason.empty())
       reason += worker.name.empty() ? " (the head's machine)"
                                     : fmt::format(" (the worker `{}`)", worker.name);
     bool is_first = named == nullptr || (named->name.empty() && named->gpus.empty());
     if (!is_first && worker.gpus.size() <= named->gpus.size()) continue;
     named = &worker;
-    gpu_lack = std::move(reason);
+    gpu_reason = std::move(reason);
   }
-  if (machine.workers.empty()) return;
+  if (capacity.workers.empty()) return;
   if (resources.memory_bytes > memory) {
     errors.push_back(user_error(fmt::format(
         "{} asks for {} of memory, and {} has {}: ask for less, or run it where there is more",
         where, format_bytes(static_cast<uint64_t>(resources.memory_bytes)),
-        machine.is_cluster ? "the largest of the workers" : "this machine",
+        capacity.is_cluster ? "the largest of the workers" : "this machine",
         format_bytes(static_cast<uint64_t>(memory)))));
   }
-  bool is_known = machine.is_cluster ? machine.is_closed : machine.has_sought_gpus;
-  if (!has_gpus && is_known) errors.push_back(user_error(where + " " + gpu_lack));
+  bool is_known = capacity.is_cluster ? capacity.is_closed : capacity.has_searched_gpus;
+  if (!has_gpus && is_known) errors.push_back(user_error(where + " " + gpu_reason));
 }
 
 /// The machine, or those of the cluster, as the core sees them, with no others to join.
-core::State state_of(const Machine& machine) {
+core::State state_of(const Capacity& capacity) {
   core::State state;
-  size_t first = machine.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
-  state.workers.resize(first + machine.workers.size());
-  state.announced = machine.announced;
-  for (size_t i = 0; i < machine.workers.size(); i++)
-    state.workers[first + i].info = machine.workers[i];
+  size_t first = capacity.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
+  state.workers.resize(first + capacity.workers.size());
+  state.announced = capacity.announced;
+  for (size_t i = 0; i < capacity.workers.size(); i++)
+    state.workers[first + i].info = capacity.workers[i];
   return state;
 }
 
 /// Labels are a worker's; of a cluster others may come.
-void check_where(const TaskDef& def, const std::string& where, const Machine& machine,
+void check_where(const TaskDef& def, const std::string& where, const Capacity& capacity,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  const std::string& asked = def.resources.where;
-  if (asked.empty() || machine.workers.empty()) return;
-  if (machine.is_closed) {
-    std::string reason = core::selector_unsatisfiable_reason(state_of(machine), def);
+  const std::string& requested = def.resources.where;
+  if (requested.empty() || capacity.workers.empty()) return;
+  if (capacity.is_closed) {
+    std::string reason = core::selector_unsatisfiable_reason(state_of(capacity), def);
     if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
   bool is_there = std::any_of(
-      machine.workers.begin(), machine.workers.end(),
-      [&](const core::WorkerInfo& worker) { return matches_selector(asked, worker.labels); });
+      capacity.workers.begin(), capacity.workers.end(),
+      [&](const core::WorkerInfo& worker) { return matches_selector(requested, worker.labels); });
   if (!is_there)
-    warnings.push_back(fmt::format(
-        "{} runs where `{}`, and no worker has such labels yet: it waits for one", where, asked));
+    warnings.push_back(
+        fmt::format("{} runs where `{}`, and no worker has such labels yet: it waits for one",
+                    where, requested));
 }
 
 /// As labels are.
-void check_named(const TaskDef& def, const std::string& where, const Machine& machine,
-                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  const ResourceQuantities& asked = def.resources.custom_resources;
-  if (asked.empty() || machine.workers.empty()) return;
-  if (machine.is_closed) {
-    std::string reason = core::custom_resource_unsatisfiable_reason(state_of(machine), def);
+void check_custom_resources(const TaskDef& def, const std::string& where, const Capacity& capacity,
+                            std::vector<Error>& errors, std::vector<std::string>& warnings) {
+  const ResourceQuantities& requested = def.resources.custom_resources;
+  if (requested.empty() || capacity.workers.empty()) return;
+  if (capacity.is_closed) {
+    std::string reason = core::custom_resource_unsatisfiable_reason(state_of(capacity), def);
     if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
   bool is_there = std::any_of(
-      machine.workers.begin(), machine.workers.end(),
-      [&](const core::WorkerInfo& worker) { return fits(worker.custom_resources, asked); });
+      capacity.workers.begin(), capacity.workers.end(),
+      [&](const core::WorkerInfo& worker) { return fits(worker.custom_resources, requested); });
   if (!is_there)
     warnings.push_back(fmt::format("{} asks for {}, and no machine has that yet: it waits for one",
-                                   where, words_of(asked)));
+                                   where, words_of(requested)));
 }
 
 /// The nodes of a scheduler stay idle, and are paid for, where nothing of a run fits on one.
-void check_asked(const TaskDef& def, const std::string& where, const AskedNodes& asked,
-                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
+void check_requested_nodes(const TaskDef& def, const std::string& where,
+                           const RequestedNodes& requested, std::vector<Error>& errors,
+                           std::vector<std::string>& warnings) {
   if (core::is_head_only(def)) return;
   const Resources& needs = def.resources;
-  if (!fits(asked.custom_resources, needs.custom_resources))
+  if (!fits(requested.custom_resources, needs.custom_resources))
     errors.push_back(user_error(fmt::format(
         "{} asks for {}, and each node of Slurm has {}: `--resource NAME=N` says what one has",
         where, words_of(needs.custom_resources),
-        asked.custom_resources.empty() ? "no such resource" : words_of(asked.custom_resources))));
-  if (asked.gpus && needs.gpus_milli > int64_t{*asked.gpus} * 1000) {
+        requested.custom_resources.empty() ? "no such resource"
+                                           : words_of(requested.custom_resources))));
+  if (requested.gpus && needs.gpus_milli > int64_t{*requested.gpus} * 1000) {
     std::string text = fmt::format("{} asks for gpus = {}, and ", where, needs.gpus_milli / 1000.0);
-    if (*asked.gpus > 0) {
+    if (*requested.gpus > 0) {
       errors.push_back(user_error(
           fmt::format("{}each node of Slurm has --gpus-per-node {}: ask for more of a node", text,
-                      *asked.gpus)));
+                      *requested.gpus)));
     } else {
       warnings.push_back(text +
                          "Slurm was asked for none: it waits if the nodes have none that they "
@@ -209,14 +213,14 @@ void check_asked(const TaskDef& def, const std::string& where, const AskedNodes&
 
 /// Of a cluster others may come, for whom all its ranks wait, and the CPUs that they ask for do
 /// not.
-void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
+void check_gang(const TaskDef& def, const std::string& where, const Capacity& capacity,
                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  bool is_open = def.resources.gpus_milli > 0 && !machine.has_sought_gpus;
-  if (!def.resources.is_gang() || machine.workers.empty() || is_open) return;
-  core::State state = state_of(machine);
+  bool is_open = def.resources.gpus_milli > 0 && !capacity.has_searched_gpus;
+  if (!def.resources.is_gang() || capacity.workers.empty() || is_open) return;
+  core::State state = state_of(capacity);
   std::string reason = core::gang_unsatisfiable_reason(state, def);
   if (!reason.empty()) {
-    if (machine.is_closed) {
+    if (capacity.is_closed) {
       errors.push_back(user_error(where + " " + reason));
     } else {
       warnings.push_back(where + " " + reason + ". It waits for workers that have it");
@@ -225,7 +229,7 @@ void check_gang(const TaskDef& def, const std::string& where, const Machine& mac
   }
   int32_t cpus_milli = core::gang_cpus_of(state, def);
   if (cpus_milli >= def.resources.cpus_milli) return;
-  if (machine.is_cluster) {
+  if (capacity.is_cluster) {
     warnings.push_back(fmt::format(
         "{} asks for {} ranks of cpus = {}, and the workers have fewer CPUs: unless others join, "
         "each rank runs with cpus = {}",
@@ -234,24 +238,25 @@ void check_gang(const TaskDef& def, const std::string& where, const Machine& mac
   }
   warnings.push_back(fmt::format(
       "{} asks for {} ranks of cpus = {}, and there are {} CPU slots: they share them", where,
-      def.resources.ranks, def.resources.cpus_milli / 1000.0, machine.cpus_milli() / 1000));
+      def.resources.ranks, def.resources.cpus_milli / 1000.0, capacity.cpus_milli() / 1000));
 }
 
 }  // namespace
 
-std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
-                               const Machine& machine, std::vector<std::string>& warnings) {
+std::vector<Error> check_requirements(const Plan& plan, const Environment& environment,
+                                      const Capacity& capacity,
+                                      std::vector<std::string>& warnings) {
   std::vector<Error> errors;
-  for (const std::string& problem : machine.gpus.problems) {
-    if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
+  for (const std::string& problem : capacity.gpus.problems) {
+    if (!capacity.gpus.gpus.empty()) warnings.push_back(problem);
   }
-  if (machine.workers.empty() && !machine.asked)
+  if (capacity.workers.empty() && !capacity.requested)
     warnings.push_back("this head has no worker now: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const TaskNode& node : plan.nodes) {
     if (node.kind != NodeKind::when) is_called[node.def] = true;
   }
-  int32_t cpus_milli = machine.cpus_milli();
+  int32_t cpus_milli = capacity.cpus_milli();
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors, warnings);
@@ -265,11 +270,12 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                       def.resources.cpus_milli / 1000.0, cpus_milli / 1000, cpus_milli / 1000));
     }
     size_t known = errors.size();
-    check_resources(def.resources, where, machine, errors);
-    check_where(def, where, machine, errors, warnings);
-    check_named(def, where, machine, errors, warnings);
-    if (machine.asked) check_asked(def, where, *machine.asked, errors, warnings);
-    if (errors.size() == known) check_gang(def, where, machine, errors, warnings);
+    check_resources(def.resources, where, capacity, errors);
+    check_where(def, where, capacity, errors, warnings);
+    check_custom_resources(def, where, capacity, errors, warnings);
+    if (capacity.requested)
+      check_requested_nodes(def, where, *capacity.requested, errors, warnings);
+    if (errors.size() == known) check_gang(def, where, capacity, errors, warnings);
   }
   return errors;
 }

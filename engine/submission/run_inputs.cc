@@ -46,13 +46,13 @@ Result<File> input_now(const File& file, const Store& store) {
 
 enum class InputState : uint8_t { same, other, gone };
 
-struct InputLook {
+struct InputCheck {
   InputState state = InputState::gone;  // gone: it can't be read either
   File now = {};                        // if it is the same
 };
 
 /// The input on the disk, beside what the run read.
-InputLook look_at(const File& file, const Store& store) {
+InputCheck check_input(const File& file, const Store& store) {
   struct stat info {};
   if (::stat(file.origin.c_str(), &info) != 0) return {};
   bool is_file = !file.is_folder && S_ISREG(info.st_mode);
@@ -116,7 +116,7 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run) {
 InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs) {
   InputDifferences found;
   for (const File& file : inputs.files) {
-    InputState state = look_at(file, store).state;
+    InputState state = check_input(file, store).state;
     if (state == InputState::same) continue;
     if (is_read_in_place(file))
       found.unkept.push_back(file.origin);
@@ -131,24 +131,24 @@ InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const 
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs) {
   for (const File& file : inputs.files) {
     if (!may_be_lost(file, blobs)) continue;
-    InputLook look = look_at(file, store);
-    if (look.state != InputState::same) continue;
+    InputCheck check = check_input(file, store);
+    if (check.state != InputState::same) continue;
     if (!file.is_folder) FLOW_TRY(restore(file.origin, file.digest, file.size, blobs));
-    for (const File::Entry& entry : look.now.entries)
+    for (const File::Entry& entry : check.now.entries)
       FLOW_TRY(restore(file.origin + "/" + entry.path, entry.digest, entry.size, blobs));
   }
   return {};
 }
 
-Value params_of_now(const Inputs& inputs, const Value& taken) {
-  if (inputs.files.empty()) return taken;
+Value current_params(const Inputs& inputs, const Value& original) {
+  if (inputs.files.empty()) return original;
   auto now = [&](const auto& self, const Value& given) -> Value {
     if (given.kind() == Value::Kind::file) {
       const File& file = given.as_file();
       if (!file.digest.is_zero() || ::access(file.origin.c_str(), F_OK) == 0) return given;
       auto read = std::ranges::find_if(
           inputs.files, [&](const File& each) { return each.origin == file.origin; });
-      const File* before = read == inputs.files.end() ? nullptr : find_file(taken, read->digest);
+      const File* before = read == inputs.files.end() ? nullptr : find_file(original, read->digest);
       if (before == nullptr) return given;
       File kept = *before;
       kept.name = file.name;

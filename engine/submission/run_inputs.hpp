@@ -38,6 +38,6 @@ InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const 
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);
 /// The parameters for a run that takes what the files hold now. A file that is not there any more
 /// is as `taken` has it, the parameters with the content that was read.
-Value params_of_now(const Inputs& inputs, const Value& taken);
+Value current_params(const Inputs& inputs, const Value& original);
 
 }  // namespace flow

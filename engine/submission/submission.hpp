@@ -32,13 +32,13 @@ struct RunContext {
 };
 
 /// What each node that a scheduler is asked for will have, as far as that is known before.
-struct AskedNodes {
+struct RequestedNodes {
   ResourceQuantities custom_resources;
   std::optional<int32_t> gpus;
 };
 
 /// A graph, its code and its parameters as a client on another machine made them: files by content.
-struct BuiltAway {
+struct PrebuiltGraph {
   std::string machine;  // whose the paths in it are
   std::string plan, bundle;
   std::vector<std::string> printed;  // lines, by the script
@@ -53,7 +53,7 @@ struct Submission {
   std::shared_ptr<const Environment> environment;
   std::shared_ptr<const Bundle> pinned;  // build from this code
   /// It was built where it was typed, on a machine whose disk this one does not see.
-  std::shared_ptr<const BuiltAway> built;
+  std::shared_ptr<const PrebuiltGraph> built;
 };
 
 struct Prepared {

@@ -35,6 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto submission = flow::submission_from_value(*frame);
   if (!submission.ok()) return 0;
   (void)flow::submission_to_value(*submission);
-  if (submission->built) (void)flow::take_in(*submission->built);
+  if (submission->built) (void)flow::accept_prebuilt_graph(*submission->built);
   return 0;
 }
