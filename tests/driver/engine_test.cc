@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Place : test::Place {
+struct TempFolder : test::TempFolder {
   std::string script(const std::string& body) const {
     std::ofstream(path / "pipeline.lua") << "local flow = require \"flow\"\n" << body;
     return (path / "pipeline.lua").string();
@@ -28,12 +28,12 @@ constexpr const char* kHog = "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\n";
 
 /// A program in place of the executor: the shell commands `body`, in which $executor is the
 /// executor.
-std::string wrapped(const Place& place, const std::string& body) {
-  std::string executor = place.options().executor, commands = body;
+std::string wrapped(const TempFolder& temp, const std::string& body) {
+  std::string executor = temp.options().executor, commands = body;
   constexpr std::string_view kName = "$executor";
   for (size_t at; (at = commands.find(kName)) != std::string::npos;)
     commands.replace(at, kName.size(), executor);
-  fs::path program = place.path / "executor";
+  fs::path program = temp.path / "executor";
   std::ofstream(program) << "#!/bin/sh\n[ \"$1\" = --build ] && exec '" << executor << "' \"$@\"\n"
                          << commands;
   fs::permissions(program, fs::perms::owner_all);
@@ -82,9 +82,9 @@ int threads_that_take_signals() {
 }  // namespace
 
 TEST_CASE("a pipeline's result comes back as a value") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(kSum), {{"x", 10}});
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(kSum), {{"x", 10}});
   Value result = run.wait();
   CHECK(to_json(result) == R"({"total":15})");
   RunInfo info = run.info();
@@ -95,9 +95,9 @@ TEST_CASE("a pipeline's result comes back as a value") {
 }
 
 TEST_CASE("each of many tasks is given its own arguments") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
 local pair = flow.task("pair", function(ctx, i, before, text)
   return { i, (before or { 0, 0 })[2] + i, #text }
 end)
@@ -125,22 +125,22 @@ end)
 }
 
 TEST_CASE("a second run is served from the cache, and only what changed runs") {
-  Place place;
-  Engine engine(place.options());
-  engine.run(place.script(kSum)).wait();
-  Run again = engine.run(place.script(kSum));
+  TempFolder temp;
+  Engine engine(temp.options());
+  engine.run(temp.script(kSum)).wait();
+  Run again = engine.run(temp.script(kSum));
   again.wait();
   CHECK(again.info().counts.cached == 2);
-  Run other = engine.run(place.script(kSum), {{"x", 3}});
+  Run other = engine.run(temp.script(kSum), {{"x", 3}});
   other.wait();
   CHECK(other.info().counts.cached == 0);
 }
 
 TEST_CASE("early cut-off: an edit that changes nothing in an output stops there") {
-  Place place;
-  Engine engine(place.options());
+  TempFolder temp;
+  Engine engine(temp.options());
   auto source = [&](const char* body) {
-    return place.script(std::string("local a = flow.task('a', function() ") + body + R"( end)
+    return temp.script(std::string("local a = flow.task('a', function() ") + body + R"( end)
 local b = flow.task("b", function(ctx, v) return v * 2 end)
 return flow.pipeline("cut", {}, function() return b(a()) end))");
   };
@@ -154,9 +154,9 @@ return flow.pipeline("cut", {}, function() return b(a()) end))");
 }
 
 TEST_CASE("a failed task names its line, and its dependents are skipped") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
 local bad = flow.task("bad", function() error("no such thing") end)
 local after = flow.task("after", function(ctx, v) return v end)
 return flow.pipeline("p", {}, function() return after(bad()) end)
@@ -172,9 +172,9 @@ return flow.pipeline("p", {}, function() return after(bad()) end)
 }
 
 TEST_CASE("maps, branches, dynamic tasks and shell tasks meet in one result") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
 local list = flow.task("list", function() return { 1, 2, 3 } end)
 local double = flow.task("double", function(ctx, i) return i * 2 end)
 local yes = flow.task("yes", function() return "yes" end)
@@ -193,9 +193,9 @@ end)
 }
 
 TEST_CASE("that a dynamic task waits for its calls, and that it succeeded, is told once") {
-  Place place;
-  Engine engine(place.options());
-  std::string script = place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  std::string script = temp.script(R"(
 local double = flow.task("double", function(ctx, i) return i * 2 end)
 local search = flow.dynamic("search", function(ctx) return { double(1), double(2) } end)
 return flow.pipeline("p", {}, function() return search() end)
@@ -215,9 +215,9 @@ return flow.pipeline("p", {}, function() return search() end)
 }
 
 TEST_CASE("what tasks print, return and fail with need not be UTF-8") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
 local say = flow.shell("say", { command = [[printf 'out \377\n'; printf 'err \376\n' >&2]] })
 local log = flow.task("log", function(ctx)
   ctx:log("log \255")
@@ -233,18 +233,18 @@ return flow.pipeline("p", {}, function() return { said = say().stdout, logged = 
   CHECK(info.result.find("logged")->as_string() == "value \xff");
   CHECK(task(info, "fail").error.starts_with("error \xff\n"));
   std::string lines;
-  for (const LogLine& line : Reader(place.options()).logs(run.id())) lines += line.text + "\n";
+  for (const LogLine& line : Reader(temp.options()).logs(run.id())) lines += line.text + "\n";
   CHECK(lines.find("out \xff\n") != std::string::npos);
   CHECK(lines.find("err \xfe\n") != std::string::npos);
   CHECK(lines.find("log \xff\n") != std::string::npos);
 }
 
 TEST_CASE("an executor that talks nonsense fails its attempt, once") {
-  Place place;
-  EngineOptions options = place.options();
-  options.executor = wrapped(place, "printf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n");
+  TempFolder temp;
+  EngineOptions options = temp.options();
+  options.executor = wrapped(temp, "printf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n");
   Engine engine(options);
-  Run run = engine.run(place.script(kSum));
+  Run run = engine.run(temp.script(kSum));
   CHECK_THROWS_AS(run.wait(), RunFailed);
   CHECK(task(run.info(), "add").attempts == 1);
   CHECK(task(run.info(), "add").error.find("not a message") != std::string::npos);
@@ -252,11 +252,11 @@ TEST_CASE("an executor that talks nonsense fails its attempt, once") {
 
 TEST_CASE("memory that an executor uses before it joins its group is not its attempt's") {
   if (!CgroupParent::find(own_cgroups()).has_memory()) return;
-  Place place;
-  EngineOptions options = place.options();
-  options.executor = wrapped(place, std::string(kHog) + "sleep 1\nexec '$executor' \"$@\"\n");
+  TempFolder temp;
+  EngineOptions options = temp.options();
+  options.executor = wrapped(temp, std::string(kHog) + "sleep 1\nexec '$executor' \"$@\"\n");
   Engine engine(options);
-  Run run = engine.run(place.script(R"(
+  Run run = engine.run(temp.script(R"(
 local t = flow.task("t", { memory = "40M" }, function() return 1 end)
 return flow.pipeline("p", {}, function() return t() end)
 )"));
@@ -265,13 +265,13 @@ return flow.pipeline("p", {}, function() return t() end)
 }
 
 TEST_CASE("a memory limit holds where the executor cannot join its control group") {
-  Place place;
-  EngineOptions options = place.options();
-  options.executor = wrapped(place, "exec '$executor' \"$1\" \"$2\" --cgroup /dev/null/none\n");
+  TempFolder temp;
+  EngineOptions options = temp.options();
+  options.executor = wrapped(temp, "exec '$executor' \"$1\" \"$2\" --cgroup /dev/null/none\n");
   Engine engine(options);
-  Run run = engine.run(place.script(std::string(R"(
+  Run run = engine.run(temp.script(std::string(R"(
 local t = flow.shell("t", { memory = "40M", command = [[)") +
-                                    kHog + R"(sleep 1000]] })
+                                   kHog + R"(sleep 1000]] })
 return flow.pipeline("p", {}, function() return t() end)
 )"));
   CHECK_THROWS_AS(run.wait(), RunFailed);
@@ -281,9 +281,9 @@ return flow.pipeline("p", {}, function() return t() end)
 
 TEST_CASE(
     "the deepest table that a task may return crosses every edge, and a deeper one is named") {
-  Place place;
-  Engine engine(place.options());
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
 local deep = flow.task("deep", function()
   local t = { "\200" }
   for _ = 2, 200 do t = { t } end
@@ -315,10 +315,10 @@ end)
 }
 
 TEST_CASE("retries are spent by failures, and steps are not done twice") {
-  Place place;
-  Engine engine(place.options());
-  std::string log = (place.path / "log").string();
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options());
+  std::string log = (temp.path / "log").string();
+  Run run = engine.run(temp.script(R"(
 local flaky = flow.task("flaky", { retries = { max = 2, backoff = "10ms" } }, function(ctx, log)
   local n = ctx:step("once", function()
     local f = io.open(log, "a") f:write("x") f:close()
@@ -336,9 +336,9 @@ return flow.pipeline("p", { log = flow.param.string {} }, function(p) return fla
 }
 
 TEST_CASE("a waiting task gives its slot back and goes on at the signal") {
-  Place place;
-  Engine engine(place.options(1));
-  Run run = engine.run(place.script(R"(
+  TempFolder temp;
+  Engine engine(temp.options(1));
+  Run run = engine.run(temp.script(R"(
 local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
 return flow.pipeline("p", {}, function() return ask() end)
 )"));
@@ -350,8 +350,8 @@ return flow.pipeline("p", {}, function() return ask() end)
 }
 
 TEST_CASE("an interrupted run is taken up by the next engine") {
-  Place place;
-  std::string script = place.script(R"(
+  TempFolder temp;
+  std::string script = temp.script(R"(
 local quick = flow.task("quick", function() return 1 end)
 local slow = flow.task("slow", function(ctx, go, one)
   while not io.open(go) do if ctx.stopping then ctx:checkpoint {} end end
@@ -359,10 +359,10 @@ local slow = flow.task("slow", function(ctx, go, one)
 end)
 return flow.pipeline("p", { go = flow.param.string {} }, function(p) return slow(p.go, quick()) end)
 )");
-  std::string go = (place.path / "go").string();
+  std::string go = (temp.path / "go").string();
   std::string id;
   {
-    Engine engine(place.options());
+    Engine engine(temp.options());
     Run run = engine.run(script, {{"go", go}});
     id = run.id();
     while (auto event = run.next_event()) {
@@ -372,19 +372,19 @@ return flow.pipeline("p", { go = flow.param.string {} }, function(p) return slow
     CHECK_THROWS_AS(run.wait(), Failed);
   }
   std::ofstream(go) << "go";
-  Engine engine(place.options());
+  Engine engine(temp.options());
   Run run = engine.resume(id);
   CHECK(to_json(run.wait()) == "2");
   CHECK(task(run.info(), "quick").attempts == 1);
 }
 
 TEST_CASE("a native task runs in the host's process") {
-  Place place;
-  Engine engine(place.options());
+  TempFolder temp;
+  Engine engine(temp.options());
   engine.define("shout", "v1", [](TaskContext&, const Value& in) -> Value {
     return in.as_table().list[0].as_string() + "!";
   });
-  Run run = engine.run(place.script(R"(
+  Run run = engine.run(temp.script(R"(
 local shout = flow.native("shout")
 return flow.pipeline("p", {}, function() return shout("hey") end)
 )"));
@@ -392,13 +392,13 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
 }
 
 TEST_CASE("a native task that goes on after its timeout has failed, whatever it returns") {
-  Place place;
-  Engine engine(place.options());
+  TempFolder temp;
+  Engine engine(temp.options());
   engine.define("slow", "v1", [](TaskContext& context, const Value&) -> Value {
     while (!context.stopping()) std::this_thread::yield();
     return 1;
   });
-  Run run = engine.run(place.script(R"(
+  Run run = engine.run(temp.script(R"(
 local slow = flow.native("slow", { timeout = "50ms" })
 return flow.pipeline("p", {}, function() return slow() end)
 )"));
@@ -409,15 +409,15 @@ return flow.pipeline("p", {}, function() return slow() end)
 }
 
 TEST_CASE("a native task is told the GPUs that it was given") {
-  Place place;
-  std::ofstream(place.path / "machine") << "gpu GPU-a 40960 NVIDIA A100\n";
+  TempFolder temp;
+  std::ofstream(temp.path / "machine") << "gpu GPU-a 40960 NVIDIA A100\n";
   ::setenv("FLOW_NVML_LIB", std::getenv("FLOW_TEST_NVML"), 1);
-  ::setenv("FLOW_FAKE_NVML", (place.path / "machine").c_str(), 1);
-  Engine engine(place.options());
+  ::setenv("FLOW_FAKE_NVML", (temp.path / "machine").c_str(), 1);
+  Engine engine(temp.options());
   engine.define("name", "v1", [](TaskContext& ctx, const Value&) -> Value {
     return ctx.gpus().empty() ? "none" : ctx.gpus().front();
   });
-  Run run = engine.run(place.script(R"(
+  Run run = engine.run(temp.script(R"(
 local name = flow.native("name", { gpus = 0.5 })
 return flow.pipeline("p", {}, function() return name() end)
 )"));
@@ -429,40 +429,40 @@ return flow.pipeline("p", {}, function() return name() end)
 
 TEST_CASE(
     "what the engine adds to a script's graph is in the stored plan: a native task's version") {
-  Place place;
-  std::string script = place.script(R"(
+  TempFolder temp;
+  std::string script = temp.script(R"(
 local shout = flow.native("shout")
 return flow.pipeline("p", {}, function() return shout("hey") end)
 )");
   for (const char* version : {"v1", "v2"}) {
-    Engine engine(place.options());
+    Engine engine(temp.options());
     engine.define("shout", version, [](TaskContext&, const Value&) -> Value { return 1; });
     engine.run(script).wait();
   }
-  std::string why = Reader(place.options()).why("last", "shout");
+  std::string why = Reader(temp.options()).why("last", "shout");
   CHECK_THAT(why, Catch::Contains("version") && Catch::Contains("v1") && Catch::Contains("v2"));
 }
 
 TEST_CASE("operations of the host are a file that its library's content makes") {
-  Place place;
+  TempFolder temp;
   const char* body = R"(
 local size = flow.task("size", function(ctx, library) return #flow.fs.read(library) end)
 return flow.pipeline("p", {}, function() return size(flow.native_operations("filters")) end)
 )";
-  std::string script = place.script(body);
-  std::string library = (place.path / "filters.so").string();
+  std::string script = temp.script(body);
+  std::string library = (temp.path / "filters.so").string();
   std::ofstream(library) << "five!";
-  Engine engine(place.options());
+  Engine engine(temp.options());
   CHECK_THROWS_WITH(engine.run(script),
                     Catch::Contains("the operations `filters` are not defined by this program"));
   CHECK_THROWS_WITH(engine
-                        .run(place.script(R"(
+                        .run(temp.script(R"(
 local d = flow.dynamic("d", function(ctx) return flow.native_operations("filters") end)
 return flow.pipeline("p", {}, function() return d() end)
 )"))
                         .wait(),
                     Catch::Contains("is called in the body of a pipeline"));
-  place.script(body);
+  temp.script(body);
   CHECK_THROWS_WITH(engine.define_operations("filters", library + ".none"),
                     Catch::Contains("there is no shared library"));
   engine.define_operations("filters", library);
@@ -479,8 +479,8 @@ TEST_CASE("a folder that nobody can lay out fails its taker at once") {
       {{"a", "a.b", "a/b"}, "the folder `tree` has `a` as a file and as a folder"},
   };
   for (const auto& [paths, message] : folders) {
-    Place place;
-    Engine engine(place.options());
+    TempFolder temp;
+    Engine engine(temp.options());
     engine.define("make", "v1", [&](TaskContext&, const Value&) -> Value {
       File tree;
       tree.name = "tree";
@@ -488,7 +488,7 @@ TEST_CASE("a folder that nobody can lay out fails its taker at once") {
       for (const std::string& path : paths) tree.entries.push_back({path, false, 0, sha256("")});
       return Value(tree);
     });
-    Run run = engine.run(place.script(R"(
+    Run run = engine.run(temp.script(R"(
 local make = flow.native("make")
 local look = flow.shell("look", { args = { "tree" }, command = "ls {tree}" })
 return flow.pipeline("p", {}, function() return look(make()).stdout end)
@@ -502,13 +502,13 @@ return flow.pipeline("p", {}, function() return look(make()).stdout end)
 TEST_CASE("the host's signals are for the host's threads") {
   int before = threads_that_take_signals();
   CHECK(before >= 1);
-  Place place;
-  std::string script = place.script(R"(
+  TempFolder temp;
+  std::string script = temp.script(R"(
 local nothing = flow.shell("nothing", { command = "true" })
 return flow.pipeline("p", {}, function() return nothing() end)
 )");
-  Engine writer(place.options());
-  Engine client(place.options());
+  Engine writer(temp.options());
+  Engine client(temp.options());
   for (Engine* engine : {&writer, &client, &writer}) {
     Run run = engine->run(script);
     CHECK(threads_that_take_signals() == before);
@@ -518,12 +518,12 @@ return flow.pipeline("p", {}, function() return nothing() end)
 }
 
 TEST_CASE("a native task takes the signals that the host's threads take") {
-  Place place;
-  Engine engine(place.options());
+  TempFolder temp;
+  Engine engine(temp.options());
   engine.define("look", "1", [](TaskContext&, const Value&) {
     return Value(static_cast<int64_t>(*blocked_signals("/proc/thread-self")));
   });
-  Run run = engine.run(place.script(R"(
+  Run run = engine.run(temp.script(R"(
 local look = flow.native("look")
 return flow.pipeline("p", {}, function() return look() end)
 )"));
@@ -531,25 +531,25 @@ return flow.pipeline("p", {}, function() return look() end)
 }
 
 TEST_CASE("a second engine over the same state is a client of the first") {
-  Place place;
-  Engine writer(place.options());
-  Engine client(place.options());
+  TempFolder temp;
+  Engine writer(temp.options());
+  Engine client(temp.options());
   CHECK(writer.is_writer());
   CHECK_FALSE(client.is_writer());
-  Run run = client.run(place.script(kSum));
+  Run run = client.run(temp.script(kSum));
   CHECK(to_json(run.wait()) == R"({"total":6})");
-  CHECK(Reader(place.options()).show("last").status == "succeeded");
+  CHECK(Reader(temp.options()).show("last").status == "succeeded");
 }
 
 TEST_CASE("a wrong script is a user's error, and the state is as before") {
-  Place place;
-  Engine engine(place.options());
+  TempFolder temp;
+  Engine engine(temp.options());
   try {
-    engine.run(place.script("return 1"));
+    engine.run(temp.script("return 1"));
     FAIL("it ran");
   } catch (const Failed& failed) {
     CHECK(failed.error.kind == ErrorKind::user);
     CHECK_THAT(failed.error.message, Catch::Contains("pipeline"));
   }
-  CHECK(Reader(place.options()).list().empty());
+  CHECK(Reader(temp.options()).list().empty());
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Place : test::Place {
+struct TempFolder : test::TempFolder {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(path / name) << text;
   }
@@ -39,7 +39,7 @@ struct Place : test::Place {
 /// Small content is a row of the database, large content a file. Each is unlike all others.
 class Contents {
  public:
-  Contents(const Place& place, uint32_t seed) : place_(place), random_(seed) {}
+  Contents(const TempFolder& temp, uint32_t seed) : place_(temp), random_(seed) {}
 
   /// A Lua expression for a value that the script has as it is loaded.
   std::string given() {
@@ -69,7 +69,7 @@ class Contents {
   std::string next_name() { return "content-" + std::to_string(++made_); }
   std::string count() { return below(2) == 0 ? "2" : "9000"; }  // 24 B, 100 KiB
 
-  const Place& place_;
+  const TempFolder& place_;
   std::mt19937 random_;
   int made_ = 0;
 };
@@ -95,8 +95,8 @@ local pause = flow.task("pause", function(ctx, name) return #ctx:wait(name) end)
 )";
 
 /// Every kind of node, each with content, and waits that hold them apart.
-std::string random_script(const Place& place, uint32_t seed) {
-  Contents contents(place, seed);
+std::string random_script(const TempFolder& temp, uint32_t seed) {
+  Contents contents(temp, seed);
   std::string script = kTasks;
   size_t at = 0;
   for (const char* part : {
@@ -198,102 +198,102 @@ void require_success(const RunInfo& info) {
 TEST_CASE("garbage collected at every event of a run takes nothing that the run needs") {
   for (uint32_t seed = 1; seed <= 4; seed++) {
     CAPTURE(seed);
-    Place place;
-    place.write("pipeline.lua", random_script(place, seed));
-    place.write("param", std::string(seed % 2 == 0 ? 100'000 : 10, 'p'));
+    TempFolder temp;
+    temp.write("pipeline.lua", random_script(temp, seed));
+    temp.write("param", std::string(seed % 2 == 0 ? 100'000 : 10, 'p'));
     std::vector<std::pair<std::string, Value>> params{{"p", Value("param")}};
     Outcome undisturbed;
     {
-      EngineOptions other = place.options();
-      other.state = (place.path / "other").string();
+      EngineOptions other = temp.options();
+      other.state = (temp.path / "other").string();
       Engine engine(other);
-      Run run = engine.run(place.script(), params);
+      Run run = engine.run(temp.script(), params);
       size_t sent = 0;
       require_success(drive(engine, run, sent, [](bool) { return true; }));
-      undisturbed = outcome_of(engine, run.id(), place.path / "undisturbed");
+      undisturbed = outcome_of(engine, run.id(), temp.path / "undisturbed");
     }
-    Engine engine(place.options());
+    Engine engine(temp.options());
     auto collect = [&](bool is_quiet) {
-      if (is_quiet) place.age_objects();  // no attempt has content that it did not report yet
+      if (is_quiet) temp.age_objects();  // no attempt has content that it did not report yet
       engine.gc(0);
       return true;
     };
     {
-      Run run = engine.run(place.script(), params);
+      Run run = engine.run(temp.script(), params);
       size_t sent = 0;
       require_success(drive(engine, run, sent, collect));
       collect(true);
-      CHECK(outcome_of(engine, run.id(), place.path / "first") == undisturbed);
+      CHECK(outcome_of(engine, run.id(), temp.path / "first") == undisturbed);
     }
     // The cache serves what it holds, and what its entries refer to is there.
-    place.age_objects();
+    temp.age_objects();
     engine.gc(1);
-    Run run = engine.run(place.script(), params);
+    Run run = engine.run(temp.script(), params);
     size_t sent = 0;
     RunInfo info = drive(engine, run, sent, collect);
     require_success(info);
     CHECK(info.counts.cached > 5);
-    CHECK(outcome_of(engine, run.id(), place.path / "second") == undisturbed);
+    CHECK(outcome_of(engine, run.id(), temp.path / "second") == undisturbed);
   }
 }
 
 TEST_CASE("garbage collected between an interrupt and a resume takes nothing that the run needs") {
   for (uint32_t seed = 11; seed <= 12; seed++) {
     CAPTURE(seed);
-    Place place;
-    place.write("pipeline.lua", random_script(place, seed));
-    place.write("param", "small");
+    TempFolder temp;
+    temp.write("pipeline.lua", random_script(temp, seed));
+    temp.write("param", "small");
     std::string id;
     size_t sent = 0;
     {
-      Engine engine(place.options());
-      Run run = engine.run(place.script(), {{"p", Value("param")}});
+      Engine engine(temp.options());
+      Run run = engine.run(temp.script(), {{"p", Value("param")}});
       id = run.id();
       size_t events = 0, events_max = seed == 11 ? 12 : SIZE_MAX;
       RunInfo info = drive(engine, run, sent,
                            [&](bool is_quiet) { return !is_quiet && ++events < events_max; });
       REQUIRE(info.status == "interrupted");
-      place.age_objects();
+      temp.age_objects();
       engine.gc(0);
     }
     // The state has what the script named: its files are not read again.
     std::vector<fs::path> files;
-    for (const auto& each : fs::directory_iterator(place.path)) {
+    for (const auto& each : fs::directory_iterator(temp.path)) {
       if (each.path().filename().string().starts_with("content-")) files.push_back(each.path());
     }
     for (const fs::path& file : files) fs::remove(file);
-    Engine engine(place.options());
-    place.age_objects();
+    Engine engine(temp.options());
+    temp.age_objects();
     engine.gc(0);
     Run run = engine.resume(id);
     require_success(drive(engine, run, sent, [&](bool) {
       engine.gc(0);
       return true;
     }));
-    CHECK(outcome_of(engine, id, place.path / "resumed").files.size() > 3);
+    CHECK(outcome_of(engine, id, temp.path / "resumed").files.size() > 3);
   }
 }
 
 TEST_CASE("a cached dynamic task whose calls refer to content that is gone runs again") {
-  Place place;
-  place.write("pipeline.lua", std::string(kTasks) + R"(
+  TempFolder temp;
+  temp.write("pipeline.lua", std::string(kTasks) + R"(
 local plan = flow.dynamic("plan", function(ctx)
   return { again(file(ctx, "small", 2)), again(file(ctx, "large", 30000)) }
 end)
 return flow.pipeline("calls", {}, function() return plan() end)
 )");
-  Engine engine(place.options());
-  Value result = engine.run(place.script()).wait();
-  for (const auto& each : fs::recursive_directory_iterator(place.path / "state" / "objects"))
+  Engine engine(temp.options());
+  Value result = engine.run(temp.script()).wait();
+  for (const auto& each : fs::recursive_directory_iterator(temp.path / "state" / "objects"))
     if (each.is_regular_file()) fs::remove(each.path());
-  Run run = engine.run(place.script());
+  Run run = engine.run(temp.script());
   CHECK(run.wait() == result);
   for (const TaskInfo& task : run.info().tasks) CHECK_FALSE(task.cached);
 }
 
 TEST_CASE("a resume makes content anew that only the calls of a dynamic task refer to") {
-  Place place;
-  place.write("pipeline.lua", std::string(kTasks) + R"(
+  TempFolder temp;
+  temp.write("pipeline.lua", std::string(kTasks) + R"(
 local source = flow.task("source", function(ctx) return file(ctx, "source", 30000) end)
 local use = flow.task("use", { cache = false, retries = { infra = 0 } }, function(ctx, gate, x)
   if not flow.fs.exists(gate) then error("not yet") end
@@ -307,16 +307,16 @@ return flow.pipeline("calls", { gate = flow.param.string {} }, function(p)
   return { plan(p.gate, x), plan(p.gate, x) }
 end)
 )");
-  std::string gate = (place.path / "gate").string();
+  std::string gate = (temp.path / "gate").string();
   auto lose = [&] {
-    for (const auto& each : fs::recursive_directory_iterator(place.path / "state" / "objects"))
+    for (const auto& each : fs::recursive_directory_iterator(temp.path / "state" / "objects"))
       if (each.is_regular_file()) fs::remove(each.path());
   };
-  Engine engine(place.options());
-  Run run = engine.run(place.script(), {{"gate", Value(gate)}});
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(), {{"gate", Value(gate)}});
   CHECK_THROWS_AS(run.wait(), RunFailed);
   lose();
-  place.write("gate", "");
+  temp.write("gate", "");
   // The calls find their content gone, and fail for want of it.
   CHECK_THROWS_AS(engine.resume(run.id()).wait(), RunFailed);
   Value result = engine.resume(run.id()).wait();
@@ -326,32 +326,32 @@ end)
 }
 
 TEST_CASE("a run that somebody still has at hand is kept") {
-  Place place;
-  place.write("pipeline.lua", std::string(kTasks) + R"(
+  TempFolder temp;
+  temp.write("pipeline.lua", std::string(kTasks) + R"(
 local make = flow.task("make", function(ctx) return file(ctx, "large", 30000) end)
 return flow.pipeline("one", {}, function() return make() end)
 )");
-  Engine engine(place.options());
+  Engine engine(temp.options());
   std::string id;
   {
-    Run run = engine.run(place.script());
+    Run run = engine.run(temp.script());
     id = run.id();
     while (run.next_event()) {
     }
     engine.gc(0);
     Value result = run.wait();
     CHECK(run.info().status == "succeeded");
-    CHECK(engine.get(id, "", (place.path / "out").string()).size() == 1);
+    CHECK(engine.get(id, "", (temp.path / "out").string()).size() == 1);
   }
   CHECK(engine.gc(0) > 0);
   CHECK_THROWS_AS(engine.show(id), Failed);
 }
 
 TEST_CASE("content that came before its run stays while it is pinned") {
-  Place place;
+  TempFolder temp;
   EngineLoopOptions options;
-  options.state_dir = (place.path / "state").string();
-  options.executor = place.options().executor;
+  options.state_dir = (temp.path / "state").string();
+  options.executor = temp.options().executor;
   auto store = open_store(options.state_dir);
   REQUIRE(store.ok());
   auto engine_loop = EngineLoop::start(options, std::move(*store));
@@ -365,7 +365,7 @@ TEST_CASE("content that came before its run stays while it is pinned") {
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
   auto pin = (*engine_loop)->pin(brought);
   auto second = (*engine_loop)->pin({brought[0]});
-  place.age_objects();
+  temp.age_objects();
   REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());
   second.reset();

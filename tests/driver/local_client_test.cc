@@ -69,13 +69,13 @@ extern "C" int connect(int descriptor, const sockaddr* address, socklen_t size) 
 }
 
 TEST_CASE("a client that waits for a head's socket answers its other callers meanwhile") {
-  test::Place place;
-  std::string state = place.options().state, path = socket_path(state);
+  test::TempFolder temp;
+  std::string state = temp.options().state, path = socket_path(state);
   std::filesystem::create_directories(state);
   auto listening = listen_at(path);
   REQUIRE(listening.ok());
   auto engine =
-      std::make_unique<LocalClientEngine>(place.options(), state, LocalEngine::open_writer);
+      std::make_unique<LocalClientEngine>(temp.options(), state, LocalEngine::open_writer);
   std::promise<void> latched;
   std::thread head([&] {
     UnixConnection client(::accept(*listening, nullptr, nullptr));
@@ -99,41 +99,41 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
 }
 
 TEST_CASE("gc of the next writer keeps a finished run while the client that started it uses it") {
-  test::Place place;
-  std::filesystem::path script = place.path / "pipeline.lua";
+  test::TempFolder temp;
+  std::filesystem::path script = temp.path / "pipeline.lua";
   std::ofstream(script) << R"(
 local flow = require "flow"
 local make = flow.shell("make", { outputs = { o = "o.txt" }, command = "echo made > {outputs.o}" })
 return flow.pipeline("made", {}, function() return make().o end)
 )";
-  std::optional<Engine> writer(place.options());
+  std::optional<Engine> writer(temp.options());
   REQUIRE(writer->is_writer());
-  Engine client(place.options());
+  Engine client(temp.options());
   REQUIRE_FALSE(client.is_writer());
-  auto runs_left = [&] { return Reader(place.options()).list().size(); };
+  auto runs_left = [&] { return Reader(temp.options()).list().size(); };
   for (bool again : {false, true}) {
     std::optional<Run> run(again ? client.resume("last") : client.run(script.string()));
     run->wait();
     std::string id = run->id();
     writer.reset();
-    writer.emplace(place.options());
+    writer.emplace(temp.options());
     REQUIRE(writer->is_writer());
     writer->gc(0);
     CHECK(run->info().status == "succeeded");
     CHECK(run->info().tasks.size() == 1);
-    std::string out = (place.path / "out").string();
+    std::string out = (temp.path / "out").string();
     CHECK(client.get(id, "", out) == std::vector<std::string>{out + "/o.txt"});
     CHECK(runs_left() == 1);
   }
   writer->gc(0);
   CHECK(runs_left() == 0);
-  CHECK(std::filesystem::is_empty(place.path / "state" / "clients"));
+  CHECK(std::filesystem::is_empty(temp.path / "state" / "clients"));
 }
 
 TEST_CASE("gc removes the mark of a client that was killed") {
-  test::Place place;
-  Engine writer(place.options());
-  std::filesystem::path clients = place.path / "state" / "clients";
+  test::TempFolder temp;
+  Engine writer(temp.options());
+  std::filesystem::path clients = temp.path / "state" / "clients";
   std::filesystem::create_directories(clients);
   std::ofstream(clients / "left") << "a-request";
   writer.gc(0);

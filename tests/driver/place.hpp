@@ -9,13 +9,13 @@
 namespace flow::test {
 
 /// Removed with all that is in it.
-struct Place {
+struct TempFolder {
   std::filesystem::path path;
-  Place() {
+  TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "flow-test-XXXXXX").string();
     path = mkdtemp(name.data());
   }
-  ~Place() {
+  ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }

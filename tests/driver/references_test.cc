@@ -11,9 +11,9 @@ using namespace flow;
 namespace {
 
 /// Values with content that nothing else has, and what that is.
-class Maker {
+class RunBuilder {
  public:
-  explicit Maker(uint32_t seed) : random_(seed) {}
+  explicit RunBuilder(uint32_t seed) : random_(seed) {}
 
   Digest digest() {
     Digest made = sha256("content " + std::to_string(++count_));
@@ -113,25 +113,25 @@ class Maker {
 TEST_CASE("all content that a run refers to is listed, and nothing else") {
   for (uint32_t seed = 1; seed <= 20; seed++) {
     CAPTURE(seed);
-    Maker maker(seed);
+    RunBuilder builder(seed);
     core::Run run;
-    run.plan = std::make_shared<const Plan>(maker.plan());
-    run.plan_digest = maker.stored("a plan");
-    for (int i = 0; i < 3; i++) run.units.emplace_back().result = maker.stored_value();
+    run.plan = std::make_shared<const Plan>(builder.plan());
+    run.plan_digest = builder.stored("a plan");
+    for (int i = 0; i < 3; i++) run.units.emplace_back().result = builder.stored_value();
     run.units.emplace_back();  // without a result
     run.has_result = true;
-    run.result = maker.stored_value();
-    run.signals["go"] = maker.stored_value();
+    run.result = builder.stored_value();
+    run.signals["go"] = builder.stored_value();
     for (int i = 0; i < 2; i++) {
       core::DynamicCalls calls;
-      calls.fragment = std::make_shared<const PlanFragment>(maker.fragment());
-      calls.fragment_digest = maker.stored("call list " + std::to_string(i));
+      calls.fragment = std::make_shared<const PlanFragment>(builder.fragment());
+      calls.fragment_digest = builder.stored("call list " + std::to_string(i));
       run.dynamics.push_back(std::move(calls));
     }
-    References references = maker.references();
+    References references = builder.references();
     references.add(run);
-    CHECK(maker.missing(references) == 0);
-    CHECK(references.blobs().size() == maker.made());
+    CHECK(builder.missing(references) == 0);
+    CHECK(references.blobs().size() == builder.made());
     CHECK(references.unread().empty());
   }
 }
@@ -139,34 +139,34 @@ TEST_CASE("all content that a run refers to is listed, and nothing else") {
 TEST_CASE("all content that a cache entry refers to is listed") {
   for (uint32_t seed = 1; seed <= 20; seed++) {
     CAPTURE(seed);
-    Maker maker(seed);
+    RunBuilder builder(seed);
     CacheEntry entry;
     entry.has_fragment = true;
-    entry.fragment = maker.stored(encode_fragment(maker.fragment()));
-    Value value = maker.value();
-    entry.result = maker.stored(encode_value(value));
+    entry.fragment = builder.stored(encode_fragment(builder.fragment()));
+    Value value = builder.value();
+    entry.result = builder.stored(encode_value(value));
     if (seed % 2 == 0) entry.value = encode_value(value);
-    References references = maker.references();
+    References references = builder.references();
     references.add(entry);
-    CHECK(maker.missing(references) == 0);
+    CHECK(builder.missing(references) == 0);
     CHECK(references.unread().empty());
-    maker.lose(entry.fragment);
-    References less = maker.references();
+    builder.lose(entry.fragment);
+    References less = builder.references();
     less.add(entry);
     CHECK(less.unread() == std::vector<Digest>{entry.fragment});
   }
 }
 
 TEST_CASE("a stored value is followed although its bytes are the content of a file too") {
-  Maker maker(1);
-  Digest stored = maker.stored_value();
+  RunBuilder builder(1);
+  Digest stored = builder.stored_value();
   File file;
   file.digest = stored;
   file.size = 7;
-  References references = maker.references();
+  References references = builder.references();
   references.add(Value(file));
   references.add_stored(stored);
-  CHECK(maker.missing(references) == 0);
+  CHECK(builder.missing(references) == 0);
 }
 
 TEST_CASE("content that one place reads outside the state, and another in it, has to be there") {
@@ -174,7 +174,7 @@ TEST_CASE("content that one place reads outside the state, and another in it, ha
   outside.digest = inside.digest = sha256("content");
   outside.size = inside.size = 7;
   outside.origin = "/data/file";
-  References references = Maker(1).references();
+  References references = RunBuilder(1).references();
   references.add(Value(outside));
   CHECK(references.blobs().at(outside.digest).is_in_place);
   references.add(Value(inside));

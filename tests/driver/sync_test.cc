@@ -106,7 +106,7 @@ class GatedStore final : public Store {
   Gate& gate_;
 };
 
-class Ear final : public RunListener {
+class EventRecorder final : public RunListener {
  public:
   void on_events(std::vector<Event> events) override {
     std::lock_guard lock(mutex_);
@@ -197,7 +197,7 @@ struct Started {
   fs::path path;
   std::string id;  // of the run
   Gate gate;
-  std::shared_ptr<Ear> ear = std::make_shared<Ear>();
+  std::shared_ptr<EventRecorder> recorder = std::make_shared<EventRecorder>();
   std::atomic<int> calls = 0;  // of the native task
   std::unique_ptr<EngineLoop> engine_loop;
 
@@ -227,7 +227,7 @@ struct Started {
     submission.environment = process_environment();
     auto prepared = prepare(*engine_loop, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
-    prepared->context.listener = ear;
+    prepared->context.listener = recorder;
     id = prepared->context.record.id;
     Status in = engine_loop->submit(std::move(*prepared), 2);
     REQUIRE(in.ok());
@@ -249,11 +249,11 @@ TEST_CASE("nothing is told or run of what is not synced, and all of it when it i
   Started run;
   REQUIRE(run.gate.wait_for_sync());
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
-  CHECK(run.ear->succeeded().empty());
+  CHECK(run.recorder->succeeded().empty());
   CHECK(run.marks() == 0);
   run.gate.open(false);
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded().size() == 120);
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded().size() == 120);
   CHECK(run.marks() == 60);
 }
 
@@ -261,8 +261,8 @@ TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run"
   Started run;
   REQUIRE(run.gate.wait_for_sync());
   run.gate.open(true);
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded().empty());
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded().empty());
   CHECK(run.marks() == 0);
   REQUIRE(run.engine_loop->stopped_by());
   CHECK(run.engine_loop->stopped_by()->message == "the disk is gone");
@@ -275,8 +275,8 @@ TEST_CASE("an act waits for the sync of what it follows from, and is not done wh
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
   CHECK(run.calls == 0);
   run.gate.open(fails);
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded().size() == (fails ? 0u : 120u));
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded().size() == (fails ? 0u : 120u));
   CHECK(run.calls == (fails ? 0 : 60));
 }
 
@@ -285,11 +285,11 @@ TEST_CASE("a chain of Lua tasks goes on while a sync waits, and nothing of it is
   Started run(kChain);
   REQUIRE(run.gate.wait_for_lookups(21));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
-  CHECK(run.ear->succeeded().empty());
+  CHECK(run.recorder->succeeded().empty());
   CHECK(fs::is_empty(run.path / "marks"));
   run.gate.open(fails);
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded().size() == (fails ? 0u : 21u));
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded().size() == (fails ? 0u : 21u));
   CHECK(fs::exists(run.path / "marks" / "20") != fails);
 }
 
@@ -298,27 +298,27 @@ TEST_CASE("while the disk is slow no more than so much waits for it") {
   REQUIRE(run.gate.wait_for_sync());
   std::this_thread::sleep_for(std::chrono::seconds(1));  // for what would come too much
   run.gate.open(false);
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded().size() == 6000);
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded().size() == 6000);
   CHECK(run.gate.rows_max < 3 * 2200);  // a result is three rows, of 12,000 records 2048 wait
 }
 
 TEST_CASE("a timer that comes due while another thread turns is not slept through") {
   Started run(kTimer);
   run.gate.open(false);
-  REQUIRE(run.ear->wait_for_waiting());
+  REQUIRE(run.recorder->wait_for_waiting());
   run.gate.set_commit_time(std::chrono::milliseconds(1500));  // the timer comes due meanwhile
   std::ofstream(run.path / "marks" / "go") << "go";
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   run.gate.set_commit_time(std::chrono::milliseconds(0));
-  REQUIRE(run.ear->wait());
-  CHECK(run.ear->succeeded() == std::set<std::string>{"hold", "wait"});
+  REQUIRE(run.recorder->wait());
+  CHECK(run.recorder->succeeded() == std::set<std::string>{"hold", "wait"});
 }
 
 TEST_CASE("who only looks at the state waits for no disk") {
   Started run;
   run.gate.open(false);
-  REQUIRE(run.ear->wait());
+  REQUIRE(run.recorder->wait());
   run.engine_loop->inspect(
       [](const core::State&, InputResolver&) {});  // what is still written is synced first
   int before = run.gate.sync_count();
@@ -329,7 +329,7 @@ TEST_CASE("who only looks at the state waits for no disk") {
 TEST_CASE("a line that comes when its run has ended is the last of the log") {
   Started run(kLogs);
   run.gate.open(false);
-  REQUIRE(run.ear->wait());
+  REQUIRE(run.recorder->wait());
   auto lines = [&] {
     std::vector<std::string> texts;
     Status scanned = run.engine_loop->store().scan(Family::logs, "", "",

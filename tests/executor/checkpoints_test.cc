@@ -41,7 +41,7 @@ std::string content_of(const Value& state) {
 }
 
 /// A state's folder, and a database that may keep whoever writes to it waiting.
-struct Place {
+struct TempFolder {
   std::string folder;
   std::atomic<bool> holds{false}, refuses{false};
   std::mutex mutex;
@@ -53,8 +53,8 @@ struct Place {
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     return name;
   }
-  explicit Place(std::string where = make_folder()) : folder(where), checkpoints(where) {}
-  ~Place() {
+  explicit TempFolder(std::string where = make_folder()) : folder(where), checkpoints(where) {}
+  ~TempFolder() {
     std::error_code error;
     fs::remove_all(folder, error);
   }
@@ -90,140 +90,139 @@ struct Place {
 }  // namespace
 
 TEST_CASE("a state comes back from its file, and only the newest file stays") {
-  Place place;
-  place.begin();
+  TempFolder temp;
+  temp.begin();
   for (int64_t step : {1, 2, 3}) {
-    REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
-    REQUIRE(place.checkpoints.finish().ok());
+    REQUIRE(temp.checkpoints.save(state_of(step), {}).ok());
+    REQUIRE(temp.checkpoints.finish().ok());
   }
-  CHECK(place.files() == std::vector<std::string>{"1-1-3.safetensors"});
-  CHECK(step_of(place.newest()) == 3);
-  CHECK(content_of(place.newest()) == std::string(1000, 'd'));
-  std::string row = place.rows.back();
-  place.begin(row, "1-2");  // the next attempt
-  CHECK(step_of(place.newest()) == 3);
-  REQUIRE(place.checkpoints.save(state_of(4), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  CHECK(place.files() == std::vector<std::string>{"1-2-1.safetensors"});
+  CHECK(temp.files() == std::vector<std::string>{"1-1-3.safetensors"});
+  CHECK(step_of(temp.newest()) == 3);
+  CHECK(content_of(temp.newest()) == std::string(1000, 'd'));
+  std::string row = temp.rows.back();
+  temp.begin(row, "1-2");  // the next attempt
+  CHECK(step_of(temp.newest()) == 3);
+  REQUIRE(temp.checkpoints.save(state_of(4), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  CHECK(temp.files() == std::vector<std::string>{"1-2-1.safetensors"});
 }
 
 TEST_CASE("a checkpoint is not written, and no other removed, behind a link out of the state") {
-  Place place, outside;
+  TempFolder temp, outside;
   std::ofstream(outside.folder + "/mine") << "kept";
-  REQUIRE(make_dirs(place.folder + "/checkpoints/run").ok());
-  fs::create_directory_symlink(outside.folder, place.folder + "/checkpoints/run/train.0-abc");
-  place.begin();
-  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
-  Status written = place.checkpoints.finish();
+  REQUIRE(make_dirs(temp.folder + "/checkpoints/run").ok());
+  fs::create_directory_symlink(outside.folder, temp.folder + "/checkpoints/run/train.0-abc");
+  temp.begin();
+  REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
+  Status written = temp.checkpoints.finish();
   REQUIRE_FALSE(written.ok());
   CHECK_THAT(written.error().message, Catch::Contains("a symbolic link leads out of"));
   CHECK(outside.files() == std::vector<std::string>{"mine"});
 }
 
 TEST_CASE("while one is written a newer one takes the place of the one that waits") {
-  Place place;
-  place.begin();
-  place.holds = true;
-  for (int64_t step = 0; step < 20; step++)
-    REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
-  place.holds = false;
-  REQUIRE(place.checkpoints.finish().ok());
-  CHECK(step_of(place.newest()) == 19);
-  CHECK(place.row_count() <= 3);
-  CHECK(place.files().size() == 1);
+  TempFolder temp;
+  temp.begin();
+  temp.holds = true;
+  for (int64_t step = 0; step < 20; step++) REQUIRE(temp.checkpoints.save(state_of(step), {}).ok());
+  temp.holds = false;
+  REQUIRE(temp.checkpoints.finish().ok());
+  CHECK(step_of(temp.newest()) == 19);
+  CHECK(temp.row_count() <= 3);
+  CHECK(temp.files().size() == 1);
 }
 
 TEST_CASE("a state without tensors is a row, and takes the place of a file") {
-  Place place;
-  place.begin();
-  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  REQUIRE(place.checkpoints.save(Value::map({{"step", 2}}), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  CHECK(step_of(place.newest()) == 2);
-  CHECK(place.files().empty());
+  TempFolder temp;
+  temp.begin();
+  REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  REQUIRE(temp.checkpoints.save(Value::map({{"step", 2}}), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  CHECK(step_of(temp.newest()) == 2);
+  CHECK(temp.files().empty());
 }
 
 TEST_CASE("who asks is told once all that was to be kept is written") {
-  Place place;
-  place.begin();
+  TempFolder temp;
+  temp.begin();
   bool is_called_at_once = false;
-  place.checkpoints.when_idle([&] { is_called_at_once = true; });
+  temp.checkpoints.when_idle([&] { is_called_at_once = true; });
   CHECK(is_called_at_once);
-  place.holds = true;
+  temp.holds = true;
   std::promise<size_t> written_rows;
-  for (int64_t step : {1, 2}) REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
-  place.checkpoints.when_idle([&] { written_rows.set_value(place.row_count()); });
+  for (int64_t step : {1, 2}) REQUIRE(temp.checkpoints.save(state_of(step), {}).ok());
+  temp.checkpoints.when_idle([&] { written_rows.set_value(temp.row_count()); });
   std::future<size_t> rows = written_rows.get_future();
   CHECK(rows.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
-  place.holds = false;
+  temp.holds = false;
   REQUIRE(rows.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
-  CHECK(rows.get() == place.row_count());
-  CHECK(step_of(place.newest()) == 2);
+  CHECK(rows.get() == temp.row_count());
+  CHECK(step_of(temp.newest()) == 2);
 }
 
 TEST_CASE("what is dropped is neither committed nor left on the disk") {
-  Place place;
+  TempFolder temp;
   for (int attempt = 1; attempt <= 20; attempt++) {
-    place.begin("", "1-" + std::to_string(attempt));
-    size_t before = place.row_count();
-    REQUIRE(place.checkpoints.save(state_of(1, 8 << 20), {}).ok());
+    temp.begin("", "1-" + std::to_string(attempt));
+    size_t before = temp.row_count();
+    REQUIRE(temp.checkpoints.save(state_of(1, 8 << 20), {}).ok());
     if (attempt % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(attempt));
-    place.checkpoints.drop();
-    CHECK(place.row_count() <= before + 1);
+    temp.checkpoints.drop();
+    CHECK(temp.row_count() <= before + 1);
     size_t unfinished = 0;
-    for (const std::string& name : place.files()) unfinished += name.ends_with(".tmp");
+    for (const std::string& name : temp.files()) unfinished += name.ends_with(".tmp");
     CHECK(unfinished == 0);
   }
-  place.begin("", "1-99");
-  REQUIRE(place.checkpoints.save(state_of(5), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  CHECK(place.files() == std::vector<std::string>{"1-99-1.safetensors"});
-  CHECK(step_of(place.newest()) == 5);
+  temp.begin("", "1-99");
+  REQUIRE(temp.checkpoints.save(state_of(5), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  CHECK(temp.files() == std::vector<std::string>{"1-99-1.safetensors"});
+  CHECK(step_of(temp.newest()) == 5);
 }
 
 TEST_CASE("an error of the writing is told at the next call, once, and an older state stays") {
-  Place place;
-  place.begin();
-  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  fs::path below = fs::path(place.folder) / "checkpoints/run/train.0-abc";
+  TempFolder temp;
+  temp.begin();
+  REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  fs::path below = fs::path(temp.folder) / "checkpoints/run/train.0-abc";
   fs::create_directory(below / "1-1-2.safetensors.tmp");  // in the way
-  REQUIRE(place.checkpoints.save(state_of(2), {}).ok());
-  Status failed = place.checkpoints.finish();
+  REQUIRE(temp.checkpoints.save(state_of(2), {}).ok());
+  Status failed = temp.checkpoints.finish();
   REQUIRE_FALSE(failed.ok());
   CHECK(failed.error().kind == ErrorKind::task);
   CHECK_THAT(failed.error().message,
              Catch::StartsWith("a checkpoint could not be written: cannot create"));
-  CHECK(place.checkpoints.error().ok());
-  CHECK(step_of(place.newest()) == 1);
+  CHECK(temp.checkpoints.error().ok());
+  CHECK(step_of(temp.newest()) == 1);
 }
 
 TEST_CASE("an attempt that lost its lease keeps nothing") {
-  Place place;
-  place.begin();
-  place.refuses = true;
-  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
-  Status fenced = place.checkpoints.finish();
+  TempFolder temp;
+  temp.begin();
+  temp.refuses = true;
+  REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
+  Status fenced = temp.checkpoints.finish();
   REQUIRE_FALSE(fenced.ok());
   CHECK(fenced.error().kind == ErrorKind::environment);
-  CHECK_FALSE(place.checkpoints.save(state_of(2), {}).ok());
-  CHECK(place.files().empty());
+  CHECK_FALSE(temp.checkpoints.save(state_of(2), {}).ok());
+  CHECK(temp.files().empty());
 }
 
 TEST_CASE("a damaged file and one that is gone are told of") {
-  Place place;
-  place.begin();
-  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
-  REQUIRE(place.checkpoints.finish().ok());
-  fs::path file = fs::path(place.folder) / "checkpoints/run/train.0-abc/1-1-1.safetensors";
+  TempFolder temp;
+  temp.begin();
+  REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  fs::path file = fs::path(temp.folder) / "checkpoints/run/train.0-abc/1-1-1.safetensors";
   auto size = static_cast<std::streamoff>(fs::file_size(file));
   std::fstream(file, std::ios::in | std::ios::out).seekp(size - 1).put('!');
-  Error damaged = place.checkpoints.newest().error();
+  Error damaged = temp.checkpoints.newest().error();
   CHECK_THAT(damaged.message, Catch::Contains("is damaged") && Catch::Contains("--fresh"));
   CHECK(damaged.kind == ErrorKind::user);  // no other attempt will find it whole
   fs::remove(file);
-  CHECK_THAT(place.checkpoints.newest().error().message, Catch::Contains("is not there any more"));
+  CHECK_THAT(temp.checkpoints.newest().error().message, Catch::Contains("is not there any more"));
   REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
-  CHECK_THAT(place.checkpoints.newest().error().message, Catch::Contains("is not there any more"));
+  CHECK_THAT(temp.checkpoints.newest().error().message, Catch::Contains("is not there any more"));
 }

@@ -54,20 +54,20 @@ void copy_state(const fs::path& from, const fs::path& to) {
 /// A state as a kill leaves it: batches that were synced one by one, and some later ones that were
 /// not.
 struct Killed {
-  Place place;
-  fs::path whole = place.path / "killed", again = place.path / "again";
+  TempFolder temp;
+  fs::path whole = temp.path / "killed", again = temp.path / "again";
   std::string log;     // its bytes
   size_t durable = 0;  // of them
   size_t written = 0;
 
   Killed() {
-    auto store = open_store(place.state());
+    auto store = open_store(temp.state());
     REQUIRE(store.ok());
     for (int i = 0; i < kSynced; i++) put(**store, i, true);
-    durable = written_size(newest_log(place.state()));
+    durable = written_size(newest_log(temp.state()));
     for (int i = kSynced; i < kSynced + kLater; i++) put(**store, i, false);
-    written = written_size(newest_log(place.state()));
-    copy_state(place.state(), whole);
+    written = written_size(newest_log(temp.state()));
+    copy_state(temp.state(), whole);
     log = *read_file(newest_log(whole.string()));
     REQUIRE(durable < written);
     REQUIRE(written < log.size());
@@ -128,19 +128,19 @@ TEST_CASE("a log that was being written to ends where it was written, for writer
 TEST_CASE(
     "a log that was closed ends where it was written, and what is unwritten is no part of a "
     "state's size") {
-  Place place;
+  TempFolder temp;
   uint64_t while_open = 0;
   {
-    auto store = open_store(place.state());
+    auto store = open_store(temp.state());
     REQUIRE(store.ok());
     put(**store, 0, true);
-    CHECK(fs::file_size(newest_log(place.state())) > 100'000);
+    CHECK(fs::file_size(newest_log(temp.state())) > 100'000);
     while_open = (*store)->bytes();
   }
-  fs::path log = newest_log(place.state());
+  fs::path log = newest_log(temp.state());
   CHECK(fs::file_size(log) == written_size(log));
   uint64_t after = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(place.state()))
+  for (const auto& entry : fs::recursive_directory_iterator(temp.state()))
     after += entry.is_regular_file() ? entry.file_size() : 0;
   CHECK(while_open < after + 1000);  // RocksDB notes its end
 }
@@ -206,20 +206,20 @@ TEST_CASE("a changed bit of a log is reported or changes nothing", "[one-thread]
 }
 
 TEST_CASE("a changed bit of a last batch of zeros is told of") {
-  Place place;
-  fs::path whole = place.path / "killed";
+  TempFolder temp;
+  fs::path whole = temp.path / "killed";
   {
-    auto store = open_store(place.state());
+    auto store = open_store(temp.state());
     REQUIRE(store.ok());
     Batch batch;
     batch.put(Family::kv, "zeros", std::string(20'000, '\0'));
     REQUIRE((*store)->commit(batch).ok());
-    copy_state(place.state(), whole);
+    copy_state(temp.state(), whole);
   }
   size_t written = end_of_whole(*read_file(newest_log(whole.string())), 0);
   for (size_t back : {size_t{100}, size_t{5'000}, size_t{19'900}}) {
     INFO(back);
-    fs::path again = place.path / "again";
+    fs::path again = temp.path / "again";
     copy_state(whole, again);
     flip(newest_log(again.string()), written - back);
     auto store = open_store(again.string());
@@ -274,23 +274,23 @@ TEST_CASE("sectors of the fill that did not come to the disk are no damage") {
 }
 
 TEST_CASE("a manifest that ends in zeros opens") {
-  Place place;
-  { REQUIRE(open_store(place.state()).ok()); }
-  for (const auto& entry : fs::directory_iterator(place.state() + "/db")) {
+  TempFolder temp;
+  { REQUIRE(open_store(temp.state()).ok()); }
+  for (const auto& entry : fs::directory_iterator(temp.state() + "/db")) {
     if (entry.path().filename().string().starts_with("MANIFEST"))
       fs::resize_file(entry.path(), entry.file_size() + 60);
   }
-  CHECK(open_store(place.state(), {.read_only = true}).ok());
-  CHECK(open_store(place.state()).ok());
+  CHECK(open_store(temp.state(), {.read_only = true}).ok());
+  CHECK(open_store(temp.state()).ok());
 }
 
 TEST_CASE("a log is durable before a later one is begun, and the later one tells its size") {
-  Place place;
+  TempFolder temp;
   auto progress = std::make_shared<SyncProgress>();
   auto files = make_log_files(progress);
   std::unique_ptr<rocksdb::FSWritableFile> first, second;
   auto make = [&](const char* name, std::unique_ptr<rocksdb::FSWritableFile>& file) {
-    REQUIRE(files->NewWritableFile((place.path / name).string(), {}, &file, nullptr).ok());
+    REQUIRE(files->NewWritableFile((temp.path / name).string(), {}, &file, nullptr).ok());
   };
   make("000007.log", first);
   REQUIRE(first->Append("some bytes", {}, nullptr).ok());
@@ -308,17 +308,17 @@ TEST_CASE("a log is durable before a later one is begun, and the later one tells
 
 TEST_CASE("what is missing of a log that a later one follows is damage") {
   constexpr int kBatches = 700;  // more than a memtable: a second log is begun
-  Place place;
-  fs::path whole = place.path / "killed", again = place.path / "again";
+  TempFolder temp;
+  fs::path whole = temp.path / "killed", again = temp.path / "again";
   {
-    auto store = open_store(place.state());
+    auto store = open_store(temp.state());
     REQUIRE(store.ok());
     for (int i = 0; i < kBatches; i++) {
       Batch batch;
       batch.put(Family::kv, key_of(i), std::string(30'000, 'x'));
       REQUIRE((*store)->commit(batch, i % 50 == 0).ok());
     }
-    copy_state(place.state(), whole);
+    copy_state(temp.state(), whole);
   }
   fs::path older;
   for (const auto& entry : fs::directory_iterator(whole / "db")) {
@@ -405,15 +405,15 @@ void fail_syncs_of(const std::string& path) {
 }  // namespace
 
 TEST_CASE("a log whose sync failed at its close says why to what is written after it") {
-  Place place;
-  std::string log = (place.path / "000001.log").string();
+  TempFolder temp;
+  std::string log = (temp.path / "000001.log").string();
   auto files = make_log_files(std::make_shared<SyncProgress>());
   std::unique_ptr<rocksdb::FSWritableFile> before, after;
   REQUIRE(files->NewWritableFile(log, {}, &before, nullptr).ok());
   fail_syncs_of(log);
   REQUIRE(before->Append("closed", {}, nullptr).ok());
   before.reset();
-  std::string next = (place.path / "000002.log").string();
+  std::string next = (temp.path / "000002.log").string();
   REQUIRE(files->NewWritableFile(next, {}, &after, nullptr).ok());
   for (int try_number = 1; try_number <= 2; try_number++) {
     INFO(try_number);

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <string>
 
-struct Place {
+struct TempFolder {
   std::filesystem::path path;
-  Place() {
+  TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "flow-store-XXXXXX").string();
     path = mkdtemp(name.data());
   }
-  ~Place() {
+  ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }

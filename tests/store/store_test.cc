@@ -47,9 +47,9 @@ std::optional<std::string> read(const Store& store, const std::string& key) {
 }  // namespace
 
 TEST_CASE("what was committed is there after a reopen, whole") {
-  Place place;
+  TempFolder temp;
   {
-    auto store = opened(place.state());
+    auto store = opened(temp.state());
     Batch batch;
     batch.put(Family::runs, "a", "1");
     batch.put(Family::kv, "b", std::string("\0x", 2));
@@ -58,11 +58,11 @@ TEST_CASE("what was committed is there after a reopen, whole") {
     change.erase(Family::runs, "a");
     REQUIRE(store->commit(change).ok());
   }
-  auto store = opened(place.state());
+  auto store = opened(temp.state());
   CHECK(read(*store, "b") == std::string("\0x", 2));
   CHECK_FALSE((*store->get(Family::runs, "a")).has_value());
   struct stat info {};
-  REQUIRE(::stat(place.state().c_str(), &info) == 0);
+  REQUIRE(::stat(temp.state().c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0700);
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("a scan visits a prefix in order, from where it is told, and stops whe
 
 TEST_CASE("rows by digest are found one by one, many at once, and all in order") {
   constexpr int kRows = 3000, kErased = 7;
-  Place place;
+  TempFolder temp;
   std::vector<Digest> digests;
   auto check = [&](const Store& store) {
     std::vector<std::string> keys;
@@ -116,7 +116,7 @@ TEST_CASE("rows by digest are found one by one, many at once, and all in order")
     }
   };
   {
-    auto store = opened(place.state());
+    auto store = opened(temp.state());
     Batch batch;
     for (int i = 0; i < kRows; i++) {
       digests.push_back(sha256(std::to_string(i)));
@@ -127,35 +127,35 @@ TEST_CASE("rows by digest are found one by one, many at once, and all in order")
     for (int i = 0; i < kErased; i++) change.erase(Family::blobs, std::string(digests[i].view()));
     REQUIRE(store->commit(change).ok());
     check(*store);
-    check(*opened(place.state(), true));
+    check(*opened(temp.state(), true));
   }
-  check(*opened(place.state()));
+  check(*opened(temp.state()));
 }
 
 TEST_CASE("a reader works beside a writer that goes on writing") {
-  Place place;
-  auto writer = opened(place.state());
+  TempFolder temp;
+  auto writer = opened(temp.state());
   put(*writer, "first", "1");
-  auto reader = opened(place.state(), true);
+  auto reader = opened(temp.state(), true);
   CHECK(read(*reader, "first") == "1");
   std::atomic<bool> stop{false};
   std::thread busy([&] {
     for (int i = 0; !stop; i++)
       put(*writer, "busy" + std::to_string(i % 100), std::string(10'000, 'x'));
   });
-  for (int i = 0; i < 5; i++) CHECK(read(*opened(place.state(), true), "first") == "1");
+  for (int i = 0; i < 5; i++) CHECK(read(*opened(temp.state(), true), "first") == "1");
   stop = true;
   busy.join();
 }
 
 TEST_CASE("readers open beside each other, and a writer opens alone") {
-  Place place;
-  fs::create_directories(place.state() + "/db");
-  auto reader = std::make_unique<OpenLock>(place.state(), OpenLock::Access::reader);
-  { OpenLock another(place.state(), OpenLock::Access::reader); }
+  TempFolder temp;
+  fs::create_directories(temp.state() + "/db");
+  auto reader = std::make_unique<OpenLock>(temp.state(), OpenLock::Access::reader);
+  { OpenLock another(temp.state(), OpenLock::Access::reader); }
   std::atomic<bool> is_over{false}, was_over{false};
   std::thread writer([&] {
-    OpenLock alone(place.state(), OpenLock::Access::writer);
+    OpenLock alone(temp.state(), OpenLock::Access::writer);
     was_over = is_over.load();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // one that did not wait would be in
@@ -166,9 +166,9 @@ TEST_CASE("readers open beside each other, and a writer opens alone") {
 }
 
 TEST_CASE("a truncated log opens at its last whole batch") {
-  Place place;
+  TempFolder temp;
   {
-    auto store = opened(place.state());
+    auto store = opened(temp.state());
     for (int i = 0; i < 10; i++) {
       Batch batch;
       batch.put(Family::kv, "left" + std::to_string(i), "x");
@@ -176,21 +176,21 @@ TEST_CASE("a truncated log opens at its last whole batch") {
       REQUIRE(store->commit(batch).ok());
     }
   }
-  fs::path log = newest_log(place.state());
+  fs::path log = newest_log(temp.state());
   fs::resize_file(log, fs::file_size(log) - 3);
-  auto store = opened(place.state());
+  auto store = opened(temp.state());
   CHECK(read(*store, "left8").has_value());
   CHECK_FALSE(read(*store, "left9").has_value());
   CHECK_FALSE((*store->get(Family::runs, "right9")).has_value());
 }
 
 TEST_CASE("a flipped byte in the log is an error that names the file, and nothing is dropped") {
-  Place place;
+  TempFolder temp;
   {
-    auto store = opened(place.state());
+    auto store = opened(temp.state());
     for (int i = 0; i < 200; i++) put(*store, "key" + std::to_string(i), std::string(500, 'v'));
   }
-  fs::path log = newest_log(place.state());
+  fs::path log = newest_log(temp.state());
   std::string before;
   {
     std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
@@ -202,7 +202,7 @@ TEST_CASE("a flipped byte in the log is an error that names the file, and nothin
     file.write(&byte, 1);
   }
   uintmax_t size = fs::file_size(log);
-  auto store = open_store(place.state());
+  auto store = open_store(temp.state());
   REQUIRE_FALSE(store.ok());
   CHECK(store.error().kind == ErrorKind::environment);
   CHECK_THAT(store.error().message,
@@ -211,39 +211,39 @@ TEST_CASE("a flipped byte in the log is an error that names the file, and nothin
 }
 
 TEST_CASE("a state of a newer format is left alone") {
-  Place place;
+  TempFolder temp;
   {
-    auto store = opened(place.state());
+    auto store = opened(temp.state());
     Batch batch;
     batch.put(Family::meta, "format", "99");
     REQUIRE(store->commit(batch).ok());
   }
-  auto store = open_store(place.state());
+  auto store = open_store(temp.state());
   REQUIRE_FALSE(store.ok());
   CHECK_THAT(store.error().message, Catch::Contains("newer") && Catch::Contains("99"));
 }
 
 TEST_CASE("a state whose maker was killed is none for a reader, and is made whole by a writer") {
-  Place place;
-  fs::create_directories(place.state());
+  TempFolder temp;
+  fs::create_directories(temp.state());
   {
     rocksdb::Options options;
     options.create_if_missing = true;
     rocksdb::DB* db = nullptr;
-    REQUIRE(rocksdb::DB::Open(options, place.state() + "/db", &db).ok());
+    REQUIRE(rocksdb::DB::Open(options, temp.state() + "/db", &db).ok());
     delete db;
   }
-  auto reader = open_store(place.state(), {.read_only = true});
+  auto reader = open_store(temp.state(), {.read_only = true});
   REQUIRE_FALSE(reader.ok());
   CHECK(reader.error().kind == ErrorKind::user);
   CHECK_THAT(reader.error().message, Catch::Contains("there is no state"));
-  put(*opened(place.state()), "a", "1");
-  CHECK(read(*opened(place.state(), true), "a") == "1");
+  put(*opened(temp.state()), "a", "1");
+  CHECK(read(*opened(temp.state(), true), "a") == "1");
 }
 
 TEST_CASE("a full disk stops the commit with the free space in its words, and loses nothing") {
-  Place place;
-  fs::path small = place.path / "small";
+  TempFolder temp;
+  fs::path small = temp.path / "small";
   fs::create_directory(small);
   if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=8m") != 0) {
     WARN("skipped: a tmpfs can't be mounted here");
@@ -275,9 +275,9 @@ TEST_CASE("a full disk stops the commit with the free space in its words, and lo
 }
 
 TEST_CASE("content is kept inline up to the limit and as a read-only file beyond") {
-  Place place;
-  auto store = opened(place.state());
-  Blobs blobs(*store, place.state());
+  TempFolder temp;
+  auto store = opened(temp.state());
+  Blobs blobs(*store, temp.state());
   for (size_t size :
        {size_t{0}, size_t{1}, kInlineBlobMax - 1, kInlineBlobMax, kInlineBlobMax + 1}) {
     std::string bytes(size, 'b');
@@ -300,9 +300,9 @@ TEST_CASE("content is kept inline up to the limit and as a read-only file beyond
 }
 
 TEST_CASE("damaged content is refused by its digest") {
-  Place place;
-  auto store = opened(place.state());
-  Blobs blobs(*store, place.state());
+  TempFolder temp;
+  auto store = opened(temp.state());
+  Blobs blobs(*store, temp.state());
   Batch batch;
   auto digest = blobs.put(std::string(100'000, 'q'), batch);
   REQUIRE(digest.ok());
@@ -315,18 +315,18 @@ TEST_CASE("damaged content is refused by its digest") {
 }
 
 TEST_CASE("one process holds the lock, and it goes with its holder") {
-  Place place;
-  auto first = StateLock::acquire(place.state());
+  TempFolder temp;
+  auto first = StateLock::acquire(temp.state());
   REQUIRE(first.ok());
   REQUIRE(*first);
-  CHECK(state_is_locked(place.state()));
-  CHECK_THAT(lock_holder(place.state()), Catch::Contains(std::to_string(getpid())));
-  auto second = StateLock::acquire(place.state());
+  CHECK(state_is_locked(temp.state()));
+  CHECK_THAT(lock_holder(temp.state()), Catch::Contains(std::to_string(getpid())));
+  auto second = StateLock::acquire(temp.state());
   REQUIRE(second.ok());
   CHECK_FALSE(*second);
   first->reset();
-  CHECK_FALSE(state_is_locked(place.state()));
-  auto third = StateLock::acquire(place.state());
+  CHECK_FALSE(state_is_locked(temp.state()));
+  auto third = StateLock::acquire(temp.state());
   REQUIRE(third.ok());
   CHECK(*third);
 }
@@ -414,31 +414,31 @@ void add_rows(const std::string& dir, int number) {
 TEST_CASE("the number of tables does not grow with the number of processes") {
   constexpr int kProcesses = 80;
   constexpr size_t kTablesMax = 4 * 33 + 2;  // a family's tables are merged when they are more
-  Place place;
-  for (int i = 0; i < kProcesses; i++) add_rows(place.state(), i);
-  CHECK(count_tables(place.state()) < kTablesMax);
+  TempFolder temp;
+  for (int i = 0; i < kProcesses; i++) add_rows(temp.state(), i);
+  CHECK(count_tables(temp.state()) < kTablesMax);
   int rows = 0;
   auto count = [&](std::string_view, std::string_view value) {
     CHECK(value == "row " + std::to_string(rows));
     rows++;
     return true;
   };
-  REQUIRE(opened(place.state(), true)->scan(Family::logs, "", "", count).ok());
+  REQUIRE(opened(temp.state(), true)->scan(Family::logs, "", "", count).ok());
   CHECK(rows == kProcesses);
 }
 
 TEST_CASE("a reader opens more tables than it may have files open") {
-  Place place;
-  for (int i = 0; i < 30; i++) add_rows(place.state(), i);
+  TempFolder temp;
+  for (int i = 0; i < 30; i++) add_rows(temp.state(), i);
   constexpr rlim_t kFiles = 90;
-  REQUIRE(count_tables(place.state()) > kFiles);
+  REQUIRE(count_tables(temp.state()) > kFiles);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = {kFiles, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
   StoreOptions options;
   options.read_only = true;
-  auto store = open_store(place.state(), options);
+  auto store = open_store(temp.state(), options);
   int rows = 0;
   if (store.ok()) {
     for (int i = 0; i < 29; i++) {
@@ -452,44 +452,44 @@ TEST_CASE("a reader opens more tables than it may have files open") {
 }
 
 TEST_CASE("a database without its CURRENT is damaged, and no state that is not there") {
-  Place place;
-  for (int i = 0; i < 2; i++) add_rows(place.state(), i);
-  auto before = files_of(place.state() + "/db");
-  std::string kept = place.state() + ".current";
-  fs::rename(place.state() + "/db/CURRENT", kept);
+  TempFolder temp;
+  for (int i = 0; i < 2; i++) add_rows(temp.state(), i);
+  auto before = files_of(temp.state() + "/db");
+  std::string kept = temp.state() + ".current";
+  fs::rename(temp.state() + "/db/CURRENT", kept);
   StoreOptions options;
   options.read_only = true;
-  auto store = open_store(place.state(), options);
+  auto store = open_store(temp.state(), options);
   REQUIRE_FALSE(store.ok());
   CHECK(store.error().kind == ErrorKind::environment);
   CHECK_THAT(store.error().message, Catch::Contains("CURRENT is missing"));
   for (int i = 0; i < 2; i++) {  // the first must not make what the second would take for the state
-    auto writer = open_store(place.state());
+    auto writer = open_store(temp.state());
     REQUIRE_FALSE(writer.ok());
     CHECK_THAT(writer.error().message, Catch::Contains("CURRENT is missing"));
   }
-  fs::rename(kept, place.state() + "/db/CURRENT");
-  CHECK(files_of(place.state() + "/db") == before);
-  CHECK(open_store(place.state()).ok());
+  fs::rename(kept, temp.state() + "/db/CURRENT");
+  CHECK(files_of(temp.state() + "/db") == before);
+  CHECK(open_store(temp.state()).ok());
 }
 
 TEST_CASE("a folder with the log of a worker to come may become its state") {
-  Place place;
-  fs::create_directories(place.state());
-  std::ofstream(place.state() + "/log") << "";
-  CHECK(StateLock::acquire(place.state()).ok());
+  TempFolder temp;
+  fs::create_directories(temp.state());
+  std::ofstream(temp.state() + "/log") << "";
+  CHECK(StateLock::acquire(temp.state()).ok());
 }
 
 TEST_CASE("a folder that holds something else is no state and stays as it is") {
-  Place place;
-  fs::create_directories(place.state());
-  std::ofstream(place.state() + "/notes.txt") << "mine";
-  fs::permissions(place.state(), fs::perms(0755));
-  auto lock = StateLock::acquire(place.state());
+  TempFolder temp;
+  fs::create_directories(temp.state());
+  std::ofstream(temp.state() + "/notes.txt") << "mine";
+  fs::permissions(temp.state(), fs::perms(0755));
+  auto lock = StateLock::acquire(temp.state());
   REQUIRE_FALSE(lock.ok());
   CHECK_THAT(lock.error().message, Catch::Contains("`notes.txt`"));
-  CHECK(fs::status(place.state()).permissions() == fs::perms(0755));
-  CHECK(std::distance(fs::directory_iterator(place.state()), fs::directory_iterator()) == 1);
-  fs::remove(place.state() + "/notes.txt");
-  CHECK(StateLock::acquire(place.state()).ok());
+  CHECK(fs::status(temp.state()).permissions() == fs::perms(0755));
+  CHECK(std::distance(fs::directory_iterator(temp.state()), fs::directory_iterator()) == 1);
+  fs::remove(temp.state() + "/notes.txt");
+  CHECK(StateLock::acquire(temp.state()).ok());
 }

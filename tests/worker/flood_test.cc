@@ -8,8 +8,8 @@
 #include "tests/worker/place.hpp"
 
 using namespace flow;
-using test::Place;
 using test::shell_order;
+using test::TempFolder;
 
 namespace {
 
@@ -56,17 +56,17 @@ class Taker {
   std::optional<Report::Outcome> end_;
 };
 
-std::unique_ptr<Worker> worker_in(const Place& place, Taker& taker) {
-  return test::worker_in(place,
+std::unique_ptr<Worker> worker_in(const TempFolder& temp, Taker& taker) {
+  return test::worker_in(temp,
                          [&taker](const std::vector<Report>& reports) { taker.take(reports); });
 }
 
 }  // namespace
 
 TEST_CASE("what nobody takes in is not read, and comes when there is room") {
-  Place place;
+  TempFolder temp;
   Taker taker;
-  auto worker = worker_in(place, taker);
+  auto worker = worker_in(temp, taker);
   worker->start({shell_order(0, "seq 1000000 9000000 | head -c 60000000")});
   int waits = 0;
   for (; !taker.wait(); waits++) {
@@ -82,9 +82,9 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
 TEST_CASE("who waits to be read can be stopped, and killed") {
   bool kill = GENERATE(false, true);
   INFO(kill);
-  Place place;
+  TempFolder temp;
   Taker taker;
-  auto worker = worker_in(place, taker);
+  auto worker = worker_in(temp, taker);
   AttemptOrder order = shell_order(0, "yes it goes on");
   core::AttemptId id = order.id;
   worker->start({std::move(order)});

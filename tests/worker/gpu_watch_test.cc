@@ -8,7 +8,7 @@
 #include "tests/worker/place.hpp"
 
 using namespace flow;
-using test::Place;
+using test::TempFolder;
 
 namespace {
 
@@ -43,7 +43,7 @@ class ReceivedErrors {
   const std::vector<std::string>& texts() const { return texts_; }
 
  private:
-  Place place_;
+  TempFolder place_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> texts_;

@@ -6,17 +6,17 @@
 #include "tests/worker/place.hpp"
 
 using namespace flow;
-using test::Place;
+using test::TempFolder;
 
 namespace {
 
 /// What `find_gpus` says where the driver would tell this.
 MachineGpus told(const std::string& story, const char* mask = nullptr,
                  int64_t limit_ms = kFindGpusMsMax) {
-  Place place;
-  std::ofstream(place / "story") << story;
+  TempFolder temp;
+  std::ofstream(temp / "story") << story;
   ::setenv("FLOW_NVML_LIB", getenv("FLOW_TEST_NVML"), 1);
-  ::setenv("FLOW_FAKE_NVML", (place / "story").c_str(), 1);
+  ::setenv("FLOW_FAKE_NVML", (temp / "story").c_str(), 1);
   ::unsetenv("CUDA_VISIBLE_DEVICES");
   if (mask != nullptr) ::setenv("CUDA_VISIBLE_DEVICES", mask, 1);
   MachineGpus machine = find_gpus(getenv("FLOW_TEST_EXECUTOR"), limit_ms);

@@ -9,8 +9,8 @@
 
 using namespace flow;
 using test::lua_order;
-using test::Place;
 using test::shell_order;
+using test::TempFolder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -40,9 +40,9 @@ class Ends {
   std::map<core::UnitId, Outcome> ends_;
 };
 
-std::unique_ptr<Worker> worker_in(const Place& place, Ends& ends, int32_t executors = 1) {
+std::unique_ptr<Worker> worker_in(const TempFolder& temp, Ends& ends, int32_t executors = 1) {
   return test::worker_in(
-      place, [&ends](const std::vector<Report>& reports) { ends.take(reports); }, executors);
+      temp, [&ends](const std::vector<Report>& reports) { ends.take(reports); }, executors);
 }
 
 /// Hands over an order that makes `mark`, and one more: that the second is taken back shows that
@@ -61,28 +61,28 @@ void hand_over(Worker& worker, Ends& ends, const std::string& mark) {
 }  // namespace
 
 TEST_CASE("an order that is held runs after the release and not before") {
-  Place place;
+  TempFolder temp;
   Ends ends;
-  auto worker = worker_in(place, ends);
-  hand_over(*worker, ends, place / "mark");
-  CHECK_FALSE(fs::exists(place / "mark"));
+  auto worker = worker_in(temp, ends);
+  hand_over(*worker, ends, temp / "mark");
+  CHECK_FALSE(fs::exists(temp / "mark"));
   worker->release(1);
   CHECK(ends.wait(0) == Outcome::succeeded);
-  CHECK(fs::exists(place / "mark"));
+  CHECK(fs::exists(temp / "mark"));
 }
 
 TEST_CASE("a release lets go of its commit's orders and of earlier ones, not of later ones") {
-  Place place;
+  TempFolder temp;
   Ends ends;
-  auto worker = worker_in(place, ends);
-  hand_over(*worker, ends, place / "mark");
-  worker->stage({shell_order(2, "touch " + (place / "later"))}, 2);
-  worker->stage({shell_order(3, "touch " + (place / "last"))}, 3);
+  auto worker = worker_in(temp, ends);
+  hand_over(*worker, ends, temp / "mark");
+  worker->stage({shell_order(2, "touch " + (temp / "later"))}, 2);
+  worker->stage({shell_order(3, "touch " + (temp / "last"))}, 3);
   worker->release(1);
   CHECK(ends.wait(0) == Outcome::succeeded);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  CHECK_FALSE(fs::exists(place / "later"));
-  worker->start({shell_order(4, "touch " + (place / "behind"))});
+  CHECK_FALSE(fs::exists(temp / "later"));
+  worker->start({shell_order(4, "touch " + (temp / "behind"))});
   worker->release(3);
   CHECK(ends.wait(2) == Outcome::succeeded);
   CHECK(ends.wait(3) == Outcome::succeeded);
@@ -97,9 +97,9 @@ TEST_CASE("a Lua task computes before its release, and touches nothing outside")
                std::string("flow.fs.write(ctx.dir .. '/a', '') os.rename(ctx.dir .. '/a', path)"),
                std::string("io.output(path) io.write('') io.close()"));
   INFO(touch);
-  Place place;
+  TempFolder temp;
   Ends ends;
-  auto worker = worker_in(place, ends);
+  auto worker = worker_in(temp, ends);
   std::string script = R"(local flow = require "flow"
 local task = flow.task("t", function(ctx, path)
   if path then TOUCH end
@@ -109,27 +109,27 @@ return flow.pipeline("p", {}, function() return task() end)
 )";
   script.replace(script.find("TOUCH"), 5, touch);
   worker->stage(
-      {lua_order(0, script, {}), lua_order(1, script, {place / "mark"}), lua_order(2, script, {})},
+      {lua_order(0, script, {}), lua_order(1, script, {temp / "mark"}), lua_order(2, script, {})},
       1);
   CHECK(ends.wait(0) == Outcome::succeeded);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for one that would run too early
-  CHECK_FALSE(fs::exists(place / "mark"));
-  CHECK_FALSE(fs::exists(place / "state/scratch/r"));
+  CHECK_FALSE(fs::exists(temp / "mark"));
+  CHECK_FALSE(fs::exists(temp / "state/scratch/r"));
   worker->release(1);
   CHECK(ends.wait(1) == Outcome::succeeded);
-  CHECK(fs::exists(place / "mark"));
+  CHECK(fs::exists(temp / "mark"));
   CHECK(ends.wait(2) == Outcome::succeeded);
   // What was not held was let go when it was sent.
-  worker->start({lua_order(3, script, {place / "last"})});
+  worker->start({lua_order(3, script, {temp / "last"})});
   CHECK(ends.wait(3) == Outcome::succeeded);
-  CHECK(fs::exists(place / "last"));
+  CHECK(fs::exists(temp / "last"));
 }
 
 TEST_CASE(
     "a later commit's order waits for its own release, also behind one of an earlier commit") {
-  Place place;
+  TempFolder temp;
   Ends ends;
-  auto worker = worker_in(place, ends, 2);
+  auto worker = worker_in(temp, ends, 2);
   std::string script = R"(local flow = require "flow"
 local task = flow.task("t", function(ctx, us, path)
   local from = os.clock()
@@ -155,24 +155,24 @@ return flow.pipeline("p", {}, function() return task(1) end)
     earlier.push_back(order(unit, unit == 0 ? 1'500'000 : unit < 40 ? 0 : 2'000, ""));
   worker->stage(std::move(earlier), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds(8));
-  worker->stage({order(90, 0, place / "later")}, 2);
+  worker->stage({order(90, 0, temp / "later")}, 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   worker->release(1);
   CHECK(ends.wait(0) == Outcome::succeeded);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for one that would run too early
-  CHECK_FALSE(fs::exists(place / "later"));
+  CHECK_FALSE(fs::exists(temp / "later"));
   worker->release(2);
   CHECK(ends.wait(90) == Outcome::succeeded);
-  CHECK(fs::exists(place / "later"));
+  CHECK(fs::exists(temp / "later"));
   for (core::UnitId unit = 1; unit < 81; unit++) CHECK(ends.wait(unit) == Outcome::succeeded);
 }
 
 TEST_CASE("what an attempt waits for its release is not its time") {
-  Place place;
+  TempFolder temp;
   std::mutex mutex;
   std::map<core::UnitId, int64_t> durations;
   Ends ends;
-  auto worker = test::worker_in(place, [&](const std::vector<Report>& reports) {
+  auto worker = test::worker_in(temp, [&](const std::vector<Report>& reports) {
     {
       std::lock_guard lock(mutex);
       for (const Report& report : reports) {
@@ -186,7 +186,7 @@ TEST_CASE("what an attempt waits for its release is not its time") {
 local task = flow.task("t", function(ctx, path) flow.fs.write(path, "") return 1 end)
 return flow.pipeline("p", {}, function() return task("") end)
 )",
-                               {place / "mark"});
+                               {temp / "mark"});
   command.timeout_ms = lua.timeout_ms = 1'000;
   for (const AttemptOrder& each : {command, lua}) {
     worker->stage({each}, each.id.unit + 1);
@@ -199,11 +199,11 @@ return flow.pipeline("p", {}, function() return task("") end)
 }
 
 TEST_CASE("an order that is never released never runs") {
-  Place place;
+  TempFolder temp;
   {
     Ends ends;
-    auto worker = worker_in(place, ends);
-    hand_over(*worker, ends, place / "mark");
+    auto worker = worker_in(temp, ends);
+    hand_over(*worker, ends, temp / "mark");
   }
-  CHECK_FALSE(fs::exists(place / "mark"));
+  CHECK_FALSE(fs::exists(temp / "mark"));
 }

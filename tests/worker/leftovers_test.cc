@@ -8,7 +8,7 @@
 #include "tests/worker/place.hpp"
 
 using namespace flow;
-using test::Place;
+using test::TempFolder;
 
 namespace {
 
@@ -42,8 +42,8 @@ TEST_CASE("a control group's record names a group that an engine over this state
 }
 
 TEST_CASE("old empty groups are removed, and no others") {
-  Place place;
-  std::string parent = place / "parent";
+  TempFolder temp;
+  std::string parent = temp / "parent";
   for (const char* name : {"flow-old-a", "flow-full-a/x", "flow-new-a", "other"})
     test::fs::create_directories(parent + "/" + name);
   auto long_ago = test::fs::file_time_type::clock::now() - std::chrono::hours(1);
@@ -53,13 +53,13 @@ TEST_CASE("old empty groups are removed, and no others") {
   CHECK_FALSE(test::fs::exists(parent + "/flow-old-a"));
   for (const char* name : {"flow-full-a", "flow-new-a", "other"})
     CHECK(test::fs::exists(parent + "/" + name));
-  remove_old_cgroups(place / "nothing");
+  remove_old_cgroups(temp / "nothing");
   remove_old_cgroups("");
 }
 
 TEST_CASE("a state folder keeps its id under every path, and a copy has another") {
-  Place place;
-  std::string state = place / "state", link = place / "link", copy = place / "copy";
+  TempFolder temp;
+  std::string state = temp / "state", link = temp / "link", copy = temp / "copy";
   auto id = state_id(state);
   REQUIRE(id.ok());
   test::fs::create_directory_symlink(state, link);

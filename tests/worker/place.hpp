@@ -15,10 +15,10 @@ namespace flow::test {
 
 namespace fs = std::filesystem;
 
-class Place {
+class TempFolder {
  public:
-  Place() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Place() { fs::remove_all(path_); }
+  TempFolder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+  ~TempFolder() { fs::remove_all(path_); }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
@@ -54,10 +54,10 @@ inline AttemptOrder lua_order(core::UnitId unit, const std::string& script,
   return order;
 }
 
-inline std::unique_ptr<Worker> worker_in(const Place& place, Worker::OnReport on_report,
+inline std::unique_ptr<Worker> worker_in(const TempFolder& temp, Worker::OnReport on_report,
                                          int32_t executors = 1) {
   WorkerOptions options;
-  options.state_dir = place / "state";
+  options.state_dir = temp / "state";
   options.executor = getenv("FLOW_TEST_EXECUTOR");
   options.executors_max = executors;
   auto worker = make_worker(options, std::move(on_report));

@@ -10,7 +10,7 @@
 
 using namespace flow;
 using test::lua_order;
-using test::Place;
+using test::TempFolder;
 
 namespace {
 
@@ -57,8 +57,8 @@ class ReportLog {
   std::optional<Report::Outcome> end_;
 };
 
-std::unique_ptr<Worker> worker_in(const Place& place, ReportLog& log) {
-  return test::worker_in(place, [&](const std::vector<Report>& reports) { log.take(reports); });
+std::unique_ptr<Worker> worker_in(const TempFolder& temp, ReportLog& log) {
+  return test::worker_in(temp, [&](const std::vector<Report>& reports) { log.take(reports); });
 }
 
 /// Makes a checkpoint, another one when the file `gate` is there, says so, and goes on for ever.
@@ -94,9 +94,9 @@ return flow.pipeline("p", {}, function() return task() end)
 
 /// How it ends that is settled once it has begun.
 Report::Outcome end_of_settled(AttemptOrder order) {
-  Place place;
+  TempFolder temp;
   ReportLog log;
-  auto worker = worker_in(place, log);
+  auto worker = worker_in(temp, log);
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
   log.wait_begun();
@@ -107,14 +107,14 @@ Report::Outcome end_of_settled(AttemptOrder order) {
 }  // namespace
 
 TEST_CASE("an attempt that is settled ends when all that it asked to keep is written") {
-  Place place;
+  TempFolder temp;
   ReportLog log;
-  auto worker = worker_in(place, log);
-  AttemptOrder order = order_of(kHour, place / "gate");
+  auto worker = worker_in(temp, log);
+  AttemptOrder order = order_of(kHour, temp / "gate");
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
   log.wait_saves(1);
-  std::ofstream(place / "gate").flush();
+  std::ofstream(temp / "gate").flush();
   log.wait_begun();
   worker->kill_after_flush(id);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would end too early
@@ -138,10 +138,10 @@ TEST_CASE("a command that is settled ends at once") {
 }
 
 TEST_CASE("what is not written within the grace is not waited for") {
-  Place place;
+  TempFolder temp;
   ReportLog log;
-  auto worker = worker_in(place, log);
-  AttemptOrder order = order_of(100, place / "gate");
+  auto worker = worker_in(temp, log);
+  AttemptOrder order = order_of(100, temp / "gate");
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
   log.wait_saves(1);
