@@ -3,7 +3,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "engine/value/value_content.hpp"
+#include "engine/value/value_blobs.hpp"
 
 namespace flow {
 

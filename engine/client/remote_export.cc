@@ -13,7 +13,7 @@
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/throwing.hpp"
-#include "engine/blobs/held_file.hpp"
+#include "engine/blobs/locked_file.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/messages.hpp"
 #include "engine/query/export_result.hpp"

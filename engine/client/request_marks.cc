@@ -11,7 +11,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/blobs/held_file.hpp"
+#include "engine/blobs/locked_file.hpp"
 
 namespace flow {
 

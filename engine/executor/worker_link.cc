@@ -14,8 +14,8 @@
 #include <csignal>
 #include <utility>
 
-#include "engine/base/awake.hpp"
 #include "engine/base/clock.hpp"
+#include "engine/base/spin_wait.hpp"
 #include "engine/executor/processes.hpp"
 
 namespace flow {

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "engine/plan/plan.hpp"
-#include "engine/value/value_content.hpp"
+#include "engine/value/value_blobs.hpp"
 
 namespace flow {
 

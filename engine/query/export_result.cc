@@ -21,7 +21,7 @@
 #include "engine/base/throwing.hpp"
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/folder.hpp"
-#include "engine/blobs/held_file.hpp"
+#include "engine/blobs/locked_file.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/flow.hpp"
 

@@ -31,7 +31,7 @@
 #include "engine/store/hashed_memtable.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/log_files.hpp"
-#include "engine/store/opening.hpp"
+#include "engine/store/open_lock.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/value/value_content.hpp"
+#include "engine/value/value_blobs.hpp"
 
 namespace flow {
 namespace {

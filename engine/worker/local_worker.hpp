@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/awake.hpp"
+#include "engine/base/spin_wait.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/worker/slot.hpp"
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "engine/store/lock.hpp"
-#include "engine/store/opening.hpp"
+#include "engine/store/open_lock.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"

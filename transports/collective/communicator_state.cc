@@ -11,8 +11,8 @@
 #include <cstring>
 #include <ctime>
 
-#include "engine/base/awake.hpp"
 #include "engine/base/clock.hpp"
+#include "engine/base/spin_wait.hpp"
 
 namespace flow::collective {
 namespace {

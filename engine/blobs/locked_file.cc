@@ -1,5 +1,5 @@
 // The lock is flock(2). It belongs to the open file, not to the process.
-#include "engine/blobs/held_file.hpp"
+#include "engine/blobs/locked_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "engine/store/opening.hpp"
+#include "engine/store/open_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
