@@ -12,7 +12,7 @@
 #include "engine/store/log_files.hpp"
 #include "engine/store/log_records.hpp"
 #include "engine/store/store.hpp"
-#include "tests/store/place.hpp"
+#include "tests/store/temp_folder.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

@@ -17,7 +17,7 @@
 #include "engine/store/row_keys.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
-#include "tests/store/place.hpp"
+#include "tests/store/temp_folder.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

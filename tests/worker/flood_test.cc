@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::shell_order;

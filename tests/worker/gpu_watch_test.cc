@@ -5,7 +5,7 @@
 #include <fstream>
 #include <mutex>
 
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::TempFolder;

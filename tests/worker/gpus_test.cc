@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::TempFolder;

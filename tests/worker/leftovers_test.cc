@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::TempFolder;

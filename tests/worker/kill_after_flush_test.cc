@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::lua_order;

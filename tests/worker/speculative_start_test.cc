@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/worker/place.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 using test::lua_order;
