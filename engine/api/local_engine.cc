@@ -67,7 +67,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   engine->server_ = std::move(*server);
   if (engine->cluster_)
     engine->cluster_->serve_clients(
-        [&to = *engine->server_](std::shared_ptr<cluster::Channel> channel) {
+        [&to = *engine->server_](std::shared_ptr<cluster::SessionChannel> channel) {
           to.accept(std::make_shared<SessionConnection>(std::move(channel)));
         });
   return engine;

@@ -7,6 +7,7 @@
 #include "engine/api/local_engine.hpp"
 #include "engine/base/files.hpp"
 #include "engine/client/run_stream.hpp"
+#include "engine/head/slurm_head.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/store/lock.hpp"
@@ -90,6 +91,10 @@ MachineLimits machine_limits() {
           ? fmt::format("cgroup v{} below {}", parent.is_v2() ? 2 : 1, parent.folder())
           : parent.why_no_memory();
   return limits;
+}
+
+SlurmRequest slurm_request(const EngineOptions& options) {
+  return value_or_throw(slurm_request_of(options));
 }
 
 std::vector<GpuLibrary> gpu_libraries() {

@@ -16,9 +16,9 @@ class EngineService : public detail::EngineImpl {
   /// As run(); the working directory and the environment are those of the request.
   virtual std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) = 0;
   /// As resume(), or as retry() if `task` is given.
-  virtual std::shared_ptr<detail::RunHandle> take_up(const std::string& selector,
-                                                     const std::string& task, bool new_code,
-                                                     const Submission& from) = 0;
+  virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
+                                                        const std::string& task, bool new_code,
+                                                        const Submission& from) = 0;
   virtual PlanInfo plan_for(const Submission& submission) = 0;
   virtual Counts counts(const RunId& run) = 0;
   virtual RunInfo show(const std::string& selector, bool tasks) = 0;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "engine/base/throwing.hpp"
 #include "engine/client/request_marks.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/query/reader_impl.hpp"

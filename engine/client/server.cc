@@ -1,6 +1,5 @@
 // One thread a connection; a bounded number of them, of which a silent one gives way.
 #include "engine/client/server.hpp"
-#include "engine/base/failpoint.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,6 +11,8 @@
 #include <system_error>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/failpoint.hpp"
+#include "engine/base/throwing.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/remote_export.hpp"
 #include "engine/submission/prebuilt_graph.hpp"

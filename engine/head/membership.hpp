@@ -81,7 +81,6 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Workers = ConnectedWorkers;
   static constexpr size_t kKnownWorkersMax = core::kWorkersMax;
   explicit ClusterMembership(EngineLoop& engine_loop) : engine_loop_(engine_loop) {}
   void await_former_workers(int64_t adopt_ms);

@@ -72,18 +72,24 @@ uint64_t job_of(const core::WorkerInfo& info) {
 
 }  // namespace
 
-SlurmRequest slurm_request(const EngineOptions& options) {
+Result<SlurmRequest> slurm_request_of(const EngineOptions& options) {
   SlurmOptions asked = with_first(options.slurm.value_or(SlurmOptions{}));
-  ok_or_throw(check_slurm(asked));
-  std::string dir = value_or_throw(find_state(options));
-  std::string head =
-      options.listen.empty() ? address_text({value_or_throw(own_address()), 0}) : options.listen;
-  slurm::WorkerLaunch launch = value_or_throw(launch_of(options, dir, head));
+  FLOW_TRY(check_slurm(asked));
+  auto dir = find_state(options);
+  FLOW_TRY(dir);
+  std::string head = options.listen;
+  if (head.empty()) {
+    auto own = own_address();
+    FLOW_TRY(own);
+    head = address_text({*own, 0});
+  }
+  auto launch = launch_of(options, *dir, head);
+  FLOW_TRY(launch);
   std::string inside = slurm_job_inside(asked);
   int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
   slurm::CommandLine command =
-      inside.empty() ? slurm::sbatch_command(asked, launch, nodes) : step_command(launch, inside);
-  return {slurm::text_of(command), slurm::job_script(asked, launch)};
+      inside.empty() ? slurm::sbatch_command(asked, *launch, nodes) : step_command(*launch, inside);
+  return SlurmRequest{slurm::text_of(command), slurm::job_script(asked, *launch)};
 }
 
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
@@ -143,7 +149,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   SlurmOptions asked = with_first(*options.slurm);
   auto started = SlurmAutoscaler::start(asked, *launch, slurm_job_inside(asked), std::move(user));
   FLOW_TRY(started);
-  made->nodes_ = std::move(*started);
+  made->autoscaler_ = std::move(*started);
   return made;
 }
 
@@ -191,8 +197,8 @@ void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
 }
 
 SlurmHead::~SlurmHead() {
-  if (!nodes_) return;
-  nodes_.reset();
+  if (!autoscaler_) return;
+  autoscaler_.reset();
   for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
     engine_loop_.worker_draining(node.name, "the run is over");
     engine_loop_.worker_lost(node.name, "its node was given back");

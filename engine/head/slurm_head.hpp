@@ -25,6 +25,9 @@ class RunEngine {
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
                                                                  const std::string& state_dir);
 
+/// What `--on slurm` with these options sends to Slurm.
+Result<SlurmRequest> slurm_request_of(const EngineOptions& options);
+
 class SlurmHead {
  public:
   /// Asks Slurm for nodes. `listens_at`: where the head listens. `driver` and `engine` outlive it.
@@ -39,7 +42,7 @@ class SlurmHead {
  private:
   SlurmHead(const SlurmOptions& options, EngineLoop& engine_loop, RunEngine& engine)
       : options_(options), engine_loop_(engine_loop), engine_(engine) {}
-  slurm::ClusterView look_at_nodes();
+  slurm::ClusterView view_of_nodes();
   void warn_if_nothing_fits(bool nothing_runs);
 
   const SlurmOptions options_;
@@ -47,7 +50,7 @@ class SlurmHead {
   RunEngine& engine_;
   core::WorkerInfo like_;        // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
-  std::unique_ptr<SlurmAutoscaler> nodes_;
+  std::unique_ptr<SlurmAutoscaler> autoscaler_;
 };
 
 }  // namespace flow

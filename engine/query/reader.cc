@@ -10,6 +10,7 @@
 #include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
+#include "engine/runtime/engine_loop.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"

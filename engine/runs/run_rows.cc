@@ -10,47 +10,47 @@
 namespace flow {
 
 Result<std::vector<RunRecord>> all_records(const Store& store) {
-  std::vector<RunRecord> rows;
+  std::vector<RunRecord> records;
   std::optional<Error> bad;
   Status scanned = store.scan(Family::runs, "", "", [&](std::string_view, std::string_view value) {
-    auto row = decode_run_record(value);
-    if (!row.ok()) {
-      bad = row.error();
+    auto record = decode_run_record(value);
+    if (!record.ok()) {
+      bad = record.error();
       return false;
     }
-    rows.push_back(std::move(*row));
+    records.push_back(std::move(*record));
     return true;
   });
   FLOW_TRY(scanned);
   if (bad) return *bad;
-  return rows;
+  return records;
 }
 
-std::optional<RunRecord> row_of(const Store& store, const core::RunId& id) {
+std::optional<RunRecord> record_of(const Store& store, const core::RunId& id) {
   auto bytes = store.get(Family::runs, run_key(id));
   if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
-  auto row = decode_run_record(**bytes);
-  return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
+  auto record = decode_run_record(**bytes);
+  return record.ok() ? std::optional(std::move(*record)) : std::nullopt;
 }
 
 Result<RunRecord> select_record(const Store& store, const std::string& selector) {
-  auto rows = all_records(store);
-  FLOW_TRY(rows);
-  if (rows->empty())
+  auto records = all_records(store);
+  FLOW_TRY(records);
+  if (records->empty())
     return user_error("there is no run in this state yet: start one with `flow run FILE`");
-  if (selector.empty() || selector == "last") return rows->back();
-  for (const RunRecord& row : *rows) {
-    if (row.id == selector) return row;
+  if (selector.empty() || selector == "last") return records->back();
+  for (const RunRecord& record : *records) {
+    if (record.id == selector) return record;
   }
-  for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
-    if (row->name == selector) return *row;
+  for (auto record = records->rbegin(); record != records->rend(); ++record) {
+    if (record->name == selector) return *record;
   }
   std::vector<const RunRecord*> matches;
   std::vector<std::string> names;
-  for (const RunRecord& row : *rows) {
-    if (row.id.starts_with(selector)) matches.push_back(&row);
-    names.push_back(row.id);
-    if (!row.name.empty()) names.push_back(row.name);
+  for (const RunRecord& record : *records) {
+    if (record.id.starts_with(selector)) matches.push_back(&record);
+    names.push_back(record.id);
+    if (!record.name.empty()) names.push_back(record.name);
   }
   if (matches.size() == 1) return *matches.front();
   if (matches.size() > 1) {
@@ -62,15 +62,15 @@ Result<RunRecord> select_record(const Store& store, const std::string& selector)
                                 near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
 }
 
-Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& row) {
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& record) {
   LoadedRun loaded;
-  loaded.row = row;
-  auto frozen = store.get(Family::kv, archive_key(row.id));
-  FLOW_TRY(frozen);
-  auto state = frozen->has_value() ? load_archived_run(**frozen, blobs) : recover(store, blobs);
+  loaded.record = record;
+  auto archived = store.get(Family::kv, archive_key(record.id));
+  FLOW_TRY(archived);
+  auto state = archived->has_value() ? load_archived_run(**archived, blobs) : recover(store, blobs);
   FLOW_TRY(state);
   loaded.state = std::make_shared<core::State>(std::move(*state));
-  auto found = loaded.state->runs.find(row.id);
+  auto found = loaded.state->runs.find(record.id);
   if (found != loaded.state->runs.end()) loaded.run = &found->second;
   return loaded;
 }

@@ -12,9 +12,9 @@
 
 namespace flow {
 
-/// A run brought back from wherever it is: frozen, or in the journal.
+/// A run brought back from wherever it is: archived, or in the journal.
 struct LoadedRun {
-  RunRecord row;
+  RunRecord record;
   std::shared_ptr<core::State> state;  // holds it
   const core::Run* run = nullptr;      // null where only the row is left
 };
@@ -22,10 +22,10 @@ struct LoadedRun {
 /// All rows, oldest first.
 Result<std::vector<RunRecord>> all_records(const Store& store);
 /// Of the run with exactly this id, where it is there and can be read.
-std::optional<RunRecord> row_of(const Store& store, const core::RunId& id);
+std::optional<RunRecord> record_of(const Store& store, const core::RunId& id);
 /// An id, a unique prefix, a name (the newest of that name), "last" or "".
 Result<RunRecord> select_record(const Store& store, const std::string& selector);
-Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& row);
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& record);
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name);
 
 }  // namespace flow

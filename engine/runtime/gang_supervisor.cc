@@ -102,7 +102,7 @@ void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
   if (!options_.leads_cluster || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
   int32_t requested = InputResolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
-  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
+  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.capacity.cpus_milli / 1000;
   if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
   std::string workers;
   for (core::WorkerId worker : core::workers_of(run.units[assigned.id.unit]))

@@ -7,49 +7,50 @@
 
 namespace flow {
 
-Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop, Purpose purpose) {
-  Machine machine;
-  machine.is_cluster = engine_loop.options().leads_cluster;
-  machine.asked = engine_loop.options().requested_nodes;
-  machine.announced = engine_loop.options().announced;
-  machine.is_closed = !machine.is_cluster || engine_loop.options().is_closed;
-  if (machine.asked) return machine;
-  if (machine.is_cluster) {
+Result<Capacity> capacity_for(const Plan& plan, EngineLoop& engine_loop, Purpose purpose) {
+  Capacity capacity;
+  capacity.is_cluster = engine_loop.options().leads_cluster;
+  capacity.requested = engine_loop.options().requested_nodes;
+  capacity.announced = engine_loop.options().announced;
+  capacity.is_closed = !capacity.is_cluster || engine_loop.options().is_closed;
+  if (capacity.requested) return capacity;
+  if (capacity.is_cluster) {
     engine_loop.inspect([&](const core::State& state, InputResolver&) {
-      for (const core::WorkerState& host : state.workers) {
-        if (!host.is_lost() && host.info.cpus_milli > 0) machine.workers.push_back(host.info);
+      for (const core::WorkerState& worker : state.workers) {
+        if (!worker.is_lost() && worker.info.cpus_milli > 0)
+          capacity.workers.push_back(worker.info);
       }
     });
-    return machine;
+    return capacity;
   }
   core::WorkerInfo own;
   own.cpus_milli = engine_loop.options().jobs * 1000;
   own.custom_resources = engine_loop.options().custom_resources;
   own.memory_bytes = usable_memory_bytes();
-  machine.has_sought_gpus = purpose != Purpose::look;
-  if (machine.has_sought_gpus && may_ask_for_gpus(plan)) {
+  capacity.has_searched_gpus = purpose != Purpose::preview;
+  if (capacity.has_searched_gpus && may_ask_for_gpus(plan)) {
     auto gpus = engine_loop.gpus();
     FLOW_TRY(gpus);
-    machine.gpus = std::move(*gpus);
-    own.gpus = machine.gpus.gpus;
+    capacity.gpus = std::move(*gpus);
+    own.gpus = capacity.gpus.gpus;
   }
-  machine.workers.push_back(std::move(own));
-  return machine;
+  capacity.workers.push_back(std::move(own));
+  return capacity;
 }
 
-SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& intake) {
+SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& staging) {
   return {
       .purpose = purpose,
       .builder = engine_loop.builder(),
       .store = engine_loop.store(),
       .blobs = engine_loop.blobs(),
-      .intake = intake,
+      .staging = staging,
       .native_version =
           [&engine_loop](const std::string& name) { return engine_loop.native_version(name); },
       .operations_library =
           [&engine_loop](const std::string& name) { return engine_loop.operations_library(name); },
-      .machine = [&engine_loop,
-                  purpose](const Plan& plan) { return machine_for(plan, engine_loop, purpose); },
+      .capacity = [&engine_loop,
+                   purpose](const Plan& plan) { return capacity_for(plan, engine_loop, purpose); },
       .now = engine_loop.clock().now(),
       .new_run_id = [&engine_loop] { return engine_loop.new_run_id(); },
   };

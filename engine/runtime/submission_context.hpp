@@ -7,11 +7,11 @@
 namespace flow {
 
 /// What a run of this engine may use. Looks for GPUs only if the plan may ask for one.
-Result<Machine> machine_for(const Plan& plan, EngineLoop& engine_loop,
-                            Purpose purpose = Purpose::run);
+Result<Capacity> capacity_for(const Plan& plan, EngineLoop& engine_loop,
+                              Purpose purpose = Purpose::run);
 
-/// `intake` takes the content of the script's files. `driver` outlives the context.
-SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& intake);
+/// `staging` takes the content of the script's files. `engine_loop` outlives the context.
+SubmissionContext submission_context(EngineLoop& engine_loop, Purpose purpose, Blobs& staging);
 /// With the content of the script's files in the state.
 Result<Prepared> prepare(EngineLoop& engine_loop, const Submission& submission,
                          Purpose purpose = Purpose::run);

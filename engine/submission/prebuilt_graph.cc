@@ -111,7 +111,7 @@ Value prebuilt_to_value(const PrebuiltGraph& built) {
 Result<PrebuiltGraph> prebuilt_from_value(const Value& value) {
   PrebuiltGraph built;
   built.machine = text_field(value, "machine");
-  if (!cluster::is_node_name(built.machine))
+  if (!cluster::is_process_name(built.machine))
     return user_error("a request from a machine without a name");
   built.plan = text_field(value, "plan");
   built.bundle = text_field(value, "bundle");

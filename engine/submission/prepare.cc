@@ -319,11 +319,11 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
     def.native_version = *version;
     is_as_built = false;
   }
-  auto machine = context.machine(*plan);
+  auto capacity = context.capacity(*plan);
   FLOW_TRY(capacity);
-  std::vector<Error> errors =
+  std::vector<Error> unmet =
       check_requirements(*plan, *submission.environment, *capacity, plan->warnings);
-  for (Error& need : errors) {
+  for (Error& need : unmet) {
     if (context.purpose == Purpose::run)
       errors.push_back(std::move(need));
     else

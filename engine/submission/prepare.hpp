@@ -51,7 +51,7 @@ std::string changed_sources(const Bundle& bundle);
 
 /// The library of operations that the embedding program defined, or "".
 using OperationsLibrary = std::function<std::string(const std::string& name)>;
-enum class Purpose : uint8_t { run, preview };  // `look` needs no machine that can run it
+enum class Purpose : uint8_t { run, preview };  // `preview` needs no machine that can run it
 
 struct Capacity;
 
@@ -66,7 +66,7 @@ struct SubmissionContext {
   std::function<std::optional<std::string>(const std::string& name)> native_version;
   OperationsLibrary operations_library;
   /// What the run may use.
-  std::function<Result<Capacity>(const Plan&)> machine;
+  std::function<Result<Capacity>(const Plan&)> capacity;
   core::Time now;
   std::function<RunId()> new_run_id;
 };

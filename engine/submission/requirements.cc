@@ -50,8 +50,8 @@ RequestedNodes requested_nodes_of(const SlurmOptions& options,
       std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
         return each.find("gpu") != std::string::npos || each.starts_with("--gres");
       });
-  if (may_bring_some && options.gpus_per_node == 0) return {named, std::nullopt};
-  return {named, options.gpus_per_node};
+  if (may_bring_some && options.gpus_per_node == 0) return {custom_resources, std::nullopt};
+  return {custom_resources, options.gpus_per_node};
 }
 
 namespace {

@@ -21,10 +21,9 @@ struct Capacity {
   int32_t cpus_milli() const;
 };
 /// The job whose nodes are to be used: the one that this process is in, unless others are asked
-/// for;
-/// "" where there is none.
+/// for; "" if there is none.
 std::string slurm_job_inside(const SlurmOptions& options);
-/// Of the nodes that `options` ask for, each with the resources `named`.
+/// Of the nodes that `options` ask for, each with these custom resources.
 RequestedNodes requested_nodes_of(const SlurmOptions& options,
                                   const ResourceQuantities& custom_resources);
 /// How many workers an engine of these options is to have.

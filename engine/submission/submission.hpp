@@ -22,7 +22,7 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 
 /// What a run has beside the core's state, while this process drives it.
 struct RunContext {
-  RunRecord row;
+  RunRecord record;
   std::string request;                        // what asked for it; "" where nobody asks twice
   std::shared_ptr<const std::string> bundle;  // encoded
   std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();

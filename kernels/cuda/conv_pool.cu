@@ -86,7 +86,7 @@ struct ForwardSides {
   int64_t bias_stride;
   T* out;
 
-  FLOW_DEVICE int64_t place(int64_t group) const { return group; }
+  FLOW_DEVICE int64_t origin(int64_t group) const { return group; }
   FLOW_DEVICE C a(int64_t group, int64_t output, int64_t k) const {
     return convert<C>(weights[(group * v.outputs + output) * (v.channels * v.kh * v.kw) + k]);
   }
@@ -109,7 +109,7 @@ struct InputSides {
   const T *grad, *weights;
   T* dx;
 
-  FLOW_DEVICE int64_t place(int64_t group) const { return group; }
+  FLOW_DEVICE int64_t origin(int64_t group) const { return group; }
   FLOW_DEVICE C a(int64_t group, int64_t channel, int64_t k) const {
     Three in = split(k, v.by_kh, v.by_kw);
     int64_t output = group * v.outputs + in.first;
@@ -141,7 +141,7 @@ struct WeightSides {
   const T *grad, *x;
   T* dw;
 
-  FLOW_DEVICE int64_t place(int64_t group) const { return group; }
+  FLOW_DEVICE int64_t origin(int64_t group) const { return group; }
   FLOW_DEVICE C a(int64_t group, int64_t output, int64_t k) const {
     Three at = split(k, v.by_oh, v.by_ow);
     return convert<C>(grad[result_at<T>(v, group, at.first, output, at.second, at.third)]);

@@ -21,8 +21,8 @@ struct GemmTiles {
   C b[kGemmDepth][kGemmColumns + 4];
 };
 
-// Sides has: type Place, place(batch); a(place, row, k) and b(place, k, column) inside of their
-// shapes, in C; put(place, row, column, sum).
+// Sides has: type Origin, origin(batch); a(origin, row, k) and b(origin, k, column) inside of their
+// shapes, in C; put(origin, row, column, sum).
 template <typename C, typename Sides>
 __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides, C* parts) {
   auto& tiles = shared_room<GemmTiles<C>>();

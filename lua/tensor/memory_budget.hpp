@@ -1,6 +1,7 @@
 // Tensors' memory beside Lua's: counted against the same limit, and a reason to collect.
 #pragma once
 #include <atomic>
+#include <lua.hpp>
 #include <thread>
 #include <utility>
 

@@ -171,7 +171,7 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
   CHECK(alone.hears(offer));
   CHECK_THAT(error_of(done.get_future().get()),
              Contains("node `other` offers the content") && Contains("without encryption"));
-  CHECK_FALSE(alone.says(1).done().taken());
+  CHECK_FALSE(alone.says(1).done().received());
   CHECK(alone.puts == 0);
 }
 
@@ -439,7 +439,7 @@ TEST_CASE("who is sent to others fetches there, once for all who want it, and no
   auto first = story.worker().begin_fetch(blob), second = story.worker().begin_fetch(blob);
   Elsewhere::Asked asked = story.asked.get_future().get();
   CHECK(asked.blob.digest == blob.digest);
-  CHECK(asked.from == story.custom_resources);
+  CHECK(asked.from == story.named);
   story.at_worker(bytes);
   asked.done({});
   CHECK(first.get().ok());
@@ -476,7 +476,7 @@ TEST_CASE("a fetch that others are asked for ends with its session") {
 
 TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
   Elsewhere story;
-  story.custom_resources.clear();
+  story.named.clear();
   BlobInfo blob = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
   story.connect();
   CHECK(story.worker().fetch(blob).ok());

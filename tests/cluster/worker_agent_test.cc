@@ -206,7 +206,7 @@ AttemptOrder full_order() {
   shell->outputs = {{"out", "*.txt"}};
   shell->shell = {"bash", "-c"};
   order.shell = shell;
-  order.place = "p.lua:3";
+  order.defined_at = "p.lua:3";
   order.stage_copy = order.named_args = true;
   order.service = {8080, 32, 5000};
   return order;

@@ -1,5 +1,5 @@
 // A session that two threads of this process read from and write to as they would a socket: the
-// stream of stream.hpp, with the waiting.
+// stream of byte_stream.hpp, with the waiting.
 #pragma once
 #include <chrono>
 #include <condition_variable>

@@ -54,7 +54,7 @@ constexpr size_t kFaultBytesMax = 1'024;      // of what a GPU did when it faile
 constexpr size_t kInventoryDeltaMax = 4'096;  // contents in one message
 /// What changed of the large content that a worker has. Sizes are known.
 struct BlobInventoryDelta {
-  std::vector<BlobInfo> here;
+  std::vector<BlobInfo> added;
   std::vector<Digest> removed;
   Traffic traffic;
 };

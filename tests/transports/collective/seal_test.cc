@@ -175,13 +175,13 @@ TEST_CASE("Sealed data that is changed on the way ends the gang, and all are tol
 TEST_CASE("What one link carried opens on no other, of the same ranks, key and gang") {
   Pair earlier;
   earlier.prove();
-  std::string frame = earlier.first.seal(control(FrameKind::left));
+  std::string frame = earlier.first.seal(control(FrameKind::goodbye));
   Pair later;
   CHECK(later.second.receive_proof(earlier.proofs[0]).error().message ==
         "it does not hold the gang's key");
   later.prove();
   CHECK(opened(later.second, frame) == kChanged);
-  CHECK(opened(earlier.second, frame) == control(FrameKind::left));
+  CHECK(opened(earlier.second, frame) == control(FrameKind::goodbye));
 }
 
 TEST_CASE("What a side said itself proves nothing to it, and does not open") {
@@ -189,7 +189,7 @@ TEST_CASE("What a side said itself proves nothing to it, and does not open") {
   CHECK_FALSE(pair.first.receive_proof(pair.proofs[0]).ok());
   CHECK_FALSE(pair.second.receive_proof(pair.proofs[1]).ok());
   pair.prove();
-  CHECK(opened(pair.first, pair.first.seal(control(FrameKind::left))) == kChanged);
+  CHECK(opened(pair.first, pair.first.seal(control(FrameKind::goodbye))) == kChanged);
   GangSeal alone(identity_of(0), 1);
   CHECK(alone.receive_hello(alone.hello()).error().message == "it is no rank of this gang");
 }
