@@ -9,7 +9,7 @@ import threading
 import time
 
 import cluster_place
-import contents
+import blobs
 import machines
 from cluster_place import size_of
 
@@ -121,7 +121,7 @@ class Partition(machines.MachinesPlace):
         if not self.machines.slow("a", "80mbit", is_out=False):
             self.skipTest("this kernel makes no network slow")
         client = self.start("run", "read.lua", "--json", "--param", "path=big.in")
-        self.until("it is coming", lambda: contents.is_coming(self.path("worker-a", "objects")))
+        self.until("it is coming", lambda: blobs.is_coming(self.path("worker-a", "objects")))
         began = time.time()
         self.machines.cut("a")
         self.until_status("a", "lost")
@@ -233,7 +233,7 @@ class Partition(machines.MachinesPlace):
         self.ends_with_one_attempt_each(client)
 
 
-class Results(machines.MachinesPlace, contents.ContentsPlace):
+class Results(machines.MachinesPlace, blobs.ContentsPlace):
     """Of a worker that is cut off from its head while what it came to is on the way there."""
 
     def cut_as_it_comes(self):
@@ -242,7 +242,7 @@ class Results(machines.MachinesPlace, contents.ContentsPlace):
         if not self.machines.slow("a", "80mbit"):
             self.skipTest("this kernel makes no network slow")
         run = self.start("run", "contents.lua", "--json", "--param", "plan=a1:b", "--param", "mib=40")
-        self.until("it is coming", lambda: contents.is_coming(self.path(".flow", "objects")))
+        self.until("it is coming", lambda: blobs.is_coming(self.path(".flow", "objects")))
         self.machines.cut("a")
         return run
 
@@ -251,7 +251,7 @@ class Results(machines.MachinesPlace, contents.ContentsPlace):
         done = self.last_json(self.exits(0, self.end(run)))
         self.assertEqual(done["result"], [40 * 256 * 1024])
         self.assertEqual({task["name"]: task["attempts"] for task in done["tasks"]}, attempts)
-        kept = [path for path in contents.files_of(self.path(".flow", "objects")) if size_of(path) >= 40 << 20]
+        kept = [path for path in blobs.files_of(self.path(".flow", "objects")) if size_of(path) >= 40 << 20]
         self.assertEqual(len(kept), 1, kept)
 
     def test_it_comes_once_where_the_cut_heals_soon(self):
@@ -267,7 +267,7 @@ class Results(machines.MachinesPlace, contents.ContentsPlace):
         self.ends_with(run, {"make_a": 2, "use_b": 1})
 
 
-class Holders(machines.MachinesPlace, contents.ContentsPlace):
+class Holders(machines.MachinesPlace, blobs.ContentsPlace):
     """Of content that is another worker's, which can't be had of it any more."""
 
     def test_it_comes_from_the_head_where_the_way_to_its_holder_is_cut(self):
@@ -286,7 +286,7 @@ class Holders(machines.MachinesPlace, contents.ContentsPlace):
         if not self.machines.slow("a", "80mbit"):
             self.skipTest("this kernel makes no network slow")
         run = self.start("run", "contents.lua", "--json", "--param", "plan=a1:b", "--param", "mib=40")
-        self.until("it is coming", lambda: contents.is_coming(self.path("worker-b", "objects")))
+        self.until("it is coming", lambda: blobs.is_coming(self.path("worker-b", "objects")))
         self.machines.cut("a", "b")
         done = self.exits(0, self.end(run))
         self.assertEqual(self.last_json(done)["result"], [40 * 256 * 1024])
