@@ -129,16 +129,17 @@ std::function<void()> RankLinks::track_in_flight() {
 }
 
 void RankLinks::send_failed(const Error& cause) {
+  for (int rank = 0; rank < state_.ranks(); rank++) send_failed_to(rank, cause);
+}
+
+void RankLinks::send_failed_to(int rank, const Error& cause) {
+  auto link = listener_->link_to(rank);
+  if (!link || !link->is_up()) return;  // on_proven sends it
   FrameHead head;
   head.kind = FrameKind::failed;
   head.count = static_cast<uint64_t>(cause.kind);
-  std::string frame = std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes);
-  for (int rank = 0; rank < state_.ranks(); rank++) {
-    auto link = listener_->link_to(rank);
-    if (!link || !link->is_up()) continue;
-    link->send(frame);
-    link->close(kCauseMs);
-  }
+  link->send(std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes));
+  link->close(kCauseMs);
 }
 
 LastCall RankLinks::last_call_of(int rank) const {
@@ -182,9 +183,10 @@ void RankLinks::on_failed(const FrameHead& head, std::string_view text) {
   state_.fail({kind, std::string(text.substr(0, kCauseBytes))});
 }
 
-// Who comes late to one that has ended hears so then.
+// A rank that connects after this one has failed or ended is notified now.
 void RankLinks::on_proven(int rank) {
   peers_[static_cast<size_t>(rank)]->was_up = true;
+  if (state_.has_failed()) return send_failed_to(rank, state_.cause());
   FrameHead head;
   head.kind = FrameKind::ended;
   if (state_.has_ended(state_.rank())) send(rank, head);

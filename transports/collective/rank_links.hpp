@@ -45,6 +45,7 @@ class RankLinks final : public GangLinkUser {
   // Of any thread:
 
   void send_failed(const Error& cause);
+  void send_failed_to(int rank, const Error& cause);
   /// What the rank did last, as far as its frames tell.
   LastCall last_call_of(int rank) const;
   bool has_left(int rank) const;
