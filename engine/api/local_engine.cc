@@ -250,7 +250,12 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   return nodes;
 }
 
+namespace {
+constexpr std::chrono::milliseconds kRankEndsWithin{2'000};
+}  // namespace
+
 LocalEngine::~LocalEngine() {
+  if (engine_loop_) engine_loop_->await_rank_ends(kRankEndsWithin);
   if (cluster_) cluster_->serve_clients(nullptr);
   server_.reset();
   slurm_.reset();

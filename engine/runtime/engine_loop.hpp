@@ -4,6 +4,7 @@
 // what a turn decided is written and synced on a thread of its own, and the next turns decide
 // meanwhile: what they come to is written together when that is done.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -157,6 +158,9 @@ class EngineLoop {
   const EngineLoopOptions& options() const { return options_; }
   /// The error that stopped the engine, if one did.
   std::optional<Error> stopped_by() const;
+  /// Waits until the ranks of gangs that have succeeded have reported their ends, and so their last
+  /// log lines, but no longer than `most`. Rank 0 may be the first to report.
+  void await_rank_ends(std::chrono::milliseconds most);
   /// Ends every attempt and the thread; what runs is interrupted.
   void shut_down();
 
@@ -176,6 +180,7 @@ class EngineLoop {
     bool is_log = false;
     core::AttemptId attempt;  // of a log, and where `at` is given
     uint32_t log_rank = 0;
+    uint32_t ended_rank = 0;  // above 0: this rank of the attempt has reported its end
     uint32_t stream = 0;
     std::string text;
     core::Time at = 0;  // of an event that is told late, of a log; else 0
@@ -196,6 +201,7 @@ class EngineLoop {
     std::string peer_failure;              // how the first rank that saw another one end tells it
     std::optional<core::Failure> failure;  // the first one, before it is told
     uint32_t failed_rank = 0;              // whose it is
+    uint32_t ended_ranks = 0;              // of those above 0
     bool worker_died = false;              // with that rank
     core::Time report_at = 0;              // then it is, or what is to be kept comes first:
     bool is_finalizing = false;            // rank 0 writes that, and is killed
@@ -348,6 +354,8 @@ class EngineLoop {
   // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
+  void note_rank_end(const core::AttemptId& id);
+  void expect_rank_ends(const core::AttemptId& id);
   /// The gang whose newest attempt is this one; null where it is none, or over.
   GangState* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_rank_address(const Report& report);
@@ -432,6 +440,9 @@ class EngineLoop {
   // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t late_logs_ = 0;  // lines of runs that had ended
+  // Of gangs that have succeeded: how many ranks have not reported their ends. Entries leave as
+  // these ranks report; the oldest leave where there are kUnreportedGangsMax.
+  std::map<core::AttemptId, uint32_t> unreported_ranks_;
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;

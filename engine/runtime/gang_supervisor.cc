@@ -23,6 +23,7 @@ constexpr int64_t kPeerFailureMs = 300;    // between ranks that see one end
 constexpr int64_t kRankProgressMs =
     2'000;                            // after a timeout: for all ranks to report their positions
 constexpr int64_t kKilledMs = 2'000;  // from the end of the grace to who was killed
+constexpr size_t kUnreportedGangsMax = 1'024;
 constexpr size_t kRankAddressMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
 /// One of its hosts drains: all ranks were asked to stop.
@@ -318,6 +319,37 @@ void EngineLoop::finish_rank(Report report, Input& input) {
                      is_resizing(run->second.units[id.unit]);
     if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());
   };
+}
+
+// The ranks of a gang that succeeds have met at its end, so each reports its own soon.
+void EngineLoop::expect_rank_ends(const core::AttemptId& id) {
+  GangState* gang = gang_of(id, 0);
+  if (gang == nullptr) return;
+  auto others = static_cast<uint32_t>(gang->rank_addresses.size() - 1);
+  if (gang->ended_ranks >= others) return;
+  if (unreported_ranks_.size() >= kUnreportedGangsMax)
+    unreported_ranks_.erase(unreported_ranks_.begin());
+  unreported_ranks_[id] = others - gang->ended_ranks;
+}
+
+void EngineLoop::note_rank_end(const core::AttemptId& id) {
+  auto expected = unreported_ranks_.find(id);
+  if (expected == unreported_ranks_.end()) {
+    if (GangState* gang = gang_of(id, 0)) gang->ended_ranks++;
+  } else if (--expected->second == 0) {
+    unreported_ranks_.erase(expected);
+  }
+}
+
+void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {
+  auto until = std::chrono::steady_clock::now() + most;
+  while (true) {
+    bool is_one_missing = false;
+    inspect(
+        [&](const core::State&, InputResolver&) { is_one_missing = !unreported_ranks_.empty(); });
+    if (!is_one_missing || std::chrono::steady_clock::now() >= until) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 }  // namespace flow

@@ -107,12 +107,15 @@ void EngineLoop::decide(std::vector<Input> inputs) {
       if (!gangs_.empty()) replace_by_first_failure(input.event);
       admitted = core::admit(state_, input.event);
       if (admitted) {
+        if (auto* event = std::get_if<core::AttemptSucceeded>(&input.event))
+          expect_rank_ends(event->id);
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
           open_batch_.batch.put(Family::kv, std::move(key), std::move(value));
         record(std::move(input.event), event_time(input, now));
       }
     }
+    if (input.ended_rank > 0) note_rank_end(input.attempt);
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   if (!lost_workers_.empty()) lose_waiting_workers();
@@ -213,8 +216,9 @@ void EngineLoop::remember(const core::AttemptSucceeded& event) {
 uint64_t EngineLoop::next_log(const core::AttemptId& id) {
   constexpr int kLinesBits = 40;
   // A rank or a worker that was cut off may report lines when its run has ended, whose count is
-  // gone: they go behind all others.
-  if (!state_.runs.contains(id.run))
+  // gone: they go behind all others. The run leaves the state some turns after its count.
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || core::is_final(run->second.status))
     return state_.epoch << kLinesBits | uint64_t{1} << (kLinesBits - 1) | late_logs_++;
   auto [count, is_new] = log_counts_.try_emplace({id.run, id.unit}, state_.epoch << kLinesBits);
   return count->second++;

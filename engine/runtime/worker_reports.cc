@@ -56,6 +56,7 @@ EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker)
     case Report::Kind::finished:
       input.attempt = report.id;
       input.at = report.at == 0 ? 0 : clock_.at_wall(report.at);
+      input.ended_rank = report.rank;
       if (report.rank > 0) {
         finish_rank(std::move(report), input);
       } else {

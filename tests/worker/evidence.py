@@ -243,6 +243,18 @@ return flow.pipeline("much", {}, function() return much {}.stdout end)
         log = set(self.good("logs", "last", "much").out.splitlines())
         self.assertEqual({"1", "150000", "300000", "to stderr"} - log, set())
 
+    def test_all_that_the_ranks_of_a_gang_write_is_in_its_log(self):
+        # Rank 0 writes nothing: its end comes to the head before the lines of the other ranks.
+        self.write("ranks.lua", HEAD + r'''
+local t = flow.shell("t", { ranks = 2, cache = false, command = [[ [ "$RANK" = 0 ] || seq 200000 ]] })
+return flow.pipeline("ranks", {}, function() t() end)
+''')
+        for _ in range(4):
+            self.good("run", "ranks.lua", "--workers", "2")
+            lines = "\n".join(line["text"] for line in self.good("logs", "last", "t", "--json").lines()).split()
+            self.assertEqual((len(lines), lines[0], lines[-1]), (200_000, "1", "200000"))
+            self.assertTrue(lines == [str(i + 1) for i in range(200_000)], "the lines are in their order")
+
     def test_all_that_a_lua_task_writes_is_in_its_log(self):
         self.write("wrote.lua", HEAD + r'''
 local child = flow.task("child", function() os.execute("seq 200000 | tr '\\n' ' '") end)
