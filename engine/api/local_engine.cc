@@ -145,7 +145,7 @@ void LocalEngine::warn_all(const std::string& text) {
   }
 }
 
-// What ran is kept; who waits for a run hears why it does not go on.
+// Results so far are kept. Each watched run ends with `why` as its error.
 void LocalEngine::give_up(const Error& why) {
   std::vector<std::shared_ptr<detail::RunHandle>> states;
   {

@@ -55,7 +55,7 @@ class LocalClientEngine final : public detail::EngineImpl {
 
  private:
   Submission here(const RunOptions& options) const;
-  /// The writer's answer, over `link`; nothing where this process has become the writer's
+  /// The writer's answer, over `connection`; nothing where this process has become the writer's
   /// successor.
   std::optional<Value> ask(const Value& request, std::shared_ptr<EngineConnection>& connection);
   std::optional<Value> ask(const Value& request);

@@ -19,14 +19,14 @@ constexpr size_t kUnackedMax = 1'024;
 
 class ClientRunSession {
  public:
-  /// `tells`: the client tells what it has heard, and may come back. `counted` is let go of when
-  /// the run has come to its end.
+  /// `acks`: the client acknowledges the events that it received, and may reconnect. `run_count` is
+  /// released when the run has ended.
   ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
                    std::shared_ptr<void> run_count);
   ~ClientRunSession();  // after its end
   const std::string& run() const { return run_->id; }
 
-  /// Over this link from now on, behind the `heard` events that the client has. Serves it until it
+  /// Over this link from now on, behind the `acked` events that the client has. Serves it until it
   /// is gone: a client hangs up when it has read what the run came to. True where nobody waits for
   /// the run any more; false where another link has taken the place of this one.
   bool serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked);

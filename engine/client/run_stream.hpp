@@ -15,7 +15,7 @@ namespace flow {
 Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields);
 /// The request has a name, so that whoever answers it in the end knows whether another already did.
 RunOptions with_request_id(RunOptions options);
-/// What the run's watchers may do goes over `link`.
+/// What the run's watchers may do goes over `connection`.
 void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConnection>& connection);
 /// Nobody is there to be told: an interrupt calls `on_interrupt`.
 void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
@@ -38,8 +38,8 @@ class DeliveredCompletions {
   std::unordered_set<std::string> delivered_, delivered_late_{};  // tasks with their attempts
 };
 
-/// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
-/// to be told of that; null where not.
+/// Until the run's end, or that of the writer: false. `received` counts the events for the
+/// acknowledgements to the writer; null for a writer that takes none.
 bool follow_connection(detail::RunHandle& state, EngineConnection& connection,
                        DeliveredCompletions& completions, uint64_t* received);
 

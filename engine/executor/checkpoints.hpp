@@ -44,8 +44,8 @@ class Checkpoints {
   /// Until nothing is to be written any more. The Error is the writer's, as of save; each is told
   /// once.
   Status finish();
-  /// Calls `told` once nothing of this attempt is to be written any more: now, or on the thread.
-  /// For any thread.
+  /// Calls `callback` once nothing of this attempt is to be written any more: now, or on the
+  /// thread. For any thread.
   void when_idle(std::function<void()> callback);
   /// What waits or is being written is not needed any more.
   void drop();

@@ -50,7 +50,8 @@ struct ConnectedWorker {
 using ConnectedWorkers = std::map<std::string, ConnectedWorker>;
 
 /// Where there are `max` or more: those that are lost, whose reports are committed, leave. A rejoin
-/// needs nothing of them that is not in the state. `awaited`: those that may be back.
+/// needs nothing of them that is not in the state. `disconnected`: those that may
+/// be back.
 void forget_lost(ConnectedWorkers& workers, const std::set<std::string>& disconnected, size_t max);
 
 /// The addresses of a head: the one of --listen, and the one that other machines connect to.

@@ -30,7 +30,8 @@ Result<SlurmRequest> slurm_request_of(const EngineOptions& options);
 
 class SlurmHead {
  public:
-  /// Asks Slurm for nodes. `listens_at`: where the head listens. `driver` and `engine` outlive it.
+  /// Asks Slurm for nodes. `listens_at`: where the head listens. `engine_loop` and `engine`
+  /// outlive it.
   static Result<std::unique_ptr<SlurmHead>> start(const EngineOptions& options,
                                                   const std::string& state_dir,
                                                   const std::string& listens_at,

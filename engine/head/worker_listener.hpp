@@ -17,7 +17,7 @@ namespace flow::cluster {
 class WorkerListenerUser {
  public:
   virtual ~WorkerListenerUser() = default;
-  /// A worker asks to join, under the name in `joining`. Why it can't, or "".
+  /// A worker asks to join, under the name in `request`. Why it can't, or "".
   virtual std::string on_join(std::shared_ptr<WorkerConnection> connection,
                               JoinRequest request) = 0;
   virtual void on_draining(WorkerConnection& connection, const std::string& why) = 0;

@@ -103,7 +103,7 @@ struct TaskDef {
   std::string gpu_kernel;  // a kernel that its code reaches and that nothing stands for on a CPU
 };
 
-/// A node of a branch runs only if `when` chose `side`.
+/// A node of a branch runs only if `when` chose its branch.
 struct Guard {
   uint32_t when = kNoNode;
   bool then_branch = true;

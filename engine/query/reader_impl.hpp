@@ -21,7 +21,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
 std::vector<std::string> differences(const std::vector<KeyComponent>& before,
                                      const TaskDef& before_def,
                                      const std::vector<KeyComponent>& now, const TaskDef& now_def);
-/// The newest earlier run (before `row`) that has a unit of this name with a key.
+/// The newest earlier run (before `record`) that has a unit of this name with a key.
 struct PreviousUnit {
   LoadedRun loaded;
   core::UnitId unit = kNoNode;

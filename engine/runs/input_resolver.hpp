@@ -29,7 +29,7 @@ std::string short_json(const Value& value);
 
 class InputResolver {
  public:
-  /// `content` returns a blob's bytes, committed or about to be.
+  /// `read_blob` returns a blob's bytes, committed or about to be.
   using ReadBlob = std::function<Result<std::string>(const Digest&)>;
   explicit InputResolver(ReadBlob read_blob) : read_blob_(std::move(read_blob)) {}
 

@@ -99,7 +99,7 @@ class EngineLoop {
   void collect(const std::function<void(const core::State&, Batch&)>& mark,
                const std::function<void()>& sweep);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
-  /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
+  /// With `resumed`, for that run going on with `plan`: compared is what it did before.
   PlanInfo plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
   /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
   /// `store` stands for a state that is not there yet.
@@ -250,7 +250,7 @@ class EngineLoop {
 
   // group_commit.cc
   /// Writes what the turn decided and makes it durable: here, or where that is much and
-  /// `may_leave`, on the writing thread, which the next turns do not wait for. While that one
+  /// `may_defer`, on the writing thread, which the next turns do not wait for. While that one
   /// writes, what they decide gathers for the next commit.
   void commit(bool may_defer);
   Commit take_open_batch();
@@ -312,7 +312,7 @@ class EngineLoop {
   };
   /// What those took that failed for want of something, and the state does not hold any more.
   MissingOutputs find_missing_outputs(const core::Run& run);
-  /// Has the dynamic tasks of `lost` make their calls again once the run goes on. Of the results
+  /// Has the dynamic tasks of `missing` make their calls again once the run goes on. Of the results
   /// it leaves those that are still lost then. For a run at rest; not in a turn.
   Status rerun_dynamic_tasks(const RunId& id, MissingOutputs& missing);
   RunContext* context_of(const RunId& run);
@@ -321,7 +321,7 @@ class EngineLoop {
 
   // execute_commands.cc, attempt_orders.cc, run_events.cc: in a turn. worker_reports.cc: on the
   // threads that report
-  /// Takes the attempts that can be staged out of the acts from `acts_before` on.
+  /// Takes the attempts that can be staged out of the effects from `effects_before` on.
   void defer_starts(size_t effects_before);
   /// Executors fetch and decode what is about to start while its events are committed.
   void prefetch_orders(uint64_t commit);

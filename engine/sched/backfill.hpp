@@ -48,7 +48,7 @@ class Backfill {
   void pass_over(const ReadyHead& head);
   /// Whether anybody who was passed over might want the room that this takes.
   bool is_wanted(const Assigned& assigned) const;
-  /// `rooms` is what is free beside the proposals.
+  /// `free_by_worker` is what is free beside the proposals.
   void reserve_for_passed(const std::vector<FreeResources>& free_by_worker,
                           const std::vector<Event>& proposals, UsageOverlay& overlay);
 
@@ -75,7 +75,7 @@ class Backfill {
     SchedulingClass held;
     std::vector<std::string> gpus;
     uint32_t expected_us = 0;
-    size_t begins = SIZE_MAX;  // which of `kept_`
+    size_t begins = SIZE_MAX;  // which of `reservations_`
     bool is_end() const { return begins == SIZE_MAX; }
     bool operator<(const Change& other) const { return at < other.at; }
   };

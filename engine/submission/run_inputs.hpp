@@ -37,7 +37,7 @@ InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const 
 /// has changed. It reads and copies whole files, so do not call it within a turn.
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);
 /// The parameters for a run that takes what the files hold now. A file that is not there any more
-/// is as `taken` has it, the parameters with the content that was read.
+/// is as `original` has it, the parameters with the content that was read.
 Value current_params(const Inputs& inputs, const Value& original);
 
 }  // namespace flow

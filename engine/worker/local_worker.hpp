@@ -120,8 +120,8 @@ class LocalWorker final : public Worker {
   bool dispatch_pending(bool may_spawn, std::deque<PendingOrder>& waiting);
   /// Of executors that see these GPUs and no others.
   Slot* idle_slot(const std::vector<std::string>& gpus);
-  /// Ends the idle executors but `kept` that hold memory of these GPUs; false where one is not gone
-  /// yet.
+  /// Ends the idle executors but `except` that hold memory of these GPUs; false where one is not
+  /// gone yet.
   bool free_gpus(const std::vector<std::string>& gpus, const Slot* except);
   void requeue_all();
   /// Where none can start, the first order fails with the cause, and the next one tries again.

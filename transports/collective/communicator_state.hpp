@@ -42,7 +42,7 @@ struct CommunicatorOptions {
 
 class CommunicatorState {
  public:
-  /// `members` by rank, this one among them.
+  /// `local_ranks` by rank, this one among them.
   CommunicatorState(const CommunicatorOptions& options, std::vector<LocalRank> local_ranks);
   CommunicatorState(const CommunicatorState&) = delete;
 

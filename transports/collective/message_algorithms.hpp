@@ -29,7 +29,7 @@ class MessageCollectives {
 
  private:
   /// At step s a rank sends slice me - shift - s to the next and receives the one before that from
-  /// the one before; in the first `combining` steps it combines what comes with its own.
+  /// the one before; in the first `reducing_steps` steps it reduces what comes with its own.
   struct Ring {
     char* data = nullptr;
     size_t count = 0, element = 1;

@@ -11,7 +11,7 @@ namespace flow::collective {
 /// By whoever runs a call.
 class Messages {
  public:
-  /// `wire` is null where all ranks are on this node.
+  /// `rank_links` is null where all ranks are on this node.
   Messages(CommunicatorState& state, RankLinks* rank_links);
 
   void send(int rank, ChannelKind kind, Transfer& transfer);

@@ -81,7 +81,7 @@ class AllocationPool {
  private:
   struct Allocation {
     int32_t nodes = 0;
-    int64_t requested_ms = 0, seen_ms = 0;  // `seen`: Slurm named it last
+    int64_t requested_ms = 0, seen_ms = 0;  // `seen_ms`: Slurm named it last
     int64_t began_ms = 0;                   // 0 while it waits
     JobState state = JobState::pending;
     std::string word = "PENDING", reason;

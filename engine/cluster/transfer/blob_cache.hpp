@@ -88,8 +88,8 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
 
   /// Large content that is here, what was used last first.
   std::vector<BlobInfo> large(size_t count_max) const;
-  /// `told` is called of large content that goes, by whichever thread, and no more once another
-  /// was given.
+  /// `notify` is called for each large blob that is evicted, on any thread. A later call of this
+  /// function replaces it.
   void on_evicted(std::function<void(const Digest&)> notify);
 
   struct Usage {

@@ -40,7 +40,7 @@ class BlobIndex {
 
   /// `owner` needs these too from now on; first seen at `now_ns`.
   void pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns);
-  /// Until unpin(owner) this content lies at `place` too, and no more where this owner lent it
+  /// Until unpin(owner) this content lies at `file` too, and no more where this owner lent it
   /// before: of a checkpoint that is saved again as it was, the newest file stays.
   void lend(const std::string& owner, const Digest& digest, LentFile file, int64_t now_ns);
   /// The newest first.

@@ -33,7 +33,7 @@ struct PeerFetcherOptions {
 /// Thread-safe.
 class PeerBlobFetcher : public std::enable_shared_from_this<PeerBlobFetcher> {
  public:
-  /// `sessions` and `jobs` outlive end().
+  /// `sessions` and `thread_pool` outlive end().
   PeerBlobFetcher(Sessions& sessions, ThreadPool& thread_pool, PeerFetcherOptions options);
   ~PeerBlobFetcher();
 
