@@ -9,7 +9,7 @@
 
 #include "engine/process/cgroup.hpp"
 #include "flow/flow.hpp"
-#include "tests/driver/temp_folder.hpp"
+#include "tests/api/temp_folder.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

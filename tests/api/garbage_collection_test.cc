@@ -15,7 +15,7 @@
 
 #include "engine/runtime/garbage_collection.hpp"
 #include "flow/flow.hpp"
-#include "tests/driver/temp_folder.hpp"
+#include "tests/api/temp_folder.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

@@ -16,7 +16,7 @@
 
 #include "engine/api/local_engine.hpp"
 #include "engine/client/connection.hpp"
-#include "tests/driver/temp_folder.hpp"
+#include "tests/api/temp_folder.hpp"
 
 using namespace flow;
 
