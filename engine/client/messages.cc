@@ -178,11 +178,11 @@ PlanInfo plan_from_value(const Value& value) {
 
 namespace {
 
-Value moved_to_value(const MovedContent& moved) {
-  return Value::list({static_cast<int64_t>(moved.pieces), static_cast<int64_t>(moved.bytes)});
+Value moved_to_value(const BlobTraffic& moved) {
+  return Value::list({static_cast<int64_t>(moved.blobs), static_cast<int64_t>(moved.bytes)});
 }
 
-MovedContent moved_from_value(const Value* value) {
+BlobTraffic moved_from_value(const Value* value) {
   if (value == nullptr || value->kind() != Value::Kind::table) return {};
   const auto& list = value->as_table().list;
   auto is_count = [](const Value& each) {

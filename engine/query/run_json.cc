@@ -69,8 +69,8 @@ namespace {
 /// Below 0: not known.
 std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
 
-std::string moved_json(const MovedContent& moved) {
-  return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.pieces, moved.bytes);
+std::string moved_json(const BlobTraffic& moved) {
+  return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.blobs, moved.bytes);
 }
 
 std::string listed_json(const std::vector<std::string>& texts) {

@@ -188,9 +188,9 @@ std::vector<std::string> row_of(const NodeInfo& node) {
 
 /// "" where nothing was moved.
 std::string moved_text(const NodeInfo& node) {
-  auto part = [](const MovedContent& moved, const char* where) {
-    if (moved.pieces == 0) return std::string();
-    return ", " + format_bytes(moved.bytes) + " (" + std::to_string(moved.pieces) + ") " + where;
+  auto part = [](const BlobTraffic& moved, const char* where) {
+    if (moved.blobs == 0) return std::string();
+    return ", " + format_bytes(moved.bytes) + " (" + std::to_string(moved.blobs) + ") " + where;
   };
   std::string text = part(node.from_head, "from the head") +
                      part(node.from_workers, "from workers") + part(node.to_workers, "to workers");

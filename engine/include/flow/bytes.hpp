@@ -1,4 +1,4 @@
-// Bytes that somebody holds: a string, a tensor's memory, a mapped file. Copies share them.
+// A reference-counted view of immutable bytes: a string, a tensor's memory, a mapped file.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,8 +17,8 @@ class Bytes {
         keep_(std::move(text)) {}
   Bytes(std::shared_ptr<std::string> text)
       : Bytes(std::shared_ptr<const std::string>(std::move(text))) {}
-  /// `view` is there as long as `keep`. With `is_own` it may be written by whoever gets these bytes
-  /// alone: no one else sees that, neither in memory nor in a file.
+  /// `keep` owns the memory of `view`. With `is_own` the last holder may write to it: no other
+  /// memory and no file shares it.
   Bytes(std::string_view view, std::shared_ptr<const void> keep, bool is_own = false)
       : view_(view), keep_(std::move(keep)), is_own_(is_own) {}
 
@@ -27,7 +27,7 @@ class Bytes {
   const std::string_view* operator->() const { return &view_; }
   const std::shared_ptr<const void>& keep() const { return keep_; }
   bool is_own() const { return is_own_; }
-  /// A piece of them.
+  /// A part of the bytes; it shares ownership.
   Bytes part(size_t at, size_t size) const { return {view_.substr(at, size), keep_, is_own_}; }
 
  private:

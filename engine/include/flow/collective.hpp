@@ -1,15 +1,15 @@
-// The port of what the ranks of a gang do together. Implementations lie in transports/.
+// The port for collectives, the operations that the ranks of a gang call together. Implementations
+// are in transports/.
 //
-// All ranks call the same collectives in the same order, with the same operation, type and count:
-// where they do not, all are told, and none waits for ever. Sends and receives stand beside that
-// order; those between two ranks match in the order of their calls. Whatever fails ends the
-// communicator on all ranks: what is under way and what is called later fails with the one cause,
-// which names the rank and the collective. It is of kind user where ranks called what does not fit,
-// task where one was waited for too long, else environment.
+// All ranks call the same collectives in the same order, with the same operation, type and count.
+// If they do not, every rank gets an error; none waits forever. Sends and receives are outside that
+// order; those between two ranks match in call order. Any failure ends the communicator on all
+// ranks: pending and later calls fail with one cause, which names the rank and the collective. Its
+// kind is `user` for mismatched calls, `task` for a timeout, else `environment`.
 //
-// What all_reduce gives is the same to the bit on every rank, and in every run with the same ranks
-// on the same nodes: the order in which numbers are combined depends on nothing else. f16 and bf16
-// are combined in f32 and rounded once. Sums of integers wrap; NaN goes through max and min.
+// The result of all_reduce is bitwise equal on every rank, and in every run with the same ranks on
+// the same machines: the order of the combination depends on nothing else. f16 and bf16 are
+// combined in f32 and rounded once. Integer sums wrap; max and min propagate NaN.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -36,51 +36,50 @@ enum class Collective : uint8_t {
 const char* collective_name(Collective what);
 constexpr uint8_t kCollectives = 9;
 
-/// Of numbers; max and min of bools too: whether any is true, whether all are.
+/// How elements are combined. For bools only max (any is true) and min (all are true).
 enum class ReduceOp : uint8_t { sum, mean, max, min };
 const char* reduce_op_name(ReduceOp op);
 bool parse_reduce_op(std::string_view name, ReduceOp& out);
 
-/// What a caller gave. A number's bytes and a value's are gathered or sent as bytes are, but ranks
-/// that gave different things did not make the same call.
+/// What the caller passed. Numbers and values travel as bytes, but a call with a tensor and a call
+/// with a number do not match.
 enum class Subject : uint8_t { tensor, number, value };
 
-/// One call. The functions below make it. `from` and `to` may be the same memory where they are
-/// equally long, and may not overlap otherwise.
+/// One call; the functions below construct it. `from` and `to` may be the same memory if they have
+/// the same size; otherwise they must not overlap.
 struct CollectiveCall {
   Collective what = Collective::barrier;
-  ReduceOp op = ReduceOp::sum;  // of a number too, which the caller combines by it
+  ReduceOp op = ReduceOp::sum;  // for numbers too, which the caller combines itself
   Subject subject = Subject::tensor;
   DType dtype = DType::f32;
-  bool is_device = false;  // a GPU's memory
-  bool moves = true;       // false: ranks only see that all call the same
-  int peer = 0;            // broadcast: whose data; send and recv: the other rank
-  int64_t count = 0;       // elements, of the shorter of the two
-  // Compared between the ranks, and no more: digests of what they lie as, and of what the caller
-  // calls them.
+  bool is_device = false;  // the memory is a GPU's
+  bool moves = true;       // false: no data is exchanged, the ranks only compare their calls
+  int peer = 0;            // broadcast: the root; send and recv: the other rank
+  int64_t count = 0;       // elements, of the shorter of `from` and `to`
+  // Digests of the shape and of the names that the caller uses. Ranks only compare them.
   uint64_t shape = 0, names = 0;
   const void* from = nullptr;
   void* to = nullptr;
 };
 
-/// to[i] = all ranks' from[i], combined.
+/// to[i] = from[i] of all ranks, combined.
 CollectiveCall all_reduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op);
-/// from: a piece of `count` for each rank, in their order. to: this rank's piece, combined.
+/// from: one block of `count` elements per rank, in rank order. to: this rank's block, combined.
 CollectiveCall reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op);
-/// to: all ranks' `count` elements, in their order.
+/// to: the `count` elements of every rank, in rank order.
 CollectiveCall all_gather(const void* from, void* to, int64_t count, DType dtype);
-/// data: everywhere what it is on rank `root`.
+/// data: afterwards equal to that of rank `root`.
 CollectiveCall broadcast(void* data, int64_t count, DType dtype, int root);
-/// from: a piece of `count` for each rank. to: a piece of each rank, in their order.
+/// from: one block of `count` elements for each rank. to: one block from each rank, in rank order.
 CollectiveCall all_to_all(const void* from, void* to, int64_t count, DType dtype);
 CollectiveCall barrier();
 CollectiveCall send(const void* from, int64_t count, DType dtype, int to_rank);
 CollectiveCall recv(void* to, int64_t count, DType dtype, int from_rank);
-/// The last call: until all ranks have come to it, however long that takes. A rank that ends to
-/// wait for a signal does so with the others or not at all.
+/// The last call. Blocks without a timeout until all ranks have called it. With `waits` the rank
+/// ends because it waits for a signal; all ranks must agree on that.
 CollectiveCall leave(bool waits = false);
 
-/// A user's mistake in a call on `rank` of `ranks`.
+/// Error (user) if the call is invalid on `rank` of `ranks`.
 Status check(const CollectiveCall& call, int rank, int ranks);
 /// "1000 f32", "a number".
 std::string subject_text(const CollectiveCall& call);
@@ -89,67 +88,68 @@ std::string collective_text(const CollectiveCall& call);
 /// Bytes of `count` elements.
 size_t payload_bytes(const CollectiveCall& call);
 
-/// Where a rank is: what it called last, and whether it waits in it.
+/// The newest collective that a rank called, and whether it is still in that call.
 struct RankProgress {
-  uint64_t number = 0;  // of its newest collective, from 1; 0: it has called none
+  uint64_t number = 0;  // number of its newest collective, from 1; 0: none yet
   Collective what = Collective::barrier;
-  bool is_inside = false;
-  std::optional<Collective> message;  // the send or recv that it waits in,
-  int peer = 0;                       // with this rank
+  bool is_inside = false;             // the call has not returned
+  std::optional<Collective> message;  // the send or recv in which the rank waits
+  int peer = 0;                       // the other rank of `message`
 };
 std::string encode_rank_progress(const RankProgress& rank_progress);
 std::optional<RankProgress> decode_rank_progress(std::string_view bytes);
 
-/// "rank 1", "ranks 0, 2 and 5"; of many the first ones and how many more.
+/// "rank 1", "ranks 0, 2 and 5"; of many ranks the first ones and the number of the rest.
 std::string ranks_text(const std::vector<int>& ranks);
-/// Whom those of a gang wait for that hangs: "rank 1 hangs: it has not come to all_reduce #7, in
-/// which ranks 0 and 2 wait; its last was all_reduce #6". `ranks` by rank; nothing of those who did
-/// not say where they are. "" where nothing follows.
+/// Names the rank that a hung gang waits for: "rank 1 hangs: it has not come to all_reduce #7, in
+/// which ranks 0 and 2 wait; its last was all_reduce #6". `ranks` is indexed by rank; an empty
+/// entry is a rank that did not report. "" if the progress does not tell.
 std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks);
 
-/// A call under way. Thread-safe. Dropping it is no harm: the call goes on.
+/// A pending call. Thread-safe. Destroying it does not cancel the call.
 class CollectiveWork {
  public:
   virtual ~CollectiveWork() = default;
   virtual bool is_done() const = 0;
-  /// Until it is done. Of a GPU's memory it may not wait: see the communicator that runs it.
+  /// Blocks until the call is done. For GPU memory it may return earlier, when the call is queued
+  /// on the stream: see the communicator.
   virtual Status wait() = 0;
 };
 
-/// Thread-safe; but the order of calls is the caller's to keep. Its destructor, when nothing is
-/// under way, leaves: peers that go on to wait for this rank are told.
+/// Thread-safe, but the caller is responsible for the order of calls. The destructor of an idle
+/// communicator notifies the peers that this rank has left.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
-  /// The call, to its end.
+  /// Executes the call and blocks until it is done.
   virtual Status run(const CollectiveCall& call) = 0;
-  /// Goes on beside the caller. Its memory is used until it is done.
+  /// Executes the call asynchronously. Its memory is in use until it is done.
   virtual std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) = 0;
-  /// Why it has ended: a peer's doing or this rank's own.
+  /// The error that ended the communicator, caused by a peer or by this rank.
   virtual Status state() const { return {}; }
-  /// Of this rank; any thread. Nothing where it is not known.
+  /// Progress of this rank, if the implementation tracks it. Any thread.
   virtual std::optional<RankProgress> rank_progress() const { return std::nullopt; }
-  /// Ends everything on all ranks, from any thread. Soon what is under way fails with `reason`.
+  /// Ends the communicator on all ranks; pending calls soon fail with `reason`. Any thread.
   virtual void abort(const std::string& reason) = 0;
-  /// Calls on a GPU's memory run too: on that of the process's first GPU.
+  /// Whether calls may use memory of the process's first GPU.
   virtual bool takes_device() const { return false; }
-  /// Over what it runs, for people.
+  /// The transport in use, for messages to users.
   virtual std::string description() const = 0;
 };
 
-/// How ranks find each other: each gives its address, some bytes, and gets those of all.
+/// The exchange of addresses: each rank publishes its address and gets the addresses of all ranks.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   virtual const std::string& address() const = 0;
-  /// `addresses` of all ranks, in their order; this one's too. Once.
+  /// Connects to all ranks. `addresses` is in rank order and includes this rank's. Call it once.
   virtual Result<std::unique_ptr<Communicator>> join(const std::vector<std::string>& addresses) = 0;
 };
 
 constexpr int kRanksMax = 4096;
-/// A user's mistake in them.
+/// Error (user) if `rank` or `ranks` is out of range.
 Status check_rank(int rank, int ranks);
 
 }  // namespace flow

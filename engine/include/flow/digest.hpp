@@ -1,4 +1,4 @@
-// SHA-256, the name of every piece of content.
+// SHA-256, the name of every blob.
 #pragma once
 #include <array>
 #include <compare>

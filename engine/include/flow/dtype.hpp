@@ -1,4 +1,4 @@
-// What a tensor's elements are.
+// The types of a tensor's elements.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,14 +1,14 @@
-// flow: durable GPU pipelines in Lua. The public C++ interface; the command line is a client of it
-// and of nothing else.
+// flow: durable GPU pipelines in Lua. This is the public C++ interface. The command line uses this
+// interface and nothing else.
 //
 //   flow::Engine engine({.state = "state", .jobs = 4});
 //   flow::Run run = engine.run("pipeline.lua", {{"epochs", 3}});
 //   for (const flow::Event& event : run.events()) …
 //   flow::Value result = run.wait();
 //
-// The library takes no signal handler, reaps no child of the host and never exits (a broken promise
-// of its own aborts). Every call may throw flow::Failed (or the more exact RunFailed); none throws
-// anything else but std::bad_alloc.
+// The library installs no signal handler, reaps no child of the host program and never calls exit
+// (a violated invariant of its own aborts). Every call may throw flow::Failed or its subclass
+// RunFailed; the only other exception is std::bad_alloc.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@
 
 namespace flow {
 
-/// Anything that went wrong; `error.kind` says who has to act.
+/// Any failure. `error.kind` says whose action it needs.
 class Failed : public std::runtime_error {
  public:
   explicit Failed(Error e) : std::runtime_error(e.message), error(std::move(e)) {}
@@ -37,84 +37,86 @@ class RunFailed : public Failed {
   using Failed::Failed;
 };
 
-/// Nodes of Slurm on which the head's workers run: `flow` has to be there by the same path, and the
-/// state's folder where the nodes see it.
+/// Slurm nodes on which the head's workers run. `flow` must be installed under the same path on
+/// each node, and the state directory must be on a file system that the nodes share.
 struct SlurmOptions {
-  int32_t nodes = 0;         ///< of the allocation; 0: those that this process is in
-  int32_t nodes_min = 0;     ///< where nodes_max > 0 it has so many at least,
-  int32_t nodes_max = 0;     ///< at most these, asked for when work is ready for them,
-  int64_t idle_ms = 60'000;  ///< and lets those go that did nothing for so long
+  int32_t nodes = 0;         ///< size of the allocation; 0: use the one this process runs in
+  int32_t nodes_min = 0;     ///< with nodes_max > 0: never fewer nodes than this
+  int32_t nodes_max = 0;     ///< with > 0: nodes are requested up to this when work is ready
+  int64_t idle_ms = 60'000;  ///< an idle node above nodes_min is released after this time
   int32_t gpus_per_node = 0;
-  std::string time{};  ///< "2h", or as Slurm writes it; "" is the partition's
+  std::string time{};  ///< "2h", or Slurm's own format; "": the partition's limit
   std::string partition{}, account{}, qos{}, constraint{};
-  std::vector<std::string> arguments{};  ///< more of sbatch's
+  std::vector<std::string> arguments{};  ///< extra arguments of sbatch
 };
-/// What Slurm would be asked: the command, and the script that each node runs.
+/// The request to Slurm: the command, and the script that each node runs.
 struct SlurmRequest {
   std::string command, script;
 };
 
-/// A head can bear the silence of its workers no shorter, and no longer.
+/// Bounds of EngineOptions::lost_after_ms.
 constexpr int64_t kLostAfterMsMin = 2'000, kLostAfterMsMax = 86'400'000;
 
 struct EngineOptions {
   std::string
-      state{};       ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
-  int32_t jobs = 0;  ///< CPU slots; 0 is the affinity mask
-  /// What this machine has by name, and how much of each: what tasks ask for with `resources`. With
-  /// `workers` they share it, in whole units as far as it goes; with `slurm` each node has it.
+      state{};  ///< state directory; "": $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
+  int32_t jobs = 0;  ///< CPU slots; 0: as many as the CPU affinity allows
+  /// Custom resources of this machine: name and amount. Tasks request them with `resources`. With
+  /// `workers` the workers share each amount, in whole units where possible; with `slurm` each node
+  /// has the full amount.
   std::vector<std::pair<std::string, double>> resources{};
-  std::string executor{};  ///< path of flow-executor; "" looks beside the library and the program
-  std::string working_directory{};  ///< relative paths start here; "" is the process's
+  std::string executor{};  ///< path of flow-executor; "": next to the library or the program
+  std::string working_directory{};  ///< base of relative paths; "": the process's
 
-  /// "HOST:PORT" of a head on any machine, whose client this engine is. It has no state then: it
-  /// reads scripts and their files, and all else is the head's.
+  /// "HOST:PORT" of a head on any machine. This engine is then a client of that head and has no
+  /// state: it reads scripts and their files, and the head does everything else.
   std::string head{};
 
-  // The head of a cluster, if `listen`, `workers` or `slurm` is given. It runs `jobs` of what its
-  // workers could run itself, and with 0 nothing but what must run there: native tasks and
-  // services.
-  std::string listen{};  ///< "HOST:PORT" where workers join; port 0 is chosen
-  int32_t workers = 0;   ///< so many workers are started on this machine, which share its CPUs
+  // The engine is the head of a cluster if `listen`, `workers` or `slurm` is given. The head itself
+  // offers `jobs` CPU slots; with 0 it runs only what must run there: native tasks and services.
+  std::string listen{};  ///< "HOST:PORT" where workers join; port 0: any free port
+  int32_t workers = 0;   ///< number of workers to start on this machine; they share its CPUs
   /// Number of workers that will join in all. A gang waits for them before its ranks get fewer CPUs
-  /// than they ask for. The engine uses at least `workers` and the nodes of `slurm`.
+  /// than they request. The engine uses at least `workers` and the nodes of `slurm`.
   int32_t expected_workers = 0;
-  /// Its workers run on nodes of Slurm. `listen` is then where those reach it; "" is this machine's
-  /// address, of a port that is chosen.
+  /// Runs the workers on Slurm nodes. They connect to `listen`; "": this machine's address and a
+  /// free port.
   std::optional<SlurmOptions> slurm{};
-  /// The cluster's; "": STATE/secret. A head makes it where there is none, `head` needs one.
+  /// File with the cluster's secret; "": STATE/secret. A head creates a missing file; a client of a
+  /// head needs an existing one.
   std::string secret_file{};
-  /// Large content between the machines goes sealed, so that nobody reads it on the way.
+  /// Encrypts blobs and collectives between machines. Without it they are authenticated only.
   bool encrypt = false;
-  /// Who said nothing for so long is lost: a worker to the head, which tells it to its workers and
-  /// clients, so that the head is to them. One that is killed is lost within a second.
+  /// A peer is lost after this much silence: a worker for the head, and the head for its workers
+  /// and clients, which learn the value from it. Unit: ms. A killed peer is noticed within a
+  /// second.
   int64_t lost_after_ms = 10'000;
-  std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
-  int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
+  std::string program{};      ///< path of `flow`, for the workers; "": next to the executor
+  int64_t adopt_ms = 30'000;  ///< how long a restarted head waits for its former workers to rejoin
 };
 
 struct RunOptions {
   std::string name{};
-  int32_t jobs = 0;    ///< CPU slots of this run; 0: all the engine has
-  bool fresh = false;  ///< read no cache from other runs, replace its entries
-  bool fail_fast = false;
-  int64_t grace_ms = 10'000;
-  int64_t serve_for_ms = -1;  ///< end a serving run after this; -1: when asked
+  int32_t jobs = 0;           ///< CPU slots of this run; 0: all slots of the engine
+  bool fresh = false;         ///< ignore cache entries of other runs and replace them
+  bool fail_fast = false;     ///< start nothing more after the first failed task
+  int64_t grace_ms = 10'000;  ///< time that running attempts get when the run is interrupted
+  int64_t serve_for_ms = -1;  ///< end a serving run after this time; -1: only on request
   std::vector<std::pair<std::string, std::string>>
-      text_params{};          ///< --param k=v, checked against the schema
-  std::string params_json{};  ///< --params FILE.json's text
-  std::string request{};      ///< a name of this request: repeated after a crash, it finds its run
+      text_params{};          ///< as `--param k=v`; checked against the pipeline's parameters
+  std::string params_json{};  ///< content of `--params FILE.json`
+  std::string request{};      ///< idempotency key: a repeated request returns the existing run
 };
 
-/// One thing that happened in a run, in order. Also the lines of --json.
+/// Something that happened in a run. Events are in order; `--json` prints one per line.
 struct Event {
   std::string type;  ///< run, task, progress, metric, serving, warning, print, plan
   std::string run, task;
   uint32_t attempt = 0;
-  std::string status;  ///< of the run or the task; of a plan: cached, runs, unknown
+  std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown
   bool cached = false;
-  double fraction = 0;       ///< progress
-  std::string text;          ///< printed line, url, error, warning, a plan's reason
+  double fraction = 0;       ///< progress, 0 to 1
+  std::string text;          ///< printed line, URL, error, warning, or reason of a plan
   Value data;                ///< metrics
   int64_t at_ms = 0;         ///< since the Unix epoch
   std::string json() const;  ///< one line
@@ -130,14 +132,14 @@ struct TaskInfo {
   std::string name, key, status, worker, error;
   uint32_t attempts = 0, ranks = 1;
   uint32_t grew_from =
-      0;  ///< ranks that its last attempt but one had, which ended to have more; or 0
+      0;  ///< ranks of the previous attempt, if it ended so that this one has more; else 0
   bool cached = false;
-  int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet; of its newest attempt
-  std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
-  std::string waits_for;                    ///< what a task that is not running waits for, in words
-  std::string url;                          ///< of a service that is up; else ""
-  std::vector<FailedAttempt> failed;        ///< its newest 16, where it has workers; oldest first
-  double fraction = -1;                     ///< progress of a running one; -1 unknown
+  int64_t started_ms = 0, finished_ms = 0;  ///< of the newest attempt; 0: not yet
+  std::vector<std::string> gpus;            ///< UUIDs of the GPUs of the newest attempt
+  std::string waits_for;                    ///< why the task does not run yet, in words
+  std::string url;                          ///< of a running service; else ""
+  std::vector<FailedAttempt> failed;        ///< the newest 16 on a cluster's workers, oldest first
+  double fraction = -1;                     ///< progress of a running attempt; -1: unknown
   Value metrics;
 };
 
@@ -150,14 +152,14 @@ struct RunInfo {
   std::string id, name, pipeline, status, directory, script;
   int64_t started_ms = 0, finished_ms = 0;
   Counts counts;
-  Value result, params;         ///< result is nil before the end; a failed or skipped part is null
+  Value result, params;  ///< the result is nil until the end; failed or skipped parts are null
   std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
-  uint64_t retried = 0;         ///< attempts that followed a failed one, over all tasks
-  std::string url;              ///< of the first service that is up; else ""
-  std::string json() const;     ///< the object of docs/reference-cli.md
+  uint64_t retried = 0;         ///< number of retries over all tasks
+  std::string url;              ///< of the first running service; else ""
+  std::string json() const;     ///< the object described in docs/reference-cli.md
 };
 
-/// What a native task sees.
+/// The interface that a native task gets.
 class TaskContext {
  public:
   virtual ~TaskContext() = default;
@@ -166,12 +168,12 @@ class TaskContext {
   virtual uint32_t attempt() const = 0;
   virtual uint64_t seed() const = 0;
   virtual bool stopping() const = 0;
-  /// UUIDs of the GPUs that it may use; threads of one process all see the same ones.
+  /// UUIDs of the GPUs that the task may use. All threads of a process see the same devices.
   virtual const std::vector<std::string>& gpus() const = 0;
   virtual void log(const std::string& line) = 0;
   virtual void progress(double fraction) = 0;
 };
-/// Gets the list of positional arguments. A thrown std::exception fails the attempt with its
+/// Takes the list of positional arguments. A thrown std::exception fails the attempt with its
 /// what().
 using NativeTask = std::function<Value(TaskContext&, const Value&)>;
 
@@ -184,16 +186,16 @@ struct EngineImpl;
 class Run {
  public:
   const std::string& id() const;
-  /// Blocks until the run is final (or interrupted: Failed with kind interrupted). Throws RunFailed
-  /// with the failing task's error.
+  /// Blocks until the run ends and returns its result. Throws RunFailed with the failing task's
+  /// error, or Failed of kind `interrupted`.
   Value wait();
   /// Blocking range over the events from the run's start in this process until its end.
   class Events;
   Events events();
   std::optional<Event> next_event();  ///< blocks; nullopt at the end
   RunInfo info() const;
-  RunInfo summary() const;  ///< info() without its tasks: cheap for a run of a million
-  Counts counts() const;    ///< cheap: what a display asks ten times a second
+  RunInfo summary() const;  ///< info() without tasks: cheap for a run of a million tasks
+  Counts counts() const;    ///< cheap enough for a display that refreshes ten times per second
   void interrupt(
       bool kill = false);  ///< Ctrl-C: no new attempts, running ones end within the grace
   void cancel();
@@ -233,8 +235,8 @@ class Run::Events {
 struct PlanNode {
   std::string name, task, kind;    ///< kind: task, map, when, shell, dynamic, service, native
   std::string verdict, reason;     ///< plan: cached, runs, unknown; and the cause in words
-  std::vector<std::string> needs;  ///< names of nodes it takes data from
-  std::vector<std::string> after;  ///< names of nodes it only comes after
+  std::vector<std::string> needs;  ///< names of the nodes whose results it takes
+  std::vector<std::string> after;  ///< names of the nodes that it only waits for
 };
 struct PlanInfo {
   std::string pipeline;
@@ -249,16 +251,16 @@ struct LogLine {
   int stream = 0;
   int64_t at_ms = 0;
   std::string text;
-  uint32_t rank = 0;  ///< of a gang, which of its ranks said it
+  uint32_t rank = 0;  ///< rank of the gang that wrote the line
 };
 
-/// Reads a state beside its writer; needs no lock.
+/// Reads a state, also while a writer uses it. Needs no lock.
 class Reader {
  public:
   explicit Reader(const EngineOptions& options = {});
   ~Reader();
   const std::string& state_dir() const;
-  std::vector<RunInfo> list(bool results = false) const;  ///< oldest first, no tasks
+  std::vector<RunInfo> list(bool results = false) const;  ///< oldest first, without tasks
   /// `selector`: an id, a unique prefix, a name, "last" or "". Throws Failed (user) for an unknown
   /// one.
   RunInfo show(const std::string& selector) const;
@@ -267,8 +269,8 @@ class Reader {
   std::string why(const std::string& selector, const std::string& task = "") const;
   std::string diff(const std::string& a, const std::string& b) const;
   PlanInfo graph(const std::string& selector) const;
-  /// What would run and why; nothing runs and nothing is written. Of native tasks an engine alone
-  /// knows: Engine::plan.
+  /// What would run and why. Runs and writes nothing. Knows no native tasks: use Engine::plan for a
+  /// pipeline that has some.
   PlanInfo plan(const std::string& script, const RunOptions& options = {}) const;
   /// Copies the result, or the part named by "model.weights[1]", into `directory`; returns the
   /// paths written.
@@ -282,53 +284,53 @@ class Reader {
   std::unique_ptr<struct ReaderImpl> impl_;
 };
 
-/// Pieces of content (results, inputs) and their bytes.
-struct MovedContent {
-  uint64_t pieces = 0, bytes = 0;
+/// Number of transferred blobs (results, inputs) and their bytes.
+struct BlobTraffic {
+  uint64_t blobs = 0, bytes = 0;
 };
 
-/// What is taken of a GPU, and by whom.
+/// How much of a GPU is in use, and by which tasks.
 struct GpuUse {
-  double used = 0;                 ///< of the one that it is
-  int64_t memory_used_bytes = 0;   ///< of what tasks asked for with gpu_memory
-  std::vector<std::string> tasks;  ///< as NodeInfo's
+  double used = 0;                 ///< share of the GPU, 0 to 1
+  int64_t memory_used_bytes = 0;   ///< sum of the tasks' `gpu_memory`
+  std::vector<std::string> tasks;  ///< "RUN TASK"
 };
 
-/// A machine of a cluster, as its head has it.
-
+/// A worker of a cluster, as its head sees it.
 struct NodeInfo {
-  std::string name;  ///< "" the head's own
-  /// up, draining (it is to leave), away (it may be back), left (it drained), lost
+  std::string name;  ///< "": the head itself
+  /// up, draining (takes no new tasks), away (disconnected, may rejoin), left (after a drain), lost
   std::string status;
-  std::string note;     ///< why it gets fewer tasks or none, or what it offers twice; "" if nothing
-  std::string version;  ///< of its flow
-  std::string address;  ///< where it came from; "" where it is not connected
+  std::string note;     ///< why it gets fewer tasks or none, or which GPU it shares; else ""
+  std::string version;  ///< version of its flow
+  std::string address;  ///< remote address of its connection; "" while it is disconnected
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  std::vector<GpuUse> gpu_uses;  ///< of each of them; empty where nothing can run on it
+  std::vector<GpuUse> gpu_uses;  ///< one per GPU; empty if nothing can run on this worker
   std::vector<std::pair<std::string, std::string>> labels;                ///< names and values
-  std::vector<std::pair<std::string, double>> resources, resources_used;  ///< those by name
-  std::vector<std::string> tasks;  ///< what runs on it: "RUN TASK"
-  /// Content that it fetched from its head and from other workers, and that others fetched from it,
-  /// since it began. None where it is not connected.
-  MovedContent from_head, from_workers, to_workers;
+  std::vector<std::pair<std::string, double>> resources, resources_used;  ///< custom resources
+  std::vector<std::string> tasks;  ///< tasks that run on it: "RUN TASK"
+  /// Blobs that the worker downloaded from the head and from other workers, and that it uploaded to
+  /// others, since it started. 0 while it is disconnected.
+  BlobTraffic from_head, from_workers, to_workers;
   std::string json() const;
 };
 
-/// Runs pipelines over one state: as its writer, or, where another process is the writer, as that
-/// one's client; or over that of a head elsewhere.
+/// Runs pipelines over one state: as its writer, as a client of the process that is its writer, or
+/// as a client of a head on any machine.
 class Engine {
  public:
   explicit Engine(EngineOptions options = {});
-  ~Engine();  ///< interrupts what still runs and ends every child
+  ~Engine();  ///< interrupts running tasks and ends every child process
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  /// Defines a native task: scripts get it as flow.native(name). `version` is part of cache keys.
   void define(const std::string& name, const std::string& version, NativeTask task);
-  /// The operations on tensors of a shared library (<flow/operation.h>) are what scripts get from
-  /// flow.native_operations(name): tasks that take them run again when the library's content
-  /// changes. It is loaded by executors, never by this process.
+  /// Defines tensor operations of a shared library (<flow/operation.h>): scripts get them from
+  /// flow.native_operations(name). Tasks that use them run again when the library's content
+  /// changes. Executors load the library; this process never does.
   void define_operations(const std::string& name, const std::string& library);
   Run run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params = {},
           const RunOptions& options = {});
@@ -339,32 +341,32 @@ class Engine {
   void signal(const std::string& selector, const std::string& name, const std::string& json = "");
   /// What would run and why; nothing runs.
   PlanInfo plan(const std::string& script, const RunOptions& options = {});
-  /// As Reader::show and Reader::get, of the state that this engine writes or is a client of.
+  /// As Reader::show and Reader::get, for the state of this engine.
   RunInfo show(const std::string& selector);
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory);
-  /// Keeps the newest `keep` finished runs; returns bytes freed.
+  /// Deletes all finished runs but the newest `keep`; returns the bytes freed.
   uint64_t gc(uint32_t keep);
   bool is_writer() const;
-  /// Why this writer has stopped for good, its disk being full for example: what it says then it
-  /// says of every run. "" while it goes on. End it, and open the state again.
+  /// The error that stopped this writer for good, such as a full disk: every run ends with it. Then
+  /// destroy the engine and open the state again. "" while the engine works.
   std::string stopped_by() const;
-  uint64_t state_bytes() const;  ///< the state's size on disk
-  /// Runs of other processes that this writer carries out for them.
+  uint64_t state_bytes() const;  ///< size of the state on disk
+  /// Number of runs that this writer executes for other processes.
   uint32_t client_runs() const;
   /// Blocks until client_runs() is 0.
   void wait_for_clients();
-  /// Where workers join this head, or the head that writes this state; "" where it has none.
+  /// Address where workers join this head, or the head that writes this state; "" if there is none.
   std::string address() const;
-  /// The machines of this head, its own first.
+  /// The workers of this head; the head itself is first.
   std::vector<NodeInfo> nodes() const;
 
  private:
   std::unique_ptr<detail::EngineImpl> impl_;
 };
 
-/// The cluster whose head writes the state of `options`, or is at its `head`. Throws Failed
-/// (environment) where nobody does. Becomes no writer itself.
+/// The cluster whose head writes the state of `options`, or listens at its `head`. Throws Failed
+/// (environment) if no head is found. Never becomes the writer.
 struct ClusterInfo {
   std::string address;
   std::vector<NodeInfo> nodes;
@@ -372,36 +374,36 @@ struct ClusterInfo {
 ClusterInfo cluster_info(const EngineOptions& options = {});
 
 struct WorkerNodeOptions {
-  std::string head{};         ///< "HOST:PORT"
-  std::string secret_file{};  ///< the cluster's
-  /// Of scratch, content, and reports that the head has not taken; "" is
+  std::string head{};         ///< address of the head, "HOST:PORT"
+  std::string secret_file{};  ///< file with the cluster's secret
+  /// Folder for scratch, blobs and reports that the head has not acknowledged; "":
   /// /var/tmp/flow-worker-UID-NAME.
   std::string directory{};
-  std::string name{};    ///< in the cluster, where no other has it; "" is this machine's
-  int32_t jobs = 0;      ///< CPU slots; 0 is the affinity mask
-  std::string memory{};  ///< that attempts may have, "64GiB"; "" is the machine's
-  /// Of content that it may keep, "200GiB"; "" is no limit. What its head has too goes when room is
-  /// needed.
+  std::string name{};    ///< unique name in the cluster; "": this machine's host name
+  int32_t jobs = 0;      ///< CPU slots; 0: as many as the CPU affinity allows
+  std::string memory{};  ///< memory for attempts, such as "64GiB"; "": the machine's
+  /// Maximum size of the blob cache, such as "200GiB"; "": no limit. Blobs that the head also has
+  /// are evicted when space is needed.
   std::string content_max{};
   std::string executor{};  ///< as EngineOptions::executor
   std::vector<std::pair<std::string, std::string>> labels{};
   std::vector<std::pair<std::string, double>> resources{};  ///< as EngineOptions::resources
-  std::function<void(const std::string&)> on_note{};  ///< what changed, in words; on any thread
+  std::function<void(const std::string&)> on_note{};        ///< status changes in words; any thread
 };
 
-/// A worker of a cluster. It joins its head, and joins it again whenever it has lost it; what runs
-/// goes on meanwhile.
+/// A worker of a cluster. It joins its head and rejoins after each disconnect; its attempts keep
+/// running meanwhile.
 class WorkerNode {
  public:
-  /// Throws Failed where the options are wrong or the directory can't be used, not where there is
-  /// no head.
+  /// Throws Failed if an option is invalid or the directory cannot be used; a missing head is not
+  /// an error.
   explicit WorkerNode(WorkerNodeOptions options);
-  ~WorkerNode();  ///< leaves the head, and ends what runs
-  /// It is to leave: it takes nothing new and asks what runs to stop, which then goes on elsewhere.
-  /// After `within_ms` nothing runs any more. `why` is for people.
+  ~WorkerNode();  ///< leaves the cluster and ends running attempts
+  /// Drains the worker: it takes no new work and asks running attempts to stop; other workers
+  /// continue them. Attempts that still run after `within_ms` are ended. `why` is shown to users.
   void drain(int64_t within_ms, const std::string& why);
-  bool is_drained() const;          ///< nothing runs, and the head has all that came of it
-  int64_t without_head_ms() const;  ///< for how long by now
+  bool is_drained() const;          ///< nothing runs and the head has acknowledged all reports
+  int64_t without_head_ms() const;  ///< time since the connection to the head was lost
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
   bool is_connected() const;
@@ -410,28 +412,30 @@ class WorkerNode {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-/// What an engine of these options would ask of Slurm first. Throws Failed where it can't be asked.
+/// The first request that an engine with these options would send to Slurm. Throws Failed if the
+/// request cannot be made.
 SlurmRequest slurm_request(const EngineOptions& options);
-/// What a worker of these options would tell its head that it has. Asks the driver of its GPUs.
+/// The capacity that a worker with these options would report to its head. Queries the GPU driver.
 NodeInfo describe_worker(const WorkerNodeOptions& options);
 
-/// The graph of a script, from a child process as always; no state is opened. Verdicts are empty.
+/// The graph of a script, built in a child process. Opens no state; verdicts are empty.
 PlanInfo build_graph(const std::string& script, const EngineOptions& options = {},
                      const RunOptions& run = {});
-/// "file:line: …" for each place where a script seems to use a handle as a plain value.
+/// "file:line: …" for each place where a script seems to use a handle as if it were a value.
 std::vector<std::string> lint(const std::string& file);
-/// Where the state of `options` is, or would be made. Creates nothing.
+/// The state directory that `options` select; it may not exist yet. Creates nothing.
 std::string state_directory(const EngineOptions& options = {});
-/// Throws Failed where Engine::get can't copy into `directory`: one in a state, or a path through a
-/// file or a broken link. Creates nothing.
+/// Throws Failed if Engine::get cannot copy into `directory`: it lies in a state, or its path leads
+/// through a file or a broken link. Creates nothing.
 void check_target(const std::string& directory);
-/// The flow-executor that an engine of `options` starts. Throws Failed (environment) if there is
-/// none.
+/// Path of the flow-executor that an engine with `options` starts. Throws Failed (environment) if
+/// there is none.
 std::string executor_program(const EngineOptions& options = {});
-/// The GPUs that an engine of `options` may give to tasks. Asks the driver each time, in a child.
+/// The GPUs that an engine with `options` may assign to tasks. Queries the driver in a child
+/// process at each call.
 MachineGpus machine_gpus(const EngineOptions& options = {});
-/// What of NVIDIA's libraries a task on a GPU would use. Loads them into this process, which takes
-/// some tenths of a second. Empty in a build without CUDA.
+/// The NVIDIA libraries that a GPU task would use. Loads them into this process, which takes some
+/// tenths of a second. Empty in a build without CUDA.
 std::vector<GpuLibrary> gpu_libraries();
 const char* version();  ///< "0.1.0"
 

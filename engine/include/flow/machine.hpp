@@ -1,4 +1,4 @@
-// What this machine, or the container that the process runs in, lets its tasks use.
+// The CPUs and memory that tasks may use on this machine, or in the container of this process.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,14 +6,13 @@
 namespace flow {
 
 struct MachineLimits {
-  int32_t cpus = 1;               // by affinity and by the limit of the control group
-  int64_t memory_bytes = 0;       // the machine's, or the control group's where that is less
+  int32_t cpus = 1;               // limited by affinity and control group
+  int64_t memory_bytes = 0;       // the smaller of the machine's and the control group's
   bool is_cgroup_memory = false;  // the control group has less memory than the machine
   bool is_cgroup_cpus = false;    // the control group has fewer CPUs than the affinity allows
-  /// Whether the kernel keeps tasks within their `memory`. Where it does not, their use is looked
-  /// at every 0.1 s.
+  /// Whether the kernel enforces a task's `memory`. Otherwise its usage is polled every 0.1 s.
   bool is_memory_enforced = false;
-  /// How: the version of control groups and the folder, or why not.
+  /// How it is enforced (control group version and folder), or why it is not.
   std::string memory_enforcement;
 };
 
@@ -21,7 +20,7 @@ struct MachineLimits {
 /// is not mounted. It names the link and its target. "" if there is none.
 std::string broken_state_link(const std::string& directory);
 
-/// Of this process. Makes a control group and removes it again to see whether one can be made.
+/// The limits of this process. Creates and removes a control group to find out whether it can.
 MachineLimits machine_limits();
 
 }  // namespace flow

@@ -1,5 +1,5 @@
-// Outcomes without exceptions: outside data becomes a Result, a broken promise of our own becomes a
-// FLOW_CHECK.
+// Error handling without exceptions: external data is validated into a Result; a FLOW_CHECK guards
+// the program's own invariants.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace flow {
 
-/// Who has to act. The command line turns each kind into its exit code.
+/// The kind of an error. The command line maps each kind to an exit code.
 enum class ErrorKind : uint8_t {
   user,         ///< the script or the command line is wrong (exit 2)
   task,         ///< a task failed (exit 1)
@@ -17,7 +17,7 @@ enum class ErrorKind : uint8_t {
   internal,     ///< a defect of flow itself (exit 4)
 };
 
-/// What went wrong, where, why and what to do, as one paragraph of plain text.
+/// An error. `message` is one paragraph of plain text: what failed, where, why and what to do.
 struct Error {
   ErrorKind kind = ErrorKind::internal;
   std::string message;
@@ -72,7 +72,8 @@ using Status = Result<void>;
 
 }  // namespace flow
 
-/// A promise of our own. Stays on in release: going on after a broken promise loses data.
+/// Checks an invariant of the program, also in release builds: continuing after a violated
+/// invariant could lose data.
 #define FLOW_CHECK(condition) \
   ((condition) ? void(0) : ::flow::check_failed(#condition, __FILE__, __LINE__))
 /// Returns the error of a Result from the enclosing function.

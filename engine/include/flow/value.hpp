@@ -1,5 +1,4 @@
-// A value that crosses an edge: what a task takes and returns, immutable once built, equal by
-// content.
+// Task values: the arguments and results of tasks. They are immutable and compare by content.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,19 +15,19 @@
 
 namespace flow {
 
-/// A dense row-major little-endian tensor. The content is its own blob, named by `digest` (SHA-256
-/// of the raw bytes).
+/// A dense, row-major, little-endian tensor. Its data is a blob of its own; `digest` is the SHA-256
+/// of the raw bytes.
 struct Tensor {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;  // elements per dimension
   Digest digest;
-  Bytes data;  // raw; null where only the digest is at hand
+  Bytes data;  // raw bytes; null if only the digest is known
 };
 
-/// A file's content, name and executable bit; a folder is its files. The content is a blob or lies
-/// at `origin`.
+/// A file (content, name, executable bit) or a folder of files. The content is a blob, or it is
+/// read from `origin`.
 struct File {
-  struct Entry {       // one file of a folder, sorted by path
+  struct Entry {       // one file of a folder; entries are sorted by path
     std::string path;  // relative, '/'-separated
     bool executable = false;
     uint64_t size = 0;  // bytes
@@ -37,11 +36,11 @@ struct File {
   std::string name;  // last path component
   bool executable = false;
   bool is_folder = false;
-  bool anonymous = false;  // a parameter: the name is not part of the canonical encoding
-  uint64_t size = 0;       // bytes, of all entries for a folder
-  Digest digest;           // SHA-256 of the content; for a folder of its canonical listing
+  bool anonymous = false;  // of a parameter: the name is not part of the cache key
+  uint64_t size = 0;       // bytes; of a folder the sum of its entries
+  Digest digest;           // SHA-256 of the content; of a folder that of its canonical listing
   std::vector<Entry> entries;
-  std::string origin;  // where a large input is read in place; not part of the canonical encoding
+  std::string origin;  // path of a large input that is read in place; not part of the cache key
 };
 
 /// One step from a handle to a part of its result.
@@ -69,9 +68,9 @@ class Value {
     ref
   };
 
-  /// 1..n in `list`, every other key in `fields` in canonical order (integers ascending, strings
-  /// bytewise, false, true). A list alone keeps its nils; beside fields what follows a nil is a
-  /// field.
+  /// Keys 1..n are in `list`, all others in `fields` in canonical order (integers ascending,
+  /// strings bytewise, false, true). A table without fields keeps nils in its list; in a table with
+  /// fields the entries after a nil are fields.
   struct Table {
     std::vector<Value> list;
     std::vector<std::pair<Value, Value>> fields;
@@ -98,7 +97,7 @@ class Value {
   bool is_nil() const { return kind() == Kind::nil; }
   bool truthy() const;  // Lua's: nil and false are not; flow.null is not either
 
-  // Each asserts the kind.
+  // Each accessor asserts the kind.
   bool as_boolean() const { return std::get<bool>(state_); }
   int64_t as_integer() const { return std::get<int64_t>(state_); }
   double as_number() const;  // also of an integer
@@ -110,7 +109,7 @@ class Value {
   const File& as_file() const { return *std::get<std::shared_ptr<const File>>(state_); }
   const Ref& as_ref() const { return *std::get<std::shared_ptr<const Ref>>(state_); }
 
-  /// The field or item under `key`, or null where there is none or this is no table.
+  /// The field or item under `key`; null if there is none or this is not a table.
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   const Value* find(const std::string& key) const { return find(std::string_view(key)); }
@@ -130,33 +129,34 @@ class Value {
 };
 
 struct PathStep {
-  bool each = false;  // h:each(key): that field of every item of a list
+  bool each = false;  // h:each(key): the field `key` of every item of a list
   Value key;
 };
 
 /// Canonical bytes: deterministic CBOR (RFC 8949, section 4.2.1). Equal values have equal bytes on
-/// every machine. Tensors and files are by digest; a nil is `undefined`, flow.null is `null`, all
-/// NaNs are one, refs have a tag.
+/// every machine. Tensors and files are encoded by digest, nil as `undefined`, flow.null as `null`,
+/// every NaN as the same bytes, refs with a tag.
 std::string encode_value(const Value& value);
-/// As encode_value, with anonymous files' names and every origin left out: what a key is made of.
+/// As encode_value, without anonymous files' names and without origins: the bytes for cache keys.
 std::string encode_value_for_key(const Value& value);
-/// Strict: refuses what encode_value would not write (order, width, depth over 1000, trailing
-/// bytes).
+/// Strict: rejects everything that encode_value would not write (key order, integer width, a depth
+/// over 1000, trailing bytes).
 Result<Value> decode_value(std::string_view bytes);
 
-/// JSON as docs/reference-cli.md gives it (`$map`, `$bytes`, `$tensor`, `$file`). `indent` < 0
-/// prints one line.
+/// JSON as described in docs/reference-cli.md (`$map`, `$bytes`, `$tensor`, `$file`). With
+/// `indent` < 0 on one line.
 std::string to_json(const Value& value, int indent = -1);
-/// Plain JSON text to a value: null is flow.null, arrays are lists. Depth to 200. Reads `$map` and
-/// `$bytes` back.
+/// Parses JSON: null becomes flow.null, arrays become lists, `$map` and `$bytes` are read back.
+/// Rejects a depth over 200.
 Result<Value> from_json(std::string_view text);
 
-/// Every tensor and file digest in `value`, depth first: the blobs it needs.
+/// Appends the digests of all tensors and files in `value`, depth first.
 void collect_blobs(const Value& value, std::vector<Digest>& out);
-/// Follows `path`; Error names the missing part and the nearest field there is.
+/// Follows `path`. The error names the missing part and the nearest existing field.
 Result<Value> value_at(const Value& value, const std::vector<PathStep>& path);
 
-/// The nearest of `names` to `word` by edit distance, or "" where none is near: for "did you mean".
+/// The name of `names` with the smallest edit distance to `word`, for "did you mean"; "" if none is
+/// close.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& names);
 
 }  // namespace flow
