@@ -1,4 +1,4 @@
-// The vocabulary of the pure core: events that happened, commands that ask. Values only.
+// The vocabulary of the pure core: events (facts) and commands (requests). Values only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,11 +14,11 @@ namespace flow::core {
 
 using RunId = std::string;  // sorts by time: "20261121-051700-k3f9x2"
 using UnitId = uint32_t;    // index in Run::units: the schedulable instances of a run's nodes
-using WorkerId = uint16_t;  // index in State::hosts; 0 is the engine's own machine
-using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the driver
+using WorkerId = uint16_t;  // index in State::workers; 0 is the engine's own machine
+using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the engine loop
 
-/// Names one attempt for ever. `epoch` is the fencing token: the engine start that assigned it, and
-/// how often this attempt had been given back unstarted before (see fencing_token).
+/// Identifies one attempt, for the lifetime of the state. `epoch` is the fencing token: the engine
+/// start that assigned the attempt and the number of earlier requeues (see fencing_token).
 struct AttemptId {
   RunId run;
   UnitId unit = 0;
@@ -27,7 +27,7 @@ struct AttemptId {
   auto operator<=>(const AttemptId&) const = default;
 };
 
-/// Why an attempt ended without a result. Each has its evidence and its own budget.
+/// Why an attempt ended without a result. Each cause has its evidence and its retry budget.
 enum class Cause : uint8_t {
   none,
   user_error,
@@ -48,7 +48,7 @@ enum class Cause : uint8_t {
   dependency,
   gpu_fault,
 };
-constexpr Cause kCauseLast = Cause::gpu_fault;  // their numbers are journaled
+constexpr Cause kCauseLast = Cause::gpu_fault;  // the numbers are journaled: only append
 const char* cause_name(Cause cause);            // "user_error", …
 
 struct Failure {
@@ -66,7 +66,7 @@ struct EngineStarted {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   ResourceQuantities custom_resources{};
-  bool leads_workers = false;  // others may join
+  bool leads_workers = false;  // workers may join
 };
 struct RunSubmitted {
   RunId run;
@@ -77,17 +77,17 @@ struct RunSubmitted {
   bool fail_fast = false;
   bool fresh = false;
 };
-/// A unit's inputs are all there: its key, and what the cache holds for it.
+/// All inputs of a unit are available: its cache key, and its cache entry if there is one.
 struct InputsResolved {
   RunId run;
   UnitId unit = 0;
   Digest key;
   bool hit = false;
-  Digest result;                                 // from the cache
-  std::shared_ptr<const PlanFragment> fragment;  // a dynamic task's cached calls; by digest
+  Digest result;                                 // of the cache entry
+  std::shared_ptr<const PlanFragment> fragment;  // cached calls of a dynamic task; by digest
   Digest fragment_digest;
 };
-/// A unit's inputs can't be had (a part that the result lacks, a list that is none, …).
+/// The inputs of a unit cannot be resolved: a missing part of a result, a value that is not a list.
 struct InputsFailed {
   RunId run;
   UnitId unit = 0;
@@ -103,58 +103,62 @@ struct WhenResolved {
   UnitId unit = 0;
   bool then_branch = false;
 };
-/// A value was put together: a map's list, a when's branch value, or the run's result.
+/// A value was assembled: the list of a map, the value of a when, or the run's result.
 struct ValueGathered {
   RunId run;
   UnitId unit = 0;
   Digest result;
 };
-/// Where a rank runs, and the UUIDs of the devices that it is given.
+/// The worker of a rank and the UUIDs of the GPUs that are assigned to it.
 struct Placement {
   WorkerId worker = 0;
   std::vector<std::string> gpus{};
   bool operator==(const Placement&) const = default;
 };
-/// What each rank of a gang takes of its host.
+/// The resources that each rank of a gang holds on its worker.
 struct Share {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   bool operator==(const Share&) const = default;
 };
+/// The scheduler's decision. `gpus` and `worker` are those of rank 0.
 struct Assigned {
   AttemptId id;
-  std::vector<std::string> gpus{};  // rank 0's, as is the host
+  std::vector<std::string> gpus{};
   WorkerId worker = 0;
   std::vector<Placement> others{};  // of a gang: ranks 1, 2, …
   Share share{};                    // of a gang
-};                                  // the scheduler's choice
+};
+/// The worker returned an attempt that had not begun.
 struct AttemptRequeued {
   AttemptId id;
-};  // never started, given back
+};
 struct AttemptSucceeded {
   AttemptId id;
   Digest result;
   std::shared_ptr<const PlanFragment> fragment;  // dynamic tasks; journaled by digest
   Digest fragment_digest;
-  int64_t duration_us = 0;  // of the attempt, as the worker measured it
-  bool waited = false;      // ctx:wait was called: the answer, and so the result, is this run's own
+  int64_t duration_us = 0;  // measured by the worker
+  bool waited = false;      // ctx:wait was called: the result depends on this run's signal
 };
 struct AttemptFailed {
   AttemptId id;
   Failure failure;
   uint32_t rank = 0;         // of a gang: the rank that failed first
-  bool worker_died = false;  // the process of the worker that ran it ended
+  bool worker_died = false;  // the worker's process ended
 };
-/// Ended at ctx:wait: its slot is free; goes on after the signal or the deadline.
+/// The attempt ended at ctx:wait and released its slot. The unit continues after the signal or the
+/// deadline.
 struct AttemptWaiting {
   AttemptId id;
   std::string signal;
   std::string wait_name;
   Time deadline = 0;
 };
+/// The attempt ended on request with its state saved. It costs no retry.
 struct AttemptStopped {
   AttemptId id;
-};  // ended on request, state saved; costs no retry
+};
 struct ServiceReady {
   AttemptId id;
   std::string url;
@@ -173,7 +177,7 @@ struct SignalReceived {
   std::string name;
   Digest value;
 };
-/// Of a unit, or with an empty `run` of the host `unit` that is set aside.
+/// A timer of a unit; with an empty `run` the timer of worker `unit`, which was set aside.
 struct TimerFired {
   RunId run;
   UnitId unit = 0;
@@ -182,81 +186,82 @@ struct TimerFired {
 struct CancelRequested {
   RunId run;
 };
+/// SIGINT: no new attempts start, and running ones are asked to stop.
 struct StopRequested {
   RunId run;
-};  // SIGINT: no new attempts, running ones are asked to stop
+};
+/// The end of --serve-for, or Ctrl-C while services run.
 struct ServeEnded {
   RunId run;
-};  // --serve-for over, Ctrl-C while serving
-/// resume or retry: failed units get new attempts; with `unit` also a success is run again and its
-/// dependents follow.
+};
+/// A resume or retry: failed units get new attempts. With `unit`, that unit runs again even if it
+/// succeeded, and its dependents follow.
 struct RetryRequested {
   RunId run;
   bool has_unit = false;
   UnitId unit = 0;
-  std::vector<UnitId>
-      lost{};  // without `unit`: of these the result is gone, and they run again too
+  std::vector<UnitId> lost{};  // without `unit`: units whose results are missing; they run again
 };
+/// Garbage collection deleted the run.
 struct RunDeleted {
   RunId run;
-};  // gc
-/// GPUs that a host has from now on. Of host 0 they are all of the engine's machine, looked for
-/// when a run first asks for one; an engine that starts knows none. To another host they are added:
-/// it offered them when it joined, and the worker that had them is lost.
+};
+/// A worker's GPUs. For worker 0 these are all GPUs of the engine's machine, which is queried when
+/// a run first requests one; a starting engine knows none. For another worker they are added: it
+/// offered them when it joined, and the worker that held them is lost.
 struct GpusFound {
   std::vector<Gpu> gpus;
   WorkerId worker = 0;
 };
-/// A GPU failed: it is given to nobody until its host tells anew of what it has. What holds it ends
-/// where it is dead, else goes on.
+/// A GPU failed. It is not assigned until its worker reports its GPUs again. Attempts that hold it
+/// end if it is dead; otherwise they continue.
 struct GpuFailed {
   WorkerId worker = 0;
   std::string uuid;
-  std::string fault;  // as Gpu has it
+  std::string fault;  // as Gpu::fault
   bool is_dead = false;
 };
-/// There has been room for more ranks of an elastic gang, which has just saved a checkpoint: it is
-/// asked to stop, and begins again as so many.
+/// An elastic gang that has just saved a checkpoint can have more ranks: it is asked to stop, and
+/// its next attempt has `ranks` ranks.
 struct ResizeRequested {
   AttemptId id;
   uint32_t ranks = 0;
 };
 
-/// A machine that runs attempts, as it describes itself.
+/// The capacity of a worker, as the worker reports it.
 struct WorkerInfo {
   std::string name;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  Labels labels{};  // "rack" to "a", sorted by name
+  Labels labels{};  // such as "rack" to "a"; sorted by name
   ResourceQuantities custom_resources{};
 };
-/// A worker came, or one of that name came back.
+/// A worker joined or rejoined.
 struct WorkerJoined {
   WorkerInfo worker;
-  /// What it still has: what runs on it, and what ended there with a report that it has yet to hand
-  /// over.
+  /// Attempts that it offers: running ones, and ended ones whose reports are not acknowledged.
   std::vector<AttemptId> attempts{};
-  bool is_restarted = false;  // another process than the one that was connected before
+  bool is_restarted = false;  // the process differs from the one that was connected before
 };
-/// Nothing is heard of a worker. What it runs goes on, until it comes back or is lost.
+/// The connection to a worker broke. Its attempts keep running until it rejoins or is lost.
 struct WorkerDisconnected {
   WorkerId worker = 0;
   std::string why;
 };
-/// A worker is to leave: it is given nothing new, and asks what it runs to stop.
+/// A worker drains: it gets no new attempts and asks running ones to stop.
 struct WorkerDraining {
   WorkerId worker = 0;
   std::string why;
 };
-/// A worker is gone, and with it what it ran.
+/// A worker is lost, and its attempts with it.
 struct WorkerLost {
   WorkerId worker = 0;
   std::string why;
-  bool has_died = false;  // its process ended; else nothing was heard of it for too long
+  bool has_died = false;  // its process ended; otherwise its lease expired
 };
-/// So many workers are to join in all, those that are there included. Until they have, a gang
-/// waits for them before its ranks get fewer CPUs than they ask for.
+/// The number of workers that will join in all. Until they have joined, a gang waits for them
+/// before its ranks get fewer CPUs than they request.
 struct WorkersAnnounced {
   uint32_t count = 0;
 };
@@ -268,7 +273,7 @@ using Event = std::variant<
     CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
     WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced>;
 
-/// An event as the journal holds it.
+/// An event with its sequence number and time, as the journal holds it.
 struct Record {
   uint64_t sequence = 0;  // 1, 2, 3 …: no gaps
   Time at = 0;
@@ -278,54 +283,67 @@ struct Record {
 // ---- commands
 // ---------------------------------------------------------------------------------------------
 
-// Questions: pure reads of committed or about-to-be-committed content. The driver answers them with
-// an event inside the same turn, before the commit.
+// Queries: pure reads of blobs that are committed or in the open batch. The engine loop answers
+// each with an event in the same turn, before the commit.
+
+/// Answered by InputsResolved or InputsFailed.
 struct ResolveInputs {
   RunId run;
   UnitId unit = 0;
-};  // -> InputsResolved | InputsFailed
+};
+/// Answered by MapExpanded or InputsFailed.
 struct ExpandMap {
   RunId run;
   UnitId unit = 0;
-};  // -> MapExpanded | InputsFailed
+};
+/// Answered by WhenResolved or InputsFailed.
 struct ResolveWhen {
   RunId run;
   UnitId unit = 0;
-};  // -> WhenResolved
+};
+/// The list of a map, the value of a when or dynamic task, or with kNoNode the run's result.
+/// Answered by ValueGathered or InputsFailed.
 struct GatherValue {
   RunId run;
   UnitId unit = 0;
-};  // map list, when or dynamic value, or (unit kNoNode) the run's result -> ValueGathered |
-    // InputsFailed
-// Acts: performed only after the commit. May be performed twice, so each names its attempt.
+};
+
+// Effects: executed only after the commit. An effect may be executed twice, so it names its
+// attempt.
+
 struct StartAttempt {
   AttemptId id;
 };
+/// SIGTERM, grace, SIGKILL; or SIGKILL at once. The worker's report ends the attempt.
 struct StopAttempt {
   AttemptId id;
   bool kill = false;
-  WorkerId worker = 0;  // where it runs: the state may not know the attempt any more
-};                      // SIGTERM, grace, SIGKILL; the report ends it
+  WorkerId worker = 0;  // its worker: the state may not know the attempt any more
+};
+/// A step, or with an empty name a checkpoint, is durable.
 struct AckSaved {
   AttemptId id;
   std::string name;
-};  // a step or (name "") checkpoint is durable
+};
 struct SetTimer {
-  RunId run;  // empty: the timer of a host, as of TimerFired
+  RunId run;  // empty: the timer of a worker, as in TimerFired
   UnitId unit = 0;
   uint32_t serial = 0;
   Time at = 0;
 };
+/// The run's status changed: its row is rewritten and its listeners are notified.
 struct RunChanged {
   RunId run;
-};  // status changed: rewrite its row, tell its watchers
+};
+/// The unit changed: its run's listeners are notified.
 struct UnitChanged {
   RunId run;
   UnitId unit = 0;
-};  // tell watchers
+};
+/// The run ended: it is archived.
 struct RunEnded {
   RunId run;
-};  // fold into a summary
+};
 
 using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, StartAttempt,
                              StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded>;
