@@ -1,10 +1,10 @@
-// Taking and giving back what an attempt holds.
+// Takes and releases the resources of an attempt.
 #pragma once
 #include "engine/core/core.hpp"
 
 namespace flow::core {
 
-/// All of the host is free.
+/// The free resources of an idle worker.
 FreeResources all_free(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
 void take(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);

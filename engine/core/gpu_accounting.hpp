@@ -1,4 +1,4 @@
-// Which of a host's GPUs an attempt takes, and what that leaves free.
+// Assigns GPUs of a worker to attempts and keeps account of the free ones.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace flow::core {
 
-/// UUIDs of the devices that an attempt of these needs gets of what is free, or none where they do
-/// not fit. A share goes to the device that has the least left of those that it fits on. Several
-/// whole ones are such as NVLink joins, of the fewest free ones that will do; one is such as it
-/// joins to the fewest; then those of the least memory.
+/// UUIDs of the free devices that an attempt with this request gets; empty if it does not fit. A
+/// share of a GPU goes to the fitting device with the least free (best fit). Several whole GPUs
+/// come from one NVLink island, the smallest that suffices; a single GPU comes from the smallest
+/// island. Ties go to the devices with the least memory.
 std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
                                      const GpuRequest& request);
-/// Whether NVLink joins as many as are asked for, of what is free.
+/// Whether one NVLink island has the requested number of free GPUs.
 bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
                     const GpuRequest& request);
-/// Whether these devices suit the needs, are as many as those ask for, and have that much free.
+/// Whether the named devices match the request in type and number and have enough free.
 bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
                    const GpuRequest& request, const std::vector<std::string>& uuids);
 void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
@@ -25,18 +25,18 @@ void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuReque
 void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                   const std::vector<std::string>& uuids);
 
-/// All of them free.
+/// The free resources of devices that nothing uses.
 std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus);
-/// By UUID.
+/// Index of the device with this UUID.
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
-/// What no host can give a task that may run there, as a clause, or "". Where the engine's machine
-/// runs nothing itself this is "": a worker that has it may be yet to join.
+/// The GPUs that no worker can give the task, as a clause; "" if none. Always "" if the head itself
+/// runs no tasks, because a worker that has them may still join.
 std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
-/// Whether these, all free, would do for one that asks for so many, or for none.
+/// Whether these GPUs, if all were free, satisfy the request (which may be for none).
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
-/// Two devices of one UUID, one that is none, or one that is dead of nothing are nonsense.
+/// Whether the list is valid: no duplicate or empty UUID, and no dead device without a fault.
 bool are_sound(const std::vector<Gpu>& gpus);
-/// What the unit's attempt holds, or last held.
+/// GPUs that the unit's newest attempt holds or held.
 const std::vector<std::string>& gpus_of(const Unit& unit);
 
 }  // namespace flow::core

@@ -1,4 +1,4 @@
-// Edges between a run's units: read off the plan and the call lists of dynamic tasks.
+// Edges between a run's units, computed from the plan and the calls of dynamic tasks.
 #pragma once
 #include <vector>
 
@@ -6,19 +6,19 @@
 
 namespace flow::core {
 
-/// The unit waits for `from`; with `guard`, for the side that this when chooses.
+/// A dependency on `from`; with `guard`, on the branch that this when chooses.
 struct Edge {
   UnitId from = 0;
   bool guard = false;
   auto operator<=>(const Edge&) const = default;
 };
 
-/// Reads units' edges. Remembers the last node's, since instances of one map come one after the
-/// other.
+/// Reads the edges of units. Caches those of the last node, because the instances of a map follow
+/// each other.
 class EdgeReader {
  public:
   explicit EdgeReader(const Run& run) : run_(run) {}
-  /// What a unit waits for before anything is asked about it. Replaces `out`.
+  /// Dependencies that must be satisfied before the first query for the unit. Replaces `out`.
   void before(UnitId unit, std::vector<Edge>& out);
 
  private:
@@ -27,20 +27,20 @@ class EdgeReader {
   std::vector<Edge> common_;
 };
 
-/// What a resolved when or an expanded dynamic task waits for. Replaces `out`.
+/// Dependencies of the result of a resolved when or an expanded dynamic task. Replaces `out`.
 void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out);
 
 bool is_satisfied(const Run& run, UnitId unit, const Edge& edge);
-/// Never will be satisfied: what it waits for ended otherwise.
+/// Whether the edge can never be satisfied, because its source ended without success.
 bool is_dead(const Run& run, UnitId unit, const Edge& edge);
 
-/// A map whose list is written in the script: its instances are units from the start.
+/// Whether the node is a map over a list in the script. Its instances are units from the start.
 bool has_literal_items(const TaskNode& node);
 bool is_map_unit(const Run& run, UnitId unit);  // the map's own, not an instance
 bool is_dynamic(const Run& run, UnitId unit);
 
 void add_late_edge(Run& run, UnitId unit, const Edge& edge);
-/// Calls `visit(taker, guard)` for everything that waits, or once waited, for `unit`.
+/// Calls `visit(dependent, guard)` for every dependent of `unit`.
 template <typename Visit>
 void for_each_dependent(const Run& run, UnitId unit, Visit visit) {
   const Dependents& dependents = run.dependents;
@@ -56,10 +56,10 @@ void for_each_dependent(const Run& run, UnitId unit, Visit visit) {
   for (uint32_t entry : late->second) one(entry);
 }
 
-/// Appends the fragment's nodes, with refs, `after` and guards that name the run's units from
-/// `first_unit` on, and fills `calls.value`.
+/// Appends the fragment's nodes to the run; their refs, `after` and guards name the run's units
+/// from `first_unit` on. Sets `calls.value`.
 void append_nodes(Run& run, DynamicCalls& calls);
-/// Marks the units whose results the node, or the run's result, takes.
+/// Marks the units to which `value`, an argument or the run's result, refers.
 void mark_consumed(Run& run, const Value& value);
 void mark_consumed(Run& run, const TaskNode& node);
 

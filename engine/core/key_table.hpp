@@ -1,6 +1,7 @@
-// Which unit holds which key, by the first bytes of the key: 16 bytes a key, where a map of whole
-// keys would take 64, and a million tasks that are ready hold as many. Open addressing with linear
-// probing; what is erased closes up (Knuth, The Art of Computer Programming, 6.4, algorithm R).
+// A hash table from cache keys to the units that hold them. It stores only the first bytes of each
+// key: 16 bytes per entry, where a map of whole keys would need 64; a million ready tasks hold a
+// million keys. Open addressing with linear probing; erasing closes the gap (Knuth, The Art of
+// Computer Programming, 6.4, algorithm R).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +19,8 @@ class KeyTable {
 
   size_t size() const { return count_; }
 
-  /// Who holds `key`, or null. `key_of` gives the whole key of a holder, because two keys may begin
-  /// alike.
+  /// The holder of `key`, or null. `key_of` returns the whole key of a holder, because two keys may
+  /// have the same first bytes.
   template <typename KeyOf>
   const Holder* find(const Digest& key, KeyOf&& key_of) const {
     if (slots_.empty()) return nullptr;
@@ -31,14 +32,14 @@ class KeyTable {
     return nullptr;
   }
 
-  /// Nobody may hold it.
+  /// The key must not have a holder.
   void insert(const Digest& key, Holder holder) {
     if (4 * (count_ + 1) > 3 * slots_.size()) grow();
     put({start_of(key), holder});
     count_++;
   }
 
-  /// False where that unit does not hold it.
+  /// Returns false if that unit does not hold the key.
   bool erase(const Digest& key, Holder holder) {
     if (slots_.empty()) return false;
     size_t hole = home(start_of(key));
@@ -47,7 +48,7 @@ class KeyTable {
       hole = next(hole);
     }
     for (size_t at = next(hole); !is_free(slots_[at]); at = next(at)) {
-      // It may move where its home is not between the hole and its place.
+      // The entry may move if its home is not between the hole and its slot.
       size_t from_home = (at - home(slots_[at].start)) & (slots_.size() - 1);
       size_t from_hole = (at - hole) & (slots_.size() - 1);
       if (from_home < from_hole) continue;
@@ -61,7 +62,7 @@ class KeyTable {
 
   void clear() { *this = {}; }
 
-  /// In order.
+  /// All holders, sorted.
   std::vector<Holder> holders() const {
     std::vector<Holder> found;
     found.reserve(count_);

@@ -1,5 +1,5 @@
-// When a failed attempt is tried again, and on whose account. Pure: the same inputs always give the
-// same time.
+// When a failed attempt is retried, and which budget pays for it. Pure: the same inputs always give
+// the same time.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +7,20 @@
 
 namespace flow::core {
 
-/// Which count of UnitDetail an attempt that ended so spends, and what TaskDef grants.
+/// The retry budget that a failed attempt spends: a counter in UnitDetail with a limit in TaskDef.
 enum class Budget : uint8_t { own, memory, infrastructure, none };
 Budget budget_of(Cause cause);
 
-/// Failure::code with the cause staging: the state does not hold an input any more.
+/// Failure::code of a `staging` failure: the state no longer has an input.
 constexpr int32_t kInputIsGone = 1;
-/// Whether another attempt would fail in the same way, until a resume computes the input again.
+/// Whether every further attempt would fail the same way until a resume recomputes the input.
 inline bool is_lasting(const Failure& failure) {
   return failure.cause == Cause::staging && failure.code == kInputIsGone;
 }
 
-/// Workers that may die in a row under a unit, with nothing saved in between, before it is
-/// quarantined. The last of these attempts has its host to itself, and two workers are not the
-/// same. TaskDef's `infra` counts all that a unit loses, whether it gets on or not.
+/// Number of consecutive workers that may die while they run a unit, without progress in between,
+/// before the unit is quarantined. The last of these attempts runs alone on its worker, and at
+/// least two of the workers differ. TaskDef's `infra` limits all losses, also those with progress.
 constexpr uint32_t kLostMax = 3;
 
 /// Delay before the attempt after `failures` failures; jitter is a hash of run, unit and attempt.

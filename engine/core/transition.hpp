@@ -1,5 +1,5 @@
-// One event's effect on the state. Lives for the length of an apply; every step of it keeps what is
-// derived in step with what is essential.
+// The effect of one event on the state. A Transition lives as long as one apply; each of its steps
+// keeps the derived fields consistent with the essential ones.
 #pragma once
 #include <map>
 #include <memory>
@@ -54,15 +54,15 @@ class Transition {
   void on(const WorkerLost& event);
   void on(const WorkerDraining& event);
 
-  /// Skips what must be skipped and brings the touched runs' own status up to date.
+  /// Skips units that cannot run any more and updates the status of the touched runs.
   void propagate();
 
  private:
-  /// Where an attempt ended, and whether its worker, or a GPU of it, ended with it.
+  /// The worker of an ended attempt, and whether the worker or one of its GPUs died.
   struct Ending {
     WorkerId worker = 0;
     bool is_death = false, is_gpu = false;
-    std::string co_located{};  // other units that ran there
+    std::string co_located{};  // other units that ran on the worker
   };
 
   Run& run(const RunId& id);
@@ -71,11 +71,11 @@ class Transition {
     out_.push_back(Command(std::move(command)));
   }
 
-  // units.cc: a unit's way
+  // units.cc: the life of a unit
   void move(Run& run, UnitId unit, Phase phase, UnitStatus status);
-  /// Ends what the unit's phase holds: its slot, its place among the ready, its wait.
+  /// Releases what the unit's phase holds: its slot, its entry in the ready queue, its wait.
   void leave(Run& run, UnitId unit);
-  /// Every edge is satisfied: asks for what comes next.
+  /// Called when every edge is satisfied: issues the next query.
   void advance(Run& run, UnitId unit);
   void emit_query(Run& run, UnitId unit);
   void to_ready(Run& run, UnitId unit);
@@ -85,26 +85,26 @@ class Transition {
   void satisfy_dependents(Run& run, UnitId unit);
   void satisfy(Run& run, UnitId unit);
   void succeed(Run& run, UnitId unit, const Digest& result);
-  /// Ends the unit without a result, and skips what takes from it.
+  /// Ends the unit without a result and skips its dependents.
   void end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail);
   void close(Run& run, UnitId unit, UnitStatus status);
   void instance_ended(Run& run, UnitId unit);
   void complete_map(Run& run, UnitId map_unit);
   void fail(Run& run, UnitId unit, Failure failure);
-  /// An attempt ended without a result; its budgets say whether there is another.
+  /// Handles an attempt without a result: schedules another one if the budget allows it.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
-  /// Spends a budget; how much of it, or 0 where it is spent already.
+  /// Spends one retry of the budget. Returns the number spent, or 0 if the budget is exhausted.
   uint32_t spend(UnitDetail& detail, const RetryPolicy& policy, Cause cause);
-  /// True, with the failure put in words, where the unit is what kills the workers that run it.
+  /// Whether the unit kills the workers that run it; then sets its failure.
   bool is_quarantined(const Run& run, UnitId unit, UnitDetail& detail, const Ending& ending);
   void clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
                               const std::vector<Death>& deaths);
   void record_failure(UnitDetail& detail, const Unit& unit, Cause cause, const Ending& ending);
-  /// Counts the failure against the host, which is set aside where these are many in a row.
+  /// Counts the failure against the worker, which is set aside after too many in a row.
   void record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause);
   void forget_failures(const RunId& run, uint32_t def);
-  void clear(const Unit& unit);  // it succeeded where it ran
+  void clear(const Unit& unit);  // it succeeded on its worker
   void note_progress(const AttemptId& id);
   void end_attempt(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
@@ -116,12 +116,12 @@ class Transition {
   void start_timer(Run& run, UnitId unit, Time at);
 
   // keys.cc: equal keys are computed once
-  /// Makes the unit the one that computes its key. False: another does, and is to be waited for.
+  /// Makes the unit the holder of its key. False: another unit computes the key; wait for it.
   bool acquire_key(Run& run, UnitId unit);
   void wait_for_duplicate(Run& run, UnitId unit);
-  /// The unit will not compute its key (any more): the next in line may.
+  /// Releases the key without a result: the next waiting unit computes it.
   void release_key(Run& run, UnitId unit);
-  /// The unit computed its key: serves all who waited.
+  /// Releases the key with a result: it serves all waiting units.
   void publish_result(Run& run, UnitId unit);
   void restrict_key_to_run(Run& run, UnitId unit);
   std::vector<std::pair<RunId, UnitId>> duplicates_of(const Run& run, UnitId unit) const;
@@ -133,7 +133,7 @@ class Transition {
   void end_run(Run& run, RunStatus status);
   void cancel_open(Run& run, const std::string& why, bool stop_running);
   void stop_services(Run& run);
-  bool is_winding_down(const Run& run) const;  // nothing of it starts again
+  bool is_winding_down(const Run& run) const;  // no unit of it starts any more
 
   // workers.cc
   struct LostAttempt {
@@ -144,7 +144,7 @@ class Transition {
     Ending ending{};
   };
   void fail_lost(const LostAttempt& loss);
-  /// The other units that run on the host: "`a`, `b` and 2 more".
+  /// The other units that run on the worker: "`a`, `b` and 2 more".
   std::string co_located(WorkerId at, const Run& run, UnitId unit);
   void adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
              bool is_restarted);
@@ -181,25 +181,26 @@ class Transition {
   };
   std::vector<Skip> skips_;
   void propagate_skips();
-  std::vector<std::pair<RunId, UnitId>> unschedulable_;  // ready for GPUs that have failed
+  std::vector<std::pair<RunId, UnitId>> unschedulable_;  // ready, but their GPUs have failed
 };
 
 // rebuild.cc
-/// Puts a ready unit where the scheduler looks; takes it out again.
+/// Add a ready unit to the ready queue; remove it.
 void enqueue_ready(State& state, Run& run, UnitId unit);
 void dequeue_ready(State& state, Run& run, UnitId unit);
-/// What the hosts have changed, and with it what ready units may ask for.
+/// Called when the workers' capacities changed; requests of ready units depend on them.
 void rebuild_capacity(State& state);
-/// Takes out of the state's shared indices all that is the run's; puts it in.
+/// Remove the run from the state's shared indices; add it.
 void detach(State& state, Run& run);
 void attach(State& state, Run& run);
 void count_unit(RunCounts& counts, const Unit& unit, int by);
-/// Derived fields of the run alone.
+/// Recomputes the derived fields of the run.
 void rebuild_run(State& state, Run& run);
 
-/// What the unit holds of its key, from its phase and what it computes.
+/// The scope in which the unit holds its key, from its phase and its task.
 KeyScope key_scope_of(const Run& run, UnitId unit);
 
-Failure dependency_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
+Failure dependency_failure(const Run& run,
+                           UnitId unit);  // of a dependent of a unit without a result
 
 }  // namespace flow::core

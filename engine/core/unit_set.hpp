@@ -1,4 +1,4 @@
-// A set of units in order, a bit each: a million ready tasks take 128 KiB.
+// An ordered set of units, one bit per unit: a million ready tasks take 128 KiB.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -18,7 +18,7 @@ class UnitSet {
     return word < words_.size() && (words_[word] >> unit % kBits & 1) != 0;
   }
 
-  /// False where it was there already.
+  /// Returns false if the unit was in the set already.
   bool insert(UnitId unit) {
     if (contains(unit)) return false;
     size_t word = unit / kBits;
@@ -33,7 +33,7 @@ class UnitSet {
     return true;
   }
 
-  /// False where it was not there.
+  /// Returns false if the unit was not in the set.
   bool erase(UnitId unit) {
     if (!contains(unit)) return false;
     size_t word = unit / kBits;
@@ -44,7 +44,7 @@ class UnitSet {
     return true;
   }
 
-  /// The lowest; there must be one.
+  /// The lowest unit. The set must not be empty.
   UnitId first() const { return first_; }
   /// The lowest one above `unit`, or kNoNode.
   UnitId after(UnitId unit) const {
@@ -61,7 +61,7 @@ class UnitSet {
     return at(word, words_[word]);
   }
 
-  /// Of the same units, whatever was in them before.
+  /// Whether both hold the same units, whatever they held before.
   bool operator==(const UnitSet& other) const {
     if (count_ != other.count_) return false;
     UnitId unit = count_ > 0 ? first_ : kNoNode;
@@ -74,15 +74,15 @@ class UnitSet {
  private:
   static constexpr size_t kBits = 64;
   static uint64_t bit(size_t index) { return uint64_t{1} << index % kBits; }
-  /// The bits of a word above that of `index`.
+  /// The bits of a word above the bit of `index`.
   static uint64_t above(size_t index) { return ~(bit(index) | (bit(index) - 1)); }
-  /// The index of the lowest bit of `bits`, which are those of the given word.
+  /// The unit of the lowest bit of `bits` in the given word.
   static UnitId at(size_t word, uint64_t bits) {
     return static_cast<UnitId>(word * kBits + static_cast<size_t>(std::countr_zero(bits)));
   }
 
-  std::vector<uint64_t> words_;   // a bit a unit
-  std::vector<uint64_t> filled_;  // a bit a word that is not 0
+  std::vector<uint64_t> words_;   // one bit per unit
+  std::vector<uint64_t> filled_;  // one bit per word of words_ that is not 0
   size_t count_ = 0;
   UnitId first_ = 0;
 };

@@ -1,4 +1,5 @@
-// Which place a worker has among the hosts. Units name hosts by their place, so nobody moves.
+// Ids of workers: their index in State::workers. Units refer to workers by id, so an id never
+// moves.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,19 +8,19 @@
 
 namespace flow::core {
 
-/// Where the worker of that name is, or would be: behind the last, or where there is no more room
-/// in place of one that was lost and that no unit names. None where there is no such place.
+/// The id of the worker with that name; of a new name the next free id, or if there is none that of
+/// a lost worker to which no unit refers. Nothing if all ids are in use.
 std::optional<WorkerId> worker_id_for(const State& state, const std::string& name);
-/// What ended an attempt that is not on the host any more: `how`, as "came back without it".
+/// The failure of an attempt that its worker no longer has: `how`, as "came back without it".
 Failure loss_failure(const WorkerState& worker, const std::string& how);
-/// Whether the newest attempt of a unit was there.
+/// Whether the newest attempt of some unit ran on the worker.
 bool is_referenced_by_unit(const State& state, WorkerId worker);
-/// Labels are sorted, and each has a name of its own.
+/// Whether labels are sorted and have distinct names.
 bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
-/// That no host has the labels that the task asks for, as a clause, or "". As with GPUs, a head
-/// that runs nothing itself waits for who may be yet to join.
+/// The labels that no worker has and the task requires, as a clause; "" if none. A head that runs
+/// no tasks itself waits for workers that may still join.
 std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def);
-/// The same of the named resources.
+/// The same for custom resources.
 std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def);
 
 }  // namespace flow::core
