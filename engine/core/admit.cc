@@ -1,4 +1,4 @@
-// The journal's door. Past it, everything is believed.
+// Validation of events before they enter the journal. Everything behind it trusts them.
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
@@ -14,7 +14,7 @@ const Run* find_run(const State& state, const RunId& id) {
   return found == state.runs.end() ? nullptr : &found->second;
 }
 
-/// The unit, where its run goes on and it is in this phase.
+/// The unit, if its run is active and the unit is in this phase; else null.
 const Unit* find_unit(const State& state, const RunId& id, UnitId unit, Phase phase) {
   const Run* run = find_run(state, id);
   if (run == nullptr || is_final(run->status) || unit >= run->units.size()) return nullptr;
@@ -22,7 +22,7 @@ const Unit* find_unit(const State& state, const RunId& id, UnitId unit, Phase ph
   return !u.dropped && u.phase == phase ? &u : nullptr;
 }
 
-/// Fencing: only the attempt that the core believes to run may speak for the unit.
+/// Fencing: only reports of the unit's current attempt are accepted.
 bool is_current(const State& state, const AttemptId& id) {
   const Unit* u = find_unit(state, id.run, id.unit, Phase::running);
   if (u == nullptr) return false;
@@ -55,7 +55,7 @@ bool has_valid_edges(const Plan& plan, const PlanFragment& fragment) {
   return has_valid_edges(calls);
 }
 
-/// A call list comes from a dynamic task only, and names what is there.
+/// Whether the calls belong to a dynamic task and refer to existing units only.
 bool is_sound(const State& state, const RunId& id, UnitId unit,
               const std::shared_ptr<const PlanFragment>& fragment) {
   if (fragment == nullptr) return true;

@@ -1,4 +1,4 @@
-// What is told about units and attempts.
+// Events of units and attempts.
 #include <algorithm>
 #include <set>
 
@@ -19,7 +19,7 @@ std::shared_ptr<UnitDetail> copy_of(const Unit& u) {
   return u.detail ? std::make_shared<UnitDetail>(*u.detail) : std::make_shared<UnitDetail>();
 }
 
-// A moving average, so that the scheduler knows which tasks are short.
+// Updates the moving average by which the scheduler knows short tasks.
 void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
   if (duration_us <= 0) return;
   uint32_t def = run.node(run.units[unit].node).def;
@@ -34,12 +34,11 @@ void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
 void apply(State& state, const Record& record, std::vector<Command>& out) {
   FLOW_CHECK(record.sequence == state.sequence + 1);
   state.sequence = record.sequence;
-  // With no run under way an engine that starts takes the clock's time, which may have been set
-  // back.
+  // A starting engine without active runs adopts the clock's time, which may have been set back.
   bool may_go_back =
       std::holds_alternative<EngineStarted>(record.event) &&
       std::ranges::all_of(state.runs, [](const auto& run) { return is_final(run.second.status); });
-  // Of what is told late its own time is earlier.
+  // A late report carries an earlier time.
   state.at = may_go_back ? record.at : std::max(state.at, record.at);
   Transition transition(state, record.at, out);
   std::visit([&](const auto& event) { transition.on(event); }, record.event);
@@ -95,7 +94,7 @@ void Transition::on(const WhenResolved& event) {
   FLOW_CHECK(u.phase == Phase::resolving);
   touch(r);
   u.branch = event.then_branch ? Branch::then_branch : Branch::else_branch;
-  // The join first: what its branch returns may hold units that the loop below lets go.
+  // The join first: the value of its branch may refer to units that the loop below releases.
   wait_for_result(r, event.unit);
   for_each_dependent(r, event.unit, [&](UnitId dependent, bool guard) {
     if (!guard || r.units[dependent].phase != Phase::waiting_for_dependencies) return;
@@ -254,7 +253,7 @@ void Transition::on(const CheckpointSaved& event) {
   emit(AckSaved{event.id, ""});
 }
 
-// As with a run that is stopped it ends with its state saved, and costs no retry.
+// As in a stopped run, the attempt ends with its state saved and costs no retry.
 void Transition::on(const ResizeRequested& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
@@ -294,7 +293,7 @@ void Transition::on(const TimerFired& event) {
   to_ready(r, event.unit);
 }
 
-// What has saved something since is not what killed the workers before.
+// A unit that has made progress is not the one that killed its former workers.
 void Transition::note_progress(const AttemptId& id) {
   Unit& u = run(id.run).units[id.unit];
   if (!u.detail || u.detail->deaths.empty()) return;
@@ -318,7 +317,7 @@ void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   if (def_of(run, unit)->resources.is_gang()) end_ranks(run, unit, kills);
 }
 
-// A service of a run that ends: it did what it was there for, unless a task failed.
+// Ends a service of a run that ends: with success, unless a task of the run failed.
 void Transition::end_service(Run& run, UnitId unit) {
   if (run.failed_units == 0 && !run.cancelling) return succeed(run, unit, Digest{});
   UnitDetail detail;
@@ -401,7 +400,7 @@ bool Transition::is_quarantined(const Run& run, UnitId unit, UnitDetail& detail,
   return true;
 }
 
-// What died then died of the one that is condemned.
+// The quarantined unit caused the deaths; other units that ran there are cleared of them.
 void Transition::clear_deaths_of_others(const Run& quarantined_run, UnitId quarantined_unit,
                                         const std::vector<Death>& deaths) {
   auto is_known = [&](const Death& death) {
@@ -426,18 +425,18 @@ void Transition::clear_deaths_of_others(const Run& quarantined_run, UnitId quara
   }
 }
 
-// ---- machines on which many tasks fail
+// ---- workers on which many tasks fail
 
 namespace {
 
-/// Of these the machine may be the cause. Others are the task's own doing, or known to be not.
+/// Whether the worker may be the reason for a failure with this cause.
 bool may_be_of_worker(Cause cause) {
   return budget_of(cause) == Budget::own ? cause != Cause::input_changed : cause == Cause::staging;
 }
 
 }  // namespace
 
-// A task that fails on several machines says nothing of them.
+// A task that fails on several workers is no evidence against them.
 void Transition::record_worker_failure(WorkerId at, Run& run, UnitId unit, Cause cause) {
   const TaskDef& def = *def_of(run, unit);
   if (state_.workers.size() == 1 || is_head_only(def) || !may_be_of_worker(cause) ||

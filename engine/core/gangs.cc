@@ -11,7 +11,7 @@ namespace flow::core {
 
 namespace {
 
-/// Ranks that the hosts which are not lost would have room for, if nothing ran on them.
+/// Number of ranks, at most `most`, that fit on the workers that are not lost if nothing else runs.
 uint64_t ranks_in_all(const State& state, const SchedulingClass& request, uint32_t most) {
   uint64_t ranks = 0;
   for (const WorkerState& worker : state.workers) {
@@ -22,9 +22,8 @@ uint64_t ranks_in_all(const State& state, const SchedulingClass& request, uint32
   return ranks;
 }
 
-/// The same of the workers that are announced and have not joined: each is taken for one like the
-/// largest that is there. Where none is there it is not known what they have, and they may be
-/// enough.
+/// The same for announced workers that have not joined: each is assumed to be like the largest one
+/// that has. If none has joined, their capacity is unknown and assumed to suffice.
 uint64_t ranks_to_come(const State& state, const SchedulingClass& request, uint32_t most) {
   uint32_t missing = missing_workers(state);
   if (missing == 0) return 0;
@@ -45,7 +44,7 @@ void take_rank(const WorkerInfo& worker, FreeResources& free, const SchedulingCl
   take_gpus(worker.gpus, free, request.gpu, gpus);
 }
 
-/// What each rank needs, but for its CPUs, of which they get what there is.
+/// The request of one rank with no CPUs: ranks may get fewer CPUs than requested.
 SchedulingClass rank_of(const TaskDef& def) {
   SchedulingClass each;
   each.memory_bytes = def.resources.memory_bytes;
@@ -102,8 +101,8 @@ bool is_on(const Unit& unit, WorkerId worker) {
 
 namespace {
 
-/// Calls `change(host, held, gpus)` with the resources that each rank holds on its host. Returns
-/// the CPUs of all ranks.
+/// Calls `change(worker, held, gpus)` with the resources of each rank on its worker. Returns the
+/// CPUs of all ranks.
 template <typename Change>
 int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) {
   int32_t cpus_milli = 0;
@@ -201,7 +200,7 @@ void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request
   SchedulingClass less = request;
   less.cpus_milli = 0;
   if (!fit(less)) {
-    // What grew after an attempt ran out of memory does not keep it from another.
+    // Memory that grew after an out-of-memory failure does not prevent another attempt.
     less.memory_bytes = request.memory_bytes =
         std::min(request.memory_bytes, def.resources.memory_bytes);
     if (fit(request) || !fit(less)) return;

@@ -9,7 +9,7 @@ namespace flow::core {
 
 namespace {
 
-/// Of each device, in thousandths.
+/// Requested share per device, in thousandths.
 int32_t milli_of(const GpuRequest& request) { return std::min(request.milli, kWholeGpuMilli); }
 
 bool has_free(const FreeGpu& free, const GpuRequest& request) {
@@ -26,7 +26,7 @@ Devices fitting_of(const std::vector<Gpu>& gpus, const FreeResources& free,
   return fitting;
 }
 
-/// Of these, those that NVLink joins.
+/// Groups the devices by NVLink island.
 std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Devices& devices) {
   std::map<int32_t, Devices> islands;
   for (size_t i : devices)
@@ -35,7 +35,7 @@ std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Device
   return islands;
 }
 
-/// The fullest; of those that are alike the first, as the machine numbers them.
+/// The device with the least free; of equal ones the first in the worker's order.
 Devices choose_shared(Devices fitting, const FreeResources& free) {
   auto by = [&](size_t i) {
     return std::tuple(free.gpus[i].milli_free, free.gpus[i].memory_free_bytes, i);
@@ -44,8 +44,9 @@ Devices choose_shared(Devices fitting, const FreeResources& free) {
                             [&](size_t a, size_t b) { return by(a) < by(b); })};
 }
 
-/// `count` of as few islands as may be: what an island has room for goes to the smallest that has,
-/// and one that is left over to whom NVLink joins to no other. Of each the smallest.
+/// Chooses `count` devices from as few islands as possible: the smallest island that suffices; a
+/// single remaining device comes from those without NVLink. Within an island the ones with the
+/// least memory.
 Devices choose_whole(const std::vector<Gpu>& gpus, Devices fitting, size_t count) {
   std::map<int32_t, Devices> islands = islands_of(gpus, fitting);
   auto size_of = [&](size_t i) {
@@ -72,7 +73,7 @@ Devices choose_whole(const std::vector<Gpu>& gpus, Devices fitting, size_t count
                   island.begin() + static_cast<std::ptrdiff_t>(std::min(left, island.size())));
     islands.erase(best);
   }
-  // What is in no island any more comes first: each of it is alone.
+  // Devices without an island come first: each of them is alone.
   std::stable_sort(fitting.begin(), fitting.end(),
                    [&](size_t a, size_t b) { return size_of(a) < size_of(b); });
   for (size_t i : fitting) {

@@ -10,7 +10,7 @@ namespace flow::core {
 
 namespace {
 
-/// Of those that the unit holds on the host, the first that is `wanted`, or null.
+/// The first GPU that the unit holds on the worker and that satisfies `wanted`; null if none.
 template <typename Wanted>
 const Gpu* find_held(const WorkerInfo& info, WorkerId worker, const Unit& unit, Wanted wanted) {
   const Gpu* found = nullptr;
@@ -45,7 +45,7 @@ std::string fault_text(const WorkerInfo& worker, const Gpu& gpu) {
   return gpu.uuid + " (" + gpu.name + ")" + of_worker + ", which it ran on, " + gpu.fault;
 }
 
-// What a program says of a GPU that failed under it may be anything.
+// A program may report any failure after its GPU failed.
 bool is_new_fault(const Gpu& gpu, bool is_dead) {
   return gpu.fault.empty() || (is_dead && !gpu.is_dead);
 }
@@ -75,7 +75,7 @@ std::string failed_gpu_unsatisfiable_reason(const State& state, const TaskDef& d
   return reason.empty() ? gang_unsatisfiable_reason(state, def) : reason;
 }
 
-// First what held it, as the host was; then what is left of the host.
+// First end the attempts that hold it, with the worker as it was; then update the worker.
 void Transition::on(const GpuFailed& event) {
   Gpu& gpu = state_.workers[event.worker]
                  .info.gpus[*find_gpu(state_.workers[event.worker].info.gpus, event.uuid)];
@@ -109,7 +109,7 @@ void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string&
   }
 }
 
-// What was ready for a GPU that was to be free some time may have none to wait for.
+// A ready unit that waited for a GPU may have no GPU left to wait for.
 void Transition::note_unschedulable() {
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::ready) == 0) continue;
@@ -121,7 +121,7 @@ void Transition::note_unschedulable() {
   }
 }
 
-// It would wait for ever, and its run with it.
+// Such a unit would wait forever, and its run with it.
 void Transition::fail_unschedulable() {
   for (size_t i = 0; i < unschedulable_.size(); i++) {
     auto [id, unit] = unschedulable_[i];

@@ -21,7 +21,7 @@ void keep_one_each(std::vector<Edge>& edges) {
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
 }
 
-/// `value` with every ref moved up by `offset`. Shares what holds no ref.
+/// A copy of `value` with `offset` added to every ref. Parts without refs are shared.
 Value with_refs_moved(const Value& value, uint32_t offset) {
   if (value.kind() == Value::Kind::ref) {
     Ref ref = value.as_ref();
@@ -35,8 +35,8 @@ Value with_refs_moved(const Value& value, uint32_t offset) {
   return Value(std::move(table));
 }
 
-/// The name under the dynamic unit that made the call. A call list from the cache may carry the
-/// name of the node that it was first made by.
+/// The call's name with its dynamic unit as prefix. Cached calls may carry the name of the node
+/// that made them first.
 std::string call_name(const std::string& name, const std::string& owner, const std::string& task) {
   if (name.rfind(owner + "/", 0) == 0) return name;
   size_t at = 0;
@@ -165,7 +165,7 @@ void mark_consumed(Run& run, const TaskNode& node) {
   mark_consumed(run, node.else_value);
 }
 
-// ---- questions about a run
+// ---- functions on a run
 
 std::string unit_name(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];

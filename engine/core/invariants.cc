@@ -1,4 +1,4 @@
-// Every promise about State, checked from nothing but the state itself.
+// The invariants of State, checked from the state alone.
 #include <algorithm>
 #include <concepts>
 #include <string_view>
@@ -27,7 +27,7 @@ class Checker {
   }
 
  private:
-  /// A run, or a unit of one. It is named only where a promise does not hold.
+  /// A run, or a unit of one. Its name is composed only if an invariant is violated.
   struct Place {
     const Run& run;
     std::optional<UnitId> unit = std::nullopt;
@@ -193,7 +193,7 @@ class Checker {
     }
   }
 
-  // What is derived equals what a rebuild gives.
+  // Derived fields equal those of a rebuild.
   void check_derived() {
     State fresh = state_;
     rebuild_derived(fresh);

@@ -1,7 +1,7 @@
-// Equal keys are computed once: one unit holds a key, the others wait for it and take its result.
-// A hold is shared by all runs, or kept to its own run where another must not be served from it: a
-// fresh or forced computation, a task that waited for its run's signal, a shell task run for
-// effect.
+// Single-flight: equal keys are computed once. One unit holds a key; the others wait for it and
+// take its result. A hold serves all runs, or only its own run if others must not share the result:
+// a fresh or forced computation, a task that waited for its run's signal, a shell task that runs
+// for its effect.
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -43,7 +43,7 @@ const KeyTable::Holder* shared_holder(const State& state, const Digest& key) {
   });
 }
 
-// In one run at most one unit holds a key, so that the holds follow from the units.
+// At most one unit per run holds a key, so that the holds can be derived from the units.
 bool Transition::acquire_key(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   FLOW_CHECK(u.key_scope == KeyScope::none);
@@ -65,8 +65,8 @@ void Transition::wait_for_duplicate(Run& run, UnitId unit) {
   move(run, unit, Phase::coalesced, UnitStatus::pending);
 }
 
-// Those who wait for `unit`, which holds its key. In another run a holder of its own may serve that
-// run's waiters instead.
+// The units that wait for `unit`, the holder of its key. Another run's waiters may have a holder of
+// their own.
 std::vector<std::pair<RunId, UnitId>> Transition::duplicates_of(const Run& run, UnitId unit) const {
   const Unit& u = run.units[unit];
   std::vector<std::pair<RunId, UnitId>> duplicates;
@@ -91,7 +91,7 @@ void Transition::release_key(Run& run, UnitId unit) {
   (key_scope == KeyScope::own ? run.computing : state_.computing).erase(key, {run.number, unit});
   auto waiters = state_.key_waiters.find(key);
   if (waiters == state_.key_waiters.end()) return;
-  // One that can be the next is enough: the rest waits for it.
+  // One successor is enough: the other units wait for it.
   for (auto place = waiters->second.begin(); place != waiters->second.end(); ++place) {
     if (key_scope == KeyScope::own && place->first != run.id) continue;
     Run& next_run = this->run(place->first);
@@ -136,13 +136,13 @@ void Transition::publish_result(Run& run, UnitId unit) {
   }
 }
 
-// From now on only its own run waits for this unit.
+// From now on the unit serves its own run only.
 void Transition::restrict_key_to_run(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.key_scope != KeyScope::shared) return;
   FLOW_CHECK(own_holder(run, u.key) == kNoNode);
   run.computing.insert(u.key, {run.number, unit});
-  // Released as shared, the next of another run computes for itself.
+  // Release the shared hold, so that the next unit of another run computes the key.
   release_key(run, unit);
   run.units[unit].key_scope = KeyScope::own;
 }

@@ -1,4 +1,4 @@
-// The words for statuses and causes that people and JSON see.
+// Names of statuses and causes, as users and JSON see them.
 #include "engine/core/core.hpp"
 
 namespace flow::core {

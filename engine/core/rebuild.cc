@@ -1,4 +1,4 @@
-// Derived fields from essential ones.
+// Computes derived fields from essential ones.
 #include <algorithm>
 
 #include "engine/core/free_resources.hpp"
@@ -28,8 +28,7 @@ void rebuild_nodes(Run& run) {
   }
 }
 
-/// Visits every edge of every unit that is still part of the run, and in which phase it is waited
-/// for.
+/// Visits every edge of every unit that is not dropped, with the phase in which the unit waits.
 template <typename Visit>
 void for_each_edge(const Run& run, Visit visit) {
   EdgeReader reader(run);
@@ -45,8 +44,8 @@ void for_each_edge(const Run& run, Visit visit) {
   }
 }
 
-/// Who takes from whom, and on how many each still waits. Reading the edges off the plan is most of
-/// it, so they are read once.
+/// Computes dependents and the number of unsatisfied edges. Reading the edges from the plan is most
+/// of the work, so they are read once.
 void rebuild_edges(Run& run) {
   struct DependentEntry {
     UnitId from;
@@ -214,7 +213,7 @@ void rebuild_run(State& state, Run& run) {
   rebuild_counts(state, run);
 }
 
-/// What ready units ask for depends on the hosts.
+/// Requeues ready units, because their requests depend on the workers.
 static void requeue_ready(State& state) {
   state.ready.clear();
   for (auto& [id, run] : state.runs) {

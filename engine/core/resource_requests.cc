@@ -1,4 +1,5 @@
-// What an attempt takes, and whether it fits into what is free. The scheduler and admit share this.
+// Resource requests of attempts and whether they fit the free resources; used by the scheduler and
+// by admit.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +12,8 @@ namespace flow::core {
 
 namespace {
 
-/// A unit whose attempts took less than this may be assigned beyond the free slots, so that a slot
-/// never waits for a disk sync.
+/// A unit whose attempts take less than this may be assigned beyond the free slots, so that a slot
+/// never idles during a disk sync.
 constexpr uint32_t kShortUs = 5'000;
 constexpr uint32_t kBacklogMax = 256;
 constexpr uint64_t kBacklogUsPerSlot = 20'000;
@@ -29,15 +30,15 @@ int64_t grown_memory(const TaskDef& def, const Unit& unit) {
   return memory;
 }
 
-/// What a host can give at most. Where others may join, the memory that is asked for is waited for,
-/// and bounds only by how much it grows.
+/// The most that a worker can give. If workers may join, a unit waits for the memory it requests;
+/// the bound then only limits how far the request grows.
 struct Bounds {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   int64_t memory_bytes_min = 0;
 };
 
-/// Bounds nothing: what is asked for is waited for.
+/// No bounds: the unit waits for what it requests.
 constexpr Bounds kUnbounded{INT32_MAX, INT64_MAX};
 
 template <typename Suits>
@@ -58,9 +59,9 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
   return most;
 }
 
-/// The most memory of a host that has CPUs, the GPUs and what is asked for by name, and the most
-/// CPUs of one that has the memory too. Where there is no such host, the unit waits for one, and
-/// these are of all hosts.
+/// The maximum memory of the workers with CPUs, the GPUs and the custom resources, and the maximum
+/// CPUs of those that also have the memory. If there is no such worker, the unit waits for one, and
+/// the maxima are over all workers.
 Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   const WorkerInfo& own = state.workers[0].info;
   if (is_head_only(def)) return {own.cpus_milli, own.memory_bytes};
@@ -83,12 +84,12 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   return largest(state, memory_bytes, may_run);
 }
 
-/// A run whose own slots are as many as the machine's is bounded by the machine alone.
+/// Whether the run's own slots are the limit; with as many slots as the machine has, they are not.
 bool is_bounded(const State& state, const Run& run) {
   return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.capacity.cpus_milli;
 }
 
-/// As SchedulingClass has it.
+/// As SchedulingClass::failed_on.
 std::vector<WorkerId> failed_on(const UnitDetail& detail) {
   std::vector<WorkerId> workers, staging;
   for (const FailedAttempt& failed : detail.failed) {
@@ -206,7 +207,7 @@ bool is_suspect(const Unit& unit) {
 
 namespace {
 
-/// All but CPUs.
+/// Whether everything but the CPUs fits.
 bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResources& free,
                        const SchedulingClass& request) {
   if (request.is_head_only && at != 0) return false;
@@ -216,7 +217,8 @@ bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResourc
   return request.gpu.milli == 0 || !choose_gpus(worker.info.gpus, free, request.gpu).empty();
 }
 
-/// Of a host when all has ended but the services there, which may last as long as their runs.
+/// Free resources of a worker after all attempts but services have ended; services may last as long
+/// as their runs.
 FreeResources free_with_services_only(const State& state, WorkerId at) {
   const WorkerInfo& info = state.workers[at].info;
   FreeResources free = all_free(info);

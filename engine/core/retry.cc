@@ -1,5 +1,4 @@
-// A run taken up again: what did not end well gets new attempts, or one task runs anew with all
-// that follows from it.
+// Resume and retry: failed units get new attempts, or one task runs again with its dependents.
 #include "engine/core/mutants.hpp"
 #include "engine/core/transition.hpp"
 
@@ -38,7 +37,7 @@ void Transition::on(const RetryRequested& event) {
   continue_run(r);
 }
 
-// The run's units are as they are to be; nothing derived is.
+// Called with the units in their new state and the derived fields out of date.
 void Transition::continue_run(Run& r) {
   r.stopping = r.stop_requested = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
@@ -49,7 +48,7 @@ void Transition::continue_run(Run& r) {
   }
   rebuild_run(state_, r);
   attach(state_, r);
-  // What stays failed was looked at by whoever asked for one task alone.
+  // A retry of one task accepts that other units stay failed.
   if (r.failed_units > 0) r.fail_fast = false;
   r.status = RunStatus::running;
   emit(RunChanged{r.id});
@@ -147,7 +146,7 @@ void Transition::drop(Run& run, UnitId unit) {
   }
 }
 
-// The instances of a map, the calls of a dynamic task: a later expansion takes their place.
+// Drops the instances of a map or the calls of a dynamic task; a later expansion replaces them.
 void Transition::drop_expansion(Run& run, UnitId unit) {
   if (is_map_unit(run, unit)) {
     for (UnitId instance : std::vector<UnitId>(instances_of(run, unit))) drop(run, instance);
@@ -160,9 +159,9 @@ void Transition::drop_expansion(Run& run, UnitId unit) {
   run.units[unit].expanded = false;
 }
 
-// `target` runs whatever the cache holds; what takes from it, directly or not, is asked for anew.
-// A unit that is reached only through what it expanded to, or through the branch it chose, keeps
-// its own part and puts its value together again.
+// `target` runs even if the cache has its result; its direct and indirect dependents are resolved
+// again. A unit that is reached only through its own expansion or its chosen branch keeps its part
+// and gathers its value again.
 void Transition::rerun(Run& run, UnitId target) {
   std::vector<UnitId> targets{target};
   bool is_map = is_map_unit(run, target) && run.units[target].expanded;
@@ -171,10 +170,10 @@ void Transition::rerun(Run& run, UnitId target) {
   for (UnitId unit : targets) run.units[unit].forced = true;
 }
 
-// Of the list of a map, or the value of a dynamic task, whose parts are there.
+// Gathers the list of a map or the value of a dynamic task again; its parts are available.
 void Transition::regather(Run& run, UnitId target) { invalidate_downstream(run, {}, target); }
 
-/// `targets` from their start, `together` from what it expanded to, and what takes from these.
+/// Resets `targets` completely and `together` to its expansion, and resets their dependents.
 void Transition::invalidate_downstream(Run& run, const std::vector<UnitId>& targets,
                                        UnitId regathered) {
   std::map<UnitId, bool> whole;  // reached units; whether from their start

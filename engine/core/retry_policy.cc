@@ -1,4 +1,4 @@
-// When a failed attempt is tried again.
+// The backoff of retries.
 #include <algorithm>
 
 #include "engine/core/retry.hpp"

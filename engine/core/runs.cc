@@ -1,4 +1,4 @@
-// What is told about runs, and how a run's own status follows from its units.
+// Events of runs, and the status of a run, which follows from its units.
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
@@ -53,14 +53,14 @@ void Transition::on(const RunSubmitted& event) {
   }
 }
 
-// What ran on this machine ended with the process that died; what runs elsewhere goes on. Nothing
-// starts before somebody takes the run up again.
+// Attempts on this machine ended with the former process; those of other workers continue. Nothing
+// starts before the run is resumed.
 void Transition::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   mark_workers_disconnected();
   state_.workers[0].info = {"", event.cpus_milli,      event.memory_bytes, {},
                             {}, event.custom_resources};
-  // Before it was said, an engine that runs nothing itself was one that does.
+  // Old records lack leads_workers; an engine without CPUs always had workers.
   state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
   state_.announced = 0;
   state_.workers[0].failures.clear();
@@ -145,7 +145,7 @@ void Transition::on(const RunDeleted& event) {
   state_.runs.erase(event.run);
 }
 
-// Nothing holds one of them yet.
+// No attempt holds one of them yet.
 void Transition::on(const GpusFound& event) {
   WorkerState& worker = state_.workers[event.worker];
   std::vector<FreeGpu> free = free_gpus(event.gpus);
@@ -154,7 +154,7 @@ void Transition::on(const GpusFound& event) {
   rebuild_capacity(state_);
 }
 
-// ---- what follows for the run
+// ---- consequences for the run
 
 bool Transition::is_winding_down(const Run& run) const {
   return run.cancelling || (run.fail_fast && run.failed_units > 0);
@@ -175,7 +175,7 @@ void Transition::propagate_skips() {
     const Unit& u = r.units[skip.unit];
     if (u.phase != Phase::waiting_for_dependencies && u.phase != Phase::branch)
       continue;  // skipped already
-    // A dynamic task ran: what it called failed it.
+    // The dynamic task itself ran; one of its calls failed.
     bool failed = u.phase == Phase::branch && u.expanded && skip.detail != nullptr;
     end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.detail));
   }
@@ -191,7 +191,7 @@ void Transition::propagate() {
   }
 }
 
-// A loop, since stopping the services may end the run at once.
+// Loops, because stopping the services may end the run immediately.
 void Transition::update_run_status(Run& r) {
   while (!is_final(r.status)) {
     bool nothing_runs = r.phase_count(Phase::running) == 0;

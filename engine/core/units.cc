@@ -1,4 +1,4 @@
-// A unit's way from its edges to its end.
+// The life of a unit, from its dependencies to its end.
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
@@ -30,7 +30,7 @@ Run& Transition::run(const RunId& id) {
   return found->second;
 }
 
-// The one place where a unit's phase and status change.
+// The only place where a unit's phase and status change.
 void Transition::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
   Unit& u = run.units[unit];
   run.phases[static_cast<size_t>(u.phase)]--;
@@ -113,7 +113,7 @@ void Transition::emit_query(Run& run, UnitId unit) {
   emit(ResolveInputs{run.id, unit});
 }
 
-// The unit's phase was left, and it holds its key.
+// Called after leave(); the unit holds its key.
 void Transition::to_ready(Run& run, UnitId unit) {
   if (is_winding_down(run)) {
     UnitDetail detail;
@@ -187,7 +187,7 @@ void Transition::satisfy_dependents(Run& run, UnitId unit) {
   });
 }
 
-// The unit's phase was left.
+// Called after leave().
 void Transition::succeed(Run& run, UnitId unit, const Digest& result) {
   Unit& u = run.units[unit];
   u.result = result;
@@ -207,7 +207,7 @@ void Transition::close(Run& run, UnitId unit, UnitStatus status) {
   move(run, unit, Phase::done, status);
 }
 
-// The unit's phase was left.
+// Called after leave().
 void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail) {
   run.units[unit].detail = std::move(detail);
   close(run, unit, status);
@@ -218,7 +218,7 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr det
     needed.failure = dependency_failure(run, unit);
     why = std::make_shared<const UnitDetail>(std::move(needed));
   }
-  // A service that had been ready has let its takers go.
+  // A service that was ready has released its dependents already.
   bool satisfied = run.units[unit].satisfied;
   bool resolved_when = run.units[unit].branch != Branch::unknown;
   for_each_dependent(run, unit, [&](UnitId dependent, bool guard) {
@@ -262,7 +262,7 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
   end(run, map_unit, status, std::move(detail));
 }
 
-// The unit's phase was left.
+// Called after leave().
 void Transition::fail(Run& run, UnitId unit, Failure failure) {
   auto detail = copy_of(run.units[unit]);
   detail->failure = std::move(failure);
@@ -274,7 +274,7 @@ void Transition::fail(Run& run, UnitId unit, Failure failure) {
   cancel_open(run, "`" + name + "` failed, and the run stops at the first failure", false);
 }
 
-// A run has a bound; what would go beyond it fails and says so.
+// Fails the unit if it would exceed the maximum number of units of a run.
 bool Transition::check_unit_limit(Run& run, UnitId unit, size_t more) {
   if (run.units.size() + more <= kNodesMax) return true;
   Failure failure;
@@ -312,7 +312,7 @@ void Transition::append_instances(Run& run, UnitId map_unit, uint32_t count) {
   move(run, map_unit, Phase::instances, run.units[map_unit].status);
 }
 
-// The dynamic unit's phase was left. Its calls become nodes and units of the run.
+// Called after leave() of the dynamic unit. Adds its calls as nodes and units of the run.
 void Transition::append_calls(Run& run, UnitId unit,
                               const std::shared_ptr<const PlanFragment>& fragment,
                               const Digest& digest) {

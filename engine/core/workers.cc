@@ -1,5 +1,5 @@
-// Workers that come and go. What one runs goes on while it is away, and while the engine is: it is
-// adopted if the worker comes back with it.
+// Workers that join, disconnect and leave. Attempts keep running while the worker or the engine is
+// away; they are adopted when the worker rejoins and offers them.
 #include "engine/core/workers.hpp"
 
 #include <algorithm>
@@ -14,9 +14,8 @@ namespace flow::core {
 
 namespace {
 
-/// Takes what the unit's ranks hold of the host at that place, or nothing where it is not all there
-/// beside what others hold. A slot that only short units share may be theirs at once, as when they
-/// were assigned.
+/// Takes the resources of the unit's ranks on the worker, or nothing if they are not all free.
+/// Short units may share a slot, as they may when they are assigned.
 bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
                const SchedulingClass& held, const Unit& unit) {
   FreeResources left = free;
@@ -36,7 +35,7 @@ bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
   return is_all_there;
 }
 
-/// Who said that it leaves has not died under what it ran.
+/// A draining worker was preempted: its attempts did not kill it.
 Cause cause_of_loss(const WorkerState& worker) {
   return worker.is_draining ? Cause::preempted : Cause::lost;
 }
@@ -119,7 +118,7 @@ std::string custom_resource_unsatisfiable_reason(const State& state, const TaskD
          ": `--resource NAME=N` says what one has";
 }
 
-/// Visits the units that run on the host.
+/// Visits the units that run on the worker.
 template <typename Visit>
 void Transition::for_each_on(WorkerId worker, Visit visit) {
   for (auto& [id, run] : state_.runs) {
@@ -140,8 +139,8 @@ void Transition::on(const WorkerJoined& event) {
   for (const AttemptId& id : offered) reconcile_offer(at, id);
 }
 
-// The host is as it says now. What runs there by the state's account, and is not offered, is lost,
-// and so is what the host has become too small for.
+// Updates the worker to its new description. Attempts that the state has there and the worker does
+// not offer are lost, and so are those that no longer fit.
 void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<AttemptId>& offered,
                        bool is_restarted) {
   FreeResources free = all_free(info);
@@ -184,7 +183,8 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
   state_.workers[at] = std::move(worker);
 }
 
-// The worker may have missed that an attempt was to stop, and that it is nobody's any more.
+// The worker may have missed a stop command: stops offered attempts that are not current or that
+// should stop.
 void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
   auto found = state_.runs.find(id.run);
   bool is_unit = found != state_.runs.end() && id.unit < found->second.units.size();
@@ -202,13 +202,13 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
   emit(StopAttempt{id, true, at});
 }
 
-// Its room stays as it is: nothing is assigned to who is not up.
+// Its free resources stay: no attempt is assigned to a worker that is not up.
 void Transition::on(const WorkerDisconnected& event) {
   state_.workers[event.worker].is_up = false;
   state_.workers[event.worker].is_disconnected = true;
 }
 
-// It asks its own attempts to stop; of a gang the ranks elsewhere are asked here.
+// The worker asks its own attempts to stop; this asks the ranks of its gangs on other workers.
 void Transition::on(const WorkerDraining& event) {
   state_.workers[event.worker].is_draining = true;
   for_each_on(event.worker, [&](Run& run, UnitId unit) {
@@ -219,11 +219,11 @@ void Transition::on(const WorkerDraining& event) {
   });
 }
 
-// What is reported of its attempts from now on finds them fenced.
+// Later reports of its attempts are fenced off.
 void Transition::on(const WorkerLost& event) {
   WorkerState& worker = state_.workers[event.worker];
   Failure failure = loss_failure(worker, "was lost: " + event.why);
-  worker.is_up = false;  // first: nothing is said to it any more
+  worker.is_up = false;  // first: it gets no more commands
   worker.is_disconnected = true;
   std::vector<LostAttempt> losses;
   for_each_on(event.worker, [&](Run& run, UnitId unit) {
@@ -266,7 +266,7 @@ void Transition::on(const WorkersAnnounced& event) {
   rebuild_capacity(state_);
 }
 
-// An engine that starts has heard of no worker yet.
+// A starting engine is connected to no worker yet.
 void Transition::mark_workers_disconnected() {
   for (size_t i = 1; i < state_.workers.size(); i++) {
     WorkerState& worker = state_.workers[i];
@@ -278,7 +278,7 @@ void Transition::mark_workers_disconnected() {
     state_.workers.pop_back();
 }
 
-// Who is not up is told when it comes back.
+// A worker that is not up gets the command when it rejoins.
 void Transition::stop_attempt(const Run& run, UnitId unit) {
   for (WorkerId worker : workers_of(run.units[unit]))
     if (state_.workers[worker].is_up) emit(StopAttempt{current_attempt(run, unit), false, worker});
@@ -289,8 +289,7 @@ void Transition::note_change(const Run& run, UnitId unit) {
                 [&](WorkerId at, const auto&) { state_.workers[at].changed = at_; });
 }
 
-// What is left of a gang when one rank has ended its attempt: after a success the others are at
-// their own end.
+// Ends the remaining ranks of a gang whose attempt ended; after a success they end by themselves.
 void Transition::end_ranks(const Run& run, UnitId unit, bool kills) {
   if (has_mutant(Mutant::other_ranks_keep_running)) return;
   for (WorkerId worker : workers_of(run.units[unit]))
