@@ -172,7 +172,7 @@ bool may_place(const State& state, const SchedulingClass& request, const Assigne
                   gang.share == Share{request.cpus_milli, request.memory_bytes};
   if (!is_right) return false;
   std::map<WorkerId, FreeResources> free_by_worker;
-  SchedulingClass each = request;  // ranks share hosts with each other
+  SchedulingClass each = request;  // ranks may share a worker
   each.runs_alone = false;
   auto add = [&](WorkerId at, const std::vector<std::string>& gpus) {
     if (at >= state.workers.size()) return false;

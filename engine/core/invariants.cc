@@ -102,7 +102,7 @@ class Checker {
     for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
       ranks++;
       expect(at < state_.workers.size() && !state_.workers[at].is_lost(), place,
-             "runs on a host that is gone");
+             "runs on a worker that is gone");
       expect(at == 0 || !is_head_only(def), place, "runs away from home");
       expect(gpu_request(def.resources).count() == gpus.size(), place,
              "holds more or fewer GPUs than it asks for");
@@ -167,10 +167,10 @@ class Checker {
            "the engine's own machine is not up");
     std::set<std::string> names;
     for (const WorkerState& worker : state_.workers) {
-      expect(are_sound(worker.info.gpus), "a host has GPUs that can't be");
-      expect(!worker.is_up || !worker.is_disconnected, "a host is awaited and up");
-      expect(!worker.is_draining || !worker.is_lost(), "a host that is lost is draining");
-      expect(names.insert(worker.info.name).second, "two hosts have one name");
+      expect(are_sound(worker.info.gpus), "a worker has invalid GPUs");
+      expect(!worker.is_up || !worker.is_disconnected, "a worker is disconnected and up");
+      expect(!worker.is_draining || !worker.is_lost(), "a lost worker is draining");
+      expect(names.insert(worker.info.name).second, "two workers have one name");
     }
   }
 
@@ -197,7 +197,7 @@ class Checker {
   void check_derived() {
     State fresh = state_;
     rebuild_derived(fresh);
-    expect(fresh.capacity == state_.capacity, "what the hosts have differs from their sum");
+    expect(fresh.capacity == state_.capacity, "the capacity differs from the sum over the workers");
     for (size_t i = 0; i < state_.workers.size(); i++)
       expect(fresh.workers[i].free == state_.workers[i].free, "room differs from what runs");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
