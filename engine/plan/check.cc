@@ -1,5 +1,5 @@
-// Edges of a plan, and the one check of everything about it. Nothing here recurses along edges: a
-// chain may be a hundred thousand nodes long.
+// Edges of a plan and its validation. Nothing here recurses along edges: a chain may be a hundred
+// thousand nodes long.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class Checker {
     names();
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) indices(i);
     if (!refs_within(plan_.result)) problem("the pipeline's result", "holds a handle to no node");
-    // Edges are followed only where every index holds.
+    // Edges are followed only if all indices are valid.
     if (errors_.empty()) cycles();
     return std::move(errors_);
   }
@@ -168,8 +168,8 @@ class Checker {
 
   // ---- cycles
 
-  // A when is two moments: it chooses (vertex i), and later joins what its branch returned (vertex
-  // n + i). Branches start after the choice, and takers of the when wait for the join.
+  // A when is two vertices: the choice (i) and the join of the branch's value (n + i). Branches
+  // start after the choice; dependents of the when wait for the join.
   size_t joined(uint32_t node) const {
     return plan_.nodes[node].kind == NodeKind::when ? plan_.nodes.size() + node : node;
   }
@@ -193,7 +193,7 @@ class Checker {
     return needs;
   }
 
-  /// Every edge goes to an earlier node, as most bodies make them: there is no cycle to look for.
+  /// Whether every edge goes to an earlier node, as in most plans: then there is no cycle.
   bool in_order() const {
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) {
       const TaskNode& node = plan_.nodes[i];

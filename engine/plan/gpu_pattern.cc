@@ -19,12 +19,12 @@ bool is_same(char a, char b) {
   return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
 }
 
-/// Whether a word may begin or end between name[at - 1] and name[at].
+/// Whether there is a word boundary between name[at - 1] and name[at].
 bool is_edge(std::string_view name, size_t at) {
   return at == 0 || at == name.size() || !is_word(name[at - 1]) || !is_word(name[at]);
 }
 
-/// Whether the pattern matches from `at` on, up to an edge.
+/// Whether the pattern matches from `at` up to a word boundary.
 bool matches_from(std::string_view pattern, std::string_view name, size_t at) {
   while (!pattern.empty() && pattern.front() != '*') {
     if (at == name.size() || !is_same(pattern.front(), name[at])) return false;
@@ -53,9 +53,8 @@ std::string list_of(const std::vector<Gpu>& gpus) {
   return text;
 }
 
-/// Why MIG instances do not suit a task that asks for several GPUs, and what it can ask for
-/// instead.
-/// "" if that is not the reason.
+/// Why MIG instances do not match a task that requests several GPUs, and what it can request
+/// instead; "" if that is not the reason.
 std::string mig_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus) {
   GpuRequest request = gpu_request(resources);
   GpuRequest one = request;

@@ -1,4 +1,4 @@
-// Which GPUs suit a task. Whether they are free is the core's to say.
+// Which GPUs match a task's request. The core decides whether they are free.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ namespace flow {
 
 constexpr int32_t kWholeGpuMilli = 1000;
 
-/// What an attempt takes of GPUs: `milli` / 1000 whole ones, or a share of one.
+/// GPU request of an attempt (of each rank): `milli` / 1000 whole GPUs, or a share of one.
 struct GpuRequest {
   int32_t milli = 0;
   int64_t memory_bytes = 0;  // of each
@@ -25,25 +25,25 @@ struct GpuRequest {
 };
 GpuRequest gpu_request(const Resources& resources);
 
-/// Whether one of the pattern's alternatives, "H200|A100*80GB", stands in the name as whole words:
-/// "A10" is no A100. `*` is any text. Case does not matter.
+/// Whether one alternative of the pattern, such as "H200|A100*80GB", occurs in the name as whole
+/// words: "A10" does not match A100. `*` matches any text. Case does not matter.
 bool matches_model(std::string_view pattern, std::string_view name);
-/// Whether the device is such as is asked for. An instance of a GPU is for who asks for one or for
-/// a part: a process sees one instance only.
+/// Whether the device matches the request. A MIG instance matches only requests for one device or a
+/// share, because a process sees one instance only.
 bool is_such(const GpuRequest& request, const Gpu& gpu);
-/// And it has not failed.
+/// As is_such; and the device has not failed.
 bool suits(const GpuRequest& request, const Gpu& gpu);
 
-/// Whether anything that the plan runs, or may call, asks for one: else nobody need look for them.
+/// Whether any task of the plan may request a GPU. If not, the driver need not be queried.
 bool may_ask_for_gpus(const Plan& plan);
 
-/// What the machine can't give a task, as a clause ("asks for gpus = 2, and this machine has 1:
-/// …"), or "". `why_none` says why it has none.
+/// The GPU request that the machine cannot satisfy, as a clause ("asks for gpus = 2, and this
+/// machine has 1: …"), or "". `why_none` says why the machine has no GPU.
 std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vector<Gpu>& gpus,
                                      const std::string& why_none);
 /// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
 std::string words_of(const GpuRequest& request);
-/// "GPU 0 (NVIDIA H200, 139 GiB)", of one that failed also what it did
+/// "GPU 0 (NVIDIA H200, 139 GiB)", followed by the fault of a failed one.
 std::string words_of(const Gpu& gpu);
 
 }  // namespace flow

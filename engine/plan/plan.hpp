@@ -1,5 +1,5 @@
-// The immutable plan: what a script's load and its pipeline's body came to. Nodes, edges, needs; no
-// code runs here.
+// The immutable plan, the result of loading a script and running its pipeline's body: nodes, edges,
+// resource requests. No code runs here.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,8 +18,8 @@ namespace flow {
 
 constexpr uint32_t kKeySchema = 1;  // changes only with a notice
 constexpr size_t kNodesMax = 4'000'000;
-/// Before a name, the origin of a file that stands for operations of the embedding program, until
-/// the program says which library that is.
+/// Prefix of the origin of a placeholder file for operations of the host program, until the program
+/// names the library.
 constexpr std::string_view kOperationsOrigin = "operations:";
 constexpr uint32_t kNoNode = UINT32_MAX;
 
@@ -48,7 +48,7 @@ struct Resources {
   bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
 
-/// One named piece of what a code digest is made of, so that `flow why` can name what changed.
+/// One named component of a code digest, so that `flow why` can name what changed.
 struct CodeComponent {
   std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
   Digest digest;
@@ -75,7 +75,7 @@ struct EnvEntry {
   std::string value;  // literal, or the variable's name
 };
 
-/// What flow.task, flow.shell, flow.dynamic, flow.service or flow.native declared.
+/// A definition by flow.task, flow.shell, flow.dynamic, flow.service or flow.native.
 struct TaskDef {
   std::string name;
   TaskKind kind = TaskKind::lua;
@@ -103,7 +103,7 @@ struct TaskDef {
   std::string gpu_kernel;  // a kernel that its code reaches and that nothing stands for on a CPU
 };
 
-/// A node of a branch runs only if `when` chose its branch.
+/// The branch of a node: the node runs only if `when` chose that branch.
 struct Guard {
   uint32_t when = kNoNode;
   bool then_branch = true;
@@ -150,14 +150,14 @@ struct Plan {
   std::vector<std::string> printed;  // lines, while it was built; not kept
 };
 
-/// A dynamic task's list of calls: appended to a run's nodes. `nodes` and refs count from the
-/// fragment's own 0: it sees plain values and its own handles only.
+/// The calls of a dynamic task, which are appended to a run's nodes. Nodes and refs are numbered
+/// from 0 within the fragment: it contains only values and its own handles.
 struct PlanFragment {
   std::vector<TaskNode> nodes;  // `def` indexes the run's plan
   Value result;                 // with refs into `nodes`
 };
 
-/// The script and every module it loaded, by content: what an executor loads.
+/// The script and every module that it loaded; executors load it.
 struct Bundle {
   std::string main;  // path of the script relative to `root` at load: "pipeline.lua"
   std::string root;  // absolute folder of the script at submission; not in the digest
@@ -172,7 +172,7 @@ Result<PlanFragment> decode_fragment(std::string_view bytes);
 std::string encode_bundle(const Bundle& bundle);
 Result<Bundle> decode_bundle(std::string_view bytes);
 
-/// Calls `visit(node)` for every ref within the value, repeats too.
+/// Calls `visit(node)` for every ref in the value, including duplicates.
 template <typename Visit>
 void for_each_ref(const Value& value, Visit&& visit) {
   if (value.kind() == Value::Kind::ref) {
@@ -182,7 +182,7 @@ void for_each_ref(const Value& value, Visit&& visit) {
     for (const auto& [key, item] : value.as_table().fields) for_each_ref(item, visit);
   }
 }
-/// The same for a node's data edges.
+/// The same for the data edges of a node.
 template <typename Visit>
 void for_each_data_ref(const TaskNode& node, Visit&& visit) {
   for_each_ref(node.args, visit);
@@ -190,13 +190,14 @@ void for_each_data_ref(const TaskNode& node, Visit&& visit) {
   for_each_ref(node.condition, visit);
 }
 
-/// Data edges of a node: every node its args, items, condition hold a ref to, ascending, once each.
+/// Data edges of a node: the nodes to which its args, items and condition refer; ascending,
+/// distinct.
 std::vector<uint32_t> data_dependencies(const TaskNode& node);
-/// The nodes a value's refs name, ascending, once each.
+/// The nodes to which the value refers; ascending, distinct.
 std::vector<uint32_t> refs_of(const Value& value);
 
-/// One check of everything: names, cycles (also through after), indices, limits. Every problem is a
-/// paragraph.
+/// Checks everything: names, cycles (also through `after`), indices, limits. Returns one error per
+/// problem.
 std::vector<Error> check_plan(const Plan& plan);
 
 }  // namespace flow

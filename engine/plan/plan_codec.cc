@@ -1,6 +1,6 @@
-// Plans, fragments and bundles as bytes: a magic word with a version, then every field in order.
-// Integers are varints of the least width, values their canonical CBOR, so that equal plans have
-// equal bytes and a plan of a million nodes is written and read in a second.
+// The encoding of plans, fragments and bundles: a magic word with a version, then every field in
+// order. Integers are minimal varints and values canonical CBOR, so that equal plans have equal
+// bytes; a plan of a million nodes is written and read in a second.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Writer {
   std::string out_;
 };
 
-// Reads until the first fault, which stays; every read after it gives a default.
+// Reads until the first error and keeps it; later reads return defaults.
 class Reader {
  public:
   static constexpr bool kReads = true;
@@ -74,7 +74,7 @@ class Reader {
     fail("a broken number");
     return 0;
   }
-  // How many items follow. Each takes a byte at least.
+  // The number of following items, each of which takes at least a byte.
   size_t count() {
     uint64_t n = number();
     if (n > rest_.size()) fail("it ends early");
@@ -95,7 +95,7 @@ class Reader {
     fail(taken.error().message);
     return {};
   }
-  // Most of a node's values are nil.
+  // Fast path: most values of a node are nil.
   bool take_nil() {
     static const std::string kNil = encode_value(Value());
     if (!rest_.starts_with(kNil)) return false;
@@ -114,12 +114,12 @@ class Reader {
   std::string fault_;
 };
 
-// ---- one `field` a type, for both directions: what is written is what is read.
+// ---- one `field` per type for both directions, so that what is written is what is read
 
 template <typename T>
 concept Integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// Signed as zigzag, so that small negative numbers stay short.
+// Signed integers are zigzag-encoded, so that small negative numbers stay short.
 template <Integer T>
 void field(Writer& io, const T& n) {
   if constexpr (std::is_signed_v<T>) {
@@ -194,7 +194,7 @@ struct Like {
 template <typename IO, typename T>
 using like = typename Like<IO, T>::type;
 
-// Declared before the containers so that these find them.
+// Declared before the containers, whose templates use them.
 template <typename IO>
 void field(IO& io, like<IO, CodeComponent>& part);
 template <typename IO>
@@ -259,8 +259,8 @@ void field(IO& io, like<IO, EnvEntry>& entry) {
   fields(io, entry.name, entry.from_submitter, entry.value);
 }
 
-// One number: a gang that is not elastic, and a task without named resources, are written as they
-// were before there were others.
+// Packed into one number, so that gangs that are not elastic and tasks without custom resources
+// keep their original encoding.
 constexpr uint64_t kHasCustomResources = uint64_t{1} << 31;
 
 void ranks(Writer& io, const Resources& needs) {
@@ -327,8 +327,8 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
   field(io, plan.defs, &TaskDef::gpu_kernel);
 }
 
-// What came after the first version, at the end and only where there is any: plans without it have
-// the bytes that they always had. Ascending by the task's index.
+// Fields added after the first version are written at the end and only if set, so that other plans
+// keep their bytes. Ascending by the index of the task.
 void field(Writer& io, const std::vector<TaskDef>& defs, std::string TaskDef::*text) {
   std::vector<std::pair<uint32_t, std::string>> there;
   for (uint32_t i = 0; i < defs.size(); i++)

@@ -1,5 +1,5 @@
-// Resources by name, counted: what a machine has of them, and what a task asks for. A licence, an
-// FPGA, a share of a disk: the engine knows the name and the number alone.
+// Custom resources, named and counted: those of a machine and those that a task requests. A
+// license, an FPGA, a share of a disk: the engine knows only the name and the number.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,32 +19,32 @@ constexpr int64_t kResourceQuantityMaxMilli = 1'000'000'000'000;
 constexpr const char* kCustomResourceNameForm =
     "a name of 1 to 64 letters, digits, `_`, `.` and `-`, which is no option of its own";
 
-/// Whether this can name one. `cpus`, `memory`, `gpus` and the like are none: tasks have options of
-/// these names.
+/// Whether this is a valid name. `cpus`, `memory`, `gpus` and the like are not: tasks have options
+/// with these names.
 bool is_custom_resource_name(std::string_view name);
-/// Sorted, each of a name of its own, above 0 and within the bound.
+/// Whether the list is sorted, with distinct names and values above 0 within the bound.
 bool are_sound(const ResourceQuantities& quantities);
-/// From names and numbers, sorted. The Error says which is wrong.
+/// Converts names and numbers; sorts. The error names the invalid entry.
 Result<ResourceQuantities> quantities_of(const std::vector<std::pair<std::string, double>>& given);
-/// As numbers again.
+/// The inverse of quantities_of.
 std::vector<std::pair<std::string, double>> numbers_of(const ResourceQuantities& quantities);
 
-/// 0 where there is none of that name.
+/// The quantity of that name; 0 if there is none.
 int64_t quantity_of(const ResourceQuantities& quantities, std::string_view name);
-/// How often `asked` goes into what is there, up to `most`, which it is where nothing is asked for.
+/// How often `asked` fits into `there`, at most `most` (which is the result if nothing is asked).
 int64_t how_many_fit(const ResourceQuantities& there, const ResourceQuantities& asked,
                      int64_t most);
 inline bool fits(const ResourceQuantities& there, const ResourceQuantities& asked) {
   return how_many_fit(there, asked, 1) == 1;
 }
-/// there += sign * by, of the names that are there.
+/// there += sign * by, for the names in `there`.
 void add(ResourceQuantities& there, const ResourceQuantities& by, int sign);
-/// Of two with the same names, the less of each.
+/// The element-wise minimum of two lists with the same names.
 ResourceQuantities element_min(const ResourceQuantities& a, const ResourceQuantities& b);
-/// What the `number`-th of `count` gets, from 1: whole units in turn, and what is left of a unit
-/// goes to the first.
+/// The share of worker `number` (from 1) of `count`: whole units in turn; a fraction goes to the
+/// first.
 ResourceQuantities split(const ResourceQuantities& all, int32_t number, int32_t count);
-/// As command lines have it: "--resource", "fpga=2", …
+/// As command-line arguments: "--resource", "fpga=2", …
 std::vector<std::string> arguments_of(const ResourceQuantities& quantities);
 /// "fpga = 2 and licence = 0.5"
 std::string words_of(const ResourceQuantities& quantities);

@@ -1,5 +1,5 @@
-// Where values stand in a plan. One list for all that has to find content: garbage collection, the
-// intake of files, checks before a cache hit, transfer between machines.
+// All places of values in a plan. Garbage collection, file intake, checks of cache hits and blob
+// transfer use this one list to find blobs.
 #pragma once
 #include <concepts>
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace flow {
 
-/// Calls `visit(value)` for each value of a node. `AnyNode` is Node or const Node.
+/// Calls `visit(value)` for each value of a node. `AnyNode` is TaskNode or const TaskNode.
 template <typename AnyNode, typename Visit>
 requires std::same_as<std::remove_const_t<AnyNode>, TaskNode>
 void for_each_value(AnyNode& node, Visit&& visit) {

@@ -187,7 +187,7 @@ bool WorkerSelector::matches(const Labels& labels) const {
   return !found.empty() && found.back();
 }
 
-// The scheduler asks for each machine at each turn.
+// Called by the scheduler for each worker in each turn.
 bool matches_selector(const std::string& where, const Labels& labels) {
   if (where.empty()) return true;
   static thread_local std::map<std::string, WorkerSelector> known;

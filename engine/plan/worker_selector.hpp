@@ -1,9 +1,9 @@
-// `where`: which machines a task may run on, by their labels.
+// `where`: selects by labels the workers on which a task may run.
 //
 //   disk == ssd and (rack == "a 1" or not shared)
 //
-// A name alone is true of a machine that has the label. `==` (or `=`) and `!=` compare its value,
-// which a machine without the label does not have. `not` binds closest, then `and`, then `or`.
+// A name alone is true for a worker that has the label. `==` (or `=`) and `!=` compare its value; a
+// worker without the label has no value. `not` binds tightest, then `and`, then `or`.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,12 +17,12 @@ namespace flow {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  // name to value
 
-/// Null where there is no label of that name.
+/// Null if there is no label of that name.
 const std::string* label_of(const Labels& labels, std::string_view name);
 
 class WorkerSelector {
  public:
-  /// The Error is a clause that says what is wrong, and where in the text.
+  /// The error is a clause that says what is wrong and where in the text.
   static Result<WorkerSelector> parse(std::string_view text);
   bool matches(const Labels& labels) const;
 
@@ -36,8 +36,8 @@ class WorkerSelector {
   std::vector<Step> steps_;  // each behind those that it combines
 };
 
-/// Whether a machine with these labels will do; any will where `where` is empty. What is no
-/// expression suits none: check_plan refuses it.
+/// Whether a worker with these labels matches; an empty `where` matches all. An invalid expression
+/// matches none; check_plan rejects it.
 bool matches_selector(const std::string& where, const Labels& labels);
 
 }  // namespace flow

@@ -22,8 +22,8 @@ uint32_t usual_us(const Run& run, UnitId unit) {
 
 Time usual_ms(const Run& run, UnitId unit) { return (Time{usual_us(run, unit)} + 999) / 1000; }
 
-/// Of an attempt that began then: where nothing like it has ended yet, far later than any that is
-/// known; where it takes longer than it should, now.
+/// Expected end of an attempt that began then: far in the future if no attempt of the task has
+/// ended yet; now if it already takes longer than expected.
 Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
   if (usual_us(run, unit) == 0) return began + kUnknownMs;
   return std::max(began + usual_ms(run, unit), state.at);
@@ -95,7 +95,8 @@ void Backfill::reserve_for_passed(const std::vector<FreeResources>& free_by_work
   }
 }
 
-// What a service holds is never expected back: nobody is kept waiting for whom waits for that.
+// Resources of a service are not expected to become free: nothing is reserved for a unit that waits
+// for them.
 void Backfill::find_ends(const std::vector<Event>& proposals) {
   for (const auto& entry : state_.runs) {
     const Run& run = entry.second;
@@ -155,8 +156,8 @@ bool Backfill::could_ever_fit(const SchedulingClass& request) const {
   return ranks >= request.ranks;
 }
 
-// As soon as there is room for it beside those that come before it. What ends at one time ends one
-// after the other: of most it is not known when.
+// Reserves at the first time at which the unit fits next to the earlier reservations. Attempts with
+// the same expected end count as ending one after the other, because most ends are not known.
 std::optional<size_t> Backfill::reserve(const ReadyHead& head,
                                         std::vector<FreeResources> free_by_worker,
                                         size_t changes_before) {
@@ -205,7 +206,7 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
     Reservation reservation{head, change.at, std::move(*placements), {}};
     for (const Placement& rank : reservation.placements)
       reservation.remaining.emplace(rank.worker, free_by_worker[rank.worker]);
-    // It is there still when those begin that are to come.
+    // The reserved unit still runs when later ones begin.
     for (size_t which = 0; which < reservations_.size(); which++)
       if (is_to_come(which)) take_for(reservation, reservations_[which]);
     take_for(reservation, reservation);

@@ -1,4 +1,5 @@
-// What is kept free for units that have to wait, so that who goes before them delays none.
+// Reservations for units that have to wait, and backfill: a later unit may start early if it delays
+// no reservation.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,50 +11,51 @@
 
 namespace flow::core {
 
-/// Something is kept for so many of those that were passed over, the first in order.
+/// Maximum number of reservations: the first units in order that do not fit get one.
 constexpr size_t kReservationsMax = 4;
-/// And so many are tried, as some wait for what nobody knows when it comes.
+/// Maximum number of units for which a reservation is tried; for some the start cannot be
+/// predicted.
 constexpr size_t kReservationTriesMax = 16;
-/// When an attempt ends of whose like nothing has ended yet.
+/// Expected end of an attempt of a task of which no attempt has ended yet.
 constexpr Time kNever = INT64_MAX;
 
-/// When an attempt that starts now is expected to end.
+/// Expected end of an attempt that starts now.
 Time end_if_started(const State& state, const Run& run, UnitId unit);
 
-/// What is free in both.
+/// The element-wise minimum.
 FreeResources element_min(const FreeResources& a, const FreeResources& b);
 
-/// Of one that has to wait: when and where it is expected to find room.
+/// Expected start time and workers of a unit that has to wait.
 struct Reservation {
   ReadyHead owner;
   Time at = 0;
   std::vector<Placement> placements;
-  std::map<WorkerId, FreeResources>
-      remaining;  // what is free then beside it, on the hosts where it will be
+  std::map<WorkerId, FreeResources> remaining;  // free resources on its workers after it started
 };
 
-/// Of one in a run that has slots of its own, fewer than the machines have CPUs.
+/// A reservation of slots in a run that has fewer slots than the workers have CPUs.
 struct SlotReservation {
   ReadyHead owner;
   Time at = 0;              // it is expected to begin
   int64_t spare_milli = 0;  // so many more than it asks for are free then
 };
 
-/// Those that were passed over in one turn of the scheduler, and what is kept for them. It is
-/// worked out when somebody behind them finds room: where none does, nothing is.
+/// The units that did not fit in one call of the scheduler, and their reservations. Reservations
+/// are computed only when a later unit could start.
 class Backfill {
  public:
   explicit Backfill(const State& state) : state_(state) {}
 
   void pass_over(const ReadyHead& head);
-  /// Whether anybody who was passed over might want the room that this takes.
+  /// Whether a unit that was passed over could use the resources of this assignment.
   bool is_wanted(const Assigned& assigned) const;
-  /// `free_by_worker` is what is free beside the proposals.
+  /// `free_by_worker`: free resources after the proposals.
   void reserve_for_passed(const std::vector<FreeResources>& free_by_worker,
                           const std::vector<Event>& proposals, UsageOverlay& overlay);
 
   bool has_reservations() const { return !reservations_.empty() || !slot_reservations_.empty(); }
-  /// What of a host's room one may take that ends then, and of its run's slots.
+  /// The part of a worker's free resources, and of a run's slots, that a unit with this expected
+  /// end may use.
   FreeResources free_for(WorkerId worker, const FreeResources& free, Time end) const;
   bool is_reserved(WorkerId worker, Time end) const {
     return reservation_owner(worker, end) != nullptr;
@@ -61,13 +63,13 @@ class Backfill {
   bool has_slots(const Run& run, const SchedulingClass& request, Time end) const;
   void take(const Run& run, const SchedulingClass& request, const Assigned& assigned, Time end);
 
-  /// For whom room on a host, or slots of a run, are kept from one that ends then; null where for
-  /// nobody.
+  /// The unit whose reservation on the worker, or of the run's slots, excludes a unit with this
+  /// end; null if none does.
   const ReadyHead* reservation_owner(WorkerId worker, Time end) const;
   const ReadyHead* slot_reservation_owner(const Run& run) const;
 
  private:
-  /// Something ends, or one that waits begins.
+  /// The end of an attempt, or the start of a reserved unit.
   struct Change {
     Time at = 0;
     WorkerId worker = 0;
@@ -84,16 +86,16 @@ class Backfill {
                const std::vector<std::string>& gpus, uint32_t expected_us);
   void apply_change(const Change& change, std::vector<FreeResources>& free_by_worker) const;
   bool could_ever_fit(const SchedulingClass& request) const;
-  /// Not before so many changes; after how many, or nothing where there is never room for it.
+  /// Tries to reserve after at least this many changes. Returns the number of changes after which
+  /// it fits, or nothing if it never does.
   std::optional<size_t> reserve(const ReadyHead& head, std::vector<FreeResources> free_by_worker,
                                 size_t changes_before);
-  /// What `own` takes of what is free beside `other`.
+  /// Subtracts what `own` takes from what remains free next to `other`.
   void take_for(const Reservation& own, Reservation& other) const;
   void add_reservation(Reservation reservation, size_t changes_before);
-  /// Of its run's slots, of which `used_milli` are taken, beside what it asks for; below 0 where
-  /// these are too few.
+  /// Free slots of the run after the unit's request, with `used_milli` in use; negative if too few.
   int64_t slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const;
-  /// After how many changes there are enough.
+  /// Number of changes after which the run has enough free slots.
   size_t slots_suffice(const ReadyHead& head, int64_t used_milli) const;
 
   const State& state_;

@@ -26,7 +26,7 @@ std::string are_free(int64_t milli) {
   return cores(milli) + (milli == 1000 ? " is free" : " are free");
 }
 
-/// Looks at one host for one unit, or one more rank of it.
+/// Checks one worker for one unit, or for one more rank of it.
 class ConstraintFinder {
  public:
   ConstraintFinder(const State& state, const BlockingUnits& blocking_units, WorkerId at,
@@ -217,7 +217,7 @@ class ConstraintFinder {
                         text + failed()};
   }
 
-  /// Whether it would not have so much if nobody else ran.
+  /// Whether the request exceeds the capacity even if nothing else ran.
   bool is_all(int64_t asked, int64_t all) const { return (ranks_ + 1) * asked > all; }
 
   template <typename Holds>

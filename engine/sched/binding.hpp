@@ -1,4 +1,5 @@
-// What keeps a unit, or one more rank of a gang, from a host, and who holds that there.
+// The constraint that keeps a unit, or one more rank of a gang, from a worker, and the units that
+// hold the resource.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@ struct BlockingUnit {
   UnitId unit = 0;
 };
 
-/// Who runs on each host, looked up once.
+/// The running units of each worker, computed once.
 class BlockingUnits {
  public:
   explicit BlockingUnits(const State& state);
@@ -36,19 +37,19 @@ class NameList {
 
 struct BindingConstraint {
   std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
-                           // "away", "staging", or "" where nothing keeps it from the host
+                           // "away", "staging", or "": none
   std::string why;         // as a clause, with who holds it
 };
 
-/// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,
-/// none.
+/// The constraint that keeps one more rank from a worker on which `ranks` of it would fit (0 for a
+/// unit that is not a gang).
 BindingConstraint binding_constraint(const State& state, const BlockingUnits& blocking_units,
                                      WorkerId at, const SchedulingClass& request, uint32_t ranks);
 
 /// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"
 std::string words_of(const SchedulingClass& request);
 std::string quoted(const Run& run, UnitId unit);
-/// " of run r" where there are others.
+/// " of run r" if there are other runs; else "".
 std::string of_run(const State& state, const Run& run);
 
 }  // namespace flow::core

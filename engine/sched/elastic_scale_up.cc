@@ -1,4 +1,4 @@
-// When an elastic gang that began with fewer ranks than it could have begins again with more.
+// Decides when an elastic gang restarts with more ranks.
 #include <algorithm>
 
 #include "engine/core/free_resources.hpp"
@@ -10,11 +10,11 @@ namespace flow::core {
 
 namespace {
 
-/// Looked at in one call: where more wait, somebody waits for room.
+/// Classes examined in one call: if there are more, some unit waits for resources.
 constexpr size_t kClassesMax = 64;
 
-/// What is ready and not started waits for room, unless its run's own slots bind it or no machine
-/// that is there could ever give it enough.
+/// Whether a ready unit waits for resources. It does not if its run's own slots are the limit or if
+/// no present worker has enough capacity.
 bool waits_for_resources(const State& state, const ReadyHead& head) {
   const SchedulingClass& request = head.request;
   const Run& run = state.runs.at(head.run);
@@ -38,7 +38,7 @@ bool anything_waits(const State& state) {
   });
 }
 
-/// One at a time: two would count on the same room.
+/// Gangs resize one at a time, because two would count on the same free resources.
 bool any_gang_resizes(const State& state) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
@@ -48,7 +48,7 @@ bool any_gang_resizes(const State& state) {
   return false;
 }
 
-/// As if nothing of it were free: of a host where something began or ended of late.
+/// Marks a worker as full, because an attempt began or ended there recently.
 void mark_full(FreeResources& free) {
   free.cpus_free_milli = 0;
   free.memory_free_bytes = 0;

@@ -1,4 +1,4 @@
-// Why a unit is not running, in words.
+// Explains in words why a unit is not running.
 #include <algorithm>
 #include <map>
 
@@ -34,7 +34,7 @@ std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edg
   return "it waits for " + inputs.text() + ", and for " + branches.text() + " to choose a branch";
 }
 
-/// Who holds a run's CPU slots.
+/// The units that hold a run's CPU slots.
 std::string slot_holders(const Run& run) {
   NameList names;
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -48,20 +48,20 @@ std::string name_of(const State& state, WorkerId at) {
   return at == 0 ? "this machine" : "`" + state.workers[at].info.name + "`";
 }
 
-/// Whether units that ask for such may run on the host at all.
+/// Whether units with this request may run on the worker at all.
 bool is_for(const State& state, WorkerId at, const SchedulingClass& request) {
   if (request.is_head_only) return at == 0;
   return state.workers[at].info.cpus_milli > 0 || request.cpus_milli == 0;
 }
 
-/// What keeps a unit from a host, or a gang from having one more rank there.
+/// The constraint that keeps a unit, or one more rank of a gang, from a worker.
 struct WorkerConstraint {
   WorkerId worker = 0;
   uint32_t ranks = 0;  // of a gang: how many find room there now
   std::string constraint, why;
 };
 
-/// Of every host on which it may run, and that is not lost.
+/// The constraints of all workers that are not lost and on which the unit may run.
 std::vector<WorkerConstraint> constraints_by_worker(const State& state,
                                                     const SchedulingClass& request) {
   BlockingUnits blocking_units(state);
@@ -81,7 +81,7 @@ std::vector<WorkerConstraint> constraints_by_worker(const State& state,
   return waits;
 }
 
-/// "it starts next", or for whom what it would take is kept.
+/// "it starts next", or the unit for which the resources are reserved.
 std::string why_not_yet(const State& state, const Run& run, const SchedulingClass& request) {
   auto owner = reserved_for(state, run.id, request);
   if (!owner) return "it starts next";
@@ -187,7 +187,7 @@ std::string why_no_gang(const State& state, const Run& run, const SchedulingClas
          each_worker(state, waits, true) + still_to_come(state);
 }
 
-/// What binds on each host, or that it starts next.
+/// The binding constraint of each worker, or "it starts next".
 std::string why_on_no_worker(const State& state, const Run& run, const SchedulingClass& request) {
   std::vector<WorkerConstraint> waits = constraints_by_worker(state, request);
   for (const WorkerConstraint& wait : waits)

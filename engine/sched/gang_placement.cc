@@ -11,7 +11,7 @@ namespace flow::core {
 
 namespace {
 
-/// A host and how many ranks it has room for.
+/// A worker and the number of ranks that fit there.
 struct RankPlacementCandidate {
   WorkerId worker = 0;
   uint32_t ranks = 0;
@@ -27,8 +27,8 @@ bool has_gpus_to_spare(const State& state, WorkerId worker, const SchedulingClas
   return request.gpu.milli == 0 && !state.workers[worker].info.gpus.empty();
 }
 
-/// As few as have room for all, the roomiest first, and what each takes; those that there are where
-/// that is too few.
+/// The fewest workers that fit all ranks, those with the most room first, with the ranks of each;
+/// all candidates if they are too few.
 std::vector<RankPlacementCandidate> fewest_workers(std::vector<RankPlacementCandidate> candidates,
                                                    uint32_t ranks) {
   std::sort(candidates.begin(), candidates.end(),
@@ -44,8 +44,8 @@ std::vector<RankPlacementCandidate> fewest_workers(std::vector<RankPlacementCand
   return candidates;
 }
 
-/// The fullest host that has room for all, as the only one, or none. Who needs no GPU leaves those
-/// that have some to others.
+/// The fullest worker that fits all ranks, or nothing. A gang without GPUs prefers workers without
+/// GPUs.
 std::vector<RankPlacementCandidate> on_one_worker(
     const State& state, const std::vector<RankPlacementCandidate>& candidates, uint32_t ranks,
     const SchedulingClass& request) {
@@ -66,7 +66,8 @@ uint64_t total_ranks(const std::vector<RankPlacementCandidate>& candidates) {
   return total;
 }
 
-/// Within the rack where they are on the fewest hosts, or over as few racks as have the room.
+/// Workers of the rack in which the ranks need the fewest workers, or else of as few racks as
+/// possible.
 std::vector<RankPlacementCandidate> on_racks(const State& state,
                                              const std::vector<RankPlacementCandidate>& candidates,
                                              uint32_t ranks) {
@@ -92,7 +93,7 @@ std::vector<RankPlacementCandidate> on_racks(const State& state,
   return best;
 }
 
-/// GPUs that NVLink joins, on one machine or on several: each with only those of it free.
+/// An NVLink domain on one or several workers: the free resources of each, with only these GPUs.
 using NvlinkDomain = std::map<WorkerId, FreeResources>;
 
 std::vector<NvlinkDomain> domains_of(const State& state,
@@ -125,8 +126,9 @@ size_t free_gpus_in(const NvlinkDomain& domain) {
   return count;
 }
 
-/// Where NVLink joins the GPUs of all ranks: on the fewest machines, then where the least is free.
-/// `rooms` of the chosen machines has only those GPUs free then. None where there is no such.
+/// Workers of an NVLink domain that fits the GPUs of all ranks: on the fewest workers, then with
+/// the least free. Afterwards only those GPUs are free in `free_by_worker`. Nothing if there is
+/// none.
 std::vector<RankPlacementCandidate> on_nvlink(const State& state,
                                               std::vector<FreeResources>& free_by_worker,
                                               const std::vector<RankPlacementCandidate>& candidates,
@@ -155,8 +157,8 @@ std::vector<RankPlacementCandidate> on_nvlink(const State& state,
   return best;
 }
 
-/// What each of so many ranks on a host gets: all at once where each gets one, or NVLink joins all,
-/// so that they share islands; else one rank after the other.
+/// The devices of each rank on a worker. Chosen together if each rank gets one GPU or NVLink joins
+/// all of them, so that the ranks share islands; else rank by rank.
 std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, FreeResources left,
                                                  const GpuRequest& request, uint32_t ranks) {
   std::vector<std::vector<std::string>> devices(ranks);
@@ -182,7 +184,7 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, F
   return devices;
 }
 
-/// Ranks of one host come one after the other, hosts in their order.
+/// Ranks of one worker are consecutive; workers are in their order.
 std::vector<Placement> placed(const State& state, const std::vector<FreeResources>& free_by_worker,
                               std::vector<RankPlacementCandidate> candidates,
                               const SchedulingClass& request) {
@@ -222,8 +224,8 @@ std::optional<std::vector<Placement>> place_gang(const State& state,
     candidate.ranks = placeable_ranks(state, candidate.worker, free_by_worker[i], request);
     if (candidate.ranks > 0) candidates.push_back(candidate);
   }
-  // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
-  // gang would be asked to grow onto that machine again and again.
+  // A worker where it failed is avoided unless the gang has fewer ranks without it: an elastic gang
+  // would be asked to grow onto that worker again and again.
   std::vector<RankPlacementCandidate> others = candidates;
   std::erase_if(others, [&](const RankPlacementCandidate& candidate) {
     return std::find(request.failed_on.begin(), request.failed_on.end(), candidate.worker) !=

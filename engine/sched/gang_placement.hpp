@@ -1,4 +1,4 @@
-// Where the ranks of a gang go.
+// Placement of a gang's ranks.
 #pragma once
 #include <optional>
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace flow::core {
 
-/// A place for each rank, as many as find room from needs.ranks to needs.ranks_max, or none where
-/// too few do. Whole GPUs are such as NVLink joins, on one host if one has them for all, or on few
-/// hosts of one clique; else on one host if that has room for all; else on few hosts with one
-/// `rack` label; else on few racks. Hosts without the label are one rack.
+/// Placements for as many ranks as fit, from request.ranks to request.ranks_max; nothing if fewer
+/// fit. Preference for whole GPUs: joined by NVLink on one worker, then on few workers of one
+/// NVLink clique. Then one worker that fits all ranks, then few workers with one `rack` label, then
+/// few racks. Workers without the label form one rack.
 std::optional<std::vector<Placement>> place_gang(const State& state,
                                                  std::vector<FreeResources> free_by_worker,
                                                  const SchedulingClass& request);
 
-/// How many ranks, up to needs.ranks_max, find room on a host of which that is free. Of a unit that
-/// is no gang one, or none.
+/// Number of ranks, at most request.ranks_max, that fit into the free resources of a worker. For a
+/// unit that is not a gang 1 or 0.
 uint32_t placeable_ranks(const State& state, WorkerId at, const FreeResources& free,
                          const SchedulingClass& request);
 

@@ -1,4 +1,4 @@
-// What more hosts would be good for.
+// Estimates the demand for additional workers.
 #include <algorithm>
 
 #include "engine/core/free_resources.hpp"
@@ -10,18 +10,18 @@ namespace flow::core {
 
 namespace {
 
-/// Looked at in one call: what lies behind them would need others still.
+/// Bounds of one call; units beyond them would need further workers.
 constexpr size_t kClassesMax = 64, kUnitsLookedAtMax = 4'096;
 
-/// Hosts that are not there, filled with what waits.
+/// Fills imagined workers with waiting units.
 class ScaleUpEstimator {
  public:
   ScaleUpEstimator(const State& state, const WorkerInfo& like, uint32_t most)
       : state_(state), like_(like), most_(most) {}
 
-  /// False where there is no room for it, or its run has none.
+  /// Returns false if the unit does not fit, or if its run's limits do not allow it.
   bool add(const Run& run, SchedulingClass request) {
-    // With more hosts its own slots bind, where now these are all that there is.
+    // With more workers the run's own slots are the limit, even if they equal today's CPUs.
     int64_t cpus = overlay_.cpus_milli(run) + int64_t{request.cpus_milli} * request.ranks;
     bool has_slots = run.jobs == 0 || request.cpus_milli == 0 || cpus <= int64_t{run.jobs} * 1000;
     if (!has_slots || !overlay_.may_start(state_, run, request)) return false;
@@ -41,7 +41,7 @@ class ScaleUpEstimator {
   uint32_t count() const { return static_cast<uint32_t>(free_by_worker_.size()); }
 
  private:
-  /// What a host that comes would clamp it to.
+  /// Clamps the request to the capacity of the new worker.
   void fit_to_worker(SchedulingClass& request) const {
     request.cpus_milli = std::min(request.cpus_milli, like_.cpus_milli);
     bool is_bound_by_others = state_.capacity.cpus_milli > 0;

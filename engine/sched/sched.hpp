@@ -1,5 +1,5 @@
-// Placement: given ready units and what is free, propose assignments. Pure; the proposals are
-// journaled like any event.
+// Placement: given ready units and free resources, propose assignments. Pure; the proposals are
+// journaled like any other event.
 #pragma once
 #include <optional>
 #include <utility>
@@ -9,38 +9,39 @@
 
 namespace flow::core {
 
-/// Where the inputs of ready units lie, as far as that is known and worth to be looked at. Not of
-/// the state: what it leads to is in the proposals.
+/// Data locality: which workers have the inputs of ready units. It is not part of the state; its
+/// effect is in the proposals.
 class InputLocations {
  public:
   virtual ~InputLocations() = default;
-  /// Bytes on each host that has some.
+  /// Input bytes on each worker that has some.
   virtual std::vector<std::pair<WorkerId, uint64_t>> of(const Run& run, UnitId unit) const = 0;
 };
 
-/// At most `limit` Assigned events, best first. Units known to be short may be assigned beyond the
-/// free slots, up to a bounded backlog, so that a slot never waits for a disk sync.
+/// Returns at most `limit` Assigned events, best first. Short units may be assigned beyond the free
+/// slots, up to a bounded backlog, so that a slot never idles during a disk sync.
 std::vector<Event> schedule(const State& state, size_t limit,
                             const InputLocations* inputs = nullptr);
 
-/// For whom what is free is kept, where a unit of such needs would find room but for that. None
-/// where it starts next, or finds no room.
+/// The unit whose reservation keeps a unit with this request from starting although it fits.
+/// Nothing if the unit starts next or does not fit.
 std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,
                                       const SchedulingClass& request);
 
-/// How many more hosts like this one, up to `most`, what is ready and finds no room would begin on
-/// at once. Where it is not known what a host would have (no CPUs), one at most.
+/// Number of additional workers like this one, at most `most`, on which waiting ready units would
+/// start immediately. If their capacity is unknown (no CPUs), at most one.
 uint32_t scale_up_demand(const State& state, const WorkerInfo& like, uint32_t most);
 
-/// That an elastic gang, whose attempt has just saved a checkpoint, is to begin again with more
-/// ranks: it has run for `after_ms`, the machines where they would be have been as they are for as
-/// long, and nobody who is ready waits for room, and no other grows.
+/// Decides whether an elastic gang that has just saved a checkpoint restarts with more ranks. It
+/// must have run for `after_ms`, the workers for the new ranks must have been unchanged for as
+/// long, no ready unit may wait for resources, and no other gang may be resizing.
 std::optional<ResizeRequested> elastic_scale_up(const State& state, const AttemptId& id,
                                                 Time after_ms);
-constexpr Time kGrowAfterMs = 60'000;  // so that hosts that come and go do not restart it each time
+constexpr Time kGrowAfterMs =
+    60'000;  // so that workers that come and go do not restart it each time
 
-/// Why `unit` is not running: the binding constraint of each host and who holds it, as a sentence;
-/// where there are many hosts, of the rest how many lack what.
+/// Says in a sentence why `unit` is not running: the binding constraint of each worker and the
+/// units that hold it. For many workers the rest is summarized by constraint.
 std::string explain_wait(const State& state, const RunId& run, UnitId unit);
 
 }  // namespace flow::core

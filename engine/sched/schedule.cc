@@ -1,5 +1,5 @@
-// Proposes the best ready units for what is free. Looks at one unit of each class of needs, so a
-// long queue behind a unit that does not fit costs nothing.
+// Proposes the best ready units for the free resources. Examines one unit per scheduling class, so
+// that a long queue behind a unit that does not fit costs nothing.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -17,9 +17,10 @@ namespace flow::core {
 
 namespace {
 
-/// Classes that did not fit, looked at in one call. What lies behind them waits for the next.
+/// Classes that did not fit and are examined in one call; the others wait for the next call.
 constexpr size_t kBlockedMax = 64;
-/// Units behind one whose inputs lie elsewhere, or that would end too late, that may go before it.
+/// Units of the same class that may overtake one whose inputs are on another worker or that would
+/// end too late.
 constexpr size_t kAheadMax = 32;
 
 /// Which host a unit goes to, of those that it fits on: the least of these. One on which no attempt
@@ -188,7 +189,7 @@ class ProposalBuilder {
     if (!fits(state_, at, free_by_worker_[at], request, expected_us)) return false;
     return !backfill_.is_reserved(at, end) || fits(state_, at, free_for(at, end), request, 0);
   }
-  /// With its inputs found.
+  /// Takes the locations of its inputs into account.
   std::optional<WorkerId> best_worker(const Run& run, UnitId unit, const SchedulingClass& request,
                                       Time end) const {
     uint32_t expected_us = expected_short_us(run, unit);
@@ -253,8 +254,8 @@ class ProposalBuilder {
   UsageOverlay overlay_;
 };
 
-/// Proposes for the ready units in their order, and calls `on_passed_over(head)` for the first of
-/// each class that nothing is proposed for; where that returns false it ends.
+/// Proposes assignments for ready units in order. Calls `on_passed_over(head)` for the first unit
+/// of each class that does not fit, and stops if that returns false.
 template <typename OnPassedOver>
 void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit,
                       OnPassedOver on_passed_over) {

@@ -1,4 +1,4 @@
-// What runs use of their own bounds, with what is only thought of on top of the state.
+// Usage of the runs' own limits: that of the state plus assignments that are only assumed.
 #pragma once
 #include <map>
 #include <utility>
@@ -12,7 +12,7 @@ class UsageOverlay {
   int32_t& cpus_milli(const Run& run) {
     return cpus_.try_emplace(run.id, run.cpus_used_milli).first->second;
   }
-  /// Instances of the map that bounds such a unit; of a unit that none bounds, nothing.
+  /// Running instances of the map that limits such a unit; 0 without a limit.
   uint32_t& map_running(const Run& run, const SchedulingClass& request) {
     if (request.limited_map == kNoNode) return none_ = 0;
     auto found = run.map_running.find(request.limited_map);
