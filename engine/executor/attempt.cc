@@ -1,4 +1,4 @@
-// What an attempt says and asks, over the wire.
+// Messages of an attempt to its worker.
 #include "engine/executor/attempt.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,8 @@ constexpr useconds_t kWriterPollUs = 20'000;
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
-/// A unit's checkpoints: by its name, number and key, so that a step of the same name has others.
+/// The folder of a unit's checkpoints. Name, number and key are part of it, so that a step of the
+/// same name has another folder.
 std::string checkpoint_folder(const wire::Start& start) {
   constexpr size_t kNameMax = 150, kKeyShown = 12;
   std::string name = start.task().substr(0, kNameMax);
@@ -93,7 +94,7 @@ void Attempt::wait_durable() {
 
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
-// Of two names that become one the first stays.
+// If redaction makes two names equal, the first stays.
 Value Attempt::redacted(const Value& value) const {
   if (value.kind() == Value::Kind::string) return Value(hidden(value.as_string()));
   if (value.kind() != Value::Kind::table) return value;
@@ -223,7 +224,7 @@ Result<int64_t> Attempt::linger_ms() const {
                                 kLingerVariable, start_.task(), duration.error().message));
 }
 
-// A program that the task started, such as one in the background of os.execute, may still be
+// A program that the task started, for example in the background of os.execute, may still be
 // writing. Without a child there is none, and /proc is not read.
 Status Attempt::wait_for_writers(const std::string& path) {
   if (!has_children()) return {};

@@ -1,4 +1,4 @@
-// One attempt in an executor: its order, its content, and what it says back.
+// One attempt in an executor: its order, its blobs, and its reports.
 #pragma once
 #include <string>
 #include <utility>
@@ -21,7 +21,7 @@ class Attempt final : public AttemptHost {
   ~Attempt() override;
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
-  /// The attempt's time counts from here.
+  /// Starts the attempt's clock.
   void begin();
 
   // AttemptHost
@@ -35,7 +35,7 @@ class Attempt final : public AttemptHost {
   Result<std::optional<Value>> newest_checkpoint() override;
   bool stopping() const override { return link_.stopping(); }
   void service_ready(const std::string& url) override;
-  /// What is waited here is not the attempt's time.
+  /// Time spent here does not count as the attempt's.
   void wait_durable() override;
   void reach_outside() override;
   Status make_scratch() override;
@@ -47,48 +47,49 @@ class Attempt final : public AttemptHost {
   std::string hidden(std::string text) const override;
   Result<std::shared_ptr<Communicator>> communicator() override { return communicator_; }
 
-  /// One line or several, of a stream of the wire's Log. `ends_line` is false for a part of a line
-  /// that goes on.
+  /// Logs one or several lines of a stream (as in the protocol's Log). `ends_line` is false for the
+  /// first part of a long line.
   void log_stream(uint32_t stream, std::string_view text, bool ends_line = true);
   void log_warnings();  // about what was just stored
-  /// A line of flow's own about this attempt, which `flow why` shows too.
+  /// Logs a warning of flow itself about this attempt; `flow why` shows it too.
   void warn(const std::string& text);
-  /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
+  /// Redacts the complete secrets in `text`, a stream that continues. Returns the part that is safe
+  /// to emit and leaves the rest in `text`.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
   BlobFiles& blobs() { return blobs_; }
   void set_serving() { serving_ = true; }
   void set_communicator(std::shared_ptr<Communicator> communicator) {
     communicator_ = std::move(communicator);
   }
-  /// Of a gang's ranks the first: what is kept is what it says.
+  /// Whether this is rank 0 of its gang, whose results and checkpoints are kept.
   bool is_first() const { return start_.id().rank() == 0; }
-  /// What a program of this attempt sees.
+  /// The environment of a program of this attempt.
   std::map<std::string, std::string> environment() const;
   const wire::Start& start() const { return start_; }
   WorkerLink& link() { return link_; }
   const std::string& state_dir() const { return state_dir_; }
-  /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
-  /// it.
+  /// Stages an input at inputs/N/NAME of the scratch folder: as a link, or as a copy if the task
+  /// writes to it.
   Result<std::string> stage(const File& file, bool copy);
-  /// The state of the earlier checkpoint is read, and is what all ranks restore from then on: rank
-  /// 0 may save the next one, and the file may go, before another has restored it.
+  /// Reads the state of the earlier checkpoint; all ranks restore this copy, because rank 0 may
+  /// save the next checkpoint and remove the file before another rank has restored it.
   Status load_checkpoint();
-  /// Whether all inputs are still what they were when they were staged.
+  /// Error if an input has changed since it was staged.
   Status check_inputs();
-  /// How long to wait for processes that outlive the program that started them: the variable
-  /// FLOW_LINGER of the attempt's environment. Error where that is not a duration.
+  /// How long to wait for processes that outlive the program that started them, from FLOW_LINGER in
+  /// the attempt's environment. Error if that is not a duration.
   Result<int64_t> linger_ms() const;
   /// Logs a warning if something cannot be removed; `flow gc` tries again.
   void remove_scratch();
 
-  /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to
-  /// waits for it. False where the attempt failed by it, which is reported.
+  /// Finishes pending checkpoints: a result makes them unnecessary, every other outcome waits for
+  /// them. Returns false if the attempt failed because of them; the failure is reported.
   bool close_checkpoints(AttemptOutcome::Kind kind);
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0,
             bool of_gang = false);
   void fail(const AttemptOutcome& outcome);  // as its script did
-  /// By what ended all ranks, which says whose doing it was.
+  /// Fails with the cause that ended all ranks; it names the responsible rank.
   void fail_with_gang(core::Cause cause, std::string message, std::string evidence) {
     fail(cause, std::move(message), std::move(evidence), 0, true);
   }
@@ -96,41 +97,41 @@ class Attempt final : public AttemptHost {
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
  private:
-  /// Until no process of this attempt may write to `path`. Error where one still does at the end.
+  /// Waits until no process of this attempt can write to `path`. Error if one still can at the end.
   Status wait_for_writers(const std::string& path);
   Status place_file(const std::string& source, const std::string& target, const Digest& digest,
                     bool is_blob, bool executable, bool copy);
-  /// Lua knows errors by their text alone: of which kind this one is is kept beside it.
+  /// Keeps the kind of an error, because Lua only keeps its text.
   template <typename R>
   R note_error(R result) {
     if (!result.ok() && result.error().kind == ErrorKind::environment)
       environment_fault_ = result.error().message;
     return result;
   }
-  /// A checkpoint that can't be written is the machine's fault.
+  /// A checkpoint that cannot be written is an environment error.
   Status note_write_error(Status written) {
     if (!written.ok() && written.error().kind == ErrorKind::task)
       environment_fault_ = written.error().message;
     return written;
   }
-  /// CUDA_VISIBLE_DEVICES, as the executor was started with it.
+  /// The CUDA_VISIBLE_DEVICES with which the executor was started.
   std::string visible_gpus() const;
-  /// A task that was given GPUs has no say in which; one that asked for none may name some itself.
+  /// Whether the task may set CUDA_VISIBLE_DEVICES itself: only if no GPUs were assigned to it.
   bool may_choose_gpus() const;
-  /// What to do where tensors were to go to a GPU that the task does not see; else "".
+  /// A hint for an error about a GPU that the task does not see; else "".
   std::string hint_of_gpus(const std::string& message) const;
-  /// Variables that say which attempt a program belongs to.
+  /// Variables that identify the attempt to its programs.
   std::map<std::string, std::string> identity() const;
-  /// The task's `env`, and the GPUs.
+  /// The task's `env` and the variables of its GPUs.
   std::map<std::string, std::string> own_environment() const;
   Value redacted(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
   void send_log(const LogBound::Entry& entry);
 
-  /// Where inputs are staged: at N/NAME in it.
+  /// The folder in which inputs are staged, at N/NAME.
   std::string inputs_folder() const;
-  /// What identifies a file and changes with each write to it.
+  /// Identifies a file and its content: it changes with each write.
   struct FileStamp {
     uint64_t device = 0, inode = 0;
     int64_t size = 0, modified_ns = 0, changed_ns = 0;
@@ -163,7 +164,7 @@ class Attempt final : public AttemptHost {
   Secrets secrets_;
   bool serving_ = false;
   std::shared_ptr<Communicator> communicator_;
-  // A gang's: the state that its attempt began from, which all ranks restore.
+  // Of a gang: the state from which the attempt started and which all ranks restore.
   std::optional<std::optional<Value>> restored_;
   bool has_scratch_ = false;
   bool is_durable_ = false;  // its start
@@ -173,10 +174,10 @@ class Attempt final : public AttemptHost {
   std::map<std::string, std::string> staged_paths_;
 };
 
-/// Runs the command of a shell task to its end and reports.
-/// Of a gang's ranks each runs one; `gang` is null where there is one.
+/// Runs the command of a shell task to its end and reports. Each rank of a gang runs one; `gang` is
+/// null for an attempt with one rank.
 void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, class Gang* gang);
-/// Serves until told to stop, and reports.
+/// Serves until the attempt is asked to stop, and reports.
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Reading and writing content beside the database, which an executor never opens.
+// Reads and writes blobs without the database, which an executor never opens.
 #include "engine/executor/blob_files.hpp"
 #include "engine/crypto/file_digest.hpp"
 
@@ -57,7 +57,7 @@ Error gone(const Digest& digest) {
                            "and copies an input again from a file that has not changed");
 }
 
-/// What is gone is made again where it is looked for; what is damaged would be found each time.
+/// A missing blob is computed again; a damaged one would be found each time, so it is removed.
 Error damaged(const Digest& digest) {
   return environment_error("the content " + digest.hex() +
                            " in the state is damaged. It was removed: the next `flow run`, or "
@@ -130,8 +130,8 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   return path;
 }
 
-// One that was cut, written to or damaged is written again. It counts as new before it is looked
-// at: what collects garbage either has removed it, or sees that and leaves it alone.
+// A truncated or damaged file is written again. Its time is updated before it is checked: garbage
+// collection has either removed it already, or sees the new time and keeps it.
 bool BlobFiles::mark_if_present(const Digest& digest) {
   auto before = stored_blobs_.stamp_of(digest);
   if (!before) return false;
@@ -197,7 +197,7 @@ Status BlobFiles::hash_in_place(const ScratchFile& file, const std::string& path
   return {};
 }
 
-// Never whole in memory. What is hashed is what is kept: the file may still change.
+// Never reads the file into memory as a whole. It hashes the copy, because the file may change.
 Status BlobFiles::copy_large(const std::string& path, File::Entry& entry) {
   TemporaryBlob copy(state_dir_);
   if (copy.descriptor < 0) return failed("write", copy.path);

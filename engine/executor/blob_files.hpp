@@ -1,4 +1,4 @@
-// Content as an executor reads and writes it: small pieces travel in messages, large ones are files
+// Blobs as an executor reads and writes them: small ones travel in messages, large ones are files
 // under objects/.
 #pragma once
 #include <cstdint>
@@ -21,9 +21,9 @@ class BlobFiles {
       : state_dir_(state_dir), stored_blobs_(state_dir) {}
 
   void add_received(const Digest& digest, std::string bytes);  // came with the order
-  /// A large piece is mapped: its bytes are the caller's own.
+  /// Reads a blob. A large one is mapped privately, so the caller may write to its bytes.
   Result<Bytes> read(const Digest& digest);
-  /// A path with this content; a small piece is written into `dir` first.
+  /// The path of a file with this content; a small blob is written into `dir` first.
   Result<std::string> path(const Digest& digest, const std::string& dir);
   Status store(const Digest& digest, std::string_view bytes);
   /// Stores a copy of a file or folder. `left_out`: a name directly below the folder that is not
@@ -36,7 +36,7 @@ class BlobFiles {
   Status move_outputs();
   std::vector<std::string> take_warnings();                  // what was left out of stored folders
   std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
-  /// The small ones of these that are still to go with the report; they stay.
+  /// Copies of the small blobs among these that are pending for the report.
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
   std::string blob_path(const Digest& digest) const { return stored_blobs_.path(digest); }
@@ -49,7 +49,7 @@ class BlobFiles {
     struct stat info;  // when it was hashed
     Digest digest;
   };
-  /// `scratch` is "" where nothing may be moved.
+  /// `scratch` is "" if nothing may be moved.
   Result<File> store_path(std::string path, const std::string& left_out,
                           const std::string& scratch);
   Result<File::Entry> store_one(const std::string& path, const std::string& scratch);

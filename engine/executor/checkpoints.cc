@@ -1,4 +1,4 @@
-// Writing checkpoints beside the attempt.
+// Writes checkpoints while the attempt runs.
 #include "engine/executor/checkpoints.hpp"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
-/// Trying again helps nothing, and to begin without it is for the user to say.
+/// A permanent error: a retry cannot help, and only the user can decide to start without it.
 Error unusable(const std::string& path, const std::string& why) {
   return user_error(fmt::format(
       "the checkpoint `{}` {}; put the file back and `flow resume`, or begin without it: `flow run "
@@ -36,7 +36,7 @@ Error unusable(const std::string& path, const std::string& why) {
       path, why));
 }
 
-/// A file that is there under another name until it is whole.
+/// A file that has a temporary name until it is complete.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string target) : target_(std::move(target)), path_(target_ + ".tmp") {
@@ -158,8 +158,8 @@ void Checkpoints::drop() {
   std::unique_lock lock(mutex_);
   waiting_.reset();
   is_dropped_ = true;
-  // Of what is being synced no memory is held. It is removed here: the process may end before that
-  // is done.
+  // A file that is being synced holds no memory. It is removed here, because the process may end
+  // before the sync does.
   changed_.wait(lock, [this] { return !is_busy() || is_syncing_; });
   if (is_busy()) ::unlink(syncing_.c_str());
 }
@@ -295,7 +295,7 @@ Result<std::optional<Digest>> Checkpoints::write(Job& job) {
 }
 
 void Checkpoints::remove_others(const std::string& folder, const std::string& name) const {
-  // What lies behind a linked folder is not the state's to remove.
+  // A file behind a linked folder does not belong to the state and is not removed.
   if (!lies_inside(state_dir_ + "/checkpoints", state_dir_ + "/" + folder + "/" + name)) return;
   std::error_code error;
   for (fs::directory_iterator at(state_dir_ + "/" + folder, error), end; !error && at != end;

@@ -1,10 +1,10 @@
-// Checkpoints, written while the attempt goes on. Whoever calls has copied what is to be kept; a
-// thread of its own encodes, writes and syncs it and hears that it is committed. One is being
-// written and one waits at most: a newer one takes the place of the one that waits.
+// Asynchronous checkpoints. The caller passes a copy of the state; a thread encodes, writes and
+// syncs it and waits for its commit. At most one checkpoint is being written and one is pending: a
+// newer one replaces the pending one.
 //
-// A state with tensors is the file checkpoints/RUN/TASK/NAME.safetensors below the state's folder.
-// It is synced before the database names it, and the one before it is removed after that: a crash
-// at any instant leaves the one or the other, whole.
+// A state with tensors is the file checkpoints/RUN/TASK/NAME.safetensors below the state directory.
+// It is synced before the database names it, and its predecessor is removed afterwards: after a
+// crash at any point, one of them is complete.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -20,12 +20,12 @@
 
 namespace flow {
 
-/// Where nothing else is said it is called by the attempt's thread.
+/// Called by the attempt's thread unless noted otherwise.
 class Checkpoints {
  public:
   using Blobs = std::vector<std::pair<Digest, std::string>>;
-  /// Commits a row with the content it needs. Blocks; false where the attempt lost its lease.
-  /// Called by the thread.
+  /// Commits a row with the blobs that it refers to. Blocks; returns false if the attempt lost its
+  /// lease. Called by the writing thread.
   using Commit = std::function<bool(const std::string& row, const Blobs& blobs)>;
 
   explicit Checkpoints(std::string state_dir);
@@ -33,23 +33,23 @@ class Checkpoints {
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  /// An attempt begins whose files are in `folder`, below the state's folder, and whose earlier
-  /// checkpoint has this row, "" for none.
+  /// Begins an attempt. `folder`, relative to the state directory, holds its files; `row` is that
+  /// of its earlier checkpoint, or "".
   void begin(std::string folder, std::string mark, std::string row, Commit commit);
-  /// What went wrong since the last call.
+  /// The error since the last call.
   Status error();
-  /// The Error of kind environment: the attempt lost its lease. Of another: `state` can't be kept,
-  /// or the one before it could not be written.
+  /// Queues a state. An error of kind `environment` means that the attempt lost its lease; any
+  /// other kind that this state cannot be saved or the previous one was not written.
   Status save(const Value& state, Blobs blobs);
-  /// Until nothing is to be written any more. The Error is the writer's, as of save; each is told
-  /// once.
+  /// Blocks until all checkpoints are written. Returns the writer's error, as save(); each is
+  /// returned once.
   Status finish();
-  /// Calls `callback` once nothing of this attempt is to be written any more: now, or on the
-  /// thread. For any thread.
+  /// Calls `callback` when no checkpoint of this attempt is left to write: immediately, or later on
+  /// the writing thread. Any thread may call this.
   void when_idle(std::function<void()> callback);
-  /// What waits or is being written is not needed any more.
+  /// Drops pending checkpoints.
   void drop();
-  /// The newest state; call finish() before.
+  /// The newest state. Call finish() first.
   Result<std::optional<Value>> newest();
 
  private:
@@ -66,9 +66,9 @@ class Checkpoints {
 
   void work();
   void run(Job job);
-  /// The file's digest, or nothing where it is not needed any more.
+  /// Returns the file's digest, or nothing if the checkpoint was dropped.
   Result<std::optional<Digest>> write(Job& job);
-  /// Under the lock.
+  /// Requires the lock.
   bool is_wanted(const Job& job) const { return job.attempt == attempt_ && !is_dropped_; }
   bool is_busy() const { return busy_with_ == attempt_; }
   bool is_idle() const { return !is_busy() && !waiting_; }

@@ -1,5 +1,5 @@
-// The process's own environment: what getenv of a library finds, and what a program gets that is
-// started without an explicit one (os.execute, io.popen, a library's own).
+// The environment of the executor process: libraries read it with getenv, and programs inherit it
+// if they are started without an explicit one (os.execute, io.popen, by a library).
 #pragma once
 #include <deque>
 #include <map>
@@ -12,25 +12,25 @@
 
 namespace flow {
 
-/// Other threads may call getenv at any time, so no array that `environ` has pointed to is changed:
-/// a new one takes its place by one write of the pointer, and the old one is kept for a while. Used
+/// Other threads may call getenv at any time, so an array that `environ` has pointed to never
+/// changes: one write of the pointer installs a new array, and old ones are kept for a while. Used
 /// by the main thread.
 class ProcessEnvironment {
  public:
   using Variables = std::map<std::string, std::string>;
 
-  /// Takes the environment that the process was started with.
+  /// Copies the environment with which the process was started.
   ProcessEnvironment();
-  /// FLOW_SLOT, as the process was started with it.
+  /// The FLOW_SLOT with which the process was started.
   const std::string& slot() const { return slot_; }
-  /// An attempt begins. Libraries in this process see `own`, then the run's variables, then what
-  /// the process was started with to set them up, such as UCX_TLS. Costs next to nothing where the
-  /// attempt before had the same.
+  /// Begins an attempt. Libraries in this process see `own`, then the run's variables, then those
+  /// of the original environment that configure libraries, such as UCX_TLS. Cheap if the previous
+  /// attempt had the same variables.
   void begin(const std::shared_ptr<const Variables>& of_run, const Variables& own);
-  /// Until its end the attempt has these and no others. The values of `kept` stay in memory as long
-  /// as this process, since a library may remember where they are; those of `passing` do not.
+  /// Replaces the environment for this attempt. Values of `kept` stay in memory as long as the
+  /// process, because a library may keep pointers to them; values of `passing` do not.
   void show(const Variables& kept, const Variables& passing);
-  /// Back to what the process was started with.
+  /// Restores the original environment.
   void reset();
 
  private:

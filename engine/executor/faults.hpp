@@ -1,5 +1,5 @@
-// Which of the system's errors may pass by themselves: a full disk and a file that another removed
-// do, a name that is too long or may not be read never does.
+// Classifies system errors: a full disk or a file that another process removed may be transient; a
+// name that is too long or a missing permission is permanent.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@
 namespace flow {
 
 bool is_transient(int code);
-/// "cannot WHAT `PATH`: …" of the error number `code`: of kind environment where it may pass, else
-/// of kind user.
+/// "cannot WHAT `PATH`: …" for errno `code`; of kind `environment` if it may be transient, else of
+/// kind `user`.
 Error system_error(const char* what, const std::string& path, int code);
 
 }  // namespace flow

@@ -65,7 +65,7 @@ std::string interface_of(const std::string& host) {
   return found;
 }
 
-/// Of this machine's, when it was asked for.
+/// A port of this machine that was free when this was called.
 Result<uint16_t> free_port(const std::string& host) {
   auto failed = [&] {
     return environment_error(fmt::format("no free port on {}: {}", host, std::strerror(errno)));
@@ -92,7 +92,7 @@ Result<uint16_t> free_port(const std::string& host) {
   return ntohs(is_v6 ? six.sin6_port : four.sin_port);
 }
 
-/// This machine's address for ranks of others; "" where there are none.
+/// The address of this machine for ranks on other machines; "" if there are none.
 Result<std::string> host_of(const wire::Start& start) {
   if (start.remote_address().empty()) return std::string();
   auto remote = parse_address(start.remote_address());
@@ -110,8 +110,7 @@ Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const s
                             is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4);
 }
 
-/// Its end tells the other ranks over the transport, which therefore lasts as long as it, whoever
-/// holds the last reference.
+/// A communicator that owns its transport: its destructor notifies the other ranks over it.
 std::shared_ptr<Communicator> over(std::shared_ptr<Transport> transport,
                                    std::unique_ptr<Communicator> communicator) {
   return {communicator.release(),
@@ -217,7 +216,7 @@ Gang::~Gang() {
   if (link_ != nullptr) link_->set_on_stop(nullptr);
 }
 
-// Of a gang that hangs the head finds out who holds up the others.
+// The head uses these reports to find the rank that a hung gang waits for.
 void Gang::report_progress_on_stop(WorkerLink& link, const wire::AttemptName& id) {
   link_ = &link;
   link.set_on_stop([&link, id, communicator = communicator_.get()] {

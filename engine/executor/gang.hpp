@@ -1,4 +1,4 @@
-// A rank and the others of its gang: how they meet before its function runs, and part after it.
+// A rank's view of its gang: the rendezvous before its function runs and the common end after it.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,7 +12,8 @@ namespace flow {
 
 class Gang {
  public:
-  /// Where the processes of a gang's ranks may meet: free a moment ago on rank 0's machine.
+  /// An address for the rendezvous of the ranks' own processes: a port that was free on rank 0's
+  /// machine.
   struct ProcessRendezvous {
     std::string host = "127.0.0.1";
     uint16_t port = 0;
@@ -21,17 +22,17 @@ class Gang {
 
   ~Gang();
 
-  /// Null where the attempt has one rank. Blocks until all ranks are there. The Error of kind
-  /// interrupted: it was asked to stop before that.
+  /// Blocks until all ranks are connected. Null for an attempt with one rank. An error of kind
+  /// `interrupted` means that the attempt was asked to stop.
   static Result<std::unique_ptr<Gang>> rendezvous(Attempt& attempt);
-  /// Says on the log by which road tensors on GPUs go, once for all ranks.
+  /// Logs once for all ranks which transport carries GPU tensors.
   void log_gpu_route(Attempt& attempt) const;
 
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
   const ProcessRendezvous& process_rendezvous() const { return process_rendezvous_; }
-  /// Of an elastic gang that has one rank.
+  /// For an elastic gang that has one rank.
   static ProcessRendezvous single_rank_rendezvous();
-  /// After the function, which came to its end: waits until that of every rank has.
+  /// Called after the rank's function returned: waits until it has returned on every rank.
   Status leave_together(Attempt& attempt, bool waits = false);
   /// Tells the others that this rank has failed, and why.
   void fail(const std::string& why);

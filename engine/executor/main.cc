@@ -1,5 +1,5 @@
-// flow-executor: runs one slot's attempts, one after the other, builds one graph, or looks for
-// GPUs or at their errors. Started by a worker, which holds the other end of descriptor 3.
+// flow-executor: runs the attempts of one slot one after the other, or builds a graph, or queries
+// GPUs or watches their errors. A worker starts it and holds the other end of descriptor 3.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kUncaughtExit = 4;  // as `flow` ends where a limit or a file does not let it go on
 
-/// One VM a bundle, warm.
+/// Warm Lua VMs, one per bundle.
 class Scripts {
  public:
   Result<ScriptVm*> find(const std::string& digest, WorkerLink& link) {
@@ -96,8 +96,8 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   }
 }
 
-// What runs next needs a process that the GPU still answers. The worker takes this end for the
-// attempt's own, and gives what is queued behind it to another process.
+// The next attempt needs a process with a working GPU context. The worker takes this exit as the
+// end of the attempt and gives queued attempts to another process.
 [[noreturn]] void exit_after_gpu_loss(WorkerLink& link, const AttemptOutcome& outcome) {
   link.flush();
   write_all(STDERR_FILENO, outcome.message + "\n");
@@ -105,8 +105,7 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   ::_exit(outcome.gpu_failed ? kFailedGpuExit : kLostGpuExit);
 }
 
-/// The gang that this attempt's ranks are, and true; false where they did not meet, which is
-/// reported.
+/// Connects the ranks of this attempt. Returns false if that failed; the failure is reported.
 bool rendezvous(Attempt& attempt, std::unique_ptr<Gang>& gang) {
   if (attempt.start().ranks() <= 1) return true;
   if (Status loaded = attempt.load_checkpoint(); !loaded.ok()) {
@@ -126,7 +125,8 @@ bool rendezvous(Attempt& attempt, std::unique_ptr<Gang>& gang) {
   return met.ok();
 }
 
-/// The end of this rank's function is that of all; false where it is not, which is reported.
+/// Ends together with the other ranks. Returns false if one of them failed; the failure is
+/// reported.
 bool leave_gang(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
   if (gang == nullptr || outcome.kind == AttemptOutcome::Kind::stopped) return true;
   bool has_failed = outcome.kind == AttemptOutcome::Kind::failed;
@@ -138,7 +138,7 @@ bool leave_gang(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
   Status left_gang =
       has_failed ? gang->communicator()->state() : gang->leave_together(attempt, waits);
   if (left_gang.ok()) return true;
-  // Of one that hangs it says nothing where another waits for it.
+  // If another rank waits for a hung one, this rank does not report it.
   bool is_late = left_gang.error().kind == ErrorKind::task;
   fail_after_peer_reports(attempt, left_gang.error(),
                           has_failed && !is_late ? outcome.message : left_gang.error().message,
@@ -170,7 +170,7 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
   }
   auto vm = scripts.find(start.bundle(), link);
   AttemptRequest request = request_of(start, state_dir, std::move(args));
-  // Others compute before: they wait where they first touch what lies outside.
+  // Other tasks start to compute: they wait before their first external effect.
   if (kind == TaskKind::service) attempt.wait_durable();
   std::unique_ptr<Gang> gang;
   if (!rendezvous(attempt, gang)) return;
@@ -196,7 +196,7 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
         attempt.close_checkpoints(has_changed_inputs ? AttemptOutcome::Kind::failed : outcome.kind);
     if (has_changed_inputs && gang) gang->fail(inputs.error().message);
     if (!has_changed_inputs && !leave_gang(attempt, gang.get(), outcome)) return;
-    // Before the report: the engine may end this process once it has that.
+    // Before the report, because the engine may end this process after it.
     bool has_failed =
         has_changed_inputs || !are_checkpoints_done || outcome.kind == AttemptOutcome::Kind::failed;
     if (!has_failed) attempt.remove_scratch();
@@ -208,13 +208,13 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
   }
 }
 
-/// `cgroup` is the folder of the control group that the executor is to join, or "".
+/// `cgroup`: folder of the control group that the executor joins, or "".
 int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   if (!cgroup.empty()) join_cgroup(cgroup);
   process_environment();  // remembers what this process was started with
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
-  // Handlers: what is ignored would stay ignored in the commands that a task starts.
+  // Signals to the whole process group, such as Ctrl-C, are handled by the head, which sends stop
+  // commands. Empty handlers, because ignored signals would stay ignored in a task's commands.
   for (int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGUSR2}) ::signal(number, [](int) {});
   WorkerLink link;
   Scripts scripts;
@@ -242,7 +242,7 @@ void limit(int resource, rlim_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limits);
 }
 
-/// The wall clock is watched by the worker too.
+/// The worker enforces the time limit too.
 void apply_limits(const wire::Build& build) {
   limit(RLIMIT_CPU, build.cpu_seconds());
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow is terabytes
@@ -251,7 +251,7 @@ void apply_limits(const wire::Build& build) {
   limit(RLIMIT_CORE, 0);
 }
 
-/// A build that nobody waits for any more ends.
+/// Ends a graph build when the process that waits for it has ended.
 void end_with_head() {
   std::thread([] {
     pollfd wire{kWireDescriptor, POLLRDHUP, 0};
@@ -350,8 +350,7 @@ int watch_gpus(const std::vector<std::string>& uuids) {
   return send(unwatched) ? 0 : 1;
 }
 
-/// Where a standard stream is closed, as a host's may be, the next file opened would get its
-/// number.
+/// Opens closed standard streams, because the next opened file would get their numbers.
 void open_missing_streams() {
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != stream) ::_exit(1);

@@ -15,7 +15,7 @@ namespace flow {
 
 namespace {
 
-// As nvml.h has them. A name's ending is the version of the call, which never changes again.
+// Declarations as in nvml.h. The suffix of a name is the version of the call, which is stable.
 using Device = void*;
 struct PciInfo {
   char legacy_id[16];
@@ -58,16 +58,16 @@ struct NvmlFunctions {
   int (*name)(Device, char*, unsigned) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
   int (*pci)(Device, PciInfo*) = nullptr;
-  // of drivers that know MIG
+  // in drivers with MIG
   int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   int (*mig_count)(Device, unsigned*) = nullptr;
   int (*mig_device)(Device, unsigned, Device*) = nullptr;
-  // of drivers that know NVLink, NVSwitch, and NVLink between machines
+  // in drivers with NVLink, NVSwitch and NVLink between machines
   int (*link_state)(Device, unsigned, unsigned*) = nullptr;
   int (*link_end)(Device, unsigned, PciInfo*) = nullptr;
   int (*link_end_type)(Device, unsigned, int*) = nullptr;
   int (*fabric)(Device, FabricInfo*) = nullptr;
-  // of drivers that tell of errors
+  // in drivers that report errors
   int (*new_events)(void**) = nullptr;
   int (*register_events)(Device, unsigned long long, void*) = nullptr;
   int (*wait_event)(void*, Event*, unsigned) = nullptr;
@@ -79,7 +79,7 @@ bool find(void* library, const char* name, Call& call) {
   return call != nullptr;
 }
 
-/// The name of what the library lacks, or "".
+/// Loads the functions. Returns the name of a missing one, or "".
 std::string load(void* library, NvmlFunctions& functions) {
   std::string lacks;
   auto need = [&](const char* name, auto& call) {
@@ -115,7 +115,7 @@ std::string sysfs_name(std::string id) {
   return colon != std::string::npos && colon > kDomain ? id.substr(colon - kDomain) : id;
 }
 
-/// FLOW_SYSFS: where a test has what the kernel tells under /sys.
+/// FLOW_SYSFS: a replacement for /sys in tests.
 int32_t numa_of(const std::string& pci) {
   const char* named = std::getenv("FLOW_SYSFS");
   std::string root = named == nullptr ? "/sys" : named;
@@ -149,12 +149,12 @@ class NvmlMachine {
     return std::move(inventory_);
   }
 
-  /// Whether the driver answers at all.
+  /// Whether the driver responds at all.
   bool has_counted() const { return has_counted_; }
 
   using OnXid = std::function<void(const std::string& uuid, uint32_t xid)>;
 
-  /// Of what look() found.
+  /// Watches the GPUs that look() found.
   std::string watch(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     void* events = nullptr;
     bool can_tell = functions_.new_events && functions_.register_events && functions_.wait_event;
@@ -189,14 +189,14 @@ class NvmlMachine {
       if (gpu.index == index) on_xid(gpu.uuid, xid);
   }
 
-  // Which instance it was matters little: they are of one piece of memory and one bus.
+  // All instances of the GPU are reported: they share its memory and its bus.
   void report_event(const std::vector<Gpu>& gpus, const Event& event, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_)
       if (device == event.device)
         report_xid(gpus, index, static_cast<uint32_t>(event.data), on_xid);
   }
 
-  // A wait ends so where any of them is gone.
+  // A wait returns this error when any of the GPUs is gone.
   void report_lost(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_) {
       Memory memory{};
@@ -226,7 +226,7 @@ class NvmlMachine {
     gpu.numa = numa_of(gpu.pci);
     unsigned is_mig = 0, pending = 0;
     bool knows_mig = functions_.mig_mode && functions_.mig_count && functions_.mig_device;
-    // What has no MIG mode says that it does not support it.
+    // A GPU without MIG returns "not supported".
     if (!knows_mig || functions_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
     if (is_mig == 0) {  // NVLink is not for instances
       gpu.fabric = fabric_of(device);
@@ -257,7 +257,7 @@ class NvmlMachine {
     inventory_.gpus.push_back(std::move(gpu));
   }
 
-  /// Where its links go that are up: PCI names of GPUs, or what stands for the switches.
+  /// The remote ends of its active links: PCI names of GPUs, or a name for the switches.
   std::set<std::string> link_ends(Device device) const {
     std::set<std::string> ends;
     if (!functions_.link_state || !functions_.link_end) return ends;
@@ -285,7 +285,7 @@ class NvmlMachine {
                      info.state == kFabricJoined && info.status == kSuccess;
     std::string cluster;
     for (unsigned char byte : info.cluster) cluster += fmt::format("{:02x}", byte);
-    // A machine whose switches are its own has no cluster.
+    // A machine with its own switches belongs to no cluster.
     bool is_any = cluster.find_first_not_of('0') != std::string::npos;
     return is_joined && is_any ? fmt::format("{}/{}", cluster, info.clique) : "";
   }
@@ -298,7 +298,7 @@ class NvmlMachine {
     return from_a.contains(kSwitches) && from_b.contains(kSwitches);
   }
 
-  /// Those that reach each other, if only by others, get the number of the first of them.
+  /// Numbers connected components: each GPU gets the index of the first GPU that it reaches.
   void join() {
     std::vector<Gpu>& gpus = inventory_.gpus;
     for (size_t first = 0; first < gpus.size(); first++) {
@@ -330,7 +330,8 @@ class NvmlMachine {
 
 namespace {
 
-/// Why it can't be used, or "". Where it should be there, that is a problem too.
+/// Opens the library. Returns why it cannot be used, or ""; a missing library on a machine with
+/// GPUs is added to the problems.
 std::string open_library(NvmlFunctions& functions, MachineGpus& none) {
   const char* named = std::getenv(kNvmlVariable);
   bool is_named = named != nullptr && *named != '\0';

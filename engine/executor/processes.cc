@@ -1,5 +1,5 @@
-// vfork and exec: posix_spawn has no parent-death signal and no close_range, and an executor is
-// small.
+// Uses vfork and exec, because posix_spawn has neither a parent-death signal nor close_range; an
+// executor is small.
 #include "engine/executor/processes.hpp"
 
 #include <dirent.h>
@@ -44,7 +44,7 @@ struct Prepared {
   size_t slot_prefix_size;
 };
 
-// "PREFIX PGID DIRECTORY\n", before the program starts: whoever kills leftovers finds it.
+// Writes "PREFIX PGID DIRECTORY\n" before the program starts, so that leftovers can be found.
 void record_slot(const Prepared& what) {
   char line[128 + PATH_MAX];
   char digits[16];
@@ -61,7 +61,7 @@ void record_slot(const Prepared& what) {
   (void)!::pwrite(what.slot, line, size, 0);
 }
 
-// Runs in the child that shares our memory: system calls only, and nothing of ours is changed.
+// Runs in the child, which shares the parent's memory: only system calls, no writes to that memory.
 [[noreturn]] void become(const Prepared& what, volatile int& failed) {
   sigset_t none;
   sigemptyset(&none);
@@ -82,7 +82,7 @@ void record_slot(const Prepared& what) {
   ::_exit(127);
 }
 
-/// Descendants of this process that have not ended, by the parents that /proc names.
+/// Living descendants of this process, from the parent pids in /proc.
 std::vector<pid_t> living_descendants() {
   std::multimap<pid_t, pid_t> children;
   each_process([&](pid_t pid) {
@@ -240,7 +240,7 @@ Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& 
     if (pid > 0) ::waitpid(pid, nullptr, 0);
     failed_errno = pid > 0 ? failed : 0;
     int code = pid < 0 ? fork_error : failed;
-    // It has its folder, so what is not there is the program.
+    // The folder exists, so it is the program that is missing.
     bool is_missing = code == ENOENT && ::access(what.directory.c_str(), X_OK) == 0;
     Error error = system_error("start", what.program, code);
     if (is_missing) error.kind = ErrorKind::user;
@@ -261,7 +261,7 @@ int kill_children() {
   int killed = 0;
   for (int round = 0; round < 1000; round++) {
     siginfo_t info{};
-    // One system call tells that nobody is left.
+    // One system call tells that no child is left.
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
       return killed;
     pid_t self = ::getpid();
@@ -271,8 +271,8 @@ int kill_children() {
       ::kill(pid, SIGKILL);
       killed++;
     });
-    // A killed child's own children are ours next (PR_SET_CHILD_SUBREAPER): look again until nobody
-    // is left.
+    // The children of a killed child become ours (PR_SET_CHILD_SUBREAPER): repeat until none is
+    // left.
     while (::waitpid(-1, nullptr, 0) > 0) {
       if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) break;
       info = {};

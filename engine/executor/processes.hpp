@@ -1,5 +1,5 @@
-// Child processes of an attempt: started in a group of their own, with no descriptor of ours, and
-// none is left over.
+// Child processes of an attempt: they run in a process group of their own, inherit no descriptor of
+// the executor, and none outlives the attempt.
 #pragma once
 #include <sys/types.h>
 
@@ -25,8 +25,9 @@ struct ChildProcess {
   int out = -1, err = -1;  // read ends, non-blocking
 };
 
-/// state/scratch/slots/PID of an executor: what it runs now, for the next writer of the state where
-/// this one and its executors are killed. One line: boot id, start in clock ticks, group, folder.
+/// The file scratch/slots/PID in the state directory: what the executor runs now, so that the next
+/// writer can kill leftovers if this one and its executors are killed. One line: boot id, start
+/// time in clock ticks, process group, folder.
 class SlotFile {
  public:
   explicit SlotFile(const std::string& state_dir);
@@ -39,18 +40,18 @@ class SlotFile {
   int descriptor_ = -1;
 };
 
-/// The calling thread must live as long as the process: the child dies with it (PDEATHSIG).
-/// `failed_errno` is set where the program itself could not be executed.
+/// Starts a child. The calling thread must live as long as the process, because the child dies with
+/// it (PDEATHSIG). Sets `failed_errno` if the program could not be executed.
 Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& failed_errno);
 /// The program's path as execvp would find it, or "".
 std::string find_program(const std::string& name,
                          const std::map<std::string, std::string>& environment);
 
-/// Moves this process to the control group in `folder`, on a thread: the kernel may take
-/// milliseconds to do so. Where it refuses, the process stays where it is.
+/// Moves this process to the control group in `folder`, on a thread, because the kernel may take
+/// milliseconds. If that fails, the process stays where it is.
 void join_cgroup(const std::string& folder);
-/// Until that is done: what is started or used from then on is the group's. `spawn` waits as well.
-/// False if the kernel refused.
+/// Waits for join_cgroup: processes and memory count for the group from then on. `spawn` waits too.
+/// Returns false if joining failed.
 bool wait_for_cgroup();
 
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
@@ -65,20 +66,19 @@ bool has_children();
 struct Descendant {
   pid_t pid = 0;
   std::string command;  // its words, cut
-  /// Files below the given folder that it may still write to, relative to the folder: descriptors
-  /// open for writing and shared writable mappings. Empty too where the system does not tell.
+  /// Files below the given folder that it can still write to, relative to the folder: descriptors
+  /// open for writing and shared writable mappings. Also empty if the system does not tell.
   std::vector<std::string> writes;
 };
 /// Lists the living descendants of this process and what they may write to below `folder`. With
 /// `stop` each gets SIGSTOP first, so that it opens no other file before it is killed.
 std::vector<Descendant> descendants(const std::string& folder, bool stop);
-/// What an attempt's children wrote to the streams that they share with us is read by the worker
-/// before it hears of the attempt's end: then it knows whose it is.
+/// Waits until the worker has read what the attempt's children wrote to the shared streams, so that
+/// it is attributed to this attempt.
 void wait_until_read();
 
-/// What this process has open now stays its own: programs that a task starts without our help
-/// inherit 0, 1 and 2 alone. Libraries open sockets that would else live as long as such a program
-/// does.
+/// Marks all open descriptors but 0, 1 and 2 as close-on-exec, so that programs that a task starts
+/// itself do not keep the sockets of libraries open.
 void keep_descriptors();
 
 }  // namespace flow

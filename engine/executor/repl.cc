@@ -1,5 +1,5 @@
-// The prompt is itself a task of a small script, so that what is typed runs in the sandbox and
-// nothing here knows Lua.
+// The prompt is a task of a small script, so that the input runs in the sandbox and this file
+// contains no Lua API.
 #include "engine/executor/repl.hpp"
 
 #include <unistd.h>
@@ -62,7 +62,7 @@ end)
 return flow.pipeline("repl", {}, function() return repl(false) end)
 )lua";
 
-/// There is no run behind a prompt: output goes to stdout, and what asks for a state is refused.
+/// A prompt has no run: output goes to stdout, and operations that need a state are rejected.
 class Terminal : public AttemptHost {
  public:
   void log(std::string_view text) override {

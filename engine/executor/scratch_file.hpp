@@ -1,5 +1,5 @@
-// A file that an attempt's command made in its scratch folder and that nothing else names: the
-// state may take it over without a copy.
+// A file in an attempt's scratch folder to which nothing else refers: the state can take it over
+// without a copy.
 #pragma once
 #include <sys/stat.h>
 
@@ -10,9 +10,9 @@ namespace flow {
 
 class ScratchFile {
  public:
-  /// Opens the regular file at `path`, which begins with `scratch` and a slash. Nothing where the
-  /// file is not the attempt's own: a link lies on the way from `scratch`, it has a second name, or
-  /// it belongs to another user.
+  /// Opens the regular file at `path`, which begins with `scratch` and a slash. Nothing if the file
+  /// is not the attempt's alone: a link is part of the path below `scratch`, it has a second name,
+  /// or it belongs to another user.
   static std::optional<ScratchFile> open(const std::string& scratch, const std::string& path);
   ~ScratchFile();
   ScratchFile(ScratchFile&& other) noexcept;
@@ -20,8 +20,8 @@ class ScratchFile {
 
   int descriptor() const { return file_; }
   const struct stat& info() const { return info_; }
-  /// Moves it to `target`, which must not exist. False where the system refuses, as for a folder
-  /// without write permission or another file system.
+  /// Moves the file to `target`, which must not exist. Returns false if the system does not allow
+  /// it, as in a folder without write permission or on another file system.
   bool move_to(const std::string& target) const;
 
  private:

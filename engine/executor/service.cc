@@ -1,4 +1,4 @@
-// A service's attempt: the HTTP front beside the one thread that calls the script.
+// The attempt of a service: an HTTP front, and one thread that calls the script.
 #include <fmt/format.h>
 
 #include "engine/executor/attempt.hpp"

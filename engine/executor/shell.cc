@@ -1,4 +1,4 @@
-// Shell tasks: fill the command, run it in its scratch folder, gather what it made.
+// Shell tasks: fill in the command, run it in its scratch folder, collect its outputs.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ constexpr size_t kLinesMax = 64;        // of one read that are logged one by on
 constexpr size_t kBlock = 16 * 1024;    // what is over goes in blocks of this size
 constexpr size_t kChunk = 64 * 1024;
 
-/// Splits a stream into log lines and keeps what the result and an error need.
+/// Splits a stream into log lines and keeps the parts that the result and an error need.
 class Output {
  public:
   Output(Attempt& attempt, uint32_t stream) : attempt_(attempt), stream_(stream) {}
@@ -64,7 +64,7 @@ class Output {
     for (const std::string& each : tail_) text += each + "\n";
     return text;
   }
-  /// The beginning of it all, as the result holds it.
+  /// The start of the output, as the result holds it.
   std::string kept() const {
     if (!is_cut_) return attempt_.hidden(kept_);
     std::string text = kept_;
@@ -73,13 +73,13 @@ class Output {
   }
 
  private:
-  // Of a line that goes on.
+  // Logs the first part of a long line.
   void flush_begun() {
     std::string rest = attempt_.hide_begun(partial_);
     if (!partial_.empty()) log(partial_, false);
     partial_ = std::move(rest);
   }
-  // A line is a message; a flood of them goes in blocks.
+  // One message per line; a flood of lines is sent in blocks.
   void log(std::string_view text, bool ends_line = true) {
     size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
     size_t block_min = lines > kLinesMax ? kBlock : 0;
@@ -105,7 +105,7 @@ class Output {
   std::deque<std::string> tail_;
 };
 
-/// Reads what is there, or `reads_max` chunks of it; false at the end.
+/// Reads what is available, at most `reads_max` chunks. Returns false at end of file.
 bool drain(int descriptor, Output& output, int reads_max) {
   static thread_local std::string chunk(kChunk, '\0');
   for (int reads = 0; reads < reads_max; reads++) {
@@ -120,7 +120,7 @@ bool drain(int descriptor, Output& output, int reads_max) {
 
 constexpr int64_t kFailedLingerMs = 500;
 
-/// How a command ended, and what it left running.
+/// The outcome of a command, and the processes that it left behind.
 struct CommandEnd {
   int status = 0;                // of its first process, as waitpid gives it
   std::vector<Descendant> left;  // what was killed afterwards
@@ -134,7 +134,7 @@ class RunningCommand {
       : link_(link), child_(child), streams_{{child.out, &out}, {child.err, &err}} {}
 
   /// Waits for the first process, then at most `linger_ms` for the others, which may still write
-  /// outputs. What is left then is killed. Nothing waits once the attempt is told to stop.
+  /// outputs, and kills the rest. Does not wait once the attempt is asked to stop.
   CommandEnd follow(const std::string& dir, int64_t linger_ms) {
     while (!poll_once(child_.pidfd, -1)) {
     }
@@ -146,7 +146,7 @@ class RunningCommand {
       break;
     }
     constexpr int kPauseMsMax = 50;
-    // A failed command has no outputs to wait for, only filters of what it printed.
+    // A failed command has no outputs to wait for, only filters of its output streams.
     int64_t wait_ms = end.status == 0 ? linger_ms : std::min(linger_ms, kFailedLingerMs);
     int64_t until_us = monotonic_us() + wait_ms * 1000;
     for (int pause_ms = 1; reap_children(); pause_ms = std::min(2 * pause_ms, kPauseMsMax)) {
@@ -170,7 +170,7 @@ class RunningCommand {
   };
   static constexpr int kReadsMax = 16;  // then the other stream and the process have their turn
 
-  /// Reads what the streams have; true if `pidfd` is readable.
+  /// Reads available output. Returns true if `pidfd` is readable.
   bool poll_once(int pidfd, int timeout_ms) {
     pollfd descriptors[3] = {{pidfd, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
     for (size_t i = 0; i < 2; i++)
@@ -181,7 +181,7 @@ class RunningCommand {
         streams_[i].is_open = drain(streams_[i].descriptor, *streams_[i].output, kReadsMax);
     return descriptors[0].revents != 0;
   }
-  /// Every writer is gone: what is in the pipes is the rest.
+  /// Every writer has ended: reads the rest of the pipes.
   void finish() {
     for (Stream& stream : streams_) {
       if (stream.is_open) drain(stream.descriptor, *stream.output, INT_MAX);
@@ -196,12 +196,12 @@ class RunningCommand {
   Stream streams_[2];
 };
 
-/// Files become paths, staged below the scratch folder.
+/// Replaces files by paths below the scratch folder, where it stages them.
 Result<Value> with_paths(Attempt& attempt, const Value& value, bool copy) {
   if (value.kind() == Value::Kind::file) {
     auto path = attempt.stage(value.as_file(), copy);
     FLOW_TRY(path);
-    // Relative to the scratch folder: the same text wherever the state lies.
+    // Relative to the scratch folder, so that the text does not depend on the state directory.
     return Value(path->substr(attempt.start().dir().size() + 1));
   }
   if (value.kind() != Value::Kind::table) return value;
@@ -219,8 +219,8 @@ Result<Value> with_paths(Attempt& attempt, const Value& value, bool copy) {
   return Value(std::move(table));
 }
 
-/// Paths below `dir` of an output, sorted; of a glob nothing that was staged there. `is_list` says
-/// whether they are a list: a file that has the pattern for its name is itself.
+/// Paths of an output below `dir`, sorted; a glob matches no staged input. `is_list` tells whether
+/// the output is a list: a file whose name equals the pattern is a single output.
 Result<std::vector<std::string>> matches(const std::string& dir, const OutputPath& output,
                                          bool& is_list) {
   std::vector<std::string> paths;
@@ -270,14 +270,15 @@ std::map<std::string, std::string> builtins(const wire::Start& start) {
           {"attempt", std::to_string(start.id().attempt())}};
 }
 
-/// Fresh and empty. One that is there is of an attempt that nobody saw the end of.
+/// Creates an empty scratch folder. An existing one is a leftover of an attempt whose end was not
+/// seen, and is removed.
 Status make_scratch(const std::string& dir) {
   if (::mkdir(dir.c_str(), 0700) == 0) return {};
   if (errno == EEXIST) FLOW_TRY(remove_tree(dir));
   return make_dirs(dir);
 }
 
-/// Beside the scratch folder, which is the command's own and begins empty.
+/// A file next to the scratch folder, because that folder starts empty and belongs to the command.
 std::string command_file(const std::string& dir) { return dir + ".command"; }
 
 /// Logs a warning if something cannot be removed; `flow gc` tries again.
@@ -287,7 +288,7 @@ void remove_scratch(Attempt& attempt, const std::string& dir) {
   if (Status removed = remove_tree(dir); !removed.ok()) attempt.warn(removed.error().message);
 }
 
-/// As torchrun sets it.
+/// Sets the same variables as torchrun.
 void add_ranks(const wire::Start& start, const Gang::ProcessRendezvous& process_rendezvous,
                std::map<std::string, std::string>& variables) {
   variables["RANK"] = std::to_string(start.id().rank());
@@ -296,7 +297,7 @@ void add_ranks(const wire::Start& start, const Gang::ProcessRendezvous& process_
   variables["LOCAL_WORLD_SIZE"] = std::to_string(std::max(1u, start.local_ranks()));
   variables["MASTER_ADDR"] = process_rendezvous.host;
   variables["MASTER_PORT"] = std::to_string(process_rendezvous.port);
-  // Gloo listens at what the machine's name stands for, which may be loopback.
+  // Gloo listens at the address of the machine's host name, which may be loopback.
   if (!process_rendezvous.interface.empty())
     variables.try_emplace("GLOO_SOCKET_IFNAME", process_rendezvous.interface);
 }
@@ -312,7 +313,7 @@ std::map<std::string, std::string> environment_of(const Attempt& attempt, const 
   return variables;
 }
 
-/// Whether a plain command may be executed without this shell: one that does nothing but run it.
+/// Whether this shell only runs the command, so that a plain command can be executed directly.
 bool is_plain_shell(const std::vector<std::string>& shell) {
   std::string program = fs::path(shell.front()).filename().string();
   if (program != "bash" && program != "sh" && program != "dash") return false;
@@ -322,21 +323,21 @@ bool is_plain_shell(const std::vector<std::string>& shell) {
   });
 }
 
-/// Whether bash would do something else than execute the program: a start-up file, options or a
-/// function of that name in its environment.
+/// Whether bash would do more than execute the program: its environment has a start-up file,
+/// options or a function of that name.
 bool changes_bash(const std::map<std::string, std::string>& environment, const std::string& name) {
   for (const char* variable : {"BASH_ENV", "SHELLOPTS", "BASHOPTS"})
     if (environment.contains(variable)) return true;
   return environment.contains("BASH_FUNC_" + name + "%%");
 }
 
-/// As bash sets them for a program that it executes.
+/// Sets the variables that bash sets for a program that it executes.
 void add_bash_variables(const std::string& program, std::map<std::string, std::string>& variables) {
   variables["_"] = program;
   variables.emplace("SHLVL", "0");
 }
 
-/// A shell that has `. FILE`.
+/// Whether the shell supports `. FILE`.
 bool reads_files(const std::vector<std::string>& shell) {
   std::string program = fs::path(shell.front()).filename().string();
   bool is_known = false;
@@ -346,8 +347,8 @@ bool reads_files(const std::vector<std::string>& shell) {
          shell.back().ends_with('c');
 }
 
-/// Starts the shell with the command's text in a file beside the scratch folder, which it reads: a
-/// word of a command line has a limit.
+/// Starts the shell with the command's text in a file next to the scratch folder, because the size
+/// of a command-line argument is limited.
 Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
                                      const std::string& command, SpawnRequest& what) {
   if (!reads_files(spec.shell))
@@ -363,7 +364,7 @@ Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, con
   return spawn(what, slot, failed_errno);
 }
 
-/// One plain command is executed directly. What can't be is left to the shell, and its messages.
+/// Executes a plain command directly, and any other through the shell.
 Result<ChildProcess> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
                                    const std::string& command, SpawnRequest what) {
   int failed_errno = 0;

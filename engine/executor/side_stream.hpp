@@ -1,4 +1,4 @@
-// A stream of the process's first GPU beside that of its kernels, for what goes on between GPUs.
+// A second CUDA stream of the process's first GPU, for transfers between GPUs.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,8 @@
 
 namespace flow {
 
-/// On the thread whose kernels are to be in order with it. An error where the GPU cannot be used.
+/// Call this on the thread whose kernels the stream is ordered with. Error if the GPU cannot be
+/// used.
 Result<std::shared_ptr<GpuStream>> make_side_stream();
 
 }  // namespace flow

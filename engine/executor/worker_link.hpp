@@ -1,6 +1,6 @@
-// An executor's side of the wire. The main thread runs attempts in order and reads the wire while
-// it waits; another looks at the wire, and sends what was left unsent, during an attempt that takes
-// longer than a millisecond. So a chain of short attempts wakes nobody else.
+// An executor's connection to its worker. The main thread runs attempts in order and reads the
+// connection while it waits. A background thread reads and flushes it during attempts that take
+// longer than a millisecond, so that a chain of short attempts wakes no other thread.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -22,42 +22,44 @@ namespace flow {
 class WorkerLink {
  public:
   WorkerLink();
-  /// The next order; blocks. Sends what is buffered before it sleeps.
+  /// Blocks for the next order. Sends buffered messages before it sleeps.
   wire::Start next();
-  /// Blocks until the start of the attempt that next() gave is durable. Until then it may compute,
-  /// and say what it came to; nothing that it does may last or be seen by others.
+  /// Blocks until the start of the attempt from next() is durable. Before that the attempt may
+  /// compute and report its result (speculative start), but it must cause no lasting or visible
+  /// effect.
   void wait_released();
-  /// Messages are sent together: when there are many, one or two milliseconds later, or `now`.
+  /// Buffers a message. Messages are sent together: when there are many, after one or two ms, or
+  /// `now`.
   void send(const wire::FromExecutor& message, bool now);
   void flush();
   bool has_queued();
-  /// Sends what is held back and waits until the worker has it: what this attempt writes to stderr
-  /// from now on is not taken for that of the one before it.
+  /// Sends buffered messages and waits until the worker has received them, so that later output on
+  /// stderr is not attributed to the previous attempt.
   void wait_until_received();
-  /// Before a save is sent: an answer to an earlier one of this name is not for it.
+  /// Call this before sending a save: drops the answer to an earlier save of this name.
   void forget_saved(const std::string& name);
-  /// Blocks until the worker says whether `name` is durable; false also when it is not any more
-  /// ours.
+  /// Blocks until the worker reports whether `name` is durable. Also false if this attempt is no
+  /// longer current.
   bool wait_saved(const std::string& name);
-  /// The same on another thread than the main one, while the attempt of this name runs.
+  /// The same for a thread other than the main one, while the named attempt runs.
   bool wait_saved_in_background(const wire::AttemptName& id, const std::string& name);
 
-  /// What all ranks said of how they are reached, in their order; nothing where this one is to
-  /// stop before that, or that is not known within `limit_ms`.
+  /// The addresses of all ranks, in rank order. Nothing if this rank is asked to stop first or
+  /// after `limit_ms`.
   std::optional<std::vector<std::string>> wait_peers(int64_t limit_ms);
 
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
-  /// Called, by whichever thread reads, where the attempt is to be killed as soon as what it asked
-  /// to keep is written.
+  /// Sets the callback for the command to kill the attempt as soon as its checkpoints are written.
+  /// It runs on the reading thread.
   void set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback);
-  /// Called likewise whenever the attempt is told to stop, until the next one or null.
+  /// Sets the callback for stop commands, until it is replaced. It runs on the reading thread.
   void set_on_stop(std::function<void()> callback);
-  /// A program of the attempt was told to end, not only asked to stop when it can.
+  /// Whether the attempt must end, and was not only asked to stop.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
-  /// The process group to end with this attempt; 0 for none.
+  /// Sets the process group that is killed with this attempt; 0: none.
   void set_group(int group) { group_ = group; }
   std::string bundle(const std::string& digest);
-  /// Of the run's submitter. A later one of the same run is another object.
+  /// The environment of the run's submitter. A later environment of the run is a different object.
   std::shared_ptr<const std::map<std::string, std::string>> environment(const std::string& run);
 
  private:
@@ -69,12 +71,13 @@ class WorkerLink {
 
   void run_background();
   void read_in_background(std::unique_lock<std::mutex>& lock);
-  /// Until a message was handled, by whichever thread reads.
+  /// Blocks until some thread has handled a message.
   void wait_message(std::unique_lock<std::mutex>& lock);
   bool is_chain() const;
   void spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
                   const std::function<bool()>& is_done);
-  /// Reads once and handles what came; false where nothing was there and `block` is not set.
+  /// Reads once and handles the messages. Returns false if there was nothing and `block` is not
+  /// set.
   bool read_once(std::unique_lock<std::mutex>& lock, ReadingThread who, bool block);
   void handle(wire::ToExecutor& message);
   void handle_stop(const wire::Stop& stop);

@@ -23,11 +23,11 @@ constexpr size_t kBlockedMax = 64;
 /// end too late.
 constexpr size_t kAheadMax = 32;
 
-/// Which host a unit goes to, of those that it fits on: the least of these. One on which no attempt
-/// of it failed comes first; a free slot comes before one that will be free; who needs no GPU, and
-/// nothing by name, leaves those that have some to others, and who needs GPUs goes where NVLink
-/// joins as many, then where the fewest are free; then where most of the inputs lie; the engine's
-/// own machine has them all; then the fullest, so that a wide unit still finds room.
+/// Placement score: a unit goes to the fitting worker with the lowest score. Criteria in order: no
+/// attempt of the unit failed there; a slot is free now; a unit without GPUs and custom resources
+/// leaves the workers that have them to others; NVLink joins enough GPUs; the fewest GPUs stay
+/// free; most of the inputs are there (the engine's own machine has all of them); the fewest CPUs
+/// stay free, so that a wide unit still fits elsewhere.
 struct PlacementScore {
   bool failed_there;  // for want of something there
   bool waits_for_slot, blocks_others;
@@ -47,7 +47,7 @@ size_t free_whole(const FreeResources& free) {
 
 using UnitNames = std::set<std::pair<RunId, UnitId>>;
 
-/// What the proposals so far would take, on top of the state.
+/// Collects proposals and keeps account of what they take from the state's free resources.
 class ProposalBuilder {
  public:
   ProposalBuilder(const State& state, const InputLocations* inputs)
@@ -55,8 +55,8 @@ class ProposalBuilder {
     for (const WorkerState& worker : state.workers) free_by_worker_.push_back(worker.free);
   }
 
-  /// Where the unit, or each of its ranks, goes; false where it does not fit, or what is free is
-  /// kept for who came before it.
+  /// Proposes a placement of the unit or its ranks. Returns false if it does not fit or if the free
+  /// resources are reserved for an earlier unit.
   bool propose(const Run& run, UnitId unit, const SchedulingClass& request) {
     Time end = end_if_started(state_, run, unit);
     auto assigned = place(run, unit, request, end);
