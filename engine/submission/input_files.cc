@@ -1,4 +1,4 @@
-// Files that a script names become content: read once, remembered by size, times and inode.
+// Reads the files that a script names. Their digests are cached by size, times and inode.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -20,13 +20,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What tells that a file is the same without reading it.
+/// Identifies the content of a file without reading it.
 std::string fingerprint(const struct stat& info) {
   return fmt::format("{} {} {}.{} {}.{}", info.st_size, info.st_ino, info.st_mtim.tv_sec,
                      info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
 }
 
-/// Puts what `take` makes of each file that has no digest in its place.
+/// Replaces each file without a digest by the result of `take`.
 class FileReplacer {
  public:
   explicit FileReplacer(const FileReader& take) : read_(take) {}
@@ -150,7 +150,7 @@ class FileIngester {
   Batch batch_;
 };
 
-// flow.native_operations("filters"): the library that the embedding program defined.
+// flow.native_operations("filters"): the library that the host program defined.
 Status find_library(File& file, const OperationsLibrary& library_of) {
   std::string name = file.origin.substr(kOperationsOrigin.size());
   file.origin = library_of(name);

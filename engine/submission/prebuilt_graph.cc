@@ -18,7 +18,7 @@ namespace flow {
 
 namespace {
 
-/// Calls `visit(file)` for each file of the plan, repeats too.
+/// Calls `visit(file)` for each file of the plan, including duplicates.
 template <typename Visit>
 void for_each_file(const Value& value, Visit&& visit) {
   if (value.kind() == Value::Kind::file) return visit(value.as_file());

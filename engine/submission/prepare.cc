@@ -1,4 +1,4 @@
-// Building and checking a submission before anything runs.
+// Builds and checks a submission before anything runs.
 #include "engine/submission/prepare.hpp"
 
 #include <dlfcn.h>
@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The link may lead to a disk that is not mounted. A new state would hide the existing one.
+/// Error for a broken link in the state: it may lead to a disk that is not mounted, and a new state
+/// would hide the existing one.
 Status no_broken_link(const std::string& state) {
   for (fs::path at = state; at.has_relative_path(); at = at.parent_path()) {
     std::string broken = broken_link(at.string());
@@ -69,7 +70,7 @@ std::string working_directory_of(const EngineOptions& options) {
   std::error_code failed;
   fs::path current = fs::current_path(failed);
   if (!failed) return current.string();
-  // It was removed. The kernel still knows its former path.
+  // The folder was removed; the kernel still knows its former path.
   constexpr std::string_view kRemoved = " (deleted)";
   std::string former = fs::read_symlink("/proc/self/cwd", failed).string();
   if (former.ends_with(kRemoved)) former.resize(former.size() - kRemoved.size());
@@ -97,7 +98,7 @@ Result<std::string> find_state(const EngineOptions& options) {
     }, link{};
     fs::path candidate = folder / ".flow";
     if (::stat(candidate.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-      // A link of another user's would lead us to where they like.
+      // Another user's link could lead anywhere.
       bool ours = info.st_uid == geteuid();
       if (ours && ::lstat(candidate.c_str(), &link) == 0) info.st_uid = link.st_uid;
       if (info.st_uid == geteuid()) return candidate.string();
@@ -197,7 +198,7 @@ Result<fs::path> find_script(const Submission& submission) {
         "cannot find the script `{}`: name a .lua file, or a folder that has a pipeline.lua",
         path.string()));
   }
-  // Modules and files of a script lie beside the script itself, not beside a link to it.
+  // Modules and files are relative to the script itself, not to a link to it.
   if (fs::is_symlink(path, failed)) {
     fs::path target = fs::canonical(path, failed);
     if (!failed) path = target;
@@ -235,7 +236,7 @@ Status check_name(const std::string& name) {
 
 namespace {
 
-/// With the last that the script printed, which may say why.
+/// The errors, with the script's last output, which may explain them.
 Error refused(const std::vector<Error>& errors, const std::string& printed) {
   Error all = joined_errors(errors);
   if (!printed.empty()) {
@@ -354,7 +355,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   record.params = encode_value(plan->params);
   record.fresh = submission.options.fresh;
   record.fail_fast = submission.options.fail_fast;
-  // What decodes is exactly what it encodes to.
+  // The codec is canonical: decoding and encoding returns the same bytes.
   prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
   record.plan_digest = sha256(prepared.plan_bytes);
   prepared.context.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));

@@ -1,4 +1,4 @@
-// Whether what tasks need is there, before anything runs.
+// Checks before a run that the requirements of its tasks can be met.
 #include "engine/submission/requirements.hpp"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ uint32_t announced_workers(const EngineOptions& options) {
   return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kWorkersMax));
 }
 
-// Options that are Slurm's own, and an allocation that is there already, may bring some.
+// Extra sbatch options, or an existing allocation, may add GPUs.
 RequestedNodes requested_nodes_of(const SlurmOptions& options,
                                   const ResourceQuantities& custom_resources) {
   bool may_bring_some =
@@ -97,8 +97,8 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
       where, shell, is_path ? "is not a program on this machine" : "was not found in PATH")));
 }
 
-/// Adds an error if no machine has the memory or the GPUs that a task asks for. While no worker has
-/// joined, nothing is refused. The error names the machine with the most GPUs.
+/// Adds an error if no worker has the memory or the GPUs that a task requests. While no worker has
+/// joined, nothing is rejected. The error names the worker with the most GPUs.
 void check_resources(const Resources& resources, const std::string& where, const Capacity& capacity,
                      std::vector<Error>& errors) {
   int64_t memory = 0;
@@ -131,7 +131,7 @@ void check_resources(const Resources& resources, const std::string& where, const
   if (!has_gpus && is_known) errors.push_back(user_error(where + " " + gpu_reason));
 }
 
-/// The machine, or those of the cluster, as the core sees them, with no others to join.
+/// A core state with this machine, or the cluster's workers, and no workers that may join.
 core::State state_of(const Capacity& capacity) {
   core::State state;
   size_t first = capacity.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
@@ -142,7 +142,7 @@ core::State state_of(const Capacity& capacity) {
   return state;
 }
 
-/// Labels are a worker's; of a cluster others may come.
+/// Checks `where`. Only workers have labels; in a cluster more workers may join.
 void check_where(const TaskDef& def, const std::string& where, const Capacity& capacity,
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const std::string& requested = def.resources.where;
@@ -161,7 +161,7 @@ void check_where(const TaskDef& def, const std::string& where, const Capacity& c
                     where, requested));
 }
 
-/// As labels are.
+/// The same for custom resources.
 void check_custom_resources(const TaskDef& def, const std::string& where, const Capacity& capacity,
                             std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const ResourceQuantities& requested = def.resources.custom_resources;
@@ -179,7 +179,7 @@ void check_custom_resources(const TaskDef& def, const std::string& where, const 
                                    where, words_of(requested)));
 }
 
-/// The nodes of a scheduler stay idle, and are paid for, where nothing of a run fits on one.
+/// Rejects tasks that do not fit on a requested node, which would stay idle at the user's cost.
 void check_requested_nodes(const TaskDef& def, const std::string& where,
                            const RequestedNodes& requested, std::vector<Error>& errors,
                            std::vector<std::string>& warnings) {
@@ -211,8 +211,8 @@ void check_requested_nodes(const TaskDef& def, const std::string& where,
                     where, needs.where, slurm::kJobLabel));
 }
 
-/// Of a cluster others may come, for whom all its ranks wait, and the CPUs that they ask for do
-/// not.
+/// Checks a gang. In a cluster its ranks wait for workers that may join; their CPUs may be reduced
+/// instead.
 void check_gang(const TaskDef& def, const std::string& where, const Capacity& capacity,
                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
   bool is_open = def.resources.gpus_milli > 0 && !capacity.has_searched_gpus;
@@ -261,7 +261,7 @@ std::vector<Error> check_requirements(const Plan& plan, const Environment& envir
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors, warnings);
     check_shell(def, where, environment, errors);
-    // One that a dynamic task may call is looked at when it is called.
+    // A task that only dynamic tasks may call is checked when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
     bool is_cut = def.resources.cpus_milli > cpus_milli && cpus_milli > 0;
     if (is_cut && !def.resources.is_gang()) {

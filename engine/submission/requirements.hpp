@@ -1,4 +1,4 @@
-// Whether what tasks need is there, before anything runs.
+// Checks before a run that the requirements of its tasks can be met.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace flow {
 
-/// What a run may have: of this machine, or of the workers of a cluster.
+/// The capacity for a run: this machine, or the workers of a cluster.
 struct Capacity {
   std::vector<core::WorkerInfo> workers;
   MachineGpus gpus;                         // this machine's
@@ -20,15 +20,16 @@ struct Capacity {
   uint32_t announced = 0;                   // workers that are to join in all
   int32_t cpus_milli() const;
 };
-/// The job whose nodes are to be used: the one that this process is in, unless others are asked
-/// for; "" if there is none.
+/// The Slurm job whose nodes are used: the job of this process, unless `options` request other
+/// nodes;
+/// "" if there is none.
 std::string slurm_job_inside(const SlurmOptions& options);
-/// Of the nodes that `options` ask for, each with these custom resources.
+/// The nodes that `options` request, each with these custom resources.
 RequestedNodes requested_nodes_of(const SlurmOptions& options,
                                   const ResourceQuantities& custom_resources);
-/// How many workers an engine of these options is to have.
+/// Number of workers that an engine with these options expects.
 uint32_t announced_workers(const EngineOptions& options);
-/// Checks of what this machine and this submitter have; also at resume.
+/// Checks the plan against the capacity and the submitter's environment; also used by resume.
 std::vector<Error> check_requirements(const Plan& plan, const Environment& environment,
                                       const Capacity& capacity, std::vector<std::string>& warnings);
 

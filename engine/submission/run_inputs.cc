@@ -29,8 +29,7 @@ const File* find_file(const Value& value, const Digest& digest) {
   return found;
 }
 
-/// The input as it is on the disk now. A file that has not changed since it was last read is not
-/// read.
+/// The input as it is on the disk now. An unchanged file is not read again.
 Result<File> input_now(const File& file, const Store& store) {
   auto digest_of = [&](const std::string& path, const struct stat& info, bool) -> Result<Digest> {
     if (auto digest = remembered_digest(store, path, info)) return *digest;
@@ -51,7 +50,7 @@ struct InputCheck {
   File now = {};                        // if it is the same
 };
 
-/// The input on the disk, beside what the run read.
+/// Compares the input on disk with what the run read.
 InputCheck check_input(const File& file, const Store& store) {
   struct stat info {};
   if (::stat(file.origin.c_str(), &info) != 0) return {};
@@ -66,13 +65,13 @@ InputCheck check_input(const File& file, const Store& store) {
 
 bool is_read_in_place(const File& file) { return file.size > kInputCopyMax; }
 
-/// Whether the state should have content of this input and may not have it. A folder is decided
-/// entry by entry.
+/// Whether the state may lack content of this input that it should have. Checked per entry of a
+/// folder.
 bool may_be_lost(const File& file, const Blobs& blobs) {
   return !is_read_in_place(file) && (file.is_folder || !blobs.has(file.digest, file.size));
 }
 
-/// `path` held this content a moment ago.
+/// Copies the content from `path`, which held it a moment ago.
 Status restore(const std::string& path, const Digest& digest, uint64_t size, Blobs& blobs) {
   bool is_lost = !blobs.has(digest, size);
   if (!is_lost || ::access(path.c_str(), R_OK) != 0) return {};

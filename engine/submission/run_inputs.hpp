@@ -1,5 +1,5 @@
-// Where the inputs of a run were read. A run that is taken up again goes on with the content that
-// was read then; this tells whether the files hold something else now.
+// The input files of a run. A resumed run continues with the content that was read when it was
+// submitted; this module finds out whether the files have changed since.
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,27 +17,28 @@ struct Inputs {
 
 std::string encode_inputs(const Inputs& inputs);
 Result<Inputs> decode_inputs(std::string_view bytes);
-/// Those of the run; empty where it read none, or was submitted from another machine.
+/// The inputs of the run; empty if it read none or was submitted from another machine.
 Result<Inputs> inputs_of(const Store& store, const std::string& run);
 
-/// Paths, each in one of the lists at most.
+/// Paths of differing inputs; each is in at most one list.
 struct InputDifferences {
-  // They differ from what the run read; the state has a copy of that, unless it lost a folder's.
+  // They differ from what the run read. The state has a copy of the old content, except for lost
+  // folders.
   std::vector<std::string> changed;
-  // Files that were copied into the state, which lost the copy; the file differs or is gone.
+  // They were copied into the state, which lost the copy, and the file differs or is gone.
   std::vector<std::string> lost;
-  // They were read in place and now differ or are missing; the state has no copy.
+  // They were read in place, differ or are missing now, and the state has no copy.
   std::vector<std::string> unkept;
 };
 
-/// Checks each input once; reads only those whose times changed. A missing input is in no list if
-/// the state has its content.
+/// Checks each input; reads only those whose times changed. A missing input is in no list if the
+/// state has its content.
 InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs);
-/// If the state lost the content of an input, copies it again from where it was read, unless that
-/// has changed. It reads and copies whole files, so do not call it within a turn.
+/// Copies inputs that the state lost again from their original paths, unless the files have
+/// changed. Reads whole files; do not call it within a turn.
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);
-/// The parameters for a run that takes what the files hold now. A file that is not there any more
-/// is as `original` has it, the parameters with the content that was read.
+/// Parameters for a run with the files' present content. A missing file stays as in `original`, the
+/// parameters with the content that was read.
 Value current_params(const Inputs& inputs, const Value& original);
 
 }  // namespace flow

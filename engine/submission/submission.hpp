@@ -1,4 +1,4 @@
-// What a run is made from, before the engine has it.
+// A submission: everything from which the engine creates a run.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ using core::RunId;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// What a run has beside the core's state, while this process drives it.
+/// Data of a run that the core's state does not hold, while this process executes it.
 struct RunContext {
   RunRecord record;
   std::string request;                        // what asked for it; "" where nobody asks twice
@@ -31,20 +31,20 @@ struct RunContext {
   std::shared_ptr<RunListener> listener;
 };
 
-/// What each node that a scheduler is asked for will have, as far as that is known before.
+/// The expected capacity of each node that is requested from a batch scheduler.
 struct RequestedNodes {
   ResourceQuantities custom_resources;
   std::optional<int32_t> gpus;
 };
 
-/// A graph, its code and its parameters as a client on another machine made them: files by content.
+/// A graph with its code and parameters, built by a client on another machine; files by content.
 struct PrebuiltGraph {
   std::string machine;  // whose the paths in it are
   std::string plan, bundle;
   std::vector<std::string> printed;  // lines, by the script
 };
 
-/// What `flow run` was asked for, wherever it was typed: this process, or a client that sent it.
+/// A request to run a pipeline, from this process or from a client.
 struct Submission {
   std::string script;             // absolute path of a file, or of a folder with pipeline.lua
   std::string working_directory;  // absolute
@@ -52,7 +52,7 @@ struct Submission {
   RunOptions options;
   std::shared_ptr<const Environment> environment;
   std::shared_ptr<const Bundle> pinned;  // build from this code
-  /// It was built where it was typed, on a machine whose disk this one does not see.
+  /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;
 };
 
