@@ -1,4 +1,4 @@
-// Numbers and texts of a frame: fixed sizes, least byte first.
+// Encodes and decodes the numbers and texts of a frame: fixed sizes, little-endian.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ inline void put_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-/// Takes them off again. Where too little is left, all is zero and `failed` from there on.
+/// Decodes them. After a read beyond the end every result is zero and `failed` is true.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}

@@ -1,5 +1,5 @@
-// A stream of bytes in each direction over the messages of a session. Who sends stops where the
-// other side has not taken so much of it: neither ever holds more of what came. Pure.
+// A byte stream in each direction over the messages of a session, with flow control: a sender stops
+// when the receiver has a window of unread bytes, so that neither side buffers more. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,16 +16,16 @@ class ByteStream {
  public:
   /// How many bytes the next message may hold.
   size_t window() const;
-  /// The message that carries these, which are at least one and for which there is room.
+  /// The message that carries `bytes`: at least one, at most window().
   std::string put(std::string_view bytes);
 
-  /// False where that is nothing that this side's peer may say; nothing has changed then.
+  /// Returns false, without effect, if the message is not valid in this state.
   bool on_message(std::string_view message);
-  /// Bytes that came and were not taken.
+  /// Number of received, unread bytes.
   size_t waiting() const { return received_.size() - began_; }
-  /// Takes up to so many of them; how many that were.
+  /// Reads up to `size` bytes; returns the number read.
   size_t take(char* to, size_t size);
-  /// The message that tells the peer what was taken, or "" while it need not know yet.
+  /// The acknowledgment of read bytes, or "" if none is due yet.
   std::string next_ack();
 
  private:

@@ -29,7 +29,7 @@ std::string range(uint16_t min, uint16_t max) {
   return min == max ? fmt::format("{}", min) : fmt::format("{} to {}", min, max);
 }
 
-/// Whether those of the second role open sessions with those of the first.
+/// Whether processes of the second role connect to processes of the first.
 bool leads(Role first, Role second) {
   return (first == Role::head && second == Role::worker) ||
          (first == Role::head && second == Role::client) ||
@@ -42,7 +42,7 @@ std::string encode(const SessionHello& greeting) {
   put_number(out, greeting.protocol_min);
   put_number(out, greeting.protocol_max);
   put_text(out, greeting.version);
-  // Up to here all versions agree.
+  // The layout up to here is the same in all versions.
   put_number(out, greeting.schema);
   put_number(out, static_cast<uint8_t>(greeting.role));
   put_number(out, static_cast<uint8_t>(greeting.has_secret));
@@ -106,7 +106,7 @@ Result<SessionHello> Handshake::read_hello(std::string_view frame) {
   theirs.name = in.text();
   theirs.nonce = in.take(kNonceBytes);
   theirs.key = in.take(kKeyBytes);
-  // A later version that speaks this one too may say more behind it.
+  // A later version that also supports this one may append fields.
   if (in.failed() || has_secret > 1 || !is_process_name(theirs.name) || theirs.role < Role::head ||
       theirs.role > Role::client)
     return no_handshake("the first frame");
@@ -147,8 +147,8 @@ Status Handshake::check(const SessionHello& theirs) const {
         "it is flow {} with messages of schema {}; this is flow {} with schema {}. Install one "
         "flow on both",
         theirs.version, theirs.schema, ours_.version, ours_.schema));
-  // What a worker of another version computes would be cached under the same keys. A head tells
-  // its clients itself.
+  // Results of a worker of another version would be cached under the same keys. A head checks the
+  // versions of its clients itself.
   bool is_client = theirs.role == Role::client || ours_.role == Role::client;
   if (!is_client && theirs.version != ours_.version)
     return environment_error(fmt::format(

@@ -1,11 +1,11 @@
-// How two processes of a cluster prove to each other that they hold its secret: a worker to its
-// head, a peer to a worker, a client to a head. Pure but for the random numbers of a Greeting.
+// Mutual authentication of two processes of a cluster by its secret: a worker and its head, a peer
+// and a worker, a client and a head. Pure but for the random numbers of a HELLO.
 //
-// Both send a HELLO at once: versions, role, name, a nonce, and a key of X25519 made for this
-// session alone. What both said and what the exchange comes to, hashed under the secret, gives the
-// session's keys, one for each purpose and direction. A PROOF is a hash of both HELLOs under the
-// sender's own key of these, so nobody makes one who lacks the secret, and none fits another
-// session, another HELLO or the other role. After the PROOFs everything is sealed.
+// Both sides immediately send a HELLO: versions, role, name, a nonce, and an ephemeral X25519 key.
+// The session's keys, one per purpose and direction, are derived from both HELLOs and the key
+// exchange, keyed with the secret. A PROOF is a hash of both HELLOs under one of the sender's keys:
+// it cannot be made without the secret, and it is valid for no other session, HELLO or role. After
+// the PROOFs all frames are sealed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,18 +18,18 @@
 
 namespace flow::cluster {
 
-// Of the session's own frames; what messages hold has a number of its own (Greeting::schema).
+// Version of the session's own frames. The schema of messages has its own (SessionHello::schema).
 constexpr uint16_t kProtocolMin = 1, kProtocolMax = 1;
 constexpr size_t kHandshakeBytesMax = 1024;  // of a frame
 constexpr size_t kProcessNameBytesMax = 128, kVersionBytesMax = 64;
 
 enum class FrameType : uint8_t { hello = 1, proof, message, heartbeat, goodbye };
 
-/// A peer is a worker that wants content of another one; a client gives a head runs.
+/// A peer is a worker that downloads blobs from another worker; a client submits runs to a head.
 enum class Role : uint8_t { head = 1, worker = 2, peer = 3, client = 4 };
 const char* role_name(Role role);
 
-/// What a HELLO says.
+/// The content of a HELLO.
 struct SessionHello {
   uint16_t protocol_min = kProtocolMin, protocol_max = kProtocolMax;
   std::string version;  // of flow
@@ -46,18 +46,18 @@ bool is_process_name(std::string_view name);
 /// One side's handshake.
 class Handshake {
  public:
-  /// `secret` null: nobody is proven, everything else is the same.
+  /// With a null `secret` the peers are not authenticated; everything else is the same.
   Handshake(SessionHello ours, std::shared_ptr<const Secret> secret);
 
   const std::string& hello() const { return hello_; }
-  /// The peer's greeting, where the two can talk; then there are keys.
+  /// Parses the peer's HELLO and derives the keys. Error if the versions are incompatible.
   Result<SessionHello> take_hello(std::string_view frame);
-  /// The greatest version that both know.
+  /// The greatest protocol version that both sides support.
   uint16_t protocol() const { return protocol_; }
   const LinkKeys& keys() const { return *keys_; }
-  /// `header` is what this side's sealed frames begin with.
+  /// This side's PROOF. `header` is the header of its sealed frames.
   std::string proof(std::string_view header) const;
-  /// The header of the peer's; an error where it does not know the secret.
+  /// Verifies the peer's PROOF and returns its header. Error if the peer does not hold the secret.
   Result<std::string> take_proof(std::string_view frame) const;
 
  private:

@@ -4,8 +4,8 @@
 
 namespace flow::cluster {
 
-// One that the head ended before long is a refusal: it is no better a moment later. A link that
-// broke under a worker whom the head has taken in is: who is not back soon counts as lost there.
+// A session that the head ended early was a rejection, and an immediate retry would be rejected
+// too. After a broken link the worker reconnects quickly, before the head considers it lost.
 bool ReconnectBackoff::on_end(EndKind kind, bool was_accepted, int64_t lasted_us) {
   bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
   bool was_good = (was_accepted && is_broken) || lasted_us >= kRetryLastMs * 1000;

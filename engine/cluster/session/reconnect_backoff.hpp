@@ -1,4 +1,4 @@
-// When a worker or a client tries its head again. Pure.
+// The backoff with which a worker or a client reconnects to its head. Pure.
 #pragma once
 #include <cstdint>
 
@@ -6,15 +6,16 @@
 
 namespace flow::cluster {
 
-/// Between two tries to reach the head: doubled from the first to the last, and a little random, so
-/// that not all who miss a head that comes back come at once.
+/// Delay between two attempts: it doubles from the first value to the last, with jitter, so that
+/// not all workers reconnect to a restarted head at the same time.
 constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 
 class ReconnectBackoff {
  public:
-  /// Of a session that was open. Whether tries are counted anew: it was worth having.
+  /// Called when an open session ends. Returns whether the backoff was reset, because the session
+  /// had lasted.
   bool on_end(EndKind kind, bool was_accepted, int64_t lasted_us);
-  /// Until the next try.
+  /// Delay before the next attempt in ms.
   int64_t pause_ms(uint64_t random);
 
  private:

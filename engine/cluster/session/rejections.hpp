@@ -1,5 +1,6 @@
-// Which refusals of peers are told: from each host one at once, and then one a minute with how many
-// there were. Whoever knocks all the time fills no log, and hides nobody else. Pure.
+// Rate limit for log lines about rejected peers: per host one line immediately, then one per minute
+// with the number of rejections. A peer that retries all the time neither floods the log nor hides
+// others. Pure.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,7 +14,8 @@ constexpr size_t kRejectionHostsMax = 256;  // told apart at a time; those beyon
 
 class RejectionLog {
  public:
-  /// What to tell of this one, or nothing. `address` is the peer's: "10.0.0.7:41231 (tcp)".
+  /// The line to log for this rejection, or nothing. `address` is the peer's: "10.0.0.7:41231
+  /// (tcp)".
   std::optional<std::string> add(const std::string& address, const std::string& why,
                                  int64_t now_us);
 

@@ -44,7 +44,7 @@ Status check_file(int descriptor, const std::string& path) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0)
     return environment_error("the cluster's secret `" + path +
                              "` belongs to another user, who can read it: make your own");
-  // A volume of Kubernetes gives files to the group of its pod in this way, for reading alone.
+  // A Kubernetes volume makes files readable by the pod's group in this way.
   bool is_group_volume = (info.st_mode & 0777) == 0440;
   if ((info.st_mode & 077) != 0 && !is_group_volume)
     return environment_error("the cluster's secret `" + path +
@@ -83,7 +83,7 @@ Error wrong_form(const std::string& path, const Text& text) {
                            ", not " + std::string(kForm));
 }
 
-// A whole file or none, even where others make it at the same moment.
+// Creates the file atomically, also when several processes do so at the same time.
 Status make_secret(const std::string& path) {
   Text text;
   Key secret = random_key();
@@ -107,7 +107,7 @@ Status make_secret(const std::string& path) {
 }  // namespace
 
 Result<Secret> read_secret(const std::string& path) {
-  // A pipe without a writer would be waited for.
+  // O_NONBLOCK, because opening a pipe without a writer would block.
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.number < 0) {
     int number = errno;

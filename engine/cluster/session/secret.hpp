@@ -1,5 +1,5 @@
-// The secret of a cluster: who holds it is a member. A file of 64 hexadecimal digits and a newline,
-// which nobody but its owner may read.
+// The secret of a cluster: every process that holds it is a member. It is a file of 64 hexadecimal
+// digits and a newline that only its owner may read.
 #pragma once
 #include <string>
 
@@ -12,7 +12,8 @@ using Secret = Key;
 
 Result<Secret> read_secret(const std::string& path);
 
-/// The same, of a new random one where there is no file yet. Two that make it at once get one.
+/// The same; creates a file with a random secret if there is none. Concurrent callers get the same
+/// secret.
 Result<Secret> read_or_make_secret(const std::string& path);
 
 }  // namespace flow::cluster

@@ -13,13 +13,13 @@ namespace {
 
 constexpr int64_t kDayMs = 86'400'000;
 constexpr int kRttWeight = 8;  // a new measurement counts an eighth
-// Of the time after which a peer is lost; never slower than for ten seconds.
+// Fractions of the time after which a peer is lost; capped at those for ten seconds.
 constexpr int64_t kHeartbeatsPerLoss = 10, kSuspectTenths = 3;
 constexpr int64_t kHeartbeatMsMax = 1'000;
 
 std::string seconds(int64_t us) { return fmt::format("{:.1f} s", static_cast<double>(us) / 1e6); }
 
-// What another process wrote.
+// A line of text from another process.
 std::string line_of(std::string_view text) { return to_line(text.substr(0, kReasonBytesMax)); }
 
 }  // namespace
@@ -131,8 +131,8 @@ void Session::on_sealed(std::string_view frame, SessionOutput& out) {
          out);
 }
 
-// Ours is [stamp, the peer's newest stamp, how long ago that came, lost_after_ms]: who hears it
-// knows how long its own stamp was on the way, there and back.
+// A heartbeat is [stamp, the peer's newest stamp, the age of that stamp, lost_after_ms]. The
+// receiver computes the round-trip time from its own stamp.
 void Session::send_heartbeat(SessionOutput& out) {
   std::string heartbeat;
   put_number(heartbeat, static_cast<uint64_t>(time_us_));
@@ -171,8 +171,8 @@ bool Session::follow_head(uint64_t lost_after_ms, SessionOutput& out) {
   return true;
 }
 
-// No step counts for more than a heartbeat: after a longer one it was this side that did not run,
-// and what the peer said meanwhile is yet to be read. A clock that goes back counts for nothing.
+// No step counts for more than a heartbeat: after a longer pause this process itself did not run,
+// and frames from the peer may still be unread. A clock that steps back counts as 0.
 void Session::pass_time(int64_t now_us) {
   auto step_max = static_cast<uint64_t>(options_.heartbeat_ms) * 1000;
   if (now_us > now_us_) {
@@ -277,7 +277,7 @@ std::string Session::end_text(EndKind kind, const std::string& why) const {
   }
 }
 
-// The name is the peer's word until it is proven.
+// The name is not trusted before the peer is authenticated.
 std::string Session::peer_text() const {
   if (!bulk_) return address_;
   return fmt::format("node `{}` at {}", peer_.name, address_);

@@ -1,12 +1,12 @@
-// One side of a session: what makes a link between two processes of a cluster trustworthy and its
-// death visible. A state machine: frames, time and messages in, frames and events out; it knows no
-// clock, link or thread (SessionLink does). handshake.hpp says how the peer is proven, seal.hpp how
-// frames are sealed.
+// One side of a session: an authenticated, sealed connection between two processes of a cluster
+// that detects the loss of its peer. It is a state machine: frames, time and messages in, frames
+// and events out; it knows no clock, link or thread (SessionLink does). See handshake.hpp for the
+// authentication and seal.hpp for the sealing.
 //
-// Nothing but the two frames of the handshake is taken before the peer is proven; what is wrong in
-// any way ends the session, and nothing comes from it after that. Heartbeats go both ways: a peer
-// that says nothing for some time is suspect, then lost, be it stopped, dead or cut off. How long
-// that is a head decides for both sides, and says in its heartbeats.
+// Before the peer is authenticated only the two frames of the handshake are accepted. Any invalid
+// frame ends the session. Heartbeats go both ways: a silent peer becomes suspect and then lost,
+// whether it is stopped, dead or cut off. The head chooses the timeout for both sides and announces
+// it in its heartbeats.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -37,13 +37,13 @@ struct SessionOptions {
   int64_t lost_after_ms = 10'000;
 };
 
-/// A user's mistake in them.
+/// Error (user) if an option is invalid.
 Status check(const SessionOptions& options);
-/// A peer is lost after so long; heartbeats and suspicion come soon enough for that.
+/// Sets the time after which a silent peer is lost, and matching heartbeat and suspicion intervals.
 void set_lost_after(SessionOptions& options, int64_t lost_after_ms);
 
-/// Who is at the other end. With a secret it is proven that the peer holds it, and that it says
-/// this of itself; not that it is the node of that name.
+/// The peer's own description. With a secret it is authenticated that the peer holds the secret and
+/// sent this description, but not that its name is right.
 struct SessionPeer {
   Role role = Role::worker;
   std::string name, version;
@@ -60,7 +60,7 @@ enum class EndKind : uint8_t {
   ended,     ///< this side did
 };
 
-// What a session tells.
+// Events of a session.
 struct SessionOpened {
   SessionPeer peer;
 };
@@ -71,7 +71,7 @@ struct PeerSuspected {
   std::string why;
 };
 struct PeerRecovered {};
-/// The peer is a head, for whom lost_after_ms is another than it was here: it is this from now on.
+/// The head announced a different lost_after_ms; it applies from now on.
 struct TimeoutChanged {
   int64_t lost_after_ms = 0;
 };
@@ -82,13 +82,13 @@ struct SessionEnded {
 using SessionEvent = std::variant<SessionOpened, MessageReceived, PeerSuspected, PeerRecovered,
                                   TimeoutChanged, SessionEnded>;
 
-/// What came of a step: frames to be sent in this order, then what is to be told in this one.
+/// The output of a step: frames to send, and then events to deliver, both in order.
 struct SessionOutput {
   std::vector<std::string> frames;
   std::vector<SessionEvent> events;
 };
 
-/// For people. Times are in microseconds.
+/// Statistics for users. Times are in microseconds.
 struct SessionCounters {
   uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
   int64_t silent_us = 0;          // since something was heard
@@ -98,24 +98,23 @@ struct SessionCounters {
 /// One thread at a time.
 class Session {
  public:
-  /// `address` of the peer, for people. The HELLO goes out; the time to the end of the handshake
-  /// runs.
+  /// Emits the HELLO and starts the handshake's timeout. `address`: the peer's, for messages.
   Session(const SessionOptions& options, std::string address, int64_t now_us, SessionOutput& out);
 
   void on_frame(std::string_view frame, int64_t now_us, SessionOutput& out);
-  /// A few times in each heartbeat. Time in which nobody called does not count as silence: this
-  /// process may have been stopped itself.
+  /// Call this several times per heartbeat. Time without calls does not count as silence of the
+  /// peer, because this process may have been stopped.
   void tick(int64_t now_us, SessionOutput& out);
-  /// Refused before Opened, after Ended, and beyond kMessageBytesMax.
+  /// Error before SessionOpened, after SessionEnded, or beyond kMessageBytesMax.
   Status send(std::string_view message, SessionOutput& out);
-  /// Says goodbye. `reason` is for people.
+  /// Ends the session with a goodbye; `reason` is shown to users.
   void end(std::string_view reason, SessionOutput& out);
   void on_link_down(const Error& why, SessionOutput& out);
 
   bool is_open() const { return phase_ == Phase::open; }
   bool has_ended() const { return phase_ == Phase::ended; }
   const SessionCounters& counters() const { return counters_; }
-  /// Of an open session.
+  /// Requires an open session.
   BulkSeal bulk() const;
 
  private:

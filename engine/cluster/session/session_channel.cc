@@ -25,7 +25,7 @@ Status SessionChannel::wait_open() {
   return {};
 }
 
-// The session is called without the lock: it may tell its end there and then.
+// Calls the session without the lock, because it may report its end synchronously.
 bool SessionChannel::write(std::string_view bytes) {
   std::lock_guard one(writing_);
   while (!bytes.empty()) {

@@ -1,5 +1,4 @@
-// A session that two threads of this process read from and write to as they would a socket: the
-// stream of byte_stream.hpp, with the waiting.
+// A session with a blocking interface like that of a socket, over the stream of byte_stream.hpp.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,22 +14,23 @@
 
 namespace flow::cluster {
 
-/// One thread reads, any write, each waits; none of them is the transport's.
+/// One thread reads and any thread writes; calls block, so none may come from the transport's
+/// thread.
 class SessionChannel final : public SessionUser {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  /// The session that this is the user of. Before anything is read or written.
+  /// Sets the session. Call this before reading or writing.
   void attach(std::shared_ptr<SessionLink> link);
-  /// Until the session is open; the Error says why it is not.
+  /// Blocks until the session is open, or returns why it ended.
   Status wait_open();
-  /// Waits until all of it is on its way; false where the session has ended.
+  /// Blocks until all bytes are sent. Returns false if the session has ended.
   bool write(std::string_view bytes);
-  /// Waits for so many bytes; false where the session ended before, or it is too late.
+  /// Blocks for `size` bytes. Returns false if the session ends first or the deadline passes.
   bool read(char* to, size_t size, const std::optional<Deadline>& until);
-  /// Ends the session; who reads or writes is woken.
+  /// Ends the session and wakes readers and writers.
   void close(std::string_view reason);
-  /// How it ended, where it has.
+  /// How the session ended, if it has.
   std::optional<std::pair<EndKind, Error>> end() const;
   const SessionPeer& peer() const { return peer_; }  // of one that was open
 

@@ -8,8 +8,8 @@ namespace flow::cluster {
 
 namespace {
 
-// A peer that is lost takes nothing, and one that is not to be trusted is told nothing. Others get
-// what makes them see for themselves why there is no session.
+// A lost peer receives nothing, and an untrusted one is sent nothing. Other peers get the frames
+// from which they see why the session ended.
 int64_t flush_ms_of(EndKind kind) {
   return kind == EndKind::lost || kind == EndKind::damaged ? 0 : kGoodbyeMs;
 }
@@ -38,7 +38,8 @@ Session& SessionLink::session(SessionOutput& out) {
   return *session_;
 }
 
-// Events that wait are told by who brought them about: who sends may hold what their user needs.
+// Pending events are delivered by the thread that caused them: a sender may hold a lock that the
+// user needs.
 Status SessionLink::send(std::string_view message) {
   std::unique_lock lock(mutex_);
   if (!session_) return environment_error("the link to " + address_ + " is not established yet");
@@ -115,9 +116,9 @@ std::shared_ptr<Link> SessionLink::link() const {
   return link_;
 }
 
-// Frames go in the order in which they were sealed, and events in that in which they came about:
-// one thread at a time does each, without the lock, since a link may tell something as it is
-// called.
+// Frames are sent in the order of their sealing, and events are delivered in the order of their
+// occurrence. One thread at a time does each, without the lock, because a link may call back
+// synchronously.
 void SessionLink::apply(std::unique_lock<std::mutex>& lock, SessionOutput out) {
   auto self = shared_from_this();  // who is told may let go of this
   take_frames(out);

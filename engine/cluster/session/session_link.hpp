@@ -1,4 +1,4 @@
-// A session on a link: the shell around session.hpp, with the locks and nothing to decide.
+// Runs a Session on a link: adds the locking and the callbacks; all decisions are in session.hpp.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,17 +15,17 @@
 
 namespace flow::cluster {
 
-/// What was sent before a goodbye has so long to go.
+/// Time for flushing queued frames after a goodbye.
 constexpr int64_t kGoodbyeMs = 1'000;
-/// A link takes so much longer than its session to give up a peer that hangs.
+/// The link's timeout exceeds that of its session by this much.
 constexpr int64_t kLinkAfterSessionMs = 1'000;
 
 /// Sends one message of a session. Thread-safe, does not block. A failure ends the session, which
 /// SessionUser::on_end reports.
 using Send = std::function<void(std::string_view message)>;
 
-/// What a session tells: one call at a time, on the transport's thread, the ticker's, or that of
-/// who ended it. Who is told must not block, and may call the session.
+/// The callbacks of a session: one call at a time, on the transport's thread, the ticker's, or the
+/// thread that ended the session. They must not block, and they may call the session.
 class SessionUser {
  public:
   virtual ~SessionUser() = default;
@@ -33,36 +33,36 @@ class SessionUser {
   virtual void on_message(std::string message) = 0;
   virtual void on_suspect(const std::string& why) = 0;
   virtual void on_recovered() = 0;
-  /// Once, last. `why` is for people.
+  /// The last call, made once. `why` is shown to users.
   virtual void on_end(EndKind kind, const Error& why) = 0;
 };
 
-/// Thread-safe. It is kept until its link is down: who is done with it ends it.
+/// Thread-safe. It lives until its link is down; end() it when it is no longer needed.
 class SessionLink final : public LinkHandler, public std::enable_shared_from_this<SessionLink> {
  public:
-  /// Gives the user of a session that a proven peer has opened; null ends it.
+  /// Returns the user of a session with an authenticated peer; null ends the session.
   using Accept =
       std::function<std::shared_ptr<SessionUser>(const SessionPeer&, std::shared_ptr<SessionLink>)>;
-  /// Told of a session that came in and ended before it was open.
+  /// Called for an incoming session that ended before it was open.
   using OnUnopened = std::function<void(EndKind, const Error& why)>;
 
   SessionLink(SessionOptions options, std::string address, std::shared_ptr<SessionUser> user);
   SessionLink(SessionOptions options, std::string address, Accept accept, OnUnopened on_unopened);
-  /// The link that this is the handler of. What is to be sent waits for it.
+  /// Sets the link of which this is the handler. Frames are queued until then.
   void attach(std::shared_ptr<Link> link);
 
   Status send(std::string_view message);
   void end(std::string_view reason);
   void tick(int64_t now_us);
 
-  /// Whether the link is down: nothing is under way any more.
+  /// Whether the link is down: no transfer is pending any more.
   bool is_down() const;
-  /// The same, waited for; on no thread of the transport.
+  /// Blocks until the link is down. Not on a thread of the transport.
   bool wait_down(std::chrono::steady_clock::time_point until);
   SessionCounters counters() const;
-  /// Of a session that was opened.
+  /// Requires a session that was opened.
   BulkSeal bulk() const;
-  /// For puts; null until attached.
+  /// The link, for puts; null until attach().
   std::shared_ptr<Link> link() const;
 
   void on_up() override;
@@ -94,7 +94,7 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
   std::optional<Session> session_;  // from when the link is up, or there is something to say of it
   std::deque<SessionEvent> events_;
   bool is_delivering_ = false;  // somebody tells events_, in their order
-  // Of whoever tells:
+  // Used by the delivering thread only:
   std::shared_ptr<SessionUser> user_;
   bool was_opened_ = false;
 };

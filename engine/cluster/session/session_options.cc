@@ -47,7 +47,7 @@ std::string text_of(const sockaddr* address, socklen_t size) {
   return ok && !is_loopback(host) ? host : "";
 }
 
-/// What this machine's name stands for, where others can reach that.
+/// The address of this machine's host name, if others can reach it.
 std::string address_of_name(bool v4_only) {
   char name[NI_MAXHOST] = {};
   addrinfo hints{}, *all = nullptr;
@@ -62,7 +62,7 @@ std::string address_of_name(bool v4_only) {
   return found;
 }
 
-/// From which this machine would speak to others.
+/// The source address that this machine would use for other networks.
 std::string address_of_route(bool v4_only) {
   auto from = [](const char* there) {
     auto own = local_host_for({there, 0});

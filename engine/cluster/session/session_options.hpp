@@ -1,5 +1,4 @@
-// What a head, its workers and its clients have in common: how their sessions are, and over what
-// they run.
+// Options that a head, its workers and its clients share: those of their sessions and transports.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,21 +9,21 @@
 
 namespace flow {
 
-/// This machine's name, as one that a node can have.
+/// This machine's host name, reduced to the characters of a worker's name.
 std::string machine_name();
-/// Of this process as a node of that name. With the secret of the file, which is made where there
-/// is none and `makes_secret`.
+/// Session options for this process under that name, with the secret from the file. A missing file
+/// is created if `makes_secret`.
 Result<cluster::SessionOptions> session_options(cluster::Role role, const std::string& name,
                                                 const std::string& secret_file, bool makes_secret);
-/// An address of this machine at which others may reach it. `v4_only`: what listens at 0.0.0.0 is
-/// reached by IPv4 alone.
+/// An address at which other machines can reach this one. `v4_only`: a listener at 0.0.0.0 accepts
+/// IPv4 only.
 Result<std::string> own_address(bool v4_only = false);
-/// "HOST:PORT" with the number of a host's name.
+/// Resolves the host name in "HOST:PORT".
 Result<std::string> numeric_address(const std::string& text);
-/// Of one that listens everywhere, where others reach it.
+/// For a listener on all interfaces: an address that other machines can use.
 Result<std::string> address_for_others(const std::string& listens);
-/// The same, or a loopback address if this machine has no other: then only processes of this
-/// machine can connect.
+/// The same; a loopback address if this machine has no other, so that only its own processes can
+/// connect.
 std::string address_for_users(const std::string& listens);
 /// Makes the transport for a process that listens at this address or connects to it. The engine's
 /// entry points pass it in: cluster_transport() of engine/api.

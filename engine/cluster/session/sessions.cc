@@ -51,7 +51,7 @@ struct Sessions::Shared {
     std::lock_guard lock(mutex);
     links.push_back(link);
   }
-  /// Those whose links are there; the others are forgotten.
+  /// Sessions whose links exist; forgets the others.
   std::vector<std::shared_ptr<SessionLink>> living() {
     std::lock_guard lock(mutex);
     std::vector<std::shared_ptr<SessionLink>> found;

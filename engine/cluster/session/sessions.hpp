@@ -1,4 +1,4 @@
-// Sessions over a transport: listens, connects, and has the thread that gives them the time.
+// All sessions over a transport: listens, connects, and runs the thread that ticks the sessions.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace flow::cluster {
 
-/// Peers that have not proven themselves yet; more are turned away until these are through.
+/// Maximum number of concurrent handshakes; further connections are rejected.
 constexpr int kHandshakesMax = 256;
 
-/// The session that connect() returns, for its user, who may be told of it before that.
+/// The session that connect() returns, for its user, whose callbacks may run earlier.
 class SessionLinkFuture {
  public:
   void attach(std::shared_ptr<SessionLink> link);
-  /// Waits for it.
+  /// Blocks until the session is set.
   std::shared_ptr<SessionLink> get();
 
  private:
@@ -29,23 +29,23 @@ class SessionLinkFuture {
   std::shared_ptr<SessionLink> link_;
 };
 
-/// Thread-safe. The transport outlives it, and has a deadline of lost_after_ms or more: a peer that
-/// hangs is then told by its session, as lost, and not by its link. Its destructor, on no thread of
-/// the transport, ends its sessions and waits up to kGoodbyeMs for what they have to send.
+/// Thread-safe. The transport must outlive it and have a deadline of at least lost_after_ms, so
+/// that the session and not the link reports a hung peer, as lost. The destructor ends all sessions
+/// and waits up to kGoodbyeMs for their queued frames; do not run it on a thread of the transport.
 class Sessions {
  public:
-  /// `on_note` is told what somebody should read in a log, on any thread; it must not block.
-  /// `options` are right (check).
+  /// `on_note` receives lines for the log, on any thread; it must not block. `options` must be
+  /// valid (see check).
   Sessions(Transport& transport, const SessionOptions& options,
            std::function<void(std::string)> on_note);
   ~Sessions();
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
 
-  /// `accept` is asked once a peer is proven, and never for another. Without a secret both this and
-  /// connect are for loopback alone.
+  /// `accept` is called for authenticated peers only. Without a secret, listen and connect are
+  /// allowed on loopback only.
   Result<std::unique_ptr<Listener>> listen(const std::string& address, SessionLink::Accept accept);
-  /// What comes of it the user is told. `as`: in another role than the options'.
+  /// Connects; the outcome is reported to the user. `as`: a role other than that of the options.
   Result<std::shared_ptr<SessionLink>> connect(const std::string& address,
                                                std::shared_ptr<SessionUser> user,
                                                std::optional<Role> as = std::nullopt);
