@@ -1,5 +1,5 @@
-// The allocations that a head has of Slurm, and what to ask for next. Pure: it is told what is, and
-// says what to do. Its times are of a clock that never goes back.
+// The Slurm allocations of a head, and which requests to make next. Pure: facts in, actions out.
+// Its times are of a monotonic clock.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,12 +11,11 @@
 
 namespace flow::slurm {
 
-/// Its workers have so long to join after the job began.
+/// Time for an allocation's workers to join after the job began.
 constexpr int64_t kJoinMs = 120'000;
-/// Slurm forgets jobs that are over: one that it does not name for so long is gone.
+/// A job that Slurm does not list for this long is gone; Slurm forgets finished jobs.
 constexpr int64_t kAbsentMs = 30'000;
-/// After a failure it is asked again after the first of these, doubled each time up to the last,
-/// and so often in a row.
+/// Backoff after a failed request: it doubles from the first value to the last.
 constexpr int64_t kBackoffFirstMs = 1'000, kBackoffLastMs = 300'000;
 constexpr uint32_t kFailuresMax = 12;
 constexpr int32_t kRequestsMax = 8;  // at once
@@ -30,7 +29,7 @@ struct AllocationPoolOptions {
   bool is_elastic() const { return max > 0; }
 };
 
-/// A worker, as the head has it.
+/// A worker on a Slurm node, as the head sees it.
 struct SlurmNode {
   std::string name;
   uint64_t job = 0;
@@ -45,7 +44,7 @@ struct ClusterView {
   std::vector<SlurmNode> nodes;
 };
 
-/// What is to be done now.
+/// The actions to take now.
 struct PoolActions {
   std::vector<int32_t> ask;        // an allocation of so many nodes each
   std::vector<std::string> drain;  // nodes
@@ -56,22 +55,22 @@ class AllocationPool {
  public:
   explicit AllocationPool(AllocationPoolOptions options) : options_(options) {}
 
-  // ---- what happened
-  /// It is there from an earlier life of the head.
+  // ---- facts
+  /// A job of an earlier engine start exists.
   void adopt(uint64_t job, int32_t nodes, int64_t now);
   void requested(uint64_t job, int32_t nodes, int64_t now);
-  /// `words` is the command and what was said to it.
+  /// `words`: the command and its error output.
   void rejected(const std::string& words, bool is_transient, int64_t now);
   void polled(const std::vector<JobStatus>& jobs, int64_t now);
 
   PoolActions decide(const ClusterView& view, int64_t now);
 
-  // ---- for people
-  /// What somebody should read, since the last call.
+  // ---- messages for users
+  /// New messages since the last call.
   std::vector<std::string> take_notes();
-  /// What is had of Slurm now, and what went wrong last: for who asks why nothing starts.
+  /// The present allocations and the last error, to explain why nothing starts.
   std::string status() const;
-  /// Why nothing can be had any more, once there is no node left either.
+  /// Why no more nodes can be allocated, if there is no node left either.
   std::optional<std::string> given_up() const { return given_up_; }
   /// Asking again can't help.
   bool is_final() const { return is_final_; }

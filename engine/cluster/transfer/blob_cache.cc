@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kNsPerS = 1'000'000'000;
 
-// As files are stamped: never ahead of a stamp that is made later.
+// The clock of file times (coarse): never ahead of a file time that is set later.
 int64_t file_clock_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -45,7 +45,7 @@ std::optional<FileFacts> facts_of(const std::string& path) {
                    info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
 }
 
-/// Whether it has the name and place of an object.
+/// Parses the digest from a path under objects/; false if the path is not a blob's.
 bool digest_of(const fs::path& path, const fs::path& objects, Digest& digest) {
   bool is_placed = path.parent_path().parent_path() == objects;
   std::string hex = path.parent_path().filename().string() + path.filename().string();
@@ -58,21 +58,21 @@ struct StoredFile {
   FileFacts facts;
 };
 
-/// What the disk has for this user; nothing where it tells of no bound.
+/// Free space for this user; nothing if the file system reports no limit.
 std::optional<uint64_t> free_on_disk(int file) {
   struct statfs disk {};
   if (::fstatfs(file, &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
   return static_cast<uint64_t>(disk.f_bavail) * static_cast<uint64_t>(disk.f_bsize);
 }
 
-/// False where the disk has not so much: it is not filled then. What is set aside in one piece
-/// costs half of what it costs as bytes come.
+/// Allocates disk space before the download. Returns false if the disk lacks the space. One
+/// allocation costs half as much as growing the file with each chunk.
 bool preallocate(int file, uint64_t size) {
   auto free = free_on_disk(file);
   if (size == 0 || !free) return true;
   if (size > *free) return false;
   struct statfs disk {};
-  // In memory it would be cleared now, while nothing comes yet.
+  // tmpfs would clear the memory now, before the first chunk arrives.
   bool is_disk = ::fstatfs(file, &disk) == 0 && disk.f_type != TMPFS_MAGIC;
   if (!is_disk || ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0)
     return true;
@@ -140,8 +140,8 @@ bool BlobCache::has(const BlobInfo& blob) {
     index_.use(blob.digest, facts->size);
     return true;
   }
-  // What a head collects it judges by age. A worker has pins, and executors read anew what is
-  // stamped anew.
+  // A head's garbage collection goes by file age, so the file is refreshed. A worker has pins
+  // instead, and a new time would make its executors verify the file again.
   if (!refresh_blob(path_of(blob.digest)).ok()) return false;
   verified_.mark_verified(blob.digest);
   return true;
@@ -214,7 +214,8 @@ Status BlobCache::link_to(const Digest& digest, const std::string& file) {
   std::string target = dir_ + "/" + file, temporary = target + ".tmp-" + random_name();
   std::string folder = fs::path(target).parent_path().string();
   FLOW_TRY(make_dirs(folder));
-  // Of what is just replaced by the same content the file that was found has no name any more.
+  // The file may be replaced by the same content meanwhile; then the opened one has no name any
+  // more.
   constexpr int kTries = 10;
   bool is_linked = false;
   for (int tries = 0; tries < kTries && !is_linked; tries++) {
@@ -329,7 +330,7 @@ Result<std::unique_ptr<BlobWriter>> BlobCache::begin(const Digest& digest, uint6
   return writer;
 }
 
-// What may go goes where the disk lacks room, and nothing where all of it would not do.
+// Evicts blobs if the disk lacks space, but nothing if even evicting all of them would not suffice.
 Status BlobCache::reserve_disk(int file, uint64_t size) {
   bool is_there = preallocate(file, size);
   if (!is_there && is_own_) find_leftovers();
@@ -384,7 +385,7 @@ Status BlobCache::reserve(uint64_t size) {
                   size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
 }
 
-// Large ones take their time, so they were only moved away under the lock.
+// Removing large files takes time, so they were only renamed under the lock.
 void BlobCache::remove(const std::vector<EvictedBlob>& evicted) {
   for (const EvictedBlob& each : evicted) {
     ::unlink(each.path.c_str());
@@ -412,8 +413,8 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
                       std::vector<EvictedBlob>& evicted) {
   std::string path = path_of(digest);
   auto now = facts_of(path);
-  // What the store did not write, or was touched since, an attempt has made or found made already,
-  // and counts on it.
+  // A file that the cache did not write, or that was touched later, may belong to a running
+  // attempt.
   bool is_ours = now && now->changed_ns == entry.written_ns;
   if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
   if (now) {
@@ -426,7 +427,7 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
   index_.remove(Digest(digest));  // the one given lies in it
 }
 
-// What attempts that are no more have made, and nobody has asked for.
+// Indexes files that ended attempts created and nothing has requested.
 void BlobCache::find_leftovers() {
   std::vector<StoredFile> all = files_below(dir_);
   std::lock_guard lock(mutex_);

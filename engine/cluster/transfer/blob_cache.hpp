@@ -1,12 +1,12 @@
-// The content that one side of a session holds: files under DIR/objects, as an executor finds them
-// there. A worker's folder has a limit: what it could fetch again goes when room is needed, least
-// recently used first.
+// The blobs of one side of a session: files under DIR/objects, where executors find them. A
+// worker's folder has a size limit: blobs that can be downloaded again are evicted when space is
+// needed, least recently used first.
 //
-// Content that is pinned stays: by an attempt, what it is given and what it made, until the head
-// has taken that. What an attempt is making the store does not know of before it is told; such
-// files, and those that an attempt found made already, stay while an owner of pins is as old as
-// they are. So an attempt has pins, if of nothing, from before it begins. The folder is on a disk
-// of this machine's: its clock stamps the files.
+// Pinned blobs are never evicted. An attempt pins its inputs and outputs until the head has
+// acknowledged its report. Files that a running attempt creates or finds are not known to the cache
+// before note_created(); they stay as long as some pin owner is older than they are. Therefore
+// every attempt owns pins, possibly of no blob, before it begins. The folder must be on a local
+// disk, because file times are compared with this machine's clock.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,66 +27,67 @@ namespace flow::cluster {
 
 class BlobWriter;
 
-/// Thread-safe. Reads and writes the disk, but for what says that it does not.
+/// Thread-safe. Functions access the disk unless they say "no disk".
 class BlobCache : public std::enable_shared_from_this<BlobCache> {
  public:
-  /// Where content lies that is not under objects/: null where it is nowhere.
+  /// Opens a blob that is not under objects/; nothing if there is none.
   using Resolve = std::function<std::optional<Result<BlobReader>>(const Digest&)>;
 
-  /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
-  /// half is removed, what is whole is found. `bytes_max` 0: no limit. Nothing that is fetched is
-  /// synced: it can be fetched again, and what a power cut has spoilt is found by has(), which
-  /// reads what this process has not written or read itself.
+  /// Opens a folder that belongs to this process and its executors; no executor may run yet.
+  /// Removes incomplete files and indexes complete ones. `bytes_max` 0: no limit. Downloads are not
+  /// synced: a blob that a power cut damaged is found by has(), which verifies files that this
+  /// process has neither written nor read, and is downloaded again.
   static Result<std::shared_ptr<BlobCache>> open(const std::string& dir, uint64_t bytes_max);
-  /// A head's state, whose garbage is collected elsewhere: nothing is evicted, pinned or not.
-  /// `resolve` is called by any thread, as long as this is there.
+  /// A cache over a head's state, which has its own garbage collection: nothing is evicted.
+  /// `resolve` is called on any thread while this object lives.
   static std::shared_ptr<BlobCache> of_state(const std::string& dir, Resolve resolve);
 
   const std::string& dir() const { return dir_; }
   std::string path_of(const Digest& digest) const { return verified_.path(digest); }
-  /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
-  /// used now.
+  /// Whether the complete blob is under objects/; reads the file if it is not verified yet. Marks
+  /// it as used.
   bool has(const BlobInfo& blob);
-  /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
-  /// who gets it does that.
+  /// Opens the blob under objects/, else a lent or resolved file. Not verified: the receiver
+  /// verifies.
   Result<BlobReader> open_reader(const Digest& digest);
-  /// Begins to take content of this size in; makes room for it.
+  /// Begins to write a blob of this size; evicts others if space is needed.
   Result<std::unique_ptr<BlobWriter>> begin(const Digest& digest, uint64_t size);
-  /// Removes an object that is not what its name says.
+  /// Removes the blob if its content does not match its digest.
   void drop_if_damaged(const Digest& digest);
 
-  /// Until unpin(owner) these stay, those that come later too. No disk.
+  /// Pins blobs until unpin(owner), also those that arrive later. No disk.
   void pin(const std::string& owner, const std::vector<Digest>& digests);
-  /// Until unpin(owner) this content is given from `path` where it is not under objects/.
-  /// `may_change`: others may write to it, as to an input that is read in place. No disk.
+  /// Until unpin(owner) the blob is served from `path` if it is not under objects/. `may_change`:
+  /// other programs may write to the file, as to an input that is read in place. No disk.
   void lend(const std::string& owner, const Digest& digest, const std::string& path,
             bool may_change);
-  /// Whether more is here now than may be, of which some may go: trim() is due. No disk.
+  /// Releases the owner's pins. Returns whether the size exceeds the limit, so that trim() is due.
+  /// No disk.
   bool unpin(const std::string& owner);
   std::vector<Digest> pinned_by(const std::string& owner) const;  // no disk
-  /// An attempt has made these, or found them made. No disk.
+  /// Adds blobs that an attempt has created or found. No disk.
   void note_created(const std::vector<BlobInfo>& blobs);
-  /// Lets go of what is beyond the limit and may go.
+  /// Evicts unpinned blobs until the size is within the limit.
   void trim();
-  /// Lets go of all that may go: somebody else has no room on the disk.
+  /// Evicts all unpinned blobs, because the disk is full.
   void evict_unpinned();
-  /// What is fetched to be linked to another place, and then is no object any more, is counted: the
-  /// same may be fetched for several. The last one's was_placed() removes the object.
+  /// Announces that the blob will be downloaded, linked to another path and then removed from
+  /// objects/. Such uses are counted; the was_placed() of the last one removes it.
   void will_place(const Digest& digest);
   void was_placed(const Digest& digest);
-  /// What is under objects/ is at `file`, a path below the folder, too, in a state durably;
-  /// whatever was there.
+  /// Links the blob to `file`, a path below the folder, and replaces an existing file. Durable in a
+  /// state.
   Status link_to(const Digest& digest, const std::string& file);
-  /// The other way round: what lies at `file` is under objects/ too, where it is there. Who says
-  /// what it is may be wrong: that is found when it is used.
+  /// Links an existing `file` to objects/ under this digest. The digest is not verified here, but
+  /// on use.
   bool adopt_placed(const Digest& digest, const std::string& file);
-  /// That nobody pins goes now.
+  /// Evicts the blob unless it is pinned.
   void evict(const Digest& digest);
-  /// What lies at this path below the folder, a file or a folder, is there no more; where it is
-  /// now, for whoever removes it, which may take its time. "" where there was nothing.
+  /// Moves the file or folder at this path below the folder aside, so that the caller can remove it
+  /// later. Returns its new path; "" if there was nothing.
   std::string set_aside(const std::string& file);
 
-  /// Large content that is here, what was used last first.
+  /// Large blobs in the cache, most recently used first.
   std::vector<BlobInfo> large(size_t count_max) const;
   /// `notify` is called for each large blob that is evicted, on any thread. A later call of this
   /// function replaces it.
@@ -134,8 +135,8 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   std::function<void(const Digest&)> on_evicted_;
 };
 
-/// Content that comes in, piece after piece. write() and hash() each take every byte in order, and
-/// may be called by two threads.
+/// Writes an incoming blob chunk by chunk. write() and hash() each take every byte in order; two
+/// threads may call them concurrently.
 class BlobWriter {
  public:
   ~BlobWriter();
@@ -144,9 +145,9 @@ class BlobWriter {
 
   Status write(std::string_view bytes);
   void hash(std::string_view bytes) { hash_.update(bytes); }
-  /// Whether all that was hashed is the content that was to come. Once.
+  /// Whether the hashed bytes match the digest. Call it once.
   bool matches_digest() { return hash_.finish() == digest_; }
-  /// Under its name, in a state durably. Once, after all came and is right.
+  /// Gives the file its name, durably in a state. Call it once, after matches_digest().
   Status commit();
 
  private:

@@ -101,7 +101,7 @@ Addresses BlobDirectory::locate(WorkerKey asker, const Digest& digest) {
   able.resize(std::min(able.size(), kNamedMax));
   KnownWorker& first = workers_.at(able.front());
   first.named = ++last_;
-  // One that came to nothing is not told of; more than these are never under way.
+  // Failed downloads are not reported; there are never more than this many in progress.
   if (asking->second.is_fetching.size() >= kDownloadsMax) end_fetch(asker, 0);
   first.askers[asker]++;
   asking->second.is_fetching.emplace_back(digest, able.front());
@@ -126,7 +126,7 @@ BlobDirectory::ByteCounts BlobDirectory::bytes_of(const std::vector<BlobInfo>& b
 
 Traffic BlobDirectory::traffic_of(const std::string& name) const {
   std::lock_guard lock(mutex_);
-  // The newest of its sessions.
+  // The newest session of the worker.
   for (auto known = workers_.rbegin(); known != workers_.rend(); ++known)
     if (known->second.name == name) return known->second.traffic;
   return {};

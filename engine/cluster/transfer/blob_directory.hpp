@@ -1,6 +1,6 @@
-// Which of a head's workers have large content: whom one that wants it may ask, and where a task's
-// inputs lie. It is what the workers said last: who lets go of something may be asked for it still,
-// and whoever asks in vain turns to the head.
+// Which workers have which large blobs: the head redirects downloads to them, and the scheduler
+// uses it for data locality. It holds the workers' last reports, so a worker may have evicted a
+// blob already; a failed download falls back to the head.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -16,12 +16,12 @@
 
 namespace flow::cluster {
 
-/// Of content and worker. Of what was asked for longest ago nothing is known beyond that.
+/// Maximum number of (blob, worker) entries; the least recently requested blobs are dropped.
 constexpr size_t kHoldingsMax = 65'536;
-/// Workers that are sent to one other at a time: of a content that many want each becomes one that
-/// has it, and the head is one too.
+/// Maximum number of workers that download from one worker at a time. Each worker that has
+/// downloaded a blob serves it too, and so does the head.
 constexpr size_t kAskersMax = 4;
-/// Workers that are named to one that asks: where the first does not give it, the next may.
+/// Number of sources named in one redirect; if the first fails, the next may have the blob.
 constexpr size_t kNamedMax = 3;
 
 /// Thread-safe.
@@ -29,22 +29,22 @@ class BlobDirectory {
  public:
   using WorkerKey = uint64_t;
 
-  /// For a session with a worker.
+  /// Registers a session with a worker.
   WorkerKey enter();
-  /// Nothing where it has left. `address`: where others ask this one; "" nowhere.
+  /// No effect after leave(). `address`: where peers download from this worker; "": nowhere.
   void join(WorkerKey worker, const std::string& name, const std::string& address);
   void leave(WorkerKey worker);
   void update(WorkerKey worker, const BlobInventoryDelta& delta);
 
-  /// Whom `asker` is to ask, in this order; none where it is to come from the head.
+  /// Addresses from which `asker` should download the blob, in order; none: from the head.
   Addresses locate(WorkerKey asker, const Digest& digest);
-  /// Of these contents: what any worker has, and what each has, by its name.
+  /// Bytes of a set of blobs: those that any worker has, and those of each worker by name.
   struct ByteCounts {
     uint64_t all = 0;
     std::vector<std::pair<std::string, uint64_t>> at;
   };
   ByteCounts bytes_of(const std::vector<BlobInfo>& blobs) const;
-  /// What a worker said last; nothing where there is none of that name.
+  /// The last report of a worker; empty if there is none of that name.
   Traffic traffic_of(const std::string& name) const;
 
  private:
@@ -67,7 +67,7 @@ class BlobDirectory {
 
   mutable std::mutex mutex_;
   std::map<WorkerKey, KnownWorker> workers_;  // of sessions that are there: they leave in leave()
-  // Up to kHoldingsMax, what was asked for longest ago leaves first.
+  // Up to kHoldingsMax entries; the least recently requested leaves first.
   std::unordered_map<Digest, Entry, DigestHash> blobs_;
   std::map<uint64_t, Digest> by_use_;
   size_t holdings_ = 0;

@@ -143,7 +143,7 @@ bool BlobDownloader::on_offer(const blob_protocol::Offer& offer) {
   return true;
 }
 
-// Whatever becomes of it there, the peer has it.
+// If the download from the other source fails, the peer still has the blob.
 bool BlobDownloader::on_redirect(const blob_protocol::Redirect& redirect) {
   Addresses addresses(redirect.addresses().begin(), redirect.addresses().end());
   bool is_sound = !addresses.empty() && addresses.size() <= kAddressesMax &&
@@ -205,7 +205,7 @@ void BlobDownloader::receive(const DownloadPtr& download, uint64_t size) {
   request_chunks();
 }
 
-// One of each in turn, so that small content does not wait for the end of large.
+// Round robin over the downloads, so that small blobs do not wait for large ones.
 void BlobDownloader::request_chunks() {
   std::vector<std::pair<DownloadPtr, ChunkPtr>> requested;
   {
@@ -250,8 +250,8 @@ void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) 
       chunk->tag);  // it was not awaited yet when the others were given up
 }
 
-// On the transport's thread. A link that breaks tells that here first. Nothing is concluded from
-// it: what is fetched ends with the session, and those who wait know then that it may be had again.
+// On the transport's thread. A broken link is reported here first, and ignored: downloads fail when
+// the session ends, and their callers then know that a retry may succeed.
 void BlobDownloader::on_put(const DownloadPtr& download, const ChunkPtr& chunk,
                             const Result<size_t>& received) {
   std::optional<Error> wrong;
@@ -283,7 +283,7 @@ void BlobDownloader::on_put(const DownloadPtr& download, const ChunkPtr& chunk,
   request_chunks();
 }
 
-// Puts may overtake each other; chunks come here in their order. With the lock held.
+// Puts may overtake each other; this takes chunks in order. Requires the lock.
 void BlobDownloader::process_chunk(const DownloadPtr& download, const ChunkPtr& chunk) {
   chunk->users = 2;
   auto self = shared_from_this();

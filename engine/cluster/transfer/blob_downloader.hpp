@@ -1,6 +1,6 @@
-// One side's asking: content that it lacks comes from the peer, each piece once however many ask
-// for it, and a bounded number of puts at a time. What comes is hashed and written beside each
-// other, on threads of a ThreadPool, while the next of it is on its way.
+// The downloading side of a transfer. Concurrent requests for a blob share one download, and the
+// number of outstanding puts is bounded. Chunks are hashed and written concurrently on a ThreadPool
+// while the next ones arrive.
 #pragma once
 #include <deque>
 #include <map>
@@ -19,13 +19,13 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
       : channel_(std::move(channel)) {}
 
   void download(const BlobInfo& what, OnFetched done);
-  /// What the peer says. False where that is nothing that it may say.
+  /// Handle the peer's messages. Return false if the message is not valid in this state.
   bool on_offer(const blob_protocol::Offer& offer);
   bool on_missing(const blob_protocol::Missing& missing);
   bool on_redirect(const blob_protocol::Redirect& redirect);
-  /// Every `done` that was not called is called with this, and so are later ones.
+  /// Fails all pending and later downloads with this error.
   void end(const Error& why);
-  /// Whether the peer owes an answer or a put.
+  /// Whether an answer or a put of the peer is outstanding.
   bool awaits_peer();
   bool is_idle();
 
@@ -56,7 +56,7 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   const std::shared_ptr<TransferChannel> channel_;
   std::mutex mutex_;
   std::optional<Error> ended_;  // set once
-  // Fetches in progress: entries leave in finish().
+  // Downloads in progress; entries leave in finish().
   std::unordered_map<Digest, DownloadPtr, DigestHash> downloads_;
   std::deque<DownloadPtr> waiting_;
   std::map<uint64_t, DownloadPtr> requested_;  // of the peer, by number

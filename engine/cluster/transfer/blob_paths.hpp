@@ -1,4 +1,4 @@
-// Content that lies elsewhere than under objects/: what the head reads in place, and checkpoints.
+// Blobs outside objects/: inputs that the head reads in place, and checkpoints.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,16 +7,15 @@
 
 namespace flow::cluster {
 
-/// Who pins an attempt's content, or a rank's, in a store.
+/// The pin owner of an attempt, or of one of its ranks.
 std::string owner_of(const RankId& id);
 
-/// Until the attempt's content is unpinned, of these what lies elsewhere is given from there.
+/// Lends the references that have a path outside objects/ until the attempt's blobs are unpinned.
 void lend(BlobCache& store, const RankId& id, const std::vector<BlobReference>& references);
 
-/// A checkpoint that was fetched, of which will_place was told before, is at its place,
-/// `needed.file`, durably. was_placed() is the caller's.
-/// Its folder's other files are returned: nothing names them once the row that names this is
-/// committed.
+/// Links a downloaded checkpoint to its path, `reference.file`, durably. The caller has called
+/// will_place() and must call was_placed(). Returns the other files of the folder; they are garbage
+/// once the row that names this checkpoint is committed.
 Result<std::vector<std::string>> place_checkpoint(BlobCache& store, const BlobReference& reference);
 
 }  // namespace flow::cluster

@@ -28,7 +28,7 @@ struct BlobReader::OpenFile {
 };
 
 Result<BlobReader> BlobReader::of_file(const std::string& path, bool is_lent) {
-  // Without O_NONBLOCK a pipe that somebody has put there would hold this thread for ever.
+  // O_NONBLOCK, because opening a pipe at that path would block this thread forever.
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return unreadable(path, std::strerror(errno));
   BlobReader source;

@@ -1,4 +1,4 @@
-// Content that is opened to be read.
+// An open blob.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,14 +10,14 @@ namespace flow::cluster {
 
 class BlobReader {
  public:
-  /// A regular file. `is_lent`: others may write to it.
+  /// Opens a regular file. `is_lent`: other programs may write to it.
   static Result<BlobReader> of_file(const std::string& path, bool is_lent);
   static BlobReader of_bytes(std::string bytes);
 
   uint64_t size() const { return size_; }
-  /// The file's path where others may write to it, else "".
+  /// The file's path if other programs may write to it, else "".
   const std::string& source_path() const { return source_path_; }
-  /// All of these bytes, or what is wrong. Any thread.
+  /// Reads exactly `size` bytes, or returns an error. Any thread.
   Status read(uint64_t offset, char* to, size_t size) const;
 
  private:

@@ -16,7 +16,7 @@ constexpr size_t kPathBytesMax = 1024;
 
 using InlineBlobs = std::vector<std::pair<Digest, std::string>>;
 
-/// Whether a checkpoint may be there, of either side's folder.
+/// Whether this is a valid path of a checkpoint, below either side's folder.
 bool is_checkpoint_path(const std::string& file) {
   std::filesystem::path path(file);
   bool is_below = file.starts_with("checkpoints/") && path.has_filename() &&
@@ -104,7 +104,7 @@ Value stripped(const Value& value) {
 std::vector<BlobReference> referenced_blobs(const AttemptOrder& order) {
   Collector all(order.blobs);
   FLOW_CHECK(all.add_bytes(order.args).ok());
-  // What is damaged in these is told by the attempt that reads it.
+  // The attempt that reads a damaged value reports it.
   for (const auto* values : {&order.steps, &order.signals})
     for (const auto& [name, bytes] : *values) (void)all.add_bytes(bytes);
   if (order.has_checkpoint) (void)all.add_checkpoint(order.checkpoint);

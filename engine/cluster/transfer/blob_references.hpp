@@ -1,5 +1,5 @@
-// Which content an order or a report names that does not travel with it: what has to come to a
-// worker before an attempt begins, and to the head before a result is committed.
+// The blobs to which an order or a report refers without containing them: a worker downloads them
+// before an attempt begins, and the head before a result is committed.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,12 +16,12 @@ struct BlobReference {
   std::string file;    // of a checkpoint's: its place below either side's folder, else ""
 };
 
-/// Of what the head itself made up.
+/// References of an order; orders come from the head itself and are trusted.
 std::vector<BlobReference> referenced_blobs(const AttemptOrder& order);
-/// The Error says what is wrong with a report.
+/// References of a report; the error says what is invalid.
 Result<std::vector<BlobReference>> referenced_blobs(const Report& report);
 
-/// The same arguments for a machine that has not what is read in place here: by content alone.
+/// The same arguments without origins, for a machine that cannot read those paths.
 std::string without_origins(std::string_view args);
 
 }  // namespace flow::cluster

@@ -1,10 +1,10 @@
-// Content over one session, both ways at once: what either side lacks it fetches from the other.
-// What to fetch and whom to ask is not decided here. protocol/blob.proto says what is said.
+// Blob transfer over one session, in both directions at once. Callers decide what to download and
+// from where. The messages are in protocol/blob.proto.
 //
-// A piece of content is asked for, offered with its size, and then put chunk by chunk into memory
-// that who asked has made ready: so nothing comes that was not asked for, a bounded amount at a
-// time, and frames go between the puts. It is under objects/ once it is whole, its digest is right,
-// and it is durable; until then nothing of it is.
+// A blob is requested, offered with its size, and then put chunk by chunk into memory that the
+// receiver has posted: nothing arrives unrequested, the amount in flight is bounded, and frames are
+// sent between puts. The blob appears under objects/ when it is complete, verified and, in a state,
+// durable; before that no part of it does.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -14,7 +14,7 @@
 
 namespace flow::cluster {
 
-/// Of what this side fetches.
+/// Progress of this side's downloads.
 struct DownloadProgress {
   uint64_t responses = 0;    // grows with each answer and each put
   bool awaits_peer = false;  // the peer owes one
@@ -25,17 +25,17 @@ struct DownloadProgress {
 class BlobTransfer {
  public:
   explicit BlobTransfer(const TransferOptions& options);
-  /// Ends it.
+  /// Ends the transfer.
   ~BlobTransfer();
   BlobTransfer(const BlobTransfer&) = delete;
   BlobTransfer& operator=(const BlobTransfer&) = delete;
 
-  /// What is here already is not fetched. A worker pins it first, so that it does not go again.
+  /// Downloads a blob unless it is present. A worker pins it first, so that it is not evicted.
   void fetch(const BlobInfo& what, OnFetched done) { downloader_->download(what, std::move(done)); }
-  /// What the peer's transfer sent. False where that is nothing it may send: the session is to end.
-  /// Does not block.
+  /// Handles a message of the peer's transfer. Returns false if it is invalid; the caller then ends
+  /// the session. Does not block.
   bool on_message(std::string_view message);
-  /// Every fetch ends with this error, those to come too; nothing is served any more.
+  /// Fails all pending and later downloads with this error and stops uploads.
   void end(const Error& why);
 
   DownloadProgress progress() const;

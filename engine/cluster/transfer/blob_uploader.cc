@@ -6,10 +6,10 @@ namespace flow::cluster {
 
 namespace {
 
-// A peer may ask anew before this side hears that its puts have arrived, and for more at a time
-// where it is of another version.
+// A peer may request more before this side learns that its puts have arrived, and a peer of another
+// version may request more at a time.
 constexpr size_t kReadiesMax = 64;
-// Read and not put yet: more would leave the processor's cache before it goes.
+// Bytes that are read and not put yet; more would leave the processor's cache.
 constexpr size_t kPutBytesAtOnce = 3 * kChunkBytes;
 constexpr size_t kUploadsMax = 4 * kDownloadsMax;
 

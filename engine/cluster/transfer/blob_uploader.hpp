@@ -1,5 +1,5 @@
-// The other side of a BlobDownloader: content of this store's goes to the peer as it asks for it.
-// Nothing that the peer says is trusted.
+// The uploading side of a transfer: serves blobs of this cache as the peer requests them. The
+// peer's messages are not trusted.
 #pragma once
 #include <deque>
 #include <map>
@@ -15,7 +15,7 @@ class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
  public:
   explicit BlobUploader(std::shared_ptr<TransferChannel> channel) : channel_(std::move(channel)) {}
 
-  /// What the peer says. False where that is nothing that it may say.
+  /// Handle the peer's messages. Return false if the message is not valid in this state.
   bool on_request(const blob_protocol::BlobRequest& request);
   bool on_ready(const blob_protocol::Ready& ready);
   bool on_done(const blob_protocol::Done& done);
@@ -24,7 +24,7 @@ class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
  private:
   struct Upload;
   using UploadPtr = std::shared_ptr<Upload>;
-  /// What the peer has memory ready for.
+  /// A chunk for which the peer has posted memory.
   struct ChunkRequest {
     UploadPtr upload;
     uint64_t tag = 0, offset = 0;
@@ -33,7 +33,7 @@ class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
 
   void open(const UploadPtr& upload);
   void redirect(const UploadPtr& upload, const Addresses& addresses);
-  // Under the lock:
+  // These require the lock:
   void start_reads();
   void forget(const UploadPtr& upload);
   void read(const ChunkRequest& request);

@@ -12,13 +12,13 @@ namespace flow::cluster {
 /// and ends of runs in the same sequence, so they agree on the bundles that the worker has.
 class BundleUsers {
  public:
-  /// True where no run of the session uses the bundle yet.
+  /// Returns true if no run of the session uses the bundle yet.
   bool add(const core::RunId& run, const Digest& bundle);
   /// The run has ended. Returns the bundles that only this run used.
   std::vector<Digest> forget(const core::RunId& run);
 
  private:
-  // Of runs that have not ended: entries leave in forget().
+  // Runs that have not ended; entries leave in forget().
   std::map<core::RunId, std::set<Digest>> of_runs_;
   std::map<Digest, size_t> runs_of_;
 };

@@ -6,8 +6,7 @@ namespace flow::cluster {
 
 namespace {
 
-/// Memory of whole chunks that nobody uses now, for all transfers of the process; what came back
-/// last goes first.
+/// Unused memory of full chunks, shared by all transfers of the process; last in, first out.
 class SpareMemory {
  public:
   std::unique_ptr<char[]> take() {

@@ -1,4 +1,4 @@
-// What both roles of a transfer have of their session.
+// The session as the two roles of a transfer see it.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -21,25 +21,25 @@
 namespace flow::cluster {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;  // of one put
-/// Asked for at a time, of all content together: what is on its way and what is being taken in stay
-/// in a processor's cache.
+/// Maximum number of outstanding chunks over all downloads, so that chunks in flight and in
+/// processing stay in a processor's cache.
 constexpr size_t kChunksMax = 6;
 constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
-/// What this side awaits has tags from here on, each once in a session.
+/// First tag of blob receives; each tag is used once per session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
 constexpr size_t kTextBytesMax = 4096;  // of a path or a reason that is told
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
 
-/// For people.
+/// Statistics for users.
 struct TransferCounters {
   uint64_t bytes_in = 0, bytes_out = 0;  // that were put
   uint64_t fetched = 0, found = 0;       // pieces of content that came, and that were here
   uint64_t failed = 0, served = 0;       // of fetches; pieces that the peer took whole
 };
 
-/// Told once, by any thread, whether the content is under objects/, verified, and in a state
-/// durable. It must not block.
+/// Called once, on any thread: success means that the blob is under objects/, verified and, in a
+/// state, durable. It must not block.
 using OnFetched = std::function<void(Status)>;
 using Addresses = std::vector<std::string>;
 constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;
@@ -48,23 +48,23 @@ struct TransferOptions {
   std::shared_ptr<BlobCache> store;
   ThreadPool* thread_pool = nullptr;  // outlives the transfer
   std::shared_ptr<Link> link;         // of the session; puts go over it
-  /// Sends one message of ours to the peer's transfer, sealed and in order, as part of a message of
-  /// the session. Thread-safe, does not block. It may be called once more while the transfer is
-  /// destroyed: what it needs it holds.
+  /// Sends a message to the peer's transfer, sealed and in order, as part of a session message.
+  /// Thread-safe, does not block. May be called while the transfer is being destroyed, so it must
+  /// own what it uses.
   std::function<void(std::string_view message)> send;
   std::string peer;              // for people: "node `w1` at 10.0.0.7:41"
   std::optional<BulkSeal> seal;  // the session's
-  /// Whether what is put is sealed, and taken only so; may change, any thread. Null is no: puts may
-  /// be read on the way then, not changed.
+  /// Whether puts are encrypted, and must be; may change; called on any thread. Null: puts are
+  /// authenticated but not encrypted.
   std::function<bool()> encrypts;
-  /// Who has content that the peer would take from anybody, where it is not to come from here. Any
-  /// thread.
+  /// Other sources for a blob, if the peer accepts a redirect and should not download from here.
+  /// Any thread.
   std::function<Addresses(const Digest&)> locate;
-  /// Fetches from one of those that the peer named; null: whatever is asked of it comes from it.
-  /// What fails comes from it too.
+  /// Downloads from one of the sources in a redirect; null: redirects are not accepted. A failed
+  /// download falls back to the peer.
   std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
-  /// Told of each piece of content that came over this session, or with `is_out` that the peer took
-  /// whole. Any thread; it must not block.
+  /// Called for each blob that was downloaded over this session, or with `is_out` uploaded
+  /// completely. Any thread; it must not block.
   std::function<void(bool is_out, const BlobInfo&)> on_transferred;
 };
 
@@ -82,11 +82,11 @@ struct TransferChannel {
         send_(options.send) {}
 
   bool encrypts() const { return encrypts_ && encrypts_(); }
-  /// Takes a message to be sent, in the order of the calls. A role calls it under its lock.
+  /// Queues a message, in call order. A role calls this under its lock.
   void queue(blob_protocol::Message message);
-  /// Sends them, or leaves that to who does so already. Not under a lock.
+  /// Sends queued messages, unless another thread is doing so. Not under a lock.
   void flush();
-  /// No more is sent.
+  /// Stops sending.
   void end();
 
   const std::shared_ptr<Link> link;
@@ -108,8 +108,8 @@ struct TransferChannel {
   bool is_sending_ = false, is_over_ = false;
 };
 
-/// Memory of one put, with room for its seal. That of whole chunks is used again by the next ones:
-/// a processor has it in its cache still.
+/// Memory for one put and its seal. Memory of full chunks is reused, because it is still in the
+/// processor's cache.
 struct Chunk {
   explicit Chunk(size_t size);
   ~Chunk();

@@ -10,7 +10,7 @@ namespace flow::cluster {
 
 namespace {
 
-// The first byte of a piece.
+// The first byte of a chunk.
 constexpr char kLast = 0, kMore = 1;
 
 constexpr size_t kNameBytesMax = 64;               // of a process or a spool

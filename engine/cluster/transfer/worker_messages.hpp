@@ -1,5 +1,5 @@
-// Orders and reports as messages between a head and a worker, and messages as pieces that a session
-// takes.
+// Converts orders and reports to messages between head and worker, and splits messages into chunks
+// of a session.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,19 +13,20 @@
 
 namespace flow::cluster {
 
-/// All but the bundle's bytes and the environment, which go ahead of it.
+/// Encodes an order without the bundle's bytes and the environment, which are sent before it.
 void put_order(const AttemptOrder& order, uint64_t commit, worker_protocol::Order& out);
-/// False where it is no order.
+/// Returns false if the message is not a valid order.
 bool get_order(worker_protocol::Order& in, AttemptOrder& order);
 
 void put_report(Report report, uint64_t number, worker_protocol::ReportEnvelope& out);
-/// False where it is no report. Content that is not what its digest says is left out.
+/// Returns false if the message is not a valid report. Blobs that do not match their digest are
+/// left out.
 bool get_report(worker_protocol::ReportEnvelope& in, Report& report);
 
-/// Nothing is said of an attempt after that.
+/// Whether the report ends its attempt.
 bool is_final_report(const Report& report);
 
-/// What a worker says of itself first.
+/// The first message of a worker: its description.
 struct JoinRequest {
   core::WorkerInfo worker;  // its name is the session's to know
   std::string address;      // where it came from, for people; the session's too
@@ -37,43 +38,43 @@ struct JoinRequest {
   Hardware machine{};
 };
 void put_join_request(const JoinRequest& request, worker_protocol::Join& out);
-/// False where that can't be.
+/// Returns false if the message is invalid.
 bool get_join_request(const worker_protocol::Join& in, JoinRequest& request);
 
-/// Pieces of content and their bytes.
+/// Number of blobs and their bytes.
 struct BlobVolume {
   uint64_t blobs = 0, bytes = 0;
   bool operator==(const BlobVolume&) const = default;
 };
-/// What a worker fetched, and what it gave to others, since it began.
+/// Blobs that a worker downloaded and uploaded since it started.
 struct Traffic {
   BlobVolume from_head, from_workers, to_workers;
   bool operator==(const Traffic&) const = default;
 };
 constexpr size_t kFaultBytesMax = 1'024;      // of what a GPU did when it failed
 constexpr size_t kInventoryDeltaMax = 4'096;  // contents in one message
-/// What changed of the large content that a worker has. Sizes are known.
+/// Changes of a worker's large blobs, with their sizes.
 struct BlobInventoryDelta {
   std::vector<BlobInfo> added;
   std::vector<Digest> removed;
   Traffic traffic;
 };
 void put_inventory_delta(const BlobInventoryDelta& delta, worker_protocol::BlobInventoryDelta& out);
-/// False where that can't be.
+/// Returns false if the message is invalid.
 bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& delta);
 
 constexpr size_t kMessageChunkBytes = size_t{1} << 20;
 constexpr size_t kSplitMessageBytesMax = size_t{512} << 20;
 
-/// A message as pieces that are sent in this order: a session's frames are bounded, and between
-/// pieces of a long one its heartbeats go out.
+/// Splits a message into chunks, to be sent in order: frames of a session are bounded, and
+/// heartbeats are sent between the chunks of a long message.
 std::vector<std::string> split_message(std::string_view message);
 
-/// Puts them together again.
+/// Reassembles chunked messages.
 class MessageAssembler {
  public:
   enum class Outcome : uint8_t { more, whole, broken };
-  /// `whole`: `message` is the whole one. `broken`: nothing comes after that.
+  /// `whole`: `message` is complete. `broken`: the stream is invalid; add no more chunks.
   Outcome add(std::string_view chunk, std::string& message);
 
  private:
