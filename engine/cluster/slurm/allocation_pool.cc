@@ -87,7 +87,7 @@ void AllocationPool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
   }
 }
 
-// Who had workers and ended in order, or was told to, begins the count of failures anew.
+// A job whose workers joined and that ended normally, or on request, resets the failure count.
 void AllocationPool::over(uint64_t job, Allocation& allocation, int64_t now) {
   if (allocation.is_cancelled) return;
   bool is_in_order = allocation.state == JobState::completed ||
@@ -169,7 +169,7 @@ void AllocationPool::update(uint64_t job, Allocation& allocation, const ClusterV
        now);
 }
 
-// First nothing new is given to it: what was assigned just now is not lost.
+// Drain first, so that attempts that were just assigned are not lost.
 void AllocationPool::release_idle(const ClusterView& view, PoolActions& steps, int64_t now) {
   int32_t spare = view.more > 0 ? 0 : live() - options_.min;
   for (auto& [job, allocation] : allocations_) {

@@ -72,7 +72,7 @@ class AllocationPool {
   std::string status() const;
   /// Why no more nodes can be allocated, if there is no node left either.
   std::optional<std::string> given_up() const { return given_up_; }
-  /// Asking again can't help.
+  /// Whether a further request cannot succeed.
   bool is_final() const { return is_final_; }
   std::vector<uint64_t> jobs() const;
   int32_t nodes_of(uint64_t job) const;

@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, JobState>, 27> kStates{{
     {"FAILED", JobState::failed},
 }};
 
-/// Of what sbatch says, where asking again may help.
+/// Errors of sbatch after which a retry may succeed.
 constexpr std::array<std::string_view, 12> kTransientRefusals{
     "Unable to contact slurm controller",
     "Slurm controller not responding",
@@ -44,13 +44,13 @@ constexpr std::array<std::string_view, 12> kTransientRefusals{
     "did not answer within",
 };
 
-/// Of what scancel says of a job that needs no cancelling.
+/// Messages of scancel about a job that has ended.
 constexpr std::array<std::string_view, 2> kIsOver{
     "Invalid job id specified",
     "Job/step already completing or completed",
 };
 
-/// Of why a job waits, where it waits for somebody to change it or what it may have.
+/// Reasons of a job that waits until a user changes the job or its limits.
 constexpr std::array<std::string_view, 9> kNeverStarts{
     "BadConstraints",           "PartitionTimeLimit", "PartitionNodeLimit",
     "PartitionConfig",  // more nodes than the partition has
@@ -72,7 +72,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
 }
 
-/// The next line, without its end; what is left of `text` begins behind it.
+/// Removes the first line from `text` and returns it without its newline.
 std::string_view take_line(std::string_view& text) {
   size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -80,7 +80,7 @@ std::string_view take_line(std::string_view& text) {
   return trimmed(line);
 }
 
-/// Digits alone, not 0.
+/// Parses digits; 0 is invalid.
 bool read_id(std::string_view text, uint64_t& id) {
   auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), id);
   return failed == std::errc() && end == text.data() + text.size() && id > 0;

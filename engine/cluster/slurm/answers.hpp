@@ -1,4 +1,4 @@
-// What Slurm's commands print, read with care: versions and sites differ.
+// Parses the output of Slurm's commands. It is tolerant, because versions and sites differ.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace flow::slurm {
 
-/// What a job is to the one who asked for it.
+/// The state of a job from the view of its submitter.
 enum class JobState : uint8_t {
   pending,    // or requeued, configuring: it may have nodes later
   held,       // it will not start by itself
@@ -38,19 +38,18 @@ struct JobStatus {
 constexpr size_t kAnswerBytesMax = 4u << 20;
 constexpr size_t kWordBytesMax = 256;
 
-/// Lines of `id|state|reason`. Parts of arrays and of jobs of several kinds are passed over: none
-/// of ours is one. An error names the first line that is none.
+/// Parses lines of `id|state|reason`. Elements of job arrays and heterogeneous jobs are skipped: flow
+/// submits none. The error names the first invalid line.
 Result<std::vector<JobStatus>> parse_squeue(std::string_view text);
-/// `--parsable`: the id, or the id and the cluster's name. Lines before it, which sites print, are
-/// passed over.
+/// Parses `sbatch --parsable`: the id, or the id and the cluster's name. Skips earlier lines that a
+/// site prints.
 Result<uint64_t> parse_sbatch(std::string_view text);
 
-/// Whether the same may be taken later: the controller did not answer, or what it has to give is
-/// used up.
+/// Whether the same request may succeed later: the controller did not answer, or a limit is reached.
 bool is_transient(std::string_view refusal);
-/// Whether scancel says of all that it was told to cancel and did not that they are over.
+/// Whether every job that scancel did not cancel has ended already, according to its output.
 bool are_over(std::string_view refusal);
-/// Whether a job that waits for this will not start unless somebody changes it.
+/// Whether a job that waits for this reason will not start unless a user changes it.
 bool never_starts(std::string_view reason);
 
 }  // namespace flow::slurm

@@ -22,7 +22,7 @@ bool is_all_of(std::string_view text, std::string_view allowed) {
   return !text.empty() && text.find_first_not_of(allowed) == std::string_view::npos;
 }
 
-/// Minutes, or the parts of [days-]hours:minutes:seconds; 0 where it is none of these.
+/// Parses minutes or [days-]hours:minutes:seconds; 0 if it is neither.
 int64_t seconds_of(std::string_view time) {
   int64_t days = 0;
   size_t dash = time.find('-');
@@ -55,15 +55,15 @@ void add_option(CommandLine& command, const char* name, const std::string& value
   if (!value.empty()) command.push_back(fmt::format("--{}={}", name, value));
 }
 
-/// What a step of one worker a node is started with: nothing is bound or shared out by Slurm, and
-/// the end of one worker is not the end of the others.
+/// Options of a step with one worker per node: Slurm neither binds nor divides resources, and the end
+/// of one worker does not end the others.
 CommandLine step_options() {
   return {"--overlap",       "--ntasks-per-node=1", "--kill-on-bad-exit=0",
           "--wait=0",        "--no-kill",           "--cpu-bind=none",
           "--gpu-bind=none", "--mpi=none",          "--unbuffered"};
 }
 
-/// Reads what Slurm gives this node, and becomes its worker.
+/// Reads the resources that Slurm allocated on the node and starts the worker.
 std::string worker_lines(const SlurmOptions& options, const WorkerLaunch& launch) {
   std::string named;
   for (const std::string& each : arguments_of(launch.custom_resources)) named += " " + each;

@@ -1,4 +1,4 @@
-// What Slurm is asked for, as command lines and the script of a job: on each of its nodes a worker.
+// Requests to Slurm: command lines, and the script of a job that runs one worker per node.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,12 +12,12 @@ namespace flow::slurm {
 
 using CommandLine = std::vector<std::string>;
 
-/// A worker that finds no head for so long ends, and its allocation with it.
+/// A worker without a head for this long ends, and its allocation with it.
 constexpr int64_t kHeadTimeoutMs = 30'000;
-/// Of each worker; its value is the job's id.
+/// The label of each worker whose value is the job's id.
 constexpr const char* kJobLabel = "slurm_job";
 
-/// Whom the workers of a job join, and with what.
+/// How the workers of a job are started.
 struct WorkerLaunch {
   std::string program;                    // flow, by a path that is the same on the nodes
   std::string head;                       // address
@@ -26,30 +26,30 @@ struct WorkerLaunch {
   std::string name;                       // of the state, among those of one user
   ResourceQuantities custom_resources{};  // that each node has
 };
-/// A short name that tells a state from others.
+/// A short name that is unique to the state directory.
 std::string name_of_state(const std::string& state_dir);
 std::string script_path(const WorkerLaunch& launch);
 std::string log_path(const std::string& folder, const std::string& job);
 
-/// "2h" as Slurm writes it; what Slurm itself understands as it is.
+/// Converts "2h" to Slurm's format; returns Slurm's own formats unchanged.
 Result<std::string> slurm_time(const std::string& text);
-/// So long before its end a job is told: 2 minutes, of a short one a quarter.
+/// How long before its end a job is signaled: 2 minutes, or a quarter of a short job's time.
 int64_t lead_seconds(const SlurmOptions& options);
-/// What can't be asked.
+/// Error if the options are invalid.
 Status check(const SlurmOptions& options);
 
-/// The job's script: a worker on each node.
+/// The job's script; it starts a worker on each node.
 std::string job_script(const SlurmOptions& options, const WorkerLaunch& launch);
-/// One allocation of so many nodes.
+/// Requests one allocation of `nodes` nodes.
 CommandLine sbatch_command(const SlurmOptions& options, const WorkerLaunch& launch, int32_t nodes);
-/// The workers of an allocation that is there, which end when its standard input does.
+/// Starts workers in an existing allocation; they end when srun's standard input is closed.
 CommandLine srun_command(const WorkerLaunch& launch, const std::string& job,
                          const std::string& nodes);
-/// All that is known of the state's jobs, a line each.
+/// Lists the state's jobs, one line per job.
 CommandLine squeue_command(const WorkerLaunch& launch);
 CommandLine scancel_command(const std::vector<uint64_t>& jobs);
 
-/// As somebody would type it.
+/// The command as a user would type it.
 std::string text_of(const CommandLine& command);
 
 }  // namespace flow::slurm
