@@ -1,5 +1,5 @@
-// Workers of a cluster on the head's own machine, as processes that the head starts, and starts
-// again when one dies. They end with it.
+// Worker processes on the head's own machine. The head starts them, restarts one that dies, and
+// ends them with itself.
 #pragma once
 #include <memory>
 #include <string>

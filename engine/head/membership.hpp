@@ -1,5 +1,5 @@
-// The engine as the head of a cluster: which workers are there, what of their reports is committed,
-// and how long one that is gone is waited for.
+// The engine as the head of a cluster: connected workers, acknowledgment of their committed
+// reports, and leases of disconnected ones.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -20,8 +20,8 @@
 
 namespace flow {
 
-/// Whose link was cut has so long to be back before it counts as lost: a process that was killed
-/// never is, and one that lives is back at once.
+/// Lease of a worker whose link broke. A killed process never rejoins, and a living one does so at
+/// once.
 constexpr int64_t kRejoinMs = 700;
 
 struct ClusterOptions {
@@ -34,10 +34,10 @@ struct ClusterOptions {
   int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
 };
 
-/// The secret that a state's own workers share with it.
+/// Path of the secret that a state shares with its own workers.
 std::string secret_path(const std::string& state_dir);
 
-/// What a head remembers of a worker, by its name.
+/// A worker, as the head remembers it by name.
 struct ConnectedWorker {
   std::shared_ptr<WorkerConnection> connection;  // null: gone
   std::string address, process, spool;
@@ -49,9 +49,8 @@ struct ConnectedWorker {
 };
 using ConnectedWorkers = std::map<std::string, ConnectedWorker>;
 
-/// Where there are `max` or more: those that are lost, whose reports are committed, leave. A rejoin
-/// needs nothing of them that is not in the state. `disconnected`: those that may
-/// be back.
+/// With `max` or more entries, removes lost workers whose reports are committed: a rejoin needs
+/// nothing of them that is not in the state. `disconnected`: workers that may rejoin.
 void forget_lost(ConnectedWorkers& workers, const std::set<std::string>& disconnected, size_t max);
 
 /// The addresses of a head: the one of --listen, and the one that other machines connect to.
@@ -72,12 +71,12 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   /// A note for users if workers that may come back only know another address of this head;
   /// otherwise "".
   std::string note_of_moved_head() const;
-  /// Where a worker of this name came from; "" where none is connected.
+  /// The remote address of the worker of this name; "" if it is not connected.
   std::string address_of(const std::string& name) const;
-  /// Drained before it went.
+  /// Whether the worker left after a drain.
   bool has_left(const std::string& name) const;
-  /// Clients that come to this head are given to this, which must not block; null: they are sent
-  /// away. Waits for calls under way.
+  /// Sets the handler of clients that connect to this head; it must not block. Null: clients are
+  /// rejected. Waits for running calls.
   void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler);
 
  private:
@@ -119,7 +118,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
-  // By name. When there are kKnownWorkersMax, those that are lost leave as another one joins.
+  // By name. With kKnownWorkersMax entries, lost workers are removed when another one joins.
   ConnectedWorkers workers_;
   uint64_t last_serial_ = 0;
   std::string listens_at_;                          // once that is known

@@ -1,5 +1,4 @@
-// A worker of another machine, as the head has it: a Worker like its own, whose orders go out as
-// messages and whose reports come in as such.
+// A worker on another machine, as the head sees it: a Worker whose orders and reports are messages.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,34 +15,34 @@
 
 namespace flow::cluster {
 
-/// What a RemoteWorker tells, on the thread that calls on_message.
+/// Callbacks of a RemoteWorker, on the thread that calls on_message.
 struct RemoteWorkerCallbacks {
-  /// Once, before any report; false where it can't join: nothing of it is taken then.
+  /// Called once, before any report. Returns false to reject the join; nothing is accepted then.
   std::function<bool(JoinRequest)> on_join;
-  /// Numbers grow.
+  /// Reports with increasing numbers.
   std::function<void(Report, uint64_t number)> on_report;
-  /// It is to leave.
+  /// The worker drains.
   std::function<void(const std::string& why)> on_draining;
   std::function<void(const std::string& uuid, const std::string& fault, bool is_dead)>
       on_gpu_failed;
-  /// How the others of its gang reach a rank: a report without a number, which may come again.
+  /// The address of a gang's rank: a report without a number, which may be repeated.
   std::function<void(Report)> on_rank_address;
-  /// An order goes out.
+  /// An order is being sent.
   std::function<void(const AttemptOrder&)> on_order;
   std::function<void(const BlobInventoryDelta&)> on_inventory_delta;
-  /// A message about content. False where it is none.
+  /// A message of the blob transfer. Returns false if it is invalid.
   std::function<bool(std::string_view message)> on_blob_message;
 };
 
-/// For one session.
+/// Serves one session.
 class RemoteWorker final : public WorkerConnection {
  public:
-  /// `disconnect` ends the session.
-  /// `encrypt`: what it is told of content.
+  /// `disconnect` ends the session. `encrypt`: whether blobs are encrypted.
   RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
                std::function<void(const std::string& why)> disconnect, bool encrypt = false);
 
-  /// What the peer sent. False where that is no message of a worker's: the session is to end.
+  /// Handles a chunk from the worker. Returns false if it is invalid; the caller then ends the
+  /// session.
   bool on_message(std::string_view chunk);
   void send_blob_message(std::string_view message);
 
@@ -76,7 +75,7 @@ class RemoteWorker final : public WorkerConnection {
   const std::function<void(const std::string&)> disconnect_;
   const bool encrypt_;
   std::mutex sending_;
-  // What the peer has of runs that have not ended: entries leave in forget().
+  // Bundles that the worker has for runs that have not ended; entries leave in forget().
   BundleUsers bundles_;
   std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
   MessageAssembler assembler_;

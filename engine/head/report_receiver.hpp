@@ -1,5 +1,5 @@
-// A worker's reports on their way into the head's engine: each waits until the content that it
-// names is in the head's state, and those behind it with it.
+// Receives a worker's reports in order: each waits until the blobs to which it refers are in the
+// head's state, and later reports wait behind it.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -14,7 +14,7 @@
 
 namespace flow::cluster {
 
-/// A report whose content is here.
+/// A report whose blobs are available.
 struct ReceivedReport {
   Report report;
   uint64_t number = 0;
@@ -23,7 +23,7 @@ struct ReceivedReport {
   std::vector<std::string> obsolete;  // files that nothing names once it is committed
 };
 
-/// Of one session. Thread-safe.
+/// Serves one session. Thread-safe.
 class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
  public:
   using Fetch = std::function<void(const BlobInfo&, OnFetched)>;
@@ -32,7 +32,7 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
       : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}
 
   void add(Report report, uint64_t number);
-  /// Of those that are not delivered none will be: the worker gives them again.
+  /// Drops undelivered reports: the worker sends them again in its next session.
   void end();
 
  private:

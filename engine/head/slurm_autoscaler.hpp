@@ -1,5 +1,4 @@
-// Nodes that Slurm gives to this head: asks for them, says what becomes of them, and gives them
-// back.
+// Slurm nodes for this head: requests allocations, reports their states, and releases them.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -15,7 +14,7 @@
 
 namespace flow {
 
-/// What the head is asked and told, on the thread of the nodes.
+/// Callbacks to the head, on the autoscaler's thread.
 struct AutoscalerCallbacks {
   std::function<slurm::ClusterView()> look;
   std::function<void(const std::string& node)> drain;  // nothing new is to go there
@@ -27,7 +26,7 @@ struct AutoscalerCallbacks {
 
 class SlurmAutoscaler {
  public:
-  /// `inside`: the job whose nodes are used; "" asks for others.
+  /// `inside`: the job whose nodes are used; "": request allocations.
   static Result<std::unique_ptr<SlurmAutoscaler>> start(const SlurmOptions& options,
                                                         const slurm::WorkerLaunch& launch,
                                                         const std::string& inside,
@@ -38,13 +37,13 @@ class SlurmAutoscaler {
   SlurmAutoscaler(const SlurmOptions& options, slurm::WorkerLaunch launch, std::string inside,
                   AutoscalerCallbacks user);
   void adopt_jobs();
-  /// The workers of the allocation that this process is in.
+  /// Keeps the workers of the allocation of this process running.
   void keep_step();
   void loop();
   void turn();
   void poll_jobs();
   void ask(int32_t nodes);
-  /// False, and a note, where one of them may still be there.
+  /// Cancels jobs. Returns false, with a note, if one of them may still exist.
   bool cancel(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void report();

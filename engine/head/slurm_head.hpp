@@ -1,4 +1,4 @@
-// The engine as the head of workers on nodes of Slurm.
+// The engine as the head of workers on Slurm nodes.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace flow {
 
-/// The runs of the engine that a SlurmHead serves. Called on the thread of the nodes.
+/// The runs of the engine that a SlurmHead serves. Called on the autoscaler's thread.
 class RunEngine {
  public:
   virtual ~RunEngine() = default;
@@ -20,12 +20,12 @@ class RunEngine {
   virtual void give_up(const Error& why) = 0;
 };
 
-/// Where a head of these options listens, and where else if that fails; "" for nowhere. A restarted
-/// head takes its former address, at which the workers that it left look for it.
+/// The address at which a head with these options listens, and a second choice if that fails; "":
+/// none. A restarted head listens at its former address, where its workers look for it.
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
                                                                  const std::string& state_dir);
 
-/// What `--on slurm` with these options sends to Slurm.
+/// The request that `--on slurm` with these options sends to Slurm.
 Result<SlurmRequest> slurm_request_of(const EngineOptions& options);
 
 class SlurmHead {

@@ -63,7 +63,7 @@ void WorkerAgent::place(const StagedOrderPtr& staged) {
   }
 }
 
-// Of orders that are not to begin any more.
+// Removes the placed checkpoints of orders that will not begin.
 void WorkerAgent::unplace(const std::vector<StagedOrderPtr>& all) {
   for (const StagedOrderPtr& staged : all) {
     for (const BlobReference& each : staged->references)
@@ -78,7 +78,8 @@ bool reports_full_disk(const std::string& text) {
          text.find(std::strerror(EDQUOT)) != std::string::npos;
 }
 
-/// An executor, or a command on its stderr, tells what the system said, in its words.
+/// Whether the failure's text contains the system's message for a full disk, from an executor or
+/// from a command's stderr.
 bool reports_full_disk(const core::Failure& failure) {
   return reports_full_disk(failure.message) || reports_full_disk(failure.evidence);
 }
@@ -103,8 +104,7 @@ bool WorkerAgent::holds_folder(const std::string& run, const std::string& name,
   return false;
 }
 
-// The folder of the attempt that has just failed stays for people to look at, until its room is
-// needed.
+// The folder of the newest failed attempt is kept for inspection until its space is needed.
 void WorkerAgent::trim_scratch_later(const core::AttemptId& newest, bool is_disk_full) {
   thread_pool_.post([this, newest, kept = is_disk_full ? 0 : kFailedScratchKept] {
     auto is_in_use = [&](const std::string& run, const std::string& name) {
@@ -193,7 +193,7 @@ bool WorkerAgent::runs_any_of(const core::RunId& run) const {
   return first != attempts_.end() && first->first.attempt.run == run;
 }
 
-// What executors that were killed had begun to write lies there too.
+// The run's folder also holds incomplete files of killed executors.
 void WorkerAgent::set_aside_run(const core::RunId& run) {
   if (!runs_any_of(run) && !placed_.has_of(run))
     remove_later(options_.store->set_aside("checkpoints/" + run));
@@ -211,7 +211,7 @@ void WorkerAgent::set_aside_runs() {
 bool WorkerAgent::take_forget(const core::RunId& run) {
   bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
   if (!is_name) return false;
-  // Orders that are still here hold what they need.
+  // Orders that are still present own what they need.
   for (const Digest& unused : bundle_users_.forget(run)) bundles_.erase(unused);
   environments_.erase(run);
   std::lock_guard lock(mutex_);
@@ -268,7 +268,7 @@ void WorkerAgent::fetch_replica(const core::AttemptId& of, const Digest& digest)
   transfer->fetch({digest, std::nullopt}, on_end);
 }
 
-// What a report names stays here until the head has it.
+// Pins the blobs of a report until the head has acknowledged it.
 void WorkerAgent::pin_reported_blobs(const Report& report) {
   auto references = referenced_blobs(report);
   if (!references.ok() || references->empty()) return;  // the head says what is wrong with it
@@ -306,7 +306,7 @@ void WorkerAgent::note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob) 
   progress();
 }
 
-// Under the lock. What is not told is fetched from elsewhere.
+// Requires the lock. Blobs that are not reported are downloaded from elsewhere.
 void WorkerAgent::note_blob_added(const BlobInfo& blob) {
   if (!send_ || *blob.size < kLargeBytes || inventory_delta_.added.size() >= kInventoryDeltaMax)
     return;

@@ -1,7 +1,7 @@
-// Checkpoints on a worker. While a rank needs one it lies at its place, where its process reads or
-// wrote it, and others may have it from there. What is of no rank's any more, and may be asked for
-// again, is content like other: it goes when room is needed. Of a run of which nothing runs here
-// nothing lies at such a place.
+// Checkpoints on a worker. While a rank uses a checkpoint, the file is at its path below the
+// folder, where the rank's process reads or wrote it, and peers can download it from there. A
+// checkpoint that no rank uses and that may be needed again is an ordinary blob, which can be
+// evicted. A run without attempts on this worker has no such files.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace flow::cluster {
 
-/// Those at their places. One thread at a time.
+/// The checkpoints at their paths. One thread at a time.
 class PlacedCheckpoints {
  public:
   struct PlacedCheckpoint {
@@ -24,15 +24,15 @@ class PlacedCheckpoints {
   };
   explicit PlacedCheckpoints(std::shared_ptr<BlobCache> store) : store_(std::move(store)) {}
 
-  /// The rank is given this one, or has saved it, in place of another: that one's digest, where
-  /// nobody has it any more.
+  /// The rank starts from this checkpoint, or has saved it, in place of its former one. Returns the
+  /// digest of the former one if no rank uses it any more.
   std::optional<Digest> take(const RankId& rank, PlacedCheckpoint placed);
   struct RemovedCheckpoint {
     std::optional<Digest> digest;
     std::optional<Digest> kept;  // what is content like other now
     std::string path;            // what is to be removed: "" nothing
   };
-  /// The rank has ended; with `is_over` nobody begins it anew.
+  /// The rank has ended; with `is_over` it is not started again.
   RemovedCheckpoint leave(const RankId& rank, bool is_over);
   bool has(const Digest& digest) const;
   bool has_of(const core::RunId& run) const;
@@ -47,24 +47,24 @@ class PlacedCheckpoints {
       placed_;  // of ranks that are here: they leave in leave(), forget()
 };
 
-/// Those that no rank here needs: of each gang the newest that was saved elsewhere, or the one
-/// before it while that is on its way, and of each unit what its attempt here left. Nothing holds
-/// them: they are there to save time. One thread at a time.
+/// Replicas of checkpoints that no rank on this worker uses: per gang the newest one that another
+/// worker saved (or its predecessor during the download), and per unit the one that its attempt
+/// here left. They are not pinned: they only save time. One thread at a time.
 class Replicas {
  public:
-  /// Gangs. Of one beyond that nothing is known any more: what is here of it is content like other.
+  /// Maximum number of gangs. Checkpoints of further ones are ordinary blobs.
   static constexpr size_t kMax = 256;
   struct NextStep {
     std::optional<Digest> fetch;
     std::vector<Digest> evict;
   };
-  /// Whether to fetch it now.
+  /// Whether to download it now.
   bool should_fetch(const core::AttemptId& of, const Digest& digest);
-  /// What was to be fetched of it is here, or can't be had.
+  /// The download has ended; `is_here`: with success.
   NextStep on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
-  /// It is here, whoever saved it. What to let go of.
+  /// The checkpoint is present. Returns the blobs to release.
   std::vector<Digest> keep(const core::AttemptId& of, const Digest& digest);
-  /// Nobody begins it anew. What to let go of.
+  /// The unit is not started again. Returns the blobs to release.
   std::vector<Digest> drop(const core::AttemptId& of);
   std::vector<Digest> drop_run(const core::RunId& run);
 

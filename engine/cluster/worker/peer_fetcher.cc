@@ -19,7 +19,7 @@ constexpr int64_t kLooks = 4;  // within the shortest time that is waited for
 
 }  // namespace
 
-/// A session with a fellow, whichever side opened it.
+/// A session with a peer, opened by either side.
 class PeerBlobFetcher::PeerConnection final : public SessionUser,
                                               public std::enable_shared_from_this<PeerConnection> {
  public:
@@ -27,10 +27,10 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
       : fetcher_(std::move(fetcher)), address_(std::move(address)) {}
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
   const std::string& address() const { return address_; }
-  /// Ended because nothing was wanted of it: who wants something at that moment opens another.
+  /// Whether it ended because it was idle; a concurrent request then opens another session.
   bool was_idle() const { return was_idle_; }
 
-  /// Begins when the session is open.
+  /// Downloads; starts when the session is open.
   void fetch(const BlobInfo& blob, OnFetched done) {
     std::shared_ptr<BlobTransfer> transfer;
     std::optional<Error> over;
@@ -67,7 +67,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
   void on_message(std::string message) override {
     if (!transfer()->on_message(message)) end("the received bytes are not a message about content");
   }
-  // The head has it too: nobody is waited for.
+  // The head has the blob too, so a suspect peer is not waited for.
   void on_suspect(const std::string& why) override { end(why); }
   void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override {
@@ -87,7 +87,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
     if (auto open = transfer()) open->end(why);
   }
 
-  /// Ends it where it is time to. Of the watcher.
+  /// Ends the session after a timeout. Called by the watcher.
   void check(int64_t now_us, const PeerFetcherOptions& options) {
     auto open = transfer();
     if (!open) return;  // the handshake has a time of its own
@@ -119,7 +119,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
   std::vector<std::pair<BlobInfo, OnFetched>> waiting_;
   std::optional<Error> over_;
   std::atomic<bool> was_idle_{false};
-  // Of the watcher:
+  // Used by the watcher only:
   uint64_t responses_ = 0;
   int64_t received_us_ = 0, used_us_ = 0;
 };

@@ -1,7 +1,6 @@
-// What a worker has to do with the others of its head: gives them content that it holds, and gets
-// from them what the head says they hold. A session with one that is asked is kept for a while.
-// What one of them does not give, for whatever reason, the next is asked for, and in the end the
-// head: so all that goes wrong here costs time alone.
+// Blob transfer between the workers of a head: uploads blobs to peers and downloads blobs from the
+// peers that the head names. Sessions are kept for a while. If a peer fails for any reason, the
+// next one is tried, and finally the head: an error here costs only time.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -21,7 +20,7 @@ constexpr size_t kPeersMax = 64;  // asked at a time
 
 struct PeerFetcherOptions {
   std::shared_ptr<BlobCache> store;
-  /// Told of each piece of content that a fellow gave, or with `is_out` was given.
+  /// Called for each blob that was downloaded from a peer, or with `is_out` uploaded to one.
   std::function<void(bool is_out, const BlobInfo&)> on_transferred;
   /// As TransferOptions::encrypts.
   std::function<bool()> encrypts;
@@ -37,13 +36,13 @@ class PeerBlobFetcher : public std::enable_shared_from_this<PeerBlobFetcher> {
   PeerBlobFetcher(Sessions& sessions, ThreadPool& thread_pool, PeerFetcherOptions options);
   ~PeerBlobFetcher();
 
-  /// Fellows may ask for content there from now on.
+  /// Starts to accept peers.
   Status listen(const std::string& address);
-  /// Where that is; "" nowhere.
+  /// The address for peers; "": none.
   std::string address() const;
-  /// From the first of these that gives it.
+  /// Downloads from the first source that has the blob.
   void fetch(const BlobInfo& blob, Addresses from, OnFetched done);
-  /// Nothing is given or fetched any more.
+  /// Ends all uploads and downloads.
   void end();
 
  private:

@@ -79,8 +79,8 @@ std::string ReportSpool::path_of(uint64_t file) const {
   return fmt::format("{}/{:020}{}", dir_, file, kSuffix);
 }
 
-// What was written before the machine stopped may be cut at any place, numbers that the head has
-// seen among it: from then on they are other numbers.
+// After a machine crash entries that the head has already seen may be lost, and their numbers would
+// be reused: a new id starts a new sequence of numbers.
 Status ReportSpool::read_id() {
   constexpr size_t kIdMax = 256;
   auto id = read_file(id_path(), kIdMax);
@@ -110,7 +110,7 @@ Status ReportSpool::load() {
   std::sort(files.begin(), files.end());
   if (!files.empty()) first_ = files.front();
   for (uint64_t file : files) {
-    // A file is whole where the next one begins with the number behind its last.
+    // A file is complete if the next one starts with the number after its last entry.
     if (file != first_ + entries_.size()) {
       is_damaged_ = true;
       ::unlink(path_of(file).c_str());
@@ -183,8 +183,8 @@ uint64_t ReportSpool::append(std::string bytes) {
   return last();
 }
 
-// A file holds its entries without a gap, or a restart would number what is behind it wrongly: one
-// that lacks an entry is written no more, and neither is any after it.
+// A file holds consecutive entries; after a gap a restart would misnumber the entries behind it. So
+// nothing is appended to a file with a failed write, or to any later one, until all are released.
 bool ReportSpool::write(std::string_view bytes, EntryLocation& location) {
   bool has_gap = !entries_.empty() && entries_.back().file == 0;
   if (has_gap || bytes.size() > kEntryMax) return false;
@@ -211,14 +211,14 @@ void ReportSpool::acknowledge(uint64_t number) {
     first_++;
   }
   next_ = std::max(next_, first_);
-  // Numbers go on behind those that no file has.
+  // Numbers continue behind those that are in no file.
   if (entries_.empty() && (had_gap || end_ >= kFileMax)) {
     if (Status begun = begin_file(); !begun) problem_ = begun.error().message;
   }
   drop_files();
 }
 
-// A file is needed while it has an entry that is; the last one always, for its number.
+// A file is needed while one of its entries is; the last file always, for its number.
 void ReportSpool::drop_files() {
   while (files_.size() > 1 && files_[1] <= first_) {
     ::unlink(path_of(files_.front()).c_str());

@@ -1,5 +1,5 @@
-// What a worker has to tell that its head has not taken yet: numbered, in files that outlive the
-// worker's process, so that what its attempts came to while no head was there is not lost.
+// The spool: reports that the head has not acknowledged yet, numbered, in files that outlive the
+// worker process. Outcomes of attempts are not lost while the head is away.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,39 +12,40 @@
 
 namespace flow::cluster {
 
-/// One thread at a time. Numbers go from 1 on over the folder's whole life.
+/// One thread at a time. Numbers start at 1 and grow over the lifetime of the folder.
 class ReportSpool {
  public:
-  /// Takes up what an earlier process left in `dir`. What that one was writing as it died, or what
-  /// is damaged, and all behind that, is dropped.
+  /// Opens the reports that an earlier process left in `dir`. Drops an incomplete or damaged entry
+  /// and everything behind it.
   static Result<std::unique_ptr<ReportSpool>> open(const std::string& dir);
   ~ReportSpool();
   ReportSpool(const ReportSpool&) = delete;
   ReportSpool& operator=(const ReportSpool&) = delete;
 
-  /// Of the numbers: those of another id count other reports.
+  /// Identifies the number sequence: numbers of different ids are unrelated.
   const std::string& id() const { return id_; }
-  /// Its number. Where it can't be written it is kept in memory, and `problem` says why.
+  /// Appends a report and returns its number. If it cannot be written, it is kept in memory, and
+  /// problem() returns the error.
   uint64_t append(std::string bytes);
-  /// Up to this number nothing is needed any more. Numbers that were never given are ignored.
+  /// Releases entries up to this number. Unknown numbers are ignored.
   void acknowledge(uint64_t number);
-  /// From the first that is not taken on.
+  /// Restarts next() at the first unacknowledged entry.
   void rewind() { next_ = first_; }
   struct Entry {
     uint64_t number = 0;
     std::string bytes;
   };
-  /// The next one, where there is one.
+  /// The next entry, if there is one.
   std::optional<Entry> next();
   bool has_next() const { return next_ < first_ + entries_.size(); }
-  /// Bytes that are not taken.
+  /// Bytes of unacknowledged entries.
   uint64_t bytes() const { return bytes_; }
   uint64_t last() const { return first_ + entries_.size() - 1; }
-  /// What went wrong with its files last, or "".
+  /// The last file error, or "".
   const std::string& problem() const { return problem_; }
 
  private:
-  /// Where one lies. A few recent ones are in memory too.
+  /// The location of an entry. A few recent entries are in memory too.
   struct EntryLocation {
     uint64_t file = 0;  // number of its first entry; 0: in memory alone
     uint64_t offset = 0;

@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
 constexpr int kTransferThreads = 2;
 
-/// By a signal that a batch system sends to all processes of a job.
+/// Whether the attempt ended by a signal that a batch system sends to all processes of a job.
 bool was_terminated(const Report& report) {
   if (report.kind != Report::Kind::finished || report.outcome != Report::Outcome::failed)
     return false;
@@ -36,8 +36,8 @@ bool was_terminated(const Report& report) {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Folders of the client that this machine has not, or that this user may not use, are replaced by
-// this machine's own.
+// Replaces folders of the client that this machine lacks, or that this user may not access, by this
+// machine's own.
 void replace_folder(Variables& environment, const std::string& name, int needs) {
   auto found = std::find_if(environment.begin(), environment.end(),
                             [&](const auto& variable) { return variable.first == name; });
@@ -55,7 +55,7 @@ bool is_slurms(std::string_view name) {
   return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
 }
 
-// On a node of Slurm a task sees the variables of its own job.
+// On a Slurm node a task sees the variables of the node's own job.
 void take_from_machine(Variables& environment) {
   replace_folder(environment, "TMPDIR", W_OK | X_OK);
   replace_folder(environment, "HOME", R_OK | X_OK);
@@ -107,7 +107,7 @@ Result<std::unique_ptr<WorkerAgent>> WorkerAgent::start(Options options, const M
   return agent;
 }
 
-// What an earlier process of this worker had finished is still to be told.
+// Loads the unacknowledged reports of an earlier process of this worker.
 void WorkerAgent::load_spool() {
   while (auto entry = spool_->next()) {
     worker_protocol::FromWorker message;
@@ -167,7 +167,7 @@ void WorkerAgent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal&
   progress();
 }
 
-// What a thread has of an earlier session's is nothing to the head of this one.
+// Drops messages of an earlier session.
 void WorkerAgent::send_blob_message(uint64_t session, std::string_view bytes) {
   worker_protocol::FromWorker message;
   message.set_blob_message(std::string(bytes));
@@ -202,8 +202,8 @@ std::string WorkerAgent::draining_message() const {
   return message.SerializeAsString();
 }
 
-// It goes behind the join of this session, which may have told it already: that is then nothing
-// new.
+// Sent after the join of this session, which may have reported the fault already; a duplicate has
+// no effect.
 void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
   {
     std::lock_guard lock(mutex_);
@@ -222,7 +222,7 @@ void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, 
   progress();
 }
 
-// First it is said: what comes back then does not come here again.
+// Notify the head first, so that requeued attempts are not assigned to this worker again.
 void WorkerAgent::drain(int64_t grace_ms, const std::string& why) {
   std::vector<RankId> unstarted;
   std::vector<StagedOrderPtr> unplaced;
@@ -263,7 +263,7 @@ void WorkerAgent::mark_preempted(Report& report) const {
                       (report.outcome == Report::Outcome::stopped || was_terminated(report));
   if (!is_cut_short) return;
   report.failure = {};
-  // Of a gang rank 0 is the one that saves, and whose end counts.
+  // Rank 0 of a gang saves, and its end counts.
   if (report.rank > 0 || saved_.contains(report.rank_id())) {
     report.outcome = Report::Outcome::stopped;
     return;
@@ -276,7 +276,7 @@ void WorkerAgent::mark_preempted(Report& report) const {
       options_.host.name, draining_);
 }
 
-// Orders whose content was on its way wait for the next session.
+// Orders whose blobs were being downloaded wait for the next session.
 void WorkerAgent::disconnect(const Error& why) {
   std::shared_ptr<BlobTransfer> transfer;
   {
@@ -472,7 +472,7 @@ bool WorkerAgent::take_release(uint64_t commit) {
   if (commit > kCommitsMax) return false;
   uint64_t local = commits_.local(commit);
   {
-    // What is older than this session is the welcome's to release.
+    // Commits older than this session are released by JoinAccepted.
     std::lock_guard lock(mutex_);
     if (!is_accepted_) held_release_ = std::max(held_release_, local);
     if (!is_accepted_) return true;
@@ -481,7 +481,7 @@ bool WorkerAgent::take_release(uint64_t commit) {
   return true;
 }
 
-// What was staged in an earlier session and is not stopped by now is what the head has assigned.
+// Orders that were staged in an earlier session and not stopped by now are still assigned.
 bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted) {
   std::vector<StagedOrderPtr> unfetched;
   {

@@ -1,6 +1,6 @@
-// The other end of a RemoteWorker: takes the head's orders to this machine's own worker and its
-// reports back. It outlives its sessions: while there is none, attempts go on and their reports
-// wait in the spool.
+// The worker's end of the worker protocol: passes the head's orders to this machine's Worker and
+// its reports to the head (RemoteWorker). It outlives sessions: without one, attempts keep running
+// and their reports wait in the spool.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -27,57 +27,57 @@
 
 namespace flow::cluster {
 
-/// Reports on their way to the head; beyond that they wait in the spool.
+/// Maximum number of unacknowledged report bytes in flight; further reports wait in the spool.
 constexpr uint64_t kInFlightBytesMax = 8u << 20;
-/// Beyond so much of what the head has not taken, attempts that write logs wait.
+/// With more unacknowledged bytes than this, attempts that write logs are blocked.
 constexpr uint64_t kSpoolLogsMax = uint64_t{1} << 30;
 
 /// Thread-safe.
 class WorkerAgent {
  public:
-  /// Makes the worker whose reports go to the head.
+  /// Creates the worker whose reports go to the head.
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
   struct Options {
     std::string spool_dir;
     std::shared_ptr<BlobCache> store;  // of the worker's own folder
     core::WorkerInfo host;
     std::string head;  // address: in its direction are the ranks of other machines
-    /// Where other workers ask this one for content; "" nowhere.
+    /// The address at which peers download blobs from this worker; "": none.
     std::function<std::string()> blob_address = [] { return std::string(); };
-    /// As TransferOptions::elsewhere.
+    /// As TransferOptions::follow_redirect.
     std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
-    /// Whether content goes sealed: what the head said last.
+    /// Whether blobs are encrypted: the head's last setting.
     std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
-    /// Told of what somebody should read in a log, on any thread; it must not block.
+    /// Receives lines for the log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
   };
   static Result<std::unique_ptr<WorkerAgent>> start(Options options, const MakeWorker& make);
   ~WorkerAgent();  // ends what runs
 
-  /// A session with a head is open: joins it. `send` may be called a little longer than until
-  /// disconnect().
+  /// Joins the head of an open session. `send` may still be called shortly after disconnect().
   void connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
                const std::string& peer);
   void disconnect(const Error& why);
-  /// Whether the head of this session, or of the last one, has taken this worker in.
+  /// Whether the head accepted the join in this session, or in the last one.
   bool was_accepted() const;
-  /// What the head sent. False where that is no message of a head's: the session is to end.
+  /// Handles a chunk from the head. Returns false if it is invalid; the caller then ends the
+  /// session.
   bool on_message(std::string_view chunk);
-  /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
+  /// Starts nothing more and asks running attempts to stop within `grace_ms`. `why` is shown to
+  /// users.
   void drain(int64_t grace_ms, const std::string& why);
-  /// A GPU of this machine failed, as core::GpuFailed tells it. The head hears of it, also one that
-  /// is met later.
+  /// A GPU of this machine failed (see core::GpuFailed). Reported to this head and to later ones.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
-  /// Content came from the head or from another worker, or went to one. The head is told.
+  /// Counts a transferred blob; the counts are reported to the head.
   void note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob);
-  /// Attempts that run here or whose end the head has not taken yet.
+  /// Number of attempts that run here or whose end the head has not acknowledged.
   size_t attempts() const;
 
  private:
-  /// In the head's numbers a commit is one of its session's; the worker's go on over all of them.
+  /// Converts commit numbers: the head counts per session, the worker over all sessions.
   struct Commits {
     uint64_t base = 0, last = 0;
-    /// 0 is none.
+    /// 0: no commit.
     uint64_t local(uint64_t number) {
       if (number == 0) return 0;
       last = std::max(last, base + number);
@@ -94,13 +94,15 @@ class WorkerAgent {
   bool take_release(uint64_t commit);
   bool take_replica(const worker_protocol::Replica& replica);
   void fetch_replica(const core::AttemptId& of, const Digest& digest);
-  /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
+  /// A signal that drains this worker may also have been sent to its attempts, whose reports may
+  /// come first: waits for the drain.
   void await_drain(const std::vector<Report>& reports);
   void requeue(const RankId& id);
-  /// What was cut short by a drain and had saved nothing is to begin anew elsewhere.
+  /// An attempt that a drain ended before it saved anything is reported as preempted and restarts
+  /// elsewhere.
   void mark_preempted(Report& report) const;
   void on_report_ack(uint64_t number);
-  /// The order begins when what it needs is here.
+  /// An order that waits for its blobs or for disk space.
   struct StagedOrder {
     AttemptOrder order;
     uint64_t commit = 0;
@@ -116,7 +118,7 @@ class WorkerAgent {
                   const Status& status);
   void begin(const StagedOrderPtr& staged);
   void fail(const RankId& id, const std::string& why);
-  /// Of orders that have not begun; false where one has.
+  /// Stops an order that has not begun. Returns false if it has.
   bool stop_staged(const core::AttemptId& id);
   void place(const StagedOrderPtr& staged);
   void unplace(const std::vector<StagedOrderPtr>& all);
@@ -125,7 +127,7 @@ class WorkerAgent {
   void note_blob_added(const BlobInfo& blob);
   void note_blob_removed(const Digest& digest);
   void note_blob_removed_locked(const std::optional<Digest>& digest);
-  /// The head that hears of it may die: it is said again to each, until the rank ends.
+  /// Sends a rank's address, and again to each later head until the rank ends.
   void send_rank_address(const Report& report);
   void on_reports(std::vector<Report> reports);
   std::string scratch_dir() const;
@@ -144,7 +146,7 @@ class WorkerAgent {
   /// Returns the order if it can start in this session. Returns null if it was stopped, or if there
   /// is no session; on_join_accepted() starts it then.
   StagedOrderPtr end_disk_wait(const RankId& id);
-  /// Of attempts that could not read or write what they had to.
+  /// Checks the disk after failures to read or write.
   void handle_failures(const std::vector<Report>& reports);
   void note_end(const Report& report, uint64_t number);
   void forget_ended(uint64_t number);
@@ -156,7 +158,7 @@ class WorkerAgent {
   void evict_later(const std::vector<Digest>& digests);
   std::string join_message();
   std::string draining_message() const;
-  /// Sends what may be sent, in its order, on one thread at a time.
+  /// Sends queued messages and reports in order, on one thread at a time.
   void progress();
   bool next_message(std::string& message);
 
@@ -170,8 +172,8 @@ class WorkerAgent {
   std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
   std::condition_variable drains_;
   std::string draining_;  // why; "" while it takes orders
-  // And the number of what told its end; 0: it runs. They leave in forget_ended(), when the head
-  // has that end, as do ends_.
+  // With the number of the report that ended it; 0: it runs. Entries leave in forget_ended(), when
+  // the head has acknowledged that report; so do those of ends_.
   std::map<RankId, uint64_t> attempts_;
   struct End {
     uint64_t number = 0;
@@ -201,11 +203,11 @@ class WorkerAgent {
   size_t deferred_log_acks_ = 0;  // cost of logs that the worker was not told to be taken
   std::string noted_problem_;
 
-  // Of the thread that tells messages:
+  // Used by the message thread only:
   MessageAssembler assembler_;
   Commits commits_;
   uint64_t held_release_ = 0;  // that came before the welcome
-  // Of this session's runs that have not ended: entries leave in take_forget().
+  // Runs of this session that have not ended; entries leave in take_forget().
   BundleUsers bundle_users_;
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const Environment>> environments_;

@@ -22,7 +22,7 @@ constexpr int kTransferThreads = 2;
 class WorkerProcess::HeadSession final : public SessionUser {
  public:
   explicit HeadSession(WorkerProcess& process) : process_(process) {}
-  /// Before anything is told.
+  /// Call this before any callback.
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
 
   void on_open(const SessionPeer& peer) override {
@@ -40,7 +40,7 @@ class WorkerProcess::HeadSession final : public SessionUser {
   void on_message(std::string message) override {
     if (!process_.agent_->on_message(message))
       link_.get()->end("the received bytes are not a message of a head");
-    // The head may still turn it away, and say why, as one whose name is taken.
+    // The head may still reject the join, for example because the name is taken.
     bool is_news = !joined_.empty() && process_.agent_->was_accepted();
     if (is_news) process_.options_.on_note(std::exchange(joined_, ""));
   }
@@ -55,7 +55,7 @@ class WorkerProcess::HeadSession final : public SessionUser {
     if (process_.is_open_ && process_.backoff_.on_end(kind, was_accepted, now_us - opened_us_))
       process_.last_note_.clear();
     process_.is_up_ = process_.is_open_ = false;
-    // Who finds no head for a day says so once.
+    // A repeated reason is logged once.
     if (!process_.quit_ && process_.last_note_ != why.message) {
       process_.last_note_ = why.message;
       process_.options_.on_note(why.message + "; trying again");
@@ -126,8 +126,8 @@ int64_t WorkerProcess::headless_ms() const {
   return is_open_ ? 0 : (monotonic_us() - headless_since_us_) / 1000;
 }
 
-// Where the head is this machine's alone, so are they; else at the address that others have on the
-// way here. There may be no way to the head yet.
+// Listens for peers: on loopback if the head is, else at the address that this machine uses towards
+// the head. The head may not be reachable yet.
 void WorkerProcess::serve_peers() {
   if (!peer_fetcher_->address().empty()) return;
   auto head = parse_address(options_.head);

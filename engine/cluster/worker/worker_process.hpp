@@ -1,4 +1,4 @@
-// A worker's process: keeps a session with its head, whatever becomes of it, for its WorkerAgent.
+// The process of a worker: keeps a session with its head for the WorkerAgent and reconnects.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -19,21 +19,21 @@ struct WorkerProcessOptions {
   SessionOptions session;
   std::string head;  // address
   WorkerAgent::Options agent;
-  /// Told of what changed, in words. On any thread; it must not block.
+  /// Receives status changes in words, on any thread; it must not block.
   std::function<void(std::string)> on_note = [](std::string) {};
 };
 
 class WorkerProcess {
  public:
-  /// `transport` outlives it.
+  /// `transport` must outlive the process object.
   static Result<std::unique_ptr<WorkerProcess>> start(Transport& transport,
                                                       WorkerProcessOptions options,
                                                       const WorkerAgent::MakeWorker& make);
-  /// Leaves the head and ends what runs.
+  /// Leaves the cluster and ends running attempts.
   ~WorkerProcess();
 
   bool is_connected() const;
-  /// How long there has been no head; 0 while there is one.
+  /// Time without a head in ms; 0 while there is one.
   int64_t headless_ms() const;
   /// As WorkerAgent::drain.
   void drain(int64_t grace_ms, const std::string& why) { agent_->drain(grace_ms, why); }
