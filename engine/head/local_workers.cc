@@ -108,7 +108,7 @@ void LocalWorkers::loop() {
       bool is_due = !process.child && process.start_at_ms <= now;
       if (is_due && !spawn(static_cast<int32_t>(i) + 1)) process.start_at_ms = now + kSoonMs;
       if (!process.child) next = std::min(next, process.start_at_ms);
-      // One below 0 is passed over.
+      // poll() ignores a negative descriptor.
       watched.push_back({process.child ? process.child->descriptor() : -1, POLLIN, 0});
     }
     int timeout =

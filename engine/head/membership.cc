@@ -18,7 +18,7 @@ std::string secret_path(const std::string& state_dir) { return state_dir + "/sec
 
 namespace {
 
-/// What is small lies in the database.
+/// Opens a small blob, which is in the database.
 std::optional<Result<cluster::BlobReader>> inline_blob(EngineLoop& engine_loop,
                                                        const Digest& digest) {
   auto row = engine_loop.store().get(Family::blobs, digest.view());
@@ -79,7 +79,7 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
   return membership;
 }
 
-// It may join while the head is just beginning to listen.
+// A worker may join before the head knows the address at which it listens.
 void ClusterMembership::record_address(const std::string& name) {
   std::lock_guard lock(mutex_);
   if (listens_at_.empty()) return joined_.push_back(name);
@@ -111,7 +111,7 @@ std::string ClusterMembership::note_of_moved_head() const {
       names, own, former, own);
 }
 
-// What its workers run goes on, for the next engine.
+// Attempts of its workers keep running for the next engine.
 ClusterMembership::~ClusterMembership() {
   {
     std::lock_guard lock(mutex_);
@@ -236,7 +236,7 @@ void forget_lost(ConnectedWorkers& workers, const std::set<std::string>& disconn
   });
 }
 
-// Under the lock.
+// Requires the lock.
 void ClusterMembership::forget_disconnected() {
   std::set<std::string> disconnected;
   for (const auto& [at, lease] : leases_) disconnected.insert(lease.name);
@@ -266,7 +266,8 @@ void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::s
 
 namespace {
 
-/// Files that nothing names: those that the report made so, or where it was refused its own.
+/// Removes files without references: those that the report made obsolete, or its own if it was
+/// rejected.
 void remove_files(const std::vector<std::string>& files) {
   for (const std::string& file : files) ::unlink(file.c_str());
 }
@@ -295,12 +296,12 @@ void ClusterMembership::on_report(WorkerConnection& connection, cluster::Receive
                                [this, name, serial, number] { on_durable(name, serial, number); });
 }
 
-// What is no worker's any more, of an attempt that is over, is found so in the turn.
+// Whether the worker and the attempt are still current is checked in the turn.
 void ClusterMembership::on_rank_address(Report report) {
   engine_loop_.rank_address_reported(std::move(report));
 }
 
-// Of many in a commit the last is told.
+// Acknowledges the last of the reports in a commit.
 void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
   std::lock_guard lock(mutex_);
   auto found = workers_.find(name);
@@ -340,7 +341,7 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
   start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
-// Under the lock.
+// Requires the lock.
 void ClusterMembership::start_lease(const std::string& name, uint64_t serial, int64_t ms,
                                     std::string why, bool has_died) {
   leases_.emplace(Clock::now() + std::chrono::milliseconds(ms),

@@ -83,7 +83,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   }
 }
 
-// A run that is taken up again may have another environment.
+// A resumed run may have another environment.
 bool RemoteWorker::has_environment(const AttemptOrder& order) const {
   auto found = environments_.find(order.id.run);
   auto known = found == environments_.end() ? nullptr : found->second.lock();
@@ -151,7 +151,7 @@ void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint
   send(message);
 }
 
-// Whatever is ordered of this run later is sent with its bundle and environment again.
+// Later orders of this run are sent with its bundle and environment again.
 void RemoteWorker::forget(const core::RunId& run) {
   worker_protocol::ToWorker message;
   message.set_forget(run);
@@ -185,7 +185,7 @@ void RemoteWorker::send(const worker_protocol::ToWorker& message) {
   send_locked(message);
 }
 
-// All pieces of one message go out before those of the next.
+// All chunks of one message are sent before those of the next.
 void RemoteWorker::send_locked(const worker_protocol::ToWorker& message) {
   for (const std::string& chunk : split_message(message.SerializeAsString())) send_(chunk);
 }

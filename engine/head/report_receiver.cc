@@ -8,7 +8,7 @@ namespace flow::cluster {
 
 namespace {
 
-// What was said can't be committed without its content.
+// Replaces the report by a failure: it cannot be committed without its blobs.
 void make_failure(Report& report, const std::string& problem) {
   RankId id = report.rank_id();
   bool was_end = report.kind == Report::Kind::finished;

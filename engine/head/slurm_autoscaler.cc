@@ -29,14 +29,14 @@ constexpr int64_t kReleaseMs = 10'000;
 constexpr int64_t kSoonMs = 30'000;  // a step that ends so soon has something wrong with it
 constexpr uint64_t kJobFileBytesMax = 4u << 10;
 
-/// 0 where the name is none of a job's.
+/// The job id in a file name; 0 if it is not the file of a job.
 uint64_t job_of_file(const std::string& name) {
   uint64_t job = 0;
   auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), job);
   return failed == std::errc() && end == name.data() + name.size() ? job : 0;
 }
 
-/// Nothing here is told when something was: what is counted is how long ago.
+/// A monotonic clock in ms; only durations matter here.
 int64_t clock_ms() { return monotonic_us() / 1000; }
 
 slurm::AllocationPoolOptions pool_options(const SlurmOptions& options, const std::string& logs) {
@@ -54,7 +54,7 @@ std::string without_end(std::string text) {
   return text;
 }
 
-/// The command, and what was said to it.
+/// The command and its error output.
 std::string words_of(const slurm::CommandLine& command, const std::string& answered) {
   return fmt::format("{}\nanswered: {}", slurm::text_of(command),
                      answered.empty() ? "nothing" : without_end(answered));
@@ -98,8 +98,8 @@ std::string SlurmAutoscaler::job_file(uint64_t job) const {
   return fmt::format("{}/{}.job", launch_.folder, job);
 }
 
-// Of a flow that was killed: where the workers find this head by the same address they go on for
-// it, else they are ended.
+// Adopts the jobs of a head that was killed if this head has the same address; otherwise cancels
+// them.
 void SlurmAutoscaler::adopt_jobs() {
   std::vector<uint64_t> others;
   std::error_code failed;
@@ -120,7 +120,7 @@ void SlurmAutoscaler::adopt_jobs() {
   release_allocations(others, kCommandMs);
 }
 
-// A job whose file stays is cancelled by the next head.
+// The next head cancels a job whose file still exists.
 void SlurmAutoscaler::release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms) {
   if (jobs.empty() || !cancel(jobs, within_ms)) return;
   for (uint64_t job : jobs) ::unlink(job_file(job).c_str());
@@ -181,7 +181,7 @@ void SlurmAutoscaler::poll_jobs() {
   } else {
     problem = jobs.error().message;
   }
-  // Nothing is concluded from that: what is there goes on.
+  // A failure of squeue changes nothing: known jobs stay.
   bool is_news = !problem.empty() && problem != squeue_problem_;
   squeue_problem_ = problem;
   if (is_news) user_.note("Slurm: squeue says nothing of the jobs: " + problem);
@@ -201,7 +201,7 @@ void SlurmAutoscaler::ask(int32_t nodes) {
     std::string answered = answer->err + (answer->code == 0 ? answer->out : "");
     return pool_.rejected(words_of(command, answered), slurm::is_transient(answered), clock_ms());
   }
-  // Before anything may be forgotten of it.
+  // Write the file before anything else, so that the job is never forgotten.
   Status written = write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, launch_.head));
   if (!written.ok())
     user_.note(fmt::format("Slurm: {}: if this head is killed, `scancel {}` ends the job",
@@ -221,7 +221,7 @@ bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_m
   return false;
 }
 
-// One that ends is begun anew, as often as it is asked for an allocation elsewhere.
+// Restarts a step that ends, as often as a failed allocation is requested again.
 void SlurmAutoscaler::keep_step() {
   int64_t now = clock_ms();
   std::string log = slurm::log_path(launch_.folder, inside_);

@@ -181,7 +181,7 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
   return view;
 }
 
-// Nobody is told twice of the same: what is ready is placed at once where it fits.
+// Warns once per cause: ready tasks that fit are placed immediately.
 void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
   int64_t now = since_boot_ms();
   if (!nothing_runs) {

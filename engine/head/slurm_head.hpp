@@ -36,8 +36,8 @@ class SlurmHead {
                                                   const std::string& state_dir,
                                                   const std::string& listens_at,
                                                   EngineLoop& engine_loop, RunEngine& engine);
-  /// Gives the nodes back and declares their workers lost, so that the next engine does not wait
-  /// for them.
+  /// Releases the nodes and declares their workers lost, so that the next engine does not wait for
+  /// them.
   ~SlurmHead();
 
  private:

@@ -1,4 +1,4 @@
-// srun as a child: a step of an allocation that is there.
+// srun as a child process: a step in an existing allocation.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace flow {
 
-/// A worker on each node of the job that this process is in.
+/// Command that starts a worker on each node of this process's job.
 slurm::CommandLine step_command(const slurm::WorkerLaunch& launch, const std::string& job);
 
 class SlurmStep {
  public:
-  /// What it prints goes to `log`.
+  /// Its output is appended to `log`.
   static Result<std::unique_ptr<SlurmStep>> start(std::vector<std::string> command,
                                                   const std::string& log);
   ~SlurmStep();  // ends its standard input, and after a while the step

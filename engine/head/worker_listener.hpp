@@ -1,5 +1,5 @@
-// The head's side of its workers: listens, and has a RemoteWorker for each session with one. Its
-// clients come to the same place.
+// The head's listener: creates a RemoteWorker for each session with a worker. Clients connect to
+// the same address.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace flow::cluster {
 
-/// What the head's engine is told, on threads that it must not block.
+/// Callbacks to the head's engine. They must not block.
 class WorkerListenerUser {
  public:
   virtual ~WorkerListenerUser() = default;
-  /// A worker asks to join, under the name in `request`. Why it can't, or "".
+  /// A worker asks to join under the name in `request`. Returns why it is rejected, or "".
   virtual std::string on_join(std::shared_ptr<WorkerConnection> connection,
                               JoinRequest request) = 0;
   virtual void on_draining(WorkerConnection& connection, const std::string& why) = 0;
@@ -25,8 +25,8 @@ class WorkerListenerUser {
                              const std::string& fault, bool is_dead) = 0;
   virtual void on_report(WorkerConnection& connection, ReceivedReport received) = 0;
   virtual void on_rank_address(Report report) = 0;
-  /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
-  /// that it counts as lost; else it may be back at once.
+  /// The last call for a worker that joined, made once. `is_for_good`: it left or its lease
+  /// expired; otherwise it may rejoin at once.
   virtual void on_disconnected(WorkerConnection& connection, bool is_for_good,
                                const std::string& why) = 0;
 };
@@ -35,21 +35,21 @@ struct WorkerListenerOptions {
   SessionOptions session;
   std::string listen;
   std::string state_dir;  // where content comes to
-  /// Of content that is not under objects/, or null.
+  /// Opens blobs that are not under objects/, or null.
   BlobCache::Resolve resolve;
-  /// Content goes sealed between all of the cluster: its workers hear it from here.
+  /// Whether blobs are encrypted in the whole cluster; announced to the workers.
   bool encrypt = false;
-  /// Which worker has what is noted there.
+  /// Records which worker has which blobs.
   std::shared_ptr<BlobDirectory> blob_directory = std::make_shared<BlobDirectory>();
-  /// Gives the user of a client's session; null ends it. Without this there are no clients.
+  /// Returns the user of a client's session; null rejects it. If not set, clients are rejected.
   SessionLink::Accept accept_client;
-  /// Told of what somebody should read in a log.
+  /// Receives lines for the log.
   std::function<void(std::string)> on_note;
 };
 
 class WorkerListener {
  public:
-  /// `transport` and `user` outlive it.
+  /// `transport` and `user` must outlive the listener.
   static Result<std::unique_ptr<WorkerListener>> start(Transport& transport,
                                                        const WorkerListenerOptions& options,
                                                        WorkerListenerUser& user);
