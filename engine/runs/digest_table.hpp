@@ -10,19 +10,19 @@
 
 namespace flow {
 
-/// Keeps up to `size_max` bytes for a digest, each in the one place that it has among `places`,
-/// where a later one may replace it.
+/// A cache of up to `size_max` bytes per digest. Each digest has one cell; a later entry may
+/// replace it.
 template <size_t cells, size_t size_max>
 class DigestTable {
  public:
-  /// "" where they are not there.
+  /// The bytes of the digest, or "".
   std::string_view find(const Digest& digest) const {
     if (cells_.empty()) return {};
     const Cell& cell = cells_[DigestHash()(digest) % cells];
     if (cell.digest != digest) return {};
     return {cell.bytes.data(), cell.size};
   }
-  /// False where they are too long.
+  /// Returns false if the bytes are too long.
   bool put(const Digest& digest, std::string_view bytes) {
     if (bytes.size() > size_max) return false;
     if (cells_.empty()) cells_.resize(cells);

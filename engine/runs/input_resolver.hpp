@@ -1,5 +1,5 @@
-// Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
-// a gathered value. Reads only; called inside a turn.
+// Resolves the core's queries from blobs: the arguments of a unit, its key, the length of a map,
+// the branch of a when, a gathered value. Only reads; called within a turn.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace flow {
 
-/// One named part of a key, so that `flow why` can say which differed.
+/// One named component of a cache key, so that `flow why` can compare keys.
 struct KeyComponent {
   std::string name;  // "code", "argument 1", "env MODE", …
   Digest digest;
@@ -24,36 +24,36 @@ struct KeyComponent {
   std::shared_ptr<const Value> value{};  // of an argument: what is compared item by item
 };
 
-/// JSON, cut to a line's length.
+/// JSON, truncated to the length of a line.
 std::string short_json(const Value& value);
 
 class InputResolver {
  public:
-  /// `read_blob` returns a blob's bytes, committed or about to be.
+  /// `read_blob` returns the bytes of a blob that is committed or in an open batch.
   using ReadBlob = std::function<Result<std::string>(const Digest&)>;
   explicit InputResolver(ReadBlob read_blob) : read_blob_(std::move(read_blob)) {}
 
-  /// The canonical bytes of the list of the unit's arguments, refs resolved. A missing part or an
-  /// unreadable blob is the Failure's message.
+  /// The canonical bytes of the unit's argument list with refs resolved. The error names a missing
+  /// part or an unreadable blob.
   Result<std::string> arguments(const core::Run& run, core::UnitId unit);
-  /// Of the unit's definition and arguments. An Error also where these nest too deep.
+  /// The cache key, from the unit's definition and arguments. Error also if these nest too deeply.
   Result<Digest> key(const core::Run& run, core::UnitId unit);
-  /// The large content in the arguments that this key was made of, or null: there is none, or it
-  /// was long ago.
+  /// The large blobs in the arguments of this key; null if there are none or the key was evicted
+  /// here.
   const std::vector<BlobInfo>* inputs(const Digest& key) const;
-  /// The parts of the unit's key, in the order they are hashed.
+  /// The components of the unit's key, in hashing order.
   Result<std::vector<KeyComponent>> key_components(const core::Run& run, core::UnitId unit);
-  /// A map's items: their count.
+  /// Number of items of a map.
   Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
-  /// A when's condition; a missing part is false.
+  /// The condition of a when; a missing part is false.
   Result<bool> condition(const core::Run& run, core::UnitId unit);
-  /// A map's list, a when's branch value, a dynamic task's value, or with `unit` kNoNode the run's
-  /// result. An Error where it nests too deep to be stored.
+  /// The list of a map, the value of a when or a dynamic task, or with kNoNode the run's result.
+  /// Error if it nests too deeply to be stored.
   Result<Value> gather(const core::Run& run, core::UnitId unit);
   /// The value of a finished unit.
   Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
   Result<std::shared_ptr<const Value>> value(const Digest& digest);
-  /// Keeps the canonical bytes of a value that was just reported, or found in the cache.
+  /// Caches the canonical bytes of a value that was just reported or found in the cache.
   void remember(const Digest& digest, std::string_view encoded);
 
   /// The name of a unit: "train", "train#2[1]", "search/best".

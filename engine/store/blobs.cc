@@ -1,4 +1,4 @@
-// Content by digest: small in the database, large as read-only files under objects/.
+// Blobs by digest: small ones in the database, large ones as read-only files under objects/.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
@@ -105,7 +105,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   } close_source{source};
   NewBlobFile file(dir_);
   if (file.descriptor() < 0) return unwritten(failed("write", file.path()));
-  // A reflink shares the content. What is hashed is what is kept: the source may still change.
+  // A reflink shares the data. The copy is hashed, because the source may still change.
   bool cloned = ::ioctl(file.descriptor(), FICLONE, source) == 0;
   int from = cloned ? file.descriptor() : source;
   Sha256 hash;

@@ -1,4 +1,4 @@
-// The processor's own instruction where it has one; else tables of the reflected polynomial
+// Uses the processor's CRC instruction if it has one; else tables of the reflected polynomial
 // 0x82f63b78, eight bytes at a time.
 #include "engine/store/checksum.hpp"
 

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, RFC 3720 appendix B.4) at the end of what the journal holds.
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4), the checksum of journal entries.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace flow {
 
-/// Of `data`, or of what has the checksum `before` and then `data`.
+/// The checksum of `data`, or of earlier data with the checksum `before` followed by `data`.
 uint32_t crc32c(std::string_view data, uint32_t before = 0);
 /// Appends the checksum, little-endian.
 void seal(std::string& bytes);
-/// The content without its checksum; false where it does not match.
+/// Verifies and strips the checksum. Returns false if it does not match.
 bool unseal(std::string_view bytes, std::string_view& content);
 
 }  // namespace flow

@@ -22,8 +22,7 @@ namespace {
 
 constexpr size_t kFewBytes = 4;
 
-/// Whether of what the record at `at` covers nothing was written in some sector, as after a write
-/// that came to the disk in part.
+/// Whether some sector of the record at `at` was never written, as after an interrupted write.
 bool lacks_sector(std::string_view log, size_t at, size_t size) {
   size_t end = at + size;
   while (at < end) {
@@ -34,7 +33,7 @@ bool lacks_sector(std::string_view log, size_t at, size_t size) {
   return false;
 }
 
-/// Whether the record at `at` would be whole if it had another length.
+/// Whether the record at `at` would be complete with another length.
 bool has_wrong_length(std::string_view log, size_t at) {
   size_t end = std::min(log.size(), at + left_in_block(at));
   size_t type_at = at + kRecordHeader - 1;
@@ -48,8 +47,8 @@ bool has_wrong_length(std::string_view log, size_t at) {
   return checksum == stored;
 }
 
-/// Whether the few bytes that stand in the fill behind `at` can be what came to the disk of a
-/// record: its first ones up to a sector's end, or its last ones from a sector's start.
+/// Whether the bytes in the fill pattern behind `at` can be parts of an interrupted record: its
+/// first ones up to the end of a sector, or its last ones from the start of a sector.
 bool are_torn_ends(std::string_view log, size_t at) {
   size_t first_end = std::min(at - at % kSector + kSector, at + kFewBytes);
   size_t count = 0, first = 0;
@@ -61,7 +60,7 @@ bool are_torn_ends(std::string_view log, size_t at) {
   return count > 1 || changed_bits(log, first) > 1;
 }
 
-/// What other logs tell of one.
+/// What other logs prove about a log.
 struct LogFacts {
   uint64_t durable = 0;      // bytes of it
   bool are_written = false;  // later ones hold batches: the log was durable, whole, before them
@@ -77,7 +76,7 @@ uint64_t durable_size(const SyncMarks& marks, uint64_t number) {
   return marks.before.log == number ? marks.before.size : 0;
 }
 
-/// What was written whole behind `at`, as far as it takes to know whether that was durable.
+/// Facts from the complete records behind `at`, as far as they are needed to know what was durable.
 TailFacts whole_after(std::string_view log, size_t at, uint64_t number) {
   TailFacts tail;
   for (size_t next = at + 1; next < log.size() && tail.durable <= at;) {
@@ -92,8 +91,8 @@ TailFacts whole_after(std::string_view log, size_t at, uint64_t number) {
   return tail;
 }
 
-/// Whether a crash in the middle of a write can have left this, of what no sync had reached: the
-/// rest is cut, or came to the disk in some of its sectors.
+/// Whether an interrupted, unsynced write can have left this tail: the rest is missing, or only
+/// some of its sectors reached the disk.
 bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
   size_t left = log.size() - at;
   TailFacts tail = whole_after(log, at, number);
@@ -119,7 +118,7 @@ std::vector<fs::path> logs_of(const std::string& database) {
   return logs;
 }
 
-/// What the logs that were read so far tell of older ones.
+/// What the logs read so far prove about older ones.
 class LogHistory {
  public:
   LogFacts of(uint64_t number) const {
@@ -129,9 +128,9 @@ class LogHistory {
     size_t end = 0;  // of the whole records
     size_t repeated_at = std::string_view::npos;
   };
-  /// Reads the next older log. A batch whose sequence numbers are not above those before it, or not
-  /// below those of the next log, was copied there: RocksDB ends the process with an assertion when
-  /// it replays such a batch.
+  /// Reads the next older log. A batch whose sequence numbers are not above the previous ones, or
+  /// not below those of the next log, is a stray copy: RocksDB aborts the process when it replays
+  /// one.
   ReadResult read(std::string_view log) {
     bool is_first = true;
     ReadResult read;
@@ -158,7 +157,7 @@ class LogHistory {
   bool are_written_ = false;
 };
 
-/// `end` is that of the whole records.
+/// `end`: end of the complete records.
 size_t wrong_at(std::string_view log, size_t end, uint64_t number, const LogFacts& others) {
   if (end < others.durable) return end;
   if (end >= log.size() || is_unwritten(log, end)) return std::string_view::npos;

@@ -1,5 +1,5 @@
-// Where the database's logs are damaged. RocksDB takes some damage for the end of a log and drops
-// what follows in silence: one flipped bit of a record's length or type is enough.
+// Finds damage in the database's write-ahead logs. RocksDB takes some damage for the end of a log
+// and silently drops what follows: one flipped bit in a record's length or type is enough.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,20 +11,19 @@
 namespace flow {
 
 struct LogCheck {
-  /// "FILE at offset N" of a record that is not as it was written, in a write-ahead log or the
-  /// manifest; "" where all are. A tail that was never written whole is no damage.
+  /// "FILE at offset N" of a damaged record in a write-ahead log or the manifest; "" if there is
+  /// none. An incomplete tail is not damage.
   std::string damage;
   std::vector<std::pair<std::string, uint64_t>> ends;  // of logs that hold more than whole records
 };
-/// To be asked before the database is opened, which removes the logs it has read.
+/// Call this before opening the database, which removes the logs that it has read.
 LogCheck check_logs(const std::string& database);
 
-/// Ends each write-ahead log where its whole records end: later logs then follow one that has an
-/// end. For the writer, where there is no damage.
+/// Truncates each write-ahead log after its last complete record. Only for the writer, and only if
+/// there is no damage.
 void truncate_unwritten(const LogCheck& check);
 
-/// The offset of the first record of `log`, whose name has `number`, that is not as it was written,
-/// or npos.
+/// Offset of the first damaged record of the log with this number, or npos.
 size_t first_wrong_record(std::string_view log, uint64_t number);
 
 }  // namespace flow

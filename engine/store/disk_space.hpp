@@ -1,4 +1,4 @@
-// What is said when the state can't be written.
+// Error messages for a state that cannot be written.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@ namespace flow {
 
 /// "12 MiB free"
 std::string free_space(const std::string& dir);
-/// `what` holds the path and the system's words; free space, the last committed record and what to
-/// do are added.
+/// `what` names the path and the system's error; this adds the free space, the last committed
+/// record and the remedy.
 Error cannot_write(const Store& store, const std::string& dir, const std::string& what);
 
 }  // namespace flow

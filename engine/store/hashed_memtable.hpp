@@ -1,5 +1,5 @@
-// A memtable for rows that are put and looked up one by one, at random, and read in order only when
-// they are flushed.
+// A RocksDB memtable for rows that are written and looked up individually, in random order, and
+// read in key order only when they are flushed.
 #pragma once
 #include <rocksdb/memtablerep.h>
 
@@ -7,9 +7,9 @@
 
 namespace flow {
 
-/// RocksDB's hashed lists of `buckets` for look-ups, and its vector for reading in order. Alone the
-/// hashed lists are put into a skip list for each reading: several cache misses a level for each
-/// row, which a sort does not have. One writer at a time.
+/// Combines RocksDB's hashed linked lists (with `buckets` buckets) for lookups and its vector for
+/// ordered reads. By themselves the hashed lists build a skip list for each ordered read, with
+/// several cache misses per level and row, which a sort avoids. One writer at a time.
 std::shared_ptr<rocksdb::MemTableRepFactory> hashed_memtable(size_t buckets);
 
 }  // namespace flow

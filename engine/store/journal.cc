@@ -1,4 +1,4 @@
-// Records to bytes and back. Strict: what a newer or broken writer left is an error, never a guess.
+// Encodes and decodes records. Strict: bytes of a newer or defective writer are an error.
 #include <fmt/format.h>
 #include <google/protobuf/arena.h>
 

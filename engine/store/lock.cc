@@ -1,5 +1,5 @@
-// The lock is flock(2) on DIR/lock: the kernel drops it with its holder, so no stale lock needs a
-// person.
+// The lock is flock(2) on DIR/lock: the kernel releases it with its holder, so that a stale lock
+// never has to be removed.
 #include "engine/store/lock.hpp"
 
 #include <fcntl.h>
@@ -36,12 +36,12 @@ std::string first_line(const char* path) {
   return line;
 }
 
-/// Entries of a folder that a state or a worker makes before its lock, or that a file system
-/// brings.
+/// Entries that a state or a worker creates before its lock, or that a file system has by itself.
 constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret",  "spool",
                                             "log",     "clients", "kernels", "lost+found"};
 
-/// An entry of a folder that is neither a state nor about to be one; "" where it may be used.
+/// An entry that shows that the folder is not a state and must not become one; "" if it may be
+/// used.
 std::string foreign_entry(const std::string& dir) {
   std::string foreign;
   std::error_code failed;
@@ -161,7 +161,8 @@ Status readable_state(const std::string& dir) {
 bool state_is_locked(const std::string& dir) {
   int descriptor = ::open(lock_path(dir).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
-  // A shared lock is refused while the writer holds its own; two readers do not disturb each other.
+  // A shared lock fails while the writer holds its exclusive one; readers do not exclude each
+  // other.
   bool busy = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0;
   ::close(descriptor);
   return busy;

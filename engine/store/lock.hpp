@@ -1,4 +1,4 @@
-// One process writes a state: its lock.
+// The lock of a state: only one process writes to it.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -8,12 +8,11 @@
 
 namespace flow {
 
-/// Holds DIR/lock, which names host, boot id, pid and start time for people. The kernel lets go of
-/// it when the process dies, however it dies, so a stale file proves itself. Released by the
-/// destructor.
+/// Holds DIR/lock, which names host, boot id, pid and start time for users. The kernel releases the
+/// lock when the process ends in any way, so there is no stale lock. The destructor releases it.
 class StateLock {
  public:
-  /// Null where another process holds it. Makes the folder (0700) where there is none.
+  /// Null if another process holds the lock. Creates a missing folder (0700).
   static Result<std::unique_ptr<StateLock>> acquire(const std::string& dir);
   ~StateLock();
   StateLock(const StateLock&) = delete;
@@ -24,15 +23,15 @@ class StateLock {
   int descriptor_;
 };
 
-/// Whether the state's folder is ours alone. Refused: another user's, one with content that others
-/// may have written, and one that holds something else than a state. An empty one is made private.
+/// Checks that the state directory is private. Rejects one that belongs to another user, that
+/// others may have written to, or that is not a state. Makes an empty one private.
 Status own_state(const std::string& dir);
 /// Returns an error that names the first of these entries of the folder that is a broken symbolic
 /// link. The default is all folders that a state or a worker writes.
 Status no_broken_links(const std::string& dir, std::initializer_list<const char*> parts = {
                                                    "db", "objects", "checkpoints", "scratch", "log",
                                                    "spool", "clients", "kernels"});
-/// An error where the state is there and this process may not look into it.
+/// Error if the state exists and this process may not read it.
 Status readable_state(const std::string& dir);
 
 bool state_is_locked(const std::string& dir);

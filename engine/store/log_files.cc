@@ -40,7 +40,7 @@ ssize_t read_at(int descriptor, char* to, size_t size, uint64_t at) {
   return static_cast<ssize_t>(got);
 }
 
-/// Up to the last byte that is no zero and not as the fill left it.
+/// Size up to the last byte that is neither zero nor fill pattern.
 size_t written_size_of(std::string_view bytes) {
   size_t end = bytes.size();
   while (end > 0 && (bytes[end - 1] == '\0' || written_bytes(bytes, end - 1, end) == 0)) end--;
@@ -49,7 +49,7 @@ size_t written_size_of(std::string_view bytes) {
 
 IOStatus io_error(const std::string& path) { return IOStatus::IOError(path, std::strerror(errno)); }
 
-/// One log that is written to. Thread-safe but for what appends.
+/// A log that is being written. Thread-safe except for appending.
 class OpenLog {
  public:
   OpenLog(const std::string& path, std::shared_ptr<SyncProgress> progress)
@@ -63,7 +63,7 @@ class OpenLog {
   void grew(uint64_t bytes) { size_ += bytes; }
   void synced(uint64_t size) { progress_->advance(number_, size); }
 
-  /// Where it fails errno says why, also where that was at its close.
+  /// On failure errno holds the error, also for an earlier failure to close.
   bool sync() {
     std::lock_guard lock(mutex_);
     if (descriptor_ >= 0) return sync_open();
@@ -71,7 +71,7 @@ class OpenLog {
     return is_durable_;
   }
 
-  // Where that fails, on a full disk, the log just grows.
+  // If preallocation fails, as on a full disk, the log grows with each write.
   void fill_before(uint64_t coming) {
     uint64_t end = size_ + coming;
     if (end <= filled_) return;
@@ -91,7 +91,7 @@ class OpenLog {
     if (::fdatasync(descriptor_) != 0) filled_ = kNoMore;
   }
 
-  // What was written of it is durable before its end is: a log that ends is whole.
+  // The data is durable before the final size is: a log with a final size is complete.
   void close() {
     std::lock_guard lock(mutex_);
     if (descriptor_ < 0) return;

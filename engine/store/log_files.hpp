@@ -1,8 +1,8 @@
-// How RocksDB writes and reads its write-ahead logs here. A log is filled ahead of what it holds,
-// durably: a sync then writes data where blocks and size are there already, and changes nothing of
-// the file itself, which takes a third of a sync's time on ext4; and what a loss of power kept from
-// the disk is told from what was written. A log is durable before a later one is begun. Who reads a
-// log sees its whole records only, so that to RocksDB it ends where it was written to.
+// The file system through which RocksDB writes and reads its write-ahead logs. A log is
+// preallocated durably with a fill pattern: a sync then writes only data and no file metadata,
+// which is a third of a sync's time on ext4, and after a power cut unwritten parts can be told from
+// written ones. A log is durable before the next one begins. Readers see only complete records, so
+// that for RocksDB a log ends after the last of them.
 #pragma once
 #include <rocksdb/file_system.h>
 
@@ -15,7 +15,7 @@
 
 namespace flow {
 
-/// What is known to be durable of the newest logs. Thread-safe.
+/// The durable sizes of the newest logs. Thread-safe.
 class SyncProgress {
  public:
   void advance(uint64_t log, uint64_t size);
@@ -26,10 +26,10 @@ class SyncProgress {
   SyncMarks marks_;
 };
 
-/// The machine's files, with logs (`*.log`) written and read as above.
+/// The default file system, with logs (`*.log`) written and read as described above.
 std::shared_ptr<rocksdb::FileSystem> make_log_files(std::shared_ptr<SyncProgress> progress);
 
-/// Bytes of the log at `path` without what is unwritten at its end.
+/// Size of the log at `path` without its unwritten tail.
 uint64_t written_size(const std::string& path);
 
 }  // namespace flow

@@ -15,7 +15,7 @@ namespace {
 constexpr int kTries = 500;
 constexpr std::chrono::milliseconds kPause{5};
 
-/// The folder's descriptor, locked if that can be had.
+/// Opens the folder and locks it if possible.
 int lock_folder(const std::string& folder, OpenLock::Access access) {
   int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return -1;
@@ -33,8 +33,8 @@ void release_lock(int descriptor) {
 
 }  // namespace
 
-// Through the outer folder goes one after the other: readers that come all the time do not keep a
-// writer waiting.
+// The lock of the outer folder is taken by one process at a time, so that a stream of readers
+// cannot starve a writer.
 OpenLock::OpenLock(const std::string& state_dir, Access access) {
   int turnstile = lock_folder(state_dir, access);
   descriptor_ = lock_folder(state_dir + "/db", access);

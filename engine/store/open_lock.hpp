@@ -1,13 +1,13 @@
-// A writer that opens begins a new manifest and removes the tables that it merged. RocksDB's reader
-// aborts the process where that happens while it opens: so they take turns.
+// A writer that opens the database starts a new manifest and removes merged tables. A RocksDB
+// reader that opens it at the same time aborts the process, so they exclude each other.
 #pragma once
 #include <string>
 
 namespace flow {
 
-/// Held while a state's database is opened: by one writer alone, or by readers. It is the kernel's
-/// lock of the folders themselves, so it needs no file and no right to write. A process that hangs
-/// while it holds the lock, or a file system without locks, stops nobody for long.
+/// Held while a state's database is opened, exclusively by a writer or shared by readers. It is a
+/// kernel lock (flock) on folders, so it needs neither a file nor write permission. Waiting is
+/// bounded, in case the holder hangs or the file system has no locks.
 class OpenLock {
  public:
   enum class Access { writer, reader };

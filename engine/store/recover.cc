@@ -1,4 +1,4 @@
-// From bytes to the state: the newest snapshot, then every later batch, its commands dropped.
+// Recovery: decodes the newest snapshot and applies every later record, with its commands dropped.
 #include <fmt/format.h>
 
 #include "engine/store/store.hpp"

@@ -1,4 +1,4 @@
-// The one file that knows RocksDB: options, and its statuses turned into ours.
+// Opens RocksDB with flow's options and converts its statuses.
 #include <fmt/format.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
@@ -50,9 +50,10 @@ constexpr size_t kHashedBytes = 8;           // of a digest
 constexpr size_t kBuckets = 1 << 16;
 constexpr size_t kBlockCacheBytes = 64 << 20;  // of rows, indexes and filters
 constexpr int kCacheShardBits = 2;             // a filter is up to 1 MB: a shard has to hold many
-// A reader is to have a folder for its notes, and this one makes none.
+// RocksDB wants a folder for a reader's notes; this one cannot be created.
 constexpr const char* kNoFolder = "/dev/null/none";
-// A process that opens the state turns its log into tables, and ends before RocksDB merges them.
+// Each process that opens the state turns its log into tables and may end before RocksDB merges
+// them.
 constexpr size_t kTablesMax = 32;               // of a family,
 constexpr uint64_t kSmallTableBytes = 1 << 20;  // whose average is less than this
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
@@ -65,7 +66,7 @@ Error damaged(const std::string& dir, const std::string& what) {
                   dir, what));
 }
 
-/// RocksDB names file and offset of a table itself, of a log it does not.
+/// RocksDB names file and offset for a table but not for a log.
 Error corruption(const std::string& dir, const rocksdb::Status& status) {
   std::string where = check_logs(dir + "/db").damage;
   return damaged(dir, status.ToString() + (where.empty() ? "" : " in " + where));
@@ -96,14 +97,14 @@ Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
                   dir, status.ToString(), free_space(dir)));
 }
 
-/// Makes `dir` (0700) where there is none.
+/// Creates `dir` (0700) if it is missing.
 Status own_folder(const std::string& dir) {
   FLOW_TRY(make_dirs(dir));
   return own_state(dir);
 }
 
-/// RocksDB's own log of what it does. On a full disk its file ends the process with an assertion,
-/// and a reader has no folder for one.
+/// Discards RocksDB's own log. Its file would abort the process on a full disk, and a reader has no
+/// folder for it.
 class SilentLogger final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
@@ -114,9 +115,8 @@ rocksdb::Options database_options(rocksdb::Env* files) {
   rocksdb::Options options;
   options.env = files;
   options.create_missing_column_families = true;
-  // Point-in-time recovery would drop synced commits in silence after a flipped byte: a bad
-  // checksum is an error, and only a log whose tail was never written whole opens at its last whole
-  // batch.
+  // Point-in-time recovery would silently drop synced commits after a flipped byte. Here a wrong
+  // checksum is an error, and only an incomplete tail of a log is cut to the last complete batch.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.paranoid_checks = true;
   options.max_total_wal_size = kLogBytesMax;
@@ -141,14 +141,14 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = cache;
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  // Outside of the cache they would grow with the state.
+  // Outside the cache they would grow with the state.
   table.cache_index_and_filter_blocks = true;
   table.pin_l0_filter_and_index_blocks_in_cache = true;
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
 
-/// Rows by digest are put and looked up one by one, at random: a hash finds their place at once.
+/// Rows by digest are written and looked up individually in random order, so they are hashed.
 rocksdb::ColumnFamilyOptions digest_family_options(const std::shared_ptr<rocksdb::Cache>& cache) {
   rocksdb::ColumnFamilyOptions options = family_options(cache);
   options.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(kHashedBytes));
@@ -176,8 +176,8 @@ bool has_room_for(const std::string& dir, uint64_t bytes) {
   return ::statvfs(dir.c_str(), &info) == 0 && info.f_bavail * info.f_frsize > 2 * bytes;
 }
 
-/// Merges the tables of each family that has many small ones, so that their number does not grow
-/// with the number of processes that had the state.
+/// Merges the tables of each family with many small ones, so that their number does not grow with
+/// the number of processes that opened the state.
 rocksdb::Status merge_small_tables(rocksdb::DB& db, const std::string& dir,
                                    const Families& families) {
   for (rocksdb::ColumnFamilyHandle* family : families) {
@@ -193,8 +193,8 @@ rocksdb::Status merge_small_tables(rocksdb::DB& db, const std::string& dir,
   return rocksdb::Status::OK();
 }
 
-/// Whether there is a database. CURRENT is written before any log or table: where one of these is
-/// there without it, it was lost, and RocksDB would make an empty database and remove the tables.
+/// Whether there is a database. CURRENT is written before any log or table: if only those exist, it
+/// was lost, and RocksDB would create an empty database and remove the tables.
 Result<bool> has_database(const std::string& dir) {
   std::string current = dir + "/db/CURRENT";
   if (::access(current.c_str(), F_OK) == 0) return true;
@@ -244,8 +244,8 @@ bool is_half_made(const rocksdb::Status& status) {
          status.ToString().find("Column family not found") != std::string::npos;
 }
 
-/// A reader holds all tables open, since a writer may remove them; but not more than half of the
-/// files that this process may open.
+/// A reader keeps all tables open, because a writer may remove them, but at most half of the files
+/// that this process may open.
 int reader_tables_max(const std::string& database) {
   constexpr int kAll = -1;
   rlimit limit{};
@@ -259,7 +259,7 @@ int reader_tables_max(const std::string& database) {
   return tables <= most ? kAll : static_cast<int>(most);
 }
 
-/// A secondary beside a live writer.
+/// Opens a secondary instance, which works next to a live writer.
 Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Families& families) {
   rocksdb::Options options = database_options(files);
   options.max_open_files = reader_tables_max(dir + "/db");
@@ -274,14 +274,14 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
     NoSignals none;
     status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder, all_families(),
                                           &families, &db);
-    // A writer that opens meanwhile turns the log that was just to be read into tables.
+    // A writer that opens the database meanwhile turns the log to be read into tables.
     if (status.ok()) status = db->TryCatchUpWithPrimary();
     if (status.ok()) break;
     for (rocksdb::ColumnFamilyHandle* family : families) delete family;
     families.clear();
     delete std::exchange(db, nullptr);
   }
-  // Whoever makes the state makes its families one by one: one who was killed then left nothing.
+  // The families of a new state are created one by one; a killed creator leaves an empty state.
   if (is_half_made(status)) return no_state(dir);
   if (!status.ok()) return cannot_open(dir, status);
   return db;
@@ -293,7 +293,8 @@ rocksdb::ReadOptions all_in_order() {
   return options;
 }
 
-/// A record that a live writer is just writing may look wrong for a moment.
+/// Checks the logs; with a live writer a record that is being written may look damaged for a
+/// moment.
 LogCheck checked_logs(const std::string& dir, bool has_writer) {
   LogCheck logs = check_logs(dir + "/db");
   for (int tries = 1; has_writer && !logs.damage.empty() && tries < kReaderTries; tries++) {
@@ -363,7 +364,7 @@ class RocksStore final : public Store {
       FLOW_TRY(row);
       return std::vector<std::optional<std::string>>{std::move(*row)};
     }
-    // RocksDB looks a block up once for all the keys that it holds, where they come sorted.
+    // With sorted keys RocksDB looks up each block once for all of its keys.
     std::vector<size_t> order(keys.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
@@ -401,7 +402,7 @@ class RocksStore final : public Store {
     for (fs::recursive_directory_iterator walk(dir_, failed), end; !failed && walk != end;
          walk.increment(failed)) {
       std::error_code gone;
-      // What a link leads to is not in the state.
+      // The target of a link is not part of the state.
       if (walk->symlink_status(gone).type() != fs::file_type::regular) continue;
       bool is_log = walk->path().extension() == ".log";
       total += is_log ? written_size(walk->path()) : walk->file_size(gone);
@@ -416,7 +417,7 @@ class RocksStore final : public Store {
     return families_[static_cast<size_t>(family) + 1];
   }
 
-  /// The status says what the system said, of which file.
+  /// Converts the status, which names the file and the system's error.
   Error failed(const rocksdb::Status& status) const {
     return cannot_write(*this, dir_, status.ToString());
   }

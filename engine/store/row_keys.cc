@@ -1,4 +1,4 @@
-// Keys are text with a NUL between the parts, which no run id, task name or path holds.
+// Keys are text parts separated by NUL, which occurs in no run id, task name or path.
 #include "engine/store/row_keys.hpp"
 
 #include <fmt/format.h>

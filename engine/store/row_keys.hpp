@@ -1,5 +1,5 @@
-// How rows are named in the families. Every key of a run's begins with a kind and the run's id, so
-// that gc finds them.
+// Keys of rows in the column families. Every key of a run starts with a kind and the run's id, so
+// that gc finds it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,26 +19,26 @@ std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uin
 std::string archive_key(const std::string& run);  // kv: a finished run, frozen
 /// kv: steps are step_prefix + name.
 std::string step_prefix(const std::string& run, const std::string& task, const Digest& key);
-/// kv: what flow warned of in an attempt, a line each: warning_prefix + a number.
+/// kv: flow's warnings in an attempt, one row each: warning_prefix + a number.
 std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attempt);
 std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
 std::string request_key(const std::string& request);  // kv: the run that a request came to
-/// kv: how far the reports of this worker are committed: its spool's id, a newline, a number.
+/// kv: the last committed report of this worker: its spool's id, a newline, a number.
 std::string spool_key(const std::string& worker);
 std::string head_key(const std::string& worker);  // kv: address of the head that it joined last
 std::string
 launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
-/// kv: what leads workers that stay when the engine dies, `flow head` or `--on slurm`.
+/// kv: the head whose workers outlive the engine: `flow head` or `--on slurm`.
 std::string leader_key();
-/// meta: how far the state's clock was ahead of the wall clock when a batch was last written.
+/// meta: how far the state's clock was ahead of the wall clock at the last write.
 constexpr const char* kClockKey = "clock";
 std::string inputs_key(const std::string& run);         // kv: where the run's inputs were read
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
-/// The run that a kv or logs key belongs to; nothing for keys of no run.
+/// The run to which a kv or logs key belongs; nothing for other keys.
 std::optional<std::string> run_of_key(Family family, std::string_view key);
-/// Whether a kv key is a step's or a checkpoint's: its value holds content digests.
+/// Whether a kv key is that of a step or a checkpoint, whose value holds digests.
 bool is_progress_key(std::string_view key);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Rows to bytes and back, by Protocol Buffers.
+// Encodes and decodes rows as Protocol Buffers.
 #include "engine/store/rows.hpp"
 
 #include "engine/store/rows.pb.h"

@@ -1,4 +1,4 @@
-// The rows people read without a replay: runs, cache entries, log lines. Encoded by rows.proto.
+// Rows that are read without a replay: runs, cache entries, log lines. Encoded by rows.proto.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// The durable state: one RocksDB, and large content as files under objects/. The same interface in
-// memory for tests.
+// The durable state: one RocksDB, and large blobs as files under objects/. An implementation in
+// memory serves tests.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@ namespace flow {
 enum class Family : uint8_t { meta, runs, journal, snapshots, cache, blobs, logs, kv };
 constexpr size_t kInlineBlobMax = 64 * 1024;  // larger content is a file under objects/
 
-/// Written whole or not at all.
+/// A set of writes that is committed atomically.
 struct Batch {
   struct Write {
     Family family;
@@ -32,14 +32,14 @@ struct Batch {
   }
 };
 
-/// The writer's side. Thread-safe. A failed commit is final: the engine stops with its Error (exit
-/// 4), which names path, errno, free space and the last committed sequence.
+/// The database of a state. Thread-safe. A failed commit is final: the engine stops with its error
+/// (exit code 4), which names path, errno, free space and the last committed sequence number.
 class Store {
  public:
   virtual ~Store() = default;
   virtual Status commit(const Batch& batch, bool sync = true) = 0;
   virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
-  /// A row or nothing for each key, in their order.
+  /// For each key, in order, its row or nothing.
   virtual Result<std::vector<std::optional<std::string>>> get_many(
       Family family, const std::vector<std::string_view>& keys) const = 0;
   /// Calls `visit` in key order for every key with `prefix` from `from` on, until it returns false.
@@ -52,33 +52,32 @@ class Store {
 struct StoreOptions {
   bool read_only = false;  // a secondary beside a live writer: no lock, a folder of its own
 };
-/// Opens or creates `dir` (0700). Errors: not ours, newer version, checksum (file and offset), no
-/// space.
+/// Opens or creates `dir` (0700). Errors: another user's state, a newer version, a wrong checksum
+/// (file and offset), no space.
 Result<std::unique_ptr<Store>> open_store(const std::string& dir, const StoreOptions& options = {});
 std::unique_ptr<Store> make_memory_store();
 
-/// Content by digest: inline in `blobs` (through a Batch) or as objects/ab/cdef… (durable when put
-/// returns).
+/// The blobs of a state: small ones in the column family `blobs` (through a Batch), large ones as
+/// files objects/ab/cdef…, which are durable when put returns.
 class Blobs {
  public:
   Blobs(Store& store, std::string dir);
-  /// Adds small content to `batch`, writes large content at once. Returns its digest.
+  /// Adds a small blob to `batch`, or writes a large one to its file. Returns the digest.
   Result<Digest> put(std::string_view bytes, Batch& batch);
   Result<Digest> put_file(const std::string& path, bool may_move);  // always a file under objects/
   Result<std::string> get(const Digest& digest) const;              // verified against the digest
   bool has(const Digest& digest) const;
-  /// No file of another size counts.
+  /// Whether the blob exists with this size.
   bool has(const Digest& digest, uint64_t size) const;
-  /// For content that get() did not return. Returns OK if the content is lost or damaged, and an
-  /// error if it may exist but cannot be read now.
+  /// For a blob that get() did not return: OK if it is lost or damaged, an error if it may exist
+  /// but cannot be read now.
   Status check_unread(const Digest& digest) const;
-  /// Whether the content is certainly missing. If a size is given, a file of another size does not
-  /// count.
+  /// Whether the blob is certainly missing. With a size, a file of another size does not count.
   bool is_gone(const Digest& digest, std::optional<uint64_t> size) const;
-  /// Removes a file under objects/ that is not what its name says; true where it did.
+  /// Removes a file under objects/ whose content does not match its name. Returns whether it did.
   bool drop_if_damaged(const Digest& digest);
   std::string path_of(const Digest& digest) const;  // objects/ab/cdef…, whether it exists or not
-  /// A readable path: writes an inline blob out to objects/ first.
+  /// A readable path; writes a small blob to objects/ first.
   Result<std::string> materialize(const Digest& digest);
 
  private:
@@ -97,18 +96,17 @@ using FindFragment = std::function<std::shared_ptr<const PlanFragment>(const Dig
 FindPlan find_plan_in(const Blobs& blobs);  // which must outlive it
 FindFragment find_fragment_in(const Blobs& blobs);
 
-/// Protocol Buffers (journal.proto), one message for the records of a turn; ends with a CRC-32C of
-/// its own.
+/// Encodes records as one Protocol Buffers message (journal.proto), followed by a CRC-32C.
 std::string encode_records(const std::vector<core::Record>& records);
 Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
                                                  const FindFragment& fragment);
 std::string encode_snapshot(const core::State& state);
-/// A state that holds this run of `state` alone, and the names of the workers that it ran on.
+/// A snapshot with only this run of `state` and the names of its workers.
 std::string encode_snapshot_of(const core::State& state, const core::Run& run);
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
 
-/// Rebuilds State: newest snapshot, then every later batch applied with its commands dropped.
+/// Rebuilds the state: the newest snapshot, then every later record, with its commands dropped.
 Result<core::State> recover(const Store& store, const Blobs& blobs);
 
 }  // namespace flow
