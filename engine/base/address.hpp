@@ -1,4 +1,4 @@
-// Where a process listens: a host and a port.
+// Addresses: a host and a port.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,11 +15,11 @@ struct Address {
 
 /// "node7:7700", "10.0.0.7:7700", "[::1]:7700".
 Result<Address> parse_address(std::string_view text);
-/// With brackets where the host has colons.
+/// The address as text, with brackets around a host with colons.
 std::string address_text(const Address& address);
-/// This machine's address on the way there; the Error says why there is none.
+/// This machine's source address for connections to `remote`; the error says why there is none.
 Result<std::string> local_host_for(const Address& remote);
-/// Whether it names this machine to itself alone.
+/// Whether the host is a loopback address or name.
 bool is_loopback(std::string_view host);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// One flag for the process.
+// A process-wide flag.
 #include "engine/base/copy_stop.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Whether copies of results out of the state go on; stop_copies() of flow/process.hpp ends them.
+// The flag by which stop_copies() of flow/process.hpp interrupts copies of results.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace flow {
 
-/// Asked before each piece that goes to `target`. Error (interrupted) once copies are stopped.
+/// Call this before copying each chunk to `target`. Error (interrupted) once copies are stopped.
 Status check_copies_running(const std::string& target);
 
 }  // namespace flow

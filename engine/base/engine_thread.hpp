@@ -1,4 +1,4 @@
-// Threads of the engine's own, in whatever process it is embedded.
+// The engine's own threads, in a host program's process.
 #pragma once
 #include <pthread.h>
 
@@ -8,8 +8,8 @@
 
 namespace flow {
 
-/// What threads that begin meanwhile inherit: the host's signals are for the host's threads. The
-/// faults of a thread's own are not among them.
+/// While it lives, new threads start with all signals blocked except synchronous faults: the host
+/// program's signals are for its own threads.
 class NoSignals {
  public:
   NoSignals() {

@@ -1,4 +1,4 @@
-// Several errors told as one.
+// Joins several errors into one.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace flow {
 
-/// All of them, of the first one's kind: a paragraph each, and each after the first begins with
-/// `error:`, as whoever prints the whole begins the first. There must be one.
+/// One error with the kind of the first and one paragraph per error. Paragraphs after the first
+/// start with `error:`, which the caller prints before the first. `errors` must not be empty.
 Error joined_errors(const std::vector<Error>& errors);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Ours and not glob(3)'s: that one has no `**`, and leaves out what it cannot read.
+// Replaces glob(3), which has no `**` and silently skips what it cannot read.
 #include "engine/base/glob.hpp"
 
 #include <dirent.h>
@@ -44,7 +44,7 @@ struct Braces {
   std::vector<size_t> commas;
 };
 
-/// The first `{…}` with a comma of its own; false where there is none.
+/// Finds the first `{…}` with a comma of its own; false if there is none.
 bool find_braces(std::string_view pattern, Braces& braces) {
   for (size_t open = 0; open < pattern.size(); open++) {
     if (pattern[open] == '\\') {

@@ -1,11 +1,12 @@
-// The machine that this process runs on, and all that it has.
+// The hardware of this machine.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace flow {
 
-/// Limits of a container or of this process do not count: containers of one machine tell the same.
+/// Limits of a container or of this process are ignored: all containers of a machine report the
+/// same.
 struct Hardware {
   std::string id;  // of this boot of the machine; "" where it is not known
   int32_t cpus = 0;

@@ -1,4 +1,4 @@
-// Names that nobody else has: run ids that sort by time, random words, the boot's.
+// Unique names: run ids, which sort by time; random names; the boot id.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ bool is_run_id(std::string_view text);
 std::string random_name(size_t length = 12);
 uint64_t random_u64();
 
-/// Of the machine since it was started: process numbers of an earlier boot mean nothing.
+/// The machine's boot id: pids of an earlier boot are meaningless.
 const std::string& boot_id();
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// One thread waits for what a turn does.
+// A thread waits for the outcome of a turn.
 #pragma once
 #include <condition_variable>
 #include <mutex>

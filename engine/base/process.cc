@@ -26,7 +26,7 @@ constexpr rlim_t kNotRaised = 0;
 std::atomic<rlim_t> soft_at_start{kNotRaised};
 std::atomic<int> uncaught_code{0};
 
-/// Nothing can be relied on here: no unwinding, no destructors, no exit handlers.
+/// Runs in an undefined state: no unwinding, no destructors, no exit handlers.
 [[noreturn]] void on_terminate() {
   std::string text =
       "a limit of this process was reached while it could not be handled. `ulimit -a` shows the "

@@ -1,4 +1,4 @@
-// Where a broken promise of our own ends: say which and where, then stop.
+// The end of a violated invariant: prints it with its location and aborts.
 #include "flow/result.hpp"
 
 #include <cstdio>

@@ -35,7 +35,8 @@ std::string_view trim(std::string_view text) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes "1.5" off the front of `text`: digits with at most one point, no sign, no exponent.
+// Removes a number such as "1.5" from the front of `text`: digits with at most one point, no sign,
+// no exponent.
 bool take_number(std::string_view& text, double& number) {
   size_t end = 0;
   while (end < text.size() && (is_digit(text[end]) || text[end] == '.')) end++;
@@ -47,7 +48,7 @@ bool take_number(std::string_view& text, double& number) {
   return true;
 }
 
-// Takes a word off the front, in lower case.
+// Removes a word from the front and returns it in lower case.
 std::string take_word(std::string_view& text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   std::string word;
@@ -117,7 +118,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
 Result<int64_t> parse_duration_us(std::string_view text) {
   auto total = microseconds_of(text);
   if (!total.ok()) return total.error();
-  // 1.1m is 66000000.000000007 µs: what floating point adds is no microsecond of its own.
+  // 1.1m is 66000000.000000007 µs: a floating-point error must not add a microsecond.
   return static_cast<int64_t>(std::ceil(std::round(*total * 1e3) / 1e3));
 }
 

@@ -1,4 +1,4 @@
-// Bytes, durations and times as people write and read them.
+// Sizes, durations and times in human-readable form.
 #pragma once
 #include <cstdint>
 #include <string>

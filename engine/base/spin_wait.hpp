@@ -1,4 +1,4 @@
-// Waiting for what comes sooner than a thread can be woken.
+// Busy waiting for events that arrive sooner than a thread could be woken.
 #pragma once
 #include <sched.h>
 
@@ -8,7 +8,7 @@ namespace flow {
 
 constexpr int64_t kSpinUs = 100;  // so long what follows a short attempt is awaited without sleep
 
-/// About a microsecond, after letting whoever has work go first. Leaves the core's other thread its
+/// Yields and then pauses for about a microsecond, so that the core's sibling thread gets its
 /// share.
 inline void spin_pause() {
   constexpr int kPauses = 16;

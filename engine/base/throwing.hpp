@@ -1,4 +1,4 @@
-// From the Results inside to the exceptions of the public interface.
+// Converts Results to the exceptions of the public interface.
 #pragma once
 #include <utility>
 

@@ -27,15 +27,15 @@ Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
-/// A name that survives a power cut.
+/// Syncs the folder, so that the name survives a power cut.
 Status sync_name(const std::string& path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
   FLOW_TRY(sync_dir(folder));
   return sync_dir(std::filesystem::path(folder).parent_path().string());
 }
 
-/// Renames `path` to the object's name. The folder that holds it is `dir`/objects/xx itself: a link
-/// there would lead out of the state.
+/// Renames `path` to the blob's name. Does not follow a link at `dir`/objects/xx, which could lead
+/// out of the state.
 Status name_object(const std::string& path, const std::string& dir, const Digest& digest) {
   std::filesystem::path target = blob_path(dir, digest);
   std::string folder = target.parent_path().string();

@@ -1,5 +1,5 @@
-// Large content as files: DIR/objects/ab/cdef… by digest, read-only. In a state it is there whole
-// and durable or not at all.
+// Large blobs as read-only files DIR/objects/ab/cdef…, named by digest. A file in a state is
+// complete and durable.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,29 +16,29 @@
 
 namespace flow {
 
-/// Names in DIR/objects that begin so are garbage once their process has ended.
+/// Prefix of temporary names in DIR/objects; such a file is garbage once its process has ended.
 constexpr std::string_view kTemporaryBlob = "tmp-";
-/// A new one of them. Creates nothing.
+/// A new temporary name. Creates nothing.
 std::string temporary_blob(const std::string& dir);
 
-/// Whether it exists or not.
+/// The path of a blob, which may not exist.
 std::string blob_path(const std::string& dir, const Digest& digest);
-/// Hashes the rest of the open file `source`, and writes it to `target` unless that is below 0. The
+/// Hashes the rest of the open file `source` and writes it to `target` unless that is negative. The
 /// paths are for errors.
 Result<FileDigest> copy_and_hash(int source, const std::string& source_path, int target,
                                  const std::string& target_path);
-/// Content that is there, in a state, is stored again: its name is synced, which whoever wrote and
-/// synced it may not have come to, and it counts as new, so that what collects garbage leaves it
-/// alone for a while.
+/// For an existing blob that is stored again: syncs its name, because its writer may have died
+/// before doing so, and updates its time, so that garbage collection keeps it for a while.
 Status refresh_blob(const std::string& path);
-/// Counts as new from now on. Changes the file's times; a link is not followed.
+/// Updates the file's times, so that it counts as new. Does not follow a link.
 void touch_blob(const std::string& path);
-/// Makes the file at `path`, which is open, the object `digest` of `dir`: read-only, synced, under
-/// its name, which is synced too. `path` lies on the file system of `dir`/objects.
+/// Makes the open file at `path` the blob `digest` of `dir`: read-only, synced, renamed, with its
+/// name synced. `path` must be on the file system of `dir`/objects.
 Status publish_blob(int descriptor, const std::string& path, const std::string& dir,
                     const Digest& digest);
 
-/// Content that is being written: a file that is removed again unless it is kept. One thread.
+/// A blob that is being written: a temporary file that is removed unless it is published. One
+/// thread.
 class NewBlobFile {
  public:
   explicit NewBlobFile(const std::string& dir);
@@ -46,13 +46,13 @@ class NewBlobFile {
   NewBlobFile(const NewBlobFile&) = delete;
   NewBlobFile& operator=(const NewBlobFile&) = delete;
 
-  /// Below 0 where the file can't be made; errno says why until the next call of anything.
+  /// Negative if the file could not be created; errno then holds the reason.
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
-  /// Synced, read-only, under its name, which is synced too.
+  /// Publishes the file under its digest: read-only and durable.
   Status publish_as(const Digest& digest);
-  /// The same, not synced: after a power cut there may be an object that is not what its name says.
-  /// For who reads what he finds before he uses it, and can have it again.
+  /// The same without syncing: after a power cut the content may not match the name. For caches
+  /// that verify blobs before use and can download them again.
   Status publish_unsynced_as(const Digest& digest);
 
  private:
@@ -64,22 +64,22 @@ class NewBlobFile {
   bool is_kept_ = false;
 };
 
-/// Which objects hold what their names say: one that was cut by a full disk, written to or damaged
-/// does not. Each is read once for each change that the system knows of. Thread-safe.
+/// Remembers which blob files match their digest: a file may be truncated by a full disk,
+/// overwritten or damaged. Each file is read once per change of its times. Thread-safe.
 class VerifiedBlobs {
  public:
   explicit VerifiedBlobs(std::string dir) : dir_(std::move(dir)) {}
 
   std::string path(const Digest& digest) const { return blob_path(dir_, digest); }
-  /// Reads the whole object where it is not known.
+  /// Whether the file matches its digest. Reads it if that is not known.
   bool is_verified(const Digest& digest);
 
   using Stamp = std::array<int64_t, 6>;  // inode, size, times of change
-  /// Of the object as it is now, or nothing where there is none.
+  /// The stamp of the present file; nothing if there is none.
   std::optional<Stamp> stamp_of(const Digest& digest) const;
   bool is_known_verified(const Digest& digest, const Stamp& now) const;
   void mark_verified(const Digest& digest, const Stamp& now);
-  /// As it is now: somebody has just written or read it.
+  /// Marks the present file as verified: the caller has just written or read it.
   void mark_verified(const Digest& digest);
 
  private:

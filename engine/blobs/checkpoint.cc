@@ -1,4 +1,4 @@
-// A state with tensors as a safetensors file, and back.
+// Converts states with tensors to safetensors files and back.
 #include "engine/blobs/checkpoint.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ constexpr size_t kStateMax = size_t{64} << 20;
 constexpr size_t kTextMax = size_t{1} << 20;
 constexpr const char* kKind = "flow.checkpoint";
 
-// A tensor in what is kept of a state stands for the one of this number: its digest is no digest.
+// In a stored state each tensor is replaced by its number, encoded in the field of the digest.
 Digest number_as_digest(uint64_t number) {
   Digest digest;
   std::memcpy(digest.bytes.data(), &number, sizeof number);
@@ -32,7 +32,7 @@ uint64_t number_of(const Digest& digest) {
   return number;
 }
 
-/// `value` with each tensor replaced by what `change` makes of it and its path.
+/// `value` with each tensor replaced by change(tensor, path).
 template <typename Change>
 Value changed(const Value& value, const std::string& path, const Change& change) {
   if (value.kind() == Value::Kind::tensor) return change(value.as_tensor(), path);

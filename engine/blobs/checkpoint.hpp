@@ -1,6 +1,6 @@
-// What ctx:checkpoint keeps. A state with tensors is a safetensors file: each tensor under its path
-// in the state ("model.1.weight"), all else in the metadata, so that other programs read the
-// tensors. A state without is a value. What the database keeps of either is a row.
+// The format of checkpoints. A state with tensors is a safetensors file: each tensor under its path
+// in the state ("model.1.weight"), everything else in the metadata, so that other programs can read
+// the tensors. A state without tensors is a value. The database has a row for either.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,27 +11,28 @@
 
 namespace flow {
 
-/// A file to be: its head, and then these bytes one after the other.
+/// The content of a checkpoint file: its header, followed by these bytes.
 struct CheckpointFile {
   std::string head;
   std::vector<Bytes> tensors;
 };
 
 bool holds_tensors(const Value& state);
-/// The list of files and folders that a state holds.
+/// The list of files and folders in a state.
 Value files_in(const Value& state);
-/// `state`, whose tensors have their bytes, as a file. The Error says what is too large.
+/// Converts a state, whose tensors must have their bytes, to a file. The error names what is too
+/// large.
 Result<CheckpointFile> flatten_checkpoint(const Value& state);
-/// The state that is in a file; its tensors are pieces of `content`. The Error says what is wrong.
+/// Reads the state from a file; its tensors are parts of `content`. The error says what is invalid.
 Result<Value> unflatten_checkpoint(const Bytes& content);
 
-/// What the database keeps: the state itself, or where its file is.
+/// The row in the database: the state itself, or the path of its file.
 struct CheckpointRow {
   std::optional<Value> state;
   std::string file;  // below the state's folder
   Digest digest;     // of the file
 };
-/// `needs` is files_in of the state that is in a file: the row names the content that it needs.
+/// `files`: files_in() of a state that is in a file, so that the row names the blobs it needs.
 std::string encode_checkpoint_row(const CheckpointRow& row, const Value& files);
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes);
 

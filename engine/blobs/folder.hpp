@@ -1,4 +1,4 @@
-// Folders as trees: list the files of one as a value, remove one.
+// Folders: lists the files of a folder, computes its digest, removes it.
 #pragma once
 #include <sys/stat.h>
 
@@ -20,33 +20,34 @@ struct FolderListing {
   std::vector<std::string> states;  // relative paths of flow states, which are left out
 };
 
-/// Makes an error of a failed system call: what was tried, on which path, errno.
+/// Creates the error of a failed system call: the action, the path, errno.
 using SystemError = Error (*)(const char* what, const std::string& path, int code);
 
-/// The regular files of `folder`, at any depth. Links to files and to folders are followed: what
-/// they lead to is part of the folder. A link that leads to a folder around it, a dangling link and
-/// any other kind of file are errors of kind user, and so is a folder with more than 1,000,000
-/// files or folders. `left_out` is a name directly below `folder` that is not part of it.
+/// Lists the regular files of `folder` at any depth. Links are followed: their targets are part of
+/// the folder. Errors (user): a link to an enclosing folder, a dangling link, any other kind of
+/// file, more than 1,000,000 files or folders. `left_out`: a name directly below `folder` that is
+/// not part of it.
 Result<FolderListing> list_folder(const std::string& folder, const std::string& left_out,
                                   SystemError system_error);
 
-/// The digest of a folder: of one line per entry with content digest, executable bit and path. A
-/// backslash and a newline in a path are escaped, so that each listing is one folder's only.
+/// The digest of a folder: that of a listing with one line per entry (digest, executable bit,
+/// path). Backslashes and newlines in paths are escaped, so that different folders have different
+/// listings.
 Digest folder_digest(const std::vector<File::Entry>& entries);
 
-/// Whether a folder is the state of a flow.
+/// Whether a folder is a state directory.
 bool is_state_folder(const std::string& path);
 
-/// "a symbolic link to `x`, which does not exist", or "" where `path` is not a broken link.
+/// "a symbolic link to `x`, which does not exist"; "" if `path` is not a broken link.
 std::string broken_link(const std::string& path);
 
-/// Whether the folder that `path` lies in is `folder` or below it once all links are resolved. Both
+/// Whether the parent folder of `path` is `folder` or below it after all links are resolved. Both
 /// must exist.
 bool lies_inside(const std::string& folder, const std::string& path);
 
-/// Removes `path` and everything below it; a missing `path` is not an error. Folders without write
-/// permission are made writable first. Links are removed and never followed, and what is mounted
-/// somewhere in it is kept, which is an error. Continues after an error and returns the first one.
+/// Removes `path` and everything below it; a missing `path` is not an error. Makes folders without
+/// write permission writable first. Never follows links. A mount point below `path` is kept and is
+/// an error. Continues after an error and returns the first one.
 Status remove_tree(const std::string& path);
 
 }  // namespace flow

@@ -1,5 +1,4 @@
-// Files as memory: nothing is read before it is touched, and nothing that is changed there comes to
-// the file.
+// Memory-mapped files: pages are read on first access, and writes to them do not reach the file.
 #pragma once
 #include <string>
 
@@ -8,9 +7,9 @@
 
 namespace flow {
 
-/// The content of a regular file, mapped privately: pages that are written become copies. Each call
-/// maps anew, so the bytes are the caller's own. Where somebody cuts the file short later, touching
-/// what is gone ends the process (SIGBUS): map what is replaced whole, as flow's own files are.
+/// Maps a regular file privately (copy on write). Each call creates a mapping, so the caller may
+/// write to the bytes. If the file is truncated later, access to the missing part ends the process
+/// (SIGBUS): map only files that are replaced atomically, as flow's own are.
 Result<Bytes> map_file(const std::string& path);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Which blobs a value refers to.
+// The blobs to which a value refers.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,12 +14,12 @@ struct BlobInfo {
   std::optional<uint64_t> size;  // in bytes, where it is known
 };
 
-/// From this size on workers fetch a blob from the nearest worker that has it, and report that they
-/// have it.
+/// Blobs of at least this size are downloaded from other workers if possible, and workers report
+/// that they have them.
 constexpr uint64_t kLargeBytes = 256u << 10;
 
-/// The blobs of the tensors and files in a value, each once. A tensor whose shape is damaged is
-/// left out.
+/// The blobs of the tensors and files in a value, each once. Tensors with an invalid shape are
+/// skipped.
 std::vector<BlobInfo> blobs_in(const Value& value);
 
 }  // namespace flow

@@ -1,5 +1,4 @@
-// A finished run leaves the state as bytes of its own: enough to show it, explain it and take it up
-// again.
+// The archive of a finished run: enough to show, explain and resume it after it has left the state.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,13 +8,13 @@
 
 namespace flow {
 
-/// The row of a finished run: its snapshot, or, of a large one, the name of the blob that holds it.
-/// The blob goes into `batch`, or is durable now.
+/// The row of a finished run: its snapshot, or for a large run the digest of the blob with it. The
+/// blob is in `batch`, or durable already.
 Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,
                                 Batch& batch);
-/// The run back, in a State of its own.
+/// Loads the run into a State of its own.
 Result<core::State> load_archived_run(std::string_view archive, const Blobs& blobs);
-/// The blob that a row names, if it names one.
+/// The blob to which a row refers, if it does.
 std::optional<Digest> archive_blob(std::string_view archive);
 
 }  // namespace flow

@@ -1,5 +1,5 @@
-// What a flow::Run holds: a queue of its events and how it ended. Filled inside a turn or
-// by a client's.
+// The state of a flow::Run: a queue of its events and its outcome. Filled within a turn or by a
+// client.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -27,7 +27,7 @@ struct RunHandle : public RunListener {
   void on_events(std::vector<Event> events) override;
   void on_event(Event event);
   void on_end() override;
-  /// Ends with an error of the engine instead of an outcome of the run.
+  /// Ends with an error of the engine instead of the run's outcome.
   void fail(Error error) override;
   std::optional<Event> next();
   void wait_end();
@@ -40,7 +40,7 @@ struct RunHandle : public RunListener {
   std::optional<Error> error;
 };
 
-/// What Engine does for its callers; as the writer or as a client of one.
+/// The implementation of flow::Engine, as a writer or as a client of one.
 struct EngineImpl {
   virtual ~EngineImpl() = default;
   virtual void define(const std::string& name, const std::string& version, NativeTask task) = 0;

@@ -1,4 +1,4 @@
-// The port through which a run's events leave the engine.
+// The port through which the engine delivers a run's events.
 #pragma once
 #include <vector>
 
@@ -7,16 +7,15 @@
 
 namespace flow {
 
-/// Where a run's events go: one listener, called inside a turn; must neither block nor wait for
-/// another turn.
+/// The listener of a run, called within a turn. It must neither block nor wait for another turn.
 class RunListener {
  public:
   virtual ~RunListener() = default;
-  /// The events of one or more turns, in order, when those are committed.
+  /// Events of one or more turns, in order, after their commit.
   virtual void on_events(std::vector<Event> events) = 0;
-  /// The run came to rest: final, or interrupted. No event follows.
+  /// The run ended or was interrupted. No event follows.
   virtual void on_end() = 0;
-  /// In its place, where the writer has stopped for good.
+  /// Called instead of on_end() if the writer stopped for good.
   virtual void fail(Error why) = 0;
 };
 

@@ -1,5 +1,4 @@
-// The rows of a state's runs, and the runs themselves. The same code next to a writer and inside
-// it.
+// The rows of a state's runs, and the runs themselves. Used by the writer and by readers.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,7 +11,7 @@
 
 namespace flow {
 
-/// A run brought back from wherever it is: archived, or in the journal.
+/// A run loaded from the archive or the journal.
 struct LoadedRun {
   RunRecord record;
   std::shared_ptr<core::State> state;  // holds it
@@ -21,9 +20,9 @@ struct LoadedRun {
 
 /// All rows, oldest first.
 Result<std::vector<RunRecord>> all_records(const Store& store);
-/// Of the run with exactly this id, where it is there and can be read.
+/// The row of the run with exactly this id, if it exists and can be read.
 std::optional<RunRecord> record_of(const Store& store, const core::RunId& id);
-/// An id, a unique prefix, a name (the newest of that name), "last" or "".
+/// Selects by id, unique prefix, name (the newest run of that name), "last" or "".
 Result<RunRecord> select_record(const Store& store, const std::string& selector);
 Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRecord& record);
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name);

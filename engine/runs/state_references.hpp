@@ -1,6 +1,5 @@
-// Which blobs the parts of a state refer to: plans, call lists of dynamic tasks, cache entries,
-// runs. Garbage collection keeps what is listed here, a cache hit and `flow resume` check that it
-// is there.
+// Lists the blobs to which parts of a state refer: plans, calls of dynamic tasks, cache entries,
+// runs. Garbage collection keeps these blobs; cache hits and `flow resume` check that they exist.
 #pragma once
 #include <functional>
 #include <optional>
@@ -18,7 +17,7 @@ namespace flow {
 
 class References {
  public:
-  /// The content of a blob.
+  /// Returns the bytes of a blob.
   using ReadBlob = std::function<Result<std::string>(const Digest&)>;
   struct Blob {
     std::optional<uint64_t> size;  // in bytes, where it is known
@@ -32,13 +31,13 @@ class References {
   void add(const Digest& digest);
   void add(const Value& value);              // its tensors and files
   void add_encoded(std::string_view bytes);  // the same for an encoded value
-  /// A blob that is an encoded value, and what that value refers to.
+  /// Adds a blob that is an encoded value, and the blobs to which that value refers.
   void add_stored(const Digest& digest);
   void add(const Plan& plan);
   void add(const PlanFragment& fragment);
   void add_fragment(const Digest& digest);
   void add(const CacheEntry& entry);
-  /// Results, signals, the plan, calls of dynamic tasks.
+  /// Adds the run's results, signals, plan and calls of dynamic tasks.
   void add(const core::Run& run);
 
   bool has(const Digest& digest) const { return blobs_.contains(digest); }
