@@ -8,20 +8,18 @@ namespace flow::cluster {
 
 namespace {
 
-// Replaces the report by a failure: it cannot be committed without its blobs.
+/// Replaces a report whose blobs cannot be fetched: it cannot be committed without them.
 void make_failure(Report& report, const std::string& problem) {
-  RankId id = report.rank_id();
-  bool was_end = report.kind == Report::Kind::finished;
-  report = {};
-  report.id = id.attempt;
-  report.rank = id.rank;
-  report.kind = Report::Kind::finished;
-  report.outcome = Report::Outcome::failed;
-  report.failure.cause = core::Cause::staging;
-  report.failure.message =
+  bool was_end = report.is<TaskFinished>();
+  TaskFinished finished;
+  finished.outcome = TaskFinished::Outcome::failed;
+  finished.failure.cause = core::Cause::staging;
+  finished.failure.message =
       (was_end ? "the result could not be fetched from its worker: "
                : "the checkpoint or step could not be fetched from its worker: ") +
       problem;
+  report.at = 0;
+  report.body = std::move(finished);
 }
 
 }  // namespace

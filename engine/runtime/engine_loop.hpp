@@ -350,7 +350,9 @@ class EngineLoop {
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);
   Input input_of(Report report, const std::string& worker);
-  void save(Report report, const std::string& worker, Input& input);
+  /// A checkpoint where `name` is "", else a step. `input` has its event.
+  void save(const core::AttemptId& id, std::string name, std::string value,
+            const std::string& worker, Input& input);
   // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
@@ -358,12 +360,13 @@ class EngineLoop {
   void expect_rank_ends(const core::AttemptId& id);
   /// The gang whose newest attempt is this one; null where it is none, or over.
   GangState* gang_of(const core::AttemptId& id, uint32_t rank);
-  void note_rank_address(const Report& report);
+  void note_gang_report(const Report& report);
+  void note_rank_address(const core::AttemptId& id, uint32_t rank, const std::string& address);
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
                     bool is_timeout = false, bool worker_died = false);
   uint32_t first_rank_on(const core::AttemptId& id, core::WorkerId worker) const;
-  void note_peer_failure(const Report& report);
-  void note_rank_progress(const Report& report);
+  void note_peer_failure(const core::AttemptId& id, uint32_t rank, const std::string& text);
+  void note_rank_progress(const core::AttemptId& id, uint32_t rank, const std::string& encoded);
   static bool awaits_explanation(const GangState& gang);
   void schedule_failure_report(GangState& gang, int64_t ms);
   /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
@@ -374,12 +377,13 @@ class EngineLoop {
   void report_due_failure(const core::AttemptId& id);
   /// An end of an attempt that a rank has failed is told as that rank's failure.
   void replace_by_first_failure(core::Event& event);
-  void report_rank_failure(Report report, Input& input);
+  void report_rank_failure(const Report& report, TaskFinished& finished, Input& input);
   /// Of the task's `timeout`, not of a collective's.
-  static bool is_own_timeout(const Report& report);
-  static bool needs_gang_context(const Report& report);
-  void finish_rank(Report report, Input& input);
-  void finish(Report report, Input& input);
+  static bool is_own_timeout(const TaskFinished& finished);
+  static bool needs_gang_context(const TaskFinished& finished);
+  /// `finished` is the body of `report`.
+  void finish_rank(const Report& report, TaskFinished& finished, Input& input);
+  void finish(Report& report, TaskFinished& finished, Input& input);
   void publish_progress(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);

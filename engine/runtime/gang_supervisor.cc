@@ -150,12 +150,12 @@ EngineLoop::GangState* EngineLoop::gang_of(const core::AttemptId& id, uint32_t r
 }
 
 // When all are known each is told of all; of who comes back, and says it again, again.
-void EngineLoop::note_rank_address(const Report& report) {
-  const core::AttemptId& id = report.id;
-  GangState* gang = gang_of(id, report.rank);
-  bool is_valid = !report.text.empty() && report.text.size() <= kRankAddressMax;
+void EngineLoop::note_rank_address(const core::AttemptId& id, uint32_t rank,
+                                   const std::string& address) {
+  GangState* gang = gang_of(id, rank);
+  bool is_valid = !address.empty() && address.size() <= kRankAddressMax;
   if (gang == nullptr || !is_valid) return;
-  gang->rank_addresses[report.rank] = report.text;
+  gang->rank_addresses[rank] = address;
   bool are_all = std::none_of(gang->rank_addresses.begin(), gang->rank_addresses.end(),
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
@@ -195,20 +195,22 @@ bool EngineLoop::awaits_explanation(const GangState& gang) {
                                        [](const auto& progress) { return !progress; });
 }
 
-void EngineLoop::note_rank_progress(const Report& report) {
-  GangState* gang = gang_of(report.id, report.rank);
-  auto progress = decode_rank_progress(report.text);
+void EngineLoop::note_rank_progress(const core::AttemptId& id, uint32_t rank,
+                                    const std::string& encoded) {
+  GangState* gang = gang_of(id, rank);
+  auto progress = decode_rank_progress(encoded);
   if (gang == nullptr || !progress) return;
-  gang->progress_of_ranks[report.rank] = progress;
+  gang->progress_of_ranks[rank] = progress;
   bool was_awaited = gang->failure && gang->timed_out && !gang->is_finalizing;
   if (was_awaited && !awaits_explanation(*gang)) finalize_failure(*gang);
 }
 
-void EngineLoop::note_peer_failure(const Report& report) {
-  GangState* gang = gang_of(report.id, report.rank);
+void EngineLoop::note_peer_failure(const core::AttemptId& id, uint32_t rank,
+                                   const std::string& text) {
+  GangState* gang = gang_of(id, rank);
   if (gang == nullptr || !gang->peer_failure.empty()) return;
-  gang->peer_failure = report.text;
-  gang->peer_failure_rank = report.rank;
+  gang->peer_failure = text;
+  gang->peer_failure_rank = rank;
   if (gang->failure && !gang->is_finalizing) finalize_failure(*gang);
   if (!gang->failure) schedule_failure_report(*gang, kUnexplainedMs);
 }
@@ -282,20 +284,20 @@ void EngineLoop::replace_by_first_failure(core::Event& event) {
   if (has_failed) event = take_failure(gang->second);
 }
 
-bool EngineLoop::is_own_timeout(const Report& report) {
-  return report.failure.cause == core::Cause::timeout && !report.of_gang;
+bool EngineLoop::is_own_timeout(const TaskFinished& finished) {
+  return finished.failure.cause == core::Cause::timeout && !finished.of_gang;
 }
 
 // Failures to which the driver adds what other ranks reported, in which calls they were, or on
 // which machines they ran.
-bool EngineLoop::needs_gang_context(const Report& report) {
-  core::Cause cause = report.failure.cause;
-  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
+bool EngineLoop::needs_gang_context(const TaskFinished& finished) {
+  core::Cause cause = finished.failure.cause;
+  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(finished);
 }
 
-void EngineLoop::report_rank_failure(Report report, Input& input) {
-  bool is_timeout = is_own_timeout(report);
-  input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),
+void EngineLoop::report_rank_failure(const Report& report, TaskFinished& finished, Input& input) {
+  bool is_timeout = is_own_timeout(finished);
+  input.only([this, id = report.id, rank = report.rank, failure = std::move(finished.failure),
               is_timeout](Batch&, core::State&) mutable {
     note_failure(id, rank, std::move(failure), is_timeout);
   });
@@ -303,12 +305,12 @@ void EngineLoop::report_rank_failure(Report report, Input& input) {
 
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
 // as it was, leave the word to it too.
-void EngineLoop::finish_rank(Report report, Input& input) {
-  if (report.outcome == Report::Outcome::failed)
-    return report_rank_failure(std::move(report), input);
+void EngineLoop::finish_rank(const Report& report, TaskFinished& finished, Input& input) {
+  if (finished.outcome == TaskFinished::Outcome::failed)
+    return report_rank_failure(report, finished, input);
   input.has_event = false;
   input.reads_store = false;
-  if (report.outcome != Report::Outcome::stopped) return;
+  if (finished.outcome != TaskFinished::Outcome::stopped) return;
   input.control = [this, id = report.id, rank = report.rank](Batch&, core::State& state) {
     auto run = state.runs.find(id.run);
     if (run == state.runs.end() || id.unit >= run->second.units.size()) return;

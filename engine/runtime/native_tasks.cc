@@ -26,21 +26,12 @@ class Context final : public TaskContext {
   bool stopping() const override { return stopping_.load() || is_late(); }
   const std::vector<std::string>& gpus() const override { return order_.gpus; }
   void log(const std::string& line) override {
-    Report report{};
-    report.kind = Report::Kind::log;
-    report.id = order_.id;
-    report.text = secrets_.hidden(line);
-    report.at = now_ms();
-    on_report_({std::move(report)});
+    on_report_({{order_.id, 0, now_ms(), LogLines{0, secrets_.hidden(line)}}});
   }
   int64_t took_us() const { return monotonic_us() - began_us_; }
   bool is_late() const { return order_.timeout_ms > 0 && took_us() > order_.timeout_ms * kUsPerMs; }
   void progress(double fraction) override {
-    Report report{};
-    report.kind = Report::Kind::progress;
-    report.id = order_.id;
-    report.number = fraction;
-    on_report_({std::move(report)});
+    on_report_({{order_.id, 0, 0, ProgressReported{fraction, ""}}});
   }
 
  private:
@@ -121,24 +112,22 @@ void NativeRunner::run_jobs() {
     queue_.pop_front();
     NativeTask task = tasks_[job.definition].second;
     lock.unlock();
-    Report report = run(job, task);
-    on_report_({std::move(report)});
+    TaskFinished finished = run(job, task);
+    on_report_({{job.order.id, 0, 0, std::move(finished)}});
     lock.lock();
     running_.erase(job.order.id);
   }
 }
 
-Report NativeRunner::run(Job& job, const NativeTask& task) {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.id = job.order.id;
-  report.outcome = Report::Outcome::failed;
-  report.failure.cause = core::Cause::user_error;
+TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
+  TaskFinished finished;
+  finished.outcome = TaskFinished::Outcome::failed;
+  finished.failure.cause = core::Cause::user_error;
   if (!task) {
-    report.failure.message = fmt::format(
+    finished.failure.message = fmt::format(
         "the native task `{}` is not defined in this program: call engine.define(\"{}\", …) first",
         job.definition, job.definition);
-    return report;
+    return finished;
   }
   auto args = decode_value(job.order.args);
   FLOW_CHECK(args.ok());
@@ -146,25 +135,25 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
   try {
     Value result = task(context, *args);
     if (context.is_late()) {
-      report.failure = late(job.order, context.took_us());
+      finished.failure = late(job.order, context.took_us());
     } else if (job.stopping->load() && result.is_nil()) {
-      report.outcome = Report::Outcome::stopped;
+      finished.outcome = TaskFinished::Outcome::stopped;
     } else {
-      report.value = encode_value(result);
-      report.outcome = Report::Outcome::succeeded;
-      report.failure = {};
+      finished.value = encode_value(result);
+      finished.outcome = TaskFinished::Outcome::succeeded;
+      finished.failure = {};
     }
   } catch (const std::exception& error) {
     constexpr size_t kMessageMax = 16 << 10;
-    report.failure.message =
+    finished.failure.message =
         fmt::format("the native task `{}` failed: {}", job.definition,
                     cut_text(Secrets(job.order.hide).hidden(error.what()), kMessageMax));
   } catch (...) {
-    report.failure.message = fmt::format(
+    finished.failure.message = fmt::format(
         "the native task `{}` threw something that is not a std::exception", job.definition);
   }
-  report.duration_us = context.took_us();
-  return report;
+  finished.duration_us = context.took_us();
+  return finished;
 }
 
 }  // namespace flow

@@ -39,7 +39,7 @@ class NativeRunner {
     std::shared_ptr<std::atomic<bool>> stopping;
   };
   void run_jobs();
-  Report run(Job& job, const NativeTask& task);
+  TaskFinished run(Job& job, const NativeTask& task);
 
   const int32_t threads_max_;
   const std::function<void(std::vector<Report>)> on_report_;

@@ -45,17 +45,19 @@ void EngineLoop::publish_progress(const Report& report) {
   auto found = state_.runs.find(report.id.run);
   RunContext* context = context_of(report.id.run);
   if (found == state_.runs.end() || context == nullptr || !context->listener) return;
-  Event event = event_of(report.kind == Report::Kind::progress ? "progress" : "metric",
-                         report.id.run, clock_.now());
+  const auto* progress = report.as<ProgressReported>();
+  Event event = event_of(progress != nullptr ? "progress" : "metric", report.id.run, clock_.now());
   event.task = InputResolver::unit_name(found->second, report.id.unit);
   event.attempt = report.id.attempt;
-  event.fraction = report.number;
-  if (report.kind == Report::Kind::progress) {
-    auto metrics = decode_value(report.value);
+  if (progress != nullptr) {
+    event.fraction = progress->fraction;
+    auto metrics = decode_value(progress->metrics);
     if (metrics.ok()) event.data = std::move(*metrics);
   } else {
+    const auto& metric = std::get<MetricReported>(report.body);
+    event.fraction = metric.value;
     event.data = Value::map(
-        {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
+        {{Value(metric.name), Value(metric.value)}, {Value("step"), Value(metric.step)}});
   }
   open_batch_.events.push_back(std::move(event));
 }

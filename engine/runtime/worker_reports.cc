@@ -16,70 +16,65 @@ void EngineLoop::on_reports(std::vector<Report> reports) {
 
 EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker) {
   Input input;
-  switch (report.kind) {
-    case Report::Kind::log:
-      input.has_event = false;
-      input.is_log = true;
-      input.attempt = report.id;
-      input.log_rank = report.rank;
-      input.stream = report.stream;
-      input.at = report.at;
-      input.text = std::move(report.text);
-      input.log_cost = report.cost;
-      break;
-    case Report::Kind::progress:
-    case Report::Kind::metric:
-      input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { publish_progress(report); });
-      break;
-    case Report::Kind::saved:
-      save(std::move(report), worker, input);
-      break;
-    case Report::Kind::rank_address:
-      input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_rank_address(report); });
-      break;
-    case Report::Kind::peer_failure:
-      input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_peer_failure(report); });
-      break;
-    case Report::Kind::rank_progress:
-      input.only(
-          [this, report = std::move(report)](Batch&, core::State&) { note_rank_progress(report); });
-      break;
-    case Report::Kind::requeued:
-      input.event = core::AttemptRequeued{report.id};
-      break;
-    case Report::Kind::ready:
-      input.event = core::ServiceReady{report.id, report.text};
-      break;
-    case Report::Kind::finished:
-      input.attempt = report.id;
-      input.at = report.at == 0 ? 0 : clock_.at_wall(report.at);
-      input.ended_rank = report.rank;
-      if (report.rank > 0) {
-        finish_rank(std::move(report), input);
-      } else {
-        finish(std::move(report), input);
-      }
-      break;
+  if (auto* lines = report.as<LogLines>()) {
+    input.has_event = false;
+    input.is_log = true;
+    input.attempt = std::move(report.id);
+    input.log_rank = report.rank;
+    input.stream = lines->stream;
+    input.at = report.at;
+    input.text = std::move(lines->text);
+    input.log_cost = lines->cost;
+  } else if (auto* finished = report.as<TaskFinished>()) {
+    input.attempt = report.id;
+    input.at = report.at == 0 ? 0 : clock_.at_wall(report.at);
+    input.ended_rank = report.rank;
+    if (report.rank > 0) {
+      finish_rank(report, *finished, input);
+    } else {
+      finish(report, *finished, input);
+    }
+  } else if (auto* checkpoint = report.as<CheckpointReported>()) {
+    Digest digest = sha256(checkpoint->value);
+    input.event = core::CheckpointSaved{report.id, digest};
+    input.blobs = std::move(checkpoint->blobs);
+    save(report.id, "", std::move(checkpoint->value), worker, input);
+  } else if (auto* step = report.as<StepReported>()) {
+    input.event = core::StepSaved{report.id, step->name, sha256(step->value)};
+    input.blobs = std::move(step->blobs);
+    save(report.id, std::move(step->name), std::move(step->value), worker, input);
+  } else if (report.is<TaskRequeued>()) {
+    input.event = core::AttemptRequeued{std::move(report.id)};
+  } else if (auto* service = report.as<ServiceReported>()) {
+    input.event = core::ServiceReady{std::move(report.id), std::move(service->url)};
+  } else if (report.is<ProgressReported>() || report.is<MetricReported>()) {
+    input.only(
+        [this, report = std::move(report)](Batch&, core::State&) { publish_progress(report); });
+  } else {
+    input.only(
+        [this, report = std::move(report)](Batch&, core::State&) { note_gang_report(report); });
   }
   return input;
 }
 
-void EngineLoop::save(Report report, const std::string& worker, Input& input) {
-  Digest digest = sha256(report.value);
-  if (report.text.empty()) {
-    input.event = core::CheckpointSaved{report.id, digest};
+void EngineLoop::note_gang_report(const Report& report) {
+  if (const auto* address = report.as<RankAddressReported>()) {
+    note_rank_address(report.id, report.rank, address->address);
+  } else if (const auto* failure = report.as<PeerFailureReported>()) {
+    note_peer_failure(report.id, report.rank, failure->text);
   } else {
-    input.event = core::StepSaved{report.id, report.text, digest};
+    note_rank_progress(report.id, report.rank,
+                       std::get<RankProgressReported>(report.body).progress);
   }
-  input.blobs = std::move(report.blobs);
+}
+
+void EngineLoop::save(const core::AttemptId& id, std::string name, std::string value,
+                      const std::string& worker, Input& input) {
   // The rows are keyed by the unit's name and key, which only a turn may look up.
   input.reads_store = false;
-  input.control = [event = input.event, id = report.id, name = report.text,
-                   value = std::move(report.value)](Batch& batch, core::State& state) mutable {
-    if (!core::admit(state, event)) return;  // nor is its content kept
+  input.control = [event = input.event, id, name, value = std::move(value)](
+                      Batch& batch, core::State& state) mutable {
+    if (!core::admit(state, event)) return;  // then its blobs are not kept either
     const core::Run& run = state.runs.at(id.run);
     const core::Unit& unit = run.units[id.unit];
     std::string task = InputResolver::unit_name(run, id.unit);
@@ -89,21 +84,21 @@ void EngineLoop::save(Report report, const std::string& worker, Input& input) {
       batch.put(Family::kv, step_prefix(id.run, task, unit.key) + name, std::move(value));
     }
   };
-  input.done = [this, worker, id = report.id, name = report.text](bool admitted) {
+  input.done = [this, worker, id, name = std::move(name)](bool admitted) {
     if (!admitted) worker_registry_.ack_saved(worker, id, name, false);
   };
 }
 
-void EngineLoop::finish(Report report, Input& input) {
-  input.blobs = std::move(report.blobs);
-  switch (report.outcome) {
-    case Report::Outcome::succeeded: {
+void EngineLoop::finish(Report& report, TaskFinished& finished, Input& input) {
+  input.blobs = std::move(finished.blobs);
+  switch (finished.outcome) {
+    case TaskFinished::Outcome::succeeded: {
       core::AttemptSucceeded event;
       event.id = report.id;
-      event.duration_us = report.duration_us;
-      event.waited = report.waited;
-      if (!report.fragment.empty()) {
-        auto decoded = decode_fragment(report.fragment);
+      event.duration_us = finished.duration_us;
+      event.waited = finished.waited;
+      if (!finished.fragment.empty()) {
+        auto decoded = decode_fragment(finished.fragment);
         if (!decoded.ok()) {
           core::Failure failure;
           failure.cause = core::Cause::internal;
@@ -112,31 +107,31 @@ void EngineLoop::finish(Report report, Input& input) {
           input.event = core::AttemptFailed{report.id, std::move(failure)};
           return;
         }
-        event.fragment_digest = sha256(report.fragment);
+        event.fragment_digest = sha256(finished.fragment);
         event.fragment = std::make_shared<const PlanFragment>(std::move(*decoded));
-        input.blobs.emplace_back(event.fragment_digest, std::move(report.fragment));
+        input.blobs.emplace_back(event.fragment_digest, std::move(finished.fragment));
       }
-      event.result = sha256(report.value);
-      input.blobs.emplace_back(event.result, std::move(report.value));
+      event.result = sha256(finished.value);
+      input.blobs.emplace_back(event.result, std::move(finished.value));
       input.event = std::move(event);
       return;
     }
-    case Report::Outcome::failed:
-      if (needs_gang_context(report)) return report_rank_failure(std::move(report), input);
-      input.event = core::AttemptFailed{report.id, std::move(report.failure), report.rank};
+    case TaskFinished::Outcome::failed:
+      if (needs_gang_context(finished)) return report_rank_failure(report, finished, input);
+      input.event = core::AttemptFailed{report.id, std::move(finished.failure), report.rank};
       return;
-    case Report::Outcome::waiting: {
+    case TaskFinished::Outcome::waiting: {
       core::AttemptWaiting event;
       event.id = report.id;
-      event.signal = report.signal;
-      event.wait_name = report.wait_name;
+      event.signal = finished.signal;
+      event.wait_name = finished.wait_name;
       core::Time now = clock_.now();
       core::Time began = report.at == 0 ? now : std::min(clock_.at_wall(report.at), now);
-      event.deadline = report.wait_timeout_ms < 0 ? 0 : began + report.wait_timeout_ms;
+      event.deadline = finished.wait_timeout_ms < 0 ? 0 : began + finished.wait_timeout_ms;
       input.event = std::move(event);
       return;
     }
-    case Report::Outcome::stopped:
+    case TaskFinished::Outcome::stopped:
       input.event = core::AttemptStopped{report.id};
       return;
   }

@@ -95,11 +95,7 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& wai
 
 void LocalWorker::requeue_all() {
   for (PendingOrder& pending : pending_) {
-    Report report{};
-    report.kind = Report::Kind::requeued;
-    report.id = pending.order.id;
-    report.rank = pending.order.rank;
-    reports_.push_back(std::move(report));
+    add_report({pending.order.id, pending.order.rank, 0, TaskRequeued{}});
   }
   pending_.clear();
 }
@@ -147,7 +143,7 @@ Slot* LocalWorker::new_slot() {
     core::Failure failure;
     failure.cause = core::Cause::staging;
     failure.message = process.error().message;
-    report_end(pending_.front().order.rank_id(), Report::Outcome::failed,
+    report_end(pending_.front().order.rank_id(), TaskFinished::Outcome::failed,
                of_rank(pending_.front().order, std::move(failure)));
     pending_.pop_front();
     if (cgroup.exists()) forget_slot(options_.state_dir, 0, name, cgroup.folder());

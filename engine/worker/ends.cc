@@ -28,7 +28,7 @@ constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what
 void LocalWorker::stop_attempt(const core::AttemptId& id, StopMode how) {
   std::erase_if(pending_, [&](const PendingOrder& pending) {
     if (pending.order.id != id) return false;
-    report_end(pending.order.rank_id(), Report::Outcome::stopped, {});
+    report_end(pending.order.rank_id(), TaskFinished::Outcome::stopped, {});
     return true;
   });
   for (Slot& slot : slots_) {
@@ -139,17 +139,17 @@ void LocalWorker::retire_slot(Slot& slot) {
   if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
     const AssignedAttempt& front = slot.queue.front();
     if (front.stopped) {
-      report_end(front.order.rank_id(), Report::Outcome::stopped, {});
+      report_end(front.order.rank_id(), TaskFinished::Outcome::stopped, {});
     } else {
       core::Failure failure = death_of(slot, front, status);
-      report_end(front.order.rank_id(), Report::Outcome::failed,
+      report_end(front.order.rank_id(), TaskFinished::Outcome::failed,
                  front.timed_out ? failure : of_rank(front.order, failure));
     }
     slot.queue.pop_front();
   }
   for (size_t i = slot.queue.size(); i > 0; i--) {
     if (slot.queue[i - 1].stopped) {
-      report_end(slot.queue[i - 1].order.rank_id(), Report::Outcome::stopped, {});
+      report_end(slot.queue[i - 1].order.rank_id(), TaskFinished::Outcome::stopped, {});
     } else {
       AssignedAttempt& running = slot.queue[i - 1];
       pending_.push_front({std::move(running.order), running.commit});
@@ -225,13 +225,13 @@ bool LocalWorker::has_new_oom_kill(Slot& slot) {
   return count > std::exchange(oom_kills_, count);
 }
 
-void LocalWorker::note_memory(Slot& slot, AssignedAttempt& running, const Report& report) {
+void LocalWorker::note_memory(Slot& slot, AssignedAttempt& running, const TaskFinished& finished) {
   constexpr int kKilledExit = 128 + SIGKILL;  // as a shell tells it of its program
-  bool has_failed = report.outcome == Report::Outcome::failed;
+  bool has_failed = finished.outcome == TaskFinished::Outcome::failed;
   bool is_killed =
       has_failed &&
-      ((report.failure.cause == core::Cause::signal && report.failure.code == SIGKILL) ||
-       (report.failure.cause == core::Cause::exit_code && report.failure.code == kKilledExit));
+      ((finished.failure.cause == core::Cause::signal && finished.failure.code == SIGKILL) ||
+       (finished.failure.cause == core::Cause::exit_code && finished.failure.code == kKilledExit));
   if (running.over_memory || !(slot.has_limit || is_killed)) return;
   if (!has_new_oom_kill(slot)) return;
   running.over_memory = true;

@@ -78,7 +78,7 @@ class LocalWorker final : public Worker {
   bool cut(Slot& slot);
   void handle(Slot& slot, wire::FromExecutor& message);
   /// What the worker did to an attempt explains how it ended better than what the attempt says.
-  static void adjust(const Slot& slot, AssignedAttempt& running, Report& report);
+  static void adjust(const Slot& slot, AssignedAttempt& running, TaskFinished& finished);
   void requeue(Slot& slot, const core::AttemptId& id);
   /// What is there, or, while logs wait, nothing; of one that is dead all.
   void read_errors(Slot& slot, bool is_dead = false);
@@ -88,8 +88,9 @@ class LocalWorker final : public Worker {
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line, bool ends_line = true);
   void log_error(const AssignedAttempt& front, LogBound::Entry entry);
-  void report_log(Report report);
-  void report_end(const RankId& id, Report::Outcome outcome, core::Failure failure);
+  /// Counts the cost of log lines until they are acknowledged.
+  void add_report(Report report);
+  void report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure);
 
   // the end of an executor:
   /// Its attempt's program ends now. The executor sees its wire's end, kills what that program
@@ -109,7 +110,7 @@ class LocalWorker final : public Worker {
   /// Whether the kernel has killed a process of the slot for want of memory since the last look.
   bool has_new_oom_kill(Slot& slot);
   /// An attempt that ended by SIGKILL, or within its limit of memory, may have been killed so.
-  void note_memory(Slot& slot, AssignedAttempt& running, const Report& report);
+  void note_memory(Slot& slot, AssignedAttempt& running, const TaskFinished& finished);
 
   // to executors:
   static bool is_exclusive(const AttemptOrder& order);

@@ -93,14 +93,14 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     return r.order.rank_id() == report.rank_id();
   });
   if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
-  if (report.kind == Report::Kind::finished) {
-    last_duration_us_ = report.duration_us;
-    running->ended_us = std::max(report.duration_us, monotonic_us() - running->began_us);
-    if (running == slot.queue.begin()) note_memory(slot, *running, report);
-    adjust(slot, *running, report);
-    // Of a timeout the head says whose rank's doing it is.
-    if (!report.of_gang && !running->timed_out)
-      report.failure = of_rank(running->order, std::move(report.failure));
+  if (auto* finished = report.as<TaskFinished>()) {
+    last_duration_us_ = finished->duration_us;
+    running->ended_us = std::max(finished->duration_us, monotonic_us() - running->began_us);
+    if (running == slot.queue.begin()) note_memory(slot, *running, *finished);
+    adjust(slot, *running, *finished);
+    // The head adds to a timeout which rank caused it.
+    if (!finished->of_gang && !running->timed_out)
+      finished->failure = of_rank(running->order, std::move(finished->failure));
     bool was_first = running == slot.queue.begin();
     if (was_first) end_errors(slot);
     slot.queue.erase(running);
@@ -109,36 +109,37 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
       if (!slot.queue.empty()) slot.queue.front().began_us = monotonic_us();
     }
   }
-  if (report.kind == Report::Kind::log) return report_log(std::move(report));
+  add_report(std::move(report));
+}
+
+void LocalWorker::add_report(Report report) {
+  if (auto* lines = report.as<LogLines>()) {
+    lines->cost = lines->text.size() + kLogCost;
+    unacked_ += lines->cost;
+    is_log_full_ = is_log_full_ || unacked_ > kUnackedLogsMax;
+  }
   reports_.push_back(std::move(report));
 }
 
-void LocalWorker::report_log(Report report) {
-  report.cost = report.text.size() + kLogCost;
-  unacked_ += report.cost;
-  is_log_full_ = is_log_full_ || unacked_ > kUnackedLogsMax;
-  reports_.push_back(std::move(report));
-}
-
-void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, Report& report) {
-  bool has_result =
-      report.outcome == Report::Outcome::succeeded || report.outcome == Report::Outcome::waiting;
+void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinished& finished) {
+  bool has_result = finished.outcome == TaskFinished::Outcome::succeeded ||
+                    finished.outcome == TaskFinished::Outcome::waiting;
   int64_t timeout_us = running.order.timeout_ms * 1000;
-  bool is_late = timeout_us > 0 && report.duration_us > timeout_us;
+  bool is_late = timeout_us > 0 && finished.duration_us > timeout_us;
   // Also where the attempt ended before the worker looked.
   if (has_result) running.timed_out = running.timed_out || is_late;
   if (has_result && !running.timed_out && !running.over_memory) return;
   if (running.timed_out) {
     running.has_late_result = has_result;
-    report.outcome = Report::Outcome::failed;
-    report.failure = timeout_failure(running, report.failure.evidence);
-    report.of_gang = false;
+    finished.outcome = TaskFinished::Outcome::failed;
+    finished.failure = timeout_failure(running, finished.failure.evidence);
+    finished.of_gang = false;
   } else if (running.over_memory) {
     // Its program was killed first, and the executor may still tell of that.
-    report.outcome = Report::Outcome::failed;
-    report.failure = memory_failure(slot, running, report.failure.evidence);
-  } else if (running.stopped && report.outcome == Report::Outcome::failed) {
-    report.outcome = Report::Outcome::stopped;
+    finished.outcome = TaskFinished::Outcome::failed;
+    finished.failure = memory_failure(slot, running, finished.failure.evidence);
+  } else if (running.stopped && finished.outcome == TaskFinished::Outcome::failed) {
+    finished.outcome = TaskFinished::Outcome::stopped;
   }
 }
 
@@ -192,24 +193,16 @@ void LocalWorker::error_line(Slot& slot, std::string line, bool ends_line) {
 }
 
 void LocalWorker::log_error(const AssignedAttempt& front, LogBound::Entry entry) {
-  Report report{};
-  report.kind = Report::Kind::log;
-  report.id = front.order.id;
-  report.rank = front.order.rank;
-  report.stream = entry.stream;
-  report.text = std::move(entry.text);
-  report.at = entry.at_ms;
-  report_log(std::move(report));
+  LogLines lines{entry.stream, std::move(entry.text)};
+  add_report({front.order.id, front.order.rank, entry.at_ms, std::move(lines)});
 }
 
-void LocalWorker::report_end(const RankId& id, Report::Outcome outcome, core::Failure failure) {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.id = id.attempt;
-  report.rank = id.rank;
-  report.outcome = outcome;
-  report.failure = std::move(failure);
-  reports_.push_back(std::move(report));
+void LocalWorker::report_end(const RankId& id, TaskFinished::Outcome outcome,
+                             core::Failure failure) {
+  TaskFinished finished;
+  finished.outcome = outcome;
+  finished.failure = std::move(failure);
+  add_report({id.attempt, id.rank, 0, std::move(finished)});
 }
 
 }  // namespace flow

@@ -79,9 +79,9 @@ bool read_start(wire::Start& start, AttemptOrder& order);
 wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank = 0);
 core::AttemptId attempt_id(const wire::AttemptName& name);
 RankId rank_id(const wire::AttemptName& name);
-/// A message of an executor as a report; false for kinds that are the worker's own affair.
+/// A message of an executor as a report; false for kinds that only the worker handles.
 bool to_report(wire::FromExecutor& message, Report& report);
-/// A report as an executor would have said it; `requeued` too, of one attempt.
+/// A report as an executor would have sent it; TaskRequeued too, as of one attempt.
 void fill_report(Report report, wire::FromExecutor& message);
 /// Of a gang, with the rank that it was.
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure);

@@ -170,156 +170,187 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   return true;
 }
 
+namespace {
+
+/// False where the outcome is not known.
+bool read_finished(wire::Finished& from, TaskFinished& finished) {
+  if (from.outcome() > static_cast<uint32_t>(TaskFinished::Outcome::stopped)) return false;
+  finished.outcome = static_cast<TaskFinished::Outcome>(from.outcome());
+  finished.value = std::move(*from.mutable_value());
+  take_blobs(*from.mutable_blobs(), finished.blobs);
+  finished.waited = from.waited();
+  finished.fragment = std::move(*from.mutable_fragment());
+  bool is_known = from.cause() <= static_cast<uint32_t>(core::kCauseLast);
+  finished.failure.cause =
+      is_known ? static_cast<core::Cause>(from.cause()) : core::Cause::internal;
+  finished.failure.message = std::move(*from.mutable_message());
+  finished.failure.evidence = std::move(*from.mutable_evidence());
+  finished.failure.code = from.code();
+  finished.of_gang = from.of_gang();
+  finished.signal = from.signal();
+  finished.wait_name = from.wait_name();
+  finished.wait_timeout_ms = from.wait_timeout_ms();
+  finished.duration_us = from.duration_us();
+  return true;
+}
+
+}  // namespace
+
 bool to_report(wire::FromExecutor& message, Report& report) {
-  auto of = [&](const wire::AttemptName& name) {
+  auto set_rank = [&](const wire::AttemptName& name) {
     report.id = attempt_id(name);
     report.rank = name.rank();
   };
   switch (message.kind_case()) {
-    case wire::FromExecutor::kLog:
-      report.kind = Report::Kind::log;
-      of(message.log().id());
-      report.stream = message.log().stream();
-      report.text = std::move(*message.mutable_log()->mutable_text());
-      report.at = message.log().at_ms();
-      return true;
-    case wire::FromExecutor::kProgress:
-      report.kind = Report::Kind::progress;
-      of(message.progress().id());
-      report.number = message.progress().fraction();
-      report.value = std::move(*message.mutable_progress()->mutable_metrics());
-      return true;
-    case wire::FromExecutor::kMetric:
-      report.kind = Report::Kind::metric;
-      of(message.metric().id());
-      report.text = message.metric().name();
-      report.number = message.metric().value();
-      report.step = message.metric().step();
-      return true;
-    case wire::FromExecutor::kSave:
-      report.kind = Report::Kind::saved;
-      of(message.save().id());
-      report.text = message.save().name();
-      report.value = std::move(*message.mutable_save()->mutable_value());
-      take_blobs(*message.mutable_save()->mutable_blobs(), report.blobs);
-      return true;
-    case wire::FromExecutor::kReady:
-      report.kind = Report::Kind::ready;
-      of(message.ready().id());
-      report.text = message.ready().url();
-      return true;
-    case wire::FromExecutor::kFinished: {
-      wire::Finished& finished = *message.mutable_finished();
-      report.kind = Report::Kind::finished;
-      of(finished.id());
-      if (finished.outcome() > static_cast<uint32_t>(Report::Outcome::stopped)) return false;
-      report.outcome = static_cast<Report::Outcome>(finished.outcome());
-      report.value = std::move(*finished.mutable_value());
-      take_blobs(*finished.mutable_blobs(), report.blobs);
-      report.waited = finished.waited();
-      report.fragment = std::move(*finished.mutable_fragment());
-      bool known = finished.cause() <= static_cast<uint32_t>(core::kCauseLast);
-      report.failure.cause =
-          known ? static_cast<core::Cause>(finished.cause()) : core::Cause::internal;
-      report.failure.message = std::move(*finished.mutable_message());
-      report.failure.evidence = std::move(*finished.mutable_evidence());
-      report.failure.code = finished.code();
-      report.of_gang = finished.of_gang();
-      report.signal = finished.signal();
-      report.wait_name = finished.wait_name();
-      report.wait_timeout_ms = finished.wait_timeout_ms();
-      report.duration_us = finished.duration_us();
+    case wire::FromExecutor::kLog: {
+      wire::Log& log = *message.mutable_log();
+      set_rank(log.id());
+      report.at = log.at_ms();
+      report.body = LogLines{log.stream(), std::move(*log.mutable_text())};
       return true;
     }
-    case wire::FromExecutor::kRankAddressReport:
-      report.kind = Report::Kind::rank_address;
-      of(message.rank_address_report().id());
-      report.text = std::move(*message.mutable_rank_address_report()->mutable_rank_address());
+    case wire::FromExecutor::kProgress: {
+      wire::Progress& progress = *message.mutable_progress();
+      set_rank(progress.id());
+      report.body = ProgressReported{progress.fraction(), std::move(*progress.mutable_metrics())};
       return true;
-    case wire::FromExecutor::kPeerFailureReport:
-      report.kind = Report::Kind::peer_failure;
-      of(message.peer_failure_report().id());
-      report.text = std::move(*message.mutable_peer_failure_report()->mutable_text());
+    }
+    case wire::FromExecutor::kMetric: {
+      const wire::Metric& metric = message.metric();
+      set_rank(metric.id());
+      report.body = MetricReported{metric.name(), metric.value(), metric.step()};
       return true;
-    case wire::FromExecutor::kRankProgressReport:
-      report.kind = Report::Kind::rank_progress;
-      of(message.rank_progress_report().id());
-      report.text = std::move(*message.mutable_rank_progress_report()->mutable_rank_progress());
+    }
+    case wire::FromExecutor::kSave: {
+      wire::Save& save = *message.mutable_save();
+      set_rank(save.id());
+      if (save.name().empty()) {
+        auto& checkpoint = report.body.emplace<CheckpointReported>();
+        checkpoint.value = std::move(*save.mutable_value());
+        take_blobs(*save.mutable_blobs(), checkpoint.blobs);
+      } else {
+        auto& step = report.body.emplace<StepReported>();
+        step.name = save.name();
+        step.value = std::move(*save.mutable_value());
+        take_blobs(*save.mutable_blobs(), step.blobs);
+      }
       return true;
+    }
+    case wire::FromExecutor::kReady:
+      set_rank(message.ready().id());
+      report.body = ServiceReported{message.ready().url()};
+      return true;
+    case wire::FromExecutor::kFinished:
+      set_rank(message.finished().id());
+      return read_finished(*message.mutable_finished(), report.body.emplace<TaskFinished>());
+    case wire::FromExecutor::kRankAddressReport: {
+      wire::RankAddressReport& address = *message.mutable_rank_address_report();
+      set_rank(address.id());
+      report.body = RankAddressReported{std::move(*address.mutable_rank_address())};
+      return true;
+    }
+    case wire::FromExecutor::kPeerFailureReport: {
+      wire::PeerFailureReport& failure = *message.mutable_peer_failure_report();
+      set_rank(failure.id());
+      report.body = PeerFailureReported{std::move(*failure.mutable_text())};
+      return true;
+    }
+    case wire::FromExecutor::kRankProgressReport: {
+      wire::RankProgressReport& progress = *message.mutable_rank_progress_report();
+      set_rank(progress.id());
+      report.body = RankProgressReported{std::move(*progress.mutable_rank_progress())};
+      return true;
+    }
     case wire::FromExecutor::kRequeued:
       if (message.requeued().ids_size() != 1) return false;  // a slot's own, of many
-      report.kind = Report::Kind::requeued;
-      of(message.requeued().ids(0));
+      set_rank(message.requeued().ids(0));
+      report.body = TaskRequeued{};
       return true;
     default:
       return false;
   }
 }
 
-void fill_report(Report report, wire::FromExecutor& message) {
-  auto name = [&](auto* body) { *body->mutable_id() = wire_name(report.id, report.rank); };
-  switch (report.kind) {
-    case Report::Kind::log: {
-      wire::Log* log = message.mutable_log();
-      name(log);
-      log->set_stream(report.stream);
-      log->set_text(std::move(report.text));
-      return log->set_at_ms(report.at);
-    }
-    case Report::Kind::progress: {
-      wire::Progress* progress = message.mutable_progress();
-      name(progress);
-      progress->set_fraction(report.number);
-      return progress->set_metrics(std::move(report.value));
-    }
-    case Report::Kind::metric: {
-      wire::Metric* metric = message.mutable_metric();
-      name(metric);
-      metric->set_name(std::move(report.text));
-      metric->set_value(report.number);
-      return metric->set_step(report.step);
-    }
-    case Report::Kind::saved: {
-      wire::Save* save = message.mutable_save();
-      name(save);
-      save->set_name(std::move(report.text));
-      save->set_value(std::move(report.value));
-      return put_blobs(report.blobs, *save->mutable_blobs());
-    }
-    case Report::Kind::requeued:
-      *message.mutable_requeued()->add_ids() = wire_name(report.id, report.rank);
-      return;
-    case Report::Kind::rank_address:
-      name(message.mutable_rank_address_report());
-      return message.mutable_rank_address_report()->set_rank_address(std::move(report.text));
-    case Report::Kind::peer_failure:
-      name(message.mutable_peer_failure_report());
-      return message.mutable_peer_failure_report()->set_text(std::move(report.text));
-    case Report::Kind::rank_progress:
-      name(message.mutable_rank_progress_report());
-      return message.mutable_rank_progress_report()->set_rank_progress(std::move(report.text));
-    case Report::Kind::ready:
-      name(message.mutable_ready());
-      return message.mutable_ready()->set_url(std::move(report.text));
-    case Report::Kind::finished: {
-      wire::Finished* finished = message.mutable_finished();
-      name(finished);
-      finished->set_outcome(static_cast<uint32_t>(report.outcome));
-      finished->set_value(std::move(report.value));
-      put_blobs(report.blobs, *finished->mutable_blobs());
-      finished->set_waited(report.waited);
-      finished->set_fragment(std::move(report.fragment));
-      finished->set_cause(static_cast<uint32_t>(report.failure.cause));
-      finished->set_message(std::move(report.failure.message));
-      finished->set_evidence(std::move(report.failure.evidence));
-      finished->set_code(report.failure.code);
-      finished->set_of_gang(report.of_gang);
-      finished->set_signal(std::move(report.signal));
-      finished->set_wait_name(std::move(report.wait_name));
-      finished->set_wait_timeout_ms(report.wait_timeout_ms);
-      return finished->set_duration_us(report.duration_us);
-    }
+namespace {
+
+/// Moves each kind of report into its message.
+struct ReportWriter {
+  wire::AttemptName name;
+  wire::FromExecutor& message;
+
+  void operator()(LogLines& lines) {
+    wire::Log& log = *message.mutable_log();
+    *log.mutable_id() = std::move(name);
+    log.set_stream(lines.stream);
+    log.set_text(std::move(lines.text));
   }
+  void operator()(ProgressReported& reported) {
+    wire::Progress& progress = *message.mutable_progress();
+    *progress.mutable_id() = std::move(name);
+    progress.set_fraction(reported.fraction);
+    progress.set_metrics(std::move(reported.metrics));
+  }
+  void operator()(MetricReported& reported) {
+    wire::Metric& metric = *message.mutable_metric();
+    *metric.mutable_id() = std::move(name);
+    metric.set_name(std::move(reported.name));
+    metric.set_value(reported.value);
+    metric.set_step(reported.step);
+  }
+  void operator()(CheckpointReported& checkpoint) {
+    put_save("", checkpoint.value, checkpoint.blobs);
+  }
+  void operator()(StepReported& step) { put_save(std::move(step.name), step.value, step.blobs); }
+  void operator()(TaskFinished& end) {
+    wire::Finished& finished = *message.mutable_finished();
+    *finished.mutable_id() = std::move(name);
+    finished.set_outcome(static_cast<uint32_t>(end.outcome));
+    finished.set_value(std::move(end.value));
+    put_blobs(end.blobs, *finished.mutable_blobs());
+    finished.set_waited(end.waited);
+    finished.set_fragment(std::move(end.fragment));
+    finished.set_cause(static_cast<uint32_t>(end.failure.cause));
+    finished.set_message(std::move(end.failure.message));
+    finished.set_evidence(std::move(end.failure.evidence));
+    finished.set_code(end.failure.code);
+    finished.set_of_gang(end.of_gang);
+    finished.set_signal(std::move(end.signal));
+    finished.set_wait_name(std::move(end.wait_name));
+    finished.set_wait_timeout_ms(end.wait_timeout_ms);
+    finished.set_duration_us(end.duration_us);
+  }
+  void operator()(TaskRequeued&) { *message.mutable_requeued()->add_ids() = std::move(name); }
+  void operator()(ServiceReported& service) {
+    *message.mutable_ready()->mutable_id() = std::move(name);
+    message.mutable_ready()->set_url(std::move(service.url));
+  }
+  void operator()(RankAddressReported& reported) {
+    *message.mutable_rank_address_report()->mutable_id() = std::move(name);
+    message.mutable_rank_address_report()->set_rank_address(std::move(reported.address));
+  }
+  void operator()(PeerFailureReported& reported) {
+    *message.mutable_peer_failure_report()->mutable_id() = std::move(name);
+    message.mutable_peer_failure_report()->set_text(std::move(reported.text));
+  }
+  void operator()(RankProgressReported& reported) {
+    *message.mutable_rank_progress_report()->mutable_id() = std::move(name);
+    message.mutable_rank_progress_report()->set_rank_progress(std::move(reported.progress));
+  }
+
+  void put_save(std::string what, std::string& value, Blobs& blobs) {
+    wire::Save& save = *message.mutable_save();
+    *save.mutable_id() = std::move(name);
+    save.set_name(std::move(what));
+    save.set_value(std::move(value));
+    put_blobs(blobs, *save.mutable_blobs());
+  }
+};
+
+}  // namespace
+
+void fill_report(Report report, wire::FromExecutor& message) {
+  std::visit(ReportWriter{wire_name(report.id, report.rank), message}, report.body);
+  if (report.is<LogLines>()) message.mutable_log()->set_at_ms(report.at);
 }
 
 }  // namespace flow

@@ -11,15 +11,9 @@
 #include <vector>
 
 #include "engine/core/types.hpp"
+#include "engine/worker/report.hpp"
 
 namespace flow {
-
-/// What one executor runs: an attempt, of a gang's one rank.
-struct RankId {
-  core::AttemptId attempt;
-  uint32_t rank = 0;
-  auto operator<=>(const RankId&) const = default;
-};
 
 /// Everything an executor needs to run one attempt.
 struct AttemptOrder {
@@ -68,48 +62,6 @@ struct AttemptOrder {
 
 /// Logs that are reported and not taken in; beyond it executors are not read, so who prints waits.
 constexpr size_t kUnackedLogsMax = 32 << 20;
-
-/// What a worker reports. `value` and `blobs` are content the head commits with the event they
-/// belong to.
-struct Report {
-  enum class Kind : uint8_t {
-    log,
-    progress,
-    metric,
-    saved,
-    finished,
-    requeued,
-    ready,
-    rank_address,
-    peer_failure,
-    rank_progress
-  } kind;
-  core::AttemptId id;
-  uint32_t rank = 0;  // of a gang
-  // log
-  uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
-  std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric;
-                        // whereabouts of a rank; how it saw another one end; where it is
-  core::Time at = 0;
-  size_t cost = 0;  // for ack_logs
-  // progress, metric
-  double number = 0;
-  int64_t step = 0;
-  // saved, finished, progress (metrics)
-  std::string value;  // canonical bytes
-  std::vector<std::pair<Digest, std::string>> blobs;
-  // finished
-  enum class Outcome : uint8_t { succeeded, failed, waiting, stopped } outcome = Outcome::succeeded;
-  std::string fragment;
-  bool waited = false;  // ctx:wait was called
-  core::Failure failure;
-  bool of_gang = false;  // it failed with all ranks, by what its message names
-  std::string signal, wait_name;
-  int64_t wait_timeout_ms = -1;
-  int64_t duration_us = 0;
-  int32_t pid = 0;
-  RankId rank_id() const { return {id, rank}; }
-};
 
 struct WorkerOptions {
   std::string state_dir;      // scratch is below state_dir/scratch

@@ -68,12 +68,10 @@ class InstantWorker final : public Worker {
 
  private:
   Report end_of(const core::AttemptId& id) const {
-    Report report{};
-    report.kind = Report::Kind::finished;
-    report.id = id;
-    report.value = result_;
-    report.duration_us = 1;
-    return report;
+    TaskFinished finished;
+    finished.value = result_;
+    finished.duration_us = 1;
+    return {id, 0, 0, std::move(finished)};
   }
 
   const OnReport on_report_;

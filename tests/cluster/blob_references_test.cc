@@ -70,55 +70,52 @@ TEST_CASE("an order needs what its arguments, steps and checkpoint name, each on
   CHECK(referenced_blobs(order).empty());
 }
 
+Result<std::vector<BlobReference>> references_of(TaskFinished finished) {
+  return referenced_blobs(Report{{}, 0, 0, std::move(finished)});
+}
+
 TEST_CASE("a report needs what its result or checkpoint names, and what its dynamic calls do") {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.value = encode_value(Value::list({Value(tensor_of("tensor", {})), Value(file_of("f1"))}));
-  report.blobs.emplace_back(sha256("f1"), "f1");
+  TaskFinished finished;
+  finished.value =
+      encode_value(Value::list({Value(tensor_of("tensor", {})), Value(file_of("f1"))}));
+  finished.blobs.emplace_back(sha256("f1"), "f1");
   PlanFragment fragment;
   fragment.nodes.resize(1);
   fragment.nodes[0].name = "call";
   fragment.nodes[0].args = Value::list({Value(file_of("of a call"))});
   fragment.result = Value(file_of("result"));
-  report.fragment = encode_fragment(fragment);
-  auto references = referenced_blobs(report);
+  finished.fragment = encode_fragment(fragment);
+  auto references = references_of(finished);
   REQUIRE(references.ok());
   CHECK(words_of(*references, {"tensor", "result", "of a call"}) ==
         Words{"tensor 4  ", "result 6  ", "of a call 9  "});
 
-  Report saved{};
-  saved.kind = Report::Kind::saved;
-  saved.text = "step";
-  saved.value = encode_value(Value(file_of("of a step")));
-  CHECK(words_of(*referenced_blobs(saved), {"of a step"}) == Words{"of a step 9  "});
-  saved.text.clear();
+  Report step{{}, 0, 0, StepReported{"step", encode_value(Value(file_of("of a step"))), {}}};
+  CHECK(words_of(*referenced_blobs(step), {"of a step"}) == Words{"of a step 9  "});
+  CheckpointReported saved;
   saved.value =
       encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.st", sha256("saved")}, Value());
-  CHECK(words_of(*referenced_blobs(saved), {"saved"}) == Words{"saved -  checkpoints/r/t/1.st"});
-  Report log{};
-  log.kind = Report::Kind::log;
-  log.text = "line";
-  CHECK(referenced_blobs(log)->empty());
+  CHECK(words_of(*referenced_blobs(Report{{}, 0, 0, saved}), {"saved"}) ==
+        Words{"saved -  checkpoints/r/t/1.st"});
+  CHECK(referenced_blobs(Report{{}, 0, 0, LogLines{0, "line"}})->empty());
 }
 
 TEST_CASE("a report that can't be is refused") {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.value = "\xff";
-  CHECK_FALSE(referenced_blobs(report).ok());
-  report.value.clear();
-  report.fragment = "no fragment";
-  CHECK_FALSE(referenced_blobs(report).ok());
-  report.fragment.clear();
-  report.value = encode_value(Value(tensor_of("t", {INT64_MAX, 4})));
-  CHECK_FALSE(referenced_blobs(report).ok());
-  Report saved{};
-  saved.kind = Report::Kind::saved;
+  TaskFinished finished;
+  finished.value = "\xff";
+  CHECK_FALSE(references_of(finished).ok());
+  finished.value.clear();
+  finished.fragment = "no fragment";
+  CHECK_FALSE(references_of(finished).ok());
+  finished.fragment.clear();
+  finished.value = encode_value(Value(tensor_of("t", {INT64_MAX, 4})));
+  CHECK_FALSE(references_of(finished).ok());
   for (const char* place :
        {"checkpoints/../LOCK", "/etc/passwd", "checkpoints//x", "objects/ab/cd", "checkpoints/"}) {
     CAPTURE(place);
+    CheckpointReported saved;
     saved.value = encode_checkpoint_row({std::nullopt, place, sha256("x")}, Value());
-    CHECK_FALSE(referenced_blobs(saved).ok());
+    CHECK_FALSE(referenced_blobs(Report{{}, 0, 0, std::move(saved)}).ok());
   }
 }
 

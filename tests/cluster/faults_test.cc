@@ -73,13 +73,8 @@ class Sayer final : public Worker {
     }
   }
   void say(const AttemptOrder& order) {
-    Report report{};
-    report.id = order.id;
-    report.kind = Report::Kind::log;
-    for (uint32_t line = 0; line < kLines; line++) {
-      report.text = "line " + std::to_string(line);
-      on_report_({report});
-    }
+    for (uint32_t line = 0; line < kLines; line++)
+      on_report_({{order.id, 0, 0, LogLines{0, "line " + std::to_string(line)}}});
     std::string result = result_of(order.id.unit);
     const Tensor made = tensor_of(result);
     bool is_made = write_object(made.digest, result);
@@ -87,11 +82,11 @@ class Sayer final : public Worker {
     const Tensor input = decode_value(order.args)->as_table().list[0].as_tensor();
     auto read = sha256_file(blob_path(folder_, input.digest));
     bool has_input = read.ok() && read->digest == input.digest;
-    report.kind = Report::Kind::finished;
-    report.text.clear();
-    report.outcome = is_made && has_input ? Report::Outcome::succeeded : Report::Outcome::failed;
-    report.value = encode_value(Value(made));
-    on_report_({report});
+    TaskFinished finished;
+    finished.outcome =
+        is_made && has_input ? TaskFinished::Outcome::succeeded : TaskFinished::Outcome::failed;
+    finished.value = encode_value(Value(made));
+    on_report_({{order.id, 0, 0, std::move(finished)}});
   }
   bool write_object(const Digest& digest, const std::string& bytes) const {
     std::string path = blob_path(folder_, digest);
@@ -141,15 +136,16 @@ class Engine final : public WorkerListenerUser {
     if (side.host.get() != &host) return;  // the next session tells it again
     wrong_ += taken.number != ++side.taken;
     host.ack_reports(taken.number);
-    if (taken.report.kind == Report::Kind::log) {
-      wrong_ += taken.report.text != "line " + std::to_string(lines_[unit]++);
+    if (const auto* lines = taken.report.as<LogLines>()) {
+      wrong_ += lines->text != "line " + std::to_string(lines_[unit]++);
       return;
     }
-    bool is_good = taken.report.outcome == Report::Outcome::succeeded && !taken.is_replaced;
+    const auto& finished = std::get<TaskFinished>(taken.report.body);
+    bool is_good = finished.outcome == TaskFinished::Outcome::succeeded && !taken.is_replaced;
     const Digest made = sha256(result_of(unit));
     auto result = sha256_file(blob_path(folder_, made));
     bool has_result = result.ok() && result->digest == made;
-    if (!is_good) failures_ += taken.report.failure.message + "\n";
+    if (!is_good) failures_ += finished.failure.message + "\n";
     wrong_ += !is_good || !has_result || lines_[unit] != kLines || !ended_.insert(unit).second;
     changed_.notify_all();
   }

@@ -221,20 +221,28 @@ std::string text_of(const AttemptOrder& order, uint64_t commit) {
   return text;
 }
 
-Report finished() {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.id = {"run-1", 7, 2, 3 << 16};
-  report.outcome = Report::Outcome::failed;
-  report.value = "value";
-  report.blobs = {{sha256("blob"), "blob"}, {sha256("other"), "another"}};
-  report.failure = {core::Cause::signal, "it died\xff", "evidence", 9};
-  report.fragment = "fragment";
-  report.waited = true;
-  report.duration_us = 1234;
-  report.pid = 42;
-  return report;
+TaskFinished died() {
+  TaskFinished finished;
+  finished.outcome = TaskFinished::Outcome::failed;
+  finished.value = "value";
+  finished.blobs = {{sha256("blob"), "blob"}, {sha256("other"), "another"}};
+  finished.failure = {core::Cause::signal, "it died\xff", "evidence", 9};
+  finished.fragment = "fragment";
+  finished.waited = true;
+  finished.duration_us = 1234;
+  finished.pid = 42;
+  return finished;
 }
+
+Report finished() { return {{"run-1", 7, 2, 3 << 16}, 0, 0, died()}; }
+
+template <typename Body>
+const Body& body_of(const Report& report) {
+  REQUIRE(report.is<Body>());
+  return *report.as<Body>();
+}
+
+const TaskFinished& end_of(const Report& report) { return body_of<TaskFinished>(report); }
 
 }  // namespace
 
@@ -299,53 +307,33 @@ TEST_CASE("a worker asks for content once its head has said whether it goes seal
 
 TEST_CASE("reports arrive as they were said, with the content that is what it says") {
   Wire wire(big_host());
-  Report log{};
-  log.kind = Report::Kind::log;
-  log.id = {"r", 1, 2, 3};
-  log.stream = 2;
-  log.text = "line\n\xff";
-  log.at = 1000;
-  log.cost = 71;
-  Report metric{};
-  metric.kind = Report::Kind::metric;
-  metric.id = log.id;
-  metric.text = "loss";
-  metric.number = 0.5;
-  metric.step = -3;
-  Report returned{};
-  returned.kind = Report::Kind::requeued;
-  returned.id = log.id;
-  Report saved{};
-  saved.kind = Report::Kind::saved;
-  saved.id = log.id;
-  saved.text = "step";
-  saved.value = "bytes";
-  Report ready{};
-  ready.kind = Report::Kind::ready;
-  ready.id = log.id;
-  ready.text = "http://127.0.0.1:1";
-  Report progress{};
-  progress.kind = Report::Kind::progress;
-  progress.id = log.id;
-  progress.number = 0.25;
-  progress.value = "metrics";
+  const core::AttemptId id = {"r", 1, 2, 3};
+  const Report log{id, 0, 1000, LogLines{2, "line\n\xff", 71}};
+  const Report metric{id, 0, 0, MetricReported{"loss", 0.5, -3}};
+  const Report returned{id, 0, 0, TaskRequeued{}};
+  const Report saved{id, 0, 0, StepReported{"step", "bytes", {}}};
+  const Report ready{id, 0, 0, ServiceReported{"http://127.0.0.1:1"}};
+  const Report progress{id, 0, 0, ProgressReported{0.25, "metrics"}};
   wire.told.say({log, metric, returned, saved, ready, progress, finished()});
   CHECK(wire.took_all);
   REQUIRE(wire.reports.size() == 7);
-  for (size_t i = 0; i < 6; i++) CHECK(wire.reports[i].id == log.id);
-  CHECK(wire.reports[0].text == log.text);
-  CHECK(wire.reports[0].stream == 2);
+  for (size_t i = 0; i < 6; i++) CHECK(wire.reports[i].id == id);
+  CHECK(body_of<LogLines>(wire.reports[0]).text == "line\n\xff");
+  CHECK(body_of<LogLines>(wire.reports[0]).stream == 2);
   CHECK(wire.reports[0].at == 1000);
   CHECK(wire.numbers == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7});
   CHECK(wire.told.calls == std::vector<std::string>{"took 71"});  // it is on the worker's disk
-  CHECK(wire.reports[1].number == 0.5);
-  CHECK(wire.reports[1].step == -3);
-  CHECK(wire.reports[2].kind == Report::Kind::requeued);
-  CHECK(wire.reports[3].value == "bytes");
-  CHECK(wire.reports[4].text == ready.text);
-  CHECK(wire.reports[5].value == "metrics");
-  const Report& last = wire.reports[6];
-  CHECK(last.failure.message == finished().failure.message);
+  CHECK(body_of<MetricReported>(wire.reports[1]).name == "loss");
+  CHECK(body_of<MetricReported>(wire.reports[1]).value == 0.5);
+  CHECK(body_of<MetricReported>(wire.reports[1]).step == -3);
+  CHECK(wire.reports[2].is<TaskRequeued>());
+  CHECK(body_of<StepReported>(wire.reports[3]).name == "step");
+  CHECK(body_of<StepReported>(wire.reports[3]).value == "bytes");
+  CHECK(body_of<ServiceReported>(wire.reports[4]).url == "http://127.0.0.1:1");
+  CHECK(body_of<ProgressReported>(wire.reports[5]).fraction == 0.25);
+  CHECK(body_of<ProgressReported>(wire.reports[5]).metrics == "metrics");
+  const TaskFinished& last = end_of(wire.reports[6]);
+  CHECK(last.failure.message == died().failure.message);
   CHECK(last.failure.cause == core::Cause::signal);
   CHECK(last.failure.code == 9);
   CHECK(last.duration_us == 1234);
@@ -488,11 +476,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.agent->was_accepted());
   CHECK(wire.agent->attempts() == 2);
 
-  Report log{};
-  log.kind = Report::Kind::log;
-  log.id = ended(2).id;
-  log.text = "alone";
-  wire.told.say({log, ended(2)});
+  wire.told.say({{ended(2).id, 0, 0, LogLines{0, "alone"}}, ended(2)});
   CHECK(wire.reports.empty());
 
   wire.connect();
@@ -501,7 +485,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK_FALSE(wire.agent->was_accepted());
   wire.head->accept_join(1);
   CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
-  CHECK(wire.reports[0].text == "alone");
+  CHECK(body_of<LogLines>(wire.reports[0]).text == "alone");
   // The connection is cut before the head says that it has them: it has, and knows.
   wire.disconnect();
   wire.connect();
@@ -587,10 +571,7 @@ TEST_CASE("a worker's process that died tells what it had finished") {
 
 TEST_CASE("a head that lags gets no more than so much at a time") {
   Wire wire(big_host());
-  Report log{};
-  log.kind = Report::Kind::log;
-  log.id = ended(1).id;
-  log.text = std::string(kInFlightBytesMax / 4, 'x');
+  const Report log{ended(1).id, 0, 0, LogLines{0, std::string(kInFlightBytesMax / 4, 'x')}};
   for (int i = 0; i < 10; i++) wire.told.say({log});
   CHECK(wire.reports.size() == 4);
   wire.head->ack_reports(3);
@@ -604,30 +585,25 @@ TEST_CASE(
   Wire wire(big_host());
   wire.head->stage({order_of(1), order_of(2)}, 5);
   wire.head->release(5);
-  Report saved{};
-  saved.kind = Report::Kind::saved;
-  saved.id = order_of(1).id;
-  wire.told.say({saved});
+  wire.told.say({{order_of(1).id, 0, 0, CheckpointReported{}}});
   wire.agent->drain(700, "maintenance");
   CHECK(wire.draining == "maintenance");
   CHECK(wire.told.calls.back() == "drain 700");
   wire.head->stage({order_of(3)}, 6);
   CHECK(wire.told.orders.size() == 2);
   REQUIRE(wire.reports.size() == 2);
-  CHECK(wire.reports[1].kind == Report::Kind::requeued);
+  CHECK(wire.reports[1].is<TaskRequeued>());
   CHECK(wire.reports[1].id == order_of(3).id);
 
-  Report stopped{};
-  stopped.kind = Report::Kind::finished;
-  stopped.outcome = Report::Outcome::stopped;
-  stopped.id = order_of(1).id;
-  wire.told.say({stopped});
-  CHECK(wire.reports.back().outcome == Report::Outcome::stopped);  // it goes on from what it saved
-  stopped.id = order_of(2).id;
-  wire.told.say({stopped});
-  CHECK(wire.reports.back().outcome == Report::Outcome::failed);
-  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
-  CHECK(wire.reports.back().failure.message.find("maintenance") != std::string::npos);
+  TaskFinished stopped;
+  stopped.outcome = TaskFinished::Outcome::stopped;
+  wire.told.say({{order_of(1).id, 0, 0, stopped}});
+  CHECK(end_of(wire.reports.back()).outcome ==
+        TaskFinished::Outcome::stopped);  // it goes on from what it saved
+  wire.told.say({{order_of(2).id, 0, 0, stopped}});
+  CHECK(end_of(wire.reports.back()).outcome == TaskFinished::Outcome::failed);
+  CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::preempted);
+  CHECK(end_of(wire.reports.back()).failure.message.find("maintenance") != std::string::npos);
   CHECK(wire.agent->attempts() == 3);  // until the head has it
 
   // It is said again to a head that comes while it drains.
@@ -646,27 +622,27 @@ TEST_CASE("who is ended by the signal that ends its worker has not failed by its
   wire.head->stage({order_of(1), order_of(2), order_of(3), order_of(4)}, 5);
   wire.head->release(5);
   auto killed = [](uint32_t unit, core::Cause cause, int code) {
-    Report report = ended(unit);
-    report.failure = {cause, "killed", "", code};
-    return report;
+    TaskFinished killed = died();
+    killed.failure = {cause, "killed", "", code};
+    return Report{ended(unit).id, 0, 0, std::move(killed)};
   };
   // The worker is told a moment later.
   std::thread teller([&] { wire.told.say({killed(1, core::Cause::signal, 15)}); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   wire.agent->drain(700, "its time is over");
   teller.join();
-  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
+  CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::preempted);
   wire.told.say({killed(2, core::Cause::exit_code, 143)});
-  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
+  CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::preempted);
   wire.told.say({killed(3, core::Cause::exit_code, 1)});
-  CHECK(wire.reports.back().failure.cause == core::Cause::exit_code);
+  CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::exit_code);
   wire.told.say({killed(4, core::Cause::signal, 11)});
-  CHECK(wire.reports.back().failure.cause == core::Cause::signal);
+  CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::signal);
 
   Wire other(big_host());
   other.head->stage({order_of(1)}, 5);
   other.told.say({killed(1, core::Cause::signal, 15)});  // by somebody else
-  CHECK(other.reports.back().failure.cause == core::Cause::signal);
+  CHECK(end_of(other.reports.back()).failure.cause == core::Cause::signal);
 }
 
 TEST_CASE("a worker tells what large content it has, makes and loses, and how much it moved") {
@@ -696,13 +672,10 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   wire.head->accept_join(0);
 
   wire.head->stage({order_of(1)}, 1);
-  Report report = ended(1);
-  report.failure = {};
-  report.outcome = Report::Outcome::succeeded;
-  report.fragment.clear();
-  report.value = encode_value(Value::list({Value(tensor_of(small)), Value(tensor_of(made))}));
+  TaskFinished succeeded;
+  succeeded.value = encode_value(Value::list({Value(tensor_of(small)), Value(tensor_of(made))}));
   put_object(wire.folder, made);
-  wire.told.say({report});
+  wire.told.say({{ended(1).id, 0, 0, std::move(succeeded)}});
   REQUIRE(wire.news.size() == 2);
   CHECK(digests(wire.news[1].added) == std::vector<Digest>{sha256(made)});
 

@@ -36,9 +36,16 @@ bool read(const std::string& frame, Message& message) {
 void check_report(flow::wire::FromExecutor& message) {
   flow::Report report{};
   if (!flow::to_report(message, report)) return;
-  for (const auto& [digest, bytes] : report.blobs) FLOW_CHECK(flow::sha256(bytes) == digest);
-  FLOW_CHECK(report.outcome <= flow::Report::Outcome::stopped);
-  FLOW_CHECK(report.failure.cause <= flow::core::kCauseLast);
+  std::visit(
+      [](const auto& body) {
+        if constexpr (requires { body.blobs; })
+          for (const auto& [digest, bytes] : body.blobs) FLOW_CHECK(flow::sha256(bytes) == digest);
+      },
+      report.body);
+  const auto* finished = report.as<flow::TaskFinished>();
+  if (finished == nullptr) return;
+  FLOW_CHECK(finished->outcome <= flow::TaskFinished::Outcome::stopped);
+  FLOW_CHECK(finished->failure.cause <= flow::core::kCauseLast);
 }
 
 }  // namespace

@@ -78,9 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
     FLOW_CHECK(!fault.empty());
   };
-  told.on_rank_address = [](Report report) {
-    FLOW_CHECK(report.kind == Report::Kind::rank_address);
-  };
+  told.on_rank_address = [](Report report) { FLOW_CHECK(report.is<RankAddressReported>()); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_blob_message = [](std::string_view) { return true; };
   BlobDirectory directory;
@@ -94,7 +92,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   told.on_report = [](Report report, uint64_t number) {
     FLOW_CHECK(number > 0);
-    for (const auto& [digest, bytes] : report.blobs) FLOW_CHECK(sha256(bytes) == digest);
+    std::visit(
+        [](const auto& body) {
+          if constexpr (requires { body.blobs; })
+            for (const auto& [digest, bytes] : body.blobs) FLOW_CHECK(sha256(bytes) == digest);
+        },
+        report.body);
   };
   RemoteWorker head([](std::string_view) {}, told, [](const std::string&) {});
   bool worker_takes = true, head_takes = true;

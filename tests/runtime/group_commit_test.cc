@@ -344,10 +344,7 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
   };
   REQUIRE(lines() == std::vector<std::string>{"first", "second"});
   for (const char* text : {"third", "fourth"}) {
-    Report report{};
-    report.kind = Report::Kind::log;
-    report.id = {run.id, 0, 1, core::fencing_token(1, 0)};
-    report.text = text;
+    Report report{{run.id, 0, 1, core::fencing_token(1, 0)}, 0, 0, LogLines{0, text}};
     run.engine_loop->worker_reported(
         "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
   }

@@ -21,12 +21,12 @@ class Taker {
   void take(const std::vector<Report>& reports) {
     std::lock_guard lock(mutex_);
     for (const Report& report : reports) {
-      if (report.kind == Report::Kind::log) {
-        bytes_ += report.text.size() + 1;
-        unacked_ += report.cost;
+      if (const auto* lines = report.as<LogLines>()) {
+        bytes_ += lines->text.size() + 1;
+        unacked_ += lines->cost;
         unacked_peak_ = std::max(unacked_peak_, unacked_);
       }
-      if (report.kind == Report::Kind::finished) end_ = report.outcome;
+      if (const auto* end = report.as<TaskFinished>()) end_ = end->outcome;
     }
     changed_.notify_all();
   }
@@ -37,7 +37,7 @@ class Taker {
                               [&] { return end_ || unacked_ > kUnackedLogsMax; }));
     return end_.has_value();
   }
-  Report::Outcome wait_end() {
+  TaskFinished::Outcome wait_end() {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return end_.has_value(); }));
     return *end_;
@@ -53,7 +53,7 @@ class Taker {
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t bytes_ = 0, unacked_ = 0, unacked_peak_ = 0;
-  std::optional<Report::Outcome> end_;
+  std::optional<TaskFinished::Outcome> end_;
 };
 
 std::unique_ptr<Worker> worker_in(const TempFolder& temp, Taker& taker) {
@@ -73,7 +73,7 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for what would come too early
     worker->ack_logs(taker.take_all());
   }
-  CHECK(taker.wait_end() == Report::Outcome::succeeded);
+  CHECK(taker.wait_end() == TaskFinished::Outcome::succeeded);
   CHECK(waits > 0);
   CHECK(taker.bytes() == 60000000);
   CHECK(taker.unacked_peak() <= kUnackedLogsMax + kReadAtOnce);
@@ -90,5 +90,5 @@ TEST_CASE("who waits to be read can be stopped, and killed") {
   worker->start({std::move(order)});
   REQUIRE_FALSE(taker.wait());
   worker->stop(id, kill);
-  CHECK(taker.wait_end() == Report::Outcome::stopped);
+  CHECK(taker.wait_end() == TaskFinished::Outcome::stopped);
 }

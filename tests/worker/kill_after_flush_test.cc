@@ -22,9 +22,9 @@ class ReportLog {
   void take(const std::vector<Report>& reports) {
     std::lock_guard lock(mutex_);
     for (const Report& report : reports) {
-      if (report.kind == Report::Kind::log) has_begun_ = true;
-      if (report.kind == Report::Kind::saved) saves_++;
-      if (report.kind == Report::Kind::finished) end_ = report.outcome;
+      if (report.is<LogLines>()) has_begun_ = true;
+      if (report.is<CheckpointReported>() || report.is<StepReported>()) saves_++;
+      if (const auto* end = report.as<TaskFinished>()) end_ = end->outcome;
     }
     changed_.notify_all();
   }
@@ -34,7 +34,7 @@ class ReportLog {
   void wait_saves(int count) {
     wait([this, count] { return saves_ == count; });
   }
-  Report::Outcome wait_end() {
+  TaskFinished::Outcome wait_end() {
     wait([this] { return end_.has_value(); });
     return *end_;
   }
@@ -54,7 +54,7 @@ class ReportLog {
   std::condition_variable changed_;
   bool has_begun_ = false;
   int saves_ = 0;
-  std::optional<Report::Outcome> end_;
+  std::optional<TaskFinished::Outcome> end_;
 };
 
 std::unique_ptr<Worker> worker_in(const TempFolder& temp, ReportLog& log) {
@@ -93,7 +93,7 @@ return flow.pipeline("p", {}, function() return task() end)
 }
 
 /// How it ends that is settled once it has begun.
-Report::Outcome end_of_settled(AttemptOrder order) {
+TaskFinished::Outcome end_of_settled(AttemptOrder order) {
   TempFolder temp;
   ReportLog log;
   auto worker = worker_in(temp, log);
@@ -123,18 +123,18 @@ TEST_CASE("an attempt that is settled ends when all that it asked to keep is wri
   log.wait_saves(2);  // the one that waited
   CHECK_FALSE(log.has_ended());
   worker->ack_saved(id, "", true);
-  CHECK(log.wait_end() == Report::Outcome::stopped);
+  CHECK(log.wait_end() == TaskFinished::Outcome::stopped);
 }
 
 TEST_CASE("an attempt that is settled with nothing to be written ends at once") {
-  CHECK(end_of_settled(idle_order()) == Report::Outcome::stopped);
+  CHECK(end_of_settled(idle_order()) == TaskFinished::Outcome::stopped);
 }
 
 TEST_CASE("a command that is settled ends at once") {
   AttemptOrder order =
       test::shell_order(0, "trap '' TERM; echo begun; while true; do sleep 1; done");
   order.grace_ms = kHour;
-  CHECK(end_of_settled(std::move(order)) == Report::Outcome::stopped);
+  CHECK(end_of_settled(std::move(order)) == TaskFinished::Outcome::stopped);
 }
 
 TEST_CASE("what is not written within the grace is not waited for") {
@@ -146,5 +146,5 @@ TEST_CASE("what is not written within the grace is not waited for") {
   worker->start({std::move(order)});
   log.wait_saves(1);
   worker->kill_after_flush(id);
-  CHECK(log.wait_end() == Report::Outcome::stopped);
+  CHECK(log.wait_end() == TaskFinished::Outcome::stopped);
 }

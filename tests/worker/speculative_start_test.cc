@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Outcome = Report::Outcome;
+using Outcome = TaskFinished::Outcome;
 
 /// Waits for the ends of attempts, by unit.
 class Ends {
@@ -23,7 +23,7 @@ class Ends {
   void take(const std::vector<Report>& reports) {
     std::lock_guard lock(mutex_);
     for (const Report& report : reports) {
-      if (report.kind == Report::Kind::finished) ends_[report.id.unit] = report.outcome;
+      if (const auto* end = report.as<TaskFinished>()) ends_[report.id.unit] = end->outcome;
     }
     changed_.notify_all();
   }
@@ -176,7 +176,8 @@ TEST_CASE("what an attempt waits for its release is not its time") {
     {
       std::lock_guard lock(mutex);
       for (const Report& report : reports) {
-        if (report.kind == Report::Kind::finished) durations[report.id.unit] = report.duration_us;
+        if (const auto* end = report.as<TaskFinished>())
+          durations[report.id.unit] = end->duration_us;
       }
     }
     ends.take(reports);

@@ -112,15 +112,23 @@ std::vector<BlobReference> referenced_blobs(const AttemptOrder& order) {
 }
 
 Result<std::vector<BlobReference>> referenced_blobs(const Report& report) {
-  Collector all(report.blobs);
-  bool is_checkpoint = report.kind == Report::Kind::saved && report.text.empty();
-  bool has_value = report.kind == Report::Kind::saved || report.kind == Report::Kind::finished;
-  if (is_checkpoint)
-    FLOW_TRY(all.add_checkpoint(report.value));
-  else if (has_value)
-    FLOW_TRY(all.add_bytes(report.value));
-  if (!report.fragment.empty()) FLOW_TRY(all.add_fragment(report.fragment));
-  return all.take();
+  if (const auto* checkpoint = report.as<CheckpointReported>()) {
+    Collector all(checkpoint->blobs);
+    FLOW_TRY(all.add_checkpoint(checkpoint->value));
+    return all.take();
+  }
+  if (const auto* step = report.as<StepReported>()) {
+    Collector all(step->blobs);
+    FLOW_TRY(all.add_bytes(step->value));
+    return all.take();
+  }
+  if (const auto* finished = report.as<TaskFinished>()) {
+    Collector all(finished->blobs);
+    FLOW_TRY(all.add_bytes(finished->value));
+    if (!finished->fragment.empty()) FLOW_TRY(all.add_fragment(finished->fragment));
+    return all.take();
+  }
+  return std::vector<BlobReference>();
 }
 
 std::string without_origins(std::string_view args) {

@@ -44,7 +44,7 @@ bool get_order(worker_protocol::Order& in, AttemptOrder& order) {
 }
 
 void put_report(Report report, uint64_t number, worker_protocol::ReportEnvelope& out) {
-  out.set_pid(report.pid);
+  if (const auto* finished = report.as<TaskFinished>()) out.set_pid(finished->pid);
   out.set_number(number);
   if (is_final_report(report)) out.set_at_ms(report.at);
   fill_report(std::move(report), *out.mutable_report());
@@ -52,13 +52,13 @@ void put_report(Report report, uint64_t number, worker_protocol::ReportEnvelope&
 
 bool get_report(worker_protocol::ReportEnvelope& in, Report& report) {
   if (!in.has_report() || !to_report(*in.mutable_report(), report)) return false;
-  report.pid = in.pid();
+  if (auto* finished = report.as<TaskFinished>()) finished->pid = in.pid();
   if (is_final_report(report)) report.at = in.at_ms();
   return in.at_ms() >= 0 && in.at_ms() <= kTimeMax;
 }
 
 bool is_final_report(const Report& report) {
-  return report.kind == Report::Kind::finished || report.kind == Report::Kind::requeued;
+  return report.is<TaskFinished>() || report.is<TaskRequeued>();
 }
 
 void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {

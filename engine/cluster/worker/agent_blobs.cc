@@ -169,17 +169,16 @@ WorkerAgent::StagedOrderPtr WorkerAgent::end_disk_wait(const RankId& id) {
 // disk is full. Check both.
 void WorkerAgent::handle_failures(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
-    bool has_failed =
-        report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
-    if (!has_failed) continue;
-    bool is_disk_full = reports_full_disk(report.failure);
+    const auto* finished = report.as<TaskFinished>();
+    if (finished == nullptr || finished->outcome != TaskFinished::Outcome::failed) continue;
+    bool is_disk_full = reports_full_disk(finished->failure);
     {
       std::lock_guard lock(mutex_);
       may_have_scratch_ = true;
       has_filled_disk_ = has_filled_disk_ || is_disk_full;
     }
     trim_scratch_later(report.id, is_disk_full);
-    if (report.failure.cause != core::Cause::staging) continue;
+    if (finished->failure.cause != core::Cause::staging) continue;
     auto inputs = options_.store->pinned_by(owner_of(report.rank_id()));
     thread_pool_.post([store = options_.store, inputs, is_disk_full] {
       for (const Digest& digest : inputs) store->drop_if_damaged(digest);

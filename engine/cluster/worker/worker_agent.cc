@@ -25,11 +25,11 @@ constexpr int kTransferThreads = 2;
 
 /// Whether the attempt ended by a signal that a batch system sends to all processes of a job.
 bool was_terminated(const Report& report) {
-  if (report.kind != Report::Kind::finished || report.outcome != Report::Outcome::failed)
-    return false;
-  constexpr int kShell = 128;  // what a shell says of a program that a signal ended
-  core::Cause cause = report.failure.cause;
-  int code = report.failure.code;
+  const auto* finished = report.as<TaskFinished>();
+  if (finished == nullptr || finished->outcome != TaskFinished::Outcome::failed) return false;
+  constexpr int kShell = 128;  // a shell adds it to the signal that ended its program
+  core::Cause cause = finished->failure.cause;
+  int code = finished->failure.code;
   auto is = [code](int base) { return code == base + SIGTERM || code == base + SIGUSR2; };
   return (cause == core::Cause::signal && is(0)) || (cause == core::Cause::exit_code && is(kShell));
 }
@@ -251,26 +251,24 @@ void WorkerAgent::await_drain(const std::vector<Report>& reports) {
 }
 
 void WorkerAgent::requeue(const RankId& id) {
-  Report report{};
-  report.kind = Report::Kind::requeued;
-  report.id = id.attempt;
-  report.rank = id.rank;
-  on_reports({report});
+  on_reports({{id.attempt, id.rank, 0, TaskRequeued{}}});
 }
 
 void WorkerAgent::mark_preempted(Report& report) const {
-  bool is_cut_short = !draining_.empty() && report.kind == Report::Kind::finished &&
-                      (report.outcome == Report::Outcome::stopped || was_terminated(report));
+  auto* finished = report.as<TaskFinished>();
+  bool is_cut_short =
+      !draining_.empty() && finished != nullptr &&
+      (finished->outcome == TaskFinished::Outcome::stopped || was_terminated(report));
   if (!is_cut_short) return;
-  report.failure = {};
+  finished->failure = {};
   // Rank 0 of a gang saves, and its end counts.
   if (report.rank > 0 || saved_.contains(report.rank_id())) {
-    report.outcome = Report::Outcome::stopped;
+    finished->outcome = TaskFinished::Outcome::stopped;
     return;
   }
-  report.outcome = Report::Outcome::failed;
-  report.failure.cause = core::Cause::preempted;
-  report.failure.message = fmt::format(
+  finished->outcome = TaskFinished::Outcome::failed;
+  finished->failure.cause = core::Cause::preempted;
+  finished->failure.message = fmt::format(
       "its worker `{}` had to leave ({}) before it ended, and it had saved nothing: "
       "`ctx:checkpoint` and `ctx:step` keep finished work",
       options_.host.name, draining_);
@@ -430,14 +428,11 @@ void WorkerAgent::begin(const StagedOrderPtr& staged) {
 }
 
 void WorkerAgent::fail(const RankId& id, const std::string& why) {
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.id = id.attempt;
-  report.rank = id.rank;
-  report.outcome = Report::Outcome::failed;
-  report.failure.cause = core::Cause::staging;
-  report.failure.message = "an input could not be fetched to its worker: " + why;
-  on_reports({report});
+  TaskFinished finished;
+  finished.outcome = TaskFinished::Outcome::failed;
+  finished.failure.cause = core::Cause::staging;
+  finished.failure.message = "an input could not be fetched to its worker: " + why;
+  on_reports({{id.attempt, id.rank, 0, std::move(finished)}});
 }
 
 bool WorkerAgent::stop_staged(const core::AttemptId& id) {
@@ -455,11 +450,9 @@ bool WorkerAgent::stop_staged(const core::AttemptId& id) {
       }
       unplaced.push_back(staged->second);
       staged_.erase(staged);
-      Report& report = reports.emplace_back();
-      report.kind = Report::Kind::finished;
-      report.id = id;
-      report.rank = rank->first.rank;
-      report.outcome = Report::Outcome::stopped;
+      TaskFinished finished;
+      finished.outcome = TaskFinished::Outcome::stopped;
+      reports.push_back({id, rank->first.rank, 0, std::move(finished)});
     }
   }
   unplace(unplaced);
@@ -538,11 +531,11 @@ void WorkerAgent::forget_ended(uint64_t number) {
   if (is_over_limit) thread_pool_.post([store = options_.store] { store->trim(); });
 }
 
-void WorkerAgent::send_rank_address(const Report& report) {
+void WorkerAgent::send_rank_address(const RankId& id, const std::string& address) {
   worker_protocol::FromWorker message;
-  *message.mutable_rank_address_report()->mutable_id() = wire_name(report.id, report.rank);
-  message.mutable_rank_address_report()->set_rank_address(report.text);
-  std::string& bytes = rank_addresses_[report.rank_id()] = message.SerializeAsString();
+  *message.mutable_rank_address_report()->mutable_id() = wire_name(id.attempt, id.rank);
+  message.mutable_rank_address_report()->set_rank_address(address);
+  std::string& bytes = rank_addresses_[id] = message.SerializeAsString();
   if (send_) priority_messages_.push_back(bytes);
 }
 
@@ -550,8 +543,8 @@ void WorkerAgent::note_end(const Report& report, uint64_t number) {
   if (!is_final_report(report)) return;
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
-  bool is_over =
-      report.kind == Report::Kind::finished && report.outcome == Report::Outcome::succeeded;
+  const auto* finished = report.as<TaskFinished>();
+  bool is_over = finished != nullptr && finished->outcome == TaskFinished::Outcome::succeeded;
   ends_.push_back({number, report.rank_id(), is_over});
   rank_addresses_.erase(report.rank_id());
 }
@@ -563,13 +556,14 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
   {
     std::lock_guard lock(mutex_);
     for (Report& report : reports) {
-      if (report.kind == Report::Kind::rank_address) {
-        send_rank_address(report);
+      if (const auto* reported = report.as<RankAddressReported>()) {
+        send_rank_address(report.rank_id(), reported->address);
         continue;
       }
-      deferred_log_acks_ += report.cost;
+      if (const auto* lines = report.as<LogLines>()) deferred_log_acks_ += lines->cost;
       uint64_t number = spool_->last() + 1;
-      if (report.kind == Report::Kind::saved) saved_.insert(report.rank_id());
+      bool is_saved = report.is<CheckpointReported>() || report.is<StepReported>();
+      if (is_saved) saved_.insert(report.rank_id());
       mark_preempted(report);
       pin_reported_blobs(report);
       note_end(report, number);

@@ -128,7 +128,7 @@ class WorkerAgent {
   void note_blob_removed(const Digest& digest);
   void note_blob_removed_locked(const std::optional<Digest>& digest);
   /// Sends a rank's address, and again to each later head until the rank ends.
-  void send_rank_address(const Report& report);
+  void send_rank_address(const RankId& id, const std::string& address);
   void on_reports(std::vector<Report> reports);
   std::string scratch_dir() const;
   /// Whether a running attempt uses the scratch folder of this name. With `until_acked` also an
