@@ -37,7 +37,14 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> 
       resolver_([this](const Digest& digest) { return read_blob(digest); }),
       builder_(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
       native_(options.jobs,
-              [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}
+              [this](std::vector<Report> reports) { on_reports(std::move(reports)); }),
+      gangs_(
+          state_, clock_, worker_registry_,
+          [this](core::Event event) { record_if_admitted(std::move(event), clock_.now()); },
+          [this](const RunId& run) {
+            const RunContext* context = context_of(run);
+            return context != nullptr ? context->grace_ms : RunContext().grace_ms;
+          }) {}
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& options,
                                                       std::unique_ptr<Store> store) {
@@ -244,7 +251,7 @@ core::Time EngineLoop::next_timer() const {
   core::Time next = INT64_MAX;
   if (!timers_.empty()) next = timers_.begin()->first;
   if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
-  if (!gang_failures_.empty()) next = std::min(next, gang_failures_.begin()->first);
+  next = std::min(next, gangs_.next_report_at());
   return next;
 }
 
@@ -350,6 +357,18 @@ void EngineLoop::collect(const std::function<void(const core::State&, Batch&)>& 
     commit(false);  // before what comes after in this turn finds content that is leaving
     if (!stopped_by()) sweep();
   });
+}
+
+void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {
+  auto until = std::chrono::steady_clock::now() + most;
+  while (true) {
+    bool is_one_missing = false;
+    inspect([&](const core::State&, InputResolver&) {
+      is_one_missing = gangs_.has_unreported_ranks();
+    });
+    if (!is_one_missing || std::chrono::steady_clock::now() >= until) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 std::unique_ptr<EngineLoop::Pin> EngineLoop::pin(std::vector<Digest> digests) {

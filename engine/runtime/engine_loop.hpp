@@ -24,6 +24,7 @@
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
+#include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
@@ -193,24 +194,6 @@ class EngineLoop {
     }
   };
 
-  /// What the ranks of an attempt said of how they are reached.
-  struct GangState {
-    core::AttemptId id;
-    std::vector<std::string> rank_addresses;  // "": not yet
-    uint32_t peer_failure_rank = 0;           // who told it
-    std::string peer_failure;              // how the first rank that saw another one end tells it
-    std::optional<core::Failure> failure;  // the first one, before it is told
-    uint32_t failed_rank = 0;              // whose it is
-    uint32_t ended_ranks = 0;              // of those above 0
-    bool worker_died = false;              // with that rank
-    core::Time report_at = 0;              // then it is, or what is to be kept comes first:
-    bool is_finalizing = false;            // rank 0 writes that, and is killed
-    bool has_rank0_ended = false;          // rank 0
-    std::vector<std::optional<RankProgress>>
-        progress_of_ranks;              // by rank: where they were as they had to stop
-    std::optional<uint32_t> timed_out;  // whose time was over first
-  };
-
   using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
 
   /// What one or more turns decided: what is to be written, and what follows when it is durable.
@@ -335,9 +318,6 @@ class EngineLoop {
   std::vector<core::AttemptId> gangs_missing_on(const core::WorkerJoined& event) const;
   void handle_lost_worker(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_workers();
-  /// Gangs that run and have a rank there.
-  std::vector<core::AttemptId> gangs_on(core::WorkerId worker);
-  bool has_finalizing_gang(core::WorkerId worker);
   void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_worker(const std::string& name,
                         const std::function<core::Event(core::WorkerId)>& event_of);
@@ -356,31 +336,8 @@ class EngineLoop {
   // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
-  void note_rank_end(const core::AttemptId& id);
-  void expect_rank_ends(const core::AttemptId& id);
-  /// The gang whose newest attempt is this one; null where it is none, or over.
-  GangState* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_gang_report(const Report& report);
-  void note_rank_address(const core::AttemptId& id, uint32_t rank, const std::string& address);
-  void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                    bool is_timeout = false, bool worker_died = false);
-  uint32_t first_rank_on(const core::AttemptId& id, core::WorkerId worker) const;
-  void note_peer_failure(const core::AttemptId& id, uint32_t rank, const std::string& text);
-  void note_rank_progress(const core::AttemptId& id, uint32_t rank, const std::string& encoded);
-  static bool awaits_explanation(const GangState& gang);
-  void schedule_failure_report(GangState& gang, int64_t ms);
-  /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
-  void finalize_failure(GangState& gang);
-  /// What is told of it, once: the gang has it no more.
-  core::AttemptFailed take_failure(GangState& gang);
-  std::string where_ranks_are(const core::AttemptId& id) const;
-  void report_due_failure(const core::AttemptId& id);
-  /// An end of an attempt that a rank has failed is told as that rank's failure.
-  void replace_by_first_failure(core::Event& event);
   void report_rank_failure(const Report& report, TaskFinished& finished, Input& input);
-  /// Of the task's `timeout`, not of a collective's.
-  static bool is_own_timeout(const TaskFinished& finished);
-  static bool needs_gang_context(const TaskFinished& finished);
   /// `finished` is the body of `report`.
   void finish_rank(const Report& report, TaskFinished& finished, Input& input);
   void finish(Report& report, TaskFinished& finished, Input& input);
@@ -430,11 +387,9 @@ class EngineLoop {
   // Entries leave when they are due, or with RunEnded.
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
-  // Of newest attempts of runs in state_: they leave when the run is folded.
-  std::map<std::pair<RunId, core::UnitId>, GangState> gangs_;
-  std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
+  GangSupervisor gangs_;
   SharedMachines shared_machines_;
   std::map<std::string, std::string>
       reported_worker_notes_;  // of workers that are not lost, by name
@@ -444,9 +399,6 @@ class EngineLoop {
   // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t late_logs_ = 0;  // lines of runs that had ended
-  // Of gangs that have succeeded: how many ranks have not reported their ends. Entries leave as
-  // these ranks report; the oldest leave where there are kUnreportedGangsMax.
-  std::map<core::AttemptId, uint32_t> unreported_ranks_;
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;

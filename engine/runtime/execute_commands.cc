@@ -140,13 +140,10 @@ std::vector<EngineLoop::Input> EngineLoop::due_timers(core::Time now) {
     due.push_back(std::move(input));
     serve_ends_.erase(serve_ends_.begin());
   }
-  while (!gang_failures_.empty() && gang_failures_.begin()->first <= now) {
+  for (core::AttemptId& id : gangs_.take_due(now)) {
     Input input;
-    input.only([this, id = gang_failures_.begin()->second](Batch&, core::State&) {
-      report_due_failure(id);
-    });
+    input.only([this, id = std::move(id)](Batch&, core::State&) { gangs_.report_due_failure(id); });
     due.push_back(std::move(input));
-    gang_failures_.erase(gang_failures_.begin());
   }
   return due;
 }
@@ -175,7 +172,7 @@ void EngineLoop::archive(const RunId& run) {
   if (!archived.ok()) return fail(archived.error());
   open_batch_.batch.put(Family::kv, archive_key(run), std::move(*archived));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
-  gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
+  gangs_.forget(run);
 }
 
 }  // namespace flow

@@ -1,5 +1,5 @@
-// Attempts of several ranks: an order for each, how they find each other, and what a rank's end is
-// the end of.
+#include "engine/runtime/gang_supervisor.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,15 +18,14 @@ namespace {
 
 constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
-constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
-constexpr int64_t kPeerFailureMs = 300;    // between ranks that see one end
-constexpr int64_t kRankProgressMs =
-    2'000;                            // after a timeout: for all ranks to report their positions
-constexpr int64_t kKilledMs = 2'000;  // from the end of the grace to who was killed
+constexpr int64_t kUnexplainedMs = 5'000;   // from a peer's failure to a failure that explains it
+constexpr int64_t kPeerFailureMs = 300;     // between ranks that see another one end
+constexpr int64_t kRankProgressMs = 2'000;  // after a timeout, for all ranks to report positions
+constexpr int64_t kKilledMs = 2'000;        // from the end of the grace to the end of rank 0
 constexpr size_t kUnreportedGangsMax = 1'024;
-constexpr size_t kRankAddressMax = size_t{1} << 16;  // a rank's say a few hundred bytes
+constexpr size_t kRankAddressMax = size_t{1} << 16;  // bytes; a few hundred are usual
 
-/// One of its hosts drains: all ranks were asked to stop.
+/// One of its workers drains: all ranks were asked to stop.
 bool is_leaving(const core::State& state, const core::Unit& unit) {
   std::vector<core::WorkerId> workers = core::workers_of(unit);
   return std::any_of(workers.begin(), workers.end(),
@@ -41,6 +40,21 @@ bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& assig
 }
 
 bool is_resizing(const core::Unit& unit) { return unit.detail && unit.detail->is_resizing; }
+
+/// "rank 0 is on `a`, rank 1 on `b`"
+std::string ranks_placed(const core::State& state, const core::AttemptId& id) {
+  constexpr size_t kNamed = 16;
+  std::string text;
+  size_t rank = 0;
+  core::for_each_rank(
+      state.runs.at(id.run).units[id.unit], [&](core::WorkerId worker, const auto&) {
+        if (rank < kNamed)
+          text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
+                              text.empty() ? " is" : "", core::worker_text(state, worker));
+        rank++;
+      });
+  return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
+}
 
 }  // namespace
 
@@ -132,7 +146,16 @@ void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
     worker_registry_.replicate(worker_name(*peer), id, row->digest);
 }
 
-EngineLoop::GangState* EngineLoop::gang_of(const core::AttemptId& id, uint32_t rank) {
+uint32_t first_rank_on(const core::State& state, const core::AttemptId& id, core::WorkerId worker) {
+  uint32_t rank = 0, first = UINT32_MAX;
+  core::for_each_rank(state.runs.at(id.run).units[id.unit], [&](core::WorkerId at, const auto&) {
+    if (at == worker && first == UINT32_MAX) first = rank;
+    rank++;
+  });
+  return first == UINT32_MAX ? 0 : first;
+}
+
+GangSupervisor::Gang* GangSupervisor::find(const core::AttemptId& id, uint32_t rank) {
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
   const core::Unit& unit = run->second.units[id.unit];
@@ -140,40 +163,44 @@ EngineLoop::GangState* EngineLoop::gang_of(const core::AttemptId& id, uint32_t r
                     core::current_attempt(run->second, id.unit) == id && unit.detail &&
                     !unit.detail->others.empty() && rank <= unit.detail->others.size();
   if (!is_current) return nullptr;
-  GangState& gang = gangs_[{id.run, id.unit}];
+  Gang& gang = gangs_[{id.run, id.unit}];
   if (gang.id == id) return &gang;
   gang = {};
   gang.id = id;
   gang.rank_addresses.resize(unit.detail->others.size() + 1);
-  gang.progress_of_ranks.resize(gang.rank_addresses.size());
+  gang.progress.resize(gang.rank_addresses.size());
   return &gang;
 }
 
-// When all are known each is told of all; of who comes back, and says it again, again.
-void EngineLoop::note_rank_address(const core::AttemptId& id, uint32_t rank,
-                                   const std::string& address) {
-  GangState* gang = gang_of(id, rank);
+std::vector<std::string> GangSupervisor::worker_names(const core::AttemptId& id) const {
+  std::vector<std::string> names;
+  for (core::WorkerId worker : core::workers_of(state_.runs.at(id.run).units[id.unit]))
+    names.push_back(worker < state_.workers.size() ? state_.workers[worker].info.name : "");
+  return names;
+}
+
+void GangSupervisor::note_rank_address(const core::AttemptId& id, uint32_t rank,
+                                       const std::string& address) {
+  Gang* gang = find(id, rank);
   bool is_valid = !address.empty() && address.size() <= kRankAddressMax;
   if (gang == nullptr || !is_valid) return;
   gang->rank_addresses[rank] = address;
   bool are_all = std::none_of(gang->rank_addresses.begin(), gang->rank_addresses.end(),
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
-  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::WorkerId worker : core::workers_of(unit))
-    worker_registry_.exchange_addresses(worker_name(worker), id, gang->rank_addresses);
+  for (const std::string& worker : worker_names(id))
+    workers_.exchange_addresses(worker, id, gang->rank_addresses);
 }
 
-// The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
-// others know; who holds them up, all of them together.
-void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                              bool is_timeout, bool worker_died) {
-  GangState* gang = gang_of(id, rank);
-  if (gang == nullptr)
-    return record_if_admitted(core::AttemptFailed{id, std::move(failure), rank}, clock_.now());
+// The first failure is the cause, whatever the ranks report after it. Other ranks know what a dead
+// rank did last; only all ranks together know which one holds them up.
+void GangSupervisor::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                                  bool is_timeout, bool worker_died) {
+  Gang* gang = find(id, rank);
+  if (gang == nullptr) return record_(core::AttemptFailed{id, std::move(failure), rank});
   gang->has_rank0_ended = gang->has_rank0_ended || rank == 0;
   if (gang->failure) {
-    if (rank == 0) record_if_admitted(take_failure(*gang), clock_.now());
+    if (rank == 0) record_(take_failure(*gang));
     return;
   }
   gang->failure = std::move(failure);
@@ -181,88 +208,93 @@ void EngineLoop::note_failure(const core::AttemptId& id, uint32_t rank, core::Fa
   gang->worker_died = worker_died;
   if (is_timeout) gang->timed_out = rank;
   if (!awaits_explanation(*gang)) return finalize_failure(*gang);
-  schedule_failure_report(*gang, is_timeout ? kRankProgressMs : kPeerFailureMs);
+  schedule_report(*gang, is_timeout ? kRankProgressMs : kPeerFailureMs);
   if (!is_timeout) return;
-  // They may have begun later. Whoever is asked to stop says where it is.
-  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
-  for (core::WorkerId worker : core::workers_of(unit))
-    worker_registry_.interrupt(worker_name(worker), id);
+  // The others may have begun later. A rank that is asked to stop reports its position.
+  for (const std::string& worker : worker_names(id)) workers_.interrupt(worker, id);
 }
 
-bool EngineLoop::awaits_explanation(const GangState& gang) {
+bool GangSupervisor::awaits_explanation(const Gang& gang) {
   if (gang.failure->cause == core::Cause::signal) return gang.peer_failure.empty();
-  return gang.timed_out && std::any_of(gang.progress_of_ranks.begin(), gang.progress_of_ranks.end(),
+  return gang.timed_out && std::any_of(gang.progress.begin(), gang.progress.end(),
                                        [](const auto& progress) { return !progress; });
 }
 
-void EngineLoop::note_rank_progress(const core::AttemptId& id, uint32_t rank,
-                                    const std::string& encoded) {
-  GangState* gang = gang_of(id, rank);
+void GangSupervisor::note_rank_progress(const core::AttemptId& id, uint32_t rank,
+                                        const std::string& encoded) {
+  Gang* gang = find(id, rank);
   auto progress = decode_rank_progress(encoded);
   if (gang == nullptr || !progress) return;
-  gang->progress_of_ranks[rank] = progress;
+  gang->progress[rank] = progress;
   bool was_awaited = gang->failure && gang->timed_out && !gang->is_finalizing;
   if (was_awaited && !awaits_explanation(*gang)) finalize_failure(*gang);
 }
 
-void EngineLoop::note_peer_failure(const core::AttemptId& id, uint32_t rank,
-                                   const std::string& text) {
-  GangState* gang = gang_of(id, rank);
+void GangSupervisor::note_peer_failure(const core::AttemptId& id, uint32_t rank,
+                                       const std::string& text) {
+  Gang* gang = find(id, rank);
   if (gang == nullptr || !gang->peer_failure.empty()) return;
   gang->peer_failure = text;
   gang->peer_failure_rank = rank;
   if (gang->failure && !gang->is_finalizing) finalize_failure(*gang);
-  if (!gang->failure) schedule_failure_report(*gang, kUnexplainedMs);
+  if (!gang->failure) schedule_report(*gang, kUnexplainedMs);
 }
 
-void EngineLoop::schedule_failure_report(GangState& gang, int64_t ms) {
+// The result is rank 0's, which waits until all ranks end. Ranks that were asked to end, as rank 0
+// was, leave the report to it.
+void GangSupervisor::note_rank_stopped(const core::AttemptId& id, uint32_t rank) {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return;
+  const Gang* gang = find(id, rank);
+  if (gang != nullptr && gang->failure) return;
+  const core::Unit& unit = run->second.units[id.unit];
+  bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_requested ||
+                   is_leaving(state_, unit) || is_resizing(unit);
+  if (!was_asked) record_(core::AttemptStopped{id});
+}
+
+void GangSupervisor::schedule_report(Gang& gang, int64_t ms) {
   gang.report_at = clock_.now() + ms;
-  gang_failures_.emplace(gang.report_at, gang.id);
+  report_times_.emplace(gang.report_at, gang.id);
 }
 
-void EngineLoop::finalize_failure(GangState& gang) {
-  if (gang.has_rank0_ended) return record_if_admitted(take_failure(gang), clock_.now());
+void GangSupervisor::finalize_failure(Gang& gang) {
+  if (gang.has_rank0_ended) return record_(take_failure(gang));
   gang.is_finalizing = true;
-  const RunContext* context = context_of(gang.id.run);
-  schedule_failure_report(
-      gang, (context != nullptr ? context->grace_ms : RunContext().grace_ms) + kKilledMs);
-  const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
-  for (core::WorkerId worker : core::workers_of(unit))
-    worker_registry_.kill_after_flush(worker_name(worker), gang.id);
+  schedule_report(gang, grace_ms_of_(gang.id.run) + kKilledMs);
+  for (const std::string& worker : worker_names(gang.id))
+    workers_.kill_after_flush(worker, gang.id);
 }
 
-/// "rank 0 is on `a`, rank 1 on `b`"
-std::string EngineLoop::where_ranks_are(const core::AttemptId& id) const {
-  constexpr size_t kNamed = 16;
-  std::string text;
-  size_t rank = 0;
-  core::for_each_rank(
-      state_.runs.at(id.run).units[id.unit], [&](core::WorkerId worker, const auto&) {
-        if (rank < kNamed)
-          text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
-                              text.empty() ? " is" : "", core::worker_text(state_, worker));
-        rank++;
-      });
-  return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
-}
-
-core::AttemptFailed EngineLoop::take_failure(GangState& gang) {
+core::AttemptFailed GangSupervisor::take_failure(Gang& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
-  if (failure.cause == core::Cause::lost) failure.message += "\n" + where_ranks_are(gang.id);
+  if (failure.cause == core::Cause::lost) failure.message += "\n" + ranks_placed(state_, gang.id);
   bool is_death = failure.cause == core::Cause::signal;
   if (is_death && !gang.peer_failure.empty()) failure.message += "\n" + gang.peer_failure;
   if (auto rank = std::exchange(gang.timed_out, std::nullopt)) {
-    std::string hang = hang_text(gang.progress_of_ranks);
+    std::string hang = hang_text(gang.progress);
     failure.message =
-        (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.progress_of_ranks.size())
-                      : hang + ". ") +
+        (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.progress.size()) : hang + ". ") +
         failure.message;
   }
   return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
 }
 
-void EngineLoop::report_due_failure(const core::AttemptId& id) {
-  GangState* gang = gang_of(id, 0);
+core::Time GangSupervisor::next_report_at() const {
+  return report_times_.empty() ? INT64_MAX : report_times_.begin()->first;
+}
+
+std::vector<core::AttemptId> GangSupervisor::take_due(core::Time now) {
+  std::vector<core::AttemptId> due;
+  while (!report_times_.empty() && report_times_.begin()->first <= now) {
+    due.push_back(std::move(report_times_.begin()->second));
+    report_times_.erase(report_times_.begin());
+  }
+  return due;
+}
+
+void GangSupervisor::report_due_failure(const core::AttemptId& id) {
+  Gang* gang = find(id, 0);
   if (gang == nullptr || gang->report_at > clock_.now()) return;
   bool is_unexplained = !gang->failure && !gang->peer_failure.empty();
   if (is_unexplained)
@@ -270,10 +302,11 @@ void EngineLoop::report_due_failure(const core::AttemptId& id) {
                         {core::Cause::lost, gang->peer_failure, "", 0});
   if (!gang->failure) return;
   if (!gang->is_finalizing) return finalize_failure(*gang);
-  record_if_admitted(take_failure(*gang), clock_.now());
+  record_(take_failure(*gang));
 }
 
-void EngineLoop::replace_by_first_failure(core::Event& event) {
+void GangSupervisor::replace_by_first_failure(core::Event& event) {
+  if (gangs_.empty()) return;
   const core::AttemptId* id = nullptr;
   if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
   if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
@@ -284,48 +317,30 @@ void EngineLoop::replace_by_first_failure(core::Event& event) {
   if (has_failed) event = take_failure(gang->second);
 }
 
-bool EngineLoop::is_own_timeout(const TaskFinished& finished) {
-  return finished.failure.cause == core::Cause::timeout && !finished.of_gang;
+std::vector<core::AttemptId> GangSupervisor::gangs_on(core::WorkerId worker) {
+  std::vector<core::AttemptId> found;
+  for (const auto& [place, gang] : gangs_) {
+    if (find(gang.id, 0) == nullptr) continue;
+    if (core::is_on(state_.runs.at(place.first).units[place.second], worker))
+      found.push_back(gang.id);
+  }
+  return found;
 }
 
-// Failures to which the driver adds what other ranks reported, in which calls they were, or on
-// which machines they ran.
-bool EngineLoop::needs_gang_context(const TaskFinished& finished) {
-  core::Cause cause = finished.failure.cause;
-  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(finished);
-}
-
-void EngineLoop::report_rank_failure(const Report& report, TaskFinished& finished, Input& input) {
-  bool is_timeout = is_own_timeout(finished);
-  input.only([this, id = report.id, rank = report.rank, failure = std::move(finished.failure),
-              is_timeout](Batch&, core::State&) mutable {
-    note_failure(id, rank, std::move(failure), is_timeout);
+bool GangSupervisor::has_finalizing_gang(core::WorkerId worker) {
+  std::vector<core::AttemptId> gangs = gangs_on(worker);
+  return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
+    return find(id, 0)->failure && state_.runs.at(id.run).units[id.unit].worker != worker;
   });
 }
 
-// The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
-// as it was, leave the word to it too.
-void EngineLoop::finish_rank(const Report& report, TaskFinished& finished, Input& input) {
-  if (finished.outcome == TaskFinished::Outcome::failed)
-    return report_rank_failure(report, finished, input);
-  input.has_event = false;
-  input.reads_store = false;
-  if (finished.outcome != TaskFinished::Outcome::stopped) return;
-  input.control = [this, id = report.id, rank = report.rank](Batch&, core::State& state) {
-    auto run = state.runs.find(id.run);
-    if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
-    const GangState* gang = gang_of(id, rank);
-    if (gang != nullptr && gang->failure) return;
-    bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_requested ||
-                     is_leaving(state, run->second.units[id.unit]) ||
-                     is_resizing(run->second.units[id.unit]);
-    if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());
-  };
+void GangSupervisor::kill_finalizing_on(core::WorkerId worker) {
+  for (const core::AttemptId& id : gangs_on(worker))
+    if (find(id, 0)->is_finalizing) workers_.kill_after_flush(state_.workers[worker].info.name, id);
 }
 
-// The ranks of a gang that succeeds have met at its end, so each reports its own soon.
-void EngineLoop::expect_rank_ends(const core::AttemptId& id) {
-  GangState* gang = gang_of(id, 0);
+void GangSupervisor::expect_rank_ends(const core::AttemptId& id) {
+  Gang* gang = find(id, 0);
   if (gang == nullptr) return;
   auto others = static_cast<uint32_t>(gang->rank_addresses.size() - 1);
   if (gang->ended_ranks >= others) return;
@@ -334,24 +349,17 @@ void EngineLoop::expect_rank_ends(const core::AttemptId& id) {
   unreported_ranks_[id] = others - gang->ended_ranks;
 }
 
-void EngineLoop::note_rank_end(const core::AttemptId& id) {
+void GangSupervisor::note_rank_end(const core::AttemptId& id) {
   auto expected = unreported_ranks_.find(id);
   if (expected == unreported_ranks_.end()) {
-    if (GangState* gang = gang_of(id, 0)) gang->ended_ranks++;
+    if (Gang* gang = find(id, 0)) gang->ended_ranks++;
   } else if (--expected->second == 0) {
     unreported_ranks_.erase(expected);
   }
 }
 
-void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {
-  auto until = std::chrono::steady_clock::now() + most;
-  while (true) {
-    bool is_one_missing = false;
-    inspect(
-        [&](const core::State&, InputResolver&) { is_one_missing = !unreported_ranks_.empty(); });
-    if (!is_one_missing || std::chrono::steady_clock::now() >= until) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+void GangSupervisor::forget(const core::RunId& run) {
+  gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
 }
 
 }  // namespace flow

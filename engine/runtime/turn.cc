@@ -104,18 +104,18 @@ void EngineLoop::decide(std::vector<Input> inputs) {
       LogRow row{input.attempt.attempt, input.stream, input.at, input.text, input.log_rank};
       put_log(input.attempt, std::move(row), next_log(input.attempt), open_batch_.batch);
     } else if (input.has_event) {
-      if (!gangs_.empty()) replace_by_first_failure(input.event);
+      gangs_.replace_by_first_failure(input.event);
       admitted = core::admit(state_, input.event);
       if (admitted) {
         if (auto* event = std::get_if<core::AttemptSucceeded>(&input.event))
-          expect_rank_ends(event->id);
+          gangs_.expect_rank_ends(event->id);
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
           open_batch_.batch.put(Family::kv, std::move(key), std::move(value));
         record(std::move(input.event), event_time(input, now));
       }
     }
-    if (input.ended_rank > 0) note_rank_end(input.attempt);
+    if (input.ended_rank > 0) gangs_.note_rank_end(input.attempt);
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   if (!lost_workers_.empty()) lose_waiting_workers();

@@ -120,9 +120,9 @@ bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
   report_worker_note(name);
   assign_orphaned_gpus();  // it may have come back with fewer than it had
   for (const core::AttemptId& id : ended)
-    note_failure(id, first_rank_on(id, *worker_id_of(name)), failure, false, is_restarted);
-  for (const core::AttemptId& id : gangs_on(*worker_id_of(name)))
-    if (gang_of(id, 0)->is_finalizing) worker_registry_.kill_after_flush(name, id);
+    gangs_.note_failure(id, first_rank_on(state_, id, *worker_id_of(name)), failure, false,
+                        is_restarted);
+  gangs_.kill_finalizing_on(*worker_id_of(name));
   return true;
 }
 
@@ -181,10 +181,9 @@ void EngineLoop::handle_lost_worker(const std::string& name, const std::string& 
   auto worker = worker_id_of(name);
   if (!worker) return;
   core::Failure failure = core::loss_failure(state_.workers[*worker], "was lost: " + why);
-  for (const core::AttemptId& id : gangs_on(*worker)) {
-    note_failure(id, first_rank_on(id, *worker), failure, false, has_died);
-  }
-  if (!has_finalizing_gang(*worker)) return record_lost(*worker, why, has_died);
+  for (const core::AttemptId& id : gangs_.gangs_on(*worker))
+    gangs_.note_failure(id, first_rank_on(state_, id, *worker), failure, false, has_died);
+  if (!gangs_.has_finalizing_gang(*worker)) return record_lost(*worker, why, has_died);
   lost_workers_[name] = {why, has_died};
   record_if_admitted(core::WorkerDisconnected{*worker, why},
                      clock_.now());  // it is given nothing meanwhile
@@ -202,36 +201,10 @@ void EngineLoop::lose_waiting_workers() {
   for (auto each = lost_workers_.begin(); each != lost_workers_.end();) {
     const auto& [name, how] = *each;
     auto worker = worker_id_of(name);
-    bool waits = worker && has_finalizing_gang(*worker);
+    bool waits = worker && gangs_.has_finalizing_gang(*worker);
     if (worker && !waits) record_lost(*worker, how.first, how.second);
     each = waits ? std::next(each) : lost_workers_.erase(each);
   }
-}
-
-uint32_t EngineLoop::first_rank_on(const core::AttemptId& id, core::WorkerId worker) const {
-  uint32_t rank = 0, first = UINT32_MAX;
-  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::WorkerId at, const auto&) {
-    if (at == worker && first == UINT32_MAX) first = rank;
-    rank++;
-  });
-  return first == UINT32_MAX ? 0 : first;
-}
-
-std::vector<core::AttemptId> EngineLoop::gangs_on(core::WorkerId worker) {
-  std::vector<core::AttemptId> found;
-  for (const auto& [place, gang] : gangs_) {
-    if (gang_of(gang.id, 0) == nullptr) continue;
-    if (core::is_on(state_.runs.at(place.first).units[place.second], worker))
-      found.push_back(gang.id);
-  }
-  return found;
-}
-
-bool EngineLoop::has_finalizing_gang(core::WorkerId worker) {
-  std::vector<core::AttemptId> gangs = gangs_on(worker);
-  return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
-    return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].worker != worker;
-  });
 }
 
 // Its number is found in the turn: what made it known may be just before in the inbox.

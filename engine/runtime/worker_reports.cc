@@ -6,6 +6,22 @@
 
 namespace flow {
 
+namespace {
+
+/// Of the task's `timeout`, not of a collective's.
+bool is_own_timeout(const TaskFinished& finished) {
+  return finished.failure.cause == core::Cause::timeout && !finished.of_gang;
+}
+
+/// Failures to which the supervisor adds the reports of other ranks, the calls in which they were,
+/// or the workers on which they ran.
+bool needs_gang_context(const TaskFinished& finished) {
+  core::Cause cause = finished.failure.cause;
+  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(finished);
+}
+
+}  // namespace
+
 // On the worker's thread or a native task's: hashing and decoding happen here, not in the turn.
 void EngineLoop::on_reports(std::vector<Report> reports) {
   std::vector<Input> inputs;
@@ -59,12 +75,12 @@ EngineLoop::Input EngineLoop::input_of(Report report, const std::string& worker)
 
 void EngineLoop::note_gang_report(const Report& report) {
   if (const auto* address = report.as<RankAddressReported>()) {
-    note_rank_address(report.id, report.rank, address->address);
+    gangs_.note_rank_address(report.id, report.rank, address->address);
   } else if (const auto* failure = report.as<PeerFailureReported>()) {
-    note_peer_failure(report.id, report.rank, failure->text);
+    gangs_.note_peer_failure(report.id, report.rank, failure->text);
   } else {
-    note_rank_progress(report.id, report.rank,
-                       std::get<RankProgressReported>(report.body).progress);
+    gangs_.note_rank_progress(report.id, report.rank,
+                              std::get<RankProgressReported>(report.body).progress);
   }
 }
 
@@ -86,6 +102,25 @@ void EngineLoop::save(const core::AttemptId& id, std::string name, std::string v
   };
   input.done = [this, worker, id, name = std::move(name)](bool admitted) {
     if (!admitted) worker_registry_.ack_saved(worker, id, name, false);
+  };
+}
+
+void EngineLoop::report_rank_failure(const Report& report, TaskFinished& finished, Input& input) {
+  bool is_timeout = is_own_timeout(finished);
+  input.only([this, id = report.id, rank = report.rank, failure = std::move(finished.failure),
+              is_timeout](Batch&, core::State&) mutable {
+    gangs_.note_failure(id, rank, std::move(failure), is_timeout);
+  });
+}
+
+void EngineLoop::finish_rank(const Report& report, TaskFinished& finished, Input& input) {
+  if (finished.outcome == TaskFinished::Outcome::failed)
+    return report_rank_failure(report, finished, input);
+  input.has_event = false;
+  input.reads_store = false;
+  if (finished.outcome != TaskFinished::Outcome::stopped) return;
+  input.control = [this, id = report.id, rank = report.rank](Batch&, core::State&) {
+    gangs_.note_rank_stopped(id, rank);
   };
 }
 

@@ -1,0 +1,260 @@
+// What ends a gang, as seen by the engine: without store, threads and executors.
+#include "engine/runtime/gang_supervisor.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace flow;
+
+namespace {
+
+constexpr int64_t kGraceMs = 1'000;
+
+core::Time now_ = 0;  // of the test's clock
+
+/// Notes what a worker is asked to do, behind its name.
+class RecordingWorker final : public WorkerConnection {
+ public:
+  RecordingWorker(std::string name, std::vector<std::string>& calls)
+      : name_(std::move(name)), calls_(calls) {}
+  void stage(std::vector<AttemptOrder>, uint64_t) override {}
+  void release(uint64_t) override {}
+  void exchange_addresses(const core::AttemptId&,
+                          const std::vector<std::string>& addresses) override {
+    std::string call = name_ + " addresses";
+    for (const std::string& address : addresses) call += " " + address;
+    calls_.push_back(call);
+  }
+  void stop(const core::AttemptId&, bool) override { calls_.push_back(name_ + " stop"); }
+  void interrupt(const core::AttemptId&) override { calls_.push_back(name_ + " interrupt"); }
+  void kill_after_flush(const core::AttemptId&) override {
+    calls_.push_back(name_ + " kill after flush");
+  }
+  void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
+  void ack_logs(size_t) override {}
+  void accept_join(uint64_t) override {}
+  void ack_reports(uint64_t) override {}
+  void disconnect(const std::string&) override {}
+
+ private:
+  const std::string name_;
+  std::vector<std::string>& calls_;
+};
+
+/// A gang of three ranks, on this machine and on the workers `a` and `b`; unit 1 has one rank.
+struct Gang {
+  core::State state;
+  StateClock clock{{[] { return now_; }, [] { return now_; }}};
+  WorkerRegistry workers;
+  std::vector<std::string> calls;
+  std::vector<core::Event> events;
+  GangSupervisor gangs{state, clock, workers,
+                       [this](core::Event event) { events.push_back(std::move(event)); },
+                       [](const core::RunId&) { return kGraceMs; }};
+  const core::AttemptId id{"r", 0, 1, core::fencing_token(1, 0)};
+
+  Gang() {
+    now_ = 1'000'000;
+    clock.resume(now_, now_, true);
+    state.workers.resize(3);
+    workers.set_own(std::make_unique<RecordingWorker>("own", calls));
+    for (core::WorkerId worker : {1, 2}) {
+      std::string name = worker == 1 ? "a" : "b";
+      state.workers[worker].info.name = name;
+      workers.attach(name, std::make_shared<RecordingWorker>(name, calls), name + ":1");
+    }
+    core::Run& run = state.runs["r"];
+    run.id = core::RunId("r");
+    run.units.resize(2);
+    for (core::Unit& unit : run.units) {
+      unit.phase = core::Phase::running;
+      unit.attempts = 1;
+      unit.epoch = id.epoch;
+    }
+    auto detail = std::make_shared<core::UnitDetail>();
+    for (core::WorkerId worker : {1, 2}) detail->others.emplace_back().worker = worker;
+    run.units[0].detail = detail;
+  }
+  core::Unit& unit() { return state.runs["r"].units[0]; }
+  /// Lets so much time pass, and records what is due.
+  void pass(int64_t ms) {
+    now_ += ms;
+    for (const core::AttemptId& due : gangs.take_due(clock.now())) gangs.report_due_failure(due);
+  }
+  void fail(uint32_t rank, core::Cause cause, bool is_timeout = false) {
+    gangs.note_failure(id, rank, {cause, "rank " + std::to_string(rank) + " failed", "", 0},
+                       is_timeout);
+  }
+  const core::AttemptFailed& failure() const {
+    REQUIRE(events.size() == 1);
+    REQUIRE(std::holds_alternative<core::AttemptFailed>(events[0]));
+    return std::get<core::AttemptFailed>(events[0]);
+  }
+};
+
+using Calls = std::vector<std::string>;
+const Calls kKilled = {"own kill after flush", "a kill after flush", "b kill after flush"};
+
+std::string inside(uint64_t number) {
+  RankProgress progress;
+  progress.number = number;
+  progress.is_inside = true;
+  return encode_rank_progress(progress);
+}
+
+}  // namespace
+
+TEST_CASE("every worker gets the addresses of all ranks when the last one is known") {
+  Gang gang;
+  gang.gangs.note_rank_address(gang.id, 0, "x");
+  gang.gangs.note_rank_address(gang.id, 2, "z");
+  gang.gangs.note_rank_address(gang.id, 3, "no such rank");
+  gang.gangs.note_rank_address(gang.id, 1, "");
+  gang.gangs.note_rank_address({"r", 0, 2, gang.id.epoch}, 1, "of another attempt");
+  CHECK(gang.calls.empty());
+  gang.gangs.note_rank_address(gang.id, 1, "y");
+  CHECK(gang.calls == Calls{"own addresses x y z", "a addresses x y z", "b addresses x y z"});
+  gang.calls.clear();
+  gang.gangs.note_rank_address(gang.id, 1, "w");  // after a new connection
+  CHECK(gang.calls == Calls{"own addresses x w z", "a addresses x w z", "b addresses x w z"});
+}
+
+TEST_CASE("a failure of an attempt with one rank is recorded at once") {
+  Gang gang;
+  gang.gangs.note_failure({"r", 1, 1, gang.id.epoch}, 0, {core::Cause::signal, "died", "", 9});
+  CHECK(gang.failure().failure.message == "died");
+  CHECK(gang.calls.empty());
+}
+
+TEST_CASE("the first failure ends the gang after rank 0 has written its state") {
+  Gang gang;
+  gang.fail(1, core::Cause::exit_code);
+  CHECK(gang.events.empty());
+  CHECK(gang.calls == kKilled);
+  gang.fail(2, core::Cause::exit_code);  // a consequence
+  CHECK(gang.events.empty());
+  CHECK(gang.gangs.has_finalizing_gang(1));
+  CHECK_FALSE(gang.gangs.has_finalizing_gang(0));  // rank 0 is there
+  core::Event end = core::AttemptStopped{gang.id};
+  gang.gangs.replace_by_first_failure(end);
+  REQUIRE(std::holds_alternative<core::AttemptFailed>(end));
+  CHECK(std::get<core::AttemptFailed>(end).rank == 1);
+  CHECK(std::get<core::AttemptFailed>(end).failure.message == "rank 1 failed");
+  core::Event again = core::AttemptStopped{gang.id};
+  gang.gangs.replace_by_first_failure(again);  // the failure is recorded once
+  CHECK(std::holds_alternative<core::AttemptStopped>(again));
+}
+
+TEST_CASE("a failure is recorded when rank 0 does not end in its grace") {
+  Gang gang;
+  gang.fail(1, core::Cause::exit_code);
+  core::Time due = gang.gangs.next_report_at();
+  CHECK(due == now_ + kGraceMs + 2'000);
+  gang.pass(due - now_ - 1);
+  CHECK(gang.events.empty());
+  gang.pass(1);
+  CHECK(gang.failure().rank == 1);
+  CHECK(gang.gangs.next_report_at() == INT64_MAX);
+}
+
+TEST_CASE("a rank that died is explained by the rank that saw it end") {
+  Gang gang;
+  gang.fail(1, core::Cause::signal);
+  CHECK(gang.calls.empty());
+  gang.gangs.note_peer_failure(gang.id, 2, "rank 2 lost rank 1 in all_reduce #7");
+  CHECK(gang.calls == kKilled);
+  gang.fail(0, core::Cause::exit_code);  // rank 0 has ended
+  CHECK(gang.failure().rank == 1);
+  CHECK(gang.failure().failure.message == "rank 1 failed\nrank 2 lost rank 1 in all_reduce #7");
+}
+
+TEST_CASE("a rank that died is reported without an explanation if none comes") {
+  Gang gang;
+  gang.fail(1, core::Cause::signal);
+  gang.pass(299);
+  CHECK(gang.calls.empty());
+  gang.pass(1);
+  CHECK(gang.calls == kKilled);
+}
+
+TEST_CASE("a peer's failure that no failure explains is a loss, and names the machines") {
+  Gang gang;
+  gang.gangs.note_peer_failure(gang.id, 2, "rank 2 lost rank 1");
+  gang.pass(4'999);
+  CHECK(gang.calls.empty());
+  gang.pass(1);
+  CHECK(gang.calls == kKilled);
+  gang.fail(0, core::Cause::exit_code);
+  CHECK(gang.failure().rank == 2);
+  CHECK(gang.failure().failure.cause == core::Cause::lost);
+  CHECK(gang.failure().failure.message ==
+        "rank 2 lost rank 1\nrank 0 is on this machine, rank 1 on `a`, rank 2 on `b`");
+}
+
+TEST_CASE("after a timeout all ranks are asked for their positions") {
+  Gang gang;
+  gang.fail(0, core::Cause::timeout, true);
+  CHECK(gang.calls == Calls{"own interrupt", "a interrupt", "b interrupt"});
+  gang.gangs.note_rank_progress(gang.id, 0, inside(7));
+  gang.gangs.note_rank_progress(gang.id, 2, inside(7));
+  gang.gangs.note_rank_progress(gang.id, 1, "not a position");
+  CHECK(gang.events.empty());
+  gang.gangs.note_rank_progress(gang.id, 1, inside(6));
+  const std::string& message = gang.failure().failure.message;
+  CHECK(message.starts_with("rank 1 hangs"));
+  CHECK(message.ends_with(". rank 0 failed"));
+}
+
+TEST_CASE("a timeout names the rank if the others do not report their positions") {
+  Gang gang;
+  gang.fail(1, core::Cause::timeout, true);
+  gang.pass(2'000);
+  gang.fail(0, core::Cause::exit_code);
+  CHECK(gang.failure().failure.message == "rank 1 of 3: rank 1 failed");
+}
+
+TEST_CASE("a rank that stops by itself ends the attempt, and one that was asked does not") {
+  Gang gang;
+  SECTION("by itself") {
+    gang.gangs.note_rank_stopped(gang.id, 1);
+    REQUIRE(gang.events.size() == 1);
+    CHECK(std::get<core::AttemptStopped>(gang.events[0]).id == gang.id);
+  }
+  SECTION("its run is being stopped") { gang.state.runs["r"].stopping = true; }
+  SECTION("a worker of the gang drains") { gang.state.workers[2].is_draining = true; }
+  SECTION("the gang has failed") {
+    gang.fail(2, core::Cause::exit_code);
+    gang.gangs.note_rank_stopped(gang.id, 1);
+    CHECK(gang.events.empty());
+  }
+  size_t before = gang.events.size();
+  if (before == 0) gang.gangs.note_rank_stopped(gang.id, 1);
+  CHECK(gang.events.size() == before);
+}
+
+TEST_CASE("a worker that rejoins hears that its gang is about to end") {
+  Gang gang;
+  gang.fail(2, core::Cause::exit_code);
+  gang.calls.clear();
+  gang.gangs.kill_finalizing_on(1);
+  CHECK(gang.calls == Calls{"a kill after flush"});
+  CHECK(gang.gangs.gangs_on(1) == std::vector<core::AttemptId>{gang.id});
+  CHECK(first_rank_on(gang.state, gang.id, 2) == 2);
+}
+
+TEST_CASE("a gang that succeeded awaits the ends of its other ranks") {
+  Gang gang;
+  gang.gangs.note_rank_end(gang.id);  // before rank 0's
+  gang.gangs.expect_rank_ends(gang.id);
+  CHECK(gang.gangs.has_unreported_ranks());
+  gang.gangs.note_rank_end(gang.id);
+  CHECK_FALSE(gang.gangs.has_unreported_ranks());
+}
+
+TEST_CASE("nothing of a gang is left when its run leaves or its attempt is over") {
+  Gang gang;
+  gang.fail(1, core::Cause::exit_code);
+  SECTION("the run leaves") { gang.gangs.forget("r"); }
+  SECTION("the attempt is over") { gang.unit().attempts = 2; }
+  gang.pass(60'000);
+  CHECK(gang.events.empty());
+}
