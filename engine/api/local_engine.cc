@@ -22,7 +22,7 @@
 #include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/run_inputs.hpp"
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 
 namespace flow {
 

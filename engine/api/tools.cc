@@ -11,7 +11,7 @@
 #include "engine/process/cgroup.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/store/lock.hpp"
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 #include "flow/machine.hpp"
 #include "lua/state/script.hpp"
 #include "transports/nccl/nccl.hpp"

@@ -17,7 +17,7 @@
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 #include "engine/worker/gpu_watch.hpp"
 
 namespace flow {

@@ -14,10 +14,9 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/latch.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/gpu_faults.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/store/row_keys.hpp"
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 
 namespace flow {
 
@@ -44,7 +43,8 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> 
           [this](const RunId& run) {
             const RunContext* context = context_of(run);
             return context != nullptr ? context->grace_ms : RunContext().grace_ms;
-          }) {}
+          }),
+      gpus_(gpu_hooks()) {}
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& options,
                                                       std::unique_ptr<Store> store) {
@@ -129,12 +129,7 @@ core::RunId EngineLoop::new_run_id() const {
 }
 
 void EngineLoop::shut_down() {
-  std::unique_ptr<GpuWatch> watch;
-  {
-    std::lock_guard lock(finding_gpus_);
-    watch = std::move(gpu_watch_);
-  }
-  watch.reset();  // it posts
+  gpus_.stop_watch();  // it posts
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
@@ -150,30 +145,25 @@ void EngineLoop::shut_down() {
   worker_registry_.end_own();  // ends every child
 }
 
-Result<MachineGpus> EngineLoop::gpus() {
-  std::lock_guard lock(finding_gpus_);
-  if (!gpus_.gpus.empty()) return gpus_;
-  MachineGpus found = find_gpus(options_.executor);
-  if (!found.gpus.empty()) FLOW_TRY(post_and_wait(core::GpusFound{found.gpus}));
-  gpus_ = found;
-  if (!found.gpus.empty())
-    gpu_watch_ = std::make_unique<GpuWatch>(
-        options_.executor, found.gpus,
-        [this](const std::string& uuid, const GpuError& error) { own_gpu_failed(uuid, error); },
-        [](const std::string&) {});
-  return found;
-}
-
-void EngineLoop::own_gpu_failed(const std::string& uuid, const GpuError& error) {
-  Input input;
-  input.event = core::GpuFailed{0, uuid, error.fault, error.is_dead};
-  post(std::move(input));
-  std::lock_guard lock(finding_gpus_);
-  for (Gpu& gpu : gpus_.gpus) {
-    if (gpu.uuid != uuid || !core::is_new_fault(gpu, error.is_dead)) continue;
-    gpu.fault = error.fault;
-    gpu.is_dead = gpu.is_dead || error.is_dead;
-  }
+GpuInventory::Hooks EngineLoop::gpu_hooks() {
+  return {
+      .discover = [this] { return find_gpus(options_.executor); },
+      .publish = [this](const std::vector<Gpu>& gpus) -> Status {
+        FLOW_TRY(post_and_wait(core::GpusFound{gpus}));
+        return {};
+      },
+      .watch = [this](const std::vector<Gpu>& gpus,
+                      GpuWatch::OnError on_error) -> std::shared_ptr<void> {
+        return std::make_shared<GpuWatch>(options_.executor, gpus, std::move(on_error),
+                                          [](const std::string&) {});
+      },
+      .on_error =
+          [this](const std::string& uuid, const GpuError& error) {
+            Input input;
+            input.event = core::GpuFailed{0, uuid, error.fault, error.is_dead};
+            post(std::move(input));
+          },
+  };
 }
 
 void EngineLoop::define_native(const std::string& name, const std::string& version,

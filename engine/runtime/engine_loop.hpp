@@ -25,6 +25,7 @@
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
 #include "engine/runtime/gang_supervisor.hpp"
+#include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
@@ -33,7 +34,6 @@
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
 #include "engine/submission/submission.hpp"
-#include "engine/worker/gpu_watch.hpp"
 #include "engine/worker/worker.hpp"
 #include "flow/collective.hpp"
 #include "flow/flow.hpp"
@@ -146,7 +146,7 @@ class EngineLoop {
   /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
   /// is first called, and again while none is found; from then on it is heard which of them fail.
   /// Blocks.
-  Result<MachineGpus> gpus();
+  Result<MachineGpus> gpus() { return gpus_.gpus(); }
 
   /// What records are stamped with.
   const StateClock& clock() const { return clock_; }
@@ -217,6 +217,7 @@ class EngineLoop {
   };
 
   EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> store);
+  GpuInventory::Hooks gpu_hooks();
   PlanInfo plan_preview_in_turn(const Plan& plan, bool fresh, const RunRecord* resumed);
   PlanInfo build_plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed);
   Status recover_state();
@@ -318,7 +319,6 @@ class EngineLoop {
   std::vector<core::AttemptId> gangs_missing_on(const core::WorkerJoined& event) const;
   void handle_lost_worker(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_workers();
-  void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_worker(const std::string& name,
                         const std::function<core::Event(core::WorkerId)>& event_of);
   void execute(const std::vector<core::Command>& effects);
@@ -404,9 +404,7 @@ class EngineLoop {
   std::shared_mutex collecting_;
   mutable std::mutex pins_mutex_;
   std::multiset<Digest> pins_;  // each leaves with its Pin
-  std::mutex finding_gpus_;
-  MachineGpus gpus_;
-  std::unique_ptr<GpuWatch> gpu_watch_;
+  GpuInventory gpus_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/submission/prepare.hpp"
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 
 namespace flow {
 

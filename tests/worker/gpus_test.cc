@@ -1,5 +1,5 @@
 // What is told of a machine's GPUs, by a stand-in for the driver's library.
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 
 #include <fstream>
 

@@ -1,4 +1,4 @@
-#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_discovery.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
