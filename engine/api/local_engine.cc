@@ -391,7 +391,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
 std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
-  auto held = engine_loop_->hold_blobs();
+  auto held = engine_loop_->pins().hold();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
   RunId id = prepared.context.record.id;
   auto nested =
@@ -418,7 +418,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                                                            const std::string& task, bool new_code,
                                                            const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
-  auto held = engine_loop_->hold_blobs();
+  auto held = engine_loop_->pins().hold();
   RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
   auto state = watch(record.id);
   if (record.status == "cancelled") {

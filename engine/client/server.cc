@@ -234,7 +234,7 @@ std::unique_ptr<EngineLoop::Pin> Server::receive_inputs(EngineConnection& connec
   if (!submission.built) return nullptr;
   BuiltGraph built = value_or_throw(flow::accept_prebuilt_graph(*submission.built));
   std::vector<Digest> inputs = files_of(built.plan);
-  auto pin = engine_.engine_loop().pin(inputs);
+  auto pin = engine_.engine_loop().pins().pin(inputs);
   std::vector<Digest> missing = missing_blobs(inputs, engine_.engine_loop().blobs());
   if (missing.empty()) return pin;
   std::vector<Value> names;

@@ -339,7 +339,7 @@ void EngineLoop::inspect(const std::function<void(const core::State&, InputResol
 
 void EngineLoop::collect(const std::function<void(const core::State&, Batch&)>& mark,
                          const std::function<void()>& sweep) {
-  std::unique_lock alone(collecting_);
+  auto alone = pins_.lock_for_collection();
   inspect([&, this](const core::State& state, InputResolver&) {
     commit(false);  // what came before in this turn is content like other
     mark(state, open_batch_.batch);
@@ -359,31 +359,6 @@ void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {
     if (!is_one_missing || std::chrono::steady_clock::now() >= until) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-}
-
-std::unique_ptr<EngineLoop::Pin> EngineLoop::pin(std::vector<Digest> digests) {
-  return std::make_unique<Pin>(*this, std::move(digests));
-}
-
-bool EngineLoop::has_pins() const {
-  std::lock_guard lock(pins_mutex_);
-  return !pins_.empty();
-}
-
-std::vector<Digest> EngineLoop::pinned() const {
-  std::lock_guard lock(pins_mutex_);
-  return {pins_.begin(), pins_.end()};
-}
-
-EngineLoop::Pin::Pin(EngineLoop& engine_loop, std::vector<Digest> digests)
-    : engine_loop_(engine_loop), digests_(std::move(digests)) {
-  std::lock_guard lock(engine_loop_.pins_mutex_);
-  engine_loop_.pins_.insert(digests_.begin(), digests_.end());
-}
-
-EngineLoop::Pin::~Pin() {
-  std::lock_guard lock(engine_loop_.pins_mutex_);
-  for (const Digest& digest : digests_) engine_loop_.pins_.erase(engine_loop_.pins_.find(digest));
 }
 
 void EngineLoop::interrupt(const RunId& run, bool kill) {

@@ -24,6 +24,7 @@
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
+#include "engine/runtime/blob_pins.hpp"
 #include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/native_tasks.hpp"
@@ -87,13 +88,9 @@ class EngineLoop {
   void interrupt(const RunId& run, bool kill);
   /// Submits an unfinished or frozen run anew, with other code under the same id.
   Status replace(Prepared prepared, int32_t jobs);
-  /// While the pin lives gc keeps these blobs, which may come before the run that needs them.
-  class Pin;
-  std::unique_ptr<Pin> pin(std::vector<Digest> digests);
-  bool has_pins() const;
-  std::vector<Digest> pinned() const;
-  /// While it is held nothing is collected: content may be stored before the run that needs it.
-  std::shared_lock<std::shared_mutex> hold_blobs() { return std::shared_lock(collecting_); }
+  /// Blobs that gc keeps for runs that are not there yet.
+  BlobPins& pins() { return pins_; }
+  const BlobPins& pins() const { return pins_; }
   /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
   /// a snapshot: the journal, which may name content of runs that ended, is replayed no more. Then,
   /// where that went well, `sweep`.
@@ -401,9 +398,7 @@ class EngineLoop {
   uint64_t late_logs_ = 0;  // lines of runs that had ended
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
-  std::shared_mutex collecting_;
-  mutable std::mutex pins_mutex_;
-  std::multiset<Digest> pins_;  // each leaves with its Pin
+  BlobPins pins_;
   GpuInventory gpus_;
 
   mutable std::mutex mutex_;
@@ -422,19 +417,6 @@ class EngineLoop {
   std::optional<Error> stopped_by_;
   bool is_read_only_ = false;  // what is damaged stays for now
   std::thread thread_;
-};
-
-/// Must not outlive its driver.
-class EngineLoop::Pin {
- public:
-  Pin(EngineLoop& engine_loop, std::vector<Digest> digests);
-  ~Pin();
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
-
- private:
-  EngineLoop& engine_loop_;
-  const std::vector<Digest> digests_;
 };
 
 }  // namespace flow

@@ -136,7 +136,7 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 core::Time unreported_since(const EngineLoop& engine_loop, const core::State& live) {
   core::Time now = engine_loop.clock().now();  // by the clock that stamps records
   core::Time oldest_ms = 0;                    // that an attempt runs
-  bool may_write = engine_loop.has_pins();
+  bool may_write = !engine_loop.pins().empty();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;
     may_write = true;
@@ -161,7 +161,7 @@ class Collection {
   /// Finds what is needed; what is not and is a row is erased by `batch`.
   Status mark(const core::State& live, uint32_t keep, Batch& batch) {
     until_ = unreported_since(engine_loop_, live);
-    for (const Digest& digest : engine_loop_.pinned()) needed_.add(digest);
+    for (const Digest& digest : engine_loop_.pins().all()) needed_.add(digest);
     FLOW_TRY(mark_runs(live, keep, batch));
     FLOW_TRY(mark_cache(batch));
     FLOW_TRY(drop_requests(batch));

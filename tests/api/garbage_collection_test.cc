@@ -363,8 +363,8 @@ TEST_CASE("content that came before its run stays while it is pinned") {
     brought.push_back(*blobs.put(std::string(size, 'x'), batch));
   REQUIRE((*engine_loop)->store().commit(batch).ok());
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
-  auto pin = (*engine_loop)->pin(brought);
-  auto second = (*engine_loop)->pin({brought[0]});
+  auto pin = (*engine_loop)->pins().pin(brought);
+  auto second = (*engine_loop)->pins().pin({brought[0]});
   temp.age_objects();
   REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());
