@@ -44,6 +44,8 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> 
             const RunContext* context = context_of(run);
             return context != nullptr ? context->grace_ms : RunContext().grace_ms;
           }),
+      reports_(gangs_, clock_, worker_registry_,
+               [this](const Report& report) { publish_progress(report); }),
       gpus_(gpu_hooks()) {}
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& options,
@@ -189,6 +191,79 @@ std::string EngineLoop::operations_library(const std::string& name) const {
 std::optional<Error> EngineLoop::stopped_by() const {
   std::lock_guard lock(mutex_);
   return stopped_by_;
+}
+
+void EngineLoop::post_failure(const core::AttemptId& id, core::Cause cause, std::string message) {
+  core::AttemptFailed event;
+  event.id = id;
+  event.failure.cause = cause;
+  event.failure.message = std::move(message);
+  Input input;
+  input.event = std::move(event);
+  post(std::move(input));
+}
+
+void EngineLoop::on_reports(std::vector<Report> reports) {
+  std::vector<Input> inputs;
+  inputs.reserve(reports.size());
+  for (Report& report : reports)
+    inputs.push_back(as_input(reports_.input_of(std::move(report), "")));
+  post_or_turn(std::move(inputs));
+}
+
+void EngineLoop::worker_reported(const std::string& name, Report report,
+                                 std::pair<std::string, std::string> row,
+                                 std::function<void(bool)> decided, std::function<void()> durable) {
+  std::vector<Input> inputs;
+  for (TurnInput& each : reports_.inputs_of(std::move(report), name, std::move(row),
+                                            std::move(decided), std::move(durable)))
+    inputs.push_back(as_input(std::move(each)));
+  post(std::move(inputs));
+}
+
+EngineLoop::Input EngineLoop::as_input(TurnInput from) {
+  Input input;
+  input.done = std::move(from.outcome);
+  if (auto* posted = std::get_if<PostedEvent>(&from.what)) {
+    input.event = std::move(posted->event);
+    input.blobs = std::move(posted->blobs);
+    input.kv = std::move(posted->metadata);
+    input.attempt = std::move(posted->attempt);
+    input.at = posted->reported_at;
+  } else if (auto* log = std::get_if<AttemptLog>(&from.what)) {
+    input.has_event = false;
+    input.is_log = true;
+    input.attempt = std::move(log->attempt);
+    input.log_rank = log->rank;
+    input.stream = log->stream;
+    input.at = log->at;
+    input.text = std::move(log->text);
+    input.log_cost = log->cost;
+  } else if (auto* saved = std::get_if<SavedProgress>(&from.what)) {
+    input.event = saved->event;
+    input.blobs = std::move(saved->blobs);
+    // The rows are keyed by the unit's name and key, which only a turn may look up.
+    input.reads_store = false;
+    input.control = [event = std::move(saved->event), id = std::move(saved->attempt),
+                     name = std::move(saved->step),
+                     value = std::move(saved->value)](Batch& batch, core::State& state) mutable {
+      if (!core::admit(state, event)) return;  // then its blobs are not kept either
+      const core::Run& run = state.runs.at(id.run);
+      const core::Unit& unit = run.units[id.unit];
+      std::string task = InputResolver::unit_name(run, id.unit);
+      if (name.empty()) {
+        batch.put(Family::kv, checkpoint_key(id.run, task, unit.key), std::move(value));
+      } else {
+        batch.put(Family::kv, step_prefix(id.run, task, unit.key) + name, std::move(value));
+      }
+    };
+  } else if (auto* state_callback = std::get_if<StateCallback>(&from.what)) {
+    input.only(std::move(state_callback->run));
+  } else {
+    input.has_event = false;
+    input.control = std::move(std::get<StoreCallback>(from.what).run);
+  }
+  return input;
 }
 
 void EngineLoop::post(Input input) {

@@ -31,6 +31,7 @@
 #include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
 #include "engine/runtime/worker_registry.hpp"
+#include "engine/runtime/worker_reports.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
@@ -131,7 +132,9 @@ class EngineLoop {
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void put_metadata(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
-  void rank_address_reported(Report report);
+  void rank_address_reported(Report report) {
+    post(as_input(reports_.input_of(std::move(report), "")));
+  }
   /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
   /// was taken, and `durable` is called.
   void worker_reported(const std::string& name, Report report,
@@ -178,7 +181,6 @@ class EngineLoop {
     bool is_log = false;
     core::AttemptId attempt;  // of a log, and where `at` is given
     uint32_t log_rank = 0;
-    uint32_t ended_rank = 0;  // above 0: this rank of the attempt has reported its end
     uint32_t stream = 0;
     std::string text;
     core::Time at = 0;  // of an event that is told late, of a log; else 0
@@ -326,18 +328,10 @@ class EngineLoop {
   void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);
-  Input input_of(Report report, const std::string& worker);
-  /// A checkpoint where `name` is "", else a step. `input` has its event.
-  void save(const core::AttemptId& id, std::string name, std::string value,
-            const std::string& worker, Input& input);
+  static Input as_input(TurnInput from);
   // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
-  void note_gang_report(const Report& report);
-  void report_rank_failure(const Report& report, TaskFinished& finished, Input& input);
-  /// `finished` is the body of `report`.
-  void finish_rank(const Report& report, TaskFinished& finished, Input& input);
-  void finish(Report& report, TaskFinished& finished, Input& input);
   void publish_progress(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
@@ -387,6 +381,7 @@ class EngineLoop {
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
   GangSupervisor gangs_;
+  WorkerReports reports_;
   SharedMachines shared_machines_;
   std::map<std::string, std::string>
       reported_worker_notes_;  // of workers that are not lost, by name

@@ -115,7 +115,6 @@ void EngineLoop::decide(std::vector<Input> inputs) {
         record(std::move(input.event), event_time(input, now));
       }
     }
-    if (input.ended_rank > 0) gangs_.note_rank_end(input.attempt);
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   if (!lost_workers_.empty()) lose_waiting_workers();

@@ -226,28 +226,4 @@ void EngineLoop::put_metadata(std::string key, std::string value) {
   post(std::move(input));
 }
 
-void EngineLoop::rank_address_reported(Report report) { post(input_of(std::move(report), "")); }
-
-void EngineLoop::worker_reported(const std::string& name, Report report,
-                                 std::pair<std::string, std::string> row,
-                                 std::function<void(bool)> decided, std::function<void()> durable) {
-  std::vector<Input> inputs;
-  inputs.push_back(input_of(std::move(report), name));
-  auto report_done = std::move(inputs.back().done);
-  inputs.back().done = [report_done = std::move(report_done),
-                        decided = std::move(decided)](bool admitted) {
-    if (report_done) report_done(admitted);
-    decided(admitted);
-  };
-  Input row_input;
-  row_input.only([row = std::move(row)](Batch& batch, core::State&) {
-    batch.put(Family::kv, row.first, row.second);
-  });
-  row_input.done = [durable = std::move(durable)](bool admitted) {
-    if (admitted) durable();
-  };
-  inputs.push_back(std::move(row_input));
-  post(std::move(inputs));
-}
-
 }  // namespace flow
