@@ -229,7 +229,7 @@ Value Server::answer(const Value& request) {
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
-std::unique_ptr<EngineLoop::Pin> Server::receive_inputs(EngineConnection& connection,
+std::unique_ptr<BlobPins::Pin> Server::receive_inputs(EngineConnection& connection,
                                                         const Submission& submission) {
   if (!submission.built) return nullptr;
   BuiltGraph built = value_or_throw(flow::accept_prebuilt_graph(*submission.built));

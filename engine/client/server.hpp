@@ -46,7 +46,7 @@ class Server {
   void answer_get(EngineConnection& connection, const Value& request);
   void serve_run(Client& client, const Value& request);
   /// The files that this machine lacks come from the client first. While the pin lives they stay.
-  std::unique_ptr<EngineLoop::Pin> receive_inputs(EngineConnection& connection,
+  std::unique_ptr<BlobPins::Pin> receive_inputs(EngineConnection& connection,
                                                   const Submission& submission);
   std::shared_ptr<ClientRunSession> start(const Value& request, const Submission& submission,
                                           std::shared_ptr<ActiveRunCount> run_count);
