@@ -16,6 +16,7 @@
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/export_result.hpp"
+#include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/garbage_collection.hpp"
@@ -451,7 +452,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
         value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
     prepared.context.listener = state;
     report_build(*state, *prepared.plan);
-    report_plan_preview(*state, engine_loop_->plan_preview(*prepared.plan, record.fresh, &record));
+    report_plan_preview(*state, preview(*prepared.plan, record.fresh, &record));
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
@@ -592,9 +593,21 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
   return plan_for(submission);
 }
 
+// In a turn, so that what earlier turns decided is durable, and nothing is collected meanwhile.
+PlanInfo LocalEngine::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
+  PlanInfo info;
+  engine_loop_->inspect([&](const core::State&, InputResolver&) {
+    const EngineLoopOptions& options = engine_loop_->options();
+    PlanPreview preview(engine_loop_->store(), engine_loop_->blobs(),
+                        {options.jobs, options.custom_resources}, engine_loop_->clock().now());
+    info = preview.preview(plan, fresh, resumed);
+  });
+  return info;
+}
+
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::preview));
-  return engine_loop_->plan_preview(*prepared.plan, submission.options.fresh);
+  return preview(*prepared.plan, submission.options.fresh, nullptr);
 }
 
 Counts LocalEngine::counts(const RunId& id) {

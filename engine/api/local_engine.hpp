@@ -92,6 +92,9 @@ class LocalEngine final : public EngineService, private RunEngine {
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
 
+  /// What `plan` would do in this state; with `resumed`, as that run's continuation.
+  PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed);
+
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<EngineLoop> engine_loop_;

@@ -1,5 +1,5 @@
-// `flow plan`: the same core, on a scratch state that nobody commits, fed only with what the cache
-// already holds.
+#include "engine/query/plan_preview.hpp"
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -8,11 +8,14 @@
 #include <deque>
 #include <filesystem>
 
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/query/overlay_store.hpp"
 #include "engine/query/reader_impl.hpp"
-#include "engine/runtime/engine_loop.hpp"
-#include "engine/runtime/submission_context.hpp"
-#include "engine/store/row_keys.hpp"
+#include "engine/submission/prepare.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/worker/worker.hpp"
 
 namespace flow {
 
@@ -22,7 +25,7 @@ namespace {
 
 constexpr size_t kRunsMax = 200;
 
-/// Earlier runs of a pipeline, newest first; each is loaded once, when it is first asked for.
+/// Earlier runs of a pipeline, newest first. Each is loaded once, when it is first needed.
 class History {
  public:
   History(const Store& store, const Blobs& blobs, std::vector<RunRecord> records)
@@ -43,7 +46,7 @@ class History {
     const LoadedRun* loaded = nullptr;
     core::UnitId unit = kNoNode;
   };
-  /// The newest run that came as far as the key of the unit `name`.
+  /// The newest run that computed the key of the unit `name`.
   std::optional<EarlierUnit> find(const std::string& name) {
     for (size_t i = 0; i < records_.size(); i++) {
       if (i == indexed_.size()) indexed_.push_back(load(records_[i]));
@@ -74,7 +77,7 @@ class History {
   const Store& store_;
   const Blobs& blobs_;
   std::vector<RunRecord> records_;
-  std::deque<IndexedRun> indexed_;  // of the first rows
+  std::deque<IndexedRun> indexed_;  // of the first records
 };
 
 std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
@@ -104,21 +107,231 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
   return text;
 }
 
+/// As turns gather it.
+Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs,
+                                 const core::Run& run, core::UnitId unit) {
+  bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
+                 run.node(run.units[unit].node).kind == NodeKind::map;
+  if (!is_list) {
+    auto value = resolver.gather(run, unit);
+    FLOW_TRY(value);
+    return encode_value(*value);
+  }
+  // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
+  std::vector<core::UnitId> instances = core::instances_of(run, unit);
+  std::string bytes;
+  append_list_header(instances.size(), bytes);
+  static const std::string nil = encode_value(Value());
+  static const std::string null = encode_value(Value::null());
+  for (core::UnitId instance : instances) {
+    auto item = blobs.read(run.units[instance].result);
+    FLOW_TRY(item);
+    bytes += *item == nil ? null : *item;
+  }
+  return bytes;
+}
+
 }  // namespace
 
-PlanInfo EngineLoop::plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
-  PlanInfo info;
-  inspect([&](const core::State&, InputResolver&) {
-    info = plan_preview_in_turn(plan, fresh, resumed);
-  });
+/// The run on its scratch state.
+class PlanPreview::ScratchRun {
+ public:
+  ScratchRun(PlanPreview& of, const Plan& plan, bool fresh, const RunRecord* resumed)
+      : of_(of),
+        plan_(plan),
+        is_fresh_(fresh && resumed == nullptr),
+        is_resumed_(resumed != nullptr),
+        id_(resumed != nullptr ? resumed->id : "plan"),
+        history_(resumed != nullptr ? History(of.store_, of.blobs_, {*resumed})
+                                    : History::of_pipeline(of.store_, of.blobs_, plan.pipeline)) {
+    core::EngineStarted started;
+    started.epoch = 1;
+    started.cpus_milli = of.machine_.jobs * 1000;
+    started.memory_bytes = INT64_MAX;
+    started.custom_resources = of.machine_.custom_resources;
+    apply(started);
+    core::RunSubmitted submitted;
+    submitted.run = id_;
+    submitted.plan = std::make_shared<const Plan>(plan);
+    submitted.fresh = fresh;
+    apply(std::move(submitted));
+  }
+
+  /// Answers queries until the cache holds nothing more that helps.
+  void advance() {
+    std::deque<core::Command> queries;
+    while (true) {
+      for (core::Command& command : commands_) queries.push_back(std::move(command));
+      commands_.clear();
+      if (queries.empty() || run() == nullptr) return;
+      core::Command query = std::move(queries.front());
+      queries.pop_front();
+      answer(query, *run());
+    }
+  }
+
+  std::vector<PlanNode> nodes(const std::vector<PlanNode>& of_plan) {
+    std::vector<PlanNode> lines;
+    if (run() == nullptr) return of_plan;
+    for (size_t i = 0; i < of_plan.size(); i++) {
+      auto unit = static_cast<core::UnitId>(i);
+      std::vector<core::UnitId> units = core::instances_of(*run(), unit);
+      if (plan_.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
+      for (core::UnitId each : units) lines.push_back(line_of(*run(), each, of_plan[i]));
+    }
+    return lines;
+  }
+
+ private:
+  core::Run* run() {
+    auto found = state_.runs.find(id_);
+    return found == state_.runs.end() ? nullptr : &found->second;
+  }
+
+  void apply(core::Event event) {
+    if (!core::admit(state_, event)) return;
+    core::apply(state_, core::Record{state_.sequence + 1, of_.now_, std::move(event)}, commands_);
+  }
+
+  void answer(const core::Command& query, core::Run& run) {
+    if (const auto* inputs = std::get_if<core::ResolveInputs>(&query)) {
+      resolve_inputs(run, inputs->unit);
+    } else if (const auto* map = std::get_if<core::ExpandMap>(&query)) {
+      auto count = of_.resolver_.map_count(run, map->unit);
+      if (count.ok()) apply(core::MapExpanded{id_, map->unit, *count});
+    } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
+      auto side = of_.resolver_.condition(run, when->unit);
+      if (side.ok()) apply(core::WhenResolved{id_, when->unit, *side});
+    } else if (const auto* gather = std::get_if<core::GatherValue>(&query)) {
+      auto bytes = gather_value(of_.resolver_, of_.turn_blobs_, run, gather->unit);
+      if (!bytes.ok()) return;
+      Digest digest = sha256(*bytes);
+      of_.staged_.open.staged.emplace(digest, std::move(*bytes));
+      apply(core::ValueGathered{id_, gather->unit, digest});
+    }
+  }
+
+  void resolve_inputs(core::Run& run, core::UnitId unit) {
+    auto key = of_.resolver_.key(run, unit);
+    if (!key.ok()) {
+      verdicts_[unit] = {"runs", key.error().message};
+      return;
+    }
+    run.units[unit].key = *key;
+    const TaskDef& def = *core::def_of(run, unit);
+    std::optional<CacheEntry> entry;
+    if (def.cache && def.kind != TaskKind::service) {
+      auto found = of_.cache_.find(*key);
+      if (found.ok()) entry = std::move(*found);
+    }
+    bool is_available = entry && CacheLookup::may_hit(run, unit, *entry) &&
+                        of_.blobs_.has(entry->result) && of_.turn_blobs_.holds_result_of(*entry);
+    if (!is_available) {
+      verdicts_[unit] = {
+          "runs",
+          is_fresh_ ? "--fresh" : cause_of_run(history_, run, unit, of_.resolver_, is_resumed_)};
+      return;
+    }
+    if (entry->has_fragment) {
+      verdicts_[unit] = {"cached", "its list of calls is known; each call has its own key"};
+      return;
+    }
+    verdicts_[unit] = {"cached", "from the run " + entry->run};
+    core::InputsResolved event;
+    event.run = id_;
+    event.unit = unit;
+    event.key = *key;
+    event.hit = true;
+    event.result = entry->result;
+    apply(std::move(event));
+  }
+
+  PlanNode line_of(const core::Run& run, core::UnitId unit, const PlanNode& node) const {
+    PlanNode line = node;
+    line.name = InputResolver::unit_name(run, unit);
+    const core::Unit& u = run.units[unit];
+    auto verdict = verdicts_.find(unit);
+    if (verdict != verdicts_.end()) {
+      std::tie(line.verdict, line.reason) = verdict->second;
+    } else if (u.status == core::UnitStatus::skipped) {
+      line.verdict = "skipped";
+      line.reason = "its branch is not taken";
+    } else if (u.status == core::UnitStatus::succeeded) {
+      line.verdict = "cached";
+      line.reason = u.cached ? "equal to another task of this run" : "nothing to compute";
+    } else {
+      line.verdict = "unknown";
+      line.reason = awaited_by(run, node);
+    }
+    return line;
+  }
+
+  std::string awaited_by(const core::Run& run, const PlanNode& node) const {
+    std::string reason = "waits for its inputs";
+    std::vector<std::string> before = node.needs;
+    before.insert(before.end(), node.after.begin(), node.after.end());
+    for (const std::string& need : before) {
+      for (size_t i = 0; i < plan_.nodes.size(); i++) {
+        if (plan_.nodes[i].name == need && run.units[i].status != core::UnitStatus::succeeded)
+          reason = "waits for `" + need + "`";
+      }
+    }
+    return reason;
+  }
+
+  PlanPreview& of_;
+  const Plan& plan_;
+  const bool is_fresh_, is_resumed_;
+  const RunId id_;
+  History history_;
+  core::State state_;
+  std::vector<core::Command> commands_;
+  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts_;  // and reasons
+};
+
+PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now)
+    : store_(store),
+      blobs_(blobs),
+      machine_(std::move(machine)),
+      now_(now),
+      turn_blobs_(blobs, staged_, ignored_),
+      cache_(store, staged_),
+      resolver_([this](const Digest& digest) { return turn_blobs_.read(digest); }) {
+  turn_blobs_.keep_damaged(true);
+}
+
+PlanInfo PlanPreview::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
+  PlanInfo info = plan_info(plan);
+  ScratchRun run(*this, plan, fresh, resumed);
+  run.advance();
+  info.nodes = run.nodes(info.nodes);
   return info;
 }
 
-Result<PlanInfo> EngineLoop::plan_preview_offline(const EngineLoopOptions& options,
-                                                  const Store* store,
-                                                  const Submission& submission) {
-  EngineLoop engine_loop(options,
-                         make_overlay(store));  // never started: no worker, no thread, no recovery
+namespace {
+
+/// This machine, for checks that look for nothing outside of the process.
+Capacity offline_capacity(const OfflinePreviewOptions& options) {
+  Capacity capacity;
+  capacity.requested = options.requested_nodes;
+  capacity.is_closed = true;
+  if (capacity.requested) return capacity;
+  core::WorkerInfo own;
+  own.cpus_milli = options.machine.jobs * 1000;
+  own.custom_resources = options.machine.custom_resources;
+  own.memory_bytes = usable_memory_bytes();
+  capacity.has_searched_gpus = false;
+  capacity.workers.push_back(std::move(own));
+  return capacity;
+}
+
+}  // namespace
+
+Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, const Store* store,
+                                      const Submission& submission) {
+  std::unique_ptr<Store> overlay = make_overlay(store);
+  Blobs blobs(*overlay, options.state_dir);
+  Builder builder(options.executor);
   std::error_code ignored;
   fs::path temporary = fs::temp_directory_path(ignored);
   std::string staging = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
@@ -126,138 +339,25 @@ Result<PlanInfo> EngineLoop::plan_preview_offline(const EngineLoopOptions& optio
     return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
                                          staging, std::strerror(errno)));
   }
-  Blobs files(*engine_loop.store_, staging);
-  auto prepared = prepare(submission_context(engine_loop, Purpose::preview, files), submission);
+  Blobs files(*overlay, staging);
+  core::Time now = now_ms();
+  SubmissionContext context{
+      .purpose = Purpose::preview,
+      .builder = builder,
+      .store = *overlay,
+      .blobs = blobs,
+      .staging = files,
+      .native_version = [](const std::string&) { return std::optional<std::string>(); },
+      .operations_library = [](const std::string&) { return std::string(); },
+      .capacity = [&options](const Plan&) -> Result<Capacity> { return offline_capacity(options); },
+      .now = now,
+      .new_run_id = [now] { return make_run_id(now); },
+  };
+  auto prepared = prepare(context, submission);
   fs::remove_all(staging, ignored);
   FLOW_TRY(prepared);
-  return engine_loop.plan_preview_in_turn(*prepared->plan, submission.options.fresh, nullptr);
-}
-
-PlanInfo EngineLoop::plan_preview_in_turn(const Plan& plan, bool fresh, const RunRecord* resumed) {
-  is_read_only_ = true;
-  PlanInfo info = build_plan_preview(plan, fresh, resumed);
-  is_read_only_ = false;
-  return info;
-}
-
-PlanInfo EngineLoop::build_plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
-  PlanInfo info = plan_info(plan);
-  const RunId id = resumed != nullptr ? resumed->id : "plan";
-  History history = resumed != nullptr ? History(*store_, blobs_, {*resumed})
-                                       : History::of_pipeline(*store_, blobs_, plan.pipeline);
-  core::State scratch;
-  std::vector<core::Command> commands;
-  core::Time now = clock_.now();
-  auto feed = [&](core::Event event) {
-    if (!core::admit(scratch, event)) return;
-    core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
-  };
-  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX, options_.custom_resources});
-  core::RunSubmitted submitted;
-  submitted.run = id;
-  submitted.plan = std::make_shared<const Plan>(plan);
-  submitted.fresh = fresh;
-  feed(submitted);
-  std::deque<core::Command> queries;
-  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
-  std::vector<Digest> staged_here;
-  while (true) {
-    for (core::Command& command : commands) queries.push_back(std::move(command));
-    commands.clear();
-    if (queries.empty()) break;
-    core::Command query = std::move(queries.front());
-    queries.pop_front();
-    auto found = scratch.runs.find(id);
-    if (found == scratch.runs.end()) break;
-    core::Run& run = found->second;
-    if (const auto* q = std::get_if<core::ResolveInputs>(&query)) {
-      auto key = resolver_.key(run, q->unit);
-      if (!key.ok()) {
-        verdicts[q->unit] = {"runs", key.error().message};
-        continue;
-      }
-      run.units[q->unit].key = *key;
-      const TaskDef& def = *InputResolver::def_of(run, q->unit);
-      auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
-      bool is_available = entry && may_hit_cache(run, q->unit, *entry) &&
-                          blobs_.has(entry->result) && holds_result_of(*entry);
-      bool hit = is_available && !entry->has_fragment;
-      if (!hit) {
-        bool listed = is_available && entry->has_fragment;
-        verdicts[q->unit] =
-            listed ? std::pair<std::string,
-                               std::string>{"cached",
-                                            "its list of calls is known; each call has its own key"}
-                   : std::pair<std::string, std::string>{
-                         "runs",
-                         fresh && resumed == nullptr
-                             ? "--fresh"
-                             : cause_of_run(history, run, q->unit, resolver_, resumed != nullptr)};
-        continue;
-      }
-      verdicts[q->unit] = {"cached", "from the run " + entry->run};
-      core::InputsResolved event;
-      event.run = id;
-      event.unit = q->unit;
-      event.key = *key;
-      event.hit = true;
-      event.result = entry->result;
-      feed(std::move(event));
-    } else if (const auto* q = std::get_if<core::ExpandMap>(&query)) {
-      auto count = resolver_.map_count(run, q->unit);
-      if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
-    } else if (const auto* q = std::get_if<core::ResolveWhen>(&query)) {
-      auto side = resolver_.condition(run, q->unit);
-      if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
-    } else if (const auto* q = std::get_if<core::GatherValue>(&query)) {
-      auto bytes = gather(run, q->unit);
-      if (!bytes.ok()) continue;
-      Digest digest = sha256(*bytes);
-      // Seen here only: what a later event of this turn stages has to reach the batch.
-      if (open_batch_.staged.emplace(digest, *bytes).second) staged_here.push_back(digest);
-      feed(core::ValueGathered{id, q->unit, digest});
-    }
-  }
-  for (const Digest& digest : staged_here) open_batch_.staged.erase(digest);
-  auto found = scratch.runs.find(id);
-  if (found == scratch.runs.end()) return info;
-  const core::Run& run = found->second;
-  std::vector<PlanNode> nodes;
-  for (size_t i = 0; i < info.nodes.size(); i++) {
-    PlanNode node = info.nodes[i];
-    core::UnitId unit = static_cast<core::UnitId>(i);
-    std::vector<core::UnitId> units = core::instances_of(run, unit);
-    if (plan.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
-    for (core::UnitId each : units) {
-      PlanNode line = node;
-      line.name = InputResolver::unit_name(run, each);
-      auto verdict = verdicts.find(each);
-      if (verdict != verdicts.end()) {
-        std::tie(line.verdict, line.reason) = verdict->second;
-      } else if (run.units[each].status == core::UnitStatus::skipped) {
-        line.verdict = "skipped";
-        line.reason = "its branch is not taken";
-      } else if (run.units[each].status == core::UnitStatus::succeeded) {
-        line.verdict = "cached";
-        line.reason =
-            run.units[each].cached ? "equal to another task of this run" : "nothing to compute";
-      } else {
-        line.verdict = "unknown";
-        line.reason = "waits for its inputs";
-        std::vector<std::string> before = node.needs;
-        before.insert(before.end(), node.after.begin(), node.after.end());
-        for (const std::string& need : before) {
-          for (size_t j = 0; j < plan.nodes.size(); j++) {
-            if (plan.nodes[j].name == need && run.units[j].status != core::UnitStatus::succeeded)
-              line.reason = "waits for `" + need + "`";
-          }
-        }
-      }
-      nodes.push_back(std::move(line));
-    }
-  }
-  info.nodes = std::move(nodes);
-  return info;
+  PlanPreview preview(*overlay, blobs, options.machine, now);
+  return preview.preview(*prepared->plan, submission.options.fresh);
 }
 
 }  // namespace flow

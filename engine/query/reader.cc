@@ -7,10 +7,10 @@
 
 #include "engine/base/throwing.hpp"
 #include "engine/query/export_result.hpp"
+#include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
-#include "engine/runtime/engine_loop.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
@@ -281,16 +281,14 @@ PlanInfo Reader::graph(const std::string& selector) const {
 PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
   Submission submission = make_submission(impl_->options, options);
   submission.script = script;
-  EngineLoopOptions loop_options;
-  loop_options.state_dir = impl_->dir;
-  loop_options.executor = value_or_throw(find_executor(impl_->options));
-  loop_options.jobs = jobs_of(impl_->options);
-  loop_options.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
+  OfflinePreviewOptions preview;
+  preview.state_dir = impl_->dir;
+  preview.executor = value_or_throw(find_executor(impl_->options));
+  preview.machine.jobs = jobs_of(impl_->options);
+  preview.machine.custom_resources = value_or_throw(quantities_of(impl_->options.resources));
   const auto& slurm = impl_->options.slurm;
-  if (slurm)
-    loop_options.requested_nodes = requested_nodes_of(*slurm, loop_options.custom_resources);
-  return value_or_throw(
-      EngineLoop::plan_preview_offline(loop_options, impl_->store.get(), submission));
+  if (slurm) preview.requested_nodes = requested_nodes_of(*slurm, preview.machine.custom_resources);
+  return value_or_throw(plan_preview_offline(preview, impl_->store.get(), submission));
 }
 
 uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }

@@ -97,13 +97,6 @@ class EngineLoop {
   /// where that went well, `sweep`.
   void collect(const std::function<void(const core::State&, Batch&)>& mark,
                const std::function<void()>& sweep);
-  /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
-  /// With `resumed`, for that run going on with `plan`: compared is what it did before.
-  PlanInfo plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
-  /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
-  /// `store` stands for a state that is not there yet.
-  static Result<PlanInfo> plan_preview_offline(const EngineLoopOptions& options, const Store* store,
-                                               const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, InputResolver&)>& read);
 
@@ -217,8 +210,6 @@ class EngineLoop {
 
   EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> store);
   GpuInventory::Hooks gpu_hooks();
-  PlanInfo plan_preview_in_turn(const Plan& plan, bool fresh, const RunRecord* resumed);
-  PlanInfo build_plan_preview(const Plan& plan, bool fresh, const RunRecord* resumed);
   Status recover_state();
   Status resume_clock();
   void post(Input input);
@@ -410,7 +401,6 @@ class EngineLoop {
   core::Time wake_at_ = 0;   // when the driver's thread wakes by itself
   bool quit_ = false;
   std::optional<Error> stopped_by_;
-  bool is_read_only_ = false;  // what is damaged stays for now
   std::thread thread_;
 };
 

@@ -276,7 +276,7 @@ const std::string* EngineLoop::staged(const Digest& digest) const {
 Result<std::string> EngineLoop::read_blob(const Digest& digest) {
   if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
-  if (!bytes.ok() && !is_read_only_ && blobs_.drop_if_damaged(digest)) {
+  if (!bytes.ok() && blobs_.drop_if_damaged(digest)) {
     return environment_error(
         bytes.error().message +
         ". It was removed: the next `flow run`, or `flow resume` of a run that "

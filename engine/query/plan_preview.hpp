@@ -1,0 +1,63 @@
+// `flow plan`: which task instances the cache would serve, and why the others would run.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/core/core.hpp"
+#include "engine/runs/input_resolver.hpp"
+#include "engine/runtime/cache_lookup.hpp"
+#include "engine/runtime/commits.hpp"
+#include "engine/runtime/stop_cause.hpp"
+#include "engine/runtime/turn_blobs.hpp"
+#include "engine/store/store.hpp"
+#include "engine/submission/requirements.hpp"
+#include "engine/submission/submission.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// Runs the core on a scratch state that is never committed, with what the cache holds. Reads only.
+/// Used by one thread, while nothing is collected.
+class PlanPreview {
+ public:
+  struct Machine {
+    int32_t jobs = 1;  // CPU slots
+    ResourceQuantities custom_resources{};
+  };
+  /// `store` and `blobs` outlive it. `now`: by the clock of the state.
+  PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now);
+  PlanPreview(const PlanPreview&) = delete;
+  PlanPreview& operator=(const PlanPreview&) = delete;
+
+  /// Each node of the plan with its verdict. With `resumed`, for that run continued with `plan`:
+  /// the reasons compare with what it did before.
+  PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
+
+ private:
+  class ScratchRun;
+
+  const Store& store_;
+  Blobs& blobs_;
+  const Machine machine_;
+  const core::Time now_;
+  Commits staged_;  // holds gathered values only
+  StopCause ignored_;
+  TurnBlobs turn_blobs_;
+  const CacheLookup cache_;
+  InputResolver resolver_;
+};
+
+struct OfflinePreviewOptions {
+  std::string state_dir, executor;
+  PlanPreview::Machine machine{};
+  std::optional<RequestedNodes> requested_nodes{};
+};
+
+/// Builds `submission` and previews its plan, also while another process writes the state. Runs no
+/// task and writes nothing there. A null `store` stands for a state that does not exist yet.
+Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, const Store* store,
+                                      const Submission& submission);
+
+}  // namespace flow
