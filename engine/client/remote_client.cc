@@ -33,9 +33,9 @@ Result<std::unique_ptr<detail::EngineImpl>> RemoteEngine::open(
         "or what is "
         "this process's own, and not both");
   std::unique_ptr<RemoteEngine> engine(new RemoteEngine(options));
-  auto head_connection = HeadConnection::open(options.head, options.secret_file, make_transport);
-  FLOW_TRY(head_connection);
-  engine->head_connection_ = std::move(*head_connection);
+  auto head_connector = HeadConnector::open(options.head, options.secret_file, make_transport);
+  FLOW_TRY(head_connector);
+  engine->head_connector_ = std::move(*head_connector);
   return std::unique_ptr<detail::EngineImpl>(std::move(engine));
 }
 
@@ -45,7 +45,7 @@ RemoteEngine::~RemoteEngine() {
     wakeup_->quit = true;
     wakeup_->changed.notify_all();
   }
-  if (head_connection_) head_connection_->close();
+  if (head_connector_) head_connector_->close();
   followers_.join();
   ask_connection_.reset();
 }
@@ -102,12 +102,12 @@ Value RemoteEngine::ask(const Value& request) const {
     auto reply = ask_over(*ask_connection_, request, nullptr);
     if (reply.ok()) return checked(std::move(*reply));
   }
-  ask_connection_ = value_or_throw(head_connection_->connect());
+  ask_connection_ = value_or_throw(head_connector_->connect());
   return checked(value_or_throw(ask_over(*ask_connection_, request, nullptr)));
 }
 
 RunInfo RemoteEngine::fetch_info(const std::string& selector, bool with_tasks) const {
-  auto connection = value_or_throw(head_connection_->connect());
+  auto connection = value_or_throw(head_connector_->connect());
   std::vector<TaskInfo> tasks;
   Value reply = checked(value_or_throw(ask_over(
       *connection, request_of("info", {{"run", selector}, {"tasks", with_tasks}}), &tasks)));
@@ -204,7 +204,7 @@ std::vector<NodeInfo> RemoteEngine::nodes() const {
 
 std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
                                            const std::string& directory) {
-  auto connection = value_or_throw(head_connection_->connect());
+  auto connection = value_or_throw(head_connector_->connect());
   if (!connection->send(request_of("get", {{"run", selector}, {"part", part}})))
     throw Failed(gone());
   return receive_export(*connection, part, directory);
@@ -289,12 +289,12 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::start(const char* verb, Fields 
   fields.emplace_back("tells", true);
   fields.emplace_back("submission", submission_to_value(submission));
   const Value request = request_of(verb, std::move(fields));
-  std::shared_ptr<EngineConnection> connection = value_or_throw(head_connection_->connect());
+  std::shared_ptr<EngineConnection> connection = value_or_throw(head_connector_->connect());
   auto reply = begin(*connection, request, files);
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
   cluster::ReconnectBackoff backoff;
   while (!reply.ok() && monotonic_us() < until && pause(backoff, nullptr)) {
-    auto again = head_connection_->connect();
+    auto again = head_connector_->connect();
     if (!again.ok()) continue;
     connection = std::move(*again);
     reply = begin(*connection, request, files);
@@ -367,7 +367,7 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
   cluster::ReconnectBackoff backoff;
   while (pause(backoff, followed.get())) {
     bool is_rejected = false;
-    auto connection = head_connection_->connect(&is_rejected);
+    auto connection = head_connector_->connect(&is_rejected);
     if (!connection.ok() && is_rejected) {
       state->fail(connection.error());
       return nullptr;

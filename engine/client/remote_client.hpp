@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/base/thread_group.hpp"
-#include "engine/client/head_connection.hpp"
+#include "engine/client/head_connector.hpp"
 #include "engine/cluster/session/reconnect_backoff.hpp"
 #include "engine/runs/run_handle.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
@@ -83,7 +83,7 @@ class RemoteEngine final : public detail::EngineImpl {
   bool pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const;
 
   const EngineOptions options_;
-  std::unique_ptr<HeadConnection> head_connection_;
+  std::unique_ptr<HeadConnector> head_connector_;
   mutable std::mutex asking_;
   mutable std::shared_ptr<EngineConnection> ask_connection_;
   mutable std::atomic<uint64_t> state_bytes_{0};

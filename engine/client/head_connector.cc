@@ -1,4 +1,4 @@
-#include "engine/client/head_connection.hpp"
+#include "engine/client/head_connector.hpp"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,14 @@
 
 namespace flow {
 
-Result<std::unique_ptr<HeadConnection>> HeadConnection::open(
+Result<std::unique_ptr<HeadConnector>> HeadConnector::open(
     const std::string& head, const std::string& secret_file,
     const TransportFactory& make_transport) {
   auto address = parse_address(head);
   FLOW_TRY(address);
   auto session = session_options(cluster::Role::client, machine_name(), secret_file, false);
   FLOW_TRY(session);
-  std::unique_ptr<HeadConnection> connection(new HeadConnection(head));
+  std::unique_ptr<HeadConnector> connection(new HeadConnector(head));
   auto transport = make_transport(head, *session);
   FLOW_TRY(transport);
   connection->transport_ = std::move(*transport);
@@ -23,7 +23,7 @@ Result<std::unique_ptr<HeadConnection>> HeadConnection::open(
   return connection;
 }
 
-Result<std::shared_ptr<EngineConnection>> HeadConnection::connect(bool* is_rejected) {
+Result<std::shared_ptr<EngineConnection>> HeadConnector::connect(bool* is_rejected) {
   auto channel = std::make_shared<cluster::SessionChannel>();
   auto session = sessions_->connect(head_, channel);
   FLOW_TRY(session);
@@ -42,7 +42,7 @@ Result<std::shared_ptr<EngineConnection>> HeadConnection::connect(bool* is_rejec
       fmt::format("the head at {} can't be reached: {}", head_, open.error().message));
 }
 
-void HeadConnection::close() {
+void HeadConnector::close() {
   std::lock_guard lock(mutex_);
   is_closed_ = true;
   for (auto& each : channels_) {

@@ -14,10 +14,10 @@
 namespace flow {
 
 /// Thread-safe.
-class HeadConnection {
+class HeadConnector {
  public:
   /// `head` is "HOST:PORT". Reaches nobody yet.
-  static Result<std::unique_ptr<HeadConnection>> open(const std::string& head,
+  static Result<std::unique_ptr<HeadConnector>> open(const std::string& head,
                                                       const std::string& secret_file,
                                                       const TransportFactory& make_transport);
   /// Waits until the head is proven. `is_rejected` where another try would be no better.
@@ -26,7 +26,7 @@ class HeadConnection {
   void close();
 
  private:
-  explicit HeadConnection(std::string head) : head_(std::move(head)) {}
+  explicit HeadConnector(std::string head) : head_(std::move(head)) {}
   const std::string head_;
   std::mutex mutex_;
   bool is_closed_ = false;
