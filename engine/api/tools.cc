@@ -60,16 +60,15 @@ ClusterInfo cluster_info(const EngineOptions& options) {
   }
   std::string dir = state_directory(options);
   ok_or_throw(readable_state(dir));
-  auto answer = ask_writer(dir, request_of("nodes", {}));
+  ClientRequest request;
+  request.mutable_list_workers();
+  auto answer = ask_writer(dir, request);
   if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
   if (!answer.ok())
     throw Failed(environment_error(fmt::format(
         "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));
-  if (text_field(*answer, "frame") == "error") throw Failed(error_from_value(*answer));
-  ClusterInfo info;
-  info.address = text_field(*answer, "address");
-  if (const Value* nodes = answer->find("nodes")) info.nodes = nodes_from_value(*nodes);
-  return info;
+  if (answer->has_error()) throw Failed(get_error(answer->error()));
+  return {answer->worker_list().address(), get_nodes(answer->worker_list())};
 }
 
 MachineGpus machine_gpus(const EngineOptions& options) {

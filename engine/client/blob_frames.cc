@@ -15,58 +15,71 @@ namespace flow {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
-constexpr int64_t kChunkTimeoutMs = 60'000;  // who has none for so long hangs
-
-Error gone() { return environment_error("the other side is gone"); }
+constexpr int64_t kChunkTimeoutMs = 60'000;
 
 }  // namespace
 
+template <typename Message>
 Status send_blob(EngineConnection& connection, const Digest& digest,
                  const Result<cluster::BlobReader>& source) {
   auto reject = [&](const Error& why) -> Status {
-    connection.send(error_to_value(why));
+    Message message;
+    put_error(why, *message.mutable_error());
+    connection.send(message);
     return why;
   };
   if (!source.ok()) return reject(source.error());
   uint64_t size = source->size(), at = 0;
   do {
-    std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, size - at)), '\0');
-    Status read = source->read(at, chunk.data(), chunk.size());
+    Message message;
+    client_protocol::BlobChunk& chunk = *message.mutable_blob_chunk();
+    std::string& data = *chunk.mutable_data();
+    data.resize(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, size - at)));
+    Status read = source->read(at, data.data(), data.size());
     if (!read.ok()) return reject(read.error());
-    at += chunk.size();
-    bool sent = connection.send(Value::map({{"frame", "content"},
-                                            {"digest", digest.view()},
-                                            {"bytes", std::move(chunk)},
-                                            {"last", at == size}}));
-    if (!sent) return gone();
+    at += data.size();
+    chunk.set_digest(std::string(digest.view()));
+    chunk.set_is_last(at == size);
+    if (!connection.send(message)) return environment_error("the other side is gone");
   } while (at < size);
   return {};
 }
 
+template <typename Message>
 Status receive_blob(EngineConnection& connection, const Digest& digest, const std::string& dir,
-                    const std::function<Status()>& goes_on) {
-  NewBlobFile object(dir);
-  if (object.descriptor() < 0)
+                    const std::function<Status()>& before_chunk) {
+  NewBlobFile file(dir);
+  auto write_error = [&] {
     return environment_error(
-        fmt::format("cannot write `{}`: {}", object.path(), std::strerror(errno)));
+        fmt::format("cannot write `{}`: {}", file.path(), std::strerror(errno)));
+  };
+  if (file.descriptor() < 0) return write_error();
   Sha256 hash;
-  while (true) {
-    if (goes_on) FLOW_TRY(goes_on());
-    auto frame = connection.receive(kChunkTimeoutMs);
-    FLOW_TRY(frame);
-    if (text_field(*frame, "frame") == "error") return error_from_value(*frame);
-    if (text_field(*frame, "frame") != "content" || text_field(*frame, "digest") != digest.view())
+  bool is_last = false;
+  while (!is_last) {
+    if (before_chunk) FLOW_TRY(before_chunk());
+    auto message = connection.receive<Message>(kChunkTimeoutMs);
+    FLOW_TRY(message);
+    if (message->has_error()) return get_error(message->error());
+    const client_protocol::BlobChunk& chunk = message->blob_chunk();
+    if (!message->has_blob_chunk() || chunk.digest() != digest.view())
       return environment_error("what came is not the content that was asked for");
-    const std::string bytes = text_field(*frame, "bytes");
-    hash.update(bytes);
-    if (!write_all(object.descriptor(), bytes))
-      return environment_error(
-          fmt::format("cannot write `{}`: {}", object.path(), std::strerror(errno)));
-    if (flag_field(*frame, "last")) break;
+    hash.update(chunk.data());
+    if (!write_all(file.descriptor(), chunk.data())) return write_error();
+    is_last = chunk.is_last();
   }
   if (hash.finish() != digest)
     return user_error("input changed: a file is not what it was when the graph was built");
-  return object.publish_as(digest);
+  return file.publish_as(digest);
 }
+
+template Status send_blob<ClientRequest>(EngineConnection&, const Digest&,
+                                         const Result<cluster::BlobReader>&);
+template Status send_blob<ServerReply>(EngineConnection&, const Digest&,
+                                       const Result<cluster::BlobReader>&);
+template Status receive_blob<ClientRequest>(EngineConnection&, const Digest&, const std::string&,
+                                            const std::function<Status()>&);
+template Status receive_blob<ServerReply>(EngineConnection&, const Digest&, const std::string&,
+                                          const std::function<Status()>&);
 
 }  // namespace flow

@@ -1,5 +1,8 @@
-// Content in frames between a client on another machine and the writer, sealed as all that they
-// say.
+// A blob as messages between a client on another machine and the server: chunks of it, or an error
+// of the side that sends.
+//
+// `Message` is what the sending side sends: ClientRequest (inputs of a run) or ServerReply (a
+// result). Both functions block, and return an error when the other side is gone.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,12 +13,17 @@
 
 namespace flow {
 
-/// Where it can't be read the other side is told why, and nothing more comes.
+/// Sends the blob in chunks. If it cannot be read, the other side gets the reason in place of the
+/// next chunk, and this is the returned error.
+template <typename Message>
 Status send_blob(EngineConnection& connection, const Digest& digest,
                  const Result<cluster::BlobReader>& source);
-/// The next content that comes, which has to be this one: durable under objects/ of `dir` then.
-/// `goes_on` is called before each piece; its error ends the transfer and is returned.
+
+/// Receives the next blob, which must be `digest`: afterwards it is durable under objects/ of
+/// `dir`. After an error nothing of it is kept. Error if the other side sends no chunk for a
+/// minute. `before_chunk` is called before each chunk; its error ends the transfer and is returned.
+template <typename Message>
 Status receive_blob(EngineConnection& connection, const Digest& digest, const std::string& dir,
-                    const std::function<Status()>& goes_on = nullptr);
+                    const std::function<Status()>& before_chunk = nullptr);
 
 }  // namespace flow

@@ -1,4 +1,3 @@
-// The frames of connection.hpp.
 #include "engine/client/connection.hpp"
 
 #include <fcntl.h>
@@ -15,16 +14,19 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <type_traits>
 #include <utility>
 
 #include "engine/client/messages.hpp"
+#include "engine/client/preface.hpp"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 
 namespace {
 
-/// The address of `path`; a long one goes through /proc/self/fd of its folder, whose descriptor is
-/// returned in `folder`.
+/// The address of `path`. A path that is too long goes through /proc/self/fd of its folder:
+/// `folder` is the descriptor, for the caller to close; else -1.
 Result<sockaddr_un> address_of(const std::string& path, int& folder) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -46,8 +48,9 @@ Deadline in_ms(int64_t ms) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
-/// A descriptor. Who is stopped and has a full queue of connections takes no more.
-Result<int> reach(const std::string& path) {
+/// Connects; the caller owns the descriptor. A stopped process with a full queue of connections
+/// accepts no more: the send timeout ends the wait.
+Result<int> connect_to(const std::string& path) {
   int folder = -1;
   auto address = address_of(path, folder);
   FLOW_TRY(address);
@@ -66,39 +69,62 @@ Result<int> reach(const std::string& path) {
                   std::strerror(failed)));
 }
 
-/// Whether who listens at `path` is there and says nothing. Who is gone, or takes nobody in, is not
-/// silent: that one's links end.
+/// Whether a process listens at `path` and does not answer a ping. False for one that is gone or
+/// accepts no connection: its connections end by themselves.
 bool is_stalled_at(const std::string& path) {
-  auto descriptor = reach(path);
+  auto descriptor = connect_to(path);
   if (!descriptor.ok()) return false;
   UnixConnection connection(*descriptor);
-  bool is_asked =
-      connection.send(Value::map({{"version", int64_t{kClientProtocolVersion}}, {"verb", "ping"}}));
-  return is_asked && !wait_ready(*descriptor, POLLIN, in_ms(kStallMs));
+  ClientRequest request;
+  request.mutable_ping();
+  bool is_sent = connection.send(request);
+  return is_sent && !wait_ready(*descriptor, POLLIN, in_ms(kStallMs));
 }
+
+void append_preface(std::string& out, std::string_view peer_preface) {
+  std::string preface = encode_preface(peer_preface);
+  uint32_t size = static_cast<uint32_t>(preface.size());
+  out.append(reinterpret_cast<const char*>(&size), sizeof size);
+  out += preface;
+}
+
+Result<ClientRequest> decode(std::string_view bytes, ClientRequest*) {
+  return decode_request(bytes);
+}
+Result<ServerReply> decode(std::string_view bytes, ServerReply*) { return decode_reply(bytes); }
 
 }  // namespace
 
-bool EngineConnection::send(const Value& frame) {
-  std::string bytes = encode_value(frame);
-  if (bytes.size() > kClientFrameMax) return false;
-  uint32_t size = static_cast<uint32_t>(bytes.size());
-  bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+// The preface goes in one write with the first message: it costs no round trip.
+template <typename Message>
+bool EngineConnection::send_message(const Message& message) {
+  if (message.ByteSizeLong() > kClientFrameMax) return false;
+  std::string bytes;
   std::lock_guard lock(sending_);
+  if (!std::exchange(has_sent_preface_, true)) append_preface(bytes, {});
+  append_frame(bytes, message);
   return write(bytes);
 }
 
-Result<Value> EngineConnection::receive(int64_t within_ms) {
-  constexpr size_t kStep = size_t{1} << 20;  // who announces much sends it before we hold it
-  std::optional<Deadline> deadline;
-  if (within_ms >= 0) deadline = in_ms(within_ms);
+bool EngineConnection::send(const ClientRequest& request) { return send_message(request); }
+bool EngineConnection::send(const ServerReply& reply) { return send_message(reply); }
+
+void EngineConnection::send_rejection(std::string_view peer_preface) {
+  std::string bytes;
+  append_preface(bytes, peer_preface);
+  std::lock_guard lock(sending_);
+  if (!std::exchange(has_sent_preface_, true)) (void)write(bytes);
+}
+
+Result<std::string> EngineConnection::receive_frame(const std::optional<Deadline>& until) {
+  constexpr size_t kStep = size_t{1} << 20;  // memory grows with what was sent, not with the length
   auto receive_error = [&] {
-    bool is_late = is_stalled() || (deadline && std::chrono::steady_clock::now() >= *deadline);
+    bool is_late = is_stalled() || (until && std::chrono::steady_clock::now() >= *until);
     return environment_error(is_late ? "the other side sent no whole message in time"
                                      : "the other side is gone");
   };
   uint32_t size = 0;
-  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return receive_error();
+  if (!read(reinterpret_cast<char*>(&size), sizeof size, until)) return receive_error();
   if (size > kClientFrameMax)
     return environment_error(
         fmt::format("a frame of {} bytes is over the limit of {}", size, kClientFrameMax));
@@ -106,10 +132,35 @@ Result<Value> EngineConnection::receive(int64_t within_ms) {
   while (bytes.size() < size) {
     size_t begin = bytes.size();
     bytes.resize(std::min<size_t>(size, begin + kStep));
-    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return receive_error();
+    if (!read(bytes.data() + begin, bytes.size() - begin, until)) return receive_error();
   }
-  return decode_value(bytes);
+  return bytes;
 }
+
+template <typename Message>
+Result<Message> EngineConnection::receive(int64_t within_ms) {
+  std::optional<Deadline> until;
+  if (within_ms >= 0) until = in_ms(within_ms);
+  if (!has_received_preface_) {
+    auto first = receive_frame(until);
+    FLOW_TRY(first);
+    Status version = check_preface(*first);
+    is_other_version_ = !version.ok();
+    if constexpr (std::is_same_v<Message, ServerReply>) {
+      if (is_other_version_) return error_reply(version.error());
+    } else {
+      if (is_other_version_) send_rejection(*first);
+      FLOW_TRY(version);
+    }
+    has_received_preface_ = true;
+  }
+  auto frame = receive_frame(until);
+  FLOW_TRY(frame);
+  return decode(*frame, static_cast<Message*>(nullptr));
+}
+
+template Result<ClientRequest> EngineConnection::receive(int64_t);
+template Result<ServerReply> EngineConnection::receive(int64_t);
 
 UnixConnection::~UnixConnection() { ::close(descriptor_); }
 
@@ -139,7 +190,7 @@ bool UnixConnection::read(char* to, size_t size, const std::optional<Deadline>& 
 
 bool UnixConnection::wait(short events, const std::optional<Deadline>& until) {
   if (until) return wait_ready(descriptor_, events, *until);
-  if (path_.empty()) return true;  // the call itself waits
+  if (path_.empty()) return true;  // the blocking call waits
   bool is_reported = false;
   while (!wait_ready(descriptor_, events, in_ms(kStallMs))) {
     if (!is_stalled_at(path_)) {
@@ -172,7 +223,7 @@ void UnixConnection::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
 
 Result<std::unique_ptr<UnixConnection>> UnixConnection::connect(const std::string& path) {
-  auto descriptor = reach(path);
+  auto descriptor = connect_to(path);
   FLOW_TRY(descriptor);
   return std::make_unique<UnixConnection>(*descriptor, path);
 }
@@ -182,7 +233,7 @@ Result<int> listen_at(const std::string& path) {
   int folder = -1;
   auto address = address_of(path, folder);
   FLOW_TRY(address);
-  ::unlink(path.c_str());  // the lock is ours: whoever left it is gone
+  ::unlink(path.c_str());  // this process holds the lock: it was left by a writer that died
   int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool ok = descriptor >= 0 && ::fchmod(descriptor, 0600) == 0 &&
             ::bind(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) == 0 &&

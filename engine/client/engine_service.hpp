@@ -1,3 +1,5 @@
+// What the server of a state's writer needs of the engine. The interface keeps engine/client free
+// of engine/api, which implements it.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,13 +11,13 @@
 
 namespace flow {
 
-/// What the server of a state's writer asks of the engine for its clients.
+/// Thread-safe: each connection of the server calls it from its own thread. Throws Failed.
 class EngineService : public detail::EngineImpl {
  public:
   using EngineImpl::show;
-  /// As run(); the working directory and the environment are those of the request.
+  /// As run(), with the working directory and the environment of the submission.
   virtual std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) = 0;
-  /// As resume(), or as retry() if `task` is given.
+  /// As resume(); as retry() if `task` is not "".
   virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
                                                         const std::string& task, bool new_code,
                                                         const Submission& from) = 0;
@@ -24,7 +26,7 @@ class EngineService : public detail::EngineImpl {
   virtual RunInfo show(const std::string& selector, bool tasks) = 0;
   /// As Reader::value.
   virtual Value value(const std::string& selector, const std::string& part) const = 0;
-  /// A blob of this state, or the file at `origin` that is read in place.
+  /// A blob of this state; the file at `origin` if that is not "".
   virtual Result<cluster::BlobReader> open_blob(const Digest& digest,
                                                 const std::string& origin) const = 0;
   virtual EngineLoop& engine_loop() = 0;

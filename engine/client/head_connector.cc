@@ -7,9 +7,9 @@
 
 namespace flow {
 
-Result<std::unique_ptr<HeadConnector>> HeadConnector::open(
-    const std::string& head, const std::string& secret_file,
-    const TransportFactory& make_transport) {
+Result<std::unique_ptr<HeadConnector>> HeadConnector::open(const std::string& head,
+                                                           const std::string& secret_file,
+                                                           const TransportFactory& make_transport) {
   auto address = parse_address(head);
   FLOW_TRY(address);
   auto session = session_options(cluster::Role::client, machine_name(), secret_file, false);

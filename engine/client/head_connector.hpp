@@ -1,5 +1,5 @@
-// The way from a client to a head on another machine: sessions of their cluster, whose role is a
-// client's.
+// Connects a client to a head on another machine, again after each loss, by sessions of the cluster
+// in the role of a client.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -13,25 +13,26 @@
 
 namespace flow {
 
-/// Thread-safe.
+/// Thread-safe. Must outlive the connections that it made.
 class HeadConnector {
  public:
-  /// `head` is "HOST:PORT". Reaches nobody yet.
+  /// `head` is "HOST:PORT". Connects to nothing yet.
   static Result<std::unique_ptr<HeadConnector>> open(const std::string& head,
-                                                      const std::string& secret_file,
-                                                      const TransportFactory& make_transport);
-  /// Waits until the head is proven. `is_rejected` where another try would be no better.
+                                                     const std::string& secret_file,
+                                                     const TransportFactory& make_transport);
+  /// Dials the head and waits until the handshake has proved that it is the head. One try: the
+  /// caller repeats it. `is_rejected` is set if another try would fail in the same way.
   Result<std::shared_ptr<EngineConnection>> connect(bool* is_rejected = nullptr);
-  /// Ends all that was connected, or is about to be.
+  /// Ends every connection that was made, and fails every connect() from now on.
   void close();
 
  private:
   explicit HeadConnector(std::string head) : head_(std::move(head)) {}
   const std::string head_;
   std::mutex mutex_;
-  bool is_closed_ = false;
+  bool is_closed_ = false;  // under mutex_, as the next
   std::vector<std::weak_ptr<cluster::SessionChannel>>
-      channels_;  // those that are gone leave in connect()
+      channels_;  // connect() removes the ended ones
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<cluster::Sessions> sessions_;
 };

@@ -1,4 +1,3 @@
-// Requests to the writer, events back; and the take-over.
 #include "engine/client/local_client.hpp"
 
 #include <fmt/format.h>
@@ -11,13 +10,14 @@
 #include "engine/client/request_marks.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/submission/prepare.hpp"
 
 namespace flow {
 
 namespace {
 
-// A writer that just took the lock is not listening yet: it reads its state, which on a busy or a
-// slow machine takes its time. So it is asked for 30 s.
+// A writer that has just got the lock does not listen yet: it reads its state, which may take long
+// on a slow machine. It is tried for 30 s.
 constexpr int kOpenTries = 600;
 constexpr int kOpenPauseMs = 50;
 
@@ -78,20 +78,23 @@ bool LocalClientEngine::is_writer() const {
   return successor_ && successor_->is_writer();
 }
 
-std::optional<Value> LocalClientEngine::query_writer(const Value& request) const {
-  auto answer = ask_writer(dir_, request);
-  return answer.ok() ? std::optional(std::move(*answer)) : std::nullopt;
+std::optional<ServerReply> LocalClientEngine::query_writer(const ClientRequest& request) const {
+  auto reply = ask_writer(dir_, request);
+  return reply.ok() ? std::optional(std::move(*reply)) : std::nullopt;
 }
 
 std::string LocalClientEngine::address() const {
-  auto answer = query_writer(request_of("nodes", {}));
-  return answer ? text_field(*answer, "address") : "";
+  ClientRequest request;
+  request.mutable_list_workers();
+  auto reply = query_writer(request);
+  return reply ? reply->worker_list().address() : "";
 }
 
 std::vector<NodeInfo> LocalClientEngine::nodes() const {
-  auto answer = query_writer(request_of("nodes", {}));
-  const Value* nodes = answer ? answer->find("nodes") : nullptr;
-  return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
+  ClientRequest request;
+  request.mutable_list_workers();
+  auto reply = query_writer(request);
+  return reply ? get_nodes(reply->worker_list()) : std::vector<NodeInfo>();
 }
 
 uint64_t LocalClientEngine::state_bytes() const {
@@ -132,25 +135,21 @@ Submission LocalClientEngine::here(const RunOptions& options) const {
   return make_submission(options_, options);
 }
 
-// A writer may end between the look at its lock and its answer: then we ask who came after it, or
-// are that ourselves.
-std::optional<Value> LocalClientEngine::ask(const Value& request,
-                                            std::shared_ptr<EngineConnection>& connection) {
+// A writer may end before it has replied: then the next one is asked, or this process is the next.
+std::optional<ServerReply> LocalClientEngine::ask(const ClientRequest& request,
+                                                  std::shared_ptr<EngineConnection>& connection) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     {
       std::lock_guard lock(mutex_);
       if (successor_) return std::nullopt;
     }
-    // Not under the lock: a writer that is stopped lets this wait.
+    // Without the lock: to connect to a stopped writer takes long.
     auto connected = UnixConnection::connect(socket_path(dir_));
     if (connected.ok()) {
       connection = std::move(*connected);
-      auto reply = connection->send(request)
-                       ? connection->receive()
-                       : Result<Value>(environment_error("it does not listen"));
-      if (reply.ok() && text_field(*reply, "frame") == "error")
-        throw Failed(error_from_value(*reply));
+      auto reply = exchange(*connection, request);
+      if (reply.ok() && reply->has_error()) throw Failed(get_error(reply->error()));
       if (reply.ok()) return std::move(*reply);
       if (connection->is_stalled()) throw Failed(stalled_writer(dir_));
     }
@@ -165,7 +164,7 @@ std::optional<Value> LocalClientEngine::ask(const Value& request,
       "the state `{}` is locked by {}, which does not answer", dir_, lock_holder(dir_))));
 }
 
-std::optional<Value> LocalClientEngine::ask(const Value& request) {
+std::optional<ServerReply> LocalClientEngine::ask(const ClientRequest& request) {
   std::shared_ptr<EngineConnection> connection;
   return ask(request, connection);
 }
@@ -182,7 +181,9 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::run(const std::string& scr
   Submission submission = here(options);
   submission.script = script;
   submission.params = params;
-  auto run = start(request_of("run", {{"submission", submission_to_value(submission)}}), options);
+  ClientRequest request;
+  put_submission(submission, *request.mutable_submit_run()->mutable_submission());
+  auto run = start(request, options);
   return run ? run : successor().run(script, params, options);
 }
 
@@ -190,10 +191,7 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::resume(const std::string& 
                                                              const RunOptions& given,
                                                              bool new_code) {
   RunOptions options = with_request_id(given);
-  auto run = start(request_of("resume", {{"run", selector},
-                                         {"new_code", new_code},
-                                         {"submission", submission_to_value(here(options))}}),
-                   options);
+  auto run = start(resume_request(selector, here(options), new_code), options);
   return run ? run : successor().resume(selector, options, new_code);
 }
 
@@ -201,38 +199,48 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::retry(const std::string& s
                                                             const std::string& task,
                                                             const RunOptions& given) {
   RunOptions options = with_request_id(given);
-  auto run = start(request_of("retry", {{"run", selector},
-                                        {"task", task},
-                                        {"submission", submission_to_value(here(options))}}),
-                   options);
+  ClientRequest request;
+  client_protocol::RetryTask& retry = *request.mutable_retry_task();
+  retry.set_run(selector);
+  retry.set_task(task);
+  put_submission(here(options), *retry.mutable_submission());
+  auto run = start(request, options);
   return run ? run : successor().retry(selector, task, options);
 }
 
 void LocalClientEngine::cancel(const std::string& selector) {
-  if (!ask(request_of("cancel", {{"run", selector}}))) successor().cancel(selector);
+  ClientRequest request;
+  request.mutable_cancel_run()->set_run(selector);
+  if (!ask(request)) successor().cancel(selector);
 }
 
 void LocalClientEngine::signal(const std::string& selector, const std::string& name,
                                const std::string& json) {
-  if (!ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}})))
-    successor().signal(selector, name, json);
+  ClientRequest request;
+  client_protocol::SendSignal& signal = *request.mutable_send_signal();
+  signal.set_run(selector);
+  signal.set_name(name);
+  signal.set_json(json);
+  if (!ask(request)) successor().signal(selector, name, json);
 }
 
 PlanInfo LocalClientEngine::plan(const std::string& script, const RunOptions& options) {
   Submission submission = here(options);
   submission.script = script;
-  auto reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
-  if (!reply) return successor().plan(script, options);
-  const Value* plan = reply->find("plan");
-  return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
+  ClientRequest request;
+  put_submission(submission, *request.mutable_preview_plan()->mutable_submission());
+  auto reply = ask(request);
+  return reply ? get_plan(reply->plan_preview()) : successor().plan(script, options);
 }
 
 uint64_t LocalClientEngine::gc(uint32_t keep) {
-  auto reply = ask(request_of("gc", {{"keep", int64_t{keep}}}));
-  return reply ? static_cast<uint64_t>(integer_field(*reply, "freed")) : successor().gc(keep);
+  ClientRequest request;
+  request.mutable_collect_garbage()->set_keep(keep);
+  auto reply = ask(request);
+  return reply ? reply->garbage_collected().freed_bytes() : successor().gc(keep);
 }
 
-std::shared_ptr<detail::RunHandle> LocalClientEngine::start(Value request,
+std::shared_ptr<detail::RunHandle> LocalClientEngine::start(const ClientRequest& request,
                                                             const RunOptions& options) {
   std::shared_ptr<RequestMark> mark = value_or_throw(RequestMark::make(dir_, options.request));
   std::shared_ptr<EngineConnection> connection;
@@ -240,18 +248,19 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::start(Value request,
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunHandle>();
   state->mark = std::move(mark);
-  state->id = text_field(*reply, "run");
+  state->id = reply->run_started().run();
   EngineOptions options_copy = options_;
   options_copy.state = dir_;
   state->info = [options_copy, id = state->id] { return Reader(options_copy).show(id); };
   state->summary = state->info;
   state->counts = [this, id = state->id]() -> Counts {
-    auto answer = query_writer(request_of("counts", {{"run", id}}));
-    const Value* counts = answer ? answer->find("counts") : nullptr;
-    return counts == nullptr ? Counts{} : counts_from_value(*counts);
+    ClientRequest query;
+    query.mutable_count_tasks()->set_run(id);
+    auto counted = query_writer(query);
+    return counted ? get_counts(counted->task_counts()) : Counts{};
   };
   attach_controls(*state, connection);
-  bool leads = flag_field(*reply, "leads");
+  bool leads = reply->run_started().leads();
   add_connection(connection);
   followers_.start(
       [this, state, connection, leads, options] { follow(state, connection, leads, options); });
@@ -269,8 +278,9 @@ bool LocalClientEngine::add_connection(const std::shared_ptr<EngineConnection>& 
 void LocalClientEngine::follow(std::shared_ptr<detail::RunHandle> state,
                                std::shared_ptr<EngineConnection> connection, bool leads,
                                const RunOptions& options) {
-  // It goes on where its writer does, and a client that left would have it stopped. The state holds
-  // the link, and the link this.
+  // A stalled writer does not end the connection: the run continues when the writer does, and the
+  // writer would interrupt the run of a client that hangs up. The handle owns the connection, which
+  // owns this callback: a weak pointer avoids a cycle.
   auto warn_stalled = [this, watched = std::weak_ptr(state)] {
     if (auto followed = watched.lock()) warn(*followed, stalled_writer(dir_).message);
   };
@@ -307,21 +317,18 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandl
            "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
            "`flow head` is there again. Ctrl-C leaves the run for `flow resume {}`",
            dir_, state.id));
-  Value request = request_of(
-      "resume",
-      {{"run", state.id}, {"new_code", false}, {"submission", submission_to_value(here(options))}});
+  const ClientRequest request = resume_request(state.id, here(options), false);
   while (!*given_up) {
     if (has_quit_within(kPauseMs)) break;
-    // Not under the lock: a head that is stopped and has a full backlog lets this wait.
+    // Without the lock: to connect to a stopped head takes long.
     auto connection = UnixConnection::connect(socket_path(dir_));
     if (!connection.ok()) continue;
     std::shared_ptr<EngineConnection> connected = std::move(*connection);
     if (!add_connection(connected)) break;
-    auto reply = connected->send(request) ? connected->receive()
-                                          : Result<Value>(environment_error("it is gone"));
+    auto reply = exchange(*connected, request);
     if (!reply.ok()) continue;
-    if (text_field(*reply, "frame") == "error") {
-      state.fail(error_from_value(*reply));
+    if (reply->has_error()) {
+      state.fail(get_error(reply->error()));
       return nullptr;
     }
     attach_controls(state, connected);
@@ -334,8 +341,8 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandl
   return nullptr;
 }
 
-// The writer died with our run in it. Whoever gets the lock first writes; the others become its
-// clients.
+// All clients of the dead writer do the same: the one that gets the lock writes, the others become
+// its clients.
 void LocalClientEngine::take_over(std::shared_ptr<detail::RunHandle> state,
                                   const RunOptions& options) {
   try {

@@ -1,4 +1,5 @@
-// The engine as a client of the process that writes the state; takes over where that one dies.
+// An engine that is a client of the process that writes the state, over the unix socket of the
+// state. When that process dies, one of its clients becomes the next writer.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -14,18 +15,26 @@
 
 namespace flow {
 
-/// Makes the engine that writes the state whose lock it is given.
+/// Makes the engine that writes the state in `dir`; it owns the lock.
 using OpenWriter = std::function<Result<std::unique_ptr<detail::EngineImpl>>(
     const EngineOptions& options, const std::string& dir, std::unique_ptr<StateLock> lock)>;
 
-/// The writer where the lock can be had, else a client.
+/// The writer if the lock of the state is free, else a client of the process that holds it. A
+/// writer that does not listen yet is waited for up to 30 s.
 Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
                                                         const std::string& dir,
                                                         const OpenWriter& open_writer);
 
+/// Thread-safe. A thread per run follows it; the runs must not outlive this object.
+///
+/// Each request goes over a connection of its own. If the writer is gone before it has replied, the
+/// request is repeated: to the next writer, or, if this process gets the lock, to an engine in this
+/// process, the successor. If the writer dies while it executes a run of this client, the run is
+/// resumed in the same way; the run of a head waits for the next head, because its workers continue
+/// it.
 class LocalClientEngine final : public detail::EngineImpl {
  public:
-  /// `open_writer` is called where the writer dies and this process takes over.
+  /// `open_writer` is called when the writer died and this process got the lock.
   LocalClientEngine(EngineOptions options, std::string dir, OpenWriter open_writer)
       : options_(std::move(options)), dir_(std::move(dir)), open_writer_(std::move(open_writer)) {}
   ~LocalClientEngine() override;
@@ -55,34 +64,38 @@ class LocalClientEngine final : public detail::EngineImpl {
 
  private:
   Submission here(const RunOptions& options) const;
-  /// The writer's answer, over `connection`; nothing where this process has become the writer's
-  /// successor.
-  std::optional<Value> ask(const Value& request, std::shared_ptr<EngineConnection>& connection);
-  std::optional<Value> ask(const Value& request);
-  /// The answer where somebody writes: nobody becomes the writer for a look.
-  std::optional<Value> query_writer(const Value& request) const;
+  /// The writer's reply, and the `connection` that it came by; nothing if this process is the
+  /// successor, for the caller to ask. Throws the error of an error reply.
+  std::optional<ServerReply> ask(const ClientRequest& request,
+                                 std::shared_ptr<EngineConnection>& connection);
+  std::optional<ServerReply> ask(const ClientRequest& request);
+  /// The reply if a process writes the state: a query does not make this one the writer.
+  std::optional<ServerReply> query_writer(const ClientRequest& request) const;
   detail::EngineImpl& successor() const;
-  /// The run, or null where the successor is to be asked.
-  std::shared_ptr<detail::RunHandle> start(Value request, const RunOptions& options);
+  /// The run of a request, or null if the successor is to be asked.
+  std::shared_ptr<detail::RunHandle> start(const ClientRequest& request, const RunOptions& options);
+  /// The thread of a run: until it ends, here or in the successor.
   void follow(std::shared_ptr<detail::RunHandle> state,
               std::shared_ptr<EngineConnection> connection, bool leads, const RunOptions& options);
-  /// The writer led a cluster: its successor is the next head, and no client.
+  /// After the death of a head: resumes the run at the next one. Null if the run has failed, was
+  /// interrupted, or this ends.
   std::shared_ptr<EngineConnection> await_head(detail::RunHandle& state, const RunOptions& options);
-  /// False where this ends: the link is not to be used then.
+  /// Lets the destructor shut `connection` down. False if it has begun: do not use it then.
   bool add_connection(const std::shared_ptr<EngineConnection>& connection);
   bool has_quit_within(int64_t ms);
+  /// After the death of a writer that was not a head: opens the state and resumes the run.
   void take_over(std::shared_ptr<detail::RunHandle> state, const RunOptions& options);
 
   EngineOptions options_;
   std::string dir_;
   const OpenWriter open_writer_;
   mutable std::mutex mutex_;
-  std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
+  std::unique_ptr<detail::EngineImpl> successor_;  // null while another process writes
   std::list<std::weak_ptr<EngineConnection>>
-      connections_;  // those that are gone leave in add_connection()
+      connections_;  // add_connection() removes the ended ones
   bool quit_ = false;
   std::condition_variable quits_;
-  ThreadGroup followers_;  // last: they use the others
+  ThreadGroup followers_;  // last: its threads use the other members
 };
 
 }  // namespace flow

@@ -1,35 +1,62 @@
-// What a client and the writer of a state say to each other, as values in frames. Both sides are
-// the same user's, or hold one cluster's secret; what comes in is parsed strictly all the same.
+// The codec of client.proto: messages as the types of the engine and back. All pure.
+//
+// put_X(value, message) fills an empty message. get_X(message) accepts every message that can be
+// parsed; it returns a Result where the message holds more bytes to decode, whose Error
+// (environment) says what cannot be read. Text is not checked here but where it is used.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "engine/client/connection.hpp"
-#include "engine/submission/prepare.hpp"
-#include "engine/value/value_fields.hpp"
+#include "engine/protocol/client.pb.h"
+#include "engine/submission/submission.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
-constexpr uint32_t kClientProtocolVersion = 1;
+using client_protocol::ClientRequest;
+using client_protocol::ServerReply;
 
-Value event_to_value(const Event& event);
-Event event_from_value(const Value& value);
-Value error_to_value(const Error& error);
-Error error_from_value(const Value& value);
-Value submission_to_value(const Submission& submission);
-Result<Submission> submission_from_value(const Value& value);
-Value counts_to_value(const Counts& counts);
-Counts counts_from_value(const Value& value);
-/// Without its tasks, which go in frames of their own: a run may have a million.
-Value info_to_value(const RunInfo& info);
-RunInfo info_from_value(const Value& value);
-Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t count);
-void add_tasks(const Value& value, std::vector<TaskInfo>& tasks);
-Value plan_to_value(const PlanInfo& plan);
-PlanInfo plan_from_value(const Value& value);
-Value nodes_to_value(const std::vector<NodeInfo>& nodes);
-std::vector<NodeInfo> nodes_from_value(const Value& value);
+/// The message that is in one frame. A request or a reply of a kind that this version does not have
+/// is one with no kind set.
+Result<ClientRequest> decode_request(std::string_view bytes);
+Result<ServerReply> decode_reply(std::string_view bytes);
+
+ServerReply error_reply(const Error& error);
+ServerReply done_reply();
+ServerReply event_reply(const Event& event);
+
+/// A value of a task as `bytes`; nil is "".
+std::string value_bytes(const Value& value);
+Result<Value> value_from_bytes(std::string_view bytes);
+
+void put_error(const Error& error, client_protocol::Error& to);
+/// An unknown kind is `internal`.
+Error get_error(const client_protocol::Error& from);
+Result<Event> get_event(const client_protocol::Event& from);
+
+void put_submission(const Submission& submission, client_protocol::Submission& to);
+/// Error (user) if there is no absolute working directory, or no valid name of a machine for a
+/// graph that it built.
+Result<Submission> get_submission(const client_protocol::Submission& from);
+
+void put_counts(const Counts& counts, client_protocol::TaskCounts& to);
+Counts get_counts(const client_protocol::TaskCounts& from);
+
+/// Without the tasks.
+void put_run_info(const RunInfo& info, client_protocol::RunInfo& to);
+Result<RunInfo> get_run_info(const client_protocol::RunInfo& from);
+/// `count` tasks from index `begin` on, or fewer at the end.
+void put_tasks(const std::vector<TaskInfo>& tasks, size_t begin, size_t count,
+               client_protocol::TaskList& to);
+/// Appends the tasks of one list.
+Status add_tasks(const client_protocol::TaskList& from, std::vector<TaskInfo>& tasks);
+
+void put_plan(const PlanInfo& plan, client_protocol::PlanPreview& to);
+PlanInfo get_plan(const client_protocol::PlanPreview& from);
+
+void put_nodes(const std::vector<NodeInfo>& nodes, client_protocol::WorkerList& to);
+std::vector<NodeInfo> get_nodes(const client_protocol::WorkerList& from);
 
 }  // namespace flow

@@ -8,7 +8,6 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/client/blob_frames.hpp"
-#include "engine/client/messages.hpp"
 #include "engine/client/remote_export.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/cluster/session/session_options.hpp"
@@ -17,11 +16,21 @@ namespace flow {
 
 namespace {
 
-/// Who was asked for a run and has gone before its answer is asked again for so long; so is one
-/// whose answer is all that is missing at the end.
+/// How long a request that starts a run is repeated while its connections break, and the query for
+/// the outcome of an ended run.
 constexpr int64_t kAskAgainMs = 30'000;
 
-Error gone() { return environment_error("the head has gone before its answer"); }
+constexpr const char* kGone = "the head has gone before its answer";
+
+/// The head speaks another version of the client protocol: to ask again does not help.
+struct OtherVersion : Failed {
+  using Failed::Failed;
+};
+
+ServerReply checked(ServerReply reply) {
+  if (reply.has_error()) throw Failed(get_error(reply.error()));
+  return reply;
+}
 
 }  // namespace
 
@@ -68,52 +77,40 @@ RemoteEngine::Files RemoteEngine::build(Submission& submission) {
   Builder builder(value_or_throw(find_executor(options_)));
   PrebuiltGraphWithFiles here = value_or_throw(prebuild_graph(submission, builder));
   submission.built = std::make_shared<const PrebuiltGraph>(std::move(here.built));
-  submission.params = Value();  // they are in it
+  submission.params = Value();  // the graph has them
   submission.options.text_params.clear();
   submission.options.params_json.clear();
   return std::move(here.files);
 }
 
-// ---- questions
+// ---- queries
 
-Result<Value> RemoteEngine::ask_over(EngineConnection& connection, const Value& request,
-                                     std::vector<TaskInfo>* tasks) const {
-  if (!connection.send(request)) return gone();
-  while (true) {
-    auto reply = connection.receive();
-    FLOW_TRY(reply);
-    if (tasks == nullptr || text_field(*reply, "frame") != "tasks") return reply;
-    if (const Value* some = reply->find("tasks")) add_tasks(*some, *tasks);
-  }
-}
-
-namespace {
-
-Value checked(Value reply) {
-  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
-  return reply;
-}
-
-}  // namespace
-
-Value RemoteEngine::ask(const Value& request) const {
+// The head hangs up on a connection that is idle for a while: then a new one is made.
+ServerReply RemoteEngine::ask(const ClientRequest& request) const {
   std::lock_guard lock(asking_);
   if (ask_connection_) {
-    auto reply = ask_over(*ask_connection_, request, nullptr);
+    auto reply = exchange(*ask_connection_, request, kGone);
     if (reply.ok()) return checked(std::move(*reply));
   }
   ask_connection_ = value_or_throw(head_connector_->connect());
-  return checked(value_or_throw(ask_over(*ask_connection_, request, nullptr)));
+  return checked(value_or_throw(exchange(*ask_connection_, request, kGone)));
 }
 
 RunInfo RemoteEngine::fetch_info(const std::string& selector, bool with_tasks) const {
   auto connection = value_or_throw(head_connector_->connect());
+  ClientRequest request;
+  request.mutable_show_run()->set_run(selector);
+  request.mutable_show_run()->set_with_tasks(with_tasks);
   std::vector<TaskInfo> tasks;
-  Value reply = checked(value_or_throw(ask_over(
-      *connection, request_of("info", {{"run", selector}, {"tasks", with_tasks}}), &tasks)));
-  state_bytes_ = static_cast<uint64_t>(integer_field(reply, "bytes"));
-  const Value* info = reply.find("info");
-  RunInfo run = info_from_value(info == nullptr ? Value() : *info);
+  ServerReply reply = value_or_throw(exchange(*connection, request, kGone));
+  while (reply.has_task_list()) {
+    ok_or_throw(add_tasks(reply.task_list(), tasks));
+    reply = value_or_throw(connection->receive<ServerReply>());
+  }
+  if (connection->is_other_version()) throw OtherVersion(get_error(reply.error()));
+  reply = checked(std::move(reply));
+  state_bytes_ = reply.run_shown().state_bytes();
+  RunInfo run = value_or_throw(get_run_info(reply.run_shown().info()));
   run.tasks = std::move(tasks);
   return run;
 }
@@ -131,8 +128,7 @@ bool has_ended(const std::weak_ptr<detail::RunHandle>& weak) {
 
 }  // namespace
 
-// While it goes on what was seen last is told where its head can't be asked. What a run that was
-// left came to nobody here knows.
+// The outcome of an abandoned run is not known here: it is `interrupted`.
 RunInfo RemoteEngine::latest_info(FollowedRun& followed, bool tasks) const {
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
   cluster::ReconnectBackoff backoff;
@@ -142,6 +138,8 @@ RunInfo RemoteEngine::latest_info(FollowedRun& followed, bool tasks) const {
       std::lock_guard lock(followed.mutex);
       followed.last = info;
       return info;
+    } catch (const OtherVersion&) {
+      throw;
     } catch (const Failed& failed) {
       bool is_late = monotonic_us() > until;
       if (failed.error.kind != ErrorKind::environment || is_late) throw;
@@ -150,7 +148,8 @@ RunInfo RemoteEngine::latest_info(FollowedRun& followed, bool tasks) const {
       std::lock_guard lock(followed.mutex);
       return followed.last;
     }
-    if (!pause(backoff, &followed) && !followed.is_abandoned) throw Failed(gone());
+    if (!pause(backoff, &followed) && !followed.is_abandoned)
+      throw Failed(environment_error(kGone));
   }
   std::lock_guard lock(followed.mutex);
   followed.last.id = followed.id;
@@ -160,53 +159,67 @@ RunInfo RemoteEngine::latest_info(FollowedRun& followed, bool tasks) const {
 
 Counts RemoteEngine::count(FollowedRun& followed) const {
   try {
-    Value reply = ask(request_of("counts", {{"run", followed.id}}));
+    ClientRequest request;
+    request.mutable_count_tasks()->set_run(followed.id);
+    ServerReply reply = ask(request);
     std::lock_guard lock(followed.mutex);
-    if (const Value* counts = reply.find("counts")) followed.counts = counts_from_value(*counts);
-  } catch (const Failed&) {  // the display goes on with what it had
+    if (reply.has_task_counts()) followed.counts = get_counts(reply.task_counts());
+  } catch (const Failed&) {  // the newest counts that are known stay
   }
   std::lock_guard lock(followed.mutex);
   return followed.counts;
 }
 
 void RemoteEngine::cancel(const std::string& selector) {
-  ask(request_of("cancel", {{"run", selector}}));
+  ClientRequest request;
+  request.mutable_cancel_run()->set_run(selector);
+  ask(request);
 }
 
 void RemoteEngine::signal(const std::string& selector, const std::string& name,
                           const std::string& json) {
-  ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}}));
+  ClientRequest request;
+  client_protocol::SendSignal& signal = *request.mutable_send_signal();
+  signal.set_run(selector);
+  signal.set_name(name);
+  signal.set_json(json);
+  ask(request);
 }
 
 PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
   Submission submission = make_submission(options_, options);
   submission.script = script;
   build(submission);
-  Value reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
-  const Value* plan = reply.find("plan");
-  return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
+  ClientRequest request;
+  put_submission(submission, *request.mutable_preview_plan()->mutable_submission());
+  return get_plan(ask(request).plan_preview());
 }
 
 uint64_t RemoteEngine::gc(uint32_t keep) {
-  return static_cast<uint64_t>(
-      integer_field(ask(request_of("gc", {{"keep", int64_t{keep}}})), "freed"));
+  ClientRequest request;
+  request.mutable_collect_garbage()->set_keep(keep);
+  return ask(request).garbage_collected().freed_bytes();
 }
 
 std::string RemoteEngine::address() const {
-  return text_field(ask(request_of("nodes", {})), "address");
+  ClientRequest request;
+  request.mutable_list_workers();
+  return ask(request).worker_list().address();
 }
 
 std::vector<NodeInfo> RemoteEngine::nodes() const {
-  Value reply = ask(request_of("nodes", {}));
-  const Value* nodes = reply.find("nodes");
-  return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
+  ClientRequest request;
+  request.mutable_list_workers();
+  return get_nodes(ask(request).worker_list());
 }
 
 std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
                                            const std::string& directory) {
   auto connection = value_or_throw(head_connector_->connect());
-  if (!connection->send(request_of("get", {{"run", selector}, {"part", part}})))
-    throw Failed(gone());
+  ClientRequest request;
+  request.mutable_export_result()->set_run(selector);
+  request.mutable_export_result()->set_part(part);
+  if (!connection->send(request)) throw Failed(environment_error(kGone));
   return receive_export(*connection, part, directory);
 }
 
@@ -218,10 +231,14 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, 
   submission.script = script;
   submission.params = params;
   Files files = build(submission);
-  return start("run", {}, submission, files);
+  ClientRequest request;
+  client_protocol::SubmitRun& submit = *request.mutable_submit_run();
+  put_submission(submission, *submit.mutable_submission());
+  submit.set_acks(true);
+  return start(request, submission, files);
 }
 
-// New code is this machine's where the run was started here, and the head's own where it was there.
+// New code is read on the machine where the run was started: this one, or the head's.
 std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selector,
                                                         const RunOptions& options, bool new_code) {
   Submission submission = make_submission(options_, with_request_id(options));
@@ -235,45 +252,45 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selec
     submission.params = before.params;
     files = build(submission);
   }
-  return start("resume", {{"run", selector}, {"new_code", new_code}}, submission, files);
+  ClientRequest request = resume_request(selector, submission, new_code);
+  request.mutable_resume_run()->set_acks(true);
+  return start(request, submission, files);
 }
 
 std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& selector,
                                                        const std::string& task,
                                                        const RunOptions& options) {
-  return start("retry", {{"run", selector}, {"task", task}},
-               make_submission(options_, with_request_id(options)), {});
+  Submission submission = make_submission(options_, with_request_id(options));
+  ClientRequest request;
+  client_protocol::RetryTask& retry = *request.mutable_retry_task();
+  retry.set_run(selector);
+  retry.set_task(task);
+  put_submission(submission, *retry.mutable_submission());
+  retry.set_acks(true);
+  return start(request, submission, {});
 }
 
-/// What it answers when it has the files that it lacks. An error says that the link broke, and
-/// another try may help; what no try changes comes as a head's own refusal does.
-Result<Value> RemoteEngine::begin(EngineConnection& connection, const Value& request,
-                                  const Files& files) const {
-  if (!connection.send(request)) {
-    size_t size = encode_value(request).size();
-    if (size > kClientFrameMax)
-      return error_to_value(user_error(fmt::format(
-          "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
-          "beside the head",
-          size, kClientFrameMax)));
-    return gone();
-  }
-  auto reply = connection.receive();
-  if (!reply.ok() || text_field(*reply, "frame") != "lacks") return reply;
-  const Value* lacks = reply->find("digests");
-  bool is_list = lacks != nullptr && lacks->kind() == Value::Kind::table;
-  for (const Value& name : is_list ? lacks->as_table().list : std::vector<Value>()) {
+Result<ServerReply> RemoteEngine::begin(EngineConnection& connection, const ClientRequest& request,
+                                        const Files& files) const {
+  size_t size = request.ByteSizeLong();
+  if (size > kClientFrameMax)
+    return error_reply(user_error(fmt::format(
+        "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
+        "beside the head",
+        size, kClientFrameMax)));
+  auto reply = exchange(connection, request, kGone);
+  if (!reply.ok() || !reply->has_missing_blobs()) return reply;
+  for (const std::string& name : reply->missing_blobs().digests()) {
     Digest digest;
-    bool is_digest =
-        name.kind() == Value::Kind::string && Digest::from_bytes(name.as_string(), digest);
+    bool is_digest = Digest::from_bytes(name, digest);
     auto file = files.find(digest);
     if (!is_digest || file == files.end())
-      return error_to_value(
+      return error_reply(
           environment_error("the head asks for content that this run does not name"));
-    if (!send_blob(connection, digest, cluster::BlobReader::of_file(file->second, true)).ok())
-      break;
+    auto source = cluster::BlobReader::of_file(file->second, true);
+    if (!send_blob<ClientRequest>(connection, digest, source).ok()) break;
   }
-  return connection.receive();
+  return connection.receive<ServerReply>();
 }
 
 bool RemoteEngine::pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const {
@@ -283,12 +300,9 @@ bool RemoteEngine::pause(cluster::ReconnectBackoff& backoff, const FollowedRun* 
   return !wakeup_->changed.wait_for(lock, pause, is_over);
 }
 
-std::shared_ptr<detail::RunHandle> RemoteEngine::start(const char* verb, Fields fields,
+std::shared_ptr<detail::RunHandle> RemoteEngine::start(const ClientRequest& request,
                                                        const Submission& submission,
                                                        const Files& files) {
-  fields.emplace_back("tells", true);
-  fields.emplace_back("submission", submission_to_value(submission));
-  const Value request = request_of(verb, std::move(fields));
   std::shared_ptr<EngineConnection> connection = value_or_throw(head_connector_->connect());
   auto reply = begin(*connection, request, files);
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
@@ -303,12 +317,13 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::start(const char* verb, Fields 
     throw Failed(environment_error(
         fmt::format("{} ({}). If the run had begun, `flow ls` on its machine shows it",
                     reply.error().message, options_.head)));
-  checked(*reply);
+  reply = checked(std::move(*reply));
   auto followed = std::make_shared<FollowedRun>();
-  followed->id = text_field(*reply, "run");
+  followed->id = reply->run_started().run();
   followed->submission = submission;
   followed->submission.built = nullptr;
-  if (const Value* info = reply->find("info")) followed->last = info_from_value(*info);
+  if (reply->run_started().has_info())
+    followed->last = value_or_throw(get_run_info(reply->run_started().info()));
   auto state = std::make_shared<detail::RunHandle>();
   state->id = followed->id;
   followed->state = state;
@@ -359,11 +374,9 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
   warn(*state, fmt::format("the head at {} can't be reached: what runs goes on, and this tries "
                            "again until it is back. Ctrl-C leaves the run for {}",
                            options_.head, leave));
-  Value request = request_of("resume", {{"run", followed->id},
-                                        {"new_code", false},
-                                        {"tells", true},
-                                        {"heard", static_cast<int64_t>(received)},
-                                        {"submission", submission_to_value(followed->submission)}});
+  ClientRequest request = resume_request(followed->id, followed->submission, false);
+  request.mutable_resume_run()->set_acks(true);
+  request.mutable_resume_run()->set_received(received);
   cluster::ReconnectBackoff backoff;
   while (pause(backoff, followed.get())) {
     bool is_rejected = false;
@@ -375,11 +388,11 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
     if (!connection.ok()) continue;
     auto reply = begin(**connection, request, {});
     if (!reply.ok()) continue;
-    if (text_field(*reply, "frame") == "error") {
-      state->fail(error_from_value(*reply));
+    if (reply->has_error()) {
+      state->fail(get_error(reply->error()));
       return nullptr;
     }
-    if (!flag_field(*reply, "goes_on")) received = 0;
+    if (!reply->run_started().continues()) received = 0;
     attach_controls(*state, *connection);
     return std::move(*connection);
   }

@@ -1,5 +1,5 @@
-// The engine as a client of a head on another machine: it has no state, reads the script and its
-// files, and follows what becomes of the run there.
+// An engine that is a client of a head on another machine. It has no state: it builds the graph
+// here, sends it with its files to the head, and follows the run there.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -7,17 +7,24 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/base/thread_group.hpp"
 #include "engine/client/head_connector.hpp"
+#include "engine/client/messages.hpp"
 #include "engine/cluster/session/reconnect_backoff.hpp"
 #include "engine/runs/run_handle.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
 
 namespace flow {
 
+/// Thread-safe. A thread per run follows it.
+///
+/// If the connection of a run breaks, the thread connects again until it succeeds, and the head
+/// sends the replies that were not received; a head that has been restarted resumes the run. The
+/// run continues meanwhile. An interrupt while there is no connection leaves the run to `flow
+/// resume`. A request whose connection breaks before the reply is repeated for 30 s if it starts a
+/// run; the head recognises the request by its id.
 class RemoteEngine final : public detail::EngineImpl {
  public:
   static Result<std::unique_ptr<detail::EngineImpl>> open(const EngineOptions& options,
@@ -48,53 +55,61 @@ class RemoteEngine final : public detail::EngineImpl {
   void wait_for_clients() override {}
 
  private:
-  using Files = std::map<Digest, std::string>;
-  using Fields = std::vector<std::pair<Value, Value>>;
-  /// A run that is followed, beside what its watchers have of it.
+  using Files = std::map<Digest, std::string>;  // paths of the files that a graph names
+  /// What this engine knows of a run that it follows, besides its handle.
   struct FollowedRun {
     std::string id;
-    Submission submission;  // what asks for it again
-    std::atomic<bool> is_abandoned{false};
+    Submission submission;                  // without its graph, to resume the run
+    std::atomic<bool> is_abandoned{false};  // interrupted while there was no connection
     std::weak_ptr<detail::RunHandle> state;
     std::mutex mutex;
-    RunInfo last;  // that was heard
+    RunInfo last;  // newest that the head sent; under mutex, as the next
     Counts counts;
   };
   using FollowedRunPtr = std::shared_ptr<FollowedRun>;
 
   explicit RemoteEngine(const EngineOptions& options) : options_(options) {}
-  /// Makes it one that is built here.
+  /// Builds the graph of the submission and puts it there in place of the script's parameters.
   Files build(Submission& submission);
-  /// The answer over a link that is kept for such; throws Failed.
-  Value ask(const Value& request) const;
-  Result<Value> ask_over(EngineConnection& connection, const Value& request,
-                         std::vector<TaskInfo>* tasks) const;
+  /// The reply, by the connection that is kept for short requests. Throws Failed, also for an error
+  /// reply.
+  ServerReply ask(const ClientRequest& request) const;
+  /// The run as the head has it. Throws Failed.
   RunInfo fetch_info(const std::string& selector, bool tasks) const;
+  /// As fetch_info(), or what was known last while the head of an unfinished run cannot be asked.
   RunInfo latest_info(FollowedRun& followed, bool tasks) const;
   Counts count(FollowedRun& followed) const;
-  std::shared_ptr<detail::RunHandle> start(const char* verb, Fields fields,
+  /// Sends a request for a run, again if the connection breaks, and follows the run. Throws Failed.
+  std::shared_ptr<detail::RunHandle> start(const ClientRequest& request,
                                            const Submission& submission, const Files& files);
-  Result<Value> begin(EngineConnection& connection, const Value& request, const Files& files) const;
+  /// One try: the reply of the head after it has got the files that it lacks. An Error means that
+  /// the connection broke, and another try may help; if it cannot, the result is an error reply.
+  Result<ServerReply> begin(EngineConnection& connection, const ClientRequest& request,
+                            const Files& files) const;
+  /// The thread of a run: until it ends or is abandoned.
   void follow(const std::shared_ptr<detail::RunHandle>& state, const FollowedRunPtr& followed,
               std::shared_ptr<EngineConnection> connection);
+  /// The next connection of a run; null if the run has failed or is abandoned, or this ends.
+  /// `received`: the replies that this client has; 0 afterwards if the head does not know the
+  /// request any more.
   std::shared_ptr<EngineConnection> reconnect(const std::shared_ptr<detail::RunHandle>& state,
                                               const FollowedRunPtr& followed, uint64_t& received);
-  /// Between two tries; false where there is to be no other.
+  /// Waits before the next try. False if this ends, or the run is abandoned: no next try.
   bool pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const;
 
   const EngineOptions options_;
   std::unique_ptr<HeadConnector> head_connector_;
-  mutable std::mutex asking_;
+  mutable std::mutex asking_;  // held by ask()
   mutable std::shared_ptr<EngineConnection> ask_connection_;
-  mutable std::atomic<uint64_t> state_bytes_{0};
-  /// What ends a pause. A run that outlives the engine may still be left.
+  mutable std::atomic<uint64_t> state_bytes_{0};  // of the head, when it was last asked for a run
+  /// Ends a pause. Shared, because a handle that outlives the engine may still be interrupted.
   struct Wakeup {
     std::mutex mutex;
     std::condition_variable changed;
     bool quit = false;
   };
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
-  ThreadGroup followers_;  // last: they use the others
+  ThreadGroup followers_;  // last: its threads use the other members
 };
 
 }  // namespace flow

@@ -42,7 +42,8 @@ void add_blobs(const Value& value, std::set<Digest>& seen,
   for (const auto& [key, item] : value.as_table().fields) add_blobs(item, seen, found);
 }
 
-/// Beside what is to be written, and gone at the end.
+/// A temporary folder for blobs in the target folder, removed by the destructor. It is locked, so
+/// that a later export can remove the folder of a killed process.
 class StagingStore {
  public:
   explicit StagingStore(const std::string& directory) {
@@ -98,20 +99,18 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
   StagingStore staging(directory);
   while (true) {
     ok_or_throw(check_copies_running(directory));
-    Value frame = value_or_throw(connection.receive());
-    std::string kind = text_field(frame, "frame");
-    if (kind == "error") throw Failed(error_from_value(frame));
-    if (kind == "done") {
-      const Value* value = frame.find("value");
+    ServerReply reply = value_or_throw(connection.receive<ServerReply>());
+    if (reply.has_error()) throw Failed(get_error(reply.error()));
+    if (reply.has_exported_value()) {
+      Value value = value_or_throw(value_from_bytes(reply.exported_value().value()));
       auto store = make_overlay(nullptr);
-      return export_result(Blobs(*store, staging.path()), value == nullptr ? Value() : *value, name,
-                           directory);
+      return export_result(Blobs(*store, staging.path()), value, name, directory);
     }
     Digest digest;
-    if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
+    if (!reply.has_next_blob() || !Digest::from_bytes(reply.next_blob().digest(), digest))
       throw Failed(environment_error("the head sent something that is not content"));
-    ok_or_throw(receive_blob(connection, digest, staging.path(),
-                             [&] { return check_copies_running(directory); }));
+    ok_or_throw(receive_blob<ServerReply>(connection, digest, staging.path(),
+                                          [&] { return check_copies_running(directory); }));
   }
 }
 

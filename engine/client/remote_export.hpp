@@ -1,4 +1,5 @@
-// A result from a head into a folder of another machine: its content by frames, then as copy_out.
+// Exports a result of a head into a folder of the client's machine: the head sends its blobs and
+// then the value that names them; the client writes the files from these.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,13 +10,14 @@
 
 namespace flow {
 
-/// The content of `value`, each once, and where it is read in place ("" for the state's own).
+/// The blobs of `value`, each once, and the path of a file that is read in place; "" for a blob of
+/// the state.
 std::vector<std::pair<Digest, std::string>> blobs_of(const Value& value);
-/// The same value for a machine that does not see those places.
+/// The same value without these paths, for a machine that does not have them.
 Value strip_origins(const Value& value);
 
-/// The client's side: all content that the head sends, then the value of its last frame, into
-/// `directory`; the paths written. Throws Failed.
+/// The client's side, after the request: receives the blobs and the value, and writes the result
+/// into `directory`. Returns the paths written. Throws Failed; nothing of the blobs stays then.
 std::vector<std::string> receive_export(EngineConnection& connection, const std::string& name,
                                         const std::string& directory);
 

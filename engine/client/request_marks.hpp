@@ -1,6 +1,7 @@
 // A client marks each run that it uses with a locked file in the state, DIR/clients/NAME, which
-// holds the id of its request. The client may outlive the writer that ran the run; the mark is how
-// the next writer knows that the run is still used.
+// holds the id of its request: `flow gc` keeps a finished run that is marked. The client may
+// outlive the writer that executed the run; the mark tells the next writer that the run is still
+// used.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,11 +11,11 @@
 
 namespace flow {
 
-/// The destructor removes the mark. live_requests() removes the marks of processes that were
-/// killed.
+/// Owned by the handle of the run. The destructor removes the mark; live_requests() removes those
+/// of processes that were killed. For any one thread.
 class RequestMark {
  public:
-  /// Make it before the request is sent, so that the run is marked from its first moment.
+  /// Call it before the request is sent: the run is marked from its start.
   static Result<std::unique_ptr<RequestMark>> make(const std::string& state_dir,
                                                    const std::string& request);
   ~RequestMark();
@@ -27,7 +28,7 @@ class RequestMark {
   const int descriptor_;
 };
 
-/// The ids of all requests that are marked, in no order.
+/// The request ids of all marks whose process lives, in no particular order.
 std::vector<std::string> live_requests(const std::string& state_dir);
 
 }  // namespace flow

@@ -1,109 +1,269 @@
-// A run's info as the values of messages.hpp.
+// Runs, their tasks, plans and workers.
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/client/messages.hpp"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 
-Value info_to_value(const RunInfo& info) {
-  return Value::map({{"id", info.id},
-                     {"name", info.name},
-                     {"pipeline", info.pipeline},
-                     {"status", info.status},
-                     {"directory", info.directory},
-                     {"script", info.script},
-                     {"started", info.started_ms},
-                     {"finished", info.finished_ms},
-                     {"counts", counts_to_value(info.counts)},
-                     {"result", info.result},
-                     {"params", info.params},
-                     {"url", info.url},
-                     {"retried", static_cast<int64_t>(info.retried)}});
+namespace {
+
+using Texts = google::protobuf::RepeatedPtrField<std::string>;
+
+void put_texts(const std::vector<std::string>& texts, Texts& to) {
+  to.Assign(texts.begin(), texts.end());
 }
 
-RunInfo info_from_value(const Value& value) {
+std::vector<std::string> get_texts(const Texts& from) { return {from.begin(), from.end()}; }
+
+}  // namespace
+
+void put_counts(const Counts& counts, client_protocol::TaskCounts& to) {
+  to.set_succeeded(counts.succeeded);
+  to.set_cached(counts.cached);
+  to.set_failed(counts.failed);
+  to.set_skipped(counts.skipped);
+  to.set_cancelled(counts.cancelled);
+  to.set_pending(counts.pending);
+  to.set_ready(counts.ready);
+  to.set_running(counts.running);
+  to.set_waiting(counts.waiting);
+}
+
+Counts get_counts(const client_protocol::TaskCounts& from) {
+  return {from.succeeded(), from.cached(), from.failed(),  from.skipped(), from.cancelled(),
+          from.pending(),   from.ready(),  from.running(), from.waiting()};
+}
+
+void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
+  to.set_id(info.id);
+  to.set_name(info.name);
+  to.set_pipeline(info.pipeline);
+  to.set_status(info.status);
+  to.set_directory(info.directory);
+  to.set_script(info.script);
+  to.set_started_ms(info.started_ms);
+  to.set_finished_ms(info.finished_ms);
+  put_counts(info.counts, *to.mutable_counts());
+  to.set_result(value_bytes(info.result));
+  to.set_params(value_bytes(info.params));
+  to.set_url(info.url);
+  to.set_retried(info.retried);
+}
+
+Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
+  auto result = value_from_bytes(from.result());
+  FLOW_TRY(result);
+  auto params = value_from_bytes(from.params());
+  FLOW_TRY(params);
   RunInfo info;
-  info.id = text_field(value, "id");
-  info.name = text_field(value, "name");
-  info.pipeline = text_field(value, "pipeline");
-  info.status = text_field(value, "status");
-  info.directory = text_field(value, "directory");
-  info.script = text_field(value, "script");
-  info.started_ms = integer_field(value, "started");
-  info.finished_ms = integer_field(value, "finished");
-  if (const Value* counts = value.find("counts")) info.counts = counts_from_value(*counts);
-  if (const Value* result = value.find("result")) info.result = *result;
-  if (const Value* params = value.find("params")) info.params = *params;
-  info.url = text_field(value, "url");
-  info.retried = static_cast<uint64_t>(integer_field(value, "retried"));
+  info.id = from.id();
+  info.name = from.name();
+  info.pipeline = from.pipeline();
+  info.status = from.status();
+  info.directory = from.directory();
+  info.script = from.script();
+  info.started_ms = from.started_ms();
+  info.finished_ms = from.finished_ms();
+  info.counts = get_counts(from.counts());
+  info.result = std::move(*result);
+  info.params = std::move(*params);
+  info.url = from.url();
+  info.retried = from.retried();
   return info;
 }
 
-Value failed_to_value(const std::vector<FailedAttempt>& failed) {
-  std::vector<Value> items;
-  for (const FailedAttempt& each : failed)
-    items.push_back(Value::map(
-        {{"attempt", int64_t{each.attempt}}, {"worker", each.worker}, {"cause", each.cause}}));
-  return Value::list(std::move(items));
-}
+namespace {
 
-std::vector<FailedAttempt> failed_from_value(const Value* value) {
-  std::vector<FailedAttempt> failed;
-  if (value == nullptr || value->kind() != Value::Kind::table) return failed;
-  for (const Value& item : value->as_table().list)
-    failed.push_back({static_cast<uint32_t>(integer_field(item, "attempt")),
-                      text_field(item, "worker"), text_field(item, "cause")});
-  return failed;
-}
-
-Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t count) {
-  std::vector<Value> items;
-  for (size_t i = from; i < std::min(tasks.size(), from + count); i++) {
-    const TaskInfo& task = tasks[i];
-    items.push_back(Value::map({{"name", task.name},
-                                {"key", task.key},
-                                {"status", task.status},
-                                {"worker", task.worker},
-                                {"error", task.error},
-                                {"attempts", int64_t{task.attempts}},
-                                {"ranks", int64_t{task.ranks}},
-                                {"grew_from", int64_t{task.grew_from}},
-                                {"cached", task.cached},
-                                {"started", task.started_ms},
-                                {"finished", task.finished_ms},
-                                {"gpus", strings_to_value(task.gpus)},
-                                {"failed", failed_to_value(task.failed)},
-                                {"waits_for", task.waits_for},
-                                {"url", task.url},
-                                {"fraction", task.fraction},
-                                {"metrics", task.metrics}}));
+void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
+  to.set_name(task.name);
+  to.set_key(task.key);
+  to.set_status(task.status);
+  to.set_worker(task.worker);
+  to.set_error(task.error);
+  to.set_attempts(task.attempts);
+  to.set_ranks(task.ranks);
+  to.set_grew_from(task.grew_from);
+  to.set_cached(task.cached);
+  to.set_started_ms(task.started_ms);
+  to.set_finished_ms(task.finished_ms);
+  put_texts(task.gpus, *to.mutable_gpus());
+  for (const FailedAttempt& failed : task.failed) {
+    client_protocol::FailedAttempt& each = *to.add_failed();
+    each.set_attempt(failed.attempt);
+    each.set_worker(failed.worker);
+    each.set_cause(failed.cause);
   }
-  return Value::list(std::move(items));
+  to.set_waits_for(task.waits_for);
+  to.set_url(task.url);
+  to.set_fraction(task.fraction);
+  to.set_metrics(value_bytes(task.metrics));
 }
 
-void add_tasks(const Value& value, std::vector<TaskInfo>& tasks) {
-  if (value.kind() != Value::Kind::table) return;
-  for (const Value& item : value.as_table().list) {
-    TaskInfo task;
-    task.name = text_field(item, "name");
-    task.key = text_field(item, "key");
-    task.status = text_field(item, "status");
-    task.worker = text_field(item, "worker");
-    task.error = text_field(item, "error");
-    task.attempts = static_cast<uint32_t>(integer_field(item, "attempts"));
-    task.ranks = static_cast<uint32_t>(integer_field(item, "ranks"));
-    task.grew_from = static_cast<uint32_t>(integer_field(item, "grew_from"));
-    task.cached = flag_field(item, "cached");
-    task.started_ms = integer_field(item, "started");
-    task.finished_ms = integer_field(item, "finished");
-    task.gpus = strings_from_value(item.find("gpus"));
-    task.failed = failed_from_value(item.find("failed"));
-    task.waits_for = text_field(item, "waits_for");
-    task.url = text_field(item, "url");
-    task.fraction = number_field(item, "fraction");
-    if (const Value* metrics = item.find("metrics")) task.metrics = *metrics;
-    tasks.push_back(std::move(task));
+Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
+  auto metrics = value_from_bytes(from.metrics());
+  FLOW_TRY(metrics);
+  TaskInfo task;
+  task.name = from.name();
+  task.key = from.key();
+  task.status = from.status();
+  task.worker = from.worker();
+  task.error = from.error();
+  task.attempts = from.attempts();
+  task.ranks = from.ranks();
+  task.grew_from = from.grew_from();
+  task.cached = from.cached();
+  task.started_ms = from.started_ms();
+  task.finished_ms = from.finished_ms();
+  task.gpus = get_texts(from.gpus());
+  for (const client_protocol::FailedAttempt& each : from.failed())
+    task.failed.push_back({each.attempt(), each.worker(), each.cause()});
+  task.waits_for = from.waits_for();
+  task.url = from.url();
+  task.fraction = from.fraction();
+  task.metrics = std::move(*metrics);
+  return task;
+}
+
+}  // namespace
+
+void put_tasks(const std::vector<TaskInfo>& tasks, size_t begin, size_t count,
+               client_protocol::TaskList& to) {
+  for (size_t i = begin; i < std::min(tasks.size(), begin + count); i++)
+    put_task(tasks[i], *to.add_tasks());
+}
+
+Status add_tasks(const client_protocol::TaskList& from, std::vector<TaskInfo>& tasks) {
+  for (const client_protocol::TaskInfo& each : from.tasks()) {
+    auto task = get_task(each);
+    FLOW_TRY(task);
+    tasks.push_back(std::move(*task));
   }
+  return {};
+}
+
+void put_plan(const PlanInfo& plan, client_protocol::PlanPreview& to) {
+  to.set_pipeline(plan.pipeline);
+  for (const PlanNode& node : plan.nodes) {
+    client_protocol::PlanNode& each = *to.add_nodes();
+    each.set_name(node.name);
+    each.set_task(node.task);
+    each.set_kind(node.kind);
+    each.set_verdict(node.verdict);
+    each.set_reason(node.reason);
+    put_texts(node.needs, *each.mutable_needs());
+    put_texts(node.after, *each.mutable_after());
+  }
+  put_texts(plan.warnings, *to.mutable_warnings());
+  put_texts(plan.printed, *to.mutable_printed());
+}
+
+PlanInfo get_plan(const client_protocol::PlanPreview& from) {
+  PlanInfo plan;
+  plan.pipeline = from.pipeline();
+  for (const client_protocol::PlanNode& each : from.nodes())
+    plan.nodes.push_back({each.name(), each.task(), each.kind(), each.verdict(), each.reason(),
+                          get_texts(each.needs()), get_texts(each.after())});
+  plan.warnings = get_texts(from.warnings());
+  plan.printed = get_texts(from.printed());
+  return plan;
+}
+
+namespace {
+
+using NamedAmounts = std::vector<std::pair<std::string, double>>;
+using NamedAmountFields = google::protobuf::RepeatedPtrField<client_protocol::NamedAmount>;
+
+void put_named_amounts(const NamedAmounts& amounts, NamedAmountFields& to) {
+  for (const auto& [name, amount] : amounts) {
+    client_protocol::NamedAmount& each = *to.Add();
+    each.set_name(name);
+    each.set_amount(amount);
+  }
+}
+
+NamedAmounts get_named_amounts(const NamedAmountFields& from) {
+  NamedAmounts amounts;
+  for (const client_protocol::NamedAmount& each : from)
+    amounts.emplace_back(each.name(), each.amount());
+  return amounts;
+}
+
+void put_transferred(const MovedContent& moved, client_protocol::TransferredBlobs& to) {
+  to.set_blobs(moved.pieces);
+  to.set_bytes(moved.bytes);
+}
+
+MovedContent get_transferred(const client_protocol::TransferredBlobs& from) {
+  return {from.blobs(), from.bytes()};
+}
+
+void put_node(const NodeInfo& node, client_protocol::WorkerInfo& to) {
+  to.set_name(node.name);
+  to.set_status(node.status);
+  to.set_address(node.address);
+  to.set_note(node.note);
+  to.set_version(node.version);
+  to.set_cpus(node.cpus);
+  to.set_cpus_used(node.cpus_used);
+  to.set_memory_bytes(node.memory_bytes);
+  for (const Gpu& gpu : node.gpus) put_gpu(gpu, *to.add_gpus());
+  for (const GpuUse& use : node.gpu_uses) {
+    client_protocol::GpuUse& each = *to.add_gpu_uses();
+    each.set_used(use.used);
+    each.set_memory_used_bytes(use.memory_used_bytes);
+    put_texts(use.tasks, *each.mutable_tasks());
+  }
+  for (const auto& [name, text] : node.labels) {
+    client_protocol::NamedText& each = *to.add_labels();
+    each.set_name(name);
+    each.set_text(text);
+  }
+  put_named_amounts(node.resources, *to.mutable_resources());
+  put_named_amounts(node.resources_used, *to.mutable_resources_used());
+  put_texts(node.tasks, *to.mutable_tasks());
+  put_transferred(node.from_head, *to.mutable_from_head());
+  put_transferred(node.from_workers, *to.mutable_from_workers());
+  put_transferred(node.to_workers, *to.mutable_to_workers());
+}
+
+NodeInfo get_node(const client_protocol::WorkerInfo& from) {
+  NodeInfo node;
+  node.name = from.name();
+  node.status = from.status();
+  node.address = from.address();
+  node.note = from.note();
+  node.version = from.version();
+  node.cpus = from.cpus();
+  node.cpus_used = from.cpus_used();
+  node.memory_bytes = from.memory_bytes();
+  for (const wire::Gpu& gpu : from.gpus()) node.gpus.push_back(get_gpu(gpu));
+  for (const client_protocol::GpuUse& use : from.gpu_uses())
+    node.gpu_uses.push_back({use.used(), use.memory_used_bytes(), get_texts(use.tasks())});
+  for (const client_protocol::NamedText& each : from.labels())
+    node.labels.emplace_back(each.name(), each.text());
+  node.resources = get_named_amounts(from.resources());
+  node.resources_used = get_named_amounts(from.resources_used());
+  node.tasks = get_texts(from.tasks());
+  node.from_head = get_transferred(from.from_head());
+  node.from_workers = get_transferred(from.from_workers());
+  node.to_workers = get_transferred(from.to_workers());
+  return node;
+}
+
+}  // namespace
+
+void put_nodes(const std::vector<NodeInfo>& nodes, client_protocol::WorkerList& to) {
+  for (const NodeInfo& node : nodes) put_node(node, *to.add_workers());
+}
+
+std::vector<NodeInfo> get_nodes(const client_protocol::WorkerList& from) {
+  std::vector<NodeInfo> nodes;
+  for (const client_protocol::WorkerInfo& each : from.workers()) nodes.push_back(get_node(each));
+  return nodes;
 }
 
 }  // namespace flow

@@ -1,11 +1,9 @@
-// One thread tells; that of each connection hears.
 #include "engine/client/run_session.hpp"
 
 #include <algorithm>
 #include <chrono>
 
 #include "engine/base/engine_thread.hpp"
-#include "engine/client/messages.hpp"
 
 namespace flow {
 
@@ -19,15 +17,16 @@ ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool 
 ClientRunSession::~ClientRunSession() { thread_.join(); }
 
 void ClientRunSession::send_events() {
-  while (auto event = run_->next()) send(event_to_value(*event));
-  Value end = Value::map({{"frame", "end"}});
+  while (auto event = run_->next()) send(event_reply(*event));
+  ServerReply end;
+  end.mutable_run_ended();
   bool has_end = true;
   try {
     run_->wait_end();
     std::lock_guard lock(mutex_);
-    has_end = !quits_;  // it asks the next writer
+    has_end = !quits_;  // else the client asks the next writer
   } catch (const Failed& failure) {
-    end = error_to_value(failure.error);
+    end = error_reply(failure.error);
   }
   if (has_end) send(std::move(end));
   Lock lock(mutex_);
@@ -38,29 +37,30 @@ void ClientRunSession::send_events() {
   run_count_.reset();
 }
 
-// Of what nobody hears nothing is kept: the run goes on to its end.
-void ClientRunSession::send(Value frame) {
+// Waits while there is no connection or too much is not acknowledged. If the client is abandoned,
+// its replies are dropped and the run continues to its end.
+void ClientRunSession::send(ServerReply reply) {
   Lock lock(mutex_);
-  unacked_.push_back(std::move(frame));
+  unacked_.push_back(std::move(reply));
   while (!is_abandoned_ && !quits_ && sent_ < first_ + unacked_.size()) {
     if (!connection_ || sent_ - first_ >= kUnackedMax) {
       changed_.wait(lock);
     } else if (!send_next(lock)) {
-      changed_.wait(lock);  // whoever reads from the link sees its end too
+      changed_.wait(lock);  // the thread that receives sees the end of the connection too
     }
   }
   if (is_abandoned_ || quits_) unacked_.clear();
 }
 
-/// False where the link is gone.
+/// Sends one reply, without the lock. False if the connection is gone.
 bool ClientRunSession::send_next(Lock& lock) {
   auto connection = connection_;
-  Value frame = unacked_[sent_ - first_];
+  ServerReply reply = unacked_[sent_ - first_];
   lock.unlock();
-  bool is_sent = connection->send(frame);
+  bool is_sent = connection->send(reply);
   lock.lock();
   if (connection != connection_ || is_abandoned_ || quits_)
-    return true;  // another took its place, or nobody
+    return true;  // replaced meanwhile, by another one or by none
   if (!is_sent) {
     connection->shut_down();
     connection_.reset();
@@ -73,13 +73,12 @@ bool ClientRunSession::send_next(Lock& lock) {
   return true;
 }
 
-void ClientRunSession::on_request(const Value& frame) {
-  std::string verb = text_field(frame, "verb");
-  if (verb == "interrupt") run_->interrupt(flag_field(frame, "kill"));
-  if (verb == "cancel") run_->cancel();
-  if (verb == "end_serving") run_->end_serving();
-  if (verb != "heard") return;
-  auto acked = static_cast<uint64_t>(integer_field(frame, "count"));
+void ClientRunSession::on_request(const ClientRequest& request) {
+  if (request.has_interrupt_run()) run_->interrupt(request.interrupt_run().kill());
+  if (request.has_cancel_followed_run()) run_->cancel();
+  if (request.has_end_serving()) run_->end_serving();
+  if (!request.has_ack_replies()) return;
+  uint64_t acked = request.ack_replies().count();
   std::lock_guard lock(mutex_);
   for (; first_ < std::min(acked, sent_); first_++) unacked_.pop_front();
   changed_.notify_all();
@@ -88,7 +87,7 @@ void ClientRunSession::on_request(const Value& frame) {
 bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked) {
   {
     Lock lock(mutex_);
-    if (is_over_ || is_abandoned_) {  // it asks once more
+    if (is_over_ || is_abandoned_) {  // the client repeats its request
       connection->shut_down();
       return false;
     }
@@ -100,9 +99,9 @@ bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection
     changed_.notify_all();
   }
   while (true) {
-    auto frame = connection->receive();
-    if (!frame.ok()) break;
-    on_request(*frame);
+    auto request = connection->receive<ClientRequest>();
+    if (!request.ok()) break;
+    on_request(*request);
   }
   Lock lock(mutex_);
   if (connection_ && connection_ != connection) return false;
@@ -111,8 +110,8 @@ bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection
   return !connection_;
 }
 
-// A client's death interrupts its run; nothing where it has ended. What workers run goes on when
-// their head ends, and the client finds the next one.
+// The death of a client interrupts its run, if this has not ended. When a head ends, its workers
+// continue what they run, and the client finds the next head.
 void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) {
   changed_.wait_for(lock, std::chrono::milliseconds(reconnect_window_ms),
                     [this] { return connection_ || is_over_ || quits_; });

@@ -1,6 +1,7 @@
-// A run that the writer carries out for a client: its events go to the client as they come. The
-// client may lose its connection and come back by another, for a while; then it hears what it has
-// not heard, and where it does not come back its run is interrupted.
+// A run that the writer executes for a client: the server's end of the stream of its events.
+//
+// If the client's connection breaks, the client has a while to connect again: it then gets the
+// replies that it has not acknowledged. If it does not connect again, its run is interrupted.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -10,40 +11,45 @@
 #include <thread>
 
 #include "engine/client/connection.hpp"
+#include "engine/client/messages.hpp"
 #include "engine/runs/run_handle.hpp"
 
 namespace flow {
 
-/// What a client that tells what it has heard may have yet to hear of.
+/// Maximum number of replies that were sent to an acknowledging client and are not acknowledged
+/// yet.
 constexpr size_t kUnackedMax = 1'024;
 
+/// Has a thread that sends; the threads of the connections receive, each in serve(). Thread-safe.
+/// Owned by the server and by the connections that serve it.
 class ClientRunSession {
  public:
-  /// `acks`: the client acknowledges the events that it received, and may reconnect. `run_count` is
-  /// released when the run has ended.
+  /// `acks`: the client acknowledges the replies that it received, and may connect again.
+  /// `run_count` is released when the run has ended and the client has the end.
   ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
                    std::shared_ptr<void> run_count);
-  ~ClientRunSession();  // after its end
+  ~ClientRunSession();  // joins its thread: only after the end
   const std::string& run() const { return run_->id; }
 
-  /// Over this link from now on, behind the `acked` events that the client has. Serves it until it
-  /// is gone: a client hangs up when it has read what the run came to. True where nobody waits for
-  /// the run any more; false where another link has taken the place of this one.
+  /// Sends to `connection` from now on, behind the first `acked` replies, and executes its requests
+  /// until it is gone; a client hangs up when it has read the end of the run. True if no client
+  /// waits for the run any more; false if another connection has replaced this one.
   bool serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked);
-  /// Whether nobody waits for the client any more.
+  /// Whether the client did not connect again in time: its run is being interrupted.
   bool is_abandoned() const;
-  /// Whether the client has been sent the end of the run.
+  /// Whether the run has ended and the client has the end, or will not get it.
   bool is_over() const;
   void wait_over();
-  /// The writer ends. `leads`: what runs goes on elsewhere, and the client finds the next writer.
+  /// The writer ends: hangs up. `leads`: it is a head, whose workers continue the run; the client
+  /// finds the next head.
   void quit(bool leads);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   void send_events();
-  void send(Value frame);
+  void send(ServerReply reply);
   bool send_next(Lock& lock);
-  void on_request(const Value& frame);
+  void on_request(const ClientRequest& request);
   void on_disconnected(Lock& lock, int64_t reconnect_window_ms);
 
   const std::shared_ptr<detail::RunHandle> run_;
@@ -52,8 +58,8 @@ class ClientRunSession {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<EngineConnection> connection_;  // null: it is gone
-  std::deque<Value> unacked_;                     // that it may not have heard, up to kUnackedMax
-  uint64_t first_ = 0, sent_ = 0;  // numbers of frames: the first of unacked_, the next to be sent
+  std::deque<ServerReply> unacked_;               // that it may not have, up to kUnackedMax
+  uint64_t first_ = 0, sent_ = 0;  // numbers of replies: the first of unacked_, the next to be sent
   bool is_abandoned_ = false, is_over_ = false, quits_ = false, leads_ = false;
   std::thread thread_;
 };

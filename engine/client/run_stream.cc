@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/client/messages.hpp"
 #include "engine/client/run_session.hpp"
 #include "engine/store/lock.hpp"
 
@@ -12,11 +13,13 @@ namespace flow {
 
 namespace {
 
-constexpr uint64_t kAckAfter = 64;  // frames heard
+constexpr uint64_t kAckAfter = 64;  // received replies
 static_assert(kAckAfter < kUnackedMax);
 
 void send_ack(EngineConnection& connection, uint64_t count) {
-  connection.send(Value::map({{"verb", "heard"}, {"count", static_cast<int64_t>(count)}}));
+  ClientRequest request;
+  request.mutable_ack_replies()->set_count(count);
+  connection.send(request);
 }
 
 bool is_end(const std::string& status) {
@@ -30,26 +33,40 @@ std::string attempt_key(const std::string& task, uint32_t attempt) {
 
 }  // namespace
 
-Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
-  fields.emplace_back("version", int64_t{kClientProtocolVersion});
-  fields.emplace_back("verb", verb);
-  return Value::map(std::move(fields));
-}
-
 RunOptions with_request_id(RunOptions options) {
   constexpr size_t kNameLength = 24;
   if (options.request.empty()) options.request = random_name(kNameLength);
   return options;
 }
 
+ClientRequest resume_request(const std::string& selector, const Submission& submission,
+                             bool new_code) {
+  ClientRequest request;
+  client_protocol::ResumeRun& resume = *request.mutable_resume_run();
+  resume.set_run(selector);
+  resume.set_new_code(new_code);
+  put_submission(submission, *resume.mutable_submission());
+  return request;
+}
+
 void attach_controls(detail::RunHandle& state,
                      const std::shared_ptr<EngineConnection>& connection) {
   std::lock_guard lock(state.mutex);
   state.interrupt = [connection](bool kill) {
-    connection->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
+    ClientRequest request;
+    request.mutable_interrupt_run()->set_kill(kill);
+    connection->send(request);
   };
-  state.cancel = [connection] { connection->send(Value::map({{"verb", "cancel"}})); };
-  state.end_serving = [connection] { connection->send(Value::map({{"verb", "end_serving"}})); };
+  state.cancel = [connection] {
+    ClientRequest request;
+    request.mutable_cancel_followed_run();
+    connection->send(request);
+  };
+  state.end_serving = [connection] {
+    ClientRequest request;
+    request.mutable_end_serving();
+    connection->send(request);
+  };
 }
 
 void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt) {
@@ -75,12 +92,23 @@ Error stalled_writer(const std::string& dir) {
       dir, lock_holder(dir), 2 * kStallMs / 1000));
 }
 
-Result<Value> ask_writer(const std::string& dir, const Value& request) {
+// A server of another version may have answered the preface and gone before it read the request:
+// its reply is here although the request could not be sent.
+Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& request,
+                             const char* gone) {
+  constexpr int64_t kRejectionWithinMs = 100;
+  if (connection.send(request)) return connection.receive<ServerReply>();
+  if (request.ByteSizeLong() <= kClientFrameMax && !connection.is_stalled()) {
+    auto reply = connection.receive<ServerReply>(kRejectionWithinMs);
+    if (reply.ok() && connection.is_other_version()) return reply;
+  }
+  return environment_error(gone);
+}
+
+Result<ServerReply> ask_writer(const std::string& dir, const ClientRequest& request) {
   auto connection = UnixConnection::connect(socket_path(dir));
   FLOW_TRY(connection);
-  auto reply = (*connection)->send(request)
-                   ? (*connection)->receive()
-                   : Result<Value>(environment_error("the other side is gone"));
+  auto reply = exchange(**connection, request);
   if ((*connection)->is_stalled()) return stalled_writer(dir);
   return reply;
 }
@@ -128,15 +156,16 @@ void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
 bool follow_connection(detail::RunHandle& state, EngineConnection& connection,
                        DeliveredCompletions& completions, uint64_t* received) {
   while (true) {
-    auto frame = connection.receive();
-    if (!frame.ok()) return false;
-    std::string kind = text_field(*frame, "frame");
-    bool is_last = kind == "error" || kind == "end";
+    auto reply = connection.receive<ServerReply>();
+    if (!reply.ok()) return false;
+    auto event = reply->has_event() ? get_event(reply->event()) : Result<Event>(Event());
+    if (!event.ok()) return false;
+    bool is_last = reply->has_error() || reply->has_run_ended();
     if (received != nullptr && ++*received % kAckAfter == 0) send_ack(connection, *received);
     if (received != nullptr && is_last) send_ack(connection, *received);
-    if (kind == "event") completions.deliver(state, event_from_value(*frame));
-    if (kind == "error") state.fail(error_from_value(*frame));
-    if (kind == "end") state.on_end();
+    if (reply->has_event()) completions.deliver(state, std::move(*event));
+    if (reply->has_error()) state.fail(get_error(reply->error()));
+    if (reply->has_run_ended()) state.on_end();
     if (is_last) return true;
   }
 }

@@ -1,45 +1,59 @@
-// What every client of a writer does, however it reaches it: requests, and a run that is followed.
+// What both kinds of clients do: request once, and follow a run by its connection.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "engine/client/connection.hpp"
+#include "engine/client/messages.hpp"
 #include "engine/runs/run_handle.hpp"
 
 namespace flow {
 
-Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields);
-/// The request has a name, so that whoever answers it in the end knows whether another already did.
+/// With a random id of this request, unless it has one: after a crash, the next writer finds by it
+/// the run that the request has already started.
 RunOptions with_request_id(RunOptions options);
-/// What the run's watchers may do goes over `connection`.
-void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConnection>& connection);
-/// Nobody is there to be told: an interrupt calls `on_interrupt`.
-void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
-void warn(detail::RunHandle& state, std::string text);
-/// The one answer of the writer of the state `dir`.
-Result<Value> ask_writer(const std::string& dir, const Value& request);
-/// What to do about the writer of the state `dir`, which is there and does not answer.
+
+/// For a server that expects no acknowledgements, unless the caller sets the fields for these.
+ClientRequest resume_request(const std::string& selector, const Submission& submission,
+                             bool new_code);
+
+/// Sends the request and waits for the next reply. Error (environment) if the other side is gone,
+/// with the text `gone` if it was before the request was sent; a server that rejects the request
+/// returns an error reply.
+Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& request,
+                             const char* gone = "the other side is gone");
+/// The same on a new connection to the writer of the state `dir`. Error also if the writer is
+/// stalled.
+Result<ServerReply> ask_writer(const std::string& dir, const ClientRequest& request);
+/// Says that the writer of the state `dir` exists and does not answer, and what to do.
 Error stalled_writer(const std::string& dir);
 
-/// Of one run, whose tasks bound it. The ends of tasks that a client was told of: those that it
-/// missed while its writer was gone are told late, and none twice.
+/// From now on the run's interrupt, cancel and end of serving are requests on `connection`.
+void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConnection>& connection);
+/// While there is no connection: an interrupt calls `on_interrupt`, the others do nothing.
+void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
+/// Adds a warning to the run's events.
+void warn(detail::RunHandle& state, std::string text);
+
+/// The completions of tasks that a client of one run has delivered, so that those it missed while
+/// its connection was broken are delivered late, and none twice. Bounded by the run's tasks. For
+/// the thread that follows the run.
 class DeliveredCompletions {
  public:
   void deliver(detail::RunHandle& state, Event event);
-  /// What ended since the first event, and was not told.
+  /// Reads the run, and delivers what completed since the first event and was not delivered.
   void deliver_missed(detail::RunHandle& state);
 
  private:
-  int64_t since_ms_ = 0;                                          // of the first event
+  int64_t since_ms_ = 0;                                          // the first event; 0: none yet
   std::unordered_set<std::string> delivered_, delivered_late_{};  // tasks with their attempts
 };
 
-/// Until the run's end, or that of the writer: false. `received` counts the events for the
-/// acknowledgements to the writer; null for a writer that takes none.
+/// Delivers the events of the run that `connection` follows, until the run ends: true. False when
+/// the connection is lost. `received` counts the replies and is acknowledged to the server; null
+/// for a server that expects no acknowledgements.
 bool follow_connection(detail::RunHandle& state, EngineConnection& connection,
                        DeliveredCompletions& completions, uint64_t* received);
 

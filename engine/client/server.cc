@@ -1,4 +1,3 @@
-// One thread a connection; a bounded number of them, of which a silent one gives way.
 #include "engine/client/server.hpp"
 
 #include <fmt/format.h>
@@ -22,10 +21,43 @@ namespace flow {
 namespace {
 
 constexpr size_t kClientsMax = 256;
-constexpr int64_t kRequestWithinMs = 10'000;    // a client asks as soon as it is connected
-constexpr std::chrono::seconds kReadWithin{2};  // a client that ends reads the result of its run
+constexpr int64_t kRequestWithinMs = 10'000;  // an idle connection is closed after this
+constexpr std::chrono::seconds kReadWithin{2};
 
-Value done_frame() { return Value::map({{"frame", "done"}}); }
+bool starts_run(const ClientRequest& request) {
+  return request.has_submit_run() || request.has_resume_run() || request.has_retry_task();
+}
+
+Submission checked_submission(bool is_given, const client_protocol::Submission& submission) {
+  if (!is_given) throw Failed(user_error("a request without a body"));
+  return value_or_throw(get_submission(submission));
+}
+
+template <typename Request>
+Submission submission_in(const Request& request) {
+  return checked_submission(request.has_submission(), request.submission());
+}
+
+Submission submission_of(const ClientRequest& request) {
+  if (request.has_submit_run()) return submission_in(request.submit_run());
+  if (request.has_resume_run()) return submission_in(request.resume_run());
+  return submission_in(request.retry_task());
+}
+
+/// Whether the client acknowledges replies. False for a kind that is not set, as all its fields.
+bool has_acks(const ClientRequest& request) {
+  return request.submit_run().acks() || request.resume_run().acks() || request.retry_task().acks();
+}
+
+/// The run as it is now, in `started`; nothing if it cannot be read: the run continues all the
+/// same.
+void put_initial_info(EngineService& engine, client_protocol::RunStarted& started) {
+  try {
+    put_run_info(engine.show(started.run(), false), *started.mutable_info());
+  } catch (const Failed&) {
+    started.clear_info();
+  }
+}
 
 }  // namespace
 
@@ -83,7 +115,7 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
     it = clients_.erase(it);
   }
   if (!ensure_capacity()) {
-    connection->send(error_to_value(environment_error(
+    connection->send(error_reply(environment_error(
         "the writer of this state has too many clients: try again when some have ended")));
     return;
   }
@@ -95,7 +127,7 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
       client.done = true;
     });
   } catch (const std::system_error& error) {
-    client.connection->send(error_to_value(
+    client.connection->send(error_reply(
         environment_error(fmt::format("the writer of this state cannot start a thread for another "
                                       "client ({}): try again when some have ended",
                                       error.code().message()))));
@@ -103,8 +135,8 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
   }
 }
 
-/// Where all places are taken, the oldest client loses its own that has asked nothing yet, or whose
-/// run has ended.
+/// If all places are taken, evicts the oldest client that has not requested anything yet, or whose
+/// run has ended. False if there is none.
 bool Server::ensure_capacity() {
   auto holds = [](const Client& client) { return !client.is_evicted; };
   if (std::ranges::count_if(clients_, holds) < static_cast<ptrdiff_t>(kClientsMax)) return true;
@@ -118,7 +150,8 @@ bool Server::ensure_capacity() {
   return true;
 }
 
-/// Counts from the request on: a writer that is about to end waits for what it has begun to do.
+/// Counts a run from its request on: a writer that is about to end waits for the requests that it
+/// has begun.
 class Server::ActiveRunCount {
  public:
   explicit ActiveRunCount(Server& server) : server_(server) { server_.client_runs_++; }
@@ -135,98 +168,95 @@ class Server::ActiveRunCount {
 void Server::serve(Client& client) {
   EngineConnection& connection = *client.connection;
   while (true) {
-    auto request = connection.receive(kRequestWithinMs);
-    if (!request.ok() || quit_) break;  // it asks the next writer, or again
+    auto request = connection.receive<ClientRequest>(kRequestWithinMs);
+    if (!request.ok() || quit_) break;  // the client asks the next writer
     {
       std::lock_guard lock(mutex_);
       if (client.is_evicted) return;
       client.has_request = true;
     }
-    bool may_ask_more = false;
     try {
-      if (integer_field(*request, "version") != kClientProtocolVersion) {
-        throw Failed(environment_error(
-            "the process that writes this state is another version of flow: wait until it ends"));
-      }
-      std::string verb = text_field(*request, "verb");
-      bool is_run = verb == "run" || verb == "resume" || verb == "retry";
-      may_ask_more = !is_run;
-      if (is_run) {
+      if (starts_run(*request)) {
         serve_run(client, *request);
-      } else if (verb == "info") {
-        answer_info(connection, *request);
-      } else if (verb == "get") {
-        answer_get(connection, *request);
+      } else if (request->has_show_run()) {
+        show_run(connection, request->show_run());
+      } else if (request->has_export_result()) {
+        export_result(connection, request->export_result());
       } else {
-        connection.send(answer(*request));
+        connection.send(reply_to(*request));
       }
     } catch (const Failed& failed) {
-      connection.send(error_to_value(failed.error));
+      connection.send(error_reply(failed.error));
     }
-    if (!may_ask_more) break;
+    if (starts_run(*request)) break;
   }
   connection.shut_down();
 }
 
-// What is large goes in pieces.
-void Server::answer_info(EngineConnection& connection, const Value& request) {
-  constexpr size_t kTasksInFrame = 10'000;
-  bool with_tasks = flag_field(request, "tasks");
-  RunInfo info = engine_.show(text_field(request, "run"), with_tasks);
-  for (size_t at = 0; at < info.tasks.size(); at += kTasksInFrame)
-    connection.send(
-        Value::map({{"frame", "tasks"}, {"tasks", tasks_to_value(info.tasks, at, kTasksInFrame)}}));
-  bool fits = connection.send(Value::map({{"frame", "done"},
-                                          {"info", info_to_value(info)},
-                                          {"bytes", static_cast<int64_t>(engine_.state_bytes())}}));
-  if (!fits)
+void Server::show_run(EngineConnection& connection, const client_protocol::ShowRun& request) {
+  constexpr size_t kTasksInList = 10'000;
+  RunInfo info = engine_.show(request.run(), request.with_tasks());
+  for (size_t at = 0; at < info.tasks.size(); at += kTasksInList) {
+    ServerReply tasks;
+    put_tasks(info.tasks, at, kTasksInList, *tasks.mutable_task_list());
+    connection.send(tasks);
+  }
+  ServerReply shown;
+  put_run_info(info, *shown.mutable_run_shown()->mutable_info());
+  shown.mutable_run_shown()->set_state_bytes(engine_.state_bytes());
+  if (!connection.send(shown))
     throw Failed(environment_error(
         fmt::format("what the run {} came to is more than goes to a client at once: `flow show` on "
                     "the head's machine prints it",
                     info.id)));
 }
 
-// The content first, each once, then the value that names it.
-void Server::answer_get(EngineConnection& connection, const Value& request) {
-  Value value = engine_.value(text_field(request, "run"), text_field(request, "part"));
+// The blobs first, each once, then the value that names them.
+void Server::export_result(EngineConnection& connection,
+                           const client_protocol::ExportResult& request) {
+  Value value = engine_.value(request.run(), request.part());
   for (const auto& [digest, origin] : blobs_of(value)) {
-    connection.send(Value::map({{"frame", "comes"}, {"digest", digest.view()}}));
-    if (!send_blob(connection, digest, engine_.open_blob(digest, origin)).ok()) return;
+    ServerReply next;
+    next.mutable_next_blob()->set_digest(std::string(digest.view()));
+    connection.send(next);
+    if (!send_blob<ServerReply>(connection, digest, engine_.open_blob(digest, origin)).ok()) return;
   }
-  connection.send(Value::map({{"frame", "done"}, {"value", strip_origins(value)}}));
+  ServerReply exported;
+  exported.mutable_exported_value()->set_value(value_bytes(strip_origins(value)));
+  connection.send(exported);
 }
 
-Value Server::answer(const Value& request) {
-  std::string verb = text_field(request, "verb");
-  std::string run = text_field(request, "run");
-  if (verb == "ping") return done_frame();
-  if (verb == "cancel") {
-    engine_.cancel(run);
-    return done_frame();
+ServerReply Server::reply_to(const ClientRequest& request) {
+  ServerReply reply = done_reply();
+  switch (request.kind_case()) {
+    case ClientRequest::kPing:
+      break;
+    case ClientRequest::kCancelRun:
+      engine_.cancel(request.cancel_run().run());
+      break;
+    case ClientRequest::kSendSignal:
+      engine_.signal(request.send_signal().run(), request.send_signal().name(),
+                     request.send_signal().json());
+      break;
+    case ClientRequest::kCollectGarbage:
+      reply.mutable_garbage_collected()->set_freed_bytes(
+          engine_.gc(request.collect_garbage().keep()));
+      break;
+    case ClientRequest::kPreviewPlan:
+      put_plan(engine_.plan_for(submission_in(request.preview_plan())),
+               *reply.mutable_plan_preview());
+      break;
+    case ClientRequest::kCountTasks:
+      put_counts(engine_.counts(request.count_tasks().run()), *reply.mutable_task_counts());
+      break;
+    case ClientRequest::kListWorkers:
+      reply.mutable_worker_list()->set_address(engine_.address());
+      put_nodes(engine_.nodes(), *reply.mutable_worker_list());
+      break;
+    default:
+      throw Failed(environment_error("the writer does not know this request"));
   }
-  if (verb == "signal") {
-    engine_.signal(run, text_field(request, "name"), text_field(request, "json"));
-    return done_frame();
-  }
-  if (verb == "gc") {
-    uint64_t freed = engine_.gc(static_cast<uint32_t>(integer_field(request, "keep")));
-    return Value::map({{"frame", "done"}, {"freed", static_cast<int64_t>(freed)}});
-  }
-  if (verb == "plan") {
-    const Value* body = request.find("submission");
-    Submission submission =
-        value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
-    return Value::map({{"frame", "done"}, {"plan", plan_to_value(engine_.plan_for(submission))}});
-  }
-  if (verb == "counts") {
-    return Value::map({{"frame", "done"}, {"counts", counts_to_value(engine_.counts(run))}});
-  }
-  if (verb == "nodes") {
-    return Value::map({{"frame", "done"},
-                       {"address", engine_.address()},
-                       {"nodes", nodes_to_value(engine_.nodes())}});
-  }
-  throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
+  return reply;
 }
 
 std::unique_ptr<BlobPins::Pin> Server::receive_inputs(EngineConnection& connection,
@@ -237,15 +267,17 @@ std::unique_ptr<BlobPins::Pin> Server::receive_inputs(EngineConnection& connecti
   auto pin = engine_.engine_loop().pins().pin(inputs);
   std::vector<Digest> missing = missing_blobs(inputs, engine_.engine_loop().blobs());
   if (missing.empty()) return pin;
-  std::vector<Value> names;
-  for (const Digest& digest : missing) names.emplace_back(digest.view());
-  connection.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
+  ServerReply reply;
   for (const Digest& digest : missing)
-    ok_or_throw(receive_blob(connection, digest, engine_.engine_loop().options().state_dir));
+    reply.mutable_missing_blobs()->add_digests(std::string(digest.view()));
+  connection.send(reply);
+  const std::string& dir = engine_.engine_loop().options().state_dir;
+  for (const Digest& digest : missing)
+    ok_or_throw(receive_blob<ClientRequest>(connection, digest, dir));
   return pin;
 }
 
-/// Of a client that is back; one that nobody waits for any more asks anew.
+// A session that is abandoned is interrupting its run: the request is new when that has ended.
 std::shared_ptr<ClientRunSession> Server::find(const std::string& request) {
   std::shared_ptr<ClientRunSession> found;
   {
@@ -259,39 +291,26 @@ std::shared_ptr<ClientRunSession> Server::find(const std::string& request) {
   return nullptr;
 }
 
-std::shared_ptr<ClientRunSession> Server::start(const Value& request, const Submission& submission,
-                                                std::shared_ptr<ActiveRunCount> run_count) {
-  std::string verb = text_field(request, "verb");
-  std::shared_ptr<detail::RunHandle> run;
-  if (verb == "run") {
-    run = engine_.run_for(submission);
-  } else {
-    run = engine_.resume_for(text_field(request, "run"), text_field(request, "task"),
-                             flag_field(request, "new_code"), submission);
-  }
-  return std::make_shared<ClientRunSession>(std::move(run), flag_field(request, "tells"),
-                                            std::move(run_count));
+std::shared_ptr<detail::RunHandle> Server::start(const ClientRequest& request,
+                                                 const Submission& submission) {
+  if (request.has_submit_run()) return engine_.run_for(submission);
+  if (request.has_retry_task())
+    return engine_.resume_for(request.retry_task().run(), request.retry_task().task(), false,
+                              submission);
+  return engine_.resume_for(request.resume_run().run(), "", request.resume_run().new_code(),
+                            submission);
 }
 
-/// Nothing where that can't be had: the run goes on all the same.
-Value Server::initial_info(const std::string& run) {
-  try {
-    return info_to_value(engine_.show(run, false));
-  } catch (const Failed&) {
-    return Value();
-  }
-}
-
-void Server::serve_run(Client& client, const Value& request) {
-  const Value* body = request.find("submission");
-  Submission submission = value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
+void Server::serve_run(Client& client, const ClientRequest& request) {
+  Submission submission = submission_of(request);
   const std::string& name = submission.options.request;
   auto run_count = std::make_shared<ActiveRunCount>(*this);
   std::shared_ptr<ClientRunSession> session = find(name);
-  bool goes_on = session != nullptr;
-  if (!goes_on) {
+  bool continues = session != nullptr;
+  if (!continues) {
     auto pin = receive_inputs(*client.connection, submission);
-    session = start(request, submission, run_count);
+    session = std::make_shared<ClientRunSession>(start(request, submission), has_acks(request),
+                                                 run_count);
     std::lock_guard lock(mutex_);
     sessions_.emplace(name, session);
     if (quit_) session->quit(!engine_.address().empty());
@@ -301,16 +320,16 @@ void Server::serve_run(Client& client, const Value& request) {
     client.session.swap(now);
   };
   note(session);
-  run_count.reset();  // it is counted until its end
-  Value info = flag_field(request, "tells") ? initial_info(session->run()) : Value();
+  run_count.reset();  // the session counts the run until its end
+  ServerReply reply;
+  client_protocol::RunStarted& started = *reply.mutable_run_started();
+  started.set_run(session->run());
+  started.set_continues(continues);
+  started.set_leads(!engine_.address().empty());
+  if (has_acks(request)) put_initial_info(engine_, started);
   failpoint("client-before-answer");
-  client.connection->send(Value::map({{"frame", "started"},
-                                      {"run", session->run()},
-                                      {"goes_on", goes_on},
-                                      {"info", std::move(info)},
-                                      {"leads", !engine_.address().empty()}}));
-  auto acked = static_cast<uint64_t>(goes_on ? integer_field(request, "heard") : 0);
-  bool is_gone = session->serve(client.connection, acked);
+  client.connection->send(reply);
+  bool is_gone = session->serve(client.connection, continues ? request.resume_run().received() : 0);
   note(nullptr);
   if (!is_gone) return;
   session->wait_over();

@@ -69,7 +69,7 @@ void put_gpu(const Gpu& gpu, wire::Gpu& to) {
   to.set_memory_bytes(gpu.memory_bytes);
   to.set_numa(gpu.numa);
   to.set_is_mig(gpu.is_mig);
-  to.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
+  to.set_nvlink(static_cast<uint32_t>(gpu.nvlink) + 1);
   to.set_fabric(gpu.fabric);
   to.set_fault(gpu.fault);
   to.set_is_dead(gpu.is_dead);

@@ -8,11 +8,9 @@
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/cluster/session/handshake.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/plan/values.hpp"
-#include "engine/value/value_fields.hpp"
 
 namespace flow {
 
@@ -99,24 +97,6 @@ std::vector<Digest> missing_blobs(const std::vector<Digest>& digests, const Blob
   std::ranges::copy_if(digests, std::back_inserter(missing),
                        [&](const Digest& digest) { return !blobs.has(digest); });
   return missing;
-}
-
-Value prebuilt_to_value(const PrebuiltGraph& built) {
-  return Value::map({{"machine", built.machine},
-                     {"plan", built.plan},
-                     {"bundle", built.bundle},
-                     {"printed", strings_to_value(built.printed)}});
-}
-
-Result<PrebuiltGraph> prebuilt_from_value(const Value& value) {
-  PrebuiltGraph built;
-  built.machine = text_field(value, "machine");
-  if (!cluster::is_process_name(built.machine))
-    return user_error("a request from a machine without a name");
-  built.plan = text_field(value, "plan");
-  built.bundle = text_field(value, "bundle");
-  built.printed = strings_from_value(value.find("printed"));
-  return built;
 }
 
 }  // namespace flow

@@ -26,7 +26,4 @@ std::vector<Digest> files_of(const Plan& plan);
 /// Those of `digests` that the state does not have.
 std::vector<Digest> missing_blobs(const std::vector<Digest>& digests, const Blobs& blobs);
 
-Value prebuilt_to_value(const PrebuiltGraph& built);
-Result<PrebuiltGraph> prebuilt_from_value(const Value& value);
-
 }  // namespace flow

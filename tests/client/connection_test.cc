@@ -10,7 +10,10 @@
 #include <thread>
 
 #include "engine/client/blob_frames.hpp"
+#include "engine/client/messages.hpp"
+#include "engine/client/preface.hpp"
 #include "flow/digest.hpp"
+#include "tests/client/raw_frames.hpp"
 
 using namespace flow;
 
@@ -19,13 +22,15 @@ TEST_CASE("who sends nothing in time is told from who is gone") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   UnixConnection link(ends[0]);
   auto other = std::make_unique<UnixConnection>(ends[1]);
-  CHECK(link.receive(10).error().message == "the other side sent no whole message in time");
+  CHECK(link.receive<ServerReply>(10).error().message ==
+        "the other side sent no whole message in time");
   uint32_t announced = 100;
   REQUIRE(::send(ends[1], &announced, sizeof announced, 0) == sizeof announced);
-  CHECK(link.receive(10).error().message == "the other side sent no whole message in time");
+  CHECK(link.receive<ServerReply>(10).error().message ==
+        "the other side sent no whole message in time");
   other.reset();
-  CHECK(link.receive(60'000).error().message == "the other side is gone");
-  CHECK(link.receive().error().message == "the other side is gone");
+  CHECK(link.receive<ServerReply>(60'000).error().message == "the other side is gone");
+  CHECK(link.receive<ServerReply>().error().message == "the other side is gone");
 }
 
 TEST_CASE("a client waits for a writer that answers pings as long as it takes") {
@@ -38,19 +43,20 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
   REQUIRE(link.ok());
   std::thread writer([&] {
     UnixConnection client(::accept(*listening, nullptr, nullptr));
-    (void)client.receive();
+    (void)client.receive<ClientRequest>();
     UnixConnection ping(::accept(*listening, nullptr, nullptr));
-    auto asked = ping.receive();
-    const Value* verb = asked.ok() ? asked->find("verb") : nullptr;
-    bool is_ping = verb != nullptr && *verb == Value("ping");
-    ping.send(Value("here"));
-    client.send(Value(is_ping ? "after a ping" : "after nonsense"));
+    auto asked = ping.receive<ClientRequest>();
+    ping.send(done_reply());
+    bool is_ping = asked.ok() && asked->has_ping();
+    client.send(error_reply(user_error(is_ping ? "after a ping" : "after nonsense")));
   });
-  CHECK((*link)->send(Value("a long work")));
-  auto answer = (*link)->receive();
+  ClientRequest request;
+  request.mutable_collect_garbage();
+  CHECK((*link)->send(request));
+  auto answer = (*link)->receive<ServerReply>();
   writer.join();
   REQUIRE(answer.ok());
-  CHECK(*answer == Value("after a ping"));
+  CHECK(answer->error().message() == "after a ping");
   CHECK_FALSE((*link)->is_stalled());
   ::close(*listening);
   ::unlink(path.c_str());
@@ -66,10 +72,11 @@ TEST_CASE("content that is being received stops between two of its pieces") {
   REQUIRE(::mkdtemp(folder) != nullptr);
   std::string bytes(size_t{5} << 20, 'x');
   Digest digest = sha256(bytes);
-  std::thread sender(
-      [&] { (void)send_blob(link, digest, cluster::BlobReader::of_bytes(std::move(bytes))); });
+  std::thread sender([&] {
+    (void)send_blob<ServerReply>(link, digest, cluster::BlobReader::of_bytes(std::move(bytes)));
+  });
   int pieces = 0;
-  Status received = receive_blob(*other, digest, folder, [&]() -> Status {
+  Status received = receive_blob<ServerReply>(*other, digest, folder, [&]() -> Status {
     if (++pieces <= 2) return {};
     return Error{ErrorKind::interrupted, "stopped"};
   });
@@ -82,4 +89,86 @@ TEST_CASE("content that is being received stops between two of its pieces") {
     files += entry.is_regular_file();
   CHECK(files == 0);
   std::filesystem::remove_all(folder);
+}
+
+namespace {
+
+struct Pair {
+  Pair() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0); }
+  int ends[2];
+};
+
+using Catch::Matchers::Contains;
+
+const std::string kThisVersion = std::string("version 2 (flow ") + version() + ")";
+
+}  // namespace
+
+TEST_CASE("a message over the limit is not sent, and the connection goes on") {
+  Pair pair;
+  UnixConnection client(pair.ends[0]), server(pair.ends[1]);
+  ClientRequest request;
+  request.mutable_send_signal()->set_json(std::string(kClientFrameMax, 'x'));
+  CHECK_FALSE(client.send(request));
+  request.mutable_ping();
+  CHECK(client.send(request));
+  auto received = server.receive<ClientRequest>();
+  REQUIRE(received.ok());
+  CHECK(received->has_ping());
+}
+
+TEST_CASE("a client of version 1 gets an error reply of its own form that names both versions") {
+  Pair pair;
+  UnixConnection server(pair.ends[1]);
+  test::send_raw(pair.ends[0],
+                 encode_value(Value::map({{"version", int64_t{1}}, {"verb", "nodes"}})));
+  auto request = server.receive<ClientRequest>();
+  REQUIRE_FALSE(request.ok());
+  CHECK(
+      request.error().message ==
+      "the process at the other end speaks version 1 of the client protocol, and this one speaks " +
+          kThisVersion + ": use the same build of flow for both");
+  CHECK(server.is_other_version());
+  auto reply = decode_value(test::receive_raw(pair.ends[0]));
+  REQUIRE(reply.ok());
+  CHECK(*reply->find("frame") == Value("error"));
+  CHECK(*reply->find("kind") == Value(int64_t{static_cast<uint8_t>(ErrorKind::environment)}));
+  CHECK(
+      reply->find("message")->as_string() ==
+      "the process at the other end speaks " + kThisVersion +
+          " of the client protocol, and this one speaks version 1: use the same build of flow for "
+          "both");
+  ::close(pair.ends[0]);
+}
+
+TEST_CASE("a server of another version, or of none, is an error reply that names both versions") {
+  auto [first, other] = GENERATE(
+      std::pair(encode_value(Value::map({{"frame", "error"}, {"message", "another version"}})),
+                std::string("version 1")),
+      std::pair(encode_value(Value::map({{"version", int64_t{3}}, {"flow", "9.9"}})),
+                std::string("version 3 (flow 9.9)")),
+      std::pair(std::string("SSH-2.0"), std::string("another version")));
+  Pair pair;
+  UnixConnection client(pair.ends[0]);
+  ClientRequest request;
+  request.mutable_ping();
+  REQUIRE(client.send(request));
+  CHECK(check_preface(test::receive_raw(pair.ends[1])).ok());
+  test::send_raw(pair.ends[1], first);
+  auto reply = client.receive<ServerReply>();
+  REQUIRE(reply.ok());
+  CHECK(get_error(reply->error()).kind == ErrorKind::environment);
+  CHECK(reply->error().message() == "the process at the other end speaks " + other +
+                                        " of the client protocol, and this one speaks " +
+                                        kThisVersion + ": use the same build of flow for both");
+  CHECK(client.is_other_version());
+  ::close(pair.ends[1]);
+}
+
+TEST_CASE("the preface of this version is one that version 1 reads as an error") {
+  auto preface = decode_value(encode_preface());
+  REQUIRE(preface.ok());
+  CHECK(*preface->find("frame") == Value("error"));
+  CHECK_THAT(preface->find("message")->as_string(), Contains("use the same build of flow"));
+  CHECK(check_preface(encode_preface()).ok());
 }

@@ -16,7 +16,9 @@
 
 #include "engine/api/local_engine.hpp"
 #include "engine/client/connection.hpp"
+#include "engine/client/run_stream.hpp"
 #include "tests/api/temp_folder.hpp"
+#include "tests/client/raw_frames.hpp"
 
 using namespace flow;
 
@@ -79,8 +81,11 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   std::promise<void> latched;
   std::thread head([&] {
     UnixConnection client(::accept(*listening, nullptr, nullptr));
-    (void)client.receive();
-    client.send(Value::map({{"frame", "run"}, {"run", "a-run"}, {"leads", true}}));
+    (void)client.receive<ClientRequest>();
+    ServerReply reply;
+    reply.mutable_run_started()->set_run("a-run");
+    reply.mutable_run_started()->set_leads(true);
+    client.send(reply);
     latched.get_future().wait();
   });
   auto run = engine->run("pipeline.lua", Value(), {});
@@ -96,6 +101,81 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   CHECK_FALSE(is_writer.get());
   engine.reset();
   ::close(*listening);
+}
+
+TEST_CASE(
+    "a writer of version 1 is an error at once, also if it hung up before the whole request") {
+  test::TempFolder temp;
+  std::string state = temp.options().state;
+  std::filesystem::create_directories(state);
+  auto listening = listen_at(socket_path(state));
+  REQUIRE(listening.ok());
+  int requests = 0;
+  std::thread writer([&] {
+    for (int client; (client = ::accept(*listening, nullptr, nullptr)) >= 0; ::close(client)) {
+      requests++;
+      (void)test::receive_raw(client);
+      test::send_raw(client, encode_value(Value::map({{"frame", "error"},
+                                                      {"kind", int64_t{3}},
+                                                      {"message", "another version of flow"}})));
+      ::shutdown(client, SHUT_RDWR);
+    }
+  });
+  LocalClientEngine engine(temp.options(), state, LocalEngine::open_writer);
+  auto expected = Catch::Matchers::Contains("speaks version 1 of the client protocol") &&
+                  Catch::Matchers::Contains("and this one speaks version 2 (flow ") &&
+                  Catch::Matchers::Contains("use the same build of flow for both");
+  auto error_of = [](auto call) {
+    try {
+      call();
+    } catch (const Failed& failed) {
+      return failed.error;
+    }
+    return Error{ErrorKind::user, "no error"};
+  };
+  Error error = error_of([&] { engine.run("pipeline.lua", Value(), {}); });
+  CHECK(error.kind == ErrorKind::environment);
+  CHECK_THAT(error.message, expected);
+  std::string large(size_t{8} << 20, 'x');
+  CHECK_THAT(error_of([&] { engine.signal("last", "name", large); }).message, expected);
+  CHECK_THAT(error_of([&] { engine.gc(1); }).message, expected);
+  ClientRequest request;
+  request.mutable_list_workers();
+  auto reply = ask_writer(state, request);
+  REQUIRE(reply.ok());
+  CHECK_THAT(reply->error().message(), expected);
+  ::shutdown(*listening, SHUT_RDWR);
+  writer.join();
+  CHECK(requests == 4);
+  ::close(*listening);
+}
+
+TEST_CASE("a client of version 1 gets an error from a writer, which serves others as before") {
+  test::TempFolder temp;
+  Engine writer(temp.options());
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket_path(temp.options().state).copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  test::send_raw(descriptor,
+                 encode_value(Value::map({{"version", int64_t{1}}, {"verb", "nodes"}})));
+  auto reply = decode_value(test::receive_raw(descriptor));
+  REQUIRE(reply.ok());
+  CHECK(*reply->find("frame") == Value("error"));
+  CHECK_THAT(reply->find("message")->as_string(),
+             Catch::Matchers::Contains("and this one speaks version 1: use the same build"));
+  CHECK(test::receive_raw(descriptor).empty());
+  ::close(descriptor);
+  ClientRequest request;
+  request.mutable_ping();
+  auto answer = ask_writer(temp.options().state, request);
+  REQUIRE(answer.ok());
+  CHECK(answer->has_done());
+  request.clear_kind();
+  answer = ask_writer(temp.options().state, request);
+  REQUIRE(answer.ok());
+  CHECK(answer->error().message() == "the writer does not know this request");
 }
 
 TEST_CASE("gc of the next writer keeps a finished run while the client that started it uses it") {

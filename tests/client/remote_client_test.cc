@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <list>
 #include <mutex>
@@ -21,10 +22,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Takes up a run and goes when it is told to; then it asks for content that nobody named.
-class ForgetfulHead {
+/// A head that answers each client as `answer` does, by a thread per client.
+class TestHead {
  public:
-  explicit ForgetfulHead(const std::string& secret_file) {
+  using Answer = std::function<void(const std::shared_ptr<cluster::SessionChannel>&)>;
+  TestHead(const std::string& secret_file, Answer answer) : answer_(std::move(answer)) {
     auto options = session_options(cluster::Role::head, "head", secret_file, true);
     REQUIRE(options.ok());
     auto transport = cluster_transport("127.0.0.1:0", *options);
@@ -36,58 +38,96 @@ class ForgetfulHead {
           auto channel = std::make_shared<cluster::SessionChannel>();
           channel->attach(link);
           std::lock_guard lock(mutex_);
-          clients_.push_back(engine_thread([this, channel] { answer(channel); }));
+          clients_.push_back(engine_thread([this, channel] { answer_(channel); }));
           return channel;
         });
     REQUIRE(listener.ok());
     listener_ = std::move(*listener);
   }
-  ~ForgetfulHead() {
+  ~TestHead() {
     listener_.reset();
     for (std::thread& client : clients_) client.join();
   }
   std::string address() const { return listener_->address(); }
-  void leave() { left_.set_value(); }
 
  private:
-  void answer(const std::shared_ptr<cluster::SessionChannel>& channel) {
-    SessionConnection link(channel);
-    if (!link.receive().ok()) return;
-    if (asked_++ == 0) {
-      link.send(Value::map({{"frame", "run"}, {"run", "r1"}}));
-      left_.get_future().wait();
-      return;
-    }
-    Value unknown(std::string(sizeof(Digest), 'x'));
-    link.send(Value::map({{"frame", "lacks"}, {"digests", Value::list({unknown})}}));
-    (void)link.receive();  // until the client goes
-  }
-
+  const Answer answer_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<cluster::Sessions> sessions_;
   std::mutex mutex_;
   std::list<std::thread> clients_;
-  std::atomic<int> asked_ = 0;
-  std::promise<void> left_;
   std::unique_ptr<Listener> listener_;
 };
+
+class TempSecret {
+ public:
+  TempSecret() { REQUIRE(::mkdtemp(folder_.data()) != nullptr); }
+  ~TempSecret() { fs::remove_all(folder_); }
+  std::string path() const { return folder_ + "/secret"; }
+
+ private:
+  std::string folder_ = fs::temp_directory_path() / "flow-away-XXXXXX";
+};
+
+std::unique_ptr<detail::EngineImpl> client_of(const TestHead& head, const TempSecret& secret) {
+  EngineOptions options;
+  options.head = head.address();
+  options.secret_file = secret.path();
+  auto engine = RemoteEngine::open(options, cluster_transport);
+  REQUIRE(engine.ok());
+  return std::move(*engine);
+}
 
 }  // namespace
 
 TEST_CASE(
     "a head that is back and asks for what the run does not name ends the run with an error") {
   if (!FLOW_TEST_UCX) return;
-  std::string folder = fs::temp_directory_path() / "flow-away-XXXXXX";
-  REQUIRE(::mkdtemp(folder.data()) != nullptr);
-  ForgetfulHead head(folder + "/secret");
-  EngineOptions options;
-  options.head = head.address();
-  options.secret_file = folder + "/secret";
-  auto engine = RemoteEngine::open(options, cluster_transport);
-  REQUIRE(engine.ok());
-  auto run = (*engine)->resume("r1", {}, false);
-  head.leave();
+  TempSecret secret;
+  std::atomic<int> asked = 0;
+  std::promise<void> leave;
+  TestHead head(secret.path(), [&](const auto& channel) {
+    SessionConnection link(channel);
+    if (!link.receive<ClientRequest>().ok()) return;
+    ServerReply reply;
+    if (asked++ == 0) {
+      reply.mutable_run_started()->set_run("r1");
+      link.send(reply);
+      leave.get_future().wait();
+      return;
+    }
+    reply.mutable_missing_blobs()->add_digests(std::string(sizeof(Digest), 'x'));
+    link.send(reply);
+    (void)link.receive<ClientRequest>();  // until the client goes
+  });
+  auto engine = client_of(head, secret);
+  auto run = engine->resume("r1", {}, false);
+  leave.set_value();
   CHECK_THROWS_WITH(run->wait_end(), "the head asks for content that this run does not name");
-  engine->reset();
-  fs::remove_all(folder);
+  engine.reset();
+}
+
+TEST_CASE("a head of version 1 is an error at once") {
+  if (!FLOW_TEST_UCX) return;
+  TempSecret secret;
+  std::atomic<int> asked = 0;
+  TestHead head(secret.path(), [&](const auto& channel) {
+    asked++;
+    char byte = 0;
+    (void)channel->read(&byte, 1, std::nullopt);
+    const std::string reply =
+        encode_value(Value::map({{"frame", "error"}, {"kind", int64_t{3}}, {"message", "m"}}));
+    uint32_t size = static_cast<uint32_t>(reply.size());
+    channel->write({reinterpret_cast<const char*>(&size), sizeof size});
+    channel->write(reply);
+    while (channel->read(&byte, 1, std::nullopt)) continue;  // until the client goes
+  });
+  auto engine = client_of(head, secret);
+  auto expected = Catch::Matchers::Contains("speaks version 1 of the client protocol") &&
+                  Catch::Matchers::Contains("and this one speaks version 2 (flow ");
+  CHECK_THROWS_WITH(engine->resume("r1", {}, false), expected);
+  CHECK_THROWS_WITH(engine->show("r1"), expected);
+  CHECK_THROWS_WITH(engine->nodes(), expected);
+  CHECK(asked == 3);
+  engine.reset();
 }

@@ -1,5 +1,5 @@
-// Content that comes from the other side of a link: frames of any shape are read without a fault,
-// and what is kept is what its digest says.
+// A blob that comes from the other side of a connection: frames of any bytes are read without a
+// fault, and what is kept is what its digest says.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/blobs/blob_file.hpp"
 #include "engine/client/blob_frames.hpp"
+#include "engine/client/messages.hpp"
 
 namespace {
 
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   InputLink link({reinterpret_cast<const char*>(data), size});
   const Digest digest = sha256(kContent);
   const std::string path = blob_path(folder(), digest);
-  bool is_kept = receive_blob(link, digest, folder()).ok();
+  bool is_kept = receive_blob<ServerReply>(link, digest, folder()).ok();
   FLOW_CHECK(is_kept == std::filesystem::exists(path));
   if (!is_kept) return 0;
   auto kept = read_file(path);

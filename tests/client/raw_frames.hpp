@@ -1,0 +1,29 @@
+// Frames of a connection between client and server, as a process of any version sends them.
+#pragma once
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace flow::test {
+
+/// Sends `bytes` as one frame. The other side may be gone.
+inline void send_raw(int descriptor, std::string_view bytes) {
+  uint32_t size = static_cast<uint32_t>(bytes.size());
+  std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
+  frame += bytes;
+  (void)!::send(descriptor, frame.data(), frame.size(), MSG_NOSIGNAL);
+}
+
+/// The bytes of the next frame; "" if the other side is gone.
+inline std::string receive_raw(int descriptor) {
+  uint32_t size = 0;
+  if (::recv(descriptor, &size, sizeof size, MSG_WAITALL) != sizeof size) return "";
+  std::string bytes(size, '\0');
+  if (::recv(descriptor, bytes.data(), size, MSG_WAITALL) != static_cast<ssize_t>(size)) return "";
+  return bytes;
+}
+
+}  // namespace flow::test
