@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "engine/value/base64.hpp"
+#include "engine/crypto/base64.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {

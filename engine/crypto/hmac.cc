@@ -1,25 +1,30 @@
 #include "engine/crypto/hmac.hpp"
 
-#include <openssl/crypto.h>
-
-#include <array>
-#include <string>
+#include <sodium.h>
 
 namespace flow {
 
+namespace {
+
+const uint8_t* octets(std::string_view text) {
+  return reinterpret_cast<const uint8_t*>(text.data());
+}
+
+}  // namespace
+
 Digest hmac_sha256(std::string_view key, std::string_view data) {
-  constexpr size_t kBlock = 64;
-  std::string padded(key.size() > kBlock ? std::string(sha256(key).view()) : std::string(key));
-  padded.resize(kBlock, '\0');
-  std::string inner = padded, outer = padded;
-  for (char& c : inner) c = static_cast<char>(c ^ 0x36);
-  for (char& c : outer) c = static_cast<char>(c ^ 0x5c);
-  Digest first = sha256(inner.append(data));
-  return sha256(outer.append(first.view()));
+  Digest mac;
+  static_assert(sizeof mac.bytes == crypto_auth_hmacsha256_BYTES);
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, octets(key), key.size());
+  crypto_auth_hmacsha256_update(&state, octets(data), data.size());
+  crypto_auth_hmacsha256_final(&state, mac.bytes.data());
+  sodium_memzero(&state, sizeof state);
+  return mac;
 }
 
 bool equal_constant_time(std::string_view one, std::string_view other) {
-  return one.size() == other.size() && CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
+  return one.size() == other.size() && sodium_memcmp(one.data(), other.data(), one.size()) == 0;
 }
 
 }  // namespace flow

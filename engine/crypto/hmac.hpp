@@ -1,4 +1,4 @@
-// A proof that its maker holds a key: HMAC-SHA256 (RFC 2104).
+// Message authentication: proof that the sender of `data` holds `key`. HMAC-SHA256 (RFC 2104).
 #pragma once
 #include <string_view>
 
@@ -6,9 +6,10 @@
 
 namespace flow {
 
+/// `key` may have any length.
 Digest hmac_sha256(std::string_view key, std::string_view data);
 
-/// In a time that does not tell where they differ.
+/// Whether both are the same bytes. The time depends on the sizes alone.
 bool equal_constant_time(std::string_view one, std::string_view other);
 
 }  // namespace flow

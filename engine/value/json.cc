@@ -9,7 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/value/base64.hpp"
+#include "engine/crypto/base64.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/value.hpp"

@@ -11,9 +11,9 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/crypto/base64.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/crypto/redaction.hpp"
-#include "engine/value/base64.hpp"
 #include "engine/value/utf8.hpp"
 
 using namespace flow;
@@ -213,6 +213,32 @@ TEST_CASE("base64 of RFC 4648, and nothing but its canonical form back") {
   }
   for (const char* wrong : {"Z", "Zg=", "Zh==", "Zm9=", "Zg==Zg==", "Z===", "====", "Zm 8", "=Zg="})
     CHECK_FALSE(base64_decode(wrong, back));
+}
+
+TEST_CASE("base64 of all bytes, of any length, comes back") {
+  std::string bytes, back;
+  for (int i = 0; i < 1000; i++) {
+    REQUIRE(base64_decode(base64_encode(bytes), back));
+    REQUIRE(back == bytes);
+    bytes += static_cast<char>(i * 37);
+  }
+}
+
+TEST_CASE("base64 takes 64 characters and no other byte, wherever it stands") {
+  const std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t at = 0; at < 8; at++) {
+    for (int byte = 0; byte < 256; byte++) {
+      std::string text = "AAAAAAAA", back = "as it was";
+      text[at] = static_cast<char>(byte);
+      bool is_padding = at == 7 && byte == '=';
+      INFO(at << " " << byte);
+      REQUIRE(base64_decode(text, back) ==
+              (is_padding || digits.find(text[at]) != std::string_view::npos));
+      REQUIRE((back == "as it was") ==
+              (!is_padding && digits.find(text[at]) == std::string_view::npos));
+    }
+  }
 }
 
 TEST_CASE("UTF-8 is told from other bytes") {

@@ -1,8 +1,8 @@
 // Words of the command line and of scripts: sizes, durations, base64, labels that machines have;
 // and where a rank says that it is. What is read is printed and read again as it was.
 #include "engine/base/size_units.hpp"
+#include "engine/crypto/base64.hpp"
 #include "engine/plan/worker_selector.hpp"
-#include "engine/value/base64.hpp"
 #include "flow/collective.hpp"
 #include "flow/value.hpp"
 

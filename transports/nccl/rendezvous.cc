@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "engine/value/base64.hpp"
+#include "engine/crypto/base64.hpp"
 #include "transports/nccl/communicator.hpp"
 
 namespace flow {
