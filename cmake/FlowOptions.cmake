@@ -1,4 +1,4 @@
-# Warnings, sanitizers, and flow_library(): the one way this project makes a library or a test.
+# Warnings, sanitizers, and flow_library(): the one way this project makes a library.
 set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
@@ -54,18 +54,6 @@ endfunction()
 # collides with one of another source.
 function(flow_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-endfunction()
-
-# flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, one ctest entry.
-function(flow_test name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
-  if(NOT sources)
-    return()
-  endif()
-  add_executable(${name} ${sources})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # a quarter less to wait for the compiler
-  target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
-  add_test(NAME ${name} COMMAND ${name})
 endfunction()
 
 # flow_proto(TARGET FILES…): generates FILE.pb.{h,cc} of this folder, included as "engine/…/FILE.pb.h".

@@ -1,0 +1,72 @@
+# The entries of ctest: programs of Catch2, the cases in them, and the labels `fast`, `slow` and `case`.
+option(FLOW_BENCH "Build the benchmarks of tests/bench" ON)
+option(FLOW_MUTANTS "Build the faulty programs that tests/sim must notice" ON)
+option(FLOW_FUZZ_REPLAY "Build the fuzz targets as programs that replay their seeds" ON)
+
+# flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, one ctest entry.
+function(flow_test name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # a quarter less to wait for the compiler
+  target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
+  add_test(NAME ${name} COMMAND ${name})
+  flow_cases(${name})
+  flow_labels()
+endfunction()
+
+# flow_labels(): labels each entry of this folder `fast`, or `slow` if flow_slow() names it.
+function(flow_labels)
+  get_property(is_deferred DIRECTORY PROPERTY FLOW_LABELS)
+  if(NOT is_deferred)
+    set_property(DIRECTORY PROPERTY FLOW_LABELS ON)
+    cmake_language(DEFER CALL flow_label_entries)
+  endif()
+endfunction()
+
+# flow_slow(ENTRIES…): those of this folder that take more than about 5 seconds on two cores. An entry that
+# this build leaves out may be named.
+function(flow_slow)
+  set_property(DIRECTORY APPEND PROPERTY FLOW_SLOW ${ARGN})
+  flow_labels()
+endfunction()
+
+# At the end of a folder, when all its entries exist.
+function(flow_label_entries)
+  get_property(entries DIRECTORY PROPERTY TESTS)
+  get_property(slow DIRECTORY PROPERTY FLOW_SLOW)
+  foreach(entry IN LISTS entries)
+    if(entry IN_LIST slow)
+      set_property(TEST ${entry} APPEND PROPERTY LABELS slow)
+    else()
+      set_property(TEST ${entry} APPEND PROPERTY LABELS fast)
+    endif()
+  endforeach()
+endfunction()
+
+# flow_cases(NAME): lets ctest find the cases of the Catch2 program NAME, each as an entry with the label `case`.
+# Nothing is built or run for it: when ctest starts, tests/cases.py reads the names from the sources.
+function(flow_cases name)
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL flow_describe_cases [[${name}]])")
+endfunction()
+
+# At the end of a folder, when the program's entry has its environment: what tests/cases.py reads.
+function(flow_describe_cases name)
+  get_target_property(sources ${name} SOURCES)
+  set(text "program $<TARGET_FILE:${name}>\n")
+  foreach(source IN LISTS sources)
+    if(source MATCHES "^/.*\\.cc$")
+      string(APPEND text "source ${source}\n")
+    endif()
+  endforeach()
+  foreach(property TIMEOUT ENVIRONMENT)
+    get_property(values TEST ${name} PROPERTY ${property})
+    foreach(value IN LISTS values)
+      string(TOLOWER ${property} word)
+      string(APPEND text "${word} ${value}\n")
+    endforeach()
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cases/${name} CONTENT "${text}")
+endfunction()
