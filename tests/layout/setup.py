@@ -49,9 +49,19 @@ def main():
     line = "  apt-get update && apt-get install -y --no-install-recommends catch2\n"
     expect(line in said and "installing catch2" not in said, "the error has the line to run as root", seen)
 
-    seen = code, said, calls = setup(root, "graphviz curl")
+    seen = code, said, calls = setup(root, "libucx-dev graphviz curl")
     expect(code == 0 and "cmake --build" in calls, "without optional packages it builds", seen)
-    expect("left out: graphviz curl" in said and "apt-get" not in calls, "what is left out is named", seen)
+    expect("left out: libucx-dev (optional)" in said and "apt-get" not in calls, "what is left out is named", seen)
+
+    # The build's folder is not there: ctest is not started.
+    seen = _, said, calls = setup(root, "graphviz curl", "test")
+    expect("left out: graphviz curl (optional)" in said and "cmake --build" in calls, "tests say what they lack", seen)
+
+    for lacking in ("catch2", "python3", "git", "ccache"):
+        seen = _, said, calls = setup(root, lacking, "run")
+        expect("-DBUILD_TESTING=OFF" in calls and lacking not in said, f"run does without {lacking}", seen)
+        seen = code, said, calls = setup(root, lacking)
+        expect(code == 1 and lacking in said and calls == "", f"build needs {lacking}", seen)
 
     seen = code, said, calls = setup(root, "")
     expect(code == 0 and "apt-get" not in calls and "left out" not in said, "with all of them it only builds", seen)
@@ -59,10 +69,10 @@ def main():
     rules = (pathlib.Path(root) / "cmake" / "FlowInstall.cmake").read_text()
     needed = {name for found in re.findall(r"install\(TARGETS ([^)]*)\)", rules)
               for name in re.split(r" (?:EXPORT|RUNTIME|LIBRARY)", found)[0].split()}
-    for words in (["run"], ["install", "usr"]):
+    for words, targets in ((["run"], {"flow", "flow-executor"}), (["install", "usr"], needed)):
         seen = code, said, calls = setup(root, "", *words)
         built = re.search(r"cmake --build build/release --target (.*)", calls)
-        expect(built is not None and set(built.group(1).split()) == needed, f"{words[0]} builds what is installed", seen)
+        expect(built is not None and set(built.group(1).split()) == targets, f"{words[0]} builds what it needs", seen)
     expect(code == 0 and "cmake --install build/release --strip --prefix /usr\n" in calls, "install installs", seen)
     seen = code, said, calls = setup(root, "", "install")
     expect(code == 2 and "PREFIX" in said and calls == "", "install needs a folder", seen)
