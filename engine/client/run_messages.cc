@@ -192,12 +192,12 @@ NamedAmounts get_named_amounts(const NamedAmountFields& from) {
   return amounts;
 }
 
-void put_transferred(const MovedContent& moved, client_protocol::TransferredBlobs& to) {
-  to.set_blobs(moved.pieces);
+void put_transferred(const BlobTraffic& moved, client_protocol::TransferredBlobs& to) {
+  to.set_blobs(moved.blobs);
   to.set_bytes(moved.bytes);
 }
 
-MovedContent get_transferred(const client_protocol::TransferredBlobs& from) {
+BlobTraffic get_transferred(const client_protocol::TransferredBlobs& from) {
   return {from.blobs(), from.bytes()};
 }
 
