@@ -97,7 +97,7 @@ Status LocalEngine::lead(const std::string& dir) {
   if (!leads_cluster(options_)) {
     if (!busy_elsewhere_.empty()) return {};
     for (const std::string& name : engine_loop_->disconnected_workers())
-      engine_loop_->worker_lost(name, "the engine was started again without workers");
+      engine_loop_->membership().lose(name, "the engine was started again without workers");
     return {};
   }
   FLOW_TRY(check_for_work_elsewhere());
@@ -232,7 +232,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     nodes = nodes_of(state);
     for (NodeInfo& node : nodes) {
-      std::string note = engine_loop_->worker_note(node.name);
+      std::string note = engine_loop_->membership().note_of(node.name);
       if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
     }
   });

@@ -212,7 +212,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     engine_loop_.worker_registry().attach(name, connection, worker.address);
   }
   if (former) {
-    engine_loop_.worker_disconnected(name, "it came by another connection");
+    engine_loop_.membership().disconnect(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
   auto decided = [connection, received](bool admitted) {
@@ -222,8 +222,9 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
         "worker's description is not valid");
   };
   record_address(name);
-  engine_loop_.worker_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
-                             std::move(request.machine), decided);
+  engine_loop_.membership().join(
+      {std::move(request.worker), std::move(request.attempts), is_restarted},
+      std::move(request.machine), decided);
   return "";
 }
 
@@ -254,14 +255,15 @@ void ClusterMembership::on_draining(WorkerConnection& connection, const std::str
   auto found = find(connection);
   if (found == workers_.end()) return;
   found->second.is_draining = true;
-  engine_loop_.worker_draining(found->first, why);
+  engine_loop_.membership().drain(found->first, why);
 }
 
 void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
                                       const std::string& fault, bool is_dead) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
-  if (found != workers_.end()) engine_loop_.gpu_failed(found->first, uuid, fault, is_dead);
+  if (found != workers_.end())
+    engine_loop_.membership().fail_gpu(found->first, uuid, fault, is_dead);
 }
 
 namespace {
@@ -336,8 +338,8 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
   worker.connection.reset();
   engine_loop_.worker_registry().detach(name, connection);
   if (quit_) return;
-  if (is_for_good) return engine_loop_.worker_lost(name, why);
-  engine_loop_.worker_disconnected(name, why);
+  if (is_for_good) return engine_loop_.membership().lose(name, why);
+  engine_loop_.membership().disconnect(name, why);
   start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
@@ -366,7 +368,7 @@ void ClusterMembership::loop() {
     auto found = workers_.find(lease.name);
     bool is_gone = found != workers_.end() && !found->second.connection &&
                    found->second.serial == lease.serial;
-    if (is_gone) engine_loop_.worker_lost(lease.name, lease.why, lease.has_died);
+    if (is_gone) engine_loop_.membership().lose(lease.name, lease.why, lease.has_died);
   }
 }
 

@@ -46,6 +46,14 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, std::unique_ptr<Store> 
           }),
       reports_(gangs_, clock_, worker_registry_,
                [this](const Report& report) { publish_progress(report); }),
+      membership_(
+          state_, gangs_,
+          // Local workers get their shares from this process, which may offer more slots than there
+          // are.
+          !options.is_closed,
+          {[this](TurnInput input) { post(as_input(std::move(input))); },
+           [this](core::Event event) { record_if_admitted(std::move(event), clock_.now()); },
+           [this](std::function<void()> effect) { after_effects(std::move(effect)); }}),
       gpus_(gpu_hooks()) {}
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::start(const EngineLoopOptions& options,
@@ -264,6 +272,34 @@ EngineLoop::Input EngineLoop::as_input(TurnInput from) {
     input.control = std::move(std::get<StoreCallback>(from.what).run);
   }
   return input;
+}
+
+std::vector<std::string> EngineLoop::disconnected_workers() {
+  std::vector<std::string> names;
+  inspect(
+      [&](const core::State& state, InputResolver&) { names = flow::disconnected_workers(state); });
+  return names;
+}
+
+std::vector<std::string> EngineLoop::disconnected_workers_at_work() {
+  std::vector<std::string> names;
+  inspect([&](const core::State& state, InputResolver&) {
+    names = flow::disconnected_workers(state, true);
+  });
+  return names;
+}
+
+void EngineLoop::put_metadata(std::string key, std::string value) {
+  Input input;
+  input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
+    if (value.empty()) return batch.erase(Family::kv, key);
+    batch.put(Family::kv, key, value);
+  });
+  post(std::move(input));
+}
+
+std::string EngineLoop::worker_name(core::WorkerId worker) const {
+  return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
 }
 
 void EngineLoop::post(Input input) {

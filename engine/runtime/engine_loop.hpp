@@ -28,8 +28,8 @@
 #include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/native_tasks.hpp"
-#include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
+#include "engine/runtime/worker_membership.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/runtime/worker_reports.hpp"
 #include "engine/sched/sched.hpp"
@@ -100,7 +100,8 @@ class EngineLoop {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, InputResolver&)>& read);
 
-  // worker_membership.cc: workers of other machines. Only the two that tell of awaited ones block.
+  /// Workers of other machines.
+  WorkerMembership& membership() { return membership_; }
   WorkerRegistry& worker_registry() { return worker_registry_; }
   /// Which of them have large content.
   const std::shared_ptr<cluster::BlobDirectory>& blob_directory() const { return blob_directory_; }
@@ -108,20 +109,6 @@ class EngineLoop {
   std::vector<std::string> disconnected_workers();
   /// Of them, those that run something, by the state's account.
   std::vector<std::string> disconnected_workers_at_work();
-  /// `decided` is called when it is committed and what follows from it was told, or with false
-  /// where it is refused.
-  void worker_joined(core::WorkerJoined event, Hardware machine,
-                     std::function<void(bool admitted)> decided);
-  /// Nothing where no worker of that name is up, or awaited.
-  void worker_disconnected(const std::string& name, std::string why);
-  void worker_draining(const std::string& name, std::string why);
-  void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
-                  bool is_dead);
-  void worker_lost(const std::string& name, std::string why, bool has_died = false);
-  /// So many workers are to join in all.
-  void announce(uint32_t workers);
-  /// What people should know of a worker, or "". In a turn.
-  std::string worker_note(const std::string& name) const;
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void put_metadata(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
@@ -303,14 +290,6 @@ class EngineLoop {
   bool is_interrupted(const core::StopAttempt& stop) const;
   void stop(const core::StopAttempt& stop);
   std::string worker_name(core::WorkerId worker) const;
-  std::optional<core::WorkerId> worker_id_of(const std::string& name) const;
-  bool join(core::WorkerJoined event, Hardware machine);
-  void record_lost(core::WorkerId worker, const std::string& why, bool has_died);
-  std::vector<core::AttemptId> gangs_missing_on(const core::WorkerJoined& event) const;
-  void handle_lost_worker(const std::string& name, const std::string& why, bool has_died);
-  void lose_waiting_workers();
-  void record_of_worker(const std::string& name,
-                        const std::function<core::Event(core::WorkerId)>& event_of);
   void execute(const std::vector<core::Command>& effects);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   /// One for each rank of the attempt.
@@ -328,8 +307,6 @@ class EngineLoop {
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
   void warn_of_small_share(const core::Assigned& assigned);
-  void report_worker_note(const std::string& name);
-  void assign_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
   void notify_listeners(std::vector<Event> events);
   void write_run_record(const RunId& run);
@@ -373,12 +350,7 @@ class EngineLoop {
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
   GangSupervisor gangs_;
   WorkerReports reports_;
-  SharedMachines shared_machines_;
-  std::map<std::string, std::string>
-      reported_worker_notes_;  // of workers that are not lost, by name
-  /// With why, and whether it died: they are lost, and leave, when gangs that they had a part in
-  /// have written what they keep.
-  std::map<std::string, std::pair<std::string, bool>> lost_workers_;
+  WorkerMembership membership_;
   // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t late_logs_ = 0;  // lines of runs that had ended

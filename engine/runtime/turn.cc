@@ -117,7 +117,7 @@ void EngineLoop::decide(std::vector<Input> inputs) {
     }
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
   }
-  if (!lost_workers_.empty()) lose_waiting_workers();
+  membership_.lose_waiting();
   run_until_stable(now);
   if (!interruptions_.empty()) end_interruptions();
   save_clock();

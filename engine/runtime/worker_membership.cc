@@ -1,20 +1,14 @@
-// Workers of other machines, as turns see them.
-#include <fmt/format.h>
+#include "engine/runtime/worker_membership.hpp"
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <set>
-#include <utility>
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/workers.hpp"
-#include "engine/runtime/engine_loop.hpp"
 
 namespace flow {
-
-std::string EngineLoop::worker_name(core::WorkerId worker) const {
-  return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
-}
 
 namespace {
 
@@ -27,85 +21,103 @@ bool runs_on(const core::Run& run, core::WorkerId worker) {
 
 }  // namespace
 
-std::optional<core::WorkerId> EngineLoop::worker_id_of(const std::string& name) const {
-  for (size_t worker = 1; worker < state_.workers.size(); worker++)
-    if (state_.workers[worker].info.name == name) return static_cast<core::WorkerId>(worker);
+std::optional<core::WorkerId> worker_id_of(const core::State& state, const std::string& name) {
+  for (size_t worker = 1; worker < state.workers.size(); worker++)
+    if (state.workers[worker].info.name == name) return static_cast<core::WorkerId>(worker);
   return std::nullopt;
 }
 
-std::vector<std::string> EngineLoop::disconnected_workers() {
+std::vector<std::string> disconnected_workers(const core::State& state, bool at_work) {
   std::vector<std::string> names;
-  inspect([&](const core::State& state, InputResolver&) {
-    for (const core::WorkerState& worker : state.workers)
-      if (worker.is_disconnected) names.push_back(worker.info.name);
-  });
+  for (size_t i = 0; i < state.workers.size(); i++) {
+    if (!state.workers[i].is_disconnected) continue;
+    bool is_at_work = std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {
+      return runs_on(entry.second, static_cast<core::WorkerId>(i));
+    });
+    if (!at_work || is_at_work) names.push_back(state.workers[i].info.name);
+  }
   return names;
 }
 
-std::vector<std::string> EngineLoop::disconnected_workers_at_work() {
-  std::vector<std::string> names;
-  inspect([&](const core::State& state, InputResolver&) {
-    for (size_t i = 1; i < state.workers.size(); i++) {
-      bool is_at_work = state.workers[i].is_disconnected &&
-                        std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {
-                          return runs_on(entry.second, static_cast<core::WorkerId>(i));
-                        });
-      if (is_at_work) names.push_back(state.workers[i].info.name);
-    }
-  });
-  return names;
+void WorkerMembership::post(std::function<void()> callback) {
+  hooks_.post(
+      {StateCallback{[callback = std::move(callback)](Batch&, core::State&) { callback(); }}});
 }
 
-// What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
-void EngineLoop::worker_joined(core::WorkerJoined event, Hardware machine,
-                               std::function<void(bool)> decided) {
+void WorkerMembership::post_event(const std::string& name,
+                                  std::function<core::Event(core::WorkerId)> event_of) {
+  post([this, name, event_of = std::move(event_of)] {
+    if (auto worker = worker_id_of(state_, name)) hooks_.record(event_of(*worker));
+  });
+}
+
+// Its attempts that are to stop are stopped before the join is accepted: the others continue then.
+void WorkerMembership::join(core::WorkerJoined event, Hardware machine,
+                            std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
-  Input input;
-  input.only([this, is_admitted, machine = std::move(machine), event = std::move(event)](
-                 Batch&, core::State&) mutable {
-    *is_admitted = join(std::move(event), std::move(machine));
-  });
-  input.done = [this, is_admitted, decided = std::move(decided)](bool) {
+  TurnInput input;
+  input.what = StateCallback{[this, is_admitted, machine = std::move(machine),
+                              event = std::move(event)](Batch&, core::State&) mutable {
+    *is_admitted = record_join(std::move(event), std::move(machine));
+  }};
+  input.outcome = [this, is_admitted, decided = std::move(decided)](bool) {
     if (!*is_admitted) return decided(false);
-    after_effects_.push_back([decided] { decided(true); });
+    hooks_.after_effects([decided] { decided(true); });
   };
-  post(std::move(input));
+  hooks_.post(std::move(input));
 }
 
-void EngineLoop::announce(uint32_t workers) {
-  Input input;
-  input.event = core::WorkersAnnounced{workers};
-  post(std::move(input));
+void WorkerMembership::disconnect(const std::string& name, const std::string& why) {
+  post_event(name, [why](core::WorkerId worker) { return core::WorkerDisconnected{worker, why}; });
 }
 
-std::string EngineLoop::worker_note(const std::string& name) const {
-  // Local workers get their shares from this process, which may offer more slots than there are.
-  return options_.is_closed ? "" : shared_machines_.note_of(state_, name);
+void WorkerMembership::drain(const std::string& name, const std::string& why) {
+  post_event(name, [why](core::WorkerId worker) { return core::WorkerDraining{worker, why}; });
 }
 
-void EngineLoop::report_worker_note(const std::string& name) {
-  std::string note = worker_note(name);
-  std::string& reported = reported_worker_notes_[name];
-  bool is_new = !note.empty() && note != reported;
-  reported = std::move(note);
-  if (is_new) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), reported.c_str());
+void WorkerMembership::fail_gpu(const std::string& name, const std::string& uuid,
+                                const std::string& fault, bool is_dead) {
+  post_event(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
+    shared_machines_.gpu_failed(name, uuid, fault, is_dead);
+    return core::GpuFailed{worker, uuid, fault, is_dead};
+  });
 }
 
-// The workers that offered the GPUs of one that is lost are still there.
-void EngineLoop::assign_orphaned_gpus() {
+void WorkerMembership::lose(const std::string& name, const std::string& why, bool has_died) {
+  post([this, name, why, has_died] { handle_loss(name, why, has_died); });
+}
+
+void WorkerMembership::announce(uint32_t workers) {
+  hooks_.post({PostedEvent{core::WorkersAnnounced{workers}}});
+}
+
+std::string WorkerMembership::note_of(const std::string& name) const {
+  return has_notes_ ? shared_machines_.note_of(state_, name) : "";
+}
+
+void WorkerMembership::print_new_note(const std::string& name) {
+  std::string note = note_of(name);
+  std::string& printed = printed_notes_[name];
+  bool is_new = !note.empty() && note != printed;
+  printed = std::move(note);
+  if (is_new) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), printed.c_str());
+}
+
+// The workers that offered the GPUs of a lost worker are still there.
+void WorkerMembership::assign_orphaned_gpus() {
   for (core::GpusFound& found : shared_machines_.orphans(state_)) {
-    std::string name = worker_name(found.worker), uuids;
+    std::string name = state_.workers[found.worker].info.name, uuids;
     for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
-    record_if_admitted(std::move(found), clock_.now());
+    hooks_.record(std::move(found));
     std::fprintf(stderr, "flow: worker `%s`: it has %s now: the worker that had it is gone\n",
                  name.c_str(), uuids.c_str());
   }
 }
 
-bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
+bool WorkerMembership::record_join(core::WorkerJoined event, Hardware machine) {
   const std::string name = event.worker.name;
   shared_machines_.add(state_, event.worker, std::move(machine));
-  lost_workers_.erase(name);
+  waiting_losses_.erase(name);
   std::vector<core::AttemptId> ended = gangs_missing_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
   if (!core::admit(state_, event)) {
@@ -113,24 +125,27 @@ bool EngineLoop::join(core::WorkerJoined event, Hardware machine) {
     return false;
   }
   core::Failure failure;
-  if (!ended.empty())
-    failure = core::loss_failure(state_.workers[*worker_id_of(name)], "came back without it");
+  if (!ended.empty()) {
+    const core::WorkerState& worker = state_.workers[*worker_id_of(state_, name)];
+    failure = core::loss_failure(worker, "came back without it");
+  }
   bool is_restarted = event.is_restarted;
-  record(std::move(event), clock_.now());
-  report_worker_note(name);
-  assign_orphaned_gpus();  // it may have come back with fewer than it had
+  hooks_.record(std::move(event));
+  print_new_note(name);
+  assign_orphaned_gpus();  // it may have come back with fewer GPUs
+  core::WorkerId worker = *worker_id_of(state_, name);
   for (const core::AttemptId& id : ended)
-    gangs_.note_failure(id, first_rank_on(state_, id, *worker_id_of(name)), failure, false,
-                        is_restarted);
-  gangs_.kill_finalizing_on(*worker_id_of(name));
+    gangs_.note_failure(id, first_rank_on(state_, id, worker), failure, false, is_restarted);
+  gangs_.kill_finalizing_on(worker);
   return true;
 }
 
-// Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
-// at once, with what rank 0 is to keep.
-std::vector<core::AttemptId> EngineLoop::gangs_missing_on(const core::WorkerJoined& event) const {
+// Their ranks there have ended, and no living engine knows how. The core would count these attempts
+// as lost at once, with what rank 0 is to keep.
+std::vector<core::AttemptId> WorkerMembership::gangs_missing_on(
+    const core::WorkerJoined& event) const {
   std::vector<core::AttemptId> ended;
-  auto worker = worker_id_of(event.worker.name);
+  auto worker = worker_id_of(state_, event.worker.name);
   if (!worker) return ended;
   std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
   for (const auto& [id, run] : state_.runs) {
@@ -146,84 +161,35 @@ std::vector<core::AttemptId> EngineLoop::gangs_missing_on(const core::WorkerJoin
   return ended;
 }
 
-void EngineLoop::worker_disconnected(const std::string& name, std::string why) {
-  record_of_worker(name, [why](core::WorkerId worker) {
-    return core::WorkerDisconnected{worker, why};
-  });
-}
-
-void EngineLoop::worker_draining(const std::string& name, std::string why) {
-  record_of_worker(name, [why](core::WorkerId worker) {
-    return core::WorkerDraining{worker, why};
-  });
-}
-
-void EngineLoop::gpu_failed(const std::string& name, const std::string& uuid,
-                            const std::string& fault, bool is_dead) {
-  record_of_worker(name, [this, name, uuid, fault, is_dead](core::WorkerId worker) {
-    shared_machines_.gpu_failed(name, uuid, fault, is_dead);
-    return core::GpuFailed{worker, uuid, fault, is_dead};
-  });
-}
-
-void EngineLoop::worker_lost(const std::string& name, std::string why, bool has_died) {
-  Input input;
-  input.only([this, name, why = std::move(why), has_died](Batch&, core::State&) {
-    handle_lost_worker(name, why, has_died);
-  });
-  post(std::move(input));
-}
-
-// With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
-// keep, where that is elsewhere, comes before.
-void EngineLoop::handle_lost_worker(const std::string& name, const std::string& why,
-                                    bool has_died) {
-  auto worker = worker_id_of(name);
+// The core ends all attempts with a rank on a lost worker at once. Before that, rank 0 of a gang
+// that runs elsewhere writes what it is to keep.
+void WorkerMembership::handle_loss(const std::string& name, const std::string& why, bool has_died) {
+  auto worker = worker_id_of(state_, name);
   if (!worker) return;
   core::Failure failure = core::loss_failure(state_.workers[*worker], "was lost: " + why);
   for (const core::AttemptId& id : gangs_.gangs_on(*worker))
     gangs_.note_failure(id, first_rank_on(state_, id, *worker), failure, false, has_died);
-  if (!gangs_.has_finalizing_gang(*worker)) return record_lost(*worker, why, has_died);
-  lost_workers_[name] = {why, has_died};
-  record_if_admitted(core::WorkerDisconnected{*worker, why},
-                     clock_.now());  // it is given nothing meanwhile
+  if (!gangs_.has_finalizing_gang(*worker)) return record_loss(*worker, {why, has_died});
+  waiting_losses_[name] = {why, has_died};
+  hooks_.record(core::WorkerDisconnected{*worker, why});  // it gets no attempt meanwhile
 }
 
-void EngineLoop::record_lost(core::WorkerId worker, const std::string& why, bool has_died) {
-  std::string name = worker_name(worker);
+void WorkerMembership::record_loss(core::WorkerId worker, const Loss& loss) {
+  std::string name = state_.workers[worker].info.name;
   shared_machines_.remove(name);
-  reported_worker_notes_.erase(name);
-  record_if_admitted(core::WorkerLost{worker, why, has_died}, clock_.now());
+  printed_notes_.erase(name);
+  hooks_.record(core::WorkerLost{worker, loss.why, loss.has_died});
   assign_orphaned_gpus();
 }
 
-void EngineLoop::lose_waiting_workers() {
-  for (auto each = lost_workers_.begin(); each != lost_workers_.end();) {
-    const auto& [name, how] = *each;
-    auto worker = worker_id_of(name);
+void WorkerMembership::lose_waiting() {
+  for (auto each = waiting_losses_.begin(); each != waiting_losses_.end();) {
+    const auto& [name, loss] = *each;
+    auto worker = worker_id_of(state_, name);
     bool waits = worker && gangs_.has_finalizing_gang(*worker);
-    if (worker && !waits) record_lost(*worker, how.first, how.second);
-    each = waits ? std::next(each) : lost_workers_.erase(each);
+    if (worker && !waits) record_loss(*worker, loss);
+    each = waits ? std::next(each) : waiting_losses_.erase(each);
   }
-}
-
-// Its number is found in the turn: what made it known may be just before in the inbox.
-void EngineLoop::record_of_worker(const std::string& name,
-                                  const std::function<core::Event(core::WorkerId)>& event_of) {
-  Input input;
-  input.only([this, name, event_of](Batch&, core::State&) {
-    if (auto worker = worker_id_of(name)) record_if_admitted(event_of(*worker), clock_.now());
-  });
-  post(std::move(input));
-}
-
-void EngineLoop::put_metadata(std::string key, std::string value) {
-  Input input;
-  input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
-    if (value.empty()) return batch.erase(Family::kv, key);
-    batch.put(Family::kv, key, value);
-  });
-  post(std::move(input));
 }
 
 }  // namespace flow
