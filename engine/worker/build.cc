@@ -1,5 +1,5 @@
-// Graphs are built in a child: it runs user code, so it has limits of CPU time, memory and wall
-// clock.
+// Builds graphs in a child process. It runs user code, so CPU time, memory and wall-clock time are
+// limited.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -22,7 +22,7 @@
 
 namespace flow {
 
-/// Ends with whoever holds it.
+/// A child process that ends with its owner.
 class BuildChild {
  public:
   explicit BuildChild(ExecutorProcess process) : process_(process) {}
@@ -62,7 +62,7 @@ namespace {
 constexpr int64_t kUsPerMs = 1000;
 constexpr size_t kPrintedMax = size_t{1} << 20;  // bytes that a script may print while it loads
 
-/// Appends what is there, up to a bound; false at the end.
+/// Appends available output, up to a bound. Returns false at end of file.
 bool read_some(int descriptor, std::string& out) {
   constexpr size_t kReadMax = size_t{64} << 20;
   char chunk[64 * 1024];
@@ -82,7 +82,8 @@ std::string limit_words(const BuildOrder& order) {
                      order.memory_limit_bytes >> 30);
 }
 
-/// A script can crash its process, but it has no way to send these signals.
+/// Whether the signal came from outside: a script can crash its process but cannot send these
+/// signals.
 bool is_killed_from_outside(int status) {
   constexpr int kSent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM};
   return WIFSIGNALED(status) && std::ranges::find(kSent, WTERMSIG(status)) != std::end(kSent);
@@ -229,7 +230,8 @@ void Builder::wait_idle() {
   if (cleanup_.joinable()) cleanup_.join();
 }
 
-/// A process takes milliseconds to end and to start: whoever has the graph need not wait for it.
+/// Ends and starts processes in the background, because each takes milliseconds and the caller
+/// already has the graph.
 void Builder::clean_up_in_background(std::unique_ptr<BuildChild> ended, bool builds_often) {
   std::lock_guard lock(cleanup_mutex_);
   if (cleanup_.joinable()) cleanup_.join();

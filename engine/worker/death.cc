@@ -1,4 +1,4 @@
-// Ends that an attempt could not report itself, in words and with their evidence.
+// Failures that an attempt could not report itself, with their evidence.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -60,7 +60,7 @@ core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
   return failure;
 }
 
-/// The executor's last line is what CUDA said.
+/// A GPU failure; the executor's last line is CUDA's message.
 core::Failure gpu_failure(const Slot& slot, const AssignedAttempt& front,
                           const std::string& evidence) {
   core::Failure failure;

@@ -1,4 +1,4 @@
-// Orders on their way to executors: who takes the next one, and what is sent.
+// Dispatches orders to executors.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -51,7 +51,7 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& wai
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
   int32_t all = options_.executors_max * 1000;
-  // Neighbours go to one executor: what hangs on them can go on when that one is through.
+  // Consecutive orders go to one executor, so that their common dependents become ready early.
   size_t share = pending_.size() / static_cast<size_t>(std::max(1, options_.executors_max));
   Slot* last = nullptr;
   size_t assigned = 0;
@@ -129,7 +129,7 @@ Slot* LocalWorker::new_slot() {
   const std::vector<std::string>& gpus = pending_.front().order.gpus;
   std::vector<std::string> arguments{"--state", options_.state_dir};
   Cgroup cgroup = cgroups_.make(cgroup_name(state_id_, name));
-  // One that no file names would never be removed after a crash.
+  // A group without a record would never be removed after a crash.
   if (cgroup.exists() && !record_cgroup(options_.state_dir, name, cgroup.folder())) {
     remove_cgroup(cgroup.folder());
     cgroup = {};

@@ -1,4 +1,4 @@
-// Attempts and executors that are asked to end, made to end, and found to have ended.
+// Ends attempts and executors, and handles their ends.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -92,7 +92,7 @@ void LocalWorker::end_all() {
   for (Slot& slot : slots_) kill_slot(slot);
   int64_t deadline = monotonic_us() + kEndGraceUs;
   for (Slot& slot : slots_) {
-    // What it still says nobody hears; but it must not wait for a reader.
+    // Its further messages are ignored, but it must not block on writing them.
     ::shutdown(slot.process.wire, SHUT_RDWR);
     pollfd ended{slot.process.pidfd, POLLIN, 0};
     int64_t left_ms = std::max<int64_t>(0, (deadline - monotonic_us()) / 1000);
@@ -108,7 +108,7 @@ int LocalWorker::reap(Slot& slot) {
   int status = 0;
   while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  // One that ended in order has cleaned up after itself.
+  // An executor that exited normally has cleaned up after itself.
   bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (!in_order)
     kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark, slot.cgroup.folder());
@@ -200,8 +200,8 @@ void LocalWorker::watch_memory(Slot& slot, AssignedAttempt& front) {
   kill_slot(slot);
 }
 
-// What the executor has in use already is not the attempt's. Lua's own limit comes first where all
-// of the memory is Lua's: its message names the line.
+// Memory that the executor used before does not count for the attempt. If Lua uses all of the
+// memory, Lua's own limit is reached first, because its message names the line.
 void LocalWorker::limit_memory(Slot& slot, AssignedAttempt& running) {
   int64_t bytes = running.order.resources.memory_bytes;
   if (bytes <= 0) {

@@ -35,7 +35,7 @@ MachineGpus machine_of(const wire::Gpus& message) {
   return machine;
 }
 
-/// Reads the one message that the child says. False at the deadline.
+/// Reads the child's single message. Returns false at the deadline.
 bool read_reply(const ExecutorProcess& child, int64_t limit_ms, wire::FromExecutor& reply) {
   Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   FrameCutter cutter;

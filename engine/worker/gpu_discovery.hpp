@@ -1,4 +1,5 @@
-// The GPUs of this machine, asked of a child: the driver's library may crash or hang.
+// Finds the GPUs of this machine in a child process, because the driver's library may crash or
+// hang.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,14 +8,13 @@
 
 namespace flow {
 
-/// A driver that has to start its GPUs first takes seconds a GPU.
+/// A driver that has to initialize its GPUs first takes seconds per GPU.
 constexpr int64_t kFindGpusMsMax = 20'000;
 
-/// Those that `mask`, the value of CUDA_VISIBLE_DEVICES, leaves of the machine's; null: all. As
-/// CUDA reads it: numbers (in the order of the PCI bus) or the beginnings of UUIDs, up to the first
-/// that names no GPU.
+/// The machine's GPUs that `mask`, the value of CUDA_VISIBLE_DEVICES, selects; null: all. Parsed as
+/// by CUDA: numbers (in PCI order) or prefixes of UUIDs, up to the first entry that names no GPU.
 MachineGpus visible_gpus(MachineGpus machine, const char* mask);
-/// Starts `executor` to ask; blocks. What does not work is told in the result.
+/// Starts `executor` to query the driver; blocks. Problems are part of the result.
 MachineGpus find_gpus(const std::string& executor, int64_t limit_ms = kFindGpusMsMax);
 
 }  // namespace flow

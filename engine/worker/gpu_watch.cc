@@ -24,7 +24,7 @@ std::string end_words(int status) {
                              : fmt::format("with exit code {}", WEXITSTATUS(status));
 }
 
-/// What it may print is for nobody, and must not fill its pipe. False when there is no more.
+/// Discards the child's output, so that its pipe does not fill up. Returns false at end of file.
 bool drain(int descriptor) {
   char chunk[4096];
   ssize_t got = ::read(descriptor, chunk, sizeof chunk);

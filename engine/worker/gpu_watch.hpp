@@ -1,5 +1,5 @@
-// Hears from the driver when a GPU fails: a child waits for that, for the driver's library may hang
-// or crash with the GPU.
+// Watches for GPU failures. A child process waits for the driver's events, because the driver's
+// library may hang or crash with the GPU.
 #pragma once
 #include <functional>
 #include <set>
@@ -15,9 +15,9 @@ namespace flow {
 
 class GpuWatch {
  public:
-  /// Told of each failure of these devices, on the watch's thread. It must not block.
+  /// Called for each failure of the watched devices, on the watch's thread. It must not block.
   using OnError = std::function<void(const std::string& uuid, const GpuError& error)>;
-  /// Told where nothing is heard of failures, and why.
+  /// Called if failures cannot be watched, with the reason.
   using OnNote = std::function<void(std::string)>;
   GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error, OnNote on_note);
   ~GpuWatch();
@@ -26,7 +26,8 @@ class GpuWatch {
 
  private:
   void loop();
-  /// Until the child ends or this does; false where another child would say no more.
+  /// Blocks until the child ends or this object is destroyed. Returns false if restarting the child
+  /// is useless.
   bool listen(const ExecutorProcess& child);
   bool take(std::string_view frame);
   void note(const std::string& text);

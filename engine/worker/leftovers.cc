@@ -51,14 +51,14 @@ bool is_plain(std::string_view word) {
   });
 }
 
-/// Only a whole line counts: the writer may have died within it.
+/// Only a complete line counts, because the writer may have died while writing it.
 std::optional<std::string_view> first_line(std::string_view text) {
   size_t end = text.find('\n');
   if (end == std::string_view::npos) return std::nullopt;
   return text.substr(0, end);
 }
 
-/// Has a variable that begins with this, "NAME=VALUE".
+/// Whether the process has an environment variable that begins with this "NAME=VALUE".
 bool carries(pid_t pid, const std::string& wanted) {
   std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
   std::string variable;
@@ -68,7 +68,7 @@ bool carries(pid_t pid, const std::string& wanted) {
   return false;
 }
 
-/// What is to be killed.
+/// The processes to kill.
 struct Leftovers {
   std::string mark;  // begin of the variable
   std::vector<ProgramRecord> programs;
@@ -84,7 +84,7 @@ bool has_its_leader(const ProgramRecord& program) {
   return leader->start_ticks + 1 >= program.start_ticks && leader->start_ticks <= last;
 }
 
-/// A flow that runs inside an attempt of this very state must not end itself or its parents.
+/// This process and its parents, which a flow inside an attempt of the same state must not kill.
 std::set<pid_t> own_family() {
   std::set<pid_t> own;
   for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
@@ -94,7 +94,7 @@ std::set<pid_t> own_family() {
   return own;
 }
 
-/// Kills until nothing is left: what is killed may just have started another.
+/// Kills repeatedly until nothing is left, because a killed process may just have started another.
 void kill_all(const Leftovers& leftovers) {
   std::set<pid_t> own = own_family(), groups;
   for (const ProgramRecord& program : leftovers.programs) {
@@ -176,7 +176,7 @@ Result<std::string> state_id(const std::string& state_dir) {
   if (auto line = first_line(text)) {
     std::string_view id = next_word(*line);
     if (is_plain(id) && *line == here) return std::string(id);
-    // The folder was copied or moved: what its slots name belongs to the original.
+    // The directory was copied or moved: its slot files refer to processes of the original.
     std::error_code ignored;
     std::filesystem::remove_all(slots_folder(state_dir), ignored);
   }

@@ -1,9 +1,9 @@
-// Processes that attempts of an earlier engine, or of an executor that died, left behind.
+// Leftover processes: those of attempts of an earlier engine, or of an executor that died.
 //
-// What an attempt starts carries FLOW_SLOT=ID:NAME: the state's random id and the executor's name.
-// Where a control group can be made, each executor has one of its own as well, which a process
-// cannot leave by clearing its environment. The files in scratch/slots name both for the next
-// writer. A working directory says nothing: anyone may stand in a scratch folder.
+// Every process of an attempt has the variable FLOW_SLOT=ID:NAME: the state's random id and the
+// executor's name. If possible each executor also has a control group, which a process cannot leave
+// by clearing its environment. Files in scratch/slots name both for the next writer. The working
+// directory is no evidence: any process may have a scratch folder as its working directory.
 #pragma once
 #include <sys/types.h>
 
@@ -17,8 +17,8 @@
 namespace flow {
 
 /// The process group of an executor's program: scratch/slots/PID, "BOOT TICKS GROUP FOLDER". The
-/// number alone does not identify it, since the kernel uses numbers again: its leader began within
-/// two seconds after `start_ticks`.
+/// number alone does not identify the group, because the kernel reuses numbers: its leader started
+/// within two seconds after `start_ticks`.
 struct ProgramRecord {
   std::string boot;
   uint64_t start_ticks = 0;  // after the boot
@@ -31,17 +31,17 @@ struct CgroupRecord {
   std::string boot;
   std::string folder;
 };
-/// Nothing where the folder is not a group that an engine over the state of this id makes.
+/// Nothing if the folder is not a group that an engine with this state id creates.
 std::optional<CgroupRecord> parse_cgroup_record(std::string_view text, std::string_view state_id);
 
-/// The random id of a state folder: scratch/id, "ID DEVICE INODE". A folder that was copied gets an
-/// id of its own, so that it does not take the processes of the original for its leftovers.
+/// The random id of a state directory: scratch/id, "ID DEVICE INODE". A copied directory gets an id
+/// of its own, so that it does not take the processes of the original for its leftovers.
 Result<std::string> state_id(const std::string& state_dir);
 
-/// Of a name that `state_id` and a random word make: FLOW_SLOT, and the control group's name.
+/// The value of FLOW_SLOT, which is also the control group's name.
 std::string slot_mark(const std::string& state_id, const std::string& name);
 std::string cgroup_name(std::string_view state_id, const std::string& name);
-/// Before the executor starts. False where it cannot be written.
+/// Call this before the executor starts. Returns false if the record cannot be written.
 bool record_cgroup(const std::string& state_dir, const std::string& name,
                    const std::string& folder);
 

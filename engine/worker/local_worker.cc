@@ -1,4 +1,4 @@
-// The worker's thread, and who asks it.
+// The worker's thread and its public functions.
 #include "engine/worker/local_worker.hpp"
 
 #include <sys/eventfd.h>

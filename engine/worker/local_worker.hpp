@@ -1,5 +1,6 @@
-// The worker of this machine: an epoll over its executors, and a bounded pipeline of short attempts
-// in each. One thread of its own reads; who asks writes to idle executors at once, under the lock.
+// The worker of this machine: an epoll loop over its executors, with a bounded pipeline of short
+// attempts in each. The worker's thread reads; callers write to idle executors directly, under the
+// lock.
 #pragma once
 #include <sys/epoll.h>
 
@@ -22,7 +23,7 @@ constexpr int64_t kEndGraceUs = 500'000;  // an executor that is told to end has
 
 class LocalWorker final : public Worker {
  public:
-  /// `state_id` as state_id() tells it.
+  /// `state_id`: see state_id().
   LocalWorker(const WorkerOptions& options, std::string state_id, OnReport on_report);
   ~LocalWorker() override;
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
@@ -42,20 +43,21 @@ class LocalWorker final : public Worker {
     uint64_t commit = 0;
   };
 
-  // on whichever thread asks:
-  /// Orders that came since.
+  // on the caller's thread:
+  /// Takes newly arrived orders.
   void drain_incoming();
-  /// What can be sent now is sent now; the rest is for the worker's thread.
+  /// Sends what can be sent now and leaves the rest to the worker's thread.
   void dispatch_now();
   void wake();
   void watch(int descriptor, void* who, uint32_t events, int operation = EPOLL_CTL_ADD);
-  /// While logs wait nothing is read of a slot but its attempt's end, where one is due.
+  /// Whether to read from the slot. While unacknowledged logs are at their bound, only slots whose
+  /// attempt must end are read.
   bool may_read(const Slot& slot) const;
   void watch_slot(Slot& slot);
 
   // on the worker's thread:
   void loop();
-  /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
+  /// Whether to spin: one attempt runs, and attempts have been shorter than waking a thread takes.
   bool is_spinning() const;
   int wait(epoll_event* events, int64_t spin_us, int timeout_ms);
   void handle_event(void* who, uint32_t events);
@@ -65,26 +67,27 @@ class LocalWorker final : public Worker {
   enum class StopMode : uint8_t { interrupt, terminate, kill_after_flush, kill };
   void stop_attempt(const core::AttemptId& id, StopMode how);
   void stop_running(Slot& slot, AssignedAttempt& running, StopMode how);
-  /// Its attempt is asked to end; those behind it come back.
+  /// Asks the slot's attempt to end and requeues those behind it.
   void drain_slot(Slot& slot);
-  /// What waits behind its attempt comes back.
+  /// Requeues the attempts behind the running one.
   static void requeue_queued(Slot& slot);
   static void kill_by(AssignedAttempt& running, int64_t at_us);
   void send_stop(Slot& slot, const RankId& id, StopMode how = StopMode::terminate);
 
   // from executors:
-  /// Reads what the slot says; false when its process is gone.
+  /// Reads messages of the slot. Returns false when its process is gone.
   bool read_slot(Slot& slot);
   bool cut(Slot& slot);
   void handle(Slot& slot, wire::FromExecutor& message);
-  /// What the worker did to an attempt explains how it ended better than what the attempt says.
+  /// Replaces the attempt's outcome by the worker's own action (such as a timeout) if that explains
+  /// it.
   static void adjust(const Slot& slot, AssignedAttempt& running, TaskFinished& finished);
   void requeue(Slot& slot, const core::AttemptId& id);
-  /// What is there, or, while logs wait, nothing; of one that is dead all.
+  /// Reads available output; nothing while logs are at their bound; everything of a dead executor.
   void read_errors(Slot& slot, bool is_dead = false);
-  /// Of a line that is too long to wait for its end.
+  /// Reports a part of a long line.
   void error_chunk(Slot& slot);
-  /// What its attempt wrote last has no newline.
+  /// Reports a last line without a newline.
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line, bool ends_line = true);
   void log_error(const AssignedAttempt& front, LogBound::Entry entry);
@@ -93,44 +96,46 @@ class LocalWorker final : public Worker {
   void report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure);
 
   // the end of an executor:
-  /// Its attempt's program ends now. The executor sees its wire's end, kills what that program
-  /// left, by descent, and ends too.
+  /// Kills the attempt's program. The executor sees its connection closed, kills the program's
+  /// descendants and ends.
   void kill_slot(Slot& slot);
   void end_all();
-  /// Returns the wait status. Nothing of what it had started is left.
+  /// Reaps the executor and kills what it left behind. Returns the wait status.
   int reap(Slot& slot);
-  /// The process is gone: its first attempt ended with it, the others never started.
+  /// The process is gone: its running attempt ended with it, the others never started.
   void retire_slot(Slot& slot);
 
   // time and memory:
   void tick();
   void watch_memory(Slot& slot, AssignedAttempt& front);
-  /// Before the attempt begins: sets the limit of its memory, or takes that of the one before away.
+  /// Called before an attempt begins: sets its memory limit, or removes that of the previous one.
   static void limit_memory(Slot& slot, AssignedAttempt& running);
-  /// Whether the kernel has killed a process of the slot for want of memory since the last look.
+  /// Whether the kernel has killed a process of the slot for lack of memory since the last call.
   bool has_new_oom_kill(Slot& slot);
-  /// An attempt that ended by SIGKILL, or within its limit of memory, may have been killed so.
+  /// Checks whether an attempt that ended by SIGKILL, or near its memory limit, was killed for
+  /// that.
   void note_memory(Slot& slot, AssignedAttempt& running, const TaskFinished& finished);
 
   // to executors:
   static bool is_exclusive(const AttemptOrder& order);
   int32_t cpus_in_use() const;
-  /// True where something waits for an executor that only the worker's thread may start.
+  /// Returns true if an order waits for an executor that only the worker's thread may start.
   bool dispatch(bool may_spawn);
-  /// Those that wait for a GPU that an executor is about to let go of are set aside.
+  /// Moves orders that wait for a GPU that an executor is releasing to `waiting`.
   bool dispatch_pending(bool may_spawn, std::deque<PendingOrder>& waiting);
-  /// Of executors that see these GPUs and no others.
+  /// An idle executor that sees exactly these GPUs.
   Slot* idle_slot(const std::vector<std::string>& gpus);
-  /// Ends the idle executors but `except` that hold memory of these GPUs; false where one is not
-  /// gone yet.
+  /// Ends idle executors other than `except` that hold memory of these GPUs. Returns false if one
+  /// has not ended yet.
   bool free_gpus(const std::vector<std::string>& gpus, const Slot* except);
   void requeue_all();
-  /// Where none can start, the first order fails with the cause, and the next one tries again.
+  /// Starts an executor. If that fails, the first order fails with the reason, and the next one
+  /// retries.
   Slot* new_slot();
-  /// The slot with the shortest line whose running attempt is not known to be long.
+  /// The slot with the shortest queue whose running attempt is not known to be long.
   Slot* shortest_slot();
   void send(Slot& slot, PendingOrder pending);
-  /// A unit's name as one folder name.
+  /// The unit's name as a folder name.
   static std::string safe_name(const AttemptOrder& order);
   void write_slot(Slot& slot);
 
@@ -151,7 +156,7 @@ class LocalWorker final : public Worker {
   uint64_t released_ = 0;             // the newest commit that is durable
   std::deque<PendingOrder> pending_;  // as many as the head has assigned
   std::list<Slot> slots_;             // they leave in bury()
-  // Until the end of the loop's pass; logs wait at kUntakenLogsMax.
+  // Delivered at the end of each pass of the loop; bounded by kUnackedLogsMax.
   std::vector<Report> reports_;
   size_t unacked_ = 0;        // cost of the logs that were reported and not taken in
   bool is_log_full_ = false;  // from the bound down to its half

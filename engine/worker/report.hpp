@@ -96,7 +96,7 @@ struct Report {
       body;
 
   RankId rank_id() const { return {id, rank}; }
-  /// The body where it is of this kind; else null.
+  /// The body if it is of this kind; else null.
   template <typename Body>
   Body* as() {
     return std::get_if<Body>(&body);

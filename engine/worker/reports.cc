@@ -1,4 +1,4 @@
-// What executors say, on their wires and their stderr.
+// Reads the messages and the stderr of executors.
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     if (is_first) slot.queue.front().where = message.started().where();
     return;
   }
-  // A process that has come up tells so with a list of none. Its start is not the attempt's time.
+  // A started process reports an empty list. Its start-up does not count as the attempt's time.
   if (message.has_requeued() && message.requeued().ids_size() == 0) {
     bool is_begun = !slot.queue.empty() && !slot.queue.front().awaits_commit;
     if (is_begun) slot.queue.front().began_us = monotonic_us();
@@ -98,7 +98,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     running->ended_us = std::max(finished->duration_us, monotonic_us() - running->began_us);
     if (running == slot.queue.begin()) note_memory(slot, *running, *finished);
     adjust(slot, *running, *finished);
-    // The head adds to a timeout which rank caused it.
+    // The head adds the rank that caused a timeout.
     if (!finished->of_gang && !running->timed_out)
       finished->failure = of_rank(running->order, std::move(finished->failure));
     bool was_first = running == slot.queue.begin();
@@ -126,7 +126,7 @@ void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinishe
                     finished.outcome == TaskFinished::Outcome::waiting;
   int64_t timeout_us = running.order.timeout_ms * 1000;
   bool is_late = timeout_us > 0 && finished.duration_us > timeout_us;
-  // Also where the attempt ended before the worker looked.
+  // Also if the attempt ended before the worker checked its time.
   if (has_result) running.timed_out = running.timed_out || is_late;
   if (has_result && !running.timed_out && !running.over_memory) return;
   if (running.timed_out) {
@@ -135,7 +135,7 @@ void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinishe
     finished.failure = timeout_failure(running, finished.failure.evidence);
     finished.of_gang = false;
   } else if (running.over_memory) {
-    // Its program was killed first, and the executor may still tell of that.
+    // Its program was killed first, and the executor may still report that.
     finished.outcome = TaskFinished::Outcome::failed;
     finished.failure = memory_failure(slot, running, finished.failure.evidence);
   } else if (running.stopped && finished.outcome == TaskFinished::Outcome::failed) {

@@ -1,4 +1,4 @@
-// One executor process as the worker sees it: what was sent to it, and what it is doing.
+// One executor process as the worker sees it: the orders that were sent to it, and its state.
 #pragma once
 #include <sys/epoll.h>
 
@@ -20,7 +20,7 @@
 
 namespace flow {
 
-/// An order in an executor's hands. The first of a slot's queue is the one that runs.
+/// An order that was sent to an executor. The first of a slot's queue is the running one.
 struct AssignedAttempt {
   AttemptOrder order;
   Secrets secrets;              // the order's
@@ -40,7 +40,7 @@ struct AssignedAttempt {
   std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 
-  /// Of the first of a slot's queue. While it is held the disk's time is not told from its own.
+  /// For the first of a slot's queue. While it waits for a commit, that time counts as its own.
   bool runs_longer_than(int64_t us, int64_t now_us) const {
     return !awaits_commit && now_us - began_us > us;
   }
@@ -59,10 +59,10 @@ struct Slot {
   std::string out;                                         // not yet written
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
   std::deque<AssignedAttempt> queue;                       // up to kPipelineMax
-  // That its process has. At kRememberedMax another process takes its place.
+  // Bundles that its process has loaded. At kRememberedMax a new process replaces it.
   std::set<Digest> bundles;
-  // What it was sent for a run, which is not kept alive here. A run that is resumed may bring
-  // another environment.
+  // Environments that it was sent, by run; not kept alive here. A resumed run may have another
+  // environment.
   std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
       environments;
   std::string errors_partial;       // up to kErrorLineMax: what is over is reported in pieces
@@ -73,19 +73,20 @@ struct Slot {
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);
-/// The order back, but for what a Start does not hold: the bundle's bytes, the environment, the
-/// timeout, parts of a CPU. False where it is none.
+/// Decodes an order, without what a Start does not hold: the bundle's bytes, the environment, the
+/// timeout, fractions of a CPU. Returns false if it is invalid.
 bool read_start(wire::Start& start, AttemptOrder& order);
 wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank = 0);
 core::AttemptId attempt_id(const wire::AttemptName& name);
 RankId rank_id(const wire::AttemptName& name);
-/// A message of an executor as a report; false for kinds that only the worker handles.
+/// Converts an executor's message to a report. Returns false for kinds that only the worker
+/// handles.
 bool to_report(wire::FromExecutor& message, Report& report);
-/// A report as an executor would have sent it; TaskRequeued too, as of one attempt.
+/// Converts a report to the message that an executor would have sent; TaskRequeued as one attempt.
 void fill_report(Report report, wire::FromExecutor& message);
-/// Of a gang, with the rank that it was.
+/// Adds the rank to the failure of a gang's attempt.
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure);
-/// Why an executor's end was the end of the attempt that it ran.
+/// The failure of an attempt whose executor ended.
 core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_status);
 core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
                              const std::string& evidence);

@@ -1,4 +1,4 @@
-// Processes, from the worker's side.
+// Starts and measures executor processes.
 #include "engine/worker/spawn.hpp"
 
 #include <fcntl.h>
@@ -30,8 +30,9 @@ namespace flow {
 
 namespace {
 
-/// Variables that set up a machine's libraries, which an executor reads as it starts. The others
-/// are of whoever started the worker, and may hold secrets: an attempt gets those of its own run.
+/// Whether the variable configures a library of the machine that an executor loads as it starts.
+/// All others belong to the user who started the worker and may hold secrets; an attempt gets those
+/// of its own run.
 bool is_of_machine(std::string_view name) {
   constexpr std::string_view kNames[] = {"PATH", "HOME",   "LANG",          "LANGUAGE",
                                          "TZ",   "TMPDIR", "GLIBC_TUNABLES"};
@@ -44,7 +45,8 @@ bool is_of_machine(std::string_view name) {
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-/// What an executor starts with: `variables`, and those of the machine that are not among them.
+/// The environment of an executor: `variables`, and the machine's variables that are not among
+/// them.
 std::vector<std::string> executor_environment(
     const std::vector<std::pair<std::string, std::string>>& variables) {
   std::vector<std::string> all;
@@ -62,8 +64,8 @@ std::vector<std::string> executor_environment(
 
 namespace {
 
-/// The same file under a number that the child has no other use for: a host may have closed its
-/// standard streams.
+/// Duplicates the descriptor to a number above those that the child uses, because the host program
+/// may have closed its standard streams.
 int above_wire(int descriptor) {
   if (descriptor < 0 || descriptor > kWireDescriptor) return descriptor;
   int raised = ::fcntl(descriptor, F_DUPFD_CLOEXEC, kWireDescriptor + 1);
@@ -98,8 +100,8 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   std::vector<char*> argv, envp;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // OpenBLAS starts its threads as it is loaded, and they spin: an attempt asks for those it may
-  // use.
+  // OpenBLAS starts spinning threads when it is loaded. With 1 here, an attempt sets the number
+  // that it may use.
   variables.emplace_back("OPENBLAS_NUM_THREADS", "1");
   std::vector<std::string> all = executor_environment(variables);
   for (std::string& variable : all) envp.push_back(variable.data());
@@ -152,11 +154,11 @@ int end_executor(const ExecutorProcess& child) {
   return status;
 }
 
-// What left its group is still a child of the executor's, or is given to it when its parent ends
-// (PR_SET_CHILD_SUBREAPER).
+// A process that left the group is still a child of the executor, or becomes one when its parent
+// ends (PR_SET_CHILD_SUBREAPER).
 namespace {
 
-/// Pages of a process that are a file's: the system takes them back when it needs them.
+/// File-backed pages of a process, which the system can reclaim.
 int64_t file_pages(pid_t pid) {
   auto status = read_file("/proc/" + std::to_string(pid) + "/status");
   if (!status.ok()) return 0;

@@ -1,5 +1,5 @@
-// Starting flow-executor: by posix_spawn, in its own group, with descriptor 3 and nothing else of
-// ours.
+// Starts flow-executor with posix_spawn, in its own process group, with descriptor 3 and no other
+// descriptor of this process.
 #pragma once
 #include <sys/types.h>
 
@@ -18,17 +18,17 @@ struct ExecutorProcess {
   int errors = -1;  // its stdout and stderr; non-blocking
 };
 
-/// `variables` and those of the machine's libraries are its environment, and nothing else of this
-/// process's.
+/// Its environment consists of `variables` and the variables that configure the machine's
+/// libraries.
 Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
                                        std::vector<std::pair<std::string, std::string>> variables);
 
-/// Kills one that has started nothing, and gives what waitpid tells. What hangs within a driver
-/// can't be killed: it is left behind.
+/// Kills an executor that has started nothing and returns its wait status. A process that hangs in
+/// a driver cannot be killed and is left behind.
 int end_executor(const ExecutorProcess& child);
 
-/// Bytes of resident memory of an executor and all that descends from it.
+/// Resident memory in bytes of an executor and its descendants.
 int64_t resident_bytes(pid_t executor);
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Orders and reports between the head's words and the wire's.
+// Converts orders and reports to messages of the executor protocol and back.
 #include "engine/worker/slot.hpp"
 #include "flow/collective.hpp"
 
@@ -94,7 +94,7 @@ namespace {
 
 using Blobs = std::vector<std::pair<Digest, std::string>>;
 
-/// Named by what they are, not by what their sender says.
+/// Digests are computed here and not taken from the sender.
 void take_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blobs) {
   for (wire::Blob& blob : from) {
     Digest digest;
@@ -172,7 +172,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
 
 namespace {
 
-/// False where the outcome is not known.
+/// Returns false for an unknown outcome.
 bool read_finished(wire::Finished& from, TaskFinished& finished) {
   if (from.outcome() > static_cast<uint32_t>(TaskFinished::Outcome::stopped)) return false;
   finished.outcome = static_cast<TaskFinished::Outcome>(from.outcome());

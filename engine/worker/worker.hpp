@@ -1,5 +1,5 @@
-// A node's agent: executor processes, scratch folders, limits. Knows attempts and their processes,
-// no runs and no graph.
+// The port to a worker: executor processes, scratch folders, limits. It knows attempts and their
+// processes, but no runs and no graph.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -60,7 +60,8 @@ struct AttemptOrder {
   RankId rank_id() const { return {id, rank}; }
 };
 
-/// Logs that are reported and not taken in; beyond it executors are not read, so who prints waits.
+/// Maximum cost of reported, unacknowledged logs. Beyond it executors are not read, so tasks that
+/// print block.
 constexpr size_t kUnackedLogsMax = 32 << 20;
 
 struct WorkerOptions {
@@ -81,76 +82,76 @@ struct BuildReply {
   std::string printed;  // by the script, at its top and in its body
 };
 
-/// Thread-safe. Reports are called on the worker's own thread, which holds no lock then.
+/// Thread-safe. OnReport is called on the worker's own thread without a lock.
 class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
-  /// Hands orders over whose events the commit of this number holds, while it is made. Until it is
-  /// released nothing of them lasts or is seen by others: a Lua task's function computes and may
-  /// come to its result, and waits where it first touches what lies outside; a command and a
-  /// service wait before they begin. Commits are numbered from 1.
+  /// Passes orders whose events are part of this commit, while it is being written. Until its
+  /// release they cause no lasting or visible effect (speculative start): a Lua task may compute
+  /// its result but waits before its first external effect; commands and services wait before they
+  /// begin. Commits are numbered from 1.
   virtual void stage(std::vector<AttemptOrder> orders, uint64_t commit) = 0;
-  /// This commit and all before it are durable.
+  /// This commit and all earlier ones are durable.
   virtual void release(uint64_t commit) = 0;
   void start(std::vector<AttemptOrder> orders) { stage(std::move(orders), 0); }
-  /// To the ranks of a gang that are here, what all of them reported as their meeting, in their
-  /// order. It may come again.
+  /// Passes the addresses of all ranks, in rank order, to the ranks of the gang on this worker. May
+  /// be repeated.
   virtual void exchange_addresses(const core::AttemptId& id,
                                   const std::vector<std::string>& rank_addresses) = 0;
-  /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it; of
-  /// a gang those of all its ranks that are here.
+  /// SIGTERM, then SIGKILL after the order's grace; with `kill` SIGKILL at once. The attempt ends
+  /// with its report; all ranks of a gang on this worker are stopped.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;
-  /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's
-  /// grace SIGTERM, a little later SIGKILL.
+  /// Sets ctx.stopping: the attempt may save and end, or finish. After the order's grace it gets
+  /// SIGTERM, and shortly later SIGKILL.
   virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
-  /// SIGKILL as soon as nothing is being written any more of what the attempt asked to keep, and at
-  /// the end of the order's grace.
+  /// SIGKILL as soon as the attempt's pending checkpoints are written, or at the end of the order's
+  /// grace.
   virtual void kill_after_flush(const core::AttemptId& id) { stop(id, true); }
-  /// Nothing begins any more: what has not begun is given back, the rest is interrupted and has so
-  /// long before SIGTERM.
+  /// Starts nothing more: requeues attempts that have not begun and interrupts the others, which
+  /// get this many ms before SIGTERM.
   virtual void drain(int64_t) {}
   virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
-  /// Rank 0 of this attempt, which runs elsewhere, has saved this checkpoint: it is to be had from
-  /// here too, so that what begins anew finds it near.
+  /// Keeps a replica of this checkpoint, which rank 0 of the attempt saved on another worker, so
+  /// that the next attempt finds it nearby.
   virtual void replicate(const core::AttemptId&, const Digest&) {}
-  /// This run has ended: what is kept for its attempts to come may go.
+  /// The run has ended: data that is kept for its further attempts can be released.
   virtual void forget(const core::RunId&) {}
-  /// Logs of this cost wait nowhere any more.
+  /// Acknowledges logs of this cost.
   virtual void ack_logs(size_t cost) = 0;
 };
 
-/// A worker of another machine, while it is connected. What it reports is numbered from 1 on, by it
-/// and over all its connections.
+/// A connected worker on another machine. It numbers its reports from 1 on, over all its
+/// connections.
 class WorkerConnection : public Worker {
  public:
-  /// What it brought when it joined is decided on: what is not told to stop by now goes on, and of
-  /// its reports it gives those behind the first `taken`.
+  /// Accepts the join: offered attempts that were not stopped by now continue, and the worker sends
+  /// its reports after number `taken`.
   virtual void accept_join(uint64_t taken) = 0;
-  /// Its reports up to this number are durable.
+  /// Acknowledges its reports up to this number: they are durable.
   virtual void ack_reports(uint64_t number) = 0;
-  /// Ends the connection. `why` is for people.
+  /// Ends the connection. `why` is shown to users.
   virtual void disconnect(const std::string& why) = 0;
 };
 
-/// First kills what is left of attempts that the slot folders record (same boot id, process group
-/// and start time).
+/// Creates the worker of this machine. First kills leftovers of attempts that the slot files
+/// record.
 Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
                                             Worker::OnReport on_report);
 
 class BuildChild;
 
-/// Builds graphs, each in a child of its own under CPU, memory and time limits. Thread-safe.
+/// Builds each graph in a child process with CPU, memory and time limits. Thread-safe.
 class Builder {
  public:
   explicit Builder(std::string executor);
   ~Builder();  // ends its children
-  /// Starts the next graph's child, which takes as long as a small graph. Whoever built twice has
-  /// that done each time.
+  /// Starts the child process for the next graph in advance, because starting takes as long as
+  /// building a small graph. Done automatically from the second build on.
   void prefork();
   /// Blocks.
   Result<BuildReply> build(const BuildOrder& order);
-  /// Waits until the child of the last build is gone, and the next one started where there is one.
+  /// Waits until the child of the last build has ended and the next one, if any, has started.
   void wait_idle();
 
  private:

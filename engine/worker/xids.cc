@@ -14,10 +14,10 @@ struct XidMeaning {
   bool is_dead;  // for what ran there too
 };
 
-// After NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html:
-// those that it answers with a reset of the GPU, a restart of the machine or its repair. Left out
-// are those that a program brings about, of which Kubernetes' device plugin takes no GPU away
-// either: 13, 31, 43, 45, 68 and 109; and what only asks to start the program again.
+// From NVIDIA's catalog, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: the
+// Xids whose remedy is a reset of the GPU, a restart of the machine or a repair. Not included are
+// those that a program causes, for which Kubernetes' device plugin does not disable a GPU either
+// (13, 31, 43, 45, 68 and 109), and those whose remedy is to restart the program.
 constexpr std::array kMeanings = std::to_array<XidMeaning>({
     {46, "stopped doing what it was given", true},
     {48, "has memory with an error that can't be corrected", true},

@@ -1,4 +1,4 @@
-// What the errors that NVIDIA's driver tells of, its Xids, say of a GPU.
+// The meaning of Xids, the error numbers of NVIDIA's driver.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,15 +6,14 @@
 
 namespace flow {
 
-/// As in Gpu.
+/// Fields as in Gpu.
 struct GpuError {
   std::string fault;
   bool is_dead = false;
 };
 
-/// None where it tells of the program that ran there, or is not known: a GPU that a task's own
-/// mistake took away would be followed by the next one that the task is tried on. 0: the driver has
-/// lost the device.
+/// Nothing for an unknown Xid or one that a program causes: otherwise a defective task would take
+/// one GPU after the other out of use. 0: the driver has lost the device.
 std::optional<GpuError> gpu_error_of(uint32_t xid);
 
 }  // namespace flow
