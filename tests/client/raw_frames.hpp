@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "flow/flow.hpp"
+
 namespace flow::test {
 
 /// Sends `bytes` as one frame. The other side may be gone.
@@ -24,6 +26,12 @@ inline std::string receive_raw(int descriptor) {
   std::string bytes(size, '\0');
   if (::recv(descriptor, bytes.data(), size, MSG_WAITALL) != static_cast<ssize_t>(size)) return "";
   return bytes;
+}
+
+/// How this process reports a peer of version 1.
+inline std::string version_1_error() {
+  return std::string("the process at the other end speaks version 1 of the client protocol, and ") +
+         "this one speaks version 2 (flow " + version() + "): use the same build of flow for both";
 }
 
 }  // namespace flow::test
