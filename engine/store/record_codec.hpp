@@ -1,33 +1,46 @@
-// Shared by the codecs of the journal and of snapshots; the generated types stay below this line.
+// One record to its message and back (schema 15 and later). For engine/store only, since it shows
+// generated types.
 #pragma once
-#include <google/protobuf/repeated_field.h>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
 
 #include "engine/store/journal.pb.h"
 #include "engine/store/store.hpp"
 
 namespace flow {
 
-void put_failure(const core::Failure& failure, journal::Failure& m);
-bool get_failure(const journal::Failure& m, core::Failure& failure);
-/// The newest that this program reads. What names no GPU is written as 1, which older ones read.
-/// Of what tells of workers 3 was the last that let go of them when an engine starts.
-constexpr uint32_t kGpusSchema = 2, kWorkersSchema = 4, kDrainSchema = 5, kResizeSchema = 6,
-                   kNvlinkSchema = 7, kCustomResourcesSchema = 8, kLeadsSchema = 9,
-                   kGpuFaultSchema = 10, kMissingResultsSchema = 11, kDeathsSchema = 12,
-                   kLateGpusSchema = 13, kMissingInputsSchema = 14, kSchema = 14;
-void put_gpu(const Gpu& gpu, journal::Gpu& m);
-/// False where they can't be a machine's.
-bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
-void put_ranks(const std::vector<core::Placement>& ranks,
-               google::protobuf::RepeatedPtrField<journal::Placement>& to);
-bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
-               std::vector<core::Placement>& ranks);
-void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
-bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);
-void put_quantities(const ResourceQuantities& quantities,
-                    google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& to);
-bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
-                    ResourceQuantities& quantities);
-Error newer_schema(uint32_t schema, const char* what);
+/// Writes records into one batch, each run's id once. Keeps views of the records' run ids: the
+/// records outlive it.
+class RecordWriter {
+ public:
+  explicit RecordWriter(journal::Batch& batch) : batch_(batch) {}
+
+  void add(const core::Record& record);
+  /// The run's index in the batch, plus 1; 0 for "".
+  uint32_t run_index(const core::RunId& run);
+
+ private:
+  journal::Batch& batch_;
+  std::map<std::string_view, uint32_t> indexes_;
+  std::string_view newest_;  // most records are of the run of the record before
+  uint32_t newest_index_ = 0;
+};
+
+/// Reads the records of one batch. All arguments outlive it.
+class RecordReader {
+ public:
+  RecordReader(const journal::Batch& batch, const FindPlan& plan, const FindFragment& fragment)
+      : batch_(batch), plan_(plan), fragment_(fragment) {}
+
+  /// The error names the record's sequence number and the field.
+  Status read(const journal::Record& m, core::Record& record);
+
+ private:
+  const journal::Batch& batch_;
+  const FindPlan& plan_;
+  const FindFragment& fragment_;
+};
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// The essential state to bytes and back; what is derived is made anew.
+// The essential state to bytes and back. Derived fields are computed again after decoding.
 #include <fmt/format.h>
 #include <google/protobuf/arena.h>
 
@@ -9,7 +9,9 @@
 #include "engine/core/graph.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
-#include "engine/store/record_codec.hpp"
+#include "engine/store/journal_schema.hpp"
+#include "engine/store/record_parts.hpp"
+#include "engine/store/store.hpp"
 
 namespace flow {
 
@@ -25,7 +27,7 @@ enum Flag : uint32_t {
 };
 
 constexpr uint32_t kLengthDelimited = 2;  // protobuf's wire type
-constexpr size_t kLengthBytes = 5;        // of a length that is written when it is known
+constexpr size_t kLengthBytes = 5;        // of a length that is filled in later
 
 void append_varint(uint64_t value, std::string& out) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
@@ -36,7 +38,7 @@ void append_tag(int field, std::string& out) {
   append_varint(static_cast<uint32_t>(field) << 3 | kLengthDelimited, out);
 }
 
-/// A varint of all its bytes, also where fewer would do.
+/// A varint of kLengthBytes bytes, also if fewer would do.
 void write_length(uint64_t length, char* to) {
   FLOW_CHECK(length < uint64_t{1} << 31);  // a message's limit
   for (size_t i = 0; i + 1 < kLengthBytes; i++, length >>= 7)
@@ -142,7 +144,7 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
   m.set_runs_alone(e.runs_alone);
 }
 
-/// False where a host or a cause can't be.
+/// Returns false if a worker or a cause is out of range.
 bool get_failed(const journal::UnitDetail& m, core::UnitDetail& e) {
   for (const journal::Death& d : m.deaths()) {
     if (d.worker() >= core::kWorkersMax) return false;
@@ -160,7 +162,7 @@ bool get_failed(const journal::UnitDetail& m, core::UnitDetail& e) {
                         static_cast<core::Cause>(f.cause())});
   }
   e.runs_alone = m.runs_alone();
-  // An older flow told how many died, and not where: each is one of its own.
+  // An older flow wrote how many died, and not where: each counts as a death of its own.
   for (uint32_t i = 0; i < std::min(m.lost(), core::kLostMax); i++)
     e.deaths.push_back({0, 0, false, ""});
   return true;
@@ -186,10 +188,10 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
-constexpr size_t kUnitBytes = 112;  // of one that ended, about
+constexpr size_t kUnitBytes = 112;  // about, of a unit that ended
 
-/// Appends a run as field Snapshot.runs. Its units are encoded one by one: as messages, those of a
-/// million tasks would take more than the state itself.
+/// Appends a run as field Snapshot.runs. Its units are encoded one by one: the messages of a
+/// million units would take more memory than the state itself.
 void append_run(const core::Run& r, std::string& out) {
   journal::Run m;
   m.set_id(r.id);
@@ -226,7 +228,7 @@ void append_run(const core::Run& r, std::string& out) {
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
 
-  // Of a million units it would be copied over and over as it grows.
+  // Without this, the bytes of a million units would be copied again and again.
   out.reserve(out.size() + r.units.size() * kUnitBytes);
   append_tag(journal::Snapshot::kRunsFieldNumber, out);
   size_t length_at = out.size();
@@ -252,7 +254,7 @@ void append_run(const core::Run& r, std::string& out) {
 
 bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && unit.instance < 0; }
 
-/// Whens have no attempts, and a signal that is waited for has a name.
+/// A when has no attempts, and a unit that waits for a signal has a detail that names it.
 bool fits(const core::Unit& unit, const TaskNode& node) {
   using core::Phase;
   bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::ready ||
@@ -292,7 +294,7 @@ bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
   return true;
 }
 
-/// "" or what is wrong.
+/// Returns "" or what is wrong.
 std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
                     const FindFragment& fragment) {
   r.id = m.id();
@@ -431,59 +433,10 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& wor
   return true;
 }
 
-/// The first that knew what is told of the run.
-uint32_t schema_of(const core::Run& run) {
-  uint32_t schema = 1;
-  for (const core::Unit& unit : run.units) {
-    if (!unit.detail) continue;
-    bool is_of_deaths =
-        !unit.detail->deaths.empty() || !unit.detail->failed.empty() || unit.detail->runs_alone;
-    if (is_of_deaths) return kDeathsSchema;
-    if (unit.detail->failure.cause == core::Cause::gpu_fault)
-      schema = std::max(schema, kGpuFaultSchema);
-    bool is_gang = !unit.detail->others.empty() || unit.detail->share != core::Share{};
-    if (is_gang) schema = std::max(schema, kWorkersSchema);
-    if (unit.detail->is_resizing) schema = std::max(schema, kResizeSchema);
-  }
-  return schema;
-}
-
-uint32_t schema_of(const core::State& state) {
-  const std::vector<core::WorkerState>& workers = state.workers;
-  bool is_any_aside =
-      std::any_of(workers.begin(), workers.end(), [](const core::WorkerState& worker) {
-        return !worker.failures.empty() || worker.aside_serial > 0;
-      });
-  if (is_any_aside || state.announced > 0) return kDeathsSchema;
-  auto has_failed = [](const Gpu& gpu) { return !gpu.fault.empty(); };
-  bool is_any_failed =
-      std::any_of(workers.begin(), workers.end(), [&](const core::WorkerState& worker) {
-        return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), has_failed);
-      });
-  if (is_any_failed) return kGpuFaultSchema;
-  if (state.leads_workers && workers[0].info.cpus_milli > 0) return kLeadsSchema;
-  bool has_custom_resources = std::any_of(
-      workers.begin(), workers.end(),
-      [](const core::WorkerState& worker) { return !worker.info.custom_resources.empty(); });
-  if (has_custom_resources) return kCustomResourcesSchema;
-  auto is_joined = [](const Gpu& gpu) { return gpu.nvlink >= 0 || !gpu.fabric.empty(); };
-  bool is_any_joined =
-      std::any_of(workers.begin(), workers.end(), [&](const core::WorkerState& worker) {
-        return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), is_joined);
-      });
-  if (is_any_joined) return kNvlinkSchema;
-  bool is_any_draining =
-      std::any_of(workers.begin(), workers.end(),
-                  [](const core::WorkerState& worker) { return worker.is_draining; });
-  if (is_any_draining) return kDrainSchema;
-  if (workers.size() > 1) return kWorkersSchema;
-  return workers[0].info.gpus.empty() ? 1 : kGpusSchema;
-}
-
-std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
+std::string encode_header(const core::State& state) {
   journal::Snapshot m;
   const core::WorkerInfo& own = state.workers[0].info;
-  m.set_schema(std::max(schema_of(state), schema_of_runs));
+  m.set_schema(kJournalSchema);
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
   m.set_at(state.at);
@@ -517,9 +470,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
 }  // namespace
 
 std::string encode_snapshot(const core::State& state) {
-  uint32_t schema = 1;
-  for (const auto& [id, run] : state.runs) schema = std::max(schema, schema_of(run));
-  std::string bytes = encode_header(state, schema);
+  std::string bytes = encode_header(state);
   for (const auto& [id, run] : state.runs) append_run(run, bytes);
   seal(bytes);
   return bytes;
@@ -542,7 +493,7 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
     worker.info.name = state.workers[i].info.name;
     worker.is_up = false;
   }
-  std::string bytes = encode_header(alone, schema_of(run));
+  std::string bytes = encode_header(alone);
   append_run(run, bytes);
   seal(bytes);
   return bytes;
@@ -556,8 +507,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   auto* m = google::protobuf::Arena::CreateMessage<journal::Snapshot>(&arena);
   if (!m->ParseFromArray(content.data(), static_cast<int>(content.size())))
     return environment_error("a snapshot can't be parsed");
-  if (m->schema() > kSchema) return newer_schema(m->schema(), "snapshot");
-  if (m->schema() == 0) return environment_error("a snapshot has no schema");
+  FLOW_TRY(check_schema(m->schema(), "snapshot"));
   core::State state;
   state.epoch = m->epoch();
   state.sequence = m->sequence();

@@ -2,6 +2,7 @@
 // versions are told.
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "engine/core/retry.hpp"
@@ -184,20 +185,31 @@ std::string unhex(const std::string& text) {
   return out;
 }
 
-/// What the pinned bytes of a version hold, which today's records still come to.
+/// The file's lines, "" if there is no such file.
+std::string pinned(const std::string& name) {
+  std::ifstream file(FLOW_PINNED_DIR "/" + name + ".hex");
+  std::string text, line;
+  while (file >> line) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+/// The first field of a batch.
+std::string schema_bytes(int schema) { return {'\x08', static_cast<char>(schema)}; }
+
+/// The records in the pinned bytes of a schema. They must equal `records`.
 std::vector<core::Record> replayed(const std::string& version,
                                    const std::vector<core::Record>& records,
                                    const Sources& sources) {
-  std::string name = "journal-" + version + ".hex";
-  std::ifstream file(std::string(FLOW_PINNED_DIR "/") + name);
-  std::string text;
-  file >> text;
+  std::string text = pinned("journal-" + version);
   std::string now = encode_records(records);
   if (text.empty())
-    FAIL("tests/store/pinned/" << name << " is missing; today's bytes are " << hex(now));
+    FAIL("tests/store/pinned/journal-" << version << ".hex is missing; today's bytes are "
+                                       << hex(now));
   auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
   if (!back.ok()) FAIL(back.error().message);
   CHECK(encode_records(*back) == now);
+  CHECK(unhex(text).substr(0, 2) == schema_bytes(std::stoi(version)));
+  CHECK(now.substr(0, 2) == schema_bytes(15));  // new batches have the newest, whatever they hold
   return std::move(*back);
 }
 
@@ -230,8 +242,8 @@ TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse 
   CHECK(found.gpus == std::get<core::GpusFound>(of_gpus()[0].event).gpus);
   CHECK(std::get<core::Assigned>(back->at(1).event).gpus ==
         std::vector<std::string>{"GPU-a", "MIG-b"});
-  CHECK(bytes.substr(0, 2) == std::string("\x08\x02"));  // schema 2
-  CHECK(encode_records(one_of_each(sources)).substr(0, 2) == std::string("\x08\x01"));
+  CHECK(bytes.substr(0, 2) == schema_bytes(15));
+  CHECK(encode_records(one_of_each(sources)).substr(0, 2) == schema_bytes(15));
 }
 
 TEST_CASE("bytes of version 2 replay") {
@@ -262,7 +274,6 @@ TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   const auto& disconnected = std::get<core::WorkerDisconnected>(back.at(1).event);
   CHECK(disconnected.worker == 1);
   CHECK(disconnected.why == "its line was cut");
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
 }
 
 TEST_CASE("bytes of version 5, of workers that drain, replay") {
@@ -271,8 +282,6 @@ TEST_CASE("bytes of version 5, of workers that drain, replay") {
   const auto& draining = std::get<core::WorkerDraining>(back.at(1).event);
   CHECK(draining.worker == 1);
   CHECK(draining.why == "it was asked to end");
-  CHECK(encode_records({back[1]}).substr(0, 2) == std::string("\x08\x05"));  // schema 5
-  CHECK(encode_records({back[0]}).substr(0, 2) == std::string("\x08\x04"));
 }
 
 TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
@@ -280,7 +289,6 @@ TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
   std::vector<core::Record> back = replayed("7", of_joined_gpus(), sources);
   const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
   CHECK(joined.worker.gpus == std::get<core::WorkerJoined>(of_joined_gpus()[0].event).worker.gpus);
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x07"));  // schema 7
 
   core::State live;
   live.workers.emplace_back().info = joined.worker;
@@ -306,7 +314,6 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
   CHECK(started.custom_resources == ResourceQuantities{{"scanner", 1000}});
   const auto& joined = std::get<core::WorkerJoined>(back.at(1).event);
   CHECK(joined.worker.custom_resources == ResourceQuantities{{"fpga", 2000}, {"licence", 500}});
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x08"));  // schema 8
 
   core::State live;
   live.workers[0].info.custom_resources = started.custom_resources;
@@ -328,7 +335,6 @@ TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers to
   const auto& started = std::get<core::EngineStarted>(back.at(0).event);
   CHECK(started.leads_workers);
   CHECK(started.cpus_milli == 2000);
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x09"));  // schema 9
 
   core::State live;
   record(live, started);
@@ -355,8 +361,6 @@ TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
   CHECK(failed.fault == "wore (Xid 94)");
   CHECK_FALSE(failed.is_dead);
   CHECK(std::get<core::AttemptFailed>(back.at(2).event).failure.cause == core::Cause::gpu_fault);
-  for (const core::Record& record : back)
-    CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0a"));  // schema 10
 
   core::State live;
   live.workers.emplace_back().info = joined.worker;
@@ -385,7 +389,6 @@ TEST_CASE("bytes of version 6, of gangs that grow, replay") {
   const auto& resize = std::get<core::ResizeRequested>(back.at(0).event);
   CHECK(resize.id == core::AttemptId{"run-1", 1, 2, 3 << 16});
   CHECK(resize.ranks == 3);
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x06"));  // schema 6
 }
 
 TEST_CASE("bytes of version 4, of gangs, replay") {
@@ -398,7 +401,6 @@ TEST_CASE("bytes of version 4, of gangs, replay") {
     CHECK(assigned.gpus == was.gpus);
     CHECK(assigned.others == was.others);
     CHECK(assigned.share == was.share);
-    CHECK(encode_records({back[i]}).substr(0, 2) == std::string("\x08\x04"));  // schema 4
   }
 }
 
@@ -519,7 +521,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x0f", 2);  // schema 15, nothing else
+  std::string newer = schema_bytes(16);  // nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
@@ -579,7 +581,6 @@ TEST_CASE("bytes of version 11, of results that are gone, replay") {
   CHECK(retry.run == "run-1");
   CHECK_FALSE(retry.has_unit);
   CHECK(retry.lost == std::vector<core::UnitId>{2, 7});
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0b"));  // schema 11
 }
 
 TEST_CASE("bytes of version 12, of workers that died and machines that are set aside, replay") {
@@ -595,13 +596,6 @@ TEST_CASE("bytes of version 12, of workers that died and machines that are set a
   CHECK(timer.unit == 1);
   CHECK(timer.serial == 2);
   CHECK(std::get<core::WorkersAnnounced>(back.at(4).event).count == 4);
-  for (const core::Record& record : back)
-    CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0c"));  // schema 12
-  // A unit's timer, and a worker of which nothing was heard, are as they were.
-  CHECK(encode_records({{1, 1000, core::TimerFired{"run-1", 1, 2}}}).substr(0, 2) ==
-        std::string("\x08\x01"));
-  CHECK(encode_records({{1, 1000, core::WorkerLost{1, "silent"}}}).substr(0, 2) ==
-        std::string("\x08\x04"));
 }
 
 TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
@@ -610,14 +604,81 @@ TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
   const auto& found = std::get<core::GpusFound>(back.at(0).event);
   CHECK(found.worker == 2);
   CHECK(found.gpus.at(0).uuid == "GPU-a");
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0d"));  // schema 13
 }
 
 TEST_CASE("bytes of version 14, of an input that is gone, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("14", of_gone_inputs(), sources);
   CHECK(core::is_lasting(std::get<core::AttemptFailed>(back.at(0).event).failure));
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0e"));  // schema 14
+}
+
+TEST_CASE("bytes of version 15, of every kind of event, replay and are written the same") {
+  Sources sources;
+  std::vector<core::Record> records = one_of_each(sources);
+  for (const auto& more :
+       {of_gpus(), of_workers(), of_disconnected_workers(), of_draining_workers(), of_joined_gpus(),
+        of_named(), of_failed_gpus(), of_lost_results(), of_deaths(), of_given_gpus(),
+        of_gone_inputs(), of_growing_gangs(), of_gangs()})
+    records.insert(records.end(), more.begin(), more.end());
+  for (size_t i = 0; i < records.size(); i++) records[i].sequence = i + 1;
+  std::set<size_t> kinds;
+  for (const core::Record& record : records) kinds.insert(record.event.index());
+  CHECK(kinds.size() == std::variant_size_v<core::Event>);
+  replayed("15", records, sources);
+  CHECK(hex(encode_records(records)) == pinned("journal-15"));
+}
+
+TEST_CASE("a state of schemas 1 to 14 opens, and what follows is of schema 15") {
+  Sources sources;
+  auto store = make_memory_store();
+  Blobs blobs(*store, "/nowhere");
+  Batch batch;
+  REQUIRE(blobs.put(encode_plan(*sources.plan), batch).ok());
+  std::istringstream lines(pinned("state-14"));
+  std::string line;
+  std::vector<int> schemas;
+  std::vector<core::Record> records;
+  while (lines >> line) {
+    std::string bytes = unhex(line);
+    schemas.push_back(bytes.at(1));
+    auto back = decode_records(bytes, sources.find_plan, sources.find_fragment);
+    if (!back.ok()) FAIL(back.error().message);
+    batch.put(Family::journal, journal_key(back->front().sequence), bytes);
+    records.insert(records.end(), back->begin(), back->end());
+  }
+  CHECK(schemas == std::vector<int>{1, 4, 1, 14});
+  REQUIRE(store->commit(batch).ok());
+  auto old = recover(*store, blobs);
+  if (!old.ok()) FAIL(old.error().message);
+  CHECK(core::check_invariants(*old) == "");
+  core::State live;
+  std::vector<core::Command> ignored;
+  for (const core::Record& record : records) {
+    REQUIRE(core::admit(live, record.event));
+    core::apply(live, record, ignored);
+  }
+  CHECK(encode_snapshot(*old) == encode_snapshot(live));
+  const core::Run& run = live.runs.at("r");
+  CHECK(run.units[0].status == core::UnitStatus::succeeded);
+  CHECK(run.units[0].result == sha256("one"));
+  CHECK(run.units[1].detail->failure.cause == core::Cause::staging);
+  CHECK(live.workers.at(0).info.gpus.at(0).uuid == "GPU-a");
+  CHECK(live.workers.at(1).info.name == "w1");
+
+  core::Record restart{live.sequence + 1, 2000, core::EngineStarted{2, 2000, 1 << 30}};
+  core::Record signal{live.sequence + 2, 2001, core::SignalReceived{"r", "go", sha256("true")}};
+  std::string newest = encode_records({restart, signal});
+  CHECK(newest.substr(0, 2) == schema_bytes(15));
+  Batch more;
+  more.put(Family::journal, journal_key(restart.sequence), newest);
+  REQUIRE(store->commit(more).ok());
+  core::apply(live, restart, ignored);
+  core::apply(live, signal, ignored);
+  auto both = recover(*store, blobs);
+  if (!both.ok()) FAIL(both.error().message);
+  CHECK(both->sequence == signal.sequence);
+  CHECK(encode_snapshot(*both) == encode_snapshot(live));
+  CHECK(encode_snapshot(*both).substr(0, 2) == schema_bytes(15));
 }
 
 TEST_CASE("a snapshot keeps what failed where, and which machines are set aside") {

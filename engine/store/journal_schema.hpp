@@ -1,0 +1,44 @@
+// The schemas of the journal and of snapshots. What a program writes has the newest one, whatever
+// it holds; what it reads has any of them.
+#pragma once
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+struct JournalSchema {
+  uint32_t number;
+  std::string_view change;       // what it brought
+  std::string_view oldest_flow;  // the oldest version of flow that reads it
+};
+
+/// Numbers without gaps, in order. A new row comes with pinned bytes in tests/store/pinned.
+constexpr JournalSchema kJournalSchemas[] = {
+    {1, "records, with one message for all kinds of events", "0.1.0"},
+    {2, "GPUs of a machine and of an attempt", "0.1.0"},
+    {3, "workers", "0.1.0"},
+    {4, "disconnected workers, labels, gangs", "0.1.0"},
+    {5, "draining workers", "0.1.0"},
+    {6, "growth of elastic gangs", "0.1.0"},
+    {7, "GPUs joined by NVLink", "0.1.0"},
+    {8, "custom resources", "0.1.0"},
+    {9, "engines that run tasks and lead workers", "0.1.0"},
+    {10, "failed GPUs, and attempts that failed by them", "0.1.0"},
+    {11, "missing results", "0.1.0"},
+    {12, "deaths of workers, workers that are set aside, announced workers", "0.1.0"},
+    {13, "GPUs that a worker gets after it joined", "0.1.0"},
+    {14, "attempts whose input is gone", "0.1.0"},
+    {15, "one message per kind of event", "0.1.0"},
+};
+/// What this program writes, and the newest that it reads.
+constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;
+/// The first whose records are a oneof; those before it are flat (flat_records.hpp).
+constexpr uint32_t kOneofSchema = 15;
+
+/// OK for a schema of the table. `what` is "journal" or "snapshot".
+Status check_schema(uint32_t schema, std::string_view what);
+
+}  // namespace flow

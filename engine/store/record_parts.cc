@@ -1,0 +1,165 @@
+// Checks of values at the boundary, and the messages that records and snapshots share.
+#include "engine/store/record_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <variant>
+
+#include "engine/core/gpu_accounting.hpp"
+#include "engine/core/workers.hpp"
+
+namespace flow {
+
+void put_failure(const core::Failure& failure, journal::Failure& m) {
+  m.set_cause(static_cast<uint32_t>(failure.cause));
+  m.set_message(failure.message);
+  m.set_evidence(failure.evidence);
+  m.set_code(failure.code);
+}
+
+bool get_failure(const journal::Failure& m, core::Failure& failure) {
+  if (m.cause() > static_cast<uint32_t>(core::kCauseLast)) return false;
+  failure.cause = static_cast<core::Cause>(m.cause());
+  failure.message = m.message();
+  failure.evidence = m.evidence();
+  failure.code = m.code();
+  return true;
+}
+
+void put_gpu(const Gpu& gpu, journal::Gpu& m) {
+  m.set_index(gpu.index);
+  m.set_uuid(gpu.uuid);
+  m.set_name(gpu.name);
+  m.set_pci(gpu.pci);
+  m.set_memory_bytes(gpu.memory_bytes);
+  m.set_numa(gpu.numa);
+  m.set_is_mig(gpu.is_mig);
+  m.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
+  m.set_fabric(gpu.fabric);
+  m.set_fault(gpu.fault);
+  m.set_is_dead(gpu.is_dead);
+}
+
+bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
+              std::vector<Gpu>& gpus) {
+  for (const journal::Gpu& m : from)
+    gpus.push_back({m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig(),
+                    static_cast<int32_t>(m.nvlink() - 1), m.fabric(), m.fault(), m.is_dead()});
+  return core::are_sound(gpus);
+}
+
+void put_ranks(const std::vector<core::Placement>& ranks,
+               google::protobuf::RepeatedPtrField<journal::Placement>& to) {
+  for (const core::Placement& rank : ranks) {
+    journal::Placement& m = *to.Add();
+    m.set_worker(rank.worker);
+    for (const std::string& uuid : rank.gpus) m.add_gpus(uuid);
+  }
+}
+
+bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
+               std::vector<core::Placement>& ranks) {
+  for (const journal::Placement& m : from) {
+    if (m.worker() >= core::kWorkersMax) return false;
+    ranks.push_back({static_cast<core::WorkerId>(m.worker()), {m.gpus().begin(), m.gpus().end()}});
+  }
+  return true;
+}
+
+void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to) {
+  for (const auto& [name, value] : labels) {
+    journal::Label& m = *to.Add();
+    m.set_name(name);
+    m.set_value(value);
+  }
+}
+
+bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels) {
+  for (const journal::Label& m : from) labels.emplace_back(m.name(), m.value());
+  return core::are_sound(labels);
+}
+
+void put_quantities(const ResourceQuantities& quantities,
+                    google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& to) {
+  for (const auto& [name, milli] : quantities) {
+    journal::ResourceQuantity& m = *to.Add();
+    m.set_name(name);
+    m.set_milli(milli);
+  }
+}
+
+bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
+                    ResourceQuantities& quantities) {
+  for (const journal::ResourceQuantity& m : from) quantities.emplace_back(m.name(), m.milli());
+  return are_sound(quantities);
+}
+
+namespace {
+
+std::string negative(const char* field, int64_t number) {
+  return number < 0 ? fmt::format("`{}` is negative: {}", field, number) : "";
+}
+
+std::string empty(const char* field, const std::string& text) {
+  return text.empty() ? fmt::format("`{}` is missing", field) : "";
+}
+
+std::string beyond(const char* field, size_t number, size_t limit) {
+  return number > limit ? fmt::format("`{}` is {}, the limit is {}", field, number, limit) : "";
+}
+
+std::string unknown_worker(core::WorkerId worker) {
+  return beyond("worker", worker, core::kWorkersMax - 1);
+}
+
+std::string first_of(std::initializer_list<std::string> problems) {
+  for (const std::string& problem : problems) {
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+struct EventCheck {
+  std::string operator()(const core::EngineStarted& e) const {
+    return first_of(
+        {negative("cpus_milli", e.cpus_milli), negative("memory_bytes", e.memory_bytes)});
+  }
+  std::string operator()(const core::RunSubmitted& e) const { return negative("jobs", e.jobs); }
+  std::string operator()(const core::Assigned& e) const {
+    return first_of({unknown_worker(e.worker), negative("share_cpus_milli", e.share.cpus_milli),
+                     negative("share_memory_bytes", e.share.memory_bytes)});
+  }
+  std::string operator()(const core::AttemptWaiting& e) const {
+    return first_of({empty("signal", e.signal), empty("wait_name", e.wait_name)});
+  }
+  std::string operator()(const core::ServiceReady& e) const { return empty("url", e.url); }
+  std::string operator()(const core::StepSaved& e) const { return empty("name", e.name); }
+  std::string operator()(const core::SignalReceived& e) const { return empty("name", e.name); }
+  std::string operator()(const core::GpusFound& e) const { return unknown_worker(e.worker); }
+  std::string operator()(const core::WorkerJoined& e) const {
+    return first_of({empty("name", e.worker.name), negative("cpus_milli", e.worker.cpus_milli),
+                     negative("memory_bytes", e.worker.memory_bytes),
+                     beyond("attempts", e.attempts.size(), core::kOffersMax)});
+  }
+  std::string operator()(const core::WorkerDisconnected& e) const {
+    return unknown_worker(e.worker);
+  }
+  std::string operator()(const core::WorkerLost& e) const { return unknown_worker(e.worker); }
+  std::string operator()(const core::WorkerDraining& e) const { return unknown_worker(e.worker); }
+  std::string operator()(const core::GpuFailed& e) const {
+    return first_of({unknown_worker(e.worker), empty("uuid", e.uuid), empty("fault", e.fault)});
+  }
+  std::string operator()(const core::WorkersAnnounced& e) const {
+    return beyond("count", e.count, core::kWorkersMax);
+  }
+  template <typename Other>
+  std::string operator()(const Other&) const {
+    return "";
+  }
+};
+
+}  // namespace
+
+std::string event_problem(const core::Event& event) { return std::visit(EventCheck{}, event); }
+
+}  // namespace flow
