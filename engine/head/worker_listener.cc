@@ -6,7 +6,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int kTransferThreads = 4;
+constexpr size_t kTransferThreads = 4;
 
 class WorkerSession final : public SessionUser {
  public:
@@ -115,7 +115,7 @@ class WorkerSession final : public SessionUser {
 }  // namespace
 
 WorkerListener::WorkerListener(const WorkerListenerOptions& options)
-    : thread_pool_(kTransferThreads),
+    : thread_pool_(transfer_threads(kTransferThreads)),
       directory_(options.blob_directory),
       encrypt_(options.encrypt) {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
 
+#include "engine/base/thread_pool.hpp"
 #include "engine/base/wait.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -116,70 +118,37 @@ class WholeRequest final : public httplib::Stream {
 
 }  // namespace
 
-/// Threads as they are needed, to a bound.
-class HttpServer::ThreadPool final : public httplib::TaskQueue {
+/// Connections that wait for a thread. If all threads are taken, idle connections make room.
+class HttpServer::ConnectionQueue final : public httplib::TaskQueue {
  public:
-  explicit ThreadPool(HttpServer& server) : server_(server) {}
+  explicit ConnectionQueue(HttpServer& server)
+      : server_(server),
+        threads_(std::make_unique<ThreadPool>(
+            ThreadPoolOptions{.name = "flow-http",
+                              .threads_max = server.limits_.connections_max,
+                              .queue_max = kQueueMax})) {}
 
   void enqueue(std::function<void()> serve) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (jobs_.size() < kQueueMax) {
-        jobs_.push_back(std::move(serve));
-        bool more = jobs_.size() > free_ && threads_.size() < server_.limits_.connections_max;
-        if (more) threads_.emplace_back([this] { work(); });
-        arrived_.notify_one();
-        return evict_for_waiting();
-      }
-      evict_for_waiting();
-    }
+    bool is_posted = threads_->try_post(serve);
+    evict_for_waiting();
+    if (is_posted) return;
     is_accepting_thread = true;
     serve();
     is_accepting_thread = false;
   }
 
-  void on_idle() override {
-    std::lock_guard lock(mutex_);
-    evict_for_waiting();
-  }
+  void on_idle() override { evict_for_waiting(); }
 
-  void shutdown() override {
-    {
-      std::lock_guard lock(mutex_);
-      ended_ = true;
-      arrived_.notify_all();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
+  void shutdown() override { threads_.reset(); }
 
  private:
   void evict_for_waiting() {
-    bool can_grow = threads_.size() < server_.limits_.connections_max;
-    if (!can_grow && jobs_.size() > free_) server_.evict_idle(jobs_.size() - free_);
-  }
-
-  void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      free_++;
-      arrived_.wait(lock, [this] { return ended_ || !jobs_.empty(); });
-      free_--;
-      if (jobs_.empty()) return;
-      auto serve = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      serve();
-      lock.lock();
-    }
+    size_t excess = threads_->excess_jobs();
+    if (excess > 0) server_.evict_idle(excess);
   }
 
   HttpServer& server_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<std::function<void()>> jobs_;  // up to kQueueMax
-  std::vector<std::thread> threads_;        // up to connections_max
-  size_t free_ = 0;
-  bool ended_ = false;
+  std::unique_ptr<ThreadPool> threads_;  // until shutdown()
 };
 
 /// What one connection says, request after request. On its own thread.
@@ -311,7 +280,7 @@ class HttpServer::HttpConnection {
 
 HttpServer::HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods methods)
     : limits_(limits), body_max_(body_max), methods_(methods) {
-  new_task_queue = [this] { return new ThreadPool(*this); };
+  new_task_queue = [this] { return new ConnectionQueue(*this); };
   set_idle_interval(kEvictionCheck);
   set_keep_alive_timeout(limits.idle_ms / 1000);  // what the answers announce
 }

@@ -5,12 +5,8 @@
 #include <httplib.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <list>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "engine/serve/http_head.hpp"
 #include "engine/serve/model_server.hpp"
@@ -38,7 +34,7 @@ class HttpServer final : public httplib::Server {
   void close(bool all);
 
  private:
-  class ThreadPool;
+  class ConnectionQueue;
   class HttpConnection;
   using ServedConnections = std::list<ServedConnection>;
 

@@ -68,7 +68,7 @@ class Side final : public LinkHandler {
   std::atomic<bool> is_sealed{false};
 
  private:
-  ThreadPool thread_pool_{4};
+  ThreadPool thread_pool_{transfer_threads(4)};
   std::promise<void> started_;
   std::shared_future<void> is_started_ = started_.get_future().share();
 };

@@ -154,7 +154,7 @@ struct Alone final : Link {
   std::condition_variable came;
   std::vector<blob_protocol::Message> said;
   std::deque<std::function<void(Status)>> dones;
-  ThreadPool thread_pool{1};
+  ThreadPool thread_pool{transfer_threads(1)};
   std::optional<BlobTransfer> transfer;
 };
 

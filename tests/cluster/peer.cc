@@ -57,7 +57,7 @@ class Server final : public Echo {
   }
 
  private:
-  ThreadPool thread_pool_{2};
+  ThreadPool thread_pool_{transfer_threads(2)};
   std::shared_ptr<BlobCache> store_;
   std::optional<BlobTransfer> transfer_;
 };

@@ -47,7 +47,7 @@ struct TestPeer {
 
   TestFolder folder;
   std::shared_ptr<BlobCache> store;
-  ThreadPool thread_pool{2};
+  ThreadPool thread_pool{transfer_threads(2)};
   std::unique_ptr<Sessions> sessions;
   std::shared_ptr<PeerBlobFetcher> fetcher;
   Status listening;

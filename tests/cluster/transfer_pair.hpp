@@ -89,7 +89,7 @@ class Side final : public LinkHandler {
   }
   Status fetch(const BlobInfo& what) { return begin_fetch(what).get(); }
 
-  ThreadPool thread_pool{3};
+  ThreadPool thread_pool{transfer_threads(3)};
   std::shared_ptr<Link> link;
   std::shared_ptr<BlobTransfer> transfer;
   std::promise<void> up, ready, down;

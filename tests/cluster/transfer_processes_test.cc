@@ -45,7 +45,7 @@ class Taker final : public SessionUser {
 
  private:
   PeerHead& head_;
-  ThreadPool thread_pool_{2};
+  ThreadPool thread_pool_{transfer_threads(2)};
   std::shared_ptr<BlobCache> store_;
   std::promise<void> open_;
   std::shared_future<void> opened_ = open_.get_future().share();

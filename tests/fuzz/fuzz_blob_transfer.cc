@@ -285,7 +285,7 @@ class Story {
     done(how == 0 ? Status() : Status(environment_error("nobody expects it")));
   }
 
-  ThreadPool thread_pool_{0};
+  ThreadPool thread_pool_{transfer_threads(0)};
   Key key_;
   std::shared_ptr<FakeLink> link_ = std::make_shared<FakeLink>();
   std::shared_ptr<BlobCache> store_;

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/thread_pool.hpp"
 #include "engine/cluster/transfer/blob_cache.hpp"
-#include "engine/cluster/transfer/thread_pool.hpp"
 #include "engine/crypto/seal.hpp"
 #include "engine/protocol/blob.pb.h"
 #include "flow/transport.hpp"
@@ -28,6 +28,9 @@ constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
 /// First tag of blob receives; each tag is used once per session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
+// Jobs of transfers that wait for a thread: far above what sessions, each with its own limits, have
+// at a time.
+constexpr size_t kTransferJobsMax = size_t{1} << 20;
 constexpr size_t kTextBytesMax = 4096;  // of a path or a reason that is told
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
 
@@ -43,6 +46,14 @@ struct TransferCounters {
 using OnFetched = std::function<void(Status)>;
 using Addresses = std::vector<std::string>;
 constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;
+
+/// Of a pool that reads, writes and hashes. No callback of a link may do so.
+inline ThreadPoolOptions transfer_threads(size_t threads_max) {
+  return {.name = "flow-transfer",
+          .threads_max = threads_max,
+          .queue_max = kTransferJobsMax,
+          .is_batch = true};
+}
 
 struct TransferOptions {
   std::shared_ptr<BlobCache> store;

@@ -21,7 +21,7 @@ namespace flow::cluster {
 namespace {
 
 constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
-constexpr int kTransferThreads = 2;
+constexpr size_t kTransferThreads = 2;
 
 /// Whether the attempt ended by a signal that a batch system sends to all processes of a job.
 bool was_terminated(const Report& report) {
@@ -76,7 +76,7 @@ WorkerAgent::WorkerAgent(Options options)
       process_(random_name()),
       host_(options_.host),
       placed_(options_.store),
-      thread_pool_(kTransferThreads) {}
+      thread_pool_(transfer_threads(kTransferThreads)) {}
 
 WorkerAgent::~WorkerAgent() {
   options_.store->on_evicted(nullptr);

@@ -14,7 +14,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int kTransferThreads = 2;
+constexpr size_t kTransferThreads = 2;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ class WorkerProcess::HeadSession final : public SessionUser {
 };
 
 WorkerProcess::WorkerProcess(WorkerProcessOptions options)
-    : options_(std::move(options)), thread_pool_(kTransferThreads) {}
+    : options_(std::move(options)), thread_pool_(transfer_threads(kTransferThreads)) {}
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(Transport& transport,
                                                             WorkerProcessOptions options,

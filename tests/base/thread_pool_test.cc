@@ -1,23 +1,32 @@
-// Threads for what takes time, and what runs on them in its order.
+// Thread pools: order within a strand, the bound of the queue, the end of a pool.
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "engine/cluster/transfer/thread_pool.hpp"
+#include "engine/base/thread_pool.hpp"
 
-namespace flow::cluster {
+namespace flow {
 namespace {
+
+ThreadPoolOptions threads(size_t count) {
+  return {.name = "test", .threads_max = count, .queue_max = 10'000};
+}
 
 TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts them") {
   constexpr int kJobs = 2'000;
   std::vector<int> ran;  // guarded by nothing but the strand
   {
-    ThreadPool thread_pool(4);
+    ThreadPool thread_pool(threads(4));
     auto strand = std::make_shared<Strand>(thread_pool),
          other = std::make_shared<Strand>(thread_pool);
     for (int i = 0; i < kJobs; i++) {
@@ -37,7 +46,7 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
     turns++;
     if (!is_over) endless->post(again);
   };
-  ThreadPool thread_pool(2);  // which ends first: until then one may run
+  ThreadPool thread_pool(threads(2));  // which ends first: until then one may run
   endless = std::make_shared<Strand>(thread_pool);
   endless->post(again);
   for (int i = 0; i < 100; i++) {
@@ -59,7 +68,7 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
 
 // Both threads are needed at once: the one that a job's end wakes, and its own.
 TEST_CASE("two strands run beside each other") {
-  ThreadPool thread_pool(2);
+  ThreadPool thread_pool(threads(2));
   auto one = std::make_shared<Strand>(thread_pool), other = std::make_shared<Strand>(thread_pool);
   for (int i = 0; i < 500; i++) {
     std::promise<void> met, answered;
@@ -85,7 +94,7 @@ TEST_CASE("two strands run beside each other") {
 TEST_CASE("jobs may end while a post of one that has run returns") {
   std::atomic<int> count{0};
   for (int i = 0; i < 500; i++) {
-    auto thread_pool = std::make_unique<ThreadPool>(1);
+    auto thread_pool = std::make_unique<ThreadPool>(threads(1));
     std::promise<void> ran;
     std::thread posts([&] {
       thread_pool->post([&] {
@@ -101,7 +110,7 @@ TEST_CASE("jobs may end while a post of one that has run returns") {
 }
 
 TEST_CASE("without threads jobs wait until they are run, those that they post too") {
-  ThreadPool thread_pool(0);
+  ThreadPool thread_pool(threads(0));
   int count = 0;
   thread_pool.post([&] { thread_pool.post([&] { count++; }); });
   auto strand = std::make_shared<Strand>(thread_pool);
@@ -111,12 +120,75 @@ TEST_CASE("without threads jobs wait until they are run, those that they post to
   CHECK(count == 21);
 }
 
-TEST_CASE("a job's thread takes the processor from none that computes") {
-  ThreadPool thread_pool(1);
+TEST_CASE("a full queue refuses a job and leaves it as it is") {
+  std::promise<void> entered, go_on;
+  std::atomic<int> count{0};
+  {
+    ThreadPool thread_pool({.name = "test", .threads_max = 1, .queue_max = 2});
+    ThreadPool::Job waits = [&] {
+      entered.set_value();
+      go_on.get_future().wait();
+    };
+    REQUIRE(thread_pool.try_post(waits));
+    entered.get_future().wait();  // it has left the queue
+    ThreadPool::Job counts = [&] { count++; }, again = counts, third = counts;
+    CHECK(thread_pool.try_post(counts));
+    CHECK(thread_pool.excess_jobs() == 1);
+    CHECK(thread_pool.try_post(again));
+    CHECK_FALSE(thread_pool.try_post(third));
+    CHECK(thread_pool.excess_jobs() == 2);
+    REQUIRE(third);
+    third();
+    go_on.set_value();
+  }
+  CHECK(count == 3);
+}
+
+TEST_CASE("a pool starts a thread only if none is idle, up to its maximum") {
+  std::array<std::promise<void>, 3> entered;
+  std::promise<void> go_on;
+  std::shared_future<void> gone_on = go_on.get_future().share();
+  ThreadPool thread_pool({.name = "test", .threads_max = 3, .queue_max = 10});
+  for (std::promise<void>& each : entered) {
+    CHECK(thread_pool.excess_jobs() == 0);
+    thread_pool.post([&each, gone_on] {
+      each.set_value();
+      gone_on.wait();
+    });
+    each.get_future().wait();
+  }
+  thread_pool.post([] {});
+  CHECK(thread_pool.excess_jobs() == 1);
+  go_on.set_value();
+}
+
+TEST_CASE("the threads of a pool have its name") {
+  ThreadPool thread_pool({.name = "flow-name-of-15", .threads_max = 1, .queue_max = 1});
+  std::promise<std::string> name;
+  thread_pool.post([&] {
+    char text[16] = {};
+    ::pthread_getname_np(::pthread_self(), text, sizeof text);
+    name.set_value(text);
+  });
+  CHECK(name.get_future().get() == "flow-name-of-15");
+}
+
+TEST_CASE("the destructor runs what jobs post meanwhile") {
+  std::atomic<int> count{0};
+  {
+    ThreadPool thread_pool(threads(2));
+    for (int i = 0; i < 100; i++)
+      thread_pool.post([&] { thread_pool.post([&] { thread_pool.post([&] { count++; }); }); });
+  }
+  CHECK(count == 100);
+}
+
+TEST_CASE("threads of a batch pool preempt none that computes") {
+  ThreadPool thread_pool({.name = "test", .threads_max = 1, .queue_max = 1, .is_batch = true});
   std::promise<int> policy;
   thread_pool.post([&] { policy.set_value(::sched_getscheduler(0)); });
   CHECK(policy.get_future().get() == SCHED_BATCH);
 }
 
 }  // namespace
-}  // namespace flow::cluster
+}  // namespace flow
