@@ -223,7 +223,7 @@ class Checker {
         Place of_unit{run, unit};
         expect(again.units[unit].key_scope == run.units[unit].key_scope, of_unit,
                "holds its key otherwise than it should");
-        expect(again.units[unit].waits_on == run.units[unit].waits_on, of_unit, [&] {
+        expect(again.units[unit].waits_on == run.units[unit].waits_on, of_unit, [&, &run = run] {
           return "waits on " + std::to_string(run.units[unit].waits_on) + " edges, of which " +
                  std::to_string(again.units[unit].waits_on) + " are open";
         });

@@ -12,10 +12,15 @@ constexpr const char* kNotAMessage = "the received bytes are not a message of a 
 }  // namespace
 
 void SessionChannel::attach(std::shared_ptr<SessionLink> link) {
-  std::unique_lock lock(mutex_);
-  if (!end_) link_ = std::move(link);
-  lock.unlock();
-  if (link) link->end(kNotAMessage);  // it came before this had the link to end
+  {
+    std::lock_guard lock(mutex_);
+    if (!end_) {
+      link_ = std::move(link);
+      return;
+    }
+  }
+  // The stream ended before it had a link to end.
+  if (link) link->end(kNotAMessage);
 }
 
 Status SessionChannel::wait_open() {
