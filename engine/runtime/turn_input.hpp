@@ -17,10 +17,10 @@ using MetadataRows = std::vector<std::pair<std::string, std::string>>;  // of Fa
 /// An event from outside of the engine. The turn admits it or rejects it.
 struct PostedEvent {
   core::Event event;
-  NamedBlobs blobs{};           // committed with the event
-  MetadataRows metadata{};      // committed with the event
-  core::AttemptId attempt{};    // if `reported_at` is set: the attempt that ended
-  core::Time reported_at = 0;   // by this state's clock, if a worker reports the event late; else 0
+  NamedBlobs blobs{};          // committed with the event
+  MetadataRows metadata{};     // committed with the event
+  core::AttemptId attempt{};   // if `reported_at` is set: the attempt that ended
+  core::Time reported_at = 0;  // by this state's clock, if a worker reports the event late; else 0
 };
 
 /// A step or a checkpoint that an attempt saved. Its row and its blobs are committed with the
