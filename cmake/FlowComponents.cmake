@@ -28,6 +28,12 @@ if(NOT SODIUM_INCLUDE OR NOT SODIUM_LIBRARY)
                       "Install libsodium-dev, or run cmake/setup build.")
 endif()
 
+# The engine's log, as headers alone (engine/log); Debian's package brings fmt's too.
+find_path(SPDLOG_INCLUDE spdlog/spdlog.h)
+if(NOT SPDLOG_INCLUDE)
+  message(FATAL_ERROR "spdlog was not found (spdlog/spdlog.h). Install libspdlog-dev, or run cmake/setup build.")
+endif()
+
 # The programs' heap: many small pieces are made on one thread and freed on another, which takes
 # jemalloc an eighth less of a run's time than glibc. A host of the library chooses its own.
 find_library(JEMALLOC_LIBRARY jemalloc REQUIRED)

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 # The public library is everything that implements the public headers in one file; hosts link nothing else.
 add_library(flow_shared SHARED ${PROJECT_SOURCE_DIR}/cmake/libflow.cc $<TARGET_OBJECTS:flow_base>
             $<TARGET_OBJECTS:flow_crypto> $<TARGET_OBJECTS:flow_process> $<TARGET_OBJECTS:flow_value>
-            $<TARGET_OBJECTS:flow_blobs> $<TARGET_OBJECTS:flow_collective> $<TARGET_OBJECTS:flow_runs>
+            $<TARGET_OBJECTS:flow_log> $<TARGET_OBJECTS:flow_blobs> $<TARGET_OBJECTS:flow_collective> $<TARGET_OBJECTS:flow_runs>
             $<TARGET_OBJECTS:flow_submission> $<TARGET_OBJECTS:flow_runtime> $<TARGET_OBJECTS:flow_query>
             $<TARGET_OBJECTS:flow_head> $<TARGET_OBJECTS:flow_client> $<TARGET_OBJECTS:flow_api>)
 add_library(flow::flow ALIAS flow_shared)

@@ -12,6 +12,7 @@ ENGINE = [
     ("engine/crypto", ["openssl/", "sodium.h"]),
     ("engine/process", ["fmt/"]),
     ("engine/value", ["fmt/", "nlohmann/"]),
+    ("engine/log", ["fmt/", "spdlog/"]),
     ("engine/blobs", ["fmt/"]),
     ("engine/plan", ["fmt/"]),
     ("engine/core", ["fmt/"]),
