@@ -6,16 +6,19 @@
 #include "engine/api/local_engine.hpp"
 #include "engine/client/local_client.hpp"
 #include "engine/client/remote_client.hpp"
+#include "engine/log/log_output.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {
 
 Engine::Engine(EngineOptions options) {
   if (!options.head.empty()) {
+    log_ = value_or_throw(log::open_log(options.log, ""));
     impl_ = value_or_throw(RemoteEngine::open(options, cluster_transport));
     return;
   }
   std::string dir = value_or_throw(find_state(options));
+  log_ = value_or_throw(log::open_log(options.log, dir));
   impl_ = value_or_throw(open_engine(options, dir, LocalEngine::open_writer));
 }
 

@@ -7,12 +7,14 @@
 
 #include "engine/api/cluster_transport.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/log.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/cluster/worker/worker_process.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/core/workers.hpp"
+#include "engine/log/log_output.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
@@ -96,6 +98,8 @@ uint64_t content_max_of(const WorkerNodeOptions& options) {
 }  // namespace
 
 struct WorkerNode::Impl {
+  std::shared_ptr<void> log;  // first: it outlives what logs
+  std::string name;
   std::unique_ptr<StateLock> lock;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<cluster::WorkerProcess> node;
@@ -145,6 +149,8 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   if (options.on_note) node.agent.on_note = node.on_note = options.on_note;
   if (!problems.empty() && options.on_note) options.on_note(problems);
   std::string dir = directory_of(options, node.agent.host.name);
+  impl_->log = value_or_throw(log::open_log(options.log, dir));
+  impl_->name = node.agent.host.name;
   ok_or_throw(make_dirs(dir));
   ok_or_throw(own_state(dir));
   impl_->lock = value_or_throw(StateLock::acquire(dir));
@@ -163,6 +169,7 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
     return make_worker(worker, std::move(on_report));
   };
   std::vector<Gpu> gpus = node.agent.host.gpus;
+  log::info("worker started", {.worker = impl_->name, .detail = "head " + options.head});
   impl_->node =
       value_or_throw(cluster::WorkerProcess::start(*impl_->transport, std::move(node), make));
   if (!gpus.empty())
@@ -172,9 +179,11 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
 WorkerNode::~WorkerNode() {
   impl_->watch.reset();  // each before what it uses
   impl_->node.reset();
+  log::info("worker stopped", {.worker = impl_->name});
 }
 
 void WorkerNode::drain(int64_t within_ms, const std::string& why) {
+  log::info("worker draining", {.worker = impl_->name, .detail = why});
   constexpr int64_t kEndMs = 2'500;  // from SIGTERM to SIGKILL, and what is told of it
   impl_->node->drain(std::max<int64_t>(0, within_ms - kEndMs), why);
 }

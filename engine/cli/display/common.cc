@@ -46,7 +46,43 @@ EngineOptions VerbContext::engine(int32_t jobs, int32_t workers) const {
   options.secret_file = secret_file;
   options.jobs = jobs;
   options.workers = workers;
+  options.log = log();
   return options;
+}
+
+namespace {
+
+const std::vector<std::string> kLogLevels = {"trace", "debug", "info", "warning", "error", "off"};
+
+}  // namespace
+
+LogOptions VerbContext::log() const {
+  if (!log_format.empty() && log_level.empty() && log_file.empty())
+    fail(
+        "--log-format says how log lines look, and there are none: add --log-file FILE or "
+        "--log-level LEVEL.");
+  LogOptions options;
+  auto level = std::find(kLogLevels.begin(), kLogLevels.end(), log_level);
+  if (level != kLogLevels.end()) options.level = static_cast<LogLevel>(level - kLogLevels.begin());
+  options.file = log_file;
+  options.json = log_format == "json";
+  return options;
+}
+
+void add_log_options(CLI::App* verb, VerbContext& context) {
+  verb->add_option("--log-level", context.log_level,
+                   "lowest level of log lines: trace, debug, info, warning, error or off "
+                   "(default: info with --log-file, else off)")
+      ->type_name("LEVEL")
+      ->check(one_of("--log-level", kLogLevels));
+  verb->add_option("--log-file", context.log_file,
+                   "append log lines to this file; a new one begins at 10 MiB, 5 are kept "
+                   "(default: standard error)")
+      ->type_name("FILE");
+  verb->add_option("--log-format", context.log_format,
+                   "log lines as text or json, one object per line (default: text)")
+      ->type_name("text|json")
+      ->check(one_of("--log-format", {"text", "json"}));
 }
 
 CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,

@@ -26,7 +26,8 @@ int64_t now_ms();
 /// The command line, parsed: what the verb's callback left to do.
 struct VerbContext {
   std::string state;
-  std::string head, secret_file;  // of another machine's, whose state is meant then
+  std::string head, secret_file;                // of another machine's, whose state is meant then
+  std::string log_level, log_file, log_format;  // of verbs with add_log_options
   bool json = false;
   bool quiet = false;
   std::function<int()> action;
@@ -34,6 +35,8 @@ struct VerbContext {
 
   /// What is wrong with these ends with exit 2.
   EngineOptions engine(int32_t jobs = 0, int32_t workers = 0) const;
+  /// The log that the options ask for. What is wrong with these ends with exit 2.
+  LogOptions log() const;
   /// What a command that is advised needs beside its words: " --head HOST:PORT", or "".
   std::string head_option() const { return head.empty() ? "" : " --head " + head; }
 };
@@ -42,6 +45,7 @@ struct VerbContext {
 CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what);
 void add_head_options(CLI::App* verb, VerbContext& context);  // --head --secret-file
+void add_log_options(CLI::App* verb, VerbContext& context);   // --log-level --log-file --log-format
 /// The run that is meant, where the session's state is.
 RunInfo find_run(const VerbContext& context, const std::string& selector);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);

@@ -113,6 +113,7 @@ int work(const VerbContext& context, const WorkerArguments& arguments) {
         "`flow worker` needs --secret-file FILE, the cluster's secret: `flow head` makes it and "
         "prints where. Copy it to this machine, readable by you alone.");
   WorkerNodeOptions options = node_options(arguments);
+  options.log = context.log();
   options.on_note = print_note;
   SignalWait wait(SIGUSR2);  // what a batch system sends before its time limit
   if (arguments.until_eof) end_with_stdin(wait);
@@ -258,6 +259,7 @@ void add_worker(CLI::App& app, VerbContext& context) {
   verb->add_option("--head-timeout", arguments->head_timeout,
                    "exit after this long without a head (default: never)")
       ->type_name("TIME");
+  add_log_options(verb, context);
   verb->add_flag("--show", arguments->show, "print what this machine has, and exit");
   verb->add_flag("--until-eof", arguments->until_eof, "exit when the standard input ends");
   verb->callback([&context, arguments] {

@@ -27,6 +27,7 @@ void add_gc(CLI::App& app, VerbContext& context) {
   verb->add_option("--keep", *keep, "number of newest finished runs to keep (default: 20)")
       ->type_name("N")
       ->check(whole_number("--keep", 0, UINT32_MAX));
+  add_log_options(verb, context);
   verb->callback([&context, keep] {
     context.action = [&context, keep] {
       require_state(context);

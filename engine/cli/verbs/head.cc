@@ -129,6 +129,7 @@ void add_head(CLI::App& app, VerbContext& context) {
   add_resource_option(verb, arguments->resources);
   verb->add_flag("--encrypt", arguments->encrypt, "encrypt content between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
+  add_log_options(verb, context);
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return lead(context, *arguments); };
   });

@@ -18,6 +18,7 @@ void add_retry(CLI::App& app, VerbContext& context) {
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, context);
+  add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   verb->callback([&context, arguments, selector, task] {
     context.action = [&context, arguments, selector, task] {

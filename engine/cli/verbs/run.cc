@@ -21,6 +21,7 @@ void add_run(CLI::App& app, VerbContext& context) {
   verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
   verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
   verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
+  add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   verb->callback([&context, arguments, file] {
     context.action = [&context, arguments, file] {

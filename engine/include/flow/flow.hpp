@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "flow/gpu.hpp"
+#include "flow/log.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -91,8 +92,9 @@ struct EngineOptions {
   /// and clients, which learn the value from it. Unit: ms. A killed peer is noticed within a
   /// second.
   int64_t lost_after_ms = 10'000;
-  std::string program{};      ///< path of `flow`, for the workers; "": next to the executor
-  int64_t adopt_ms = 30'000;  ///< how long a restarted head waits for its former workers to rejoin
+  std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
+  int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
+  LogOptions log{};           ///< of the engine itself; default: nothing is logged
 };
 
 struct RunOptions {
@@ -362,6 +364,7 @@ class Engine {
   std::vector<NodeInfo> nodes() const;
 
  private:
+  std::shared_ptr<void> log_;  // first: it outlives what logs
   std::unique_ptr<detail::EngineImpl> impl_;
 };
 
@@ -388,7 +391,8 @@ struct WorkerNodeOptions {
   std::string executor{};  ///< as EngineOptions::executor
   std::vector<std::pair<std::string, std::string>> labels{};
   std::vector<std::pair<std::string, double>> resources{};  ///< as EngineOptions::resources
-  std::function<void(const std::string&)> on_note{};        ///< status changes in words; any thread
+  std::function<void(const std::string&)> on_note{};  ///< what changed, in words; on any thread
+  LogOptions log{};  ///< of the worker itself; default: nothing is logged
 };
 
 /// A worker of a cluster. It joins its head and rejoins after each disconnect; its attempts keep
