@@ -11,6 +11,7 @@
 
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/failpoint.hpp"
+#include "engine/base/log.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/remote_export.hpp"
@@ -115,7 +116,8 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
     it = clients_.erase(it);
   }
   if (!ensure_capacity()) {
-    connection->send(error_reply(environment_error(
+      log::warning("client rejected", {.detail = "the writer has too many clients"});
+      connection->send(error_reply(environment_error(
         "the writer of this state has too many clients: try again when some have ended")));
     return;
   }

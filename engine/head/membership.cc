@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/log.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/row_keys.hpp"
@@ -76,6 +77,7 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
     joined.swap(membership->joined_);
   }
   for (const std::string& name : joined) membership->record_address(name);
+  log::info("head started", {.detail = "listens at " + membership->address()});
   return membership;
 }
 
@@ -118,6 +120,7 @@ ClusterMembership::~ClusterMembership() {
     quit_ = true;
     wake_.notify_all();
   }
+  if (listener_) log::info("head stopped");
   listener_.reset();
   if (thread_.joinable()) thread_.join();
 }
@@ -131,8 +134,11 @@ void ClusterMembership::serve_clients(
 std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
     const cluster::SessionPeer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
   if (peer.version != version()) {
-    link->end(fmt::format("this head is flow {} and its client flow {}: install one flow on both",
-                          version(), peer.version));
+    std::string why =
+        fmt::format("this head is flow {} and its client flow {}: install one flow on both",
+                    version(), peer.version);
+    log::warning("client rejected", {.detail = why});
+    link->end(why);
     return nullptr;
   }
   auto channel = std::make_shared<cluster::SessionChannel>();
@@ -215,11 +221,13 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     engine_loop_.membership().disconnect(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
-  auto decided = [connection, received](bool admitted) {
+  auto decided = [connection, received, name](bool admitted) {
     if (admitted) return connection->accept_join(received);
-    connection->disconnect(
+    std::string why =
         "the head cannot accept this worker: it has the maximum number of workers, or this "
-        "worker's description is not valid");
+        "worker's description is not valid";
+    log::warning("worker rejected", {.worker = name, .detail = why});
+    connection->disconnect(why);
   };
   record_address(name);
   engine_loop_.membership().join(

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/base/log.hpp"
+
 namespace flow::cluster {
 
 namespace {
@@ -97,6 +99,7 @@ class WorkerSession final : public SessionUser {
       return true;
     }
     has_joined_ = false;
+    log::warning("worker rejected", {.worker = name_, .detail = rejection});
     link_->end(rejection);
     return true;
   }

@@ -1,6 +1,7 @@
 // What an attempt is told: its task, its arguments, what earlier attempts left.
 #include <algorithm>
 
+#include "engine/base/log.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/runtime/engine_loop.hpp"
 #include "engine/store/row_keys.hpp"
@@ -52,6 +53,7 @@ std::optional<AttemptOrder> EngineLoop::make_order(const core::AttemptId& id) {
       order.hide.push_back(value);
     }
   }
+  log::hide(order.hide);
   auto args = resolver_.arguments(run, id.unit);
   if (!args.ok()) {
     post_failure(id, core::Cause::staging, args.error().message);

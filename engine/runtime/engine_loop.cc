@@ -416,11 +416,16 @@ void EngineLoop::loop() {
     if (context.listener && why) context.listener->fail(*why);
     if (context.listener && !why) context.listener->on_end();
   }
+  log_engine_stop();
 }
 
 void EngineLoop::fail(const Error& error) {
-  std::lock_guard lock(mutex_);
-  if (!stopped_by_) stopped_by_ = error;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_by_) return;
+    stopped_by_ = error;
+  }
+  log_engine_failure(error);
 }
 
 Result<bool> EngineLoop::post_and_wait(core::Event event,

@@ -25,6 +25,7 @@
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
 #include "engine/runtime/blob_pins.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/native_tasks.hpp"
@@ -189,6 +190,7 @@ class EngineLoop {
     std::vector<core::Command> effects;
     std::vector<Outcome> outcomes;
     std::vector<Event> events;  // for the listeners
+    EngineLogLines log_lines;   // of the engine's log
     bool empty() const {
       return batch.writes.empty() && records.empty() && effects.empty() && outcomes.empty() &&
              events.empty();

@@ -24,6 +24,7 @@
 #include "engine/runs/run_info.hpp"
 #include "engine/runs/run_rows.hpp"
 #include "engine/runs/state_references.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 
 namespace flow {
@@ -294,10 +295,8 @@ class Collection {
   uint64_t freed_ = 0;
 };
 
-}  // namespace
-
-Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
-                                 const std::function<std::set<std::string>()>& watched) {
+Result<uint64_t> collect(EngineLoop& engine_loop, uint32_t keep,
+                         const std::function<std::set<std::string>()>& watched) {
   std::optional<Collection> collection;
   Status marked;
   engine_loop.collect(
@@ -313,6 +312,15 @@ Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
   if (auto error = engine_loop.stopped_by()) return *error;
   FLOW_TRY(marked);
   return collection->freed();
+}
+
+}  // namespace
+
+Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
+                                 const std::function<std::set<std::string>()>& watched) {
+  auto freed = collect(engine_loop, keep, watched);
+  log_collection(freed, keep);
+  return freed;
 }
 
 }  // namespace flow

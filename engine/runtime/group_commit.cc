@@ -152,6 +152,7 @@ void EngineLoop::finish(Commit commit, const Status& written) {
     for (auto& [done, admitted] : commit.outcomes) done(false);
     return;
   }
+  write_lines(commit.log_lines);
   notify_listeners(std::move(commit.events));
   for (auto& [done, admitted] : commit.outcomes) done(admitted);
   execute(commit.effects);
@@ -168,6 +169,7 @@ bool EngineLoop::is_snapshot_due() const {
 void EngineLoop::add_snapshot() {
   std::string bytes = encode_snapshot(state_);
   snapshot_bytes_ = bytes.size();
+  add_snapshot_line(state_.sequence, snapshot_bytes_, open_batch_.log_lines);
   Batch& batch = open_batch_.batch;
   if (snapshot_sequence_ != 0) batch.erase(Family::snapshots, journal_key(snapshot_sequence_));
   batch.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));

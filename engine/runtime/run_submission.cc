@@ -10,6 +10,7 @@
 #include "engine/blobs/folder.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runtime/engine_loop.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
 #include "engine/submission/run_inputs.hpp"
@@ -50,6 +51,7 @@ Status EngineLoop::add_run(Prepared prepared, int32_t jobs, bool replaces) {
   event.name = context.record.name;
   event.plan_digest = context.record.plan_digest;
   event.plan = std::move(prepared.plan);
+  hide_secrets(*event.plan, *context.environment);
   event.jobs = jobs;
   event.fresh = context.record.fresh;
   event.fail_fast = context.record.fail_fast;

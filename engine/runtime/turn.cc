@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/runs/state_references.hpp"
 #include "engine/runtime/data_locality.hpp"
 #include "engine/runtime/engine_loop.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
@@ -113,6 +115,8 @@ void EngineLoop::decide(std::vector<Input> inputs) {
         for (auto& [key, value] : input.kv)
           open_batch_.batch.put(Family::kv, std::move(key), std::move(value));
         record(std::move(input.event), event_time(input, now));
+      } else {
+        log_rejected_report(state_, input.event);
       }
     }
     if (input.done) open_batch_.outcomes.emplace_back(std::move(input.done), admitted);
@@ -166,7 +170,11 @@ void EngineLoop::record(core::Event event, core::Time at) {
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
     checkpointed_.push_back(saved->id);
+  RecordLog record_log(state_, record);
+  size_t commands_before = commands_.size();
   core::apply(state_, record, commands_);
+  record_log.add_lines(state_, record, std::span(commands_).subspan(commands_before),
+                       open_batch_.log_lines);
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
     warn_of_small_share(*assigned);
   open_batch_.records.push_back(std::move(record));

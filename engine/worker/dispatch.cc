@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/log.hpp"
 #include "engine/worker/leftovers.hpp"
 #include "engine/worker/local_worker.hpp"
 
@@ -202,6 +203,7 @@ void LocalWorker::send(Slot& slot, PendingOrder pending) {
   if (running.awaits_commit) message.mutable_start()->set_commit(pending.commit);
   append_frame(slot.out, message);
   running.order = std::move(order);
+  log::hide(running.order.hide);
   running.secrets =
       Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;

@@ -10,6 +10,7 @@
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/log.hpp"
 #include "engine/cluster/session/rejections.hpp"
 
 namespace flow::cluster {
@@ -45,6 +46,9 @@ struct Sessions::Shared {
     std::unique_lock lock(mutex);
     auto text = rejections.add(address, why, monotonic_us());
     lock.unlock();
+    // Those that the limit suppresses are lines of the level debug.
+    log::write(text ? LogLevel::warning : LogLevel::debug, "session rejected",
+               {.detail = text ? *text : why});
     if (text && on_note) on_note(std::move(*text));
   }
   void add(const std::shared_ptr<SessionLink>& link) {

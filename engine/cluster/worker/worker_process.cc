@@ -9,6 +9,7 @@
 #include "engine/base/address.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/log.hpp"
 
 namespace flow::cluster {
 
@@ -42,14 +43,26 @@ class WorkerProcess::HeadSession final : public SessionUser {
       link_.get()->end("the received bytes are not a message of a head");
     // The head may still reject the join, for example because the name is taken.
     bool is_news = !joined_.empty() && process_.agent_->was_accepted();
-    if (is_news) process_.options_.on_note(std::exchange(joined_, ""));
+    if (!is_news) return;
+    log::info("joined the head", {.worker = process_.name(), .detail = joined_});
+    process_.options_.on_note(std::exchange(joined_, ""));
   }
-  void on_suspect(const std::string& why) override { process_.options_.on_note(why); }
-  void on_recovered() override { process_.options_.on_note("the head answers again"); }
+  void on_suspect(const std::string& why) override {
+    log::warning("the head is silent", {.worker = process_.name(), .detail = why});
+    process_.options_.on_note(why);
+  }
+  void on_recovered() override {
+    log::info("the head answers again", {.worker = process_.name()});
+    process_.options_.on_note("the head answers again");
+  }
   void on_end(EndKind kind, const Error& why) override {
     process_.agent_->disconnect(why);
     bool was_accepted = process_.agent_->was_accepted();
     std::lock_guard lock(process_.mutex_);
+    if (!process_.quit_)
+      log::write(process_.last_note_ != why.message ? LogLevel::warning : LogLevel::debug,
+                 was_accepted ? "disconnected from the head" : "no session with the head",
+                 {.worker = process_.name(), .detail = why.message});
     int64_t now_us = monotonic_us();
     if (process_.is_open_) process_.headless_since_us_ = now_us;
     if (process_.is_open_ && process_.backoff_.on_end(kind, was_accepted, now_us - opened_us_))
@@ -150,7 +163,10 @@ void WorkerProcess::loop() {
     if (!link.ok()) {
       is_up_ = false;
       std::string why = link.error().message;
-      if (why != std::exchange(last_note_, why)) options_.on_note(why + "; trying again");
+      bool is_news = why != std::exchange(last_note_, why);
+      log::write(is_news ? LogLevel::warning : LogLevel::debug, "no session with the head",
+                 {.worker = name(), .detail = why});
+      if (is_news) options_.on_note(why + "; trying again");
     }
     wake_.wait(lock, [this] { return !is_up_ || quit_; });
     auto pause = std::chrono::milliseconds(backoff_.pause_ms(random_u64()));
