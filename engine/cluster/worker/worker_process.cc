@@ -61,7 +61,8 @@ class WorkerProcess::HeadSession final : public SessionUser {
     std::lock_guard lock(process_.mutex_);
     if (!process_.quit_)
       log::write(process_.last_note_ != why.message ? LogLevel::warning : LogLevel::debug,
-                 was_accepted ? "disconnected from the head" : "no session with the head",
+                 process_.is_open_ && was_accepted ? "disconnected from the head"
+                                                   : "no session with the head",
                  {.worker = process_.name(), .detail = why.message});
     int64_t now_us = monotonic_us();
     if (process_.is_open_) process_.headless_since_us_ = now_us;
