@@ -92,6 +92,7 @@ struct Cluster {
     auto detail = std::make_shared<core::UnitDetail>();
     detail->others.emplace_back().worker = *worker_id_of(state, name);
     run.units[0].detail = detail;
+    gangs.note_rank_address(id, 0, "x");  // a gang is known from its first report on
     return id;
   }
 };
