@@ -15,7 +15,8 @@ struct JournalSchema {
   std::string_view oldest_flow;  // the oldest version of flow that reads it
 };
 
-/// Numbers without gaps, in order. A new row comes with pinned bytes in tests/store/pinned.
+/// Numbers without gaps, in order. 0.1.0 is not released: a build of it reads the schemas up to its
+/// own kJournalSchema. A new row comes with pinned bytes in tests/store/pinned.
 constexpr JournalSchema kJournalSchemas[] = {
     {1, "records, with one message for all kinds of events", "0.1.0"},
     {2, "GPUs of a machine and of an attempt", "0.1.0"},

@@ -96,12 +96,14 @@ using FindFragment = std::function<std::shared_ptr<const PlanFragment>(const Dig
 FindPlan find_plan_in(const Blobs& blobs);  // which must outlive it
 FindFragment find_fragment_in(const Blobs& blobs);
 
-/// Encodes records as one Protocol Buffers message (journal.proto), followed by a CRC-32C.
+/// The records of one commit as one value of the journal: a Batch of journal.proto with the newest
+/// schema (journal_schema.hpp), then its CRC-32C.
 std::string encode_records(const std::vector<core::Record>& records);
+/// Reads a batch of any schema. Total: bytes that are damaged, or of a newer schema, are an error.
 Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
                                                  const FindFragment& fragment);
 std::string encode_snapshot(const core::State& state);
-/// A snapshot with only this run of `state` and the names of its workers.
+/// A state with only this run of `state`, and the names of the workers that it ran on.
 std::string encode_snapshot_of(const core::State& state, const core::Run& run);
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
