@@ -83,21 +83,21 @@ Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
 
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
-  auto launcher = engine_loop_->store().get(Family::kv, launcher_key());
+  auto launcher = engine_loop_->parts().store.get(Family::kv, launcher_key());
   if (launcher.ok() && launcher->has_value()) engine_loop_->put_metadata(launcher_key(), "");
   if (!options_.listen.empty() || options_.slurm) {
     engine_loop_->put_metadata(leader_key(), options_.slurm ? "--on slurm" : "flow head");
   } else {
-    auto leader = engine_loop_->store().get(Family::kv, leader_key());
+    auto leader = engine_loop_->parts().store.get(Family::kv, leader_key());
     FLOW_TRY(leader);
-    if (*leader) busy_elsewhere_ = engine_loop_->disconnected_workers_at_work();
+    if (*leader) busy_elsewhere_ = disconnected_workers(*engine_loop_, true);
     leader_ = leader->value_or("");
     if (busy_elsewhere_.empty()) engine_loop_->put_metadata(leader_key(), "");
   }
   if (!leads_cluster(options_)) {
     if (!busy_elsewhere_.empty()) return {};
-    for (const std::string& name : engine_loop_->disconnected_workers())
-      engine_loop_->membership().lose(name, "the engine was started again without workers");
+    for (const std::string& name : disconnected_workers(*engine_loop_))
+      engine_loop_->parts().membership.lose(name, "the engine was started again without workers");
     return {};
   }
   FLOW_TRY(check_for_work_elsewhere());
@@ -187,7 +187,7 @@ Status LocalEngine::check_for_work_elsewhere() const {
 }
 
 Status LocalEngine::start_workers(const std::string& dir) {
-  const std::string& executor = engine_loop_->options().executor;
+  const std::string& executor = engine_loop_->parts().options.executor;
   auto program = find_program(options_, executor);
   FLOW_TRY(program);
   LocalWorkersOptions workers;
@@ -232,7 +232,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     nodes = nodes_of(state);
     for (NodeInfo& node : nodes) {
-      std::string note = engine_loop_->membership().note_of(node.name);
+      std::string note = engine_loop_->parts().membership.note_of(node.name);
       if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
     }
   });
@@ -242,7 +242,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
     node.address = cluster_->address_of(node.name);
     if (!node.address.empty()) node.version = version();
     if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
-    cluster::Traffic traffic = engine_loop_->blob_directory()->traffic_of(node.name);
+    cluster::Traffic traffic = engine_loop_->parts().blob_directory->traffic_of(node.name);
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
                              std::pair(traffic.from_workers, &node.from_workers),
                              std::pair(traffic.to_workers, &node.to_workers)})
@@ -266,7 +266,7 @@ LocalEngine::~LocalEngine() {
 }
 
 void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
-  engine_loop_->define_native(name, version, std::move(task));
+  engine_loop_->parts().native.define(name, version, std::move(task));
 }
 
 void LocalEngine::define_operations(const std::string& name, const std::string& library) {
@@ -277,7 +277,7 @@ void LocalEngine::define_operations(const std::string& name, const std::string& 
         user_error(fmt::format("the operations `{}` can't be defined: there is no shared "
                                "library `{}`",
                                name, library)));
-  engine_loop_->define_operations(name, path.lexically_normal().string());
+  engine_loop_->parts().operations.define(name, path.lexically_normal().string());
 }
 
 Submission LocalEngine::local_submission(const RunOptions& options) const {
@@ -297,16 +297,17 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   engine_loop->inspect([&](const core::State& state, InputResolver& resolver) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
-    if (auto record = record_of(engine_loop->store(), id))
+    if (auto record = record_of(engine_loop->parts().store, id))
       describe(run->second, *record, resolver, &state);
   });
   if (found) return info;
   if (auto error = engine_loop->stopped_by()) throw Failed(*error);
-  RunRecord record = value_or_throw(select_record(engine_loop->store(), id));
+  RunRecord record = value_or_throw(select_record(engine_loop->parts().store, id));
   InputResolver resolver(
-      [engine_loop](const Digest& digest) { return engine_loop->blobs().get(digest); });
+      [engine_loop](const Digest& digest) { return engine_loop->parts().blobs.get(digest); });
   if (!tasks) return summary_of_record(record, resolver);
-  LoadedRun loaded = value_or_throw(load_run(engine_loop->store(), engine_loop->blobs(), record));
+  LoadedRun loaded =
+      value_or_throw(load_run(engine_loop->parts().store, engine_loop->parts().blobs, record));
   if (loaded.run == nullptr) return info_of_record(record);
   describe(*loaded.run, record, resolver, loaded.state.get());
   return info;
@@ -377,10 +378,10 @@ void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
 std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& submission) {
   const std::string& request = submission.options.request;
   if (request.empty()) return nullptr;
-  auto run = value_or_throw(engine_loop_->store().get(Family::kv, request_key(request)));
+  auto run = value_or_throw(engine_loop_->parts().store.get(Family::kv, request_key(request)));
   if (!run) return nullptr;
   auto state = watch(*run);  // from here on gc keeps the run
-  auto record = select_record(engine_loop_->store(), *run);
+  auto record = select_record(engine_loop_->parts().store, *run);
   if (!record.ok()) return nullptr;  // collected
   Submission again = submission;
   again.options.request.clear();
@@ -392,7 +393,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
 std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
-  auto held = engine_loop_->pins().hold();
+  auto held = engine_loop_->parts().pins.hold();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
   RunId id = prepared.context.record.id;
   auto nested =
@@ -419,8 +420,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                                                            const std::string& task, bool new_code,
                                                            const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
-  auto held = engine_loop_->pins().hold();
-  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
+  auto held = engine_loop_->parts().pins.hold();
+  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   auto state = watch(record.id);
   if (record.status == "cancelled") {
     bool is_here = record.script.starts_with("/");
@@ -436,7 +437,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     Submission again = from;
     again.script = record.script;
     again.working_directory = record.directory;
-    Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
+    Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
     again.params = current_params(inputs, value_or_throw(decode_value(record.params)));
     again.options.fresh = record.fresh;
     again.options.fail_fast = record.fail_fast;
@@ -465,8 +466,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     return state;
   }
   ok_or_throw(check_for_work_elsewhere());
-  std::string bundle_bytes = value_or_throw(engine_loop_->blobs().get(record.bundle_digest));
-  std::string plan_bytes = value_or_throw(engine_loop_->blobs().get(record.plan_digest));
+  std::string bundle_bytes = value_or_throw(engine_loop_->parts().blobs.get(record.bundle_digest));
+  std::string plan_bytes = value_or_throw(engine_loop_->parts().blobs.get(record.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
   Capacity capacity = value_or_throw(capacity_for(plan, *engine_loop_));
   std::vector<std::string> warnings;
@@ -515,9 +516,9 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 }  // namespace
 
 void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const {
-  Inputs inputs = value_or_throw(inputs_of(engine_loop_->store(), record.id));
+  Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
   const auto [changed, lost, unkept] =
-      compare_inputs(inputs, engine_loop_->store(), engine_loop_->blobs());
+      compare_inputs(inputs, engine_loop_->parts().store, engine_loop_->parts().blobs);
   if (!lost.empty())
     report(
         state, "warning",
@@ -545,7 +546,7 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
 }
 
 void LocalEngine::cancel(const std::string& selector) {
-  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
+  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
   if (!admitted && record.status != "cancelled")  // who asks again has what it asked for
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
@@ -554,7 +555,7 @@ void LocalEngine::cancel(const std::string& selector) {
 
 void LocalEngine::signal(const std::string& selector, const std::string& name,
                          const std::string& json) {
-  RunRecord record = value_or_throw(select_record(engine_loop_->store(), selector));
+  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   Value value(true);
   if (!json.empty()) {
     auto parsed = from_json(json);
@@ -576,9 +577,9 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   });
   if (goes_on) return;
   // Who asks again, having lost the answer, has what it asked for.
-  LoadedRun ended =
-      value_or_throw(load_run(engine_loop_->store(), engine_loop_->blobs(),
-                              value_or_throw(select_record(engine_loop_->store(), record.id))));
+  LoadedRun ended = value_or_throw(
+      load_run(engine_loop_->parts().store, engine_loop_->parts().blobs,
+               value_or_throw(select_record(engine_loop_->parts().store, record.id))));
   if (ended.run != nullptr) {
     auto sent = ended.run->signals.find(name);
     if (sent != ended.run->signals.end() && sent->second == digest) return;
@@ -597,9 +598,10 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
 PlanInfo LocalEngine::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
   PlanInfo info;
   engine_loop_->inspect([&](const core::State&, InputResolver&) {
-    const EngineLoopOptions& options = engine_loop_->options();
-    PlanPreview preview(engine_loop_->store(), engine_loop_->blobs(),
-                        {options.jobs, options.custom_resources}, engine_loop_->clock().now());
+    const EngineLoopOptions& options = engine_loop_->parts().options;
+    PlanPreview preview(engine_loop_->parts().store, engine_loop_->parts().blobs,
+                        {options.jobs, options.custom_resources},
+                        engine_loop_->parts().clock.now());
     info = preview.preview(plan, fresh, resumed);
   });
   return info;
@@ -617,31 +619,33 @@ Counts LocalEngine::counts(const RunId& id) {
     if (run != state.runs.end()) counts = counts_of(run->second);
   });
   if (counts) return *counts;
-  auto record = record_of(engine_loop_->store(), id);  // a run that is over has left the state
+  auto record =
+      record_of(engine_loop_->parts().store, id);  // a run that is over has left the state
   return record ? record->counts : Counts{};
 }
 
 RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
-  return describe_run(value_or_throw(select_record(engine_loop_->store(), selector)).id, tasks);
+  return describe_run(value_or_throw(select_record(engine_loop_->parts().store, selector)).id,
+                      tasks);
 }
 
 Value LocalEngine::value(const std::string& selector, const std::string& part) const {
   EngineOptions options = options_;
-  options.state = engine_loop_->options().state_dir;
+  options.state = engine_loop_->parts().options.state_dir;
   return Reader(options).value(selector, part);
 }
 
 std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
                                           const std::string& directory) {
-  return export_result(engine_loop_->blobs(), value(selector, part), part, directory);
+  return export_result(engine_loop_->parts().blobs, value(selector, part), part, directory);
 }
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,
                                                    const std::string& origin) const {
-  auto inlined = engine_loop_->store().get(Family::blobs, digest.view());
+  auto inlined = engine_loop_->parts().store.get(Family::blobs, digest.view());
   FLOW_TRY(inlined);
   if (inlined->has_value()) return cluster::BlobReader::of_bytes(std::move(**inlined));
-  std::string path = engine_loop_->blobs().path_of(digest);
+  std::string path = engine_loop_->parts().blobs.path_of(digest);
   if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
     return cluster::BlobReader::of_file(path, false);
   return cluster::BlobReader::of_file(origin, true);
@@ -657,8 +661,8 @@ std::set<std::string> LocalEngine::watched_runs() {
   for (const auto& watched : watched_) {
     if (auto state = watched.lock()) runs.insert(state->id);
   }
-  for (const std::string& request : live_requests(engine_loop_->options().state_dir)) {
-    auto run = engine_loop_->store().get(Family::kv, request_key(request));
+  for (const std::string& request : live_requests(engine_loop_->parts().options.state_dir)) {
+    auto run = engine_loop_->parts().store.get(Family::kv, request_key(request));
     if (run.ok() && *run) runs.insert(**run);
   }
   return runs;

@@ -16,7 +16,7 @@
 #include "engine/head/membership.hpp"
 #include "engine/head/slurm_head.hpp"
 #include "engine/runs/run_handle.hpp"
-#include "engine/runtime/nested_runs.hpp"
+#include "engine/api/nested_runs.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
 
@@ -57,7 +57,7 @@ class LocalEngine final : public EngineService, private RunEngine {
     auto error = engine_loop_->stopped_by();
     return error ? error->message : "";
   }
-  uint64_t state_bytes() const override { return engine_loop_->store().bytes(); }
+  uint64_t state_bytes() const override { return engine_loop_->parts().store.bytes(); }
   uint32_t client_runs() const override { return server_->client_runs(); }
   void wait_for_clients() override { server_->wait_for_clients(); }
 

@@ -1,6 +1,7 @@
 // A thread waits for the outcome of a turn.
 #pragma once
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 
@@ -8,6 +9,10 @@ namespace flow {
 
 class Latch {
  public:
+  /// A simulator that has one thread sets it for that thread. wait() calls it again and again until
+  /// the latch is open: it runs what opens the latch. Null in the product.
+  static inline thread_local const std::function<void()>* while_waiting = nullptr;
+
   void open(bool value) {
     std::lock_guard lock(mutex_);
     value_ = value;
@@ -15,6 +20,11 @@ class Latch {
   }
   bool wait() {
     std::unique_lock lock(mutex_);
+    while (while_waiting != nullptr && !value_) {
+      lock.unlock();
+      (*while_waiting)();
+      lock.lock();
+    }
     wake_.wait(lock, [this] { return value_.has_value(); });
     return *value_;
   }

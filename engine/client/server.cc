@@ -116,8 +116,8 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
     it = clients_.erase(it);
   }
   if (!ensure_capacity()) {
-      log::warning("client rejected", {.detail = "the writer has too many clients"});
-      connection->send(error_reply(environment_error(
+    log::warning("client rejected", {.detail = "the writer has too many clients"});
+    connection->send(error_reply(environment_error(
         "the writer of this state has too many clients: try again when some have ended")));
     return;
   }
@@ -262,18 +262,18 @@ ServerReply Server::reply_to(const ClientRequest& request) {
 }
 
 std::unique_ptr<BlobPins::Pin> Server::receive_inputs(EngineConnection& connection,
-                                                        const Submission& submission) {
+                                                      const Submission& submission) {
   if (!submission.built) return nullptr;
   BuiltGraph built = value_or_throw(flow::accept_prebuilt_graph(*submission.built));
   std::vector<Digest> inputs = files_of(built.plan);
-  auto pin = engine_.engine_loop().pins().pin(inputs);
-  std::vector<Digest> missing = missing_blobs(inputs, engine_.engine_loop().blobs());
+  auto pin = engine_.engine_loop().parts().pins.pin(inputs);
+  std::vector<Digest> missing = missing_blobs(inputs, engine_.engine_loop().parts().blobs);
   if (missing.empty()) return pin;
   ServerReply reply;
   for (const Digest& digest : missing)
     reply.mutable_missing_blobs()->add_digests(std::string(digest.view()));
   connection.send(reply);
-  const std::string& dir = engine_.engine_loop().options().state_dir;
+  const std::string& dir = engine_.engine_loop().parts().options.state_dir;
   for (const Digest& digest : missing)
     ok_or_throw(receive_blob<ClientRequest>(connection, digest, dir));
   return pin;

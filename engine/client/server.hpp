@@ -58,7 +58,7 @@ class Server {
   void serve_run(Client& client, const ClientRequest& request);
   /// Receives the files that this machine lacks from the client. They stay while the pin exists.
   std::unique_ptr<BlobPins::Pin> receive_inputs(EngineConnection& connection,
-                                                  const Submission& submission);
+                                                const Submission& submission);
   std::shared_ptr<detail::RunHandle> start(const ClientRequest& request,
                                            const Submission& submission);
   /// The session that a client of this request id has here; null if the request is new.

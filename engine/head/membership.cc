@@ -22,7 +22,7 @@ namespace {
 /// Opens a small blob, which is in the database.
 std::optional<Result<cluster::BlobReader>> inline_blob(EngineLoop& engine_loop,
                                                        const Digest& digest) {
-  auto row = engine_loop.store().get(Family::blobs, digest.view());
+  auto row = engine_loop.parts().store.get(Family::blobs, digest.view());
   if (!row.ok()) return Result<cluster::BlobReader>(row.error());
   if (!row->has_value()) return std::nullopt;
   return Result<cluster::BlobReader>(cluster::BlobReader::of_bytes(std::move(**row)));
@@ -54,7 +54,7 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
   listener_options.listen = options.listen;
   listener_options.state_dir = options.state_dir;
   listener_options.encrypt = options.encrypt;
-  listener_options.blob_directory = engine_loop.blob_directory();
+  listener_options.blob_directory = engine_loop.parts().blob_directory;
   listener_options.resolve = [&engine_loop](const Digest& digest) {
     return inline_blob(engine_loop, digest);
   };
@@ -89,7 +89,7 @@ void ClusterMembership::record_address(const std::string& name) {
 }
 
 FormerHead head_of_worker(EngineLoop& engine_loop, const std::string& name) {
-  auto row = engine_loop.store().get(Family::kv, head_key(name));
+  auto row = engine_loop.parts().store.get(Family::kv, head_key(name));
   std::string text = row.ok() ? row->value_or("") : "";
   size_t line = text.find('\n');
   bool is_alone = line == std::string::npos;  // as earlier versions wrote it
@@ -99,7 +99,7 @@ FormerHead head_of_worker(EngineLoop& engine_loop, const std::string& name) {
 
 std::string ClusterMembership::note_of_moved_head() const {
   std::string names, former, own = address_for_users(address());
-  for (const std::string& name : engine_loop_.disconnected_workers()) {
+  for (const std::string& name : disconnected_workers(engine_loop_)) {
     FormerHead head = head_of_worker(engine_loop_, name);
     if (head.reached_at.empty() || head.reached_at == own) continue;
     names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, head.reached_at);
@@ -153,7 +153,7 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
 }
 
 void ClusterMembership::await_former_workers(int64_t adopt_ms) {
-  std::vector<std::string> names = engine_loop_.disconnected_workers();
+  std::vector<std::string> names = disconnected_workers(engine_loop_);
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
     workers_[name].serial = ++last_serial_;
@@ -177,7 +177,7 @@ bool ClusterMembership::has_left(const std::string& name) const {
 }
 
 uint64_t ClusterMembership::committed_of(const std::string& name, const std::string& spool) const {
-  auto row = engine_loop_.store().get(Family::kv, spool_key(name));
+  auto row = engine_loop_.parts().store.get(Family::kv, spool_key(name));
   if (!row.ok() || !row->has_value() || !(*row)->starts_with(spool + "\n")) return 0;
   std::string_view digits = std::string_view(**row).substr(spool.size() + 1);
   uint64_t number = 0;
@@ -215,10 +215,10 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     worker.is_acked = true;
     worker.is_draining = false;
     worker.serial = ++last_serial_;
-    engine_loop_.worker_registry().attach(name, connection, worker.address);
+    engine_loop_.parts().workers.attach(name, connection, worker.address);
   }
   if (former) {
-    engine_loop_.membership().disconnect(name, "it came by another connection");
+    engine_loop_.parts().membership.disconnect(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
   auto decided = [connection, received, name](bool admitted) {
@@ -230,7 +230,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     connection->disconnect(why);
   };
   record_address(name);
-  engine_loop_.membership().join(
+  engine_loop_.parts().membership.join(
       {std::move(request.worker), std::move(request.attempts), is_restarted},
       std::move(request.machine), decided);
   return "";
@@ -263,7 +263,7 @@ void ClusterMembership::on_draining(WorkerConnection& connection, const std::str
   auto found = find(connection);
   if (found == workers_.end()) return;
   found->second.is_draining = true;
-  engine_loop_.membership().drain(found->first, why);
+  engine_loop_.parts().membership.drain(found->first, why);
 }
 
 void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
@@ -271,7 +271,7 @@ void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::s
   std::lock_guard lock(mutex_);
   auto found = find(connection);
   if (found != workers_.end())
-    engine_loop_.membership().fail_gpu(found->first, uuid, fault, is_dead);
+    engine_loop_.parts().membership.fail_gpu(found->first, uuid, fault, is_dead);
 }
 
 namespace {
@@ -301,14 +301,16 @@ void ClusterMembership::on_report(WorkerConnection& connection, cluster::Receive
   }
   auto decided = [placed = std::move(received.placed), obsolete = std::move(received.obsolete)](
                      bool admitted) { remove_files(admitted ? obsolete : placed); };
-  engine_loop_.worker_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
-                               decided,
-                               [this, name, serial, number] { on_durable(name, serial, number); });
+  EngineComponents& parts = engine_loop_.parts();
+  parts.inbox.post(parts.reports.inputs_of(
+      std::move(received.report), name, {spool_key(name), std::move(row)}, decided,
+      [this, name, serial, number] { on_durable(name, serial, number); }));
 }
 
 // Whether the worker and the attempt are still current is checked in the turn.
 void ClusterMembership::on_rank_address(Report report) {
-  engine_loop_.rank_address_reported(std::move(report));
+  EngineComponents& parts = engine_loop_.parts();
+  parts.inbox.post(parts.reports.input_of(std::move(report), ""));
 }
 
 // Acknowledges the last of the reports in a commit.
@@ -319,7 +321,8 @@ void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uin
   ConnectedWorker& worker = found->second;
   worker.durable = number;
   if (!std::exchange(worker.is_acked, false)) return;
-  engine_loop_.after_effects([this, name, serial] { ack_durable(name, serial); });
+  engine_loop_.parts().group_commit.after_effects(
+      [this, name, serial] { ack_durable(name, serial); });
 }
 
 void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {
@@ -344,10 +347,10 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
   if (found == workers_.end()) return;  // another connection took its place
   auto& [name, worker] = *found;
   worker.connection.reset();
-  engine_loop_.worker_registry().detach(name, connection);
+  engine_loop_.parts().workers.detach(name, connection);
   if (quit_) return;
-  if (is_for_good) return engine_loop_.membership().lose(name, why);
-  engine_loop_.membership().disconnect(name, why);
+  if (is_for_good) return engine_loop_.parts().membership.lose(name, why);
+  engine_loop_.parts().membership.disconnect(name, why);
   start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
@@ -376,7 +379,7 @@ void ClusterMembership::loop() {
     auto found = workers_.find(lease.name);
     bool is_gone = found != workers_.end() && !found->second.connection &&
                    found->second.serial == lease.serial;
-    if (is_gone) engine_loop_.membership().lose(lease.name, lease.why, lease.has_died);
+    if (is_gone) engine_loop_.parts().membership.lose(lease.name, lease.why, lease.has_died);
   }
 }
 

@@ -135,13 +135,13 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   AutoscalerCallbacks user;
   user.look = [self = made.get()] { return self->view_of_nodes(); };
   user.drain = [&engine_loop](const std::string& node) {
-    engine_loop.membership().drain(node, "it had nothing to do");
+    engine_loop.parts().membership.drain(node, "it had nothing to do");
   };
   user.note = [&engine](const std::string& text) { engine.warn_all(text); };
   user.status = [&engine_loop](const std::string& text) {
     engine_loop.put_metadata(launcher_key(), text);
   };
-  user.no_more = [&engine_loop] { engine_loop.membership().announce(0); };
+  user.no_more = [&engine_loop] { engine_loop.parts().membership.announce(0); };
   user.give_up = [&engine_loop, &engine](const Error& why) {
     engine_loop.put_metadata(launcher_key(), why.message);
     engine.give_up(why);
@@ -200,8 +200,8 @@ SlurmHead::~SlurmHead() {
   if (!autoscaler_) return;
   autoscaler_.reset();
   for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
-    engine_loop_.membership().drain(node.name, "the run is over");
-    engine_loop_.membership().lose(node.name, "its node was given back");
+    engine_loop_.parts().membership.drain(node.name, "the run is over");
+    engine_loop_.parts().membership.lose(node.name, "its node was given back");
   }
   engine_loop_.inspect([](const core::State&, InputResolver&) {});  // until that is committed
 }

@@ -13,6 +13,7 @@
 #include "engine/process/cgroup.hpp"
 #include "engine/query/overlay_store.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/runtime/query_handler.hpp"
 #include "engine/submission/prepare.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/worker/worker.hpp"
@@ -105,30 +106,6 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
   for (const std::string& line : differences(*before_components, *before_def, *now_components, def))
     text += (text.empty() ? "" : "; ") + line;
   return text;
-}
-
-/// As turns gather it.
-Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs,
-                                 const core::Run& run, core::UnitId unit) {
-  bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
-                 run.node(run.units[unit].node).kind == NodeKind::map;
-  if (!is_list) {
-    auto value = resolver.gather(run, unit);
-    FLOW_TRY(value);
-    return encode_value(*value);
-  }
-  // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
-  std::vector<core::UnitId> instances = core::instances_of(run, unit);
-  std::string bytes;
-  append_list_header(instances.size(), bytes);
-  static const std::string nil = encode_value(Value());
-  static const std::string null = encode_value(Value::null());
-  for (core::UnitId instance : instances) {
-    auto item = blobs.read(run.units[instance].result);
-    FLOW_TRY(item);
-    bytes += *item == nil ? null : *item;
-  }
-  return bytes;
 }
 
 }  // namespace

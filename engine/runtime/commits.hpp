@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/core/core.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/runtime/turn_input.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
@@ -29,6 +30,7 @@ struct Commit {
   std::vector<core::Command> effects;
   std::vector<std::pair<Outcome, bool>> outcomes;  // with whether the event was admitted
   std::vector<Event> events;                       // for the listeners
+  EngineLogLines log_lines;                        // of the engine's log
   bool empty() const {
     return batch.writes.empty() && records.empty() && effects.empty() && outcomes.empty() &&
            events.empty();

@@ -1,8 +1,6 @@
-// Where the inputs of ready units lie, for the scheduler: what workers have said, of the large
-// content that the units' keys were made of.
+// Where the inputs of ready task instances are, for the scheduler.
 #pragma once
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,20 +11,35 @@
 
 namespace flow {
 
-/// For as long as the hosts of the state are the same. What is not asked costs nothing.
+/// Knows the large blobs that cache keys were made of, and the workers that have reported them.
+/// Valid while the workers of the state stay the same. Computes nothing before it is asked.
 class InputLocality final : public core::InputLocations {
  public:
   InputLocality(const core::State& state, const InputResolver& resolver,
                 const cluster::BlobDirectory& blob_directory)
       : state_(state), resolver_(resolver), blob_directory_(blob_directory) {}
+
   std::vector<std::pair<core::WorkerId, uint64_t>> of(const core::Run& run,
-                                                      core::UnitId unit) const override;
+                                                      core::UnitId unit) const override {
+    const auto* blobs = resolver_.inputs(run.units[unit].key);
+    if (blobs == nullptr) return {};
+    if (workers_.empty())
+      for (size_t worker = 0; worker < state_.workers.size(); worker++)
+        workers_.emplace(state_.workers[worker].info.name, static_cast<core::WorkerId>(worker));
+    cluster::BlobDirectory::ByteCounts bytes = blob_directory_.bytes_of(*blobs);
+    std::vector<std::pair<core::WorkerId, uint64_t>> locations{{core::WorkerId{0}, bytes.all}};
+    for (const auto& [name, count] : bytes.at) {
+      auto worker = workers_.find(name);
+      if (worker != workers_.end()) locations.emplace_back(worker->second, count);
+    }
+    return locations;
+  }
 
  private:
   const core::State& state_;
   const InputResolver& resolver_;
   const cluster::BlobDirectory& blob_directory_;
-  mutable std::map<std::string, core::WorkerId> workers_;  // once one was asked for
+  mutable std::map<std::string, core::WorkerId> workers_;  // filled at the first question
 };
 
 }  // namespace flow

@@ -3,21 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "engine/base/ids.hpp"
-#include "engine/base/size_units.hpp"
-#include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/runtime/engine_loop.hpp"
-#include "engine/store/row_keys.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
-constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
 constexpr int64_t kUnexplainedMs = 5'000;   // from a peer's failure to a failure that explains it
 constexpr int64_t kPeerFailureMs = 300;     // between ranks that see another one end
 constexpr int64_t kRankProgressMs = 2'000;  // after a timeout, for all ranks to report positions
@@ -30,13 +22,6 @@ bool is_leaving(const core::State& state, const core::Unit& unit) {
   std::vector<core::WorkerId> workers = core::workers_of(unit);
   return std::any_of(workers.begin(), workers.end(),
                      [&](core::WorkerId worker) { return state.workers[worker].is_draining; });
-}
-
-bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& assigned_gpus) {
-  return std::any_of(assigned_gpus.begin(), assigned_gpus.end(), [&](const std::string& uuid) {
-    auto at = core::find_gpu(gpus, uuid);
-    return at && gpus[*at].is_mig;
-  });
 }
 
 bool is_resizing(const core::Unit& unit) { return unit.detail && unit.detail->is_resizing; }
@@ -56,95 +41,15 @@ std::string ranks_placed(const core::State& state, const core::AttemptId& id) {
   return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
 }
 
+/// The workers of all ranks.
+std::vector<std::string> worker_names(const core::State& state, const core::AttemptId& id) {
+  std::vector<std::string> names;
+  for (core::WorkerId worker : core::workers_of(state.runs.at(id.run).units[id.unit]))
+    names.push_back(worker < state.workers.size() ? state.workers[worker].info.name : "");
+  return names;
+}
+
 }  // namespace
-
-Result<int64_t> grow_after_ms() {
-  const char* text = std::getenv(kGrowAfterVariable);
-  if (text == nullptr || *text == '\0') return core::kGrowAfterMs;
-  auto ms = parse_duration_ms(text);
-  if (ms.ok()) return ms;
-  return user_error(
-      fmt::format("{} is `{}`, and is how long a gang runs with fewer ranks before it may begin "
-                  "again with more, as \"30s\" or \"10m\"",
-                  kGrowAfterVariable, text));
-}
-
-void EngineLoop::split(AttemptOrder order, const core::Run& run,
-                       std::vector<AttemptOrder>& orders) {
-  const core::Unit& unit = run.units[order.id.unit];
-  order.gang_key = random_name(kKeyLetters);
-  order.encrypts = options_.encrypts;
-  size_t first = orders.size();
-  std::map<core::WorkerId, uint32_t> ranks_on_worker;
-  std::map<core::WorkerId, std::vector<std::string>> gpus_on_worker;
-  uint32_t ranks = 0;
-  core::for_each_rank(unit, [&](core::WorkerId worker, const std::vector<std::string>& gpus) {
-    AttemptOrder& rank = orders.emplace_back(order);
-    rank.rank = ranks++;
-    rank.local_rank = ranks_on_worker[worker]++;
-    rank.worker = worker_name(worker);
-    rank.seed = InputResolver::seed(run, order.id.unit, rank.rank);
-    if (order.resources.gpus_milli == 0) return;
-    rank.gpus = gpus;
-    std::vector<std::string>& local_gpus = gpus_on_worker[worker];
-    local_gpus.insert(local_gpus.end(), gpus.begin(), gpus.end());
-  });
-  std::string remote_address;  // a machine that this one reaches
-  for (const auto& [worker, count] : ranks_on_worker) {
-    if (remote_address.empty()) remote_address = worker_registry_.address_of(worker_name(worker));
-  }
-  uint32_t at = 0;
-  core::for_each_rank(unit, [&](core::WorkerId worker, const auto&) {
-    AttemptOrder& rank = orders[first + at++];
-    rank.ranks = ranks;
-    rank.local_ranks = ranks_on_worker[worker];
-    rank.is_spread = ranks_on_worker.size() > 1;
-    // As torchrun gives them: LOCAL_RANK is the number of its device.
-    bool is_shell = order.kind == TaskKind::shell;
-    if (is_shell && !has_mig(state_.workers[worker].info.gpus, rank.gpus)) {
-      rank.visible = gpus_on_worker[worker];
-    } else if (is_shell && !rank.gpus.empty()) {
-      // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
-      rank.local_rank = 0;
-      rank.local_ranks = 1;
-    }
-    if (rank.is_spread && rank.worker.empty()) rank.remote_address = remote_address;
-  });
-}
-
-// At its submission others were still to join.
-void EngineLoop::warn_of_small_share(const core::Assigned& assigned) {
-  if (!options_.leads_cluster || assigned.share == core::Share{}) return;
-  const core::Run& run = state_.runs.at(assigned.id.run);
-  int32_t requested = InputResolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
-  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.capacity.cpus_milli / 1000;
-  if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
-  std::string workers;
-  for (core::WorkerId worker : core::workers_of(run.units[assigned.id.unit]))
-    workers += (workers.empty() ? "" : ", ") + core::worker_text(state_, worker);
-  warn(run.id,
-       fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
-                   "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
-                   "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
-                   "them",
-                   InputResolver::unit_name(run, assigned.id.unit), requested / 1000.0,
-                   assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
-}
-
-// Where rank 0's machine is lost, the next of its gang has what it saved last.
-void EngineLoop::replicate(const core::AttemptId& id, const core::Unit& unit) {
-  std::vector<core::WorkerId> workers = core::workers_of(unit);
-  auto peer = std::find_if(workers.begin(), workers.end(), [&](core::WorkerId worker) {
-    return worker != unit.worker && !worker_name(worker).empty();
-  });
-  if (peer == workers.end()) return;
-  std::string task = InputResolver::unit_name(state_.runs.at(id.run), id.unit);
-  auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
-  if (!bytes.ok() || !bytes->has_value()) return;
-  auto row = decode_checkpoint_row(**bytes);
-  if (row.ok() && !row->file.empty())
-    worker_registry_.replicate(worker_name(*peer), id, row->digest);
-}
 
 uint32_t first_rank_on(const core::State& state, const core::AttemptId& id, core::WorkerId worker) {
   uint32_t rank = 0, first = UINT32_MAX;
@@ -172,13 +77,6 @@ GangSupervisor::Gang* GangSupervisor::find(const core::AttemptId& id, uint32_t r
   return &gang;
 }
 
-std::vector<std::string> GangSupervisor::worker_names(const core::AttemptId& id) const {
-  std::vector<std::string> names;
-  for (core::WorkerId worker : core::workers_of(state_.runs.at(id.run).units[id.unit]))
-    names.push_back(worker < state_.workers.size() ? state_.workers[worker].info.name : "");
-  return names;
-}
-
 void GangSupervisor::note_rank_address(const core::AttemptId& id, uint32_t rank,
                                        const std::string& address) {
   Gang* gang = find(id, rank);
@@ -188,7 +86,7 @@ void GangSupervisor::note_rank_address(const core::AttemptId& id, uint32_t rank,
   bool are_all = std::none_of(gang->rank_addresses.begin(), gang->rank_addresses.end(),
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
-  for (const std::string& worker : worker_names(id))
+  for (const std::string& worker : worker_names(state_, id))
     workers_.exchange_addresses(worker, id, gang->rank_addresses);
 }
 
@@ -207,17 +105,17 @@ void GangSupervisor::note_failure(const core::AttemptId& id, uint32_t rank, core
   gang->failed_rank = rank;
   gang->worker_died = worker_died;
   if (is_timeout) gang->timed_out = rank;
-  if (!awaits_explanation(*gang)) return finalize_failure(*gang);
+  if (!gang->awaits_explanation()) return finalize_failure(*gang);
   schedule_report(*gang, is_timeout ? kRankProgressMs : kPeerFailureMs);
   if (!is_timeout) return;
   // The others may have begun later. A rank that is asked to stop reports its position.
-  for (const std::string& worker : worker_names(id)) workers_.interrupt(worker, id);
+  for (const std::string& worker : worker_names(state_, id)) workers_.interrupt(worker, id);
 }
 
-bool GangSupervisor::awaits_explanation(const Gang& gang) {
-  if (gang.failure->cause == core::Cause::signal) return gang.peer_failure.empty();
-  return gang.timed_out && std::any_of(gang.progress.begin(), gang.progress.end(),
-                                       [](const auto& progress) { return !progress; });
+bool GangSupervisor::Gang::awaits_explanation() const {
+  if (failure->cause == core::Cause::signal) return peer_failure.empty();
+  return timed_out &&
+         std::any_of(progress.begin(), progress.end(), [](const auto& each) { return !each; });
 }
 
 void GangSupervisor::note_rank_progress(const core::AttemptId& id, uint32_t rank,
@@ -227,7 +125,7 @@ void GangSupervisor::note_rank_progress(const core::AttemptId& id, uint32_t rank
   if (gang == nullptr || !progress) return;
   gang->progress[rank] = progress;
   bool was_awaited = gang->failure && gang->timed_out && !gang->is_finalizing;
-  if (was_awaited && !awaits_explanation(*gang)) finalize_failure(*gang);
+  if (was_awaited && !gang->awaits_explanation()) finalize_failure(*gang);
 }
 
 void GangSupervisor::note_peer_failure(const core::AttemptId& id, uint32_t rank,
@@ -262,7 +160,7 @@ void GangSupervisor::finalize_failure(Gang& gang) {
   if (gang.has_rank0_ended) return record_(take_failure(gang));
   gang.is_finalizing = true;
   schedule_report(gang, grace_ms_of_(gang.id.run) + kKilledMs);
-  for (const std::string& worker : worker_names(gang.id))
+  for (const std::string& worker : worker_names(state_, gang.id))
     workers_.kill_after_flush(worker, gang.id);
 }
 

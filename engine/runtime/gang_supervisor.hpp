@@ -89,17 +89,17 @@ class GangSupervisor {
     bool has_rank0_ended = false;
     std::vector<std::optional<RankProgress>> progress;  // by rank, when they had to stop
     std::optional<uint32_t> timed_out;                  // the first rank whose time was over
+    /// Of `failure`: whether other ranks may still report why.
+    bool awaits_explanation() const;
   };
 
   /// The gang of a current attempt that has this rank; else null.
   Gang* find(const core::AttemptId& id, uint32_t rank);
-  static bool awaits_explanation(const Gang& gang);
   void schedule_report(Gang& gang, int64_t ms);
   /// Lets rank 0 write what it is to keep. Failures of ranks after the first are ignored.
   void finalize_failure(Gang& gang);
   /// The failure of the attempt, once: the gang forgets it.
   core::AttemptFailed take_failure(Gang& gang);
-  std::vector<std::string> worker_names(const core::AttemptId& id) const;
 
   const core::State& state_;
   const StateClock& clock_;

@@ -135,9 +135,9 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 /// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
 /// such content.
 core::Time unreported_since(const EngineLoop& engine_loop, const core::State& live) {
-  core::Time now = engine_loop.clock().now();  // by the clock that stamps records
-  core::Time oldest_ms = 0;                    // that an attempt runs
-  bool may_write = !engine_loop.pins().empty();
+  core::Time now = engine_loop.parts().clock.now();  // by the clock that stamps records
+  core::Time oldest_ms = 0;                          // that an attempt runs
+  bool may_write = !engine_loop.parts().pins.empty();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;
     may_write = true;
@@ -154,15 +154,16 @@ class Collection {
  public:
   Collection(EngineLoop& engine_loop, std::set<std::string> watched)
       : engine_loop_(engine_loop),
-        store_(engine_loop.store()),
+        store_(engine_loop.parts().store),
         watched_(std::move(watched)),
-        needed_(
-            [&blobs = engine_loop.blobs()](const Digest& digest) { return blobs.get(digest); }) {}
+        needed_([&blobs = engine_loop.parts().blobs](const Digest& digest) {
+          return blobs.get(digest);
+        }) {}
 
   /// Finds what is needed; what is not and is a row is erased by `batch`.
   Status mark(const core::State& live, uint32_t keep, Batch& batch) {
     until_ = unreported_since(engine_loop_, live);
-    for (const Digest& digest : engine_loop_.pins().all()) needed_.add(digest);
+    for (const Digest& digest : engine_loop_.parts().pins.all()) needed_.add(digest);
     FLOW_TRY(mark_runs(live, keep, batch));
     FLOW_TRY(mark_cache(batch));
     FLOW_TRY(drop_requests(batch));
@@ -173,11 +174,11 @@ class Collection {
 
   /// When the batch is committed: files.
   void sweep() {
-    freed_ += sweep_blob_folders(engine_loop_.options().state_dir, needed_, until_);
-    freed_ += sweep_checkpoints(engine_loop_.options().state_dir, checkpoints_, until_);
+    freed_ += sweep_blob_folders(engine_loop_.parts().options.state_dir, needed_, until_);
+    freed_ += sweep_checkpoints(engine_loop_.parts().options.state_dir, checkpoints_, until_);
     // Scratch of failed attempts stays until here.
     for (const std::string& run : dropped_)
-      (void)remove_tree(engine_loop_.options().state_dir + "/scratch/" + run);
+      (void)remove_tree(engine_loop_.parts().options.state_dir + "/scratch/" + run);
   }
 
   uint64_t freed() const { return freed_; }
@@ -204,7 +205,7 @@ class Collection {
       FLOW_TRY(archived);
       if (!archived->has_value()) continue;
       if (auto blob = archive_blob(**archived)) needed_.add(*blob);
-      auto state = load_archived_run(**archived, engine_loop_.blobs());
+      auto state = load_archived_run(**archived, engine_loop_.parts().blobs);
       FLOW_TRY(state);
       for (const auto& [id, run] : state->runs) needed_.add(run);
     }
@@ -234,7 +235,7 @@ class Collection {
   /// blob that the disk does not return now may be readable later, so nothing is collected.
   Status check_unread() const {
     for (const Digest& digest : needed_.unread()) {
-      Status status = engine_loop_.blobs().check_unread(digest);
+      Status status = engine_loop_.parts().blobs.check_unread(digest);
       if (!status.ok())
         return environment_error(
             status.error().message +

@@ -1,5 +1,5 @@
-// What turns decided is written and becomes durable, on the turn's thread or beside it, and then
-// what follows from it is done.
+#include "engine/runtime/group_commit.hpp"
+
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -7,21 +7,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/engine_thread.hpp"
 #include "engine/base/failpoint.hpp"
-#include "engine/runtime/engine_loop.hpp"
+#include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr size_t kOwnSyncMax = 4;                // records that are no work for another thread
-constexpr size_t kOpenBatchMax = 2048;           // records that wait for the disk,
-constexpr size_t kOpenBatchBytesMax = 16 << 20;  // or bytes of content
+constexpr size_t kOwnSyncMax = 4;                // records that the turn's thread writes itself
+constexpr size_t kOpenBatchMax = 2048;           // records that wait for the disk
+constexpr size_t kOpenBatchBytesMax = 16 << 20;  // bytes of blobs that wait for the disk
 constexpr uint64_t kJournalMin = 16 << 20;       // bytes of journal before a snapshot is worth it
-constexpr uint64_t kRestJournalMin = 64 << 10;   // where no run is left
+constexpr uint64_t kRestJournalMin = 64 << 10;   // the same if no run is left
 
-// What is open can be written on, and nobody would find it.
+// The open files could still be written, but nothing would find them again.
 Error removed(const std::string& dir) {
   return environment_error(
       fmt::format("the state `{}` was removed or replaced while it was written. The engine stops "
@@ -31,159 +32,202 @@ Error removed(const std::string& dir) {
 
 }  // namespace
 
-void EngineLoop::commit(bool may_defer) {
+void DeferredWriter::start_thread() {
+  thread_ = engine_thread([this] { run(); });
+}
+
+void DeferredWriter::quit() {
+  {
+    std::lock_guard lock(mutex_);
+    is_quitting_ = true;
+  }
+  begun_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void DeferredWriter::begin(uint64_t number) {
+  {
+    std::lock_guard lock(mutex_);
+    number_ = number;
+    phase_ = Phase::writing;
+  }
+  begun_.notify_one();
+}
+
+std::optional<Status> DeferredWriter::await() {
+  if (is_idle()) return std::nullopt;
+  write_here();
+  std::unique_lock lock(mutex_);
+  written_.wait(lock, [this] { return is_written(); });
+  phase_ = Phase::idle;
+  return std::exchange(status_, {});
+}
+
+bool DeferredWriter::write_here() {
+  if (thread_.joinable() || !is_writing()) return false;
+  write();
+  return true;
+}
+
+void DeferredWriter::run() {
+  // The thread that decides has priority over this one.
+  sched_param none{};
+  ::sched_setscheduler(0, SCHED_BATCH, &none);
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      begun_.wait(lock, [this] { return is_writing() || is_quitting_; });
+      if (!is_writing()) return;
+    }
+    write();
+  }
+}
+
+void DeferredWriter::write() {
+  uint64_t number = number_;
+  Status status = write_();
+  {
+    // Before `after`, which releases orders: their reports must find the write done.
+    std::lock_guard lock(mutex_);
+    status_ = status;
+    phase_ = Phase::written;
+  }
+  after_(number, status);
+  written_.notify_one();
+}
+
+GroupCommit::GroupCommit(Store& store, const core::State& state, Commits& commits, StopCause& stop,
+                         CommitSteps& steps, std::string state_dir)
+    : store_(store),
+      state_(state),
+      commits_(commits),
+      stop_(stop),
+      steps_(steps),
+      state_dir_(std::move(state_dir)),
+      lock_inode_(lock_inode()),
+      writer_([this] { return write(commits_.in_flight); },
+              [this](uint64_t number, const Status& written) {
+                if (written.ok()) steps_.release(number);
+                steps_.on_written();
+              }) {}
+
+void GroupCommit::commit(bool may_defer) {
+  Commit& open = commits_.open;
   bool is_due = is_snapshot_due();
-  bool is_much = open_batch_.records.size() > kOwnSyncMax || has_speculative_start_;
-  bool is_deferred = may_defer && !is_due && (is_much || is_commit_in_flight());
-  if (!is_deferred) await_commit();
-  if (open_batch_.empty() && !is_due) {
-    open_batch_.staged.clear();
+  bool is_much = open.records.size() > kOwnSyncMax || steps_.has_speculative_start();
+  bool is_deferred = may_defer && !is_due && (is_much || writer_.is_writing());
+  if (!is_deferred) await();
+  if (open.empty() && !is_due) {
+    open.staged.clear();
     return;
   }
   if (is_due) add_snapshot();
-  uint64_t number = open_batch_.number;
-  // What computes ahead has no reason to wait; other orders are made while the disk works.
-  if (!is_deferred || has_speculative_start_) prefetch_orders(number);
+  uint64_t number = open.number;
+  // A speculative start computes at once. Other orders are made while the disk works.
+  if (!is_deferred || steps_.has_speculative_start()) steps_.prefetch_orders(number);
   if (is_deferred) {
-    // Who decides waits for who writes.
-    bool is_full =
-        open_batch_.records.size() > kOpenBatchMax || open_batch_.staged_bytes > kOpenBatchBytesMax;
-    if (is_full || !is_commit_in_flight()) begin_commit();
-    prefetch_orders(number);
+    // The turn waits here if the disk is too slow.
+    bool is_full = open.records.size() > kOpenBatchMax || open.staged_bytes > kOpenBatchBytesMax;
+    if (is_full || !writer_.is_writing()) begin_deferred();
+    steps_.prefetch_orders(number);
     return;
   }
-  Commit commit = take_open_batch();
+  Commit commit = take_open();
   Status written = write(commit);
-  if (written.ok() && worker_registry_.has_own()) worker_registry_.release(number);
+  if (written.ok()) steps_.release(number);
   finish(std::move(commit), written);
 }
 
-EngineLoop::Commit EngineLoop::take_open_batch() {
-  Commit commit = std::exchange(open_batch_, {});
-  open_batch_.number = commit.number + 1;
+Commit GroupCommit::take_open() {
+  Commit commit = std::exchange(commits_.open, {});
+  commits_.open.number = commit.number + 1;
   return commit;
 }
 
-/// Nothing of it is seen outside the engine and its executors before it is durable. On the turn's
-/// thread, or on the writing one while turns go on.
-Status EngineLoop::write(Commit& commit) {
+// Nothing outside the engine and its executors sees the commit before this returns.
+Status GroupCommit::write(Commit& commit) {
   Batch& batch = commit.batch;
   if (!commit.records.empty()) {
     std::string bytes = encode_records(commit.records);
     commit.journal_bytes = bytes.size();
     batch.put(Family::journal, journal_key(commit.records.front().sequence), std::move(bytes));
   }
-  if (batch.writes.empty()) commit.is_durable = false;  // who only looked at the state
+  if (batch.writes.empty()) commit.is_durable = false;  // the turn only read the state
   if (commit.is_durable) failpoint("turn-before-commit");
   Status done;
-  if (auto error = stopped_by()) {
+  if (auto error = stop_.get()) {
     done = *error;
   } else if (lock_inode() != lock_inode_) {
-    done = removed(options_.state_dir);
+    done = removed(state_dir_);
   } else if (!batch.writes.empty()) {
-    done = store_->commit(batch, commit.is_durable);
+    done = store_.commit(batch, commit.is_durable);
   }
   if (commit.is_durable) failpoint("turn-after-commit");
-  if (commit.log_cost > 0 && worker_registry_.has_own()) worker_registry_.ack_logs(commit.log_cost);
+  if (commit.log_cost > 0) steps_.ack_logs(commit.log_cost);
   return done;
 }
 
-uint64_t EngineLoop::lock_inode() const {
+uint64_t GroupCommit::lock_inode() const {
   struct stat info {};
-  return ::stat((options_.state_dir + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
+  return ::stat((state_dir_ + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
-void EngineLoop::begin_commit() {
-  await_commit();  // the last one, where it is still under way
-  in_flight_ = take_open_batch();
-  {
-    std::lock_guard lock(mutex_);
-    commit_phase_ = CommitPhase::writing;
-  }
-  commit_begun_.notify_one();
+void GroupCommit::begin_deferred() {
+  await();  // the last one, if it is still under way
+  commits_.in_flight = take_open();
+  writer_.begin(commits_.in_flight.number);
 }
 
-bool EngineLoop::is_commit_in_flight() const {
-  std::lock_guard lock(mutex_);
-  return commit_phase_ == CommitPhase::writing;
+void GroupCommit::await() {
+  if (auto written = writer_.await()) finish(std::exchange(commits_.in_flight, {}), *written);
 }
 
-void EngineLoop::await_commit() {
-  Status written;
-  {
-    std::unique_lock lock(mutex_);
-    if (commit_phase_ == CommitPhase::idle) return;
-    commit_written_.wait(lock, [this] { return commit_phase_ == CommitPhase::written; });
-    commit_phase_ = CommitPhase::idle;
-    written = std::exchange(commit_status_, {});
-  }
-  finish(std::exchange(in_flight_, {}), written);
+bool GroupCommit::has_work() const {
+  return writer_.is_written() || (writer_.is_idle() && !commits_.open.empty());
 }
 
-void EngineLoop::write_loop() {
-  // Who decides is not pushed aside by who writes.
-  sched_param none{};
-  ::sched_setscheduler(0, SCHED_BATCH, &none);
-  std::unique_lock lock(mutex_);
-  while (true) {
-    commit_begun_.wait(
-        lock, [this] { return commit_phase_ == CommitPhase::writing || is_writer_quitting_; });
-    if (commit_phase_ != CommitPhase::writing) return;
-    lock.unlock();
-    uint64_t number = in_flight_.number;
-    Status written = write(in_flight_);
-    lock.lock();
-    // Before the release: what its orders report must find it landed.
-    commit_status_ = written;
-    commit_phase_ = CommitPhase::written;
-    lock.unlock();
-    if (written.ok()) worker_registry_.release(number);
-    commit_written_.notify_one();
-    wake_.notify_all();
-    lock.lock();
-  }
-}
-
-void EngineLoop::finish(Commit commit, const Status& written) {
-  journal_bytes_ += commit.journal_bytes;
+void GroupCommit::finish(Commit commit, const Status& written) {
+  journal_.bytes += commit.journal_bytes;
   if (!written.ok()) {
-    // Nobody saw anything of it: stop here, the next start repairs it.
-    fail(written.error());
-    for (auto& [done, admitted] : commit.outcomes) done(false);
+    // Nothing of it was seen outside: stop here, and the next start repairs it.
+    stop_.set(written.error());
+    for (auto& [outcome, admitted] : commit.outcomes) outcome(false);
     return;
   }
   write_lines(commit.log_lines);
-  notify_listeners(std::move(commit.events));
-  for (auto& [done, admitted] : commit.outcomes) done(admitted);
-  execute(commit.effects);
+  steps_.deliver(std::move(commit.events));
+  for (auto& [outcome, admitted] : commit.outcomes) outcome(admitted);
+  steps_.execute(commit.effects);
   for (const auto& effect : std::exchange(after_effects_, {})) effect();
 }
 
-bool EngineLoop::is_snapshot_due() const {
-  // A state that nothing goes on in has a snapshot of a few bytes.
-  bool is_rest = state_.runs.empty() && journal_bytes_ > kRestJournalMin;
-  return snapshot_due_ || is_rest || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
+bool GroupCommit::is_snapshot_due() const {
+  // The snapshot of a state without runs has a few bytes.
+  bool is_rest = state_.runs.empty() && journal_.bytes > kRestJournalMin;
+  return journal_.is_snapshot_requested || is_rest ||
+         journal_.bytes > std::max(kJournalMin, 2 * journal_.snapshot_bytes);
 }
 
-/// What the snapshot holds need not be replayed, and this turn is part of it.
-void EngineLoop::add_snapshot() {
+// The snapshot includes this turn. Records that it covers are not replayed and leave the journal.
+void GroupCommit::add_snapshot() {
   std::string bytes = encode_snapshot(state_);
-  snapshot_bytes_ = bytes.size();
-  add_snapshot_line(state_.sequence, snapshot_bytes_, open_batch_.log_lines);
-  Batch& batch = open_batch_.batch;
-  if (snapshot_sequence_ != 0) batch.erase(Family::snapshots, journal_key(snapshot_sequence_));
+  journal_.snapshot_bytes = bytes.size();
+  Batch& batch = commits_.open.batch;
+  if (journal_.snapshot_sequence != 0)
+    batch.erase(Family::snapshots, journal_key(journal_.snapshot_sequence));
   batch.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
   Status scanned =
-      store_->scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
+      store_.scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
         batch.erase(Family::journal, std::string(key));
         return true;
       });
-  if (!scanned.ok()) fail(scanned.error());
-  open_batch_.records.clear();
-  open_batch_.is_durable = true;
-  snapshot_sequence_ = state_.sequence;
-  journal_bytes_ = 0;
-  snapshot_due_ = false;
+  if (!scanned.ok()) stop_.set(scanned.error());
+  add_snapshot_line(state_.sequence, journal_.snapshot_bytes, commits_.open.log_lines);
+  commits_.open.records.clear();
+  commits_.open.is_durable = true;
+  journal_.snapshot_sequence = state_.sequence;
+  journal_.bytes = 0;
+  journal_.is_snapshot_requested = false;
 }
 
 }  // namespace flow

@@ -1,22 +1,20 @@
-// Content that the state does not hold any more: somebody removed it, or it was damaged.
+#include "engine/runtime/missing_results.hpp"
+
 #include <algorithm>
 #include <set>
+#include <utility>
 
-#include "engine/base/clock.hpp"
-#include "engine/base/latch.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/runs/state_references.hpp"
-#include "engine/runtime/engine_loop.hpp"
 
 namespace flow {
 
 namespace {
 
-/// The units whose attempts came to what others take: of a map its instances, of a branch its
-/// tasks.
+/// The units that produce what other units take: the instances of a map, the tasks of a branch.
 class Producers {
  public:
-  /// Of what those take that failed for want of something.
+  /// Producers for the units that failed because an input was missing.
   explicit Producers(const core::Run& run) : run_(run), reader_(run) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
@@ -27,8 +25,8 @@ class Producers {
       add_of(unit);
     }
   }
-  /// And of what this one takes. An instance may have it from the map's list, and the call of a
-  /// dynamic task from that one's arguments.
+  /// And for this unit. An instance may take an input from the map's list, and the call of a
+  /// dynamic task may take it from the arguments of that task.
   void add_of(core::UnitId unit) {
     if (!consumers_.insert(unit).second) return;
     std::vector<core::Edge> edges;
@@ -48,9 +46,9 @@ class Producers {
     }
   }
 
-  std::vector<core::UnitId> failed_consumers;  // those that failed
-  std::vector<core::UnitId> all;  // makers, which succeeded, and what was put together of theirs
-  std::vector<core::UnitId> dynamic;  // tasks whose calls refer to what those take
+  std::vector<core::UnitId> failed_consumers;
+  std::vector<core::UnitId> all;      // producers that succeeded, and lists made of their results
+  std::vector<core::UnitId> dynamic;  // tasks whose calls refer to inputs of the consumers
 
  private:
   void add_calls_of(core::UnitId unit) {
@@ -88,67 +86,39 @@ const core::DynamicCalls& calls_of(const core::Run& run, core::UnitId unit) {
 
 }  // namespace
 
-bool EngineLoop::has_all(const References& needed) {
-  if (!needed.unread().empty()) return false;
-  return std::ranges::all_of(needed.blobs(), [this](const auto& each) {
-    const auto& [digest, blob] = each;
-    if (blob.is_in_place || staged(digest) != nullptr) return true;
-    return blob.size ? blobs_.has(digest, *blob.size) : blobs_.has(digest);
-  });
-}
-
-bool EngineLoop::is_missing_any(const References& needed) {
-  bool is_lost = std::ranges::any_of(
-      needed.unread(), [this](const Digest& digest) { return blobs_.check_unread(digest).ok(); });
-  return is_lost || std::ranges::any_of(needed.blobs(), [this](const auto& each) {
-           const auto& [digest, blob] = each;
-           return !blob.is_in_place && staged(digest) == nullptr &&
-                  blobs_.is_gone(digest, blob.size);
-         });
-}
-
-bool EngineLoop::holds_result_of(const CacheEntry& entry) {
-  bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
-                                                   : blobs_.has(entry.result));
-  if (is_gone) return false;
-  if (!entry.refers_to_blobs && !entry.has_fragment) return true;
-  References needed([this](const Digest& digest) { return read_blob(digest); });
-  needed.add(entry);
-  return has_all(needed);
-}
-
-// What is lost is made anew from what its makers took: that is looked at too.
-void EngineLoop::drop_damaged(const RunId& id, const std::optional<core::State>& archived) {
+// A missing result is computed again from the inputs of its producer, so these are verified too.
+void MissingResults::drop_damaged(const core::RunId& id,
+                                  const std::optional<core::State>& archived) {
   std::set<Digest> seen;
   std::vector<Digest> unread;
   do {
     unread.clear();
-    inspect([&](const core::State& state, InputResolver& resolver) {
+    inbox_.post_and_wait({StoreCallback{[&](Batch&, core::State& state) {
       const core::State& in = archived ? *archived : state;
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
       Producers producers(run->second);
-      MissingOutputs missing = find_missing_outputs(run->second);
+      Outputs missing = find(run->second);
       for (core::UnitId unit : missing.results) producers.add_of(unit);
       for (core::UnitId unit : missing.calls) producers.add_of(unit);
-      References all([this](const Digest& digest) { return read_blob(digest); });
+      References all([this](const Digest& digest) { return blobs_.read(digest); });
       for (core::UnitId unit : producers.failed_consumers) {
-        auto arguments = resolver.arguments(run->second, unit);
+        auto arguments = resolver_.arguments(run->second, unit);
         if (arguments.ok()) all.add_encoded(*arguments);
       }
       for (core::UnitId unit : producers.all) all.add_stored(run->second.units[unit].result);
       for (core::UnitId unit : producers.dynamic) all.add(*calls_of(run->second, unit).fragment);
       for (const auto& [digest, blob] : all.blobs())
         if (seen.insert(digest).second) unread.push_back(digest);
-    });
-    for (const Digest& digest : unread) (void)blobs_.drop_if_damaged(digest);
+    }}});
+    for (const Digest& digest : unread) (void)stored_.drop_if_damaged(digest);
   } while (!unread.empty());
 }
 
-EngineLoop::MissingOutputs EngineLoop::find_missing_outputs(const core::Run& run) {
+MissingResults::Outputs MissingResults::find(const core::Run& run) const {
   Producers producers(run);
-  MissingOutputs missing;
-  auto read = [this](const Digest& digest) { return read_blob(digest); };
+  Outputs missing;
+  auto read = [this](const Digest& digest) { return blobs_.read(digest); };
   size_t results = 0, calls = 0;
   while (results < producers.all.size() || calls < producers.dynamic.size()) {
     References needed(read);
@@ -158,41 +128,34 @@ EngineLoop::MissingOutputs EngineLoop::find_missing_outputs(const core::Run& run
       needed.add(*calls_of(run, unit).fragment);
     else
       needed.add_stored(run.units[unit].result);
-    if (has_all(needed)) continue;
+    if (blobs_.has_all(needed)) continue;
     (is_calls ? missing.calls : missing.results).push_back(unit);
     producers.add_of(unit);
   }
   return missing;
 }
 
-// As `flow retry` has one task run again, with the run put to rest in the same turn: nothing of it
-// starts before all that is lost is known.
-Status EngineLoop::rerun_dynamic_tasks(const RunId& id, MissingOutputs& missing) {
+// As `flow retry` does for one task, and the run is stopped in the same turn: no task of it starts
+// before all that is missing is known.
+Status MissingResults::rerun_dynamic_tasks(const core::RunId& id, Outputs& missing) {
   for (core::UnitId unit : missing.calls) {
-    auto latch = std::make_shared<Latch>();
-    Input input;
-    input.has_event = false;
-    input.control = [this, id, unit](Batch&, core::State& state) {
-      core::Event rerun = core::RetryRequested{id, true, unit};
-      if (!core::admit(state, rerun)) return;  // it went with the calls of another one
-      record(std::move(rerun), clock_.now());
-      core::Event stop = core::StopRequested{id};
-      if (core::admit(state, stop)) record(std::move(stop), clock_.now());
-    };
-    input.done = [latch](bool decided) { latch->open(decided); };
-    post(std::move(input));
-    latch->wait();
-    if (auto error = stopped_by()) return *error;
+    inbox_.post_and_wait({StoreCallback{[this, id, unit](Batch&, core::State&) {
+      // Rejected if the calls of another task included it.
+      bool is_rerun =
+          recorder_.record_if_admitted(core::RetryRequested{id, true, unit}, clock_.now());
+      if (is_rerun) recorder_.record_if_admitted(core::StopRequested{id}, clock_.now());
+    }}});
+    if (auto error = stop_.get()) return *error;
   }
-  inspect([&](const core::State& state, InputResolver&) {
+  inbox_.post_and_wait({StoreCallback{[&](Batch&, core::State& state) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
     std::erase_if(missing.results, [&](core::UnitId unit) {
       const core::Unit& u = run->second.units[unit];
       return u.dropped || u.status != core::UnitStatus::succeeded;
     });
-  });
-  if (auto error = stopped_by()) return *error;
+  }}});
+  if (auto error = stop_.get()) return *error;
   return {};
 }
 

@@ -1,37 +1,49 @@
 // The time that a state's records are stamped with.
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <functional>
+#include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/core/types.hpp"
 
 namespace flow {
 
 /// Runs on the machine's monotonic clock while a process writes the state, so that a span (a
 /// backoff, a timeout of ctx:wait) lasts as long as it says when the wall clock is set. Between two
-/// processes it goes on by what the wall clock went on. Thread-safe.
+/// processes it advances as the wall clock does. Thread-safe. Times are milliseconds.
 class StateClock {
  public:
   struct Source {
-    core::Time (*wall)();
-    core::Time (*monotonic)();
+    std::function<core::Time()> wall, monotonic;
   };
-  static Source machine();  // the system's clocks; the monotonic one counts a suspend
+  /// The system's clocks; the monotonic one counts a suspend.
+  static Source machine() { return {now_ms, since_boot_ms}; }
 
-  explicit StateClock(Source source = machine());
+  explicit StateClock(Source source = machine())
+      : source_(std::move(source)), ahead_of_monotonic_(source_.wall() - source_.monotonic()) {}
 
-  /// Goes on from `last`, the newest time in the state, when the wall clock showed `wall_then`.
+  /// Continues from `last`, the newest time in the state, when the wall clock showed `wall_then`.
   /// With no span under way (`at_rest`) it shows the wall clock's time instead.
-  void resume(core::Time last, core::Time wall_then, bool at_rest);
+  void resume(core::Time last, core::Time wall_then, bool at_rest) {
+    core::Time wall = source_.wall();
+    core::Time between = std::max<core::Time>(0, wall - wall_then);
+    ahead_of_monotonic_ = (at_rest ? wall : last + between) - source_.monotonic();
+  }
   core::Time now() const { return source_.monotonic() + ahead_of_monotonic_; }
   /// What now() was when this machine's wall clock showed `wall`.
   core::Time at_wall(core::Time wall) const { return wall + ahead_of_wall(); }
   /// now() less the wall clock: what a later process needs to know to resume.
   core::Time ahead_of_wall() const { return now() - source_.wall(); }
-  /// Forward to the wall clock's time, where that is later. Only with no span under way.
-  void catch_up();
+  /// Forward to the wall clock's time, if that is later. Only with no span under way.
+  void catch_up() {
+    core::Time ahead = ahead_of_wall();
+    if (ahead < 0) ahead_of_monotonic_ -= ahead;
+  }
 
  private:
-  Source source_;
+  const Source source_;
   std::atomic<core::Time> ahead_of_monotonic_;
 };
 

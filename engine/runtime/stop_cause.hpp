@@ -4,18 +4,22 @@
 #include <mutex>
 #include <optional>
 
+#include "engine/runtime/event_log.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
 
-/// Thread-safe. Keeps the first error.
+/// Thread-safe. Keeps the first error and writes it to the engine's log.
 class StopCause {
  public:
   void set(const Error& error) {
-    std::lock_guard lock(mutex_);
-    if (error_) return;
-    error_ = error;
-    is_set_.store(true, std::memory_order_release);
+    {
+      std::lock_guard lock(mutex_);
+      if (error_) return;
+      error_ = error;
+      is_set_.store(true, std::memory_order_release);
+    }
+    log_engine_failure(error);
   }
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
   std::optional<Error> get() const {

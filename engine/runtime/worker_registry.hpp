@@ -31,7 +31,9 @@ class WorkerRegistry {
   /// To the workers that the orders name.
   void stage(std::vector<AttemptOrder> orders, uint64_t commit);
   void release(uint64_t commit);
-  void ack_logs(size_t cost) { own_->ack_logs(cost); }
+  void ack_logs(size_t cost) {
+    if (own_) own_->ack_logs(cost);
+  }
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
   void kill_after_flush(const std::string& name, const core::AttemptId& id);

@@ -149,14 +149,14 @@ std::string signal_value(const std::string& name) {
 }
 
 /// What a run comes to, with all content of its result read.
-struct Outcome {
+struct CollectionOutcome {
   std::string result;
   std::map<std::string, std::string> files;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const CollectionOutcome&) const = default;
 };
 
-Outcome outcome_of(Engine& engine, const std::string& run, const fs::path& to) {
-  Outcome outcome{to_json(engine.show(run).result), {}};
+CollectionOutcome outcome_of(Engine& engine, const std::string& run, const fs::path& to) {
+  CollectionOutcome outcome{to_json(engine.show(run).result), {}};
   engine.get(run, "", to.string());
   for (const auto& each : fs::recursive_directory_iterator(to)) {
     if (!each.is_regular_file()) continue;
@@ -202,7 +202,7 @@ TEST_CASE("garbage collected at every event of a run takes nothing that the run 
     temp.write("pipeline.lua", random_script(temp, seed));
     temp.write("param", std::string(seed % 2 == 0 ? 100'000 : 10, 'p'));
     std::vector<std::pair<std::string, Value>> params{{"p", Value("param")}};
-    Outcome undisturbed;
+    CollectionOutcome undisturbed;
     {
       EngineOptions other = temp.options();
       other.state = (temp.path / "other").string();
@@ -356,15 +356,15 @@ TEST_CASE("content that came before its run stays while it is pinned") {
   REQUIRE(store.ok());
   auto engine_loop = EngineLoop::start(options, std::move(*store));
   REQUIRE(engine_loop.ok());
-  Blobs& blobs = (*engine_loop)->blobs();
+  Blobs& blobs = (*engine_loop)->parts().blobs;
   Batch batch;
   std::vector<Digest> brought;
   for (size_t size : {size_t{10}, size_t{100'000}})
     brought.push_back(*blobs.put(std::string(size, 'x'), batch));
-  REQUIRE((*engine_loop)->store().commit(batch).ok());
+  REQUIRE((*engine_loop)->parts().store.commit(batch).ok());
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
-  auto pin = (*engine_loop)->pins().pin(brought);
-  auto second = (*engine_loop)->pins().pin({brought[0]});
+  auto pin = (*engine_loop)->parts().pins.pin(brought);
+  auto second = (*engine_loop)->parts().pins.pin({brought[0]});
   temp.age_objects();
   REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());

@@ -217,7 +217,7 @@ struct Started {
     auto made = EngineLoop::start(options, std::make_unique<GatedStore>(std::move(*store), gate));
     REQUIRE(made.ok());
     engine_loop = std::move(*made);
-    engine_loop->define_native("call", "1", [this](TaskContext&, const Value&) {
+    engine_loop->parts().native.define("call", "1", [this](TaskContext&, const Value&) {
       calls++;
       return Value(true);
     });
@@ -332,21 +332,22 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
   REQUIRE(run.recorder->wait());
   auto lines = [&] {
     std::vector<std::string> texts;
-    Status scanned = run.engine_loop->store().scan(Family::logs, "", "",
-                                                   [&](std::string_view, std::string_view value) {
-                                                     auto row = decode_log(value);
-                                                     REQUIRE(row.ok());
-                                                     texts.push_back(row->text);
-                                                     return true;
-                                                   });
+    Status scanned = run.engine_loop->parts().store.scan(
+        Family::logs, "", "", [&](std::string_view, std::string_view value) {
+          auto row = decode_log(value);
+          REQUIRE(row.ok());
+          texts.push_back(row->text);
+          return true;
+        });
     REQUIRE(scanned.ok());
     return texts;
   };
   REQUIRE(lines() == std::vector<std::string>{"first", "second"});
   for (const char* text : {"third", "fourth"}) {
     Report report{{run.id, 0, 1, core::fencing_token(1, 0)}, 0, 0, LogLines{0, text}};
-    run.engine_loop->worker_reported(
-        "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
+    EngineComponents& parts = run.engine_loop->parts();
+    parts.inbox.post(parts.reports.inputs_of(
+        std::move(report), "w", {"row", "1"}, [](bool) {}, [] {}));
   }
   run.engine_loop->inspect([](const core::State&, InputResolver&) {});  // behind them
   CHECK(lines() == std::vector<std::string>{"first", "second", "third", "fourth"});

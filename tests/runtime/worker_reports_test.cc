@@ -7,11 +7,11 @@ using namespace flow;
 
 namespace {
 
-core::Time wall = 0, elapsed = 0;  // of the test's clocks
+core::Time wall_ms = 0, elapsed_ms = 0;  // of the test's clocks
 
 struct Reports {
   core::State state;
-  StateClock clock{{[] { return wall; }, [] { return elapsed; }}};
+  StateClock clock{{[] { return wall_ms; }, [] { return elapsed_ms; }}};
   WorkerRegistry workers;
   std::vector<core::Event> recorded;
   std::vector<double> published;
@@ -24,8 +24,8 @@ struct Reports {
   const core::AttemptId id{"r", 3, 1, core::fencing_token(1, 0)};
 
   Reports() {
-    wall = 5'000;
-    elapsed = 0;
+    wall_ms = 5'000;
+    elapsed_ms = 0;
     clock.resume(1'000'000, 5'000, false);
   }
   template <typename Body>

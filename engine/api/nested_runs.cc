@@ -1,4 +1,4 @@
-#include "engine/runtime/nested_runs.hpp"
+#include "engine/api/nested_runs.hpp"
 
 #include <fmt/format.h>
 
@@ -108,7 +108,8 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
                                            std::shared_ptr<const Plan> plan,
                                            const Environment& environment) {
   auto outer = outer_attempt_of(environment);
-  if (!outer || engine_loop.options().requested_nodes) return Hold();  // further machines may come
+  if (!outer || engine_loop.parts().options.requested_nodes)
+    return Hold();  // further machines may come
   Hold hold(mutex_);
   const TaskDef* starved = nullptr;
   bool is_nested = false;

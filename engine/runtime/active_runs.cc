@@ -1,0 +1,60 @@
+#include "engine/runtime/active_runs.hpp"
+
+namespace flow {
+
+RunContext* ActiveRuns::find(const core::RunId& run) {
+  auto found = contexts_.find(run);
+  return found == contexts_.end() ? nullptr : &found->second;
+}
+
+RunListener* ActiveRuns::listener_of(const core::RunId& run) {
+  RunContext* context = find(run);
+  return context == nullptr ? nullptr : context->listener.get();
+}
+
+std::optional<core::Time> ActiveRuns::take_serve_time(const core::RunId& run) {
+  auto found = state_.runs.find(run);
+  RunContext* context = find(run);
+  bool begins = found != state_.runs.end() && found->second.status == core::RunStatus::serving &&
+                context != nullptr && context->serve_for_ms >= 0;
+  if (!begins) return std::nullopt;
+  return std::exchange(context->serve_for_ms, -1);
+}
+
+bool ActiveRuns::is_being_interrupted(const core::RunId& id) const {
+  auto run = state_.runs.find(id);
+  if (run == state_.runs.end() || !contexts_.contains(id)) return false;
+  const core::Run& r = run->second;
+  bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
+  return !is_over && r.stopping && !r.cancelling && !r.ending;
+}
+
+void ActiveRuns::end_interruptions(std::vector<std::pair<Outcome, bool>>& outcomes) {
+  for (auto each = interruptions_.begin(); each != interruptions_.end();) {
+    if (is_being_interrupted(each->first)) {
+      ++each;
+      continue;
+    }
+    outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); }, true);
+    each = interruptions_.erase(each);
+  }
+}
+
+void ActiveRuns::end_if_interrupted(const core::RunId& run) {
+  auto found = state_.runs.find(run);
+  RunListener* listener = listener_of(run);
+  if (found == state_.runs.end() || listener == nullptr) return;
+  if (found->second.status != core::RunStatus::interrupted) return;
+  listener->on_end();
+  find(run)->listener.reset();
+}
+
+void ActiveRuns::end_all(const std::optional<Error>& why) {
+  for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
+  for (auto& [id, context] : contexts_) {
+    if (context.listener && why) context.listener->fail(*why);
+    if (context.listener && !why) context.listener->on_end();
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,54 @@
+// The contexts of the runs in the state, and the calls that wait until a run is interrupted.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/base/latch.hpp"
+#include "engine/core/core.hpp"
+#include "engine/runtime/turn_input.hpp"
+#include "engine/submission/submission.hpp"
+
+namespace flow {
+
+/// Used by the turn's thread.
+class ActiveRuns {
+ public:
+  explicit ActiveRuns(const core::State& state) : state_(state) {}
+
+  /// Null if this process does not drive the run.
+  RunContext* find(const core::RunId& run);
+  /// The listener of the run; null if it has none.
+  RunListener* listener_of(const core::RunId& run);
+  void put(const core::RunId& run, RunContext context) {
+    contexts_.insert_or_assign(run, std::move(context));
+  }
+  bool contains(const core::RunId& run) const { return contexts_.contains(run); }
+  void erase(const core::RunId& run) { contexts_.erase(run); }
+  /// How long the run serves, in milliseconds: once, when it begins to serve and a limit was given.
+  std::optional<core::Time> take_serve_time(const core::RunId& run);
+
+  /// Whether the run is on its way to the status `interrupted`.
+  bool is_being_interrupted(const core::RunId& run) const;
+  /// Opens the latch when is_being_interrupted() has become false and the turn is durable.
+  void await_interruption(const core::RunId& run, std::shared_ptr<Latch> latch) {
+    interruptions_.emplace(run, std::move(latch));
+  }
+  bool has_interruptions() const { return !interruptions_.empty(); }
+  /// Adds the outcomes of the interruptions that are over.
+  void end_interruptions(std::vector<std::pair<Outcome, bool>>& outcomes);
+  /// After the commit: an interrupted run has no further event, and its listener leaves.
+  void end_if_interrupted(const core::RunId& run);
+  /// The engine ends, with this error if it has stopped.
+  void end_all(const std::optional<Error>& why);
+
+ private:
+  const core::State& state_;
+  std::map<core::RunId, RunContext> contexts_;  // of runs in the state: they leave with RunEnded
+  // They leave in end_interruptions().
+  std::multimap<core::RunId, std::shared_ptr<Latch>> interruptions_;
+};
+
+}  // namespace flow

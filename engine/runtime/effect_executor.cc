@@ -1,0 +1,108 @@
+#include "engine/runtime/effect_executor.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+void EffectExecutor::execute(const std::vector<core::Command>& effects) {
+  std::vector<AttemptOrder> orders;
+  std::vector<core::RunId> ended;
+  for (const core::Command& effect : effects) {
+    if (const auto* start = std::get_if<core::StartAttempt>(&effect)) {
+      orders_.add(start->id, orders);
+    } else if (const auto* stopped = std::get_if<core::StopAttempt>(&effect)) {
+      stop(*stopped);
+    } else if (const auto* saved = std::get_if<core::AckSaved>(&effect)) {
+      acknowledge(*saved);
+    } else if (const auto* timer = std::get_if<core::SetTimer>(&effect)) {
+      timers_.set(*timer);
+    } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
+      active_runs_.end_if_interrupted(run->run);
+    } else if (const auto* end = std::get_if<core::RunEnded>(&effect)) {
+      ended.push_back(end->run);
+      workers_.forget(end->run);
+    }
+  }
+  start(std::move(orders));
+  for (const core::RunId& run : ended) timers_.forget(run);
+  for (const core::RunId& run : ended) end_run(run);
+}
+
+void EffectExecutor::start(std::vector<AttemptOrder> orders) {
+  auto is_native = [](const AttemptOrder& order) { return order.kind == TaskKind::native; };
+  for (AttemptOrder& order : orders) {
+    if (is_native(order)) native_.start(order, order.task_name);
+  }
+  std::erase_if(orders, is_native);
+  if (!orders.empty()) workers_.stage(std::move(orders), 0);
+}
+
+void EffectExecutor::stop(const core::StopAttempt& stop) {
+  const std::string worker = worker_name(stop.worker);
+  if (worker.empty()) native_.stop(stop.id);
+  if (may_save(stop)) {
+    workers_.interrupt(worker, stop.id);
+  } else {
+    workers_.stop(worker, stop.id, stop.kill);
+  }
+}
+
+// Attempts of an interrupted run, of a gang that grows, and of a gang with a rank on a draining
+// worker are asked to reach a point from which they can continue. Attempts of a cancelled run and
+// services are asked to end.
+bool EffectExecutor::may_save(const core::StopAttempt& stop) const {
+  auto run = state_.runs.find(stop.id.run);
+  if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
+    return false;
+  const core::Unit& unit = run->second.units[stop.id.unit];
+  bool grows = unit.detail && unit.detail->is_resizing;
+  auto workers = core::workers_of(unit);
+  bool is_leaving = std::any_of(workers.begin(), workers.end(), [&](core::WorkerId worker) {
+    return state_.workers[worker].is_draining;
+  });
+  return (run->second.stopping || is_leaving || grows) && !run->second.cancelling &&
+         core::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
+}
+
+void EffectExecutor::acknowledge(const core::AckSaved& saved) {
+  auto run = state_.runs.find(saved.id.run);
+  if (run == state_.runs.end() || saved.id.unit >= run->second.units.size()) return;
+  const core::Unit& unit = run->second.units[saved.id.unit];
+  workers_.ack_saved(worker_name(unit.worker), saved.id, saved.name, true);
+  if (saved.name.empty()) replicate(saved.id, unit);
+}
+
+// If the worker of rank 0 is lost, the next attempt finds the newest checkpoint on another one.
+void EffectExecutor::replicate(const core::AttemptId& id, const core::Unit& unit) {
+  std::vector<core::WorkerId> workers = core::workers_of(unit);
+  auto peer = std::find_if(workers.begin(), workers.end(), [&](core::WorkerId worker) {
+    return worker != unit.worker && !worker_name(worker).empty();
+  });
+  if (peer == workers.end()) return;
+  std::string task = core::unit_name(state_.runs.at(id.run), id.unit);
+  auto bytes = store_.get(Family::kv, checkpoint_key(id.run, task, unit.key));
+  if (!bytes.ok() || !bytes->has_value()) return;
+  auto row = decode_checkpoint_row(**bytes);
+  if (row.ok() && !row->file.empty()) workers_.replicate(worker_name(*peer), id, row->digest);
+}
+
+std::string EffectExecutor::worker_name(core::WorkerId worker) const {
+  return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
+}
+
+// The rows and the archive of the run are committed: it leaves the state, then its listener leaves.
+void EffectExecutor::end_run(const core::RunId& run) {
+  std::shared_ptr<RunListener> listener;
+  if (RunContext* context = active_runs_.find(run)) listener = context->listener;
+  inbox_.post({PostedEvent{core::RunDeleted{run}}, [this, run, listener](bool) {
+                 active_runs_.erase(run);
+                 if (listener) listener->on_end();
+               }});
+}
+
+}  // namespace flow

@@ -1,0 +1,53 @@
+// Executes effects after their commit.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/runtime/active_runs.hpp"
+#include "engine/runtime/attempt_orders.hpp"
+#include "engine/runtime/inbox.hpp"
+#include "engine/runtime/native_tasks.hpp"
+#include "engine/runtime/timers.hpp"
+#include "engine/runtime/worker_registry.hpp"
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+/// Used by the turn's thread.
+class EffectExecutor {
+ public:
+  EffectExecutor(const core::State& state, const Store& store, AttemptOrders& orders,
+                 WorkerRegistry& workers, NativeRunner& native, Timers& timers,
+                 ActiveRuns& active_runs, Inbox& inbox)
+      : state_(state),
+        store_(store),
+        orders_(orders),
+        workers_(workers),
+        native_(native),
+        timers_(timers),
+        active_runs_(active_runs),
+        inbox_(inbox) {}
+
+  void execute(const std::vector<core::Command>& effects);
+
+ private:
+  void stop(const core::StopAttempt& stop);
+  bool may_save(const core::StopAttempt& stop) const;
+  void acknowledge(const core::AckSaved& saved);
+  void replicate(const core::AttemptId& id, const core::Unit& unit);
+  std::string worker_name(core::WorkerId worker) const;
+  void start(std::vector<AttemptOrder> orders);
+  void end_run(const core::RunId& run);
+
+  const core::State& state_;
+  const Store& store_;
+  AttemptOrders& orders_;
+  WorkerRegistry& workers_;
+  NativeRunner& native_;
+  Timers& timers_;
+  ActiveRuns& active_runs_;
+  Inbox& inbox_;
+};
+
+}  // namespace flow

@@ -1,0 +1,167 @@
+#include "engine/runtime/query_handler.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/base/size_units.hpp"
+#include "engine/value/cbor.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kLookupsMax = 512;  // cache keys that are looked up at once
+
+/// Checks what the submission could not: the call of a dynamic task, or a run that is resumed on
+/// another machine. If workers may join, the task waits for a larger one.
+Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
+  const Resources& requested = core::def_of(run, unit)->resources;
+  int64_t own = state.workers[0].info.memory_bytes;
+  if (state.leads_workers || requested.memory_bytes <= own) return {};
+  return user_error(fmt::format(
+      "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
+      "where there is more",
+      core::unit_name(run, unit), format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
+      format_bytes(static_cast<uint64_t>(own))));
+}
+
+}  // namespace
+
+bool is_query(const core::Command& command) {
+  return std::holds_alternative<core::ResolveInputs>(command) ||
+         std::holds_alternative<core::ExpandMap>(command) ||
+         std::holds_alternative<core::ResolveWhen>(command) ||
+         std::holds_alternative<core::GatherValue>(command);
+}
+
+Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs,
+                                 const core::Run& run, core::UnitId unit) {
+  bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
+                 run.node(run.units[unit].node).kind == NodeKind::map;
+  if (!is_list) {
+    auto value = resolver.gather(run, unit);
+    FLOW_TRY(value);
+    return encode_value(*value);
+  }
+  // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
+  std::vector<core::UnitId> instances = core::instances_of(run, unit);
+  std::string bytes;
+  append_list_header(instances.size(), bytes);
+  static const std::string nil = encode_value(Value());
+  static const std::string null = encode_value(Value::null());
+  for (core::UnitId instance : instances) {
+    auto item = blobs.read(run.units[instance].result);
+    FLOW_TRY(item);
+    bytes += *item == nil ? null : *item;
+  }
+  return bytes;
+}
+
+size_t QueryHandler::resolve_some(core::Time now) {
+  if (std::holds_alternative<core::ResolveInputs>(queries_.front())) {
+    size_t before = queries_.size();
+    resolve_inputs(now);
+    return before - queries_.size();
+  }
+  core::Command query = std::move(queries_.front());
+  queries_.pop_front();
+  resolve(query, now);
+  return 1;
+}
+
+// A run that has nothing to do spends most of its time here.
+void QueryHandler::resolve_inputs(core::Time now) {
+  std::vector<CacheRequest> requests;
+  while (!queries_.empty() && requests.size() < kLookupsMax) {
+    const auto* query = std::get_if<core::ResolveInputs>(&queries_.front());
+    if (query == nullptr) break;
+    auto [run, unit] = *query;
+    queries_.pop_front();
+    auto found = state_.runs.find(run);
+    if (found == state_.runs.end()) continue;
+    auto key = resolver_.key(found->second, unit);
+    if (!key.ok()) {
+      fail_unit(run, unit, key.error(), now);
+      continue;
+    }
+    const TaskDef& def = *core::def_of(found->second, unit);
+    bool may_hit = def.cache && def.kind != TaskKind::service && !found->second.units[unit].forced;
+    requests.push_back({std::move(run), unit, *key, may_hit, std::nullopt});
+  }
+  Status looked_up = cache_.look_up(requests);
+  if (!looked_up.ok()) stop_.set(looked_up.error());
+  for (CacheRequest& request : requests) answer(request, now);
+}
+
+void QueryHandler::answer(CacheRequest& request, core::Time now) {
+  auto found = state_.runs.find(request.run);
+  if (found == state_.runs.end()) return;
+  core::InputsResolved event;
+  event.run = request.run;
+  event.unit = request.unit;
+  event.key = request.key;
+  if (request.entry && CacheLookup::may_hit(found->second, request.unit, *request.entry)) {
+    event.result = request.entry->result;
+    event.hit = blobs_.holds_result_of(*request.entry);  // else it is computed again
+    if (event.hit && request.entry->has_fragment) {
+      event.fragment_digest = request.entry->fragment;
+      event.fragment = blobs_.fragment(request.entry->fragment);
+      event.hit = event.fragment != nullptr;
+    }
+    bool is_taken = event.hit && core::has_consumers(found->second, request.unit);
+    if (is_taken && !request.entry->value.empty())
+      resolver_.remember(request.entry->result, request.entry->value);
+  }
+  Status has_memory = event.hit ? Status() : check_memory(state_, found->second, request.unit);
+  if (!has_memory.ok()) return fail_unit(request.run, request.unit, has_memory.error(), now);
+  recorder_.record_if_admitted(std::move(event), now);
+}
+
+void QueryHandler::resolve(const core::Command& query, core::Time now) {
+  auto run_of = [this](const core::RunId& id) {
+    auto found = state_.runs.find(id);
+    return found == state_.runs.end() ? nullptr : &found->second;
+  };
+  if (const auto* expand = std::get_if<core::ExpandMap>(&query)) {
+    const core::Run* run = run_of(expand->run);
+    if (run == nullptr) return;
+    auto count = resolver_.map_count(*run, expand->unit);
+    if (!count.ok()) return fail_unit(expand->run, expand->unit, count.error(), now);
+    recorder_.record_if_admitted(core::MapExpanded{expand->run, expand->unit, *count}, now);
+  } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
+    const core::Run* run = run_of(when->run);
+    if (run == nullptr) return;
+    auto condition = resolver_.condition(*run, when->unit);
+    if (!condition.ok()) return fail_unit(when->run, when->unit, condition.error(), now);
+    recorder_.record_if_admitted(core::WhenResolved{when->run, when->unit, *condition}, now);
+  } else {
+    const auto& value = std::get<core::GatherValue>(query);
+    if (const core::Run* run = run_of(value.run)) gather(value, *run, now);
+  }
+}
+
+void QueryHandler::gather(const core::GatherValue& query, const core::Run& run, core::Time now) {
+  auto bytes = gather_value(resolver_, blobs_, run, query.unit);
+  if (!bytes.ok()) {
+    if (query.unit != kNoNode) return fail_unit(query.run, query.unit, bytes.error(), now);
+    feed_.warn(query.run,
+               "the result is null, because it can't be put together: " + bytes.error().message);
+    bytes = encode_value(Value::null());
+  }
+  Digest digest = sha256(*bytes);
+  blobs_.stage(digest, std::move(*bytes));
+  recorder_.record_if_admitted(core::ValueGathered{query.run, query.unit, digest}, now);
+}
+
+void QueryHandler::fail_unit(const core::RunId& run, core::UnitId unit, const Error& error,
+                             core::Time now) {
+  core::Failure failure;
+  failure.cause =
+      error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
+  failure.message = error.message;
+  recorder_.record_if_admitted(core::InputsFailed{run, unit, std::move(failure)}, now);
+}
+
+}  // namespace flow

@@ -1,0 +1,118 @@
+#include "engine/runtime/run_event_feed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/workers.hpp"
+
+namespace flow {
+
+namespace {
+
+Event event_of(const char* type, const core::RunId& run, core::Time at) {
+  Event event;
+  event.type = type;
+  event.run = run;
+  event.at_ms = at;
+  return event;
+}
+
+}  // namespace
+
+void RunEventFeed::warn(const core::RunId& run, std::string text) {
+  if (active_runs_.listener_of(run) == nullptr) return;
+  Event event = event_of("warning", run, clock_.now());
+  event.text = std::move(text);
+  open_.push_back(std::move(event));
+}
+
+// When the run was submitted, other workers were still to join.
+void RunEventFeed::warn_of_small_share(const core::Assigned& assigned) {
+  if (!state_.leads_workers || assigned.share == core::Share{}) return;
+  const core::Run& run = state_.runs.at(assigned.id.run);
+  int32_t requested = core::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.capacity.cpus_milli / 1000;
+  if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
+  std::string workers;
+  for (core::WorkerId worker : core::workers_of(run.units[assigned.id.unit]))
+    workers += (workers.empty() ? "" : ", ") + core::worker_text(state_, worker);
+  warn(run.id,
+       fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
+                   "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
+                   "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
+                   "them",
+                   core::unit_name(run, assigned.id.unit), requested / 1000.0,
+                   assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
+}
+
+void RunEventFeed::publish_progress(const Report& report) {
+  auto found = state_.runs.find(report.id.run);
+  bool has_listener = active_runs_.listener_of(report.id.run) != nullptr;
+  if (found == state_.runs.end() || !has_listener) return;
+  const auto* progress = report.as<ProgressReported>();
+  Event event = event_of(progress != nullptr ? "progress" : "metric", report.id.run, clock_.now());
+  event.task = core::unit_name(found->second, report.id.unit);
+  event.attempt = report.id.attempt;
+  if (progress != nullptr) {
+    event.fraction = progress->fraction;
+    auto metrics = decode_value(progress->metrics);
+    if (metrics.ok()) event.data = std::move(*metrics);
+  } else {
+    const auto& metric = std::get<MetricReported>(report.body);
+    event.fraction = metric.value;
+    event.data = Value::map(
+        {{Value(metric.name), Value(metric.value)}, {Value("step"), Value(metric.step)}});
+  }
+  open_.push_back(std::move(event));
+}
+
+void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;
+  const core::Unit& u = found->second.units[unit];
+  if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
+  Event event = event_of("task", run, clock_.now());
+  event.task = core::unit_name(found->second, unit);
+  event.attempt = u.attempts;
+  event.status = core::status_name(u.status);
+  event.cached = u.cached;
+  if (u.phase == core::Phase::done) event.at_ms = u.finished;
+  if (u.detail) {
+    if (u.status != core::UnitStatus::succeeded) event.text = u.detail->failure.message;
+    if (u.status == core::UnitStatus::running && !u.detail->url.empty()) {
+      event.type = "serving";
+      event.text = u.detail->url;
+    }
+    bool is_backoff = u.phase == core::Phase::backoff;
+    if (is_backoff) event.text = "a new attempt, after: " + u.detail->failure.message;
+    if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
+  }
+  open_.push_back(std::move(event));
+}
+
+void RunEventFeed::notify_run(const core::RunId& run) {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;
+  Event event = event_of("run", run, clock_.now());
+  event.status = core::status_name(found->second.status);
+  open_.push_back(std::move(event));
+}
+
+void RunEventFeed::deliver(std::vector<Event> events) {
+  while (!events.empty()) {
+    core::RunId run = events.front().run;
+    auto others = std::stable_partition(events.begin(), events.end(),
+                                        [&](const Event& event) { return event.run == run; });
+    std::vector<Event> rest(std::make_move_iterator(others), std::make_move_iterator(events.end()));
+    events.erase(others, events.end());
+    if (RunListener* listener = active_runs_.listener_of(run))
+      listener->on_events(std::move(events));
+    events = std::move(rest);
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,40 @@
+// The events of runs for their listeners: collected in turns, delivered after the commit.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/runtime/active_runs.hpp"
+#include "engine/runtime/state_clock.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace flow {
+
+/// Used by the turn's thread.
+class RunEventFeed {
+ public:
+  /// `open` takes the events of the open batch.
+  RunEventFeed(const core::State& state, const StateClock& clock, ActiveRuns& active_runs,
+               std::vector<Event>& open)
+      : state_(state), clock_(clock), active_runs_(active_runs), open_(open) {}
+
+  // They describe the state as it is now.
+  void notify_unit(const core::RunId& run, core::UnitId unit);
+  void notify_run(const core::RunId& run);
+  void warn(const core::RunId& run, std::string text);
+  /// Warns if the ranks of a gang get fewer CPUs than they ask for.
+  void warn_of_small_share(const core::Assigned& assigned);
+  /// Of a report of progress or of a metric.
+  void publish_progress(const Report& report);
+
+  /// After the commit. One call per listener, because each call wakes a thread.
+  void deliver(std::vector<Event> events);
+
+ private:
+  const core::State& state_;
+  const StateClock& clock_;
+  ActiveRuns& active_runs_;
+  std::vector<Event>& open_;
+};
+
+}  // namespace flow
