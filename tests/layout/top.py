@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-ALLOWED = {"CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "cmake", "docs", "engine", "examples",
+ALLOWED = {"CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "cmake", "docs", "engine", "examples",
            "kernels", "lua", "stdlib", "tests", "transports"}
 
 
