@@ -547,6 +547,29 @@ TEST_CASE("what was not released when the head died begins when the next one wel
   CHECK(wire.told.releases == std::vector<uint64_t>{7, 8});
 }
 
+TEST_CASE("the answer to a save that was lost with a session is found in the next one") {
+  Wire wire(big_host());
+  AttemptOrder order = full_order();
+  wire.head->stage({order}, 0);
+  for (const char* name : {"answered", "committed", "not committed"})
+    wire.told.say({{order.id, 0, 0, StepReported{name, "bytes", {}}}});
+  wire.head->ack_saved(order.id, "answered", true);
+  wire.disconnect();
+  wire.told.calls.clear();
+
+  wire.connect();
+  wire.head->accept_join(2);
+  CHECK(wire.told.calls == std::vector<std::string>{"saved run-1 committed yes"});
+  CHECK(wire.numbers == std::vector<uint64_t>{3});
+  wire.head->ack_saved(order.id, "not committed", true);
+  wire.disconnect();
+  wire.connect();
+  wire.head->accept_join(3);
+  CHECK(wire.told.calls ==
+        std::vector<std::string>{"saved run-1 committed yes", "saved run-1 not committed yes"});
+  CHECK(wire.took_all);
+}
+
 TEST_CASE("a worker's process that died tells what it had finished") {
   Wire wire(big_host());
   wire.disconnect();

@@ -329,6 +329,7 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
       return true;
     }
     case worker_protocol::ToWorker::kSaved:
+      note_answer(attempt_id(message.saved().id()), message.saved().name());
       worker_->ack_saved(attempt_id(message.saved().id()), message.saved().name(),
                          message.saved().ok());
       return true;
@@ -477,9 +478,11 @@ bool WorkerAgent::take_release(uint64_t commit) {
 // Orders that were staged in an earlier session and not stopped by now are still assigned.
 bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted) {
   std::vector<StagedOrderPtr> unfetched;
+  std::vector<UnansweredSave> saves;
   {
     std::lock_guard lock(mutex_);
     if (is_accepted_) return false;
+    saves = take_committed_saves(accepted.acked());
     spool_->acknowledge(accepted.acked());
     forget_ended(accepted.acked());
     spool_->rewind();
@@ -489,6 +492,9 @@ bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted
       if (!staged->awaits_disk_space) unfetched.push_back(staged);
   }
   for (const StagedOrderPtr& staged : unfetched) fetch(staged);
+  // The answer was lost with the former session. An attempt whose save was rejected is no longer
+  // the head's, and has been told to stop by now.
+  for (const UnansweredSave& save : saves) worker_->ack_saved(save.id, save.name, true);
   worker_->release(commits_.base);
   if (held_release_ > 0) worker_->release(held_release_);
   progress();
@@ -539,8 +545,25 @@ void WorkerAgent::send_rank_address(const RankId& id, const std::string& address
   if (send_) priority_messages_.push_back(bytes);
 }
 
+void WorkerAgent::note_answer(const core::AttemptId& id, const std::string& name) {
+  std::lock_guard lock(mutex_);
+  auto answered =
+      std::find_if(unanswered_saves_.begin(), unanswered_saves_.end(),
+                   [&](const auto& each) { return each.id == id && each.name == name; });
+  if (answered != unanswered_saves_.end()) unanswered_saves_.erase(answered);
+}
+
+std::vector<WorkerAgent::UnansweredSave> WorkerAgent::take_committed_saves(uint64_t acked) {
+  auto first = std::stable_partition(unanswered_saves_.begin(), unanswered_saves_.end(),
+                                     [&](const auto& each) { return each.number > acked; });
+  std::vector<UnansweredSave> committed(first, unanswered_saves_.end());
+  unanswered_saves_.erase(first, unanswered_saves_.end());
+  return committed;
+}
+
 void WorkerAgent::note_end(const Report& report, uint64_t number) {
   if (!is_final_report(report)) return;
+  std::erase_if(unanswered_saves_, [&](const auto& each) { return each.id == report.id; });
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
   const auto* finished = report.as<TaskFinished>();
@@ -562,8 +585,11 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
       }
       if (const auto* lines = report.as<LogLines>()) deferred_log_acks_ += lines->cost;
       uint64_t number = spool_->last() + 1;
-      bool is_saved = report.is<CheckpointReported>() || report.is<StepReported>();
-      if (is_saved) saved_.insert(report.rank_id());
+      const auto* step = report.as<StepReported>();
+      if (step != nullptr || report.is<CheckpointReported>()) {
+        saved_.insert(report.rank_id());
+        unanswered_saves_.push_back({number, report.id, step != nullptr ? step->name : ""});
+      }
       mark_preempted(report);
       pin_reported_blobs(report);
       note_end(report, number);
