@@ -9,6 +9,7 @@
 
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/failpoint.hpp"
+#include "engine/core/mutants.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 
@@ -144,8 +145,20 @@ Commit GroupCommit::take_open() {
   return commit;
 }
 
+// What must follow from a commit that is durable, done before it is written: faults of the tests.
+void GroupCommit::act_early(Commit& commit) {
+  using core::Mutant;
+  if (core::has_mutant(Mutant::execute_before_commit))
+    steps_.execute(std::exchange(commit.effects, {}));
+  if (core::has_mutant(Mutant::release_before_commit)) steps_.release(commit.number);
+  if (!core::has_mutant(Mutant::ack_before_durable)) return;
+  for (auto& [outcome, admitted] : std::exchange(commit.outcomes, {})) outcome(admitted);
+  for (const auto& effect : std::exchange(after_effects_, {})) effect();
+}
+
 // Nothing outside the engine and its executors sees the commit before this returns.
 Status GroupCommit::write(Commit& commit) {
+  act_early(commit);
   Batch& batch = commit.batch;
   if (!commit.records.empty()) {
     std::string bytes = encode_records(commit.records);

@@ -115,6 +115,7 @@ class GroupCommit {
   void add_snapshot();
   Commit take_open();
   Status write(Commit& commit);
+  void act_early(Commit& commit);
   void begin_deferred();
   void finish(Commit commit, const Status& written);
   uint64_t lock_inode() const;
