@@ -1,9 +1,10 @@
-# A test of the tests: PROGRAM holds the scenarios and the simulation over a core with the fault FAULT put in
-# on purpose ("none": no fault). FAILING names the tests that must notice it, and they must do so by failing
-# as tests, all of them and no other: a program that crashes or does not start has noticed nothing. With
-# none named, everything must pass.
+# A test of the tests: PROGRAM holds the scenarios and the simulations over an engine with the fault FAULT put in
+# on purpose ("none": no fault). Of its tests, TESTS (as Catch2 takes it) run. FAILING names those that must notice
+# the fault, and they must do so by failing as tests, all of them and no other: a program that crashes or does not
+# start has noticed nothing. With none named, everything must pass.
 set(ENV{FLOW_MUTANT} ${FAULT})
-execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+set(ENV{FLOW_SIM_SEEDS} 300)
+execute_process(COMMAND ${PROGRAM} ${TESTS} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 set(shown "${output}")
 string(LENGTH "${shown}" length)
 if(length GREATER 1200)

@@ -12,7 +12,10 @@ namespace {
 constexpr std::string_view kNames[] = {
     "none",
     "admit_ignores_attempt",
+    "report_taken_twice",
     "execute_before_commit",
+    "release_before_commit",
+    "ack_before_durable",
     "timer_forgotten",
     "keeps_unoffered_attempts",
     "start_parks_remote_attempts",

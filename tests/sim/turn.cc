@@ -1,5 +1,4 @@
 // The simulated head's turn, its disk and its crashes.
-#include "engine/core/mutants.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/simulation.hpp"
@@ -62,8 +61,7 @@ void Simulation::turn(std::vector<Event> inbox) {
   }
   if (!problem_.empty()) return;
   if (crash_here()) return crash();
-  bool commits_last = core::has_mutant(core::Mutant::execute_before_commit);
-  if (!commits_last) commit();
+  commit();
   if (crash_here()) return crash();
   std::vector<Command> acts = std::move(acts_);
   acts_.clear();
@@ -71,7 +69,6 @@ void Simulation::turn(std::vector<Event> inbox) {
     perform(act);
     if (crash_here()) return crash();
   }
-  if (commits_last) commit();
   check_ranks_ended();
   watch_gangs();
 }

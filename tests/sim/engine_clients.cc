@@ -1,0 +1,180 @@
+#include "tests/sim/engine_clients.hpp"
+
+#include <fmt/format.h>
+
+#include "engine/runs/run_rows.hpp"
+#include "tests/sim/engine_plans.hpp"
+
+namespace flow::sim {
+
+namespace {
+
+constexpr uint32_t kCrashInListener = 120;
+
+bool is_final(const std::string& status) {
+  return status == "succeeded" || status == "failed" || status == "cancelled";
+}
+
+/// Compares what a run's listener is told with what is durable.
+class CheckingListener final : public RunListener {
+ public:
+  CheckingListener(World& world, const DurableState& durable) : world_(world), durable_(durable) {}
+
+  void on_events(std::vector<Event> events) override {
+    world_.may_crash(kCrashInListener);
+    for (const Event& event : events) check(event);
+  }
+  void on_end() override {}
+  void fail(Error) override {}
+
+ private:
+  void check(const Event& event) const {
+    if (event.type == "run" && is_final(event.status) && !durable_.has_ended(event.run))
+      throw BrokenPromise{"a client was told the end of a run that is not durable"};
+    if (event.type != "task" || event.status != "succeeded") return;
+    const core::Unit* unit = durable_.unit(event.run, event.task);
+    bool is_known = unit == nullptr || unit->status == core::UnitStatus::succeeded;
+    if (!is_known || !durable_.was_submitted(event.run))
+      throw BrokenPromise{"a client was told a success that is not durable"};
+  }
+
+  World& world_;
+  const DurableState& durable_;
+};
+
+}  // namespace
+
+SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head& head,
+                     uint32_t number)
+    : world_(world),
+      disk_(disk),
+      durable_(durable),
+      head_(head),
+      id_(fmt::format("20260101-000000-sim{:03}", number)),
+      plan_(small_plan(world.random)),
+      plan_bytes_(encode_plan(*plan_)),
+      cancels_(world.random.one_in(8)),
+      repeats_(world.random.one_in(6)),
+      fail_fast_(world.random.one_in(6)),
+      starts_(world.now() + world.random.below(100)) {}
+
+RunContext SimClient::context() const {
+  RunContext context;
+  context.record.id = id_;
+  context.record.name = "simulated";
+  context.record.plan_digest = sha256(plan_bytes_);
+  context.record.bundle_digest = sha256(bundle_);
+  context.record.fail_fast = fail_fast_;
+  context.bundle = std::make_shared<const std::string>(bundle_);
+  context.serve_for_ms = 40;
+  context.listener = std::make_shared<CheckingListener>(world_, durable_);
+  return context;
+}
+
+std::string SimClient::status() const {
+  auto record = record_of(head_.loop().store(), id_);
+  return record ? record->status : "";
+}
+
+bool SimClient::act() {
+  if (is_done_ || world_.now() < std::max(starts_, next_try_)) return false;
+  std::string now = status();
+  if (now.empty()) return submit();
+  is_submitted_ = true;
+  if (is_final(now)) {
+    if (!durable_.has_ended(id_)) throw BrokenPromise{"a run's row shows an end too early"};
+    if (repeats_ && !has_repeated_ && now == "succeeded") {
+      has_repeated_ = true;
+      return resume("n0");
+    }
+    is_done_ = true;
+    world_.note(id_ + " is done: " + now);
+    return true;
+  }
+  bool is_left = known_to_ != head_.starts() || now == "interrupted";
+  if (is_left) return resume("");
+  return bother(now);
+}
+
+bool SimClient::submit() {
+  if (is_submitted_) throw BrokenPromise{"a run that was submitted is gone: " + id_};
+  Prepared prepared;
+  prepared.context = context();
+  prepared.plan = plan_;
+  prepared.plan_bytes = plan_bytes_;
+  world_.note("submit " + id_);
+  known_to_ = head_.starts();
+  Status status = head_.loop().submit(std::move(prepared), 0);
+  if (head_.loop().stopped_by()) throw HeadStopped();
+  if (!status.ok()) throw BrokenPromise{"a submission was refused: " + status.error().message};
+  if (!durable_.was_submitted(id_)) throw BrokenPromise{"a submission returned and is not durable"};
+  is_submitted_ = true;
+  return true;
+}
+
+// Where it is refused, the run is at another point by now: the next look at its row tells.
+bool SimClient::resume(const std::string& task) {
+  world_.note("resume " + id_ + " " + task);
+  RunContext again = context();
+  auto record = record_of(head_.loop().store(), id_);
+  again.record = *record;
+  known_to_ = head_.starts();
+  next_try_ = world_.now() + 5 + world_.random.below(20);
+  Status status = head_.loop().resume(std::move(again), task);
+  if (head_.loop().stopped_by()) throw HeadStopped();
+  if (!status.ok()) world_.note("not resumed: " + status.error().message);
+  return true;
+}
+
+bool SimClient::post(core::Event event, std::vector<std::pair<Digest, std::string>> blobs) {
+  auto posted = head_.loop().post_and_wait(std::move(event), std::move(blobs));
+  if (head_.loop().stopped_by()) throw HeadStopped();
+  return posted.ok() && *posted;
+}
+
+bool SimClient::bother(const std::string& status) {
+  next_try_ = world_.now() + 1 + world_.random.below(30);
+  bool is_waiting = status == "waiting" || world_.random.one_in(20);
+  if (is_waiting && !has_signalled_) {
+    std::string value = encode_value(Value(true));
+    world_.note("signal " + id_);
+    has_signalled_ =
+        post(core::SignalReceived{id_, kGoSignal, sha256(value)}, {{sha256(value), value}});
+    const auto& runs = durable_.state().runs;
+    auto run = runs.find(id_);
+    if (has_signalled_ && run != runs.end() && !run->second.signals.contains(kGoSignal))
+      throw BrokenPromise{"a signal was accepted and is not durable"};
+    return true;
+  }
+  if (cancels_ && world_.random.one_in(6)) {
+    world_.note("cancel " + id_);
+    bool is_cancelled = post(core::CancelRequested{id_});
+    const auto& runs = durable_.state().runs;
+    auto run = runs.find(id_);
+    if (is_cancelled && run != runs.end() && !run->second.cancelling &&
+        !core::is_final(run->second.status))
+      throw BrokenPromise{"a cancellation was accepted and is not durable"};
+    return true;
+  }
+  if (world_.strikes(FaultKind::stray, 10)) {
+    world_.note("interrupt " + id_);
+    head_.loop().interrupt(id_, world_.random.one_in(3));
+    return true;
+  }
+  return false;
+}
+
+void SimClient::check_kept() const {
+  auto store = make_disk_store(disk_);
+  auto record = record_of(*store, id_);
+  if (!record || !is_final(record->status))
+    throw BrokenPromise{"a run's outcome was lost: " + text()};
+}
+
+std::string SimClient::text() const {
+  auto store = make_disk_store(disk_);
+  auto record = record_of(*store, id_);
+  return fmt::format("run {} is {}", id_, record ? record->status : "not there");
+}
+
+}  // namespace flow::sim

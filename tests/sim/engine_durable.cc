@@ -1,0 +1,133 @@
+#include "tests/sim/engine_durable.hpp"
+
+#include <sstream>
+#include <variant>
+#include <vector>
+
+#include "tests/core/dump.hpp"
+#include "tests/sim/engine_plans.hpp"
+#include "tests/sim/engine_world.hpp"
+
+namespace flow::sim {
+
+namespace {
+
+const core::AttemptId* attempt_of(const core::Event& event) {
+  return std::visit(
+      [](const auto& e) -> const core::AttemptId* {
+        if constexpr (requires { e.id; }) {
+          return &e.id;
+        } else {
+          return nullptr;
+        }
+      },
+      event);
+}
+
+}  // namespace
+
+std::string difference(const core::State& one, const core::State& other) {
+  std::istringstream a(core::dump(one)), b(core::dump(other));
+  std::string line_a, line_b;
+  while (true) {
+    bool has_a = static_cast<bool>(std::getline(a, line_a));
+    bool has_b = static_cast<bool>(std::getline(b, line_b));
+    if (!has_a && !has_b) return "";
+    if (!has_a) line_a.clear();
+    if (!has_b) line_b.clear();
+    if (line_a != line_b) return "`" + line_a + "` and `" + line_b + "`";
+  }
+}
+
+DurableState::DurableState(Store& store) : store_(store), blobs_(store, kStateDir) {}
+
+void DurableState::add(const Batch& batch) {
+  FindPlan find_plan = find_plan_in(blobs_);
+  FindFragment find_fragment = find_fragment_in(blobs_);
+  for (const Batch::Write& write : batch.writes) {
+    if (write.family == Family::snapshots && write.value) {
+      auto decoded = decode_snapshot(*write.value, find_plan, find_fragment);
+      if (!decoded.ok()) throw BrokenPromise{"a snapshot is damaged: " + decoded.error().message};
+      if (decoded->sequence < state_.sequence)
+        throw BrokenPromise{"a snapshot is older than the journal"};
+      state_ = std::move(*decoded);
+    } else if (write.family == Family::journal && write.value) {
+      auto records = decode_records(*write.value, find_plan, find_fragment);
+      if (!records.ok()) throw BrokenPromise{"a batch is damaged: " + records.error().message};
+      for (const core::Record& record : *records) add(record);
+    }
+  }
+  std::string wrong = core::check_invariants(state_);
+  if (!wrong.empty()) throw BrokenPromise{wrong};
+}
+
+void DurableState::add(const core::Record& record) {
+  if (record.sequence != state_.sequence + 1)
+    throw BrokenPromise{"the journal has a gap, or holds a record twice"};
+  check_attempt(record.event);
+  std::vector<core::Command> dropped;
+  core::apply(state_, record, dropped);
+  if (const auto* submitted = std::get_if<core::RunSubmitted>(&record.event))
+    submitted_.insert(submitted->run);
+  if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
+    assigned_.insert(assigned->id);
+  if (const auto* step = std::get_if<core::StepSaved>(&record.event))
+    saved_.insert({step->id, step->name});
+  if (const auto* checkpoint = std::get_if<core::CheckpointSaved>(&record.event))
+    saved_.insert({checkpoint->id, ""});
+  if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event))
+    check_success(*success);
+}
+
+// Before it is applied: only the attempt that runs may report.
+void DurableState::check_attempt(const core::Event& event) const {
+  const core::AttemptId* id = attempt_of(event);
+  if (id == nullptr || std::holds_alternative<core::Assigned>(event)) return;
+  if (!runs(*id))
+    throw BrokenPromise{"an event of an attempt that does not run entered the journal: " +
+                        text_of(*id)};
+}
+
+void DurableState::check_success(const core::AttemptSucceeded& event) {
+  if (!succeeded_.insert(event.id).second)
+    throw BrokenPromise{"an attempt succeeded twice: " + text_of(event.id)};
+  const core::Run& run = state_.runs.at(event.id.run);
+  const core::Unit& unit = run.units[event.id.unit];
+  std::string expected = result_of(core::def_of(run, event.id.unit)->name, unit.key);
+  if (event.result != sha256(expected))
+    throw BrokenPromise{"an attempt has the result of another: " + text_of(event.id)};
+}
+
+void DurableState::check_start(const core::AttemptId& id) const {
+  if (!assigned_.contains(id))
+    throw BrokenPromise{"an attempt starts that no durable record assigns: " + text_of(id)};
+}
+
+bool DurableState::runs(const core::AttemptId& id) const {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
+  return run->second.units[id.unit].phase == core::Phase::running &&
+         core::current_attempt(run->second, id.unit) == id;
+}
+
+bool DurableState::has_ended(const core::RunId& run) const {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end()) return was_submitted(run);
+  return core::is_final(found->second.status);
+}
+
+const core::Unit* DurableState::unit(const core::RunId& run, const std::string& name) const {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end()) return nullptr;
+  for (core::UnitId unit = 0; unit < found->second.units.size(); unit++)
+    if (core::unit_name(found->second, unit) == name) return &found->second.units[unit];
+  return nullptr;
+}
+
+std::string DurableState::recovery_difference() const {
+  auto recovered = recover(store_, blobs_);
+  if (!recovered.ok()) return recovered.error().message;
+  return difference(state_, *recovered);
+}
+
+}  // namespace flow::sim

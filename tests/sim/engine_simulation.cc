@@ -1,0 +1,176 @@
+#include "tests/sim/engine_simulation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tests/core/dump.hpp"
+
+namespace flow::sim {
+
+namespace {
+
+constexpr uint64_t kFaultySteps = 4'000;
+constexpr uint64_t kStepsMax = 60'000;
+constexpr core::Time kIdleMaxMs = 60'000;
+
+DiskFault next_fault(World& world) {
+  if (world.strikes(FaultKind::disk, 25))
+    return world.random.one_in(2) ? DiskFault::fails : DiskFault::crash_within;
+  if (!world.strikes(FaultKind::crash, 120)) return DiskFault::none;
+  return world.random.one_in(2) ? DiskFault::crash_before : DiskFault::crash_after;
+}
+
+core::WorkerInfo worker_info(World& world, uint32_t number) {
+  core::WorkerInfo info;
+  info.name = fmt::format("w{}", number);
+  info.cpus_milli = static_cast<int32_t>(1000 * (2 + world.random.below(3)));
+  info.memory_bytes = 1 << 30;
+  return info;
+}
+
+}  // namespace
+
+EngineSimulation::EngineSimulation(uint64_t seed)
+    : world_(seed),
+      disk_(
+          world_.random, [this] { return next_fault(world_); },
+          [this](const Batch& batch) { durable_.add(batch); }),
+      reader_(make_disk_store(disk_)),
+      durable_(*reader_),
+      head_(world_, disk_, durable_, memory_),
+      while_waiting_([this] { wait_in_call(); }) {
+  uint32_t workers = 1 + world_.random.below(3), clients = 1 + world_.random.below(3);
+  for (uint32_t i = 1; i <= workers; i++) {
+    workers_.push_back(
+        std::make_unique<SimWorker>(world_, durable_, memory_, head_, worker_info(world_, i)));
+    SimWorker* worker = workers_.back().get();
+    world_.after(world_.random.below(60), [worker] { worker->start_process(); });
+  }
+  for (uint32_t i = 1; i <= clients; i++)
+    clients_.push_back(std::make_unique<SimClient>(world_, disk_, durable_, head_, i));
+  Latch::while_waiting = &while_waiting_;
+}
+
+EngineSimulation::~EngineSimulation() { Latch::while_waiting = nullptr; }
+
+std::string EngineSimulation::run() {
+  try {
+    play();
+    check_end();
+  } catch (const BrokenPromise& broken) {
+    return fmt::format("step {}: {}", world_.step, broken.text);
+  }
+  return "";
+}
+
+void EngineSimulation::play() {
+  while (!std::all_of(clients_.begin(), clients_.end(),
+                      [](const auto& client) { return client->is_done(); })) {
+    guard([this] { step(); });
+  }
+}
+
+/// Does `act`; the head opens the disk again later where its process ends meanwhile.
+void EngineSimulation::guard(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const HeadCrash&) {
+    restart(world_.random.one_in(2));
+  } catch (const HeadStopped&) {
+    world_.note("the engine has stopped");
+    restart(world_.random.one_in(2));
+  }
+}
+
+void EngineSimulation::restart(bool is_power_cut) {
+  world_.note(is_power_cut ? "the power is cut" : "the head's process has ended");
+  head_.end();
+  disk_.restart(is_power_cut);
+  if (world_.random.one_in(4)) {
+    std::string wrong = durable_.recovery_difference();
+    if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
+  }
+  opens_at_ = world_.now() + world_.random.below(200);
+}
+
+void EngineSimulation::step() {
+  if (!head_.is_up() && world_.now() >= opens_at_) return head_.open();
+  if (world_.step > kFaultySteps) world_.end_faults();
+  if (head_.is_up() && world_.random.one_in(60)) check_live();
+  if (strike_workers()) return;
+  if (head_.is_up() && world_.random.one_in(4) && clients_act()) return;
+  progress();
+}
+
+bool EngineSimulation::strike_workers() {
+  SimWorker& worker = *workers_[world_.random.below(static_cast<uint32_t>(workers_.size()))];
+  if (world_.strikes(FaultKind::partition, 80)) {
+    worker.cut_connection();
+  } else if (world_.strikes(FaultKind::worker_death, 200)) {
+    worker.die();
+  } else if (world_.strikes(FaultKind::drain, 200)) {
+    worker.drain();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool EngineSimulation::clients_act() {
+  auto first = world_.random.below(static_cast<uint32_t>(clients_.size()));
+  for (size_t i = 0; i < clients_.size(); i++)
+    if (clients_[(first + i) % clients_.size()]->act()) return true;
+  return false;
+}
+
+// A call of the engine waits for a turn: the world goes on meanwhile, without other calls.
+void EngineSimulation::wait_in_call() {
+  if (!strike_workers()) progress();
+}
+
+void EngineSimulation::progress() {
+  if (++world_.step > kStepsMax) {
+    std::string runs;
+    for (const auto& client : clients_) runs += "; " + client->text();
+    throw BrokenPromise{"not all runs end though nothing goes wrong any more" + runs + "\n" +
+                        core::dump(durable_.state())};
+  }
+  bool has_acted = world_.random.one_in(2) && head_.is_up() && head_.act();
+  has_acted = has_acted || world_.run_due() || (head_.is_up() && head_.act());
+  if (has_acted) {
+    idle_ms_ = 1;
+    return;
+  }
+  world_.pass(idle_ms_);
+  idle_ms_ = std::min(2 * idle_ms_, kIdleMaxMs);
+}
+
+// What is in the inbox comes first: an event that shares the turn would not be durable yet.
+void EngineSimulation::check_live() {
+  while (head_.loop().run_turn()) {
+  }
+  head_.loop().inspect([this](const core::State& state, InputResolver&) {
+    if (head_.loop().stopped_by()) return;  // the write before this failed
+    std::string wrong = difference(durable_.state(), state);
+    if (!wrong.empty())
+      throw BrokenPromise{"the durable records come to another state than the live one: " + wrong};
+  });
+}
+
+void EngineSimulation::check_end() {
+  world_.end_faults();
+  for (const auto& client : clients_) client->check_kept();
+  restart(true);
+  std::string wrong = durable_.recovery_difference();
+  if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
+  for (const auto& client : clients_) client->check_kept();
+}
+
+std::string EngineSimulation::trace() const {
+  std::string text;
+  for (const std::string& line : world_.trace()) text += line + "\n";
+  return text;
+}
+
+}  // namespace flow::sim
