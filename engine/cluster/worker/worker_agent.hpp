@@ -149,6 +149,12 @@ class WorkerAgent {
   /// Checks the disk after failures to read or write.
   void handle_failures(const std::vector<Report>& reports);
   void note_end(const Report& report, uint64_t number);
+  /// A step or checkpoint that was reported. An attempt waits until the head has answered.
+  struct UnansweredSave {
+    uint64_t number = 0;  // of the report
+    core::AttemptId id;
+    std::string name;
+  };
   void note_answer(const core::AttemptId& id, const std::string& name);
   /// Takes out those whose reports a head has committed, as far as `acked`.
   std::vector<UnansweredSave> take_committed_saves(uint64_t acked);
@@ -173,12 +179,6 @@ class WorkerAgent {
   core::WorkerInfo host_;  // with what has failed since
   std::unique_ptr<ReportSpool> spool_;
   std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
-  /// A step or checkpoint that was reported. An attempt waits until the head has answered.
-  struct UnansweredSave {
-    uint64_t number = 0;  // of the report
-    core::AttemptId id;
-    std::string name;
-  };
   // Of attempts that run. They leave with the answer, or at the attempt's end.
   std::vector<UnansweredSave> unanswered_saves_;
   std::condition_variable drains_;
