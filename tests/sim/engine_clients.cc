@@ -72,7 +72,7 @@ RunContext SimClient::context() const {
 }
 
 std::string SimClient::status() const {
-  auto record = record_of(head_.loop().store(), id_);
+  auto record = record_of(head_.loop().parts().store, id_);
   return record ? record->status : "";
 }
 
@@ -116,7 +116,7 @@ bool SimClient::submit() {
 bool SimClient::resume(const std::string& task) {
   world_.note("resume " + id_ + " " + task);
   RunContext again = context();
-  auto record = record_of(head_.loop().store(), id_);
+  auto record = record_of(head_.loop().parts().store, id_);
   again.record = *record;
   known_to_ = head_.starts();
   next_try_ = world_.now() + 5 + world_.random.below(20);

@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/store/row_keys.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/engine_plans.hpp"
 #include "tests/sim/engine_world.hpp"
@@ -48,9 +49,7 @@ void DurableState::add(const Batch& batch) {
     if (write.family == Family::snapshots && write.value) {
       auto decoded = decode_snapshot(*write.value, find_plan, find_fragment);
       if (!decoded.ok()) throw BrokenPromise{"a snapshot is damaged: " + decoded.error().message};
-      if (decoded->sequence < state_.sequence)
-        throw BrokenPromise{"a snapshot is older than the journal"};
-      state_ = std::move(*decoded);
+      take_snapshot(std::move(*decoded));
     } else if (write.family == Family::journal && write.value) {
       auto records = decode_records(*write.value, find_plan, find_fragment);
       if (!records.ok()) throw BrokenPromise{"a batch is damaged: " + records.error().message};
@@ -59,6 +58,17 @@ void DurableState::add(const Batch& batch) {
   }
   std::string wrong = core::check_invariants(state_);
   if (!wrong.empty()) throw BrokenPromise{wrong};
+}
+
+// It stands for the records of its turn, which are not in the journal.
+void DurableState::take_snapshot(core::State state) {
+  if (state.sequence < state_.sequence) throw BrokenPromise{"a snapshot is older than the journal"};
+  state_ = std::move(state);
+  for (const auto& [id, run] : state_.runs) {
+    submitted_.insert(id);
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++)
+      if (run.units[unit].attempts > 0) assigned_.insert(core::current_attempt(run, unit));
+  }
 }
 
 void DurableState::add(const core::Record& record) {
@@ -108,6 +118,18 @@ bool DurableState::runs(const core::AttemptId& id) const {
   if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
   return run->second.units[id.unit].phase == core::Phase::running &&
          core::current_attempt(run->second, id.unit) == id;
+}
+
+bool DurableState::has_saved(const core::AttemptId& id, const std::string& name) const {
+  if (saved_.contains({id, name})) return true;
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end()) return true;
+  // Its record may be part of a snapshot: then its row tells.
+  std::string task = core::unit_name(run->second, id.unit);
+  const Digest& key = run->second.units[id.unit].key;
+  auto row = store_.get(Family::kv, name.empty() ? checkpoint_key(id.run, task, key)
+                                                 : step_prefix(id.run, task, key) + name);
+  return row.ok() && row->has_value();
 }
 
 bool DurableState::has_ended(const core::RunId& run) const {

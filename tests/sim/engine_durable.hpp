@@ -25,9 +25,8 @@ class DurableState {
   const core::State& state() const { return state_; }
   /// Throws BrokenPromise where no durable record assigns the attempt, which starts now.
   void check_start(const core::AttemptId& id) const;
-  bool has_saved(const core::AttemptId& id, const std::string& name) const {
-    return saved_.contains({id, name});
-  }
+  /// A step, or where `name` is "" a checkpoint.
+  bool has_saved(const core::AttemptId& id, const std::string& name) const;
   /// The state believes that this attempt runs.
   bool runs(const core::AttemptId& id) const;
   bool was_submitted(const core::RunId& run) const { return submitted_.contains(run); }
@@ -39,6 +38,7 @@ class DurableState {
 
  private:
   void add(const core::Record& record);
+  void take_snapshot(core::State state);
   void check_attempt(const core::Event& event) const;
   void check_success(const core::AttemptSucceeded& event);
 

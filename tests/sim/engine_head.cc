@@ -20,9 +20,7 @@ class OwnWorker final : public Worker {
   OwnWorker(World& world, const DurableState& durable, TaskMemory& memory, EngineLoop& loop)
       : attempts_(world, durable, memory, [this, &world, &loop](Report report) {
           world.after(world.random.below(4), [&loop, report, alive = is_alive_] {
-            if (*alive)
-              loop.worker_reported(
-                  "", report, {"simulated", "1"}, [](bool) {}, [] {});
+            if (*alive) loop.parts().on_reports({report});
           });
         }) {}
   ~OwnWorker() override { *is_alive_ = false; }
@@ -67,8 +65,8 @@ void Head::open() {
     throw HeadStopped();
   }
   loop_ = std::move(*opened);
-  loop_->worker_registry().set_own(std::make_unique<OwnWorker>(world_, durable_, memory_, *loop_));
-  for (const std::string& name : loop_->disconnected_workers()) {
+  loop_->parts().workers.set_own(std::make_unique<OwnWorker>(world_, durable_, memory_, *loop_));
+  for (const std::string& name : disconnected_workers(*loop_)) {
     workers_[name].serial = ++last_serial_;
     start_lease(name, "it did not come back", false);
   }
@@ -121,16 +119,16 @@ void Head::on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer o
   worker.received = worker.durable = received;
   worker.is_acked = true;
   worker.serial = ++last_serial_;
-  loop_->worker_registry().attach(name, connection, "simulated");
+  loop_->parts().workers.attach(name, connection, "simulated");
   if (former) {
-    loop_->worker_disconnected(name, "it came by another connection");
+    loop_->parts().membership.disconnect(name, "it came by another connection");
     former->disconnect("it came by another connection");
   }
-  loop_->worker_joined({std::move(offer.info), std::move(offer.attempts), is_restarted}, {},
-                       [connection, received](bool is_admitted) {
-                         if (is_admitted) return connection->accept_join(received);
-                         connection->disconnect("it is not accepted");
-                       });
+  loop_->parts().membership.join({std::move(offer.info), std::move(offer.attempts), is_restarted},
+                                 {}, [connection, received](bool is_admitted) {
+                                   if (is_admitted) return connection->accept_join(received);
+                                   connection->disconnect("it is not accepted");
+                                 });
 }
 
 void Head::on_report(SimConnection& connection, uint64_t number, Report report) {
@@ -155,9 +153,10 @@ void Head::on_report(SimConnection& connection, uint64_t number, Report report) 
 void Head::report(const std::string& name, ConnectedWorker& worker, uint64_t number,
                   Report report) {
   std::string row = fmt::format("{}\n{}", worker.spool, number);
-  loop_->worker_reported(
-      name, std::move(report), {spool_key(name), std::move(row)}, [](bool) {},
-      [this, name, serial = worker.serial, number] { on_durable(name, serial, number); });
+  EngineComponents& parts = loop_->parts();
+  parts.inbox.post(parts.reports.inputs_of(
+      std::move(report), name, {spool_key(name), std::move(row)}, [](bool) {},
+      [this, name, serial = worker.serial, number] { on_durable(name, serial, number); }));
 }
 
 void Head::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
@@ -165,7 +164,7 @@ void Head::on_durable(const std::string& name, uint64_t serial, uint64_t number)
   if (found == workers_.end() || found->second.serial != serial) return;
   found->second.durable = number;
   if (!std::exchange(found->second.is_acked, false)) return;
-  loop_->after_effects([this, name, serial] {
+  loop_->parts().group_commit.after_effects([this, name, serial] {
     auto worker = workers_.find(name);
     if (worker == workers_.end() || worker->second.serial != serial) return;
     worker->second.is_acked = true;
@@ -175,16 +174,16 @@ void Head::on_durable(const std::string& name, uint64_t serial, uint64_t number)
 
 void Head::on_draining(SimConnection& connection) {
   auto found = find(connection);
-  if (found != workers_.end()) loop_->worker_draining(found->first, "it leaves");
+  if (found != workers_.end()) loop_->parts().membership.drain(found->first, "it leaves");
 }
 
 void Head::on_disconnected(SimConnection& connection, bool is_for_good, const std::string& why) {
   auto found = find(connection);
   if (found == workers_.end()) return;
   found->second.connection = nullptr;
-  loop_->worker_registry().detach(found->first, connection);
-  if (is_for_good) return loop_->worker_lost(found->first, why);
-  loop_->worker_disconnected(found->first, why);
+  loop_->parts().workers.detach(found->first, connection);
+  if (is_for_good) return loop_->parts().membership.lose(found->first, why);
+  loop_->parts().membership.disconnect(found->first, why);
   start_lease(found->first, why, true);
 }
 
@@ -195,7 +194,7 @@ void Head::start_lease(const std::string& name, const std::string& why, bool has
     auto found = workers_.find(name);
     bool is_gone =
         found != workers_.end() && !found->second.connection && found->second.serial == serial;
-    if (is_gone) loop_->worker_lost(name, why, has_died);
+    if (is_gone) loop_->parts().membership.lose(name, why, has_died);
   });
 }
 

@@ -6,78 +6,86 @@ namespace flow::sim {
 
 namespace {
 
-Report report_of(Report::Kind kind, const RankId& rank) {
-  Report report{};
-  report.kind = kind;
+template <typename Body>
+Report report_of(const RankId& rank, Body body) {
+  Report report;
   report.id = rank.attempt;
   report.rank = rank.rank;
+  report.body = std::move(body);
   return report;
 }
 
-Report end_of(const RankId& rank, Report::Outcome outcome) {
-  Report report = report_of(Report::Kind::finished, rank);
-  report.outcome = outcome;
-  return report;
+TaskFinished end_of(TaskFinished::Outcome outcome) {
+  TaskFinished finished;
+  finished.outcome = outcome;
+  return finished;
 }
 
 }  // namespace
 
 Report success_report(const RankId& rank, std::string value, int64_t duration_us, bool waited) {
-  Report report = end_of(rank, Report::Outcome::succeeded);
-  report.value = std::move(value);
-  report.duration_us = duration_us;
-  report.waited = waited;
-  return report;
+  TaskFinished finished = end_of(TaskFinished::Outcome::succeeded);
+  finished.value = std::move(value);
+  finished.duration_us = duration_us;
+  finished.waited = waited;
+  return report_of(rank, std::move(finished));
 }
 
 Report failure_report(const RankId& rank, core::Cause cause, std::string message) {
-  Report report = end_of(rank, Report::Outcome::failed);
-  report.failure.cause = cause;
-  report.failure.message = std::move(message);
-  return report;
+  TaskFinished finished = end_of(TaskFinished::Outcome::failed);
+  finished.failure.cause = cause;
+  finished.failure.message = std::move(message);
+  return report_of(rank, std::move(finished));
 }
 
-Report stopped_report(const RankId& rank) { return end_of(rank, Report::Outcome::stopped); }
+Report stopped_report(const RankId& rank) {
+  return report_of(rank, end_of(TaskFinished::Outcome::stopped));
+}
 
 Report waiting_report(const RankId& rank, std::string signal, int64_t timeout_ms) {
-  Report report = end_of(rank, Report::Outcome::waiting);
-  report.signal = std::move(signal);
-  report.wait_name = "wait";
-  report.wait_timeout_ms = timeout_ms;
-  return report;
+  TaskFinished finished = end_of(TaskFinished::Outcome::waiting);
+  finished.signal = std::move(signal);
+  finished.wait_name = "wait";
+  finished.wait_timeout_ms = timeout_ms;
+  return report_of(rank, std::move(finished));
 }
 
-Report requeued_report(const RankId& rank) { return report_of(Report::Kind::requeued, rank); }
+Report requeued_report(const RankId& rank) { return report_of(rank, TaskRequeued()); }
 
 Report ready_report(const RankId& rank, std::string url) {
-  Report report = report_of(Report::Kind::ready, rank);
-  report.text = std::move(url);
-  return report;
+  return report_of(rank, ServiceReported{std::move(url)});
 }
 
 Report log_report(const RankId& rank, std::string text, core::Time at) {
-  Report report = report_of(Report::Kind::log, rank);
-  report.text = std::move(text);
+  LogLines lines;
+  lines.text = std::move(text);
+  Report report = report_of(rank, std::move(lines));
   report.at = at;
   return report;
 }
 
 Report saved_report(const RankId& rank, std::string name, std::string value) {
-  Report report = report_of(Report::Kind::saved, rank);
-  report.text = std::move(name);
-  report.value = std::move(value);
-  return report;
+  if (name.empty()) return report_of(rank, CheckpointReported{std::move(value), {}});
+  return report_of(rank, StepReported{std::move(name), std::move(value), {}});
 }
 
 std::optional<std::string> saved_name(const Report& report) {
-  if (report.kind != Report::Kind::saved) return std::nullopt;
-  return report.text;
+  if (const auto* step = report.as<StepReported>()) return step->name;
+  if (report.is<CheckpointReported>()) return "";
+  return std::nullopt;
 }
 
 bool is_end_report(const Report& report) {
-  return report.kind == Report::Kind::finished || report.kind == Report::Kind::requeued;
+  return report.is<TaskFinished>() || report.is<TaskRequeued>();
 }
 
 bool ends_attempt(const Report& report) { return is_end_report(report) && report.rank == 0; }
+
+std::string report_text(const Report& report) {
+  constexpr const char* kKinds[] = {"lines",      "progress", "a metric",     "a checkpoint",
+                                    "a step",     "its end",  "its requeue",  "its url",
+                                    "an address", "a peer",   "rank progress"};
+  return kKinds[report.body.index()];
+}
 
 }  // namespace flow::sim

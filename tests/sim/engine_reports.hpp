@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/worker/worker.hpp"
+#include "engine/worker/report.hpp"
 
 namespace flow::sim {
 
@@ -25,5 +25,8 @@ std::optional<std::string> saved_name(const Report& report);
 bool is_end_report(const Report& report);
 /// Whether its record ends the attempt as a whole.
 bool ends_attempt(const Report& report);
+
+/// For the trace.
+std::string report_text(const Report& report);
 
 }  // namespace flow::sim

@@ -179,8 +179,8 @@ void SimWorker::forget(uint64_t number) {
 }
 
 void SimWorker::add_report(Report report) {
-  world_.note(fmt::format("{} reports {} of {} as number {}", info_.name,
-                          static_cast<int>(report.kind), text_of(report.id), last_number_ + 1));
+  world_.note(fmt::format("{} reports {} of {} as number {}", info_.name, report_text(report),
+                          text_of(report.id), last_number_ + 1));
   spool_.push_back({++last_number_, std::move(report)});
   if (is_accepted_) send(spool_.back());
 }
