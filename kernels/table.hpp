@@ -1,24 +1,24 @@
-// The one table of operations. A device implements a row by a function that takes the caller's
-// stream and windows on memory of that device. The rules for every row:
+// The one table of operations. A device implements each function with the caller's stream and views
+// of memory of that device. Rules for every function:
 //
-// - Shapes fit already: operands were stretched (stride 0) to the shape that the row names, and
-//   `out` is there, its elements unset. Strides may be anything unless a row says "dense"
+// - Shapes fit: the caller broadcast the operands (stride 0) to the shape in the comment, and `out`
+//   exists with uninitialized elements. Strides are arbitrary unless the comment says "dense"
 //   (row-major without gaps) or "dense rows" (the last dimension without gaps). An operand of an
-//   elementwise row may be `out` itself, with the same strides; otherwise nothing overlaps.
-// - "floats" are f32, f64, f16 and bf16; all operands of a call are of one type unless the row says
-//   otherwise. f16 and bf16 are computed in f32 and rounded once, f32 sums are at least as exact as
-//   a blocked f32 sum.
-// - Sizes may be 0, also of dimensions that are reduced.
-// - A launcher allocates nothing: it takes room from `stream.scratch`. Where that is too small it
-//   does nothing and returns kNeedsScratch, with `stream.scratch.needed` bytes; the caller makes
-//   room and calls again.
-// - It returns kDone, kNeedsScratch, kUnsupported (nothing was done: the caller says so), or the
-//   device library's error, which `error_text` turns into words. On a GPU it returns before the
+//   element-wise function may be `out` itself, with the same strides; otherwise nothing overlaps.
+// - "floats" are f32, f64, f16 and bf16; all operands of a call have one type unless the comment
+//   says otherwise. f16 and bf16 are computed in f32 and rounded once, f32 sums are at least as
+//   exact as a blocked f32 sum.
+// - Sizes may be 0, also of reduced dimensions.
+// - A launcher allocates nothing: it takes memory from `stream.scratch`. If that is too small, it
+//   does nothing and returns kNeedsScratch, with `stream.scratch.needed` bytes; the caller enlarges
+//   the scratch and calls again.
+// - It returns kDone, kNeedsScratch, kUnsupported (nothing was done; the caller reports it), or the
+//   device library's error, which `error_text` converts to text. On a GPU it returns before the
 //   work is done.
-// - The same operands give the same bits on each call, on one device model, for one number of
+// - The same operands produce the same bits in each call, on one device model, for one number of
 //   threads.
-// - A NaN spreads: into sums, products, maximum, minimum, max, min, relu and clamp. Where a row
-//   counts or picks, it says what a NaN does.
+// - NaN propagates: into sums, products, maximum, minimum, max, min, relu and clamp. For functions
+//   that count or select, the comment says what NaN does.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,16 +31,16 @@ namespace flow::kernels {
 
 constexpr int kDone = 0, kNeedsScratch = -1, kUnsupported = -2;
 
-/// Room that launchers take and give back when they return (stream-ordered). Each piece is aligned
-/// to 256 bytes.
+/// Memory that launchers use until they return (stream-ordered). Each allocation is aligned to 256
+/// bytes.
 struct Scratch {
   char* data = nullptr;
   size_t bytes = 0;
   size_t used = 0;    // set to 0 by the caller before each call
-  size_t needed = 0;  // by the last call
+  size_t needed = 0;  // of the last call
 
-  /// Room for `count` of T, or null where it does not fit: then return kNeedsScratch, after all
-  /// that the call needs has been asked for.
+  /// Memory for `count` of T, or null if it does not fit: then request everything that the call
+  /// needs, and return kNeedsScratch.
   template <typename T>
   T* take(int64_t count) {
     size_t size = (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
@@ -51,13 +51,13 @@ struct Scratch {
   }
 };
 
-/// Where the operations of one slot are run, one after the other.
+/// Runs the operations of one slot in order.
 struct Stream {
-  int threads = 1;         // of the CPU that one operation may use
+  int threads = 1;         // of the CPU, per operation
   void* native = nullptr;  // a cudaStream_t
   Scratch scratch;
-  /// On the device: where a kernel that meets an index out of range leaves 1 + its position; null
-  /// where the caller has checked the indices. It is read when the host next waits.
+  /// On the device: a kernel with an index out of range stores 1 + its position there; null if the
+  /// caller has checked the indices. It is read when the host next waits.
   int64_t* fault = nullptr;
 };
 
@@ -95,7 +95,7 @@ struct Gbm {  // geometric Brownian motion, S' = S exp((rate - volatility²/2) d
   double start = 100, rate = 0.05, volatility = 0.2, years = 1;
   int64_t steps = 1;  // of equal length
   uint64_t seed = 0;
-  int64_t first_path = 0;  // paths are numbered: any split of them gives the same prices
+  int64_t first_path = 0;  // paths are numbered: any split of them computes the same prices
 };
 
 struct Kernels {
@@ -115,11 +115,11 @@ struct Kernels {
   /// out = a op b. Floats, i64, i32, u8 (which wrap; div is of floats only, floor_div and mod of an
   /// integer by 0 are 0, and so is a power that would be a fraction).
   int (*binary)(Stream&, Binary, const View& a, const View& b, const View& out);
-  /// out = a op b, or b op a where `reversed`. `b` is cast to a's compute type.
+  /// out = a op b, or b op a if `reversed`. `b` is cast to a's compute type.
   int (*binary_number)(Stream&, Binary, const View& a, Number b, bool reversed, const View& out);
-  /// out (bool) = a op b. Any type but bool. A NaN is unequal and unordered.
+  /// out (bool) = a op b. Any type except bool. NaN is unequal and unordered.
   int (*compare)(Stream&, Compare, const View& a, const View& b, const View& out);
-  /// `b` is rounded to a float's type first; beside an integer it is compared as it is.
+  /// For floats `b` is rounded to their type first; integers are compared with it exactly.
   int (*compare_number)(Stream&, Compare, const View& a, Number b, const View& out);
   /// out = condition (bool) ? a : b. Any type.
   int (*where)(Stream&, const View& condition, const View& a, const View& b, const View& out);
@@ -132,20 +132,20 @@ struct Kernels {
                       const View& out);
   /// out = a + (b - a) * weight. Floats.
   int (*lerp)(Stream&, const View& a, const View& b, double weight, const View& out);
-  /// out = keep(i) ? in / (1 - p) : 0, where keep is of uniform number `first` + i of the seed, i
-  /// being the row-major position. The same call on a gradient is the backward. Floats.
+  /// out = keep(i) ? in / (1 - p) : 0, where keep uses uniform number `first` + i of the seed, and
+  /// i is the row-major position. The same call on a gradient is the backward. Floats.
   int (*dropout)(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
   /// out = the result of the chain's last step; f16 and bf16 are rounded once, at the end. Floats.
   int (*fused_elementwise)(Stream&, const FusedElementwise&, const View* inputs, const View& out);
 
   // ---- many to one
-  /// `in` has the dimensions of `out` and then the reduced ones. Floats: sum, mean, product, norm
+  /// `in` has the dimensions of `out`, then the reduced ones. Floats: sum, mean, product, norm
   /// (Euclidean), var (divided by n - correction), to the same type or f64; sum and product also of
-  /// i64, i32, u8 and bool into i64; max and min of any type but bool, of at least one element;
+  /// i64, i32, u8 and bool into i64; max and min of any type except bool, of at least one element;
   /// any and all of bool into bool. Dense or strided `in`.
   int (*reduce)(Stream&, Reduce, const View& in, double correction, const View& out);
-  /// The extreme along the last dimension, not empty, and where it is first (i64, counted from
-  /// `base`). Any type but bool. A NaN is extreme.
+  /// The extreme along the last dimension, which is not empty, and its first position (i64, counted
+  /// from `base`). Any type except bool. NaN is extreme.
   int (*extreme)(Stream&, bool largest, const View& in, int64_t base, const View& value,
                  const View& index);
   /// Running sums along the last dimension. Floats; i64, i32.
@@ -154,12 +154,12 @@ struct Kernels {
   // ---- rows: the last dimension. Floats, dense rows.
   /// out = softmax(in), or its logarithm.
   int (*softmax)(Stream&, bool logarithm, const View& in, const View& out);
-  /// `y` is what softmax gave.
+  /// `y` is the result of softmax.
   int (*softmax_backward)(Stream&, bool logarithm, const View& y, const View& grad,
                           const View& out);
-  /// loss[n] (f32, or f64 of f64) = -log softmax(logits[n, classes])[label]; `lse`[n] (f64) keeps
-  /// log(sum(exp)), which f32 would round to too few digits where all logits are large. labels[n]
-  /// are i64 counted from `base`; one equal to `ignore` gives a loss of 0.
+  /// loss[n] (f32, or f64 for f64) = -log softmax(logits[n, classes])[label]; `lse`[n] (f64) stores
+  /// log(sum(exp)), for which f32 has too few digits if all logits are large. labels[n] are i64
+  /// counted from `base`; a label equal to `ignore` has a loss of 0.
   int (*cross_entropy)(Stream&, const View& logits, const View& labels, int64_t base,
                        int64_t ignore, const View& loss, const View& lse);
   /// out = (softmax(logits) - onehot(label)) * grad[n]; grad has the type of the loss. `out` may be
@@ -167,10 +167,11 @@ struct Kernels {
   int (*cross_entropy_backward)(Stream&, const View& logits, const View& labels, int64_t base,
                                 int64_t ignore, const View& lse, const View& grad, const View& out);
   /// y[n, c] = (x - mean) * rstd * weight + bias, where weight and bias [c] may be null; mean and
-  /// rstd [n] (f32, or f64 of f64; dense) are kept for the backward. weight, bias: x's type or f32.
+  /// rstd [n] (f32, or f64 for f64; dense) are stored for the backward. weight, bias: x's type or
+  /// f32.
   int (*layer_norm)(Stream&, const View& x, const View* weight, const View* bias, double eps,
                     const View& y, const View& mean, const View& rstd);
-  /// dx and, where not null, dweight and dbias (set, not added to).
+  /// dx and, unless null, dweight and dbias (set, not added to).
   int (*layer_norm_backward)(Stream&, const View& x, const View* weight, const View& mean,
                              const View& rstd, const View& grad, const View& dx,
                              const View* dweight, const View* dbias);
@@ -181,17 +182,17 @@ struct Kernels {
                            const View& grad, const View& dx, const View* dweight);
 
   // ---- products
-  /// c[…, m, n] = alpha * a[…, m, k] b[…, k, n] + beta * c, then + bias[n] where not null, then
+  /// c[…, m, n] = alpha * a[…, m, k] b[…, k, n] + beta * c, then + bias[n] unless null, then
   /// `activation` (identity, relu, gelu or gelu_tanh). Floats; leading dimensions are batches,
-  /// stretched. c has dense rows. a and b: any strides.
+  /// broadcast. c has dense rows. a and b: any strides.
   int (*matmul)(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,
                 Unary activation, const View& c);
 
   // ---- by index (i64 or i32, counted from `base`)
   /// out[…, :] = table[index[…], :]. Any type; table [rows, width].
   int (*gather_rows)(Stream&, const View& table, const View& index, int64_t base, const View& out);
-  /// out[index[…], :] += grad[…, :], in the order of the index. Floats; all that is added to an
-  /// element of f16 or bf16 is summed in f32 and rounded once, here and in scatter_add_last.
+  /// out[index[…], :] += grad[…, :], in the order of the index. Floats; all values added to an
+  /// element of f16 or bf16 are summed in f32 and rounded once, here and in scatter_add_last.
   int (*scatter_add_rows)(Stream&, const View& grad, const View& index, int64_t base,
                           const View& out);
   /// out[…, j] = in[…, index[…, j]]. Any type. index has out's shape.
@@ -202,15 +203,15 @@ struct Kernels {
 
   // ---- transformers. q [b, h, t, d], k and v [b, g, s, d], h a multiple of g (grouped heads);
   //      floats, dense last dimension.
-  /// out = softmax(scale * q kᵀ) v row by row; lse [b, h, t] (f64, dense) is kept.
-  /// No memory of size t * s. A row that sees no key is 0.
+  /// out = softmax(scale * q kᵀ) v row by row; lse [b, h, t] (f64, dense) is stored.
+  /// No memory of size t * s. A row without keys is 0.
   int (*attention)(Stream&, Attention, const View& q, const View& k, const View& v, const View& out,
                    const View& lse);
   int (*attention_backward)(Stream&, Attention, const View& q, const View& k, const View& v,
                             const View& out, const View& lse, const View& grad, const View& dq,
                             const View& dk, const View& dv);
-  /// Rotary positions (Su et al., "RoFormer") of x [b, h, t, d], d even: pairs (i, i + d/2) turned
-  /// by (first + t) * theta^(-2i/d), backwards where `inverse` (the gradient).
+  /// Rotary positions (Su et al., "RoFormer") of x [b, h, t, d], d even: rotates pairs (i, i + d/2)
+  /// by (first + t) * theta^(-2i/d), backwards if `inverse` (the gradient).
   int (*rotary)(Stream&, const View& x, int64_t first, double theta, bool inverse, const View& out);
 
   // ---- pictures: x [n, c, h, w], dense floats
@@ -221,45 +222,44 @@ struct Kernels {
                                const View& dx);
   int (*conv2d_backward_weight)(Stream&, const Conv2d&, const View& grad, const View& x,
                                 const View& dw);
-  /// index (i64, dense): the position in the h * w plane, from 0, of what was taken; padding is
-  /// never taken.
+  /// index (i64, dense): the position in the h * w plane, from 0, of the selected element; padding
+  /// is never selected.
   int (*max_pool2d)(Stream&, const Pool2d&, const View& x, const View& out, const View& index);
   int (*max_pool2d_backward)(Stream&, const View& grad, const View& index, const View& dx);
   /// Padding counts as zeros, as in PyTorch.
   int (*avg_pool2d)(Stream&, const Pool2d&, const View& x, const View& out);
   int (*avg_pool2d_backward)(Stream&, const Pool2d&, const View& grad, const View& dx);
-  /// in [n, c, h, w] to out [n, c, h', w']: bilinear with pixel centres at half (PyTorch's
+  /// in [n, c, h, w] to out [n, c, h', w']: bilinear with half-pixel centers (PyTorch's
   /// align_corners = false, no antialiasing), or the nearest. u8 or floats; u8 is rounded.
   int (*resize)(Stream&, bool bilinear, const View& in, const View& out);
   int (*resize_backward)(Stream&, bool bilinear, const View& grad, const View& out);
   /// out [n, c, h, w] floats = (in [n, h, w, c] u8 / 255 - mean[c]) / deviation[c]; f32 mean,
   /// deviation.
-  int (*normalise)(Stream&, const View& in, const View& mean, const View& deviation,
+  int (*normalize)(Stream&, const View& in, const View& mean, const View& deviation,
                    const View& out);
 
   // ---- optimizers, in place, dense
-  // A row that is given a view with gaps does nothing and returns kUnsupported.
-  /// weights f32 (or f64, then all); grad f32, bf16, f16 times `grad_scale`; `copy`, where not null
+  // A view with gaps is not supported: the function does nothing and returns kUnsupported.
+  /// weights f32 (or f64, then all); grad f32, bf16, f16 times `grad_scale`; `copy`, unless null
   /// (bf16 or f16), is set to the rounded weights.
   int (*adamw)(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,
                const View& mean, const View& square, const View* copy);
-  /// `momentum` is null where options.momentum is 0.
+  /// `momentum` is null if options.momentum is 0.
   int (*sgd)(Stream&, const Sgd&, const View& weights, const View& grad, double grad_scale,
              const View* momentum, const View* copy);
-  /// out (f64, one element) += the sum of squares of the floats in `in`, whose strides may be
-  /// anything.
+  /// out (f64, one element) += the sum of squares of the floats in `in`, with any strides.
   int (*add_sum_of_squares)(Stream&, const View& in, const View& out);
 
   // ---- choosing
-  /// The k largest of each row of in [n, c], largest first, equal ones by position; a NaN is
-  /// largest. values and index (i64, from `base`) [n, k], dense. Any type but bool.
+  /// The k largest of each row of in [n, c], largest first, equal ones by position; NaN is largest.
+  /// values and index (i64, from `base`) [n, k], dense. Any type except bool.
   int (*top_k)(Stream&, const View& in, int64_t base, const View& values, const View& index);
   /// index [n] (i64, from `base`): drawn from softmax(logits[n, c] / temperature) by uniform number
-  /// `first` + row of the seed; temperature 0 is the first largest. Floats, dense rows.
+  /// `first` + row of the seed; temperature 0 selects the first largest. Floats, dense rows.
   int (*sample)(Stream&, const View& logits, double temperature, uint64_t seed, uint64_t first,
                 int64_t base, const View& index);
   /// counts[bins] (i64, dense, set) of the values in [low, high], the last bin closed; others and
-  /// NaN are left out. Floats, i64, i32, u8.
+  /// NaN are not counted. Floats, i64, i32, u8.
   int (*histogram)(Stream&, const View& in, double low, double high, const View& counts);
 
   // ---- random numbers by position: Philox 4x32-10. Dense.
@@ -282,9 +282,9 @@ struct Kernels {
   int (*gbm_ends)(Stream&, const Gbm&, const View& out);
 };
 
-/// The CPU's implementation: what every other one must equal.
+/// The CPU's implementation: the reference for all others.
 const Kernels& cpu_kernels();
-/// Null where this build has no CUDA.
+/// Null if this build has no CUDA.
 const Kernels* cuda_kernels();
 
 }  // namespace flow::kernels

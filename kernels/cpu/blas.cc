@@ -1,5 +1,5 @@
-// OpenBLAS, loaded by the first product that needs it. One thread of it: products are cut over our
-// own, because those of OpenBLAS look for work while ours do theirs.
+// OpenBLAS, loaded by the first product that needs it, with one thread: products are split over our
+// own threads, because waiting threads of OpenBLAS spin and would compete with them.
 #include "kernels/cpu/blas.hpp"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kLibrary = "libopenblas.so.0";
 constexpr const char* kCoreType = "OPENBLAS_CORETYPE";
 constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
-// Products up to this size are over before a library has looked at its arguments.
+// Smaller products finish before a library has checked its arguments.
 constexpr int64_t kSmall = 8192;
 
 template <typename Function>
@@ -25,8 +25,8 @@ void find(void* library, const char* name, Function& function, std::string& miss
   if (function == nullptr) missing = fmt::format("{} has no {}", kLibrary, name);
 }
 
-// OpenBLAS knows CPUs by their model, and gives a newer AMD one the code of Haswell, half as fast
-// as what it can.
+// OpenBLAS selects code by CPU model, and uses Haswell code on newer AMD CPUs, at half the possible
+// speed.
 bool wants_avx512() {
 #if defined(__x86_64__)
   return std::getenv(kCoreType) == nullptr && __builtin_cpu_supports("avx512f") &&
@@ -37,7 +37,7 @@ bool wants_avx512() {
 #endif
 }
 
-/// OpenBLAS starts its threads as it is loaded, and they spin: it is to start none.
+/// OpenBLAS starts its threads when it is loaded, and they spin: it must not start any.
 void* open_with_one_thread() {
   const char* asked = std::getenv(kThreads);
   bool was_set = asked != nullptr;

@@ -1,5 +1,4 @@
-// A whole dense tensor in the type that is computed in: where it lies, or, of f16 and bf16, in
-// scratch.
+// A whole dense tensor in its compute type: in place, or, for f16 and bf16, in scratch.
 #pragma once
 #include <cstdint>
 
@@ -20,12 +19,12 @@ class ComputeTensor {
     fits_ = data_ != nullptr || view.count() == 0;
   }
   bool fits() const { return fits_; }
-  /// After all room is there: what is read is brought.
+  /// Call after all scratch is allocated: loads operands that are read.
   void begin(Stream& stream) const {
     if (is_small(view_.dtype) && way_ != Access::write)
       copy_elements(stream, view_, dense(DType::f32, view_.shape, data_));
   }
-  /// What was written is brought back.
+  /// Stores results.
   int end(Stream& stream) const {
     if (is_small(view_.dtype) && way_ != Access::read)
       copy_elements(stream, dense(DType::f32, view_.shape, data_), view_);

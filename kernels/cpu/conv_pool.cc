@@ -1,4 +1,4 @@
-// The table's rows about pictures but the convolutions: plane by plane.
+// Image operations except convolutions, plane by plane.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 namespace flow::cpu {
 namespace {
 
-// Calls f(T{}, plane) for each plane of n * c, T being the compute type.
+// Calls f(T{}, plane) for each plane of n * c; T is the compute type.
 template <typename F>
 void for_planes(Stream& stream, const View& view, int64_t work, F f) {
   int64_t planes = view.shape[0] * view.shape[1];
@@ -80,7 +80,8 @@ int max_pool2d_backward(Stream& stream, const View& grad, const View& index, con
   return to.end(stream);
 }
 
-// Calls f(place of the output, top, bottom, left, right) of what a window has of the picture.
+// Calls f(output position, top, bottom, left, right) with the part of each window that is inside
+// the image.
 template <typename F>
 void for_windows(const Pool2d& options, const View& x, const View& out, F f) {
   int64_t at = 0;
@@ -136,15 +137,15 @@ int avg_pool2d_backward(Stream& stream, const Pool2d& options, const View& grad,
   return to.end(stream);
 }
 
-// Where an output's centre lies between two of the input's.
+// The two inputs between which an output's center is.
 template <typename T>
-struct Between {
+struct Interpolation {
   int64_t low, high;
-  T part;  // of high
+  T part;  // weight of `high`
 };
 
 template <typename T>
-Between<T> between(int64_t i, int64_t from, int64_t to) {
+Interpolation<T> between(int64_t i, int64_t from, int64_t to) {
   T at = (static_cast<T>(i) + T(0.5)) * (static_cast<T>(from) / static_cast<T>(to)) - T(0.5);
   at = std::max(at, T(0));
   int64_t low = std::min(static_cast<int64_t>(at), from - 1);
@@ -237,7 +238,7 @@ int resize_backward(Stream& stream, bool bilinear, const View& grad, const View&
   return to.end(stream);
 }
 
-int normalise(Stream& stream, const View& in, const View& mean, const View& deviation,
+int normalize(Stream& stream, const View& in, const View& mean, const View& deviation,
               const View& out) {
   if (!is_float(out.dtype) || in.dtype != DType::u8) return kUnsupported;
   ComputeTensor to(stream, out, Access::write);
@@ -269,7 +270,7 @@ void add_conv_pool_rows(Kernels& table) {
   table.avg_pool2d_backward = avg_pool2d_backward;
   table.resize = resize;
   table.resize_backward = resize_backward;
-  table.normalise = normalise;
+  table.normalize = normalize;
 }
 
 }  // namespace flow::cpu

@@ -1,5 +1,5 @@
-// The table's convolutions, as products of matrices: the pieces of a picture that meet the weights
-// become columns (im2col), a stretch of the output at a time.
+// Convolutions as matrix products: the image patches under the window become columns (im2col), for
+// a range of output rows at a time.
 #include <algorithm>
 #include <cstring>
 
@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kColumnBytes = 1 << 20;  // of columns at a time: stays in a cache
 
-struct Shapes {
+struct ConvolutionShapes {
   const Conv2d& options;
   int64_t images, channels, height, width;    // of x
   int64_t outputs, per_group, high, wide;     // of w: [outputs, per_group, high, wide]
   int64_t out_height, out_width, per_output;  // of out; outputs of a group
 
-  Shapes(const Conv2d& conv, const View& x, const View& w, const View& out)
+  ConvolutionShapes(const Conv2d& conv, const View& x, const View& w, const View& out)
       : options(conv),
         images(x.shape[0]),
         channels(x.shape[1]),
@@ -32,21 +32,21 @@ struct Shapes {
         per_output(w.shape[0] / std::max<int64_t>(1, conv.groups)) {}
   int64_t window() const { return high * wide; }
   int64_t places() const { return out_height * out_width; }
-  bool is_plain() const {  // the picture is its own columns
+  bool is_plain() const {  // the image is its own column matrix
     return high == 1 && wide == 1 && options.stride[0] == 1 && options.stride[1] == 1 &&
            options.padding[0] == 0 && options.padding[1] == 0;
   }
-  /// Rows of the output whose columns, of `taken` channels, stay in a cache.
+  /// Output rows whose columns, of `taken` channels, stay in a cache.
   int64_t rows_at_once(int64_t taken, int64_t size) const {
     int64_t row = std::max<int64_t>(1, taken * window() * out_width * size);
     return std::clamp<int64_t>(kColumnBytes / row, 1, std::max<int64_t>(1, out_height));
   }
 };
 
-// Calls f(x of the first, out of the first, count, stride of x) for the places of one row of the
-// output whose pixel at column `kx` of the window is inside, and outside(first, count) for others.
+// For one row of the output and column `kx` of the window: calls f(first x, first output, count,
+// stride of x) for positions inside the image, and outside(first, count) for the others.
 template <typename Inside, typename Outside>
-void for_row(const Shapes& shapes, int64_t kx, Inside inside, Outside outside) {
+void for_row(const ConvolutionShapes& shapes, int64_t kx, Inside inside, Outside outside) {
   int64_t stride = shapes.options.stride[1];
   int64_t offset = kx * shapes.options.dilation[1] - shapes.options.padding[1];
   // offset + i * stride in [0, width)
@@ -59,10 +59,10 @@ void for_row(const Shapes& shapes, int64_t kx, Inside inside, Outside outside) {
   outside(last, shapes.out_width - last);
 }
 
-// columns[(c, ky, kx), (oy, ox)] of channels of one picture, rows oy of [top, bottom).
+// columns[(c, ky, kx), (oy, ox)] of channels of one image, rows oy of [top, bottom).
 template <typename T>
-void make_columns(const Shapes& shapes, const T* x, int64_t taken, int64_t top, int64_t bottom,
-                  T* columns) {
+void make_columns(const ConvolutionShapes& shapes, const T* x, int64_t taken, int64_t top,
+                  int64_t bottom, T* columns) {
   const Conv2d& options = shapes.options;
   T* to = columns;
   for (int64_t c = 0; c < taken; c++) {
@@ -93,10 +93,10 @@ void make_columns(const Shapes& shapes, const T* x, int64_t taken, int64_t top, 
   }
 }
 
-// The way back: columns are added to the pixels that they were made of.
+// The reverse: columns are added to the pixels that they came from.
 template <typename T>
-void add_columns(const Shapes& shapes, const T* columns, int64_t taken, int64_t top, int64_t bottom,
-                 T* x) {
+void add_columns(const ConvolutionShapes& shapes, const T* columns, int64_t taken, int64_t top,
+                 int64_t bottom, T* x) {
   const Conv2d& options = shapes.options;
   const T* from = columns;
   for (int64_t c = 0; c < taken; c++) {
@@ -118,10 +118,10 @@ void add_columns(const Shapes& shapes, const T* columns, int64_t taken, int64_t 
   }
 }
 
-struct Parts {
+struct ConvolutionParts {
   int64_t count, stride;
   char* room;
-  Parts(Stream& stream, int64_t units, int64_t bytes)
+  ConvolutionParts(Stream& stream, int64_t units, int64_t bytes)
       : count(std::max<int64_t>(1, std::min<int64_t>(stream.threads, units))),
         stride((bytes + 255) / 256 * 256 + 256) {
     room = stream.scratch.take<char>(count * stride);
@@ -140,7 +140,7 @@ struct Parts {
 int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, const View* bias,
            const View& out) {
   if (!is_float(x.dtype)) return kUnsupported;
-  Shapes shapes(options, x, w, out);
+  ConvolutionShapes shapes(options, x, w, out);
   Kind kind = kind_of(x.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
@@ -154,7 +154,8 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
   int64_t units = shapes.images * options.groups * bands;
   ComputeTensor from(stream, x, Access::read), weights(stream, w, Access::read),
       to(stream, out, Access::write);
-  Parts parts(stream, units, shapes.is_plain() ? 0 : depth * rows * shapes.out_width * size);
+  ConvolutionParts parts(stream, units,
+                         shapes.is_plain() ? 0 : depth * rows * shapes.out_width * size);
   if (!from.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
@@ -198,11 +199,11 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
 int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& grad, const View& w,
                           const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  Shapes shapes(options, dx, w, grad);
+  ConvolutionShapes shapes(options, dx, w, grad);
   Kind kind = kind_of(dx.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
-  // Some channels of one picture to a unit: it alone adds to their pixels.
+  // A unit of work is a range of channels of one image, so only one thread adds to a pixel.
   int64_t pictures = shapes.images * options.groups;
   int64_t cuts = pictures >= stream.threads
                      ? 1
@@ -212,7 +213,7 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
   int64_t units = pictures * cuts;
   ComputeTensor grads(stream, grad, Access::read), weights(stream, w, Access::read),
       to(stream, dx, Access::write);
-  Parts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
+  ConvolutionParts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
   if (!grads.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
@@ -254,11 +255,12 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
 int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& grad, const View& x,
                            const View& dw) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  Shapes shapes(options, x, dw, grad);
+  ConvolutionShapes shapes(options, x, dw, grad);
   Kind kind = kind_of(dw.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
-  // Some channels, or else outputs, of a group to a unit, which sums over all pictures in order.
+  // A unit of work is a range of channels, or else outputs, of a group; it sums over all images in
+  // order.
   int64_t threads = std::max(stream.threads, 1), cuts = 1, output_cuts = 1;
   if (options.groups < threads) {
     cuts = std::min(std::max<int64_t>(1, shapes.per_group), threads);
@@ -270,7 +272,7 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& gr
   int64_t units = options.groups * cuts * output_cuts;
   ComputeTensor grads(stream, grad, Access::read), from(stream, x, Access::read),
       to(stream, dw, Access::write);
-  Parts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
+  ConvolutionParts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
   if (!grads.fits() || !from.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;

@@ -1,4 +1,4 @@
-// The table's rows that make one element of one element of each operand.
+// Operations with one result element per element of each operand.
 #include "kernels/cpu/elementwise.hpp"
 
 #include <algorithm>
@@ -38,12 +38,12 @@ bool takes_integers(Unary op) {
          op == Unary::square || op == Unary::relu;
 }
 
-// A matrix whose rows lie across: the dimension that `from` walks without gaps is another one than
-// that of `to`. Done in tiles; false where the views are not so.
+// Transposed copy: `from` and `to` are contiguous in different dimensions. Uses tiles; false if the
+// views do not have this layout.
 bool copy_across(const Stream& stream, const View& from, const View& to) {
   int rank = to.rank();
   if (rank < 2) return false;
-  int row = -1, column = -1;  // of `from`: the dimensions walked by `to` and by `from`
+  int row = -1, column = -1;  // of `from`: the dimensions in which `to` and `from` are contiguous
   for (int dim = 0; dim < rank; dim++) {
     if (to.shape[dim] < 8) continue;
     if (to.strides[dim] == 1) row = dim;

@@ -1,5 +1,4 @@
-// From views of any type and strides to runs without gaps of the type that is computed in, and
-// back.
+// Conversion between views of any type and strides and contiguous runs of the compute type.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace flow::cpu {
 
 using namespace kernels;
 
-/// What this device's tables are made of: each file adds its rows.
+/// The rows of this device's table; each file adds its own.
 void add_elementwise_rows(Kernels& table);
 void add_fused_rows(Kernels& table);
 void add_reduction_rows(Kernels& table);
@@ -30,24 +29,24 @@ void add_topk_sampling_rows(Kernels& table);
 void add_random_rows(Kernels& table);
 void add_finance_rows(Kernels& table);
 
-/// How many elements a thread takes at least.
+/// Minimum number of elements per thread.
 constexpr int64_t kGrainCheap = 32768, kGrainCostly = 4096;
-/// Elements that are brought from elsewhere at a time; they stay in the nearest cache.
+/// Elements converted at a time; they stay in the L1 cache.
 constexpr int64_t kChunk = 512;
 
-Kind kind_of(DType dtype);    // the type that is computed in
+Kind kind_of(DType dtype);    // the compute type
 int size_index(DType dtype);  // in Loops' rows by size
 bool is_small(DType dtype);   // f16 and bf16
 size_t size_of_kind(Kind kind);
-/// True where so much is written that it would push all else out of the last cache.
+/// True if a write of this size would evict everything else from the last-level cache.
 bool is_beyond_caches(size_t bytes);
 
-/// `count` elements as their compute type: where they lie, or brought into `buffer`.
+/// `count` elements in their compute type: in place, or converted into `buffer`.
 const void* load_converted(DType dtype, const char* at, int64_t stride, int64_t count,
                            void* buffer);
-/// The way back, from the compute type.
+/// The reverse, from the compute type.
 void store_converted(DType dtype, const void* from, char* at, int64_t stride, int64_t count);
-/// Dense bytes past the caches.
+/// Dense bytes with non-temporal stores.
 void stream_out(const void* from, char* to, size_t bytes);
 
 /// A number as a view that repeats it.
@@ -57,7 +56,7 @@ struct Scalar {
   Scalar(Number number, Kind kind, const Shape& shape, bool saturate = false);
 };
 
-/// A call that borrows what it calls.
+/// A reference to a callable.
 class RunCall {
  public:
   template <typename F>
@@ -76,14 +75,14 @@ class RunCall {
 };
 
 constexpr int kInputsMax = kFusedInputs;
-/// What is done to each element: as numbers, or moved as it is.
+/// Whether elements are converted to the compute type, or moved unchanged.
 enum class As : uint8_t { numbers, bytes };
 
 void strided_loop(const Stream& stream, const View* const* in, int inputs, const View& out,
                   int64_t grain, As as, RunCall f);
 
 /// Calls f(in, out, count, position) for runs of all elements, on several threads: `in` and `out`
-/// are dense and of the compute type, `position` is the row-major number of the first.
+/// are dense and of the compute type, `position` is the row-major index of the first.
 template <size_t n, typename F>
 int for_elements(const Stream& stream, const std::array<const View*, n>& in, const View& out,
                  int64_t grain, F f, As as = As::numbers) {
@@ -94,10 +93,10 @@ int for_elements(const Stream& stream, const std::array<const View*, n>& in, con
 
 /// Row `row` (row-major) of the dimensions before the last `inner`.
 char* row_at(const View& view, int64_t row, int inner = 1);
-/// How many rows of the dimensions before the last `inner`.
+/// Number of rows of the dimensions before the last `inner`.
 int64_t rows_of(const View& view, int inner = 1);
 
-/// to = from, cast; the row of the table.
+/// to = from, cast; the table's function `copy`.
 int copy_elements(Stream& stream, const View& from, const View& to);
 
 }  // namespace flow::cpu

@@ -1,4 +1,4 @@
-// The table's rows of finance.
+// Price paths.
 #include <algorithm>
 
 #include "kernels/cpu/elementwise.hpp"
@@ -7,7 +7,7 @@
 namespace flow::cpu {
 namespace {
 
-// Calls f(path, first step, count, logarithms) for pieces of each path.
+// Calls f(path, first step, count, logarithms) for chunks of each path.
 template <typename F>
 void for_paths(const Stream& stream, const Gbm& options, int64_t paths, F f) {
   GbmStep step = gbm_step(options.rate, options.volatility, options.years, options.steps);
@@ -15,7 +15,7 @@ void for_paths(const Stream& stream, const Gbm& options, int64_t paths, F f) {
   const Loops& use = loops();
   parallel_for(stream.threads, paths, grain, [&](int64_t first, int64_t last) {
     alignas(64) double numbers[kChunk];
-    // Many short paths share a piece.
+    // Several short paths share a chunk.
     int64_t total = (last - first) * options.steps, held = 0, taken = 0;
     uint64_t number = gbm_number(static_cast<uint64_t>(options.first_path + first),
                                  static_cast<uint64_t>(options.steps), 0);

@@ -1,4 +1,4 @@
-// The table's row of chains: pieces that stay in the nearest cache go through all steps.
+// Fused element-wise chains: chunks that stay in the L1 cache pass through all steps.
 #include <algorithm>
 
 #include "kernels/cpu/elementwise.hpp"
@@ -6,13 +6,13 @@
 namespace flow::cpu {
 namespace {
 
-// A line more than a piece lies between two rooms: at a distance of 4 KiB, a power of two, they
-// would put each other out of the cache.
+// Consecutive buffers are a chunk and one cache line apart: at a distance of 4 KiB, a power of two,
+// they would evict each other.
 struct Temporaries {
   alignas(64) char memory[(kFusedTemporaries + 1) * (kChunk * 8 + 64)];
 };
 
-// One piece: where the operands of its steps are.
+// One chunk: the addresses of its steps' operands.
 class FusedChunk {
  public:
   FusedChunk(const FusedElementwise& fused, Kind kind, Temporaries& temporaries)
@@ -56,7 +56,7 @@ class FusedChunk {
     use_.fill[kind_ == kF64 ? 3 : 2](one.storage, room(kFusedTemporaries), count);
     return room(kFusedTemporaries);
   }
-  // Sums and products need no second operand in memory. A product adds -0, which changes nothing.
+  // Sums and products need no second operand in memory. A product adds -0, which has no effect.
   void with_number(const FusedStep& step, const void* a, void* to, int64_t count) const {
     auto op = static_cast<Binary>(step.op);
     if (op == Binary::add) return use_.scale[kind_](a, 1, step.x, to, count);

@@ -1,5 +1,5 @@
-// The table's rows that take or add by index. What is added is cut by where it goes, so that one
-// thread adds to an element, in the order of the index.
+// Operations by index. Scatters are split by destination, so that one thread adds to an element, in
+// the order of the index.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,8 @@ int64_t index_at(const View& index, const char* at) {
                                    : *reinterpret_cast<const int64_t*>(at);
 }
 
-// Leaves 1 + the position of a bad index where the caller asks for it; true where it is in range.
+// Stores 1 + the position of an invalid index if the caller requests it; true if the index is in
+// range.
 bool is_inside(const Stream& stream, int64_t index, int64_t count, int64_t position) {
   if (index >= 0 && index < count) return true;
   if (stream.fault != nullptr) __atomic_store_n(stream.fault, position + 1, __ATOMIC_RELAXED);
@@ -63,8 +64,8 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
   return kDone;
 }
 
-// The positions of an index by the place that each points to, those of one place in their order:
-// `positions` from starts[place] to starts[place + 1]. What points nowhere is left out.
+// The positions of an index by destination, in order for each destination: `positions` from
+// starts[place] to starts[place + 1]. Invalid ones are left out.
 struct IndexBuckets {
   int64_t *starts = nullptr, *positions = nullptr;
   int64_t count = 0;
@@ -81,13 +82,14 @@ struct IndexBuckets {
     for (int64_t i = 0; i < index_count; i++)
       if (int64_t bucket = bucket_of(i); bucket >= 0) starts[bucket + 2]++;
     for (int64_t bucket = 0; bucket < count; bucket++) starts[bucket + 2] += starts[bucket + 1];
-    // starts[place + 1] is where the next position of `place` goes, and ends as that of the next.
+    // starts[place + 1] is the next free position of `place`, and ends as the start of the next
+    // one.
     for (int64_t i = 0; i < index_count; i++)
       if (int64_t bucket = bucket_of(i); bucket >= 0) positions[starts[bucket + 1]++] = i;
   }
 };
 
-// f16 and bf16: all that is added to a row is summed in f32 and rounded once.
+// f16 and bf16: all values added to a row are summed in f32 and rounded once.
 int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, int64_t base,
                            const View& out) {
   int last = grad.rank() - 1;
@@ -133,7 +135,7 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
   const Loops& use = loops();
   bool adds_runs = grad.strides[last] == 1 && out.strides[1] == 1;
   auto add = use.binary[static_cast<int>(Binary::add)][kind_of(out.dtype)];
-  // Each thread has some rows of `out`, and reads all of the index.
+  // Each thread owns some rows of `out` and reads the whole index.
   int64_t parts =
       std::max<int64_t>(1, std::min<int64_t>({stream.threads, count, rows * width / kGrainCheap}));
   parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
@@ -156,7 +158,7 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
   return kDone;
 }
 
-// Calls f(row of one, row of the other, row of the index, position) of the last dimension.
+// Calls f(row of one, row of the other, row of the index, position) for the last dimension.
 template <typename F>
 int for_index_rows(Stream& stream, const View& one, const View& other, const View& index, F f) {
   int64_t width = index.shape.last(), rows = rows_of(index);
@@ -188,7 +190,7 @@ int gather_last(Stream& stream, const View& in, const View& index, int64_t base,
   });
 }
 
-// f16 and bf16, as scatter_add_small_rows: the sums of a row lie in f32 while it is added to.
+// f16 and bf16, like scatter_add_small_rows: the sums of a row are f32 until all is added.
 int scatter_add_small_last(Stream& stream, const View& grad, const View& index, int64_t base,
                            const View& out) {
   int last = grad.rank() - 1;

@@ -1,4 +1,4 @@
-// Which level of the inner loops this CPU runs.
+// Selects the instruction set level of the inner loops.
 #include "kernels/cpu/loops.hpp"
 
 #include <atomic>
@@ -35,7 +35,7 @@ const Loops* best_loops() {
 }
 
 #ifdef FLOW_LEVELS
-// clang knows the levels by their parts alone; what else v3 has came before AVX2 in every CPU.
+// clang tests the levels by their features only; all CPUs with AVX2 have the other features of v3.
 bool has_v3() {
 #ifdef __clang__
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

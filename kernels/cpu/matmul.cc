@@ -1,5 +1,5 @@
-// The table's product of matrices: operands are brought to what BLAS walks, and the work is cut
-// over our threads by matrices of the batch, or by rows and columns of c.
+// Matrix products: operands are converted to layouts that BLAS accepts, and the work is split over
+// our threads by matrices of the batch, or by rows and columns of c.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -10,12 +10,12 @@
 namespace flow::cpu {
 namespace {
 
-// The tile that is kept in registers: cuts of c are multiples of it.
+// The register tile: splits of c are multiples of it.
 constexpr int64_t kTile = 16;
-// What of c stays in a cache for what is done to it after the product.
+// Bytes of c that stay in a cache for the epilogue.
 constexpr int64_t kHotBytes = 4 << 20;
 constexpr int64_t kHotRows = 384;
-// c of f16 and bf16 is made in f32 in blocks of so many rows and columns.
+// c of f16 and bf16 is computed in f32 in blocks of this many rows and columns.
 constexpr int64_t kBlockRows = 256, kBlockColumns = 1024;
 constexpr int64_t kSmall = 8192, kGrainWork = 65536;
 
@@ -30,10 +30,10 @@ Matrix as_matrix(const View& view) {
   return {};
 }
 
-// An operand that BLAS walks as it lies, or a copy in scratch, without what is only repeated.
-class Operand {
+// An operand that BLAS reads in place, or a copy in scratch, without repeated elements.
+class MatmulOperand {
  public:
-  Operand(Scratch& scratch, const View& view, DType dtype) : view_(view) {
+  MatmulOperand(Scratch& scratch, const View& view, DType dtype) : view_(view) {
     Matrix matrix = as_matrix(view);
     bool leading_fits = matrix.leading <= INT_MAX;
     if (view.count() == 0 || (view.dtype == dtype && matrix.data != nullptr && leading_fits))
@@ -42,7 +42,7 @@ class Operand {
     int last = view.rank() - 1;
     for (int dim = 0; dim <= last - 2; dim++)
       if (from_.strides[dim] == 0) from_.shape[dim] = 1;
-    // Keeps the order in memory of a transposed one: a dense walk.
+    // Keeps the memory order of a transposed one, so that the copy is contiguous.
     bool across = std::abs(view.strides[last - 1]) < std::abs(view.strides[last]);
     if (across) from_ = swap_dims(from_, last - 1, last);
     copy_ = dense(dtype, from_.shape,
@@ -88,7 +88,7 @@ struct Epilogue {
   }
 };
 
-// Dimensions of the batch that are rows of one larger matrix: a [batch, m, k] with one b.
+// Merges dimensions of the batch into rows of one larger matrix: a [batch, m, k] with one b.
 void fold_batch(View& a, View& b, View& c) {
   while (c.rank() > 2) {
     int batch = c.rank() - 3, row = c.rank() - 2;
@@ -115,7 +115,7 @@ struct Product {
   int64_t m, n, k, batch;
   double alpha, beta;
   Epilogue epilogue;
-  bool direct;  // c is of the compute type, and its rows lie as BLAS wants them
+  bool direct;  // c is of the compute type, and BLAS can write its rows in place
 
   // Rows and columns [row, row_end) x [column, column_end) of one c.
   void part(int64_t matrix, int64_t row, int64_t row_end, int64_t column, int64_t column_end,
@@ -168,8 +168,8 @@ struct Product {
   int64_t leading_of(int64_t c_row) const { return m <= 1 ? std::max<int64_t>(n, 1) : c_row; }
 };
 
-// How c is cut among the threads: as square as may be, because each piece packs its part of a and
-// b.
+// How c is split among the threads: as square as possible, because each part packs its rows of a
+// and columns of b.
 struct Cuts {
   int64_t rows = 1, columns = 1;
 };
@@ -217,7 +217,7 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
       (m <= 1 || (product.c.strides[last - 1] >= n && product.c.strides[last - 1] <= INT_MAX));
 
   Scratch& scratch = stream.scratch;
-  Operand from(scratch, left, compute), other(scratch, right, compute);
+  MatmulOperand from(scratch, left, compute), other(scratch, right, compute);
   void* bias_room = nullptr;
   if (bias != nullptr) bias_room = scratch.take<double>(n);
   bool own = m * n * k <= kSmall;

@@ -1,4 +1,4 @@
-// The table's rows that bring rows to a mean of 0 and a deviation of 1, or to a size of 1.
+// Layer norm and RMS norm.
 #include <cmath>
 #include <cstring>
 
@@ -25,7 +25,7 @@ class Vector {
     if (!fits_ || count == 0) return;
     if (fits_kind) {
       data_ = load_converted(view->dtype, view->data, view->strides[0], count, room);
-    } else {  // f32 beside f64
+    } else {  // f32 weights of f64 rows
       for (int64_t i = 0; i < count; i++)
         reinterpret_cast<double*>(room)[i] = view->at<float>()[i * view->strides[0]];
       data_ = room;
@@ -39,7 +39,7 @@ class Vector {
   const void* data_ = nullptr;
 };
 
-// Sums over rows, one vector to a part of the work, joined in the parts' order.
+// Sums over rows, one vector per part of the work, combined in the order of parts.
 class ColumnSums {
  public:
   ColumnSums(Scratch& scratch, const RowParts& parts, const View* view, Kind kind, int64_t columns)
@@ -58,7 +58,7 @@ class ColumnSums {
     std::memset(totals_, 0, static_cast<size_t>(parts_ * columns_) * sizeof(double));
   }
   void* of(int64_t part) const { return view_ == nullptr ? nullptr : room_ + part * stride_; }
-  /// What was summed in the compute type goes to sums in double, every few rows.
+  /// Every few rows, sums in the compute type are added to sums in double.
   void flush(int64_t part) const {
     if (view_ == nullptr || columns_ == 0) return;
     loops().add_sums[kind_](of(part), totals_ + part * columns_, columns_);
@@ -85,7 +85,7 @@ class ColumnSums {
   bool fits_ = true;
 };
 
-// Both norms; one without means is of the size alone.
+// Both norms; without means it is RMS norm.
 int norm(Stream& stream, const View& x, const View* weight, const View* bias, double eps,
          const View& y, const View* mean, const View& rstd) {
   if (!is_float(x.dtype)) return kUnsupported;
@@ -104,7 +104,7 @@ int norm(Stream& stream, const View& x, const View* weight, const View* bias, do
       double scale = 1 / std::sqrt(use.sum_of_squares[kind](in, middle, columns) / count + eps);
       if (mean != nullptr) set_statistic(*mean, row, middle);
       set_statistic(rstd, row, scale);
-      use.normalise[kind](in, middle, scale, weights.data(), biases.data(), to.target(part, row),
+      use.normalize[kind](in, middle, scale, weights.data(), biases.data(), to.target(part, row),
                           columns);
       to.write(part, row);
     }
@@ -136,8 +136,8 @@ int norm_backward(Stream& stream, const View& x, const View* weight, const View*
       const void *in = from.read(part, row), *grad_row = grad_buffer.read(part, row);
       double middle = mean == nullptr ? 0 : statistic(*mean, row), scale = statistic(rstd, row);
       double sums[2] = {0, 0};
-      use.normalise_sums[kind](in, middle, scale, weights.data(), grad_row, sums, columns);
-      use.normalise_backward[kind](
+      use.normalize_sums[kind](in, middle, scale, weights.data(), grad_row, sums, columns);
+      use.normalize_backward[kind](
           in, middle, scale, weights.data(), grad_row, mean == nullptr ? 0 : sums[0] / count,
           sums[1] / count, to.target(part, row), weight_sums.of(part), bias_sums.of(part), columns);
       to.write(part, row);

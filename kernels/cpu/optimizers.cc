@@ -1,4 +1,4 @@
-// The table's optimizers: one pass over the weights, in pieces that stay near while the gradient is
+// Optimizers: one pass over the weights, in chunks that stay in the cache while the gradient is
 // widened and the copy rounded.
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ int step_pieces(Stream& stream, const View& weights, const View& grad, const Vie
       const void* grad_data =
           load_converted(grad.dtype, grad.data + at * grad_size, 1, length, buffer);
       if (weights.dtype == DType::f64 && kind_of(grad.dtype) == kF32) {
-        // A float gradient of double weights: widened.
+        // A float gradient of double weights is widened.
         alignas(64) double wide[kChunk];
         loops().convert[kF32][kF64](grad_data, wide, length);
         std::copy(wide, wide + length, reinterpret_cast<double*>(buffer));
@@ -85,7 +85,7 @@ int sgd(Stream& stream, const Sgd& options, const View& weights, const View& gra
                      });
 }
 
-// Of a view with gaps: each row of its last dimension by itself.
+// Of a view with gaps: each row of its last dimension separately.
 int add_squares_of_rows(Stream& stream, const View& in, const View& out) {
   double sums[kPartsMax] = {};
   int64_t columns = in.shape.last(), stride = in.strides[in.rank() - 1], rows = rows_of(in);

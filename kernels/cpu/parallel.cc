@@ -1,5 +1,5 @@
-// A pool of threads that wait for parts of an operation. They start with the first operation that
-// is large enough, and end with the process.
+// A pool of threads that execute parts of an operation. They start with the first operation that is
+// large enough, and live as long as the process.
 #include "kernels/cpu/parallel.hpp"
 
 #include <pthread.h>
@@ -24,8 +24,9 @@ namespace flow::cpu {
 namespace {
 
 constexpr int kThreadsMax = 256;
-// How often a thread looks for work, or for the end of it, before it sleeps: about 20 us, more than
-// lies between two operations of a training step, and less than a user's other threads would miss.
+// How often a thread polls for work, or for its end, before it sleeps: about 20 us, more than the
+// time between two operations of a training step, and short enough for other threads of the
+// machine.
 constexpr int kLooks = 2000;
 
 void relax() {
@@ -36,16 +37,17 @@ void relax() {
 #endif
 }
 
-// A thread of the pool, asleep where `asleep`. The kernel wakes a thread where it last ran, also
-// where its waker runs now: there it would find the operation done, time and again.
+// A thread of the pool; it sleeps if `asleep`. The kernel tends to wake a thread on its last CPU,
+// even if that is its waker's, where it would find the operation done every time.
 struct Helper {
   pid_t id = 0;
   int cpu = -1;  // where it fell asleep
   bool asleep = false;
-  bool is_held = false;  // to one CPU, until it wakes
+  bool is_held = false;  // pinned to one CPU, until it wakes
 };
 
-// The CPUs that helpers wake on: each one that nobody of ours runs on, as long as there are some.
+// The CPUs for helpers to wake on: each is not used by another thread of the pool, while there are
+// enough.
 class FreeCpus {
  public:
   FreeCpus() {
@@ -74,12 +76,12 @@ class FreeCpus {
   cpu_set_t all_, free_;
 };
 
-// The parts of one operation are numbered; who comes takes the next. A round is opened by its
-// number, so that a thread which comes late for one finds nothing there.
-class Pool {
+// The parts of one operation are numbered; each thread takes the next one. The round's number
+// prevents a thread that is late for it from taking a part.
+class HelperPool {
  public:
   void run(int threads, int64_t count, int64_t parts, PartsOf f) {
-    std::lock_guard<std::mutex> turn(turn_);  // operations of several threads come one by one
+    std::lock_guard<std::mutex> turn(turn_);  // operations of several threads run one by one
     grow(std::min(threads, kThreadsMax) - 1);
     {
       std::lock_guard<std::mutex> hold(mutex_);
@@ -120,7 +122,7 @@ class Pool {
     }
   }
 
-  // Under mutex_.
+  // With mutex_ held.
   void place(int wanted) {
     FreeCpus free_cpus;
     cpus_ = free_cpus.all();
@@ -187,11 +189,12 @@ class Pool {
   std::atomic<uint64_t> round_{0};
   int asleep_ = 0;
   cpu_set_t cpus_{};                              // that the caller may use
-  std::vector<std::unique_ptr<Helper>> helpers_;  // grown by who holds turn_
+  std::vector<std::unique_ptr<Helper>> helpers_;  // grows with turn_ held
 };
 
-Pool& pool() {
-  static Pool* made = new Pool;  // its threads live as long as the process: never destroyed
+HelperPool& pool() {
+  static HelperPool* made =
+      new HelperPool;  // its threads live as long as the process: never destroyed
   return *made;
 }
 

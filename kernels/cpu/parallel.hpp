@@ -1,11 +1,11 @@
-// The CPU's threads: one operation split over them.
+// Splits one operation over the CPU's threads.
 #pragma once
 #include <cstdint>
 #include <type_traits>
 
 namespace flow::cpu {
 
-/// A call that borrows what it calls.
+/// A reference to a callable.
 class PartsOf {
  public:
   template <typename F>
@@ -23,10 +23,10 @@ class PartsOf {
 
 void run_parts(int threads, int64_t count, int64_t parts, PartsOf f);
 
-/// Calls f(first, last) for parts that make up 0..count, in any order, on up to `threads` threads,
-/// the caller's among them; returns when all are done. A part has at least `grain` items, so small
-/// work stays on the caller's thread. How the work is cut depends on the three numbers alone. f
-/// must not throw, and must not call parallel_for.
+/// Calls f(first, last) for parts that cover 0..count, in any order, on up to `threads` threads
+/// including the caller's; returns when all are done. A part has at least `grain` items, so small
+/// work stays on the caller's thread. The split depends only on the three numbers. f must not throw
+/// or call parallel_for.
 template <typename F>
 void parallel_for(int threads, int64_t count, int64_t grain, F&& f) {
   if (count <= 0) return;

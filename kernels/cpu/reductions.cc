@@ -1,5 +1,5 @@
-// The table's rows that make one element of many. What is summed is summed in double. Work is cut
-// by results, or, where they are few, each result's elements are cut among the threads.
+// Reductions. Sums are computed in double. Work is split by results, or, if they are few, the
+// elements of each result are split among the threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,14 +12,14 @@ namespace {
 constexpr int kPartsMax = 256;
 constexpr int64_t kColumns = 256;
 
-struct Dims {  // innermost first
+struct StridedDims {  // innermost first
   int rank = 0;
   int64_t sizes[kRankMax] = {}, strides[kRankMax] = {};  // in elements
   int64_t count = 1;
 };
 
-Dims dims_of(const View& view, int first, int last) {
-  Dims dims;
+StridedDims dims_of(const View& view, int first, int last) {
+  StridedDims dims;
   for (int dim = last - 1; dim >= first; dim--) {
     int64_t size = view.shape[dim];
     dims.count *= size;
@@ -35,7 +35,7 @@ Dims dims_of(const View& view, int first, int last) {
   return dims;
 }
 
-int64_t offset_of(const Dims& dims, int64_t position) {
+int64_t offset_of(const StridedDims& dims, int64_t position) {
   int64_t offset = 0;
   for (int dim = 0; dim < dims.rank; dim++) {
     offset += position % dims.sizes[dim] * dims.strides[dim];
@@ -44,9 +44,10 @@ int64_t offset_of(const Dims& dims, int64_t position) {
   return offset;
 }
 
-// Elements first to last of `dims`, piece by piece, in their compute type.
+// Elements first to last of `dims`, chunk by chunk, in their compute type.
 template <typename F>
-void for_chunks(DType dtype, const char* at, const Dims& dims, int64_t first, int64_t last, F f) {
+void for_chunks(DType dtype, const char* at, const StridedDims& dims, int64_t first, int64_t last,
+                F f) {
   alignas(64) char buffer[kChunk * 8];
   auto size = static_cast<int64_t>(dtype_size(dtype));
   int64_t width = dims.rank > 0 ? dims.sizes[0] : 1, stride = dims.rank > 0 ? dims.strides[0] : 1;
@@ -148,13 +149,13 @@ void store(DType dtype, double value, char* at) {
   });
 }
 
-struct Job {
+struct ReductionJob {
   Reduce op;
   const View& in;
   const View& out;
   double correction;
   Kind kind;
-  Dims reduced;
+  StridedDims reduced;
 
   void store_total(const Total& total, char* at) const {
     if (op == Reduce::any || op == Reduce::all) {
@@ -170,7 +171,7 @@ struct Job {
   }
 };
 
-Total total_of(const Job& job, Reduce op, double mean, const char* at, int64_t first,
+Total total_of(const ReductionJob& job, Reduce op, double mean, const char* at, int64_t first,
                int64_t last) {
   Total total = empty_total(op);
   for_chunks(job.in.dtype, at, job.reduced, first, last, [&](const void* chunk, int64_t count) {
@@ -179,12 +180,12 @@ Total total_of(const Job& job, Reduce op, double mean, const char* at, int64_t f
   return total;
 }
 
-double mean_of(const Job& job, const Total& total) {
+double mean_of(const ReductionJob& job, const Total& total) {
   return total.sum / static_cast<double>(job.reduced.count);
 }
 
-// Few results of many elements each: the elements are cut.
-void reduce_cut(const Stream& stream, const Job& job, const char* at, char* to) {
+// Few results of many elements each: the elements are split.
+void reduce_cut(const Stream& stream, const ReductionJob& job, const char* at, char* to) {
   Total parts[kPartsMax];
   int64_t count = job.reduced.count;
   int64_t cuts = std::min<int64_t>({stream.threads, kPartsMax, count / kGrainCheap});
@@ -202,8 +203,8 @@ void reduce_cut(const Stream& stream, const Job& job, const char* at, char* to) 
   job.store_total(pass(job.op, mean), to);
 }
 
-// The results lie side by side, as do their elements: rows are added to a row of results.
-bool takes_columns(const Job& job) {
+// The results are contiguous, and so are their elements: rows are added to a row of results.
+bool takes_columns(const ReductionJob& job) {
   if (job.reduced.rank == 0 || job.reduced.strides[0] == 1 || job.out.rank() == 0) return false;
   int last = job.out.rank() - 1;
   if (job.in.strides[last] != 1 || job.out.shape[last] < 8) return false;
@@ -211,7 +212,7 @@ bool takes_columns(const Job& job) {
   return job.kind < kFloatKinds && job.op != Reduce::product;
 }
 
-void reduce_columns(const Stream& stream, const Job& job) {
+void reduce_columns(const Stream& stream, const ReductionJob& job) {
   const Loops& use = loops();
   int last = job.out.rank() - 1;
   int64_t columns = job.out.shape[last], outer = rows_of(job.out);
@@ -274,7 +275,7 @@ int reduce(Stream& stream, Reduce op, const View& in, double correction, const V
   bool of_integers = op == Reduce::sum || op == Reduce::product;
   if (of_booleans != (in.dtype == DType::boolean) && !of_integers) return kUnsupported;
   if (!is_float(in.dtype) && !of_integers && !is_most(op)) return kUnsupported;
-  Job job{op, in, out, correction, kind_of(in.dtype), dims_of(in, out.rank(), in.rank())};
+  ReductionJob job{op, in, out, correction, kind_of(in.dtype), dims_of(in, out.rank(), in.rank())};
   int64_t results = out.count();
   if (results == 0) return kDone;
   if (job.reduced.count == 0 && (op == Reduce::max || op == Reduce::min)) return kUnsupported;
@@ -308,7 +309,7 @@ int extreme(Stream& stream, bool largest, const View& in, int64_t base, const Vi
   Kind kind = kind_of(in.dtype);
   const Loops& use = loops();
   size_t size = size_of_kind(kind);
-  Dims row = dims_of(in, in.rank() - 1, in.rank());
+  StridedDims row = dims_of(in, in.rank() - 1, in.rank());
   int64_t rows = value.count();
   if (row.count == 0) return rows == 0 ? kDone : kUnsupported;
   int64_t grain = std::max<int64_t>(1, kGrainCheap / row.count);
@@ -324,7 +325,7 @@ int extreme(Stream& stream, bool largest, const View& in, int64_t base, const Vi
           std::memcpy(both, best, size);
           use.most[largest][kind](chunk, count, both + size);
           use.most[largest][kind](both, 2, joined);
-          // The first of equal ones stays; a NaN that came first too.
+          // The first of equal ones wins, also the first NaN.
           if (use.find[kind](best, 1, joined) != 0) {
             std::memcpy(best, joined, size);
             at = done + use.find[kind](chunk, count, best);

@@ -1,5 +1,5 @@
-// Rows in the type that is computed in. Those of f16 and bf16 are brought into room of the part of
-// the work that they belong to, and those that go past the caches are made there.
+// Rows in the compute type. Rows of f16 and bf16 are converted into a buffer of their part of the
+// work, and so are rows that are written with non-temporal stores.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace flow::cpu {
 
-/// How rows are cut: each part is done by one thread, and has room of its own.
+/// How rows are split: each part is done by one thread and has its own buffers.
 struct RowParts {
   int64_t rows = 0, parts = 1;
   RowParts(const Stream& stream, int64_t row_count, int64_t columns, int64_t grain)
@@ -30,7 +30,7 @@ struct RowParts {
 /// The rows of one view.
 class RowBuffer {
  public:
-  /// `can_stream`: all of it is written and nothing of it read.
+  /// `can_stream`: all of it is written and none of it is read.
   RowBuffer(Scratch& scratch, const RowParts& parts, const View& view, bool can_stream = false)
       : view_(view), columns_(view.shape.last()) {
     streams_ = can_stream && !is_small(view.dtype) && is_beyond_caches(view.bytes());
@@ -45,7 +45,7 @@ class RowBuffer {
   const void* read(int64_t part, int64_t row) const {
     return load_converted(view_.dtype, row_at(view_, row), 1, columns_, buffer_of(part));
   }
-  /// Where to write; `write` then brings it to its place.
+  /// The destination to write; write() then stores it.
   void* target(int64_t part, int64_t row) const {
     return buffer_ != nullptr ? buffer_of(part) : row_at(view_, row);
   }
@@ -68,7 +68,7 @@ class RowBuffer {
   char* buffer_ = nullptr;
 };
 
-/// One number of each row: f32, or f64 of f64.
+/// One number per row: f32, or f64 for f64.
 inline double statistic(const View& view, int64_t row) {
   const char* at = row_at(view, row, 0);
   return view.dtype == DType::f64 ? *reinterpret_cast<const double*>(at)

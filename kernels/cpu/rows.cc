@@ -1,4 +1,4 @@
-// The table's rows about softmax along the last dimension.
+// Softmax and cross entropy along the last dimension.
 #include <cmath>
 #include <cstring>
 
@@ -33,7 +33,7 @@ int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
       double largest = largest_of(kind, x, columns);
       if (logarithm) {
         double sum = use.sum_exp[kind](x, largest, nullptr, columns);
-        // In two steps: the sum of both may have lost what x still has.
+        // In two steps: the sum of both may lack digits of x.
         use.scale[kind](x, 1, -largest, y, columns);
         use.scale[kind](y, 1, -std::log(sum), y, columns);
       } else {

@@ -1,5 +1,4 @@
-// From views of any type and strides to runs without gaps of the type that is computed in, and
-// back.
+// Loops over views of any type and strides, in contiguous runs of the compute type.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,14 +13,14 @@ namespace {
 constexpr int kViewsMax = kInputsMax + 1;
 
 // The dimensions of several views of one shape, innermost first, merged where all of them allow it.
-struct Collapsed {
+struct MergedDims {
   int rank = 0, views = 0;
   int64_t sizes[kRankMax] = {};
   int64_t strides[kViewsMax][kRankMax] = {};  // in bytes
 };
 
-Collapsed collapse(const View* const* views, int count) {
-  Collapsed all;
+MergedDims collapse(const View* const* views, int count) {
+  MergedDims all;
   all.views = count;
   for (int dim = views[0]->rank() - 1; dim >= 0; dim--) {
     int64_t size = views[0]->shape[dim];
@@ -51,12 +50,12 @@ struct Buffers {
   alignas(64) char of[kViewsMax][kChunk * 8];
 };
 
-// One view during the walk: where its elements of the next piece are.
-struct Operand {
+// One view during the loop: the address of its next chunk.
+struct LoopOperand {
   DType dtype = DType::f32;
   size_t size = 4;
   bool converts = false;
-  const char* filled_from = nullptr;  // a repeated element: what the buffer holds already
+  const char* filled_from = nullptr;  // a repeated element: the buffer's current content
   int64_t filled = 0;
 };
 
@@ -72,7 +71,7 @@ class StridedLoop {
 
   void run_range(int64_t first, int64_t last) const {
     Buffers buffers;
-    Operand operands[kViewsMax];
+    LoopOperand operands[kViewsMax];
     const char* at[kViewsMax];
     for (int i = 0; i < count_; i++) {
       DType dtype = views_[i]->dtype;
@@ -104,7 +103,7 @@ class StridedLoop {
   }
 
  private:
-  void run(const char* const* starts, Operand* operands, Buffers& buffers, int64_t length,
+  void run(const char* const* starts, LoopOperand* operands, Buffers& buffers, int64_t length,
            int64_t position) const {
     const Loops& use = loops();
     int last = count_ - 1;
@@ -120,7 +119,7 @@ class StridedLoop {
     for (int64_t done = 0; done < length;) {
       int64_t chunk = all_direct && !stream ? length : std::min(length - done, kChunk);
       bool past = false;
-      if (stream) {  // up to a whole line first
+      if (stream) {  // up to a cache line boundary first
         size_t off = (64 - reinterpret_cast<uintptr_t>(at[last]) % 64) % 64;
         if (off != 0) {
           chunk = std::min<int64_t>(chunk, static_cast<int64_t>(off / operands[last].size));
@@ -175,7 +174,7 @@ class StridedLoop {
     }
   }
 
-  void fill(Operand& operand, const char* at, char* buffer, int64_t count) const {
+  void fill(LoopOperand& operand, const char* at, char* buffer, int64_t count) const {
     alignas(8) char one[8];
     const void* value = at;
     if (operand.converts) value = load_converted(operand.dtype, at, 1, 1, one);
@@ -185,7 +184,7 @@ class StridedLoop {
     operand.filled = count;
   }
 
-  Collapsed all_;
+  MergedDims all_;
   const View* const* views_;
   RunCall f_;
   As as_;
@@ -312,7 +311,7 @@ char* row_at(const View& view, int64_t row, int inner) {
   for (int dim = view.rank() - inner - 1; dim >= 0; dim--) {
     int64_t size = view.shape[dim];
     if (size == 1) continue;
-    if (dim == 0) {  // saves most of the divisions
+    if (dim == 0) {  // avoids most divisions
       offset += row * view.strides[dim];
       break;
     }

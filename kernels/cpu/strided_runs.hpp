@@ -1,4 +1,4 @@
-// Walking several views of one shape at once, run by run.
+// Iterates over several views of one shape, run by run.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace flow::cpu {
 
 using namespace kernels;
 
-/// Calls f(rows, length) for every innermost run of `n` views of one shape; `strides(i)` of the run
-/// are in `views[i].strides[0]` of what `collapse` gives. Neighbouring dimensions that all views
-/// walk alike are one run.
+/// Calls f(rows, length) for every innermost run of `n` views of one shape; the run's strides are
+/// `views[i].strides[0]` of the result of `collapse`. Adjacent dimensions that are contiguous in
+/// all views are one run.
 template <size_t n, typename F>
 void for_each_run(std::array<View, n> views, F f) {
   // Merge dimensions from the right wherever every view allows it.

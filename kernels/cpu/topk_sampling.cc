@@ -1,4 +1,4 @@
-// The table's rows that pick and count.
+// Top-k, sampling and histograms.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -72,7 +72,7 @@ int sample(Stream& stream, const View& logits, double temperature, uint64_t seed
             total * uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample);
         for (int64_t i = 0; i < classes; i++) {
           double size = weight(i);
-          if (size > 0) picked = i;  // rounding may leave the aim beyond the last
+          if (size > 0) picked = i;  // rounding may move the target beyond the last
           sum += size;
           if (sum > aim) break;
         }

@@ -1,8 +1,7 @@
-// Attention over tiles of keys, with the softmax carried along (Dao et al., "FlashAttention"): no
-// memory of the size of queries times keys. The backward makes the products again, once from the
-// queries' side and once from the keys', so that each gradient is summed by one block in order.
-// Four threads share a row of a tile. Half floats that lie as tensor cores take them are
-// attention_tensor.cu's.
+// Attention over tiles of keys with an online softmax (Dao et al., "FlashAttention"): no memory of
+// the size of queries times keys. The backward recomputes the products, once per block of queries
+// and once per block of keys, so that each gradient is summed by one block in order. Four threads
+// share a row of a tile. Half floats in a layout for tensor cores use attention_tensor.cu.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
@@ -10,11 +9,11 @@
 namespace flow::cuda {
 namespace {
 
-constexpr int kLanes = 4;  // threads of one row
+constexpr int kLanes = 4;  // threads per row
 template <typename C>
-constexpr int kRows = sizeof(C) == 8 ? 16 : 32;  // of a tile, and its columns
+constexpr int kRows = sizeof(C) == 8 ? 16 : 32;  // rows of a tile, and its columns
 
-// A tile has one column more than the head is wide, against bank conflicts.
+// A tile has one column more than the head's width, against bank conflicts.
 template <typename T, typename C>
 FLOW_DEVICE void load_tile(C* tile, const T* from, int64_t row_stride, int64_t first, int64_t rows,
                            int width, C factor) {
@@ -39,7 +38,7 @@ FLOW_DEVICE C over_lanes(C value, F f) {
   return f(value, __shfl_xor_sync(kAll, value, 2));
 }
 
-// `room`: the widest head that fits, for what a thread keeps in registers.
+// `room`: the widest head whose data fits in a thread's registers.
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
     attention_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> out,
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__(128)
       }
       peak = over_lanes(peak, Largest{});
       C now = Largest{}(largest, peak), sum = 0;
-      // Where nothing was seen yet all are -infinity, and stay 0.
+      // If no key was seen yet, all are -infinity, and stay 0.
       C factor = largest == now ? C(1) : std::exp(largest - now);
       for (int j = 0; j < rows / kLanes; j++) {
         C share = key0 + lane + j * kLanes < seen ? std::exp(scores[j] - now) : C(0);
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-// What the backward needs of each row: the logarithm of its sum in two parts, times `factor`, and
+// Row data for the backward: the logarithm of the row's sum in two parts, times `factor`, and
 // delta, the sum over d of grad * out.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -228,7 +227,7 @@ __global__ void __launch_bounds__(128)
       int64_t base = (batch * s.heads + head) * s.queries;
       for (int64_t query0 = s.first_to_see(first) / rows * rows; query0 < s.queries;
            query0 += rows) {
-        // The queries are scaled, as in the forward: large scores have the same rounding.
+        // The queries are scaled as in the forward: large scores are rounded the same way.
         load_tile(queries, q.at(batch, head), q.row, query0, s.queries, s.width, s.scale);
         load_tile(grads, grad.at(batch, head), grad.row, query0, s.queries, s.width, C(1));
         __syncthreads();
@@ -281,7 +280,7 @@ size_t room_of(int width, int tiles, int squares) {
 
 // ---- rotary
 
-// A thread turns one pair of one position in all heads.
+// A thread rotates one pair of one position in all heads.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     rotary_kernel(int64_t batches, int64_t heads, int64_t rows, int64_t half, int64_t first,

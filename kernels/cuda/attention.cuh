@@ -1,4 +1,4 @@
-// What the kernels of attention share: how operands lie, and who sees whom.
+// Shared by the attention kernels: operand layouts and the causal mask.
 #pragma once
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/launch.cuh"
@@ -18,7 +18,7 @@ Heads<T> heads_of(const View& view) {
   return {view.at<T>(), view.strides[0], view.strides[1], view.strides[2]};
 }
 
-// `I` is what rows are counted in.
+// `I` is the type of row indices.
 template <typename C, typename I = int64_t>
 struct AttentionSizes {
   I batches, heads, groups, queries, keys;
@@ -26,12 +26,12 @@ struct AttentionSizes {
   bool causal;
   C scale;
 
-  /// The query attends to the keys before this one. Causal: the last query to all of them.
+  /// The query attends to the keys before this index. Causal: the last query to all of them.
   FLOW_DEVICE I seen_by(I query) const {
     I end = query + keys - queries + 1;
     return !causal || end > keys ? keys : end > 0 ? end : 0;
   }
-  /// The first query that sees the key.
+  /// The first query that attends to the key.
   FLOW_DEVICE I first_to_see(I key) const {
     I first = key - (keys - queries);
     return causal && first > 0 ? first : 0;
@@ -48,8 +48,8 @@ AttentionSizes<C, I> sizes_of(const Attention& options, const View& q, const Vie
 
 constexpr double kLog2EDouble = 1.4426950408889634074;
 
-// What the backward needs of each query, [b, h, t] each: the logarithm of the sum of its
-// exponentials in two parts (SplitLogarithm), and the sum over d of grad * out.
+// Row data of the backward, [b, h, t] each: the logarithm of the query's sum of exponentials in two
+// parts (SplitLogarithm), and the sum over d of grad * out.
 template <typename C>
 struct RowNumbers {
   C* data;
@@ -60,10 +60,10 @@ struct RowNumbers {
   FLOW_DEVICE C* delta() const { return data + 2 * count; }
 };
 
-// attention_tensor.cu, of operands that takes_tensor_cores() is true of
+// attention_tensor.cu; requires takes_tensor_cores() of the operands
 int tensor_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,
                      const View& out, const View& lse);
-/// The logarithms in `numbers` are to the base of 2.
+/// The logarithms in `numbers` are to base 2.
 int tensor_attention_backward(Stream&, const Attention&, const View& q, const View& k,
                               const View& v, const View& grad, RowNumbers<float> numbers,
                               const View& dq, const View& dk, const View& dv);

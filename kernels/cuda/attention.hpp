@@ -1,4 +1,4 @@
-// Which kernels do an attention: plain host code, tested without a GPU.
+// Selects the attention kernel: plain host code, tested without a GPU.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -10,21 +10,21 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-/// The widest head that tensor cores are used for. Two sets of accumulators of a wider one would
-/// not fit in the registers.
+/// The widest head for tensor cores. Two sets of accumulators of a wider one would not fit in the
+/// registers.
 constexpr int64_t kTensorWidthMax = 128;
-constexpr int64_t kTensorPiece = 8;          // elements that are copied at once: 16 bytes
-constexpr int64_t kTensorRowsMax = 1 << 30;  // of a dimension: they are counted in an int
+constexpr int64_t kTensorPiece = 8;          // elements copied at once: 16 bytes
+constexpr int64_t kTensorRowsMax = 1 << 30;  // of a dimension: row indices are int
 
-/// Every row of a [b, h, t, d] operand begins at a multiple of 16 bytes and has no gaps.
-inline bool has_pieces(const View& view) {
+/// Every row of a [b, h, t, d] operand is aligned to 16 bytes and has no gaps.
+inline bool has_aligned_rows(const View& view) {
   if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0 || view.strides[3] != 1) return false;
   for (int dim = 0; dim < 3; dim++)
     if (view.shape[dim] > 1 && view.strides[dim] % kTensorPiece != 0) return false;
   return true;
 }
 
-/// Whether tensor cores do an attention of these operands, or CUDA cores, which take any.
+/// Whether tensor cores can process these operands; CUDA cores accept any.
 inline bool takes_tensor_cores(std::initializer_list<const View*> operands) {
   for (const View* each : operands) {
     if (each->dtype != DType::f16 && each->dtype != DType::bf16) return false;
@@ -32,7 +32,7 @@ inline bool takes_tensor_cores(std::initializer_list<const View*> operands) {
     if (width < 1 || width > kTensorWidthMax || width % kTensorPiece != 0) return false;
     for (int dim = 0; dim < 3; dim++)
       if (each->shape[dim] > kTensorRowsMax) return false;
-    if (!has_pieces(*each)) return false;
+    if (!has_aligned_rows(*each)) return false;
   }
   return true;
 }

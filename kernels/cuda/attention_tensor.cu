@@ -1,10 +1,10 @@
-// Attention of half floats by tensor cores (Dao, "FlashAttention-2"). A block has 64 rows of one
-// side in shared memory, queries or keys, 16 to each of its warps, and sees the other side's go by
-// in steps, the next of them copied while this one is computed. Sums stay in registers from the
-// first step to the last, so each gradient is added up by one warp in order.
+// Attention of half floats on tensor cores (Dao, "FlashAttention-2"). A block holds 64 rows of one
+// side in shared memory, queries or keys, 16 per warp, and loops over the other side in steps; the
+// next step is copied while the current one is computed. Sums stay in registers from the first step
+// to the last, so each gradient is added up by one warp in order.
 //
-// Products are summed in f32. The softmax is f32 too; its shares, and the slopes of the backward,
-// are rounded to the operands' type for their products, as tensor cores take them.
+// Products are summed in f32. The softmax is f32 too; its weights, and the gradients of the scores,
+// are rounded to the operands' type for their products, as tensor cores require.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -19,8 +19,8 @@ constexpr int kForwardStep = 64, kBackwardStep = 32;  // rows of the other side
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr double kLn2 = 0.69314718055994530942;
 
-// Elements from row to row of a tile `W` wide: an odd number of 16 bytes more than whole turns
-// through the banks, so that 8 rows of ldmatrix are in all of them.
+// Elements from row to row of a tile `W` wide: an odd multiple of 16 bytes, so that 8 rows of
+// ldmatrix are in different banks.
 template <int W>
 constexpr int kPitch = W + 8;
 template <int W, int rows>
@@ -28,8 +28,8 @@ constexpr int kTile = rows* kPitch<W>;
 
 using TensorSizes = AttentionSizes<float, int>;
 
-// What this thread has of its warp's 16 rows: rows `row` and `row` + 8 of the block's, and of each
-// 8 columns `column` and the one after.
+// This thread's part of its warp's 16 rows: rows `row` and `row` + 8 of the block's, and of each 8
+// columns `column` and the next one.
 struct Lane {
   int lane, first, row, column;
 };
@@ -42,7 +42,7 @@ FLOW_DEVICE Lane this_lane() {
 FLOW_HD int tiles_of(int rows) { return static_cast<int>(divide_up(rows, kBlockRows)); }
 FLOW_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 
-// Which rows of which head a block does.
+// The rows and the head of a block.
 struct Task {
   int first, head, batch;
 };
@@ -52,7 +52,7 @@ FLOW_DEVICE Task task_of(int64_t number, int across, int heads) {
           static_cast<int>(head / heads)};
 }
 
-// Rows `first` … of an operand to a tile, zeros where it has none.
+// Copies rows `first` … of an operand to a tile, zeros beyond its end.
 template <int W, int rows, typename T>
 FLOW_DEVICE void copy_tile(T* tile, const T* from, int64_t row_stride, int first, int end,
                            int width) {
@@ -103,7 +103,7 @@ FLOW_DEVICE void add_by_columns(float (&sums)[W / 8][4], const uint32_t (&factor
   }
 }
 
-// The results of one product as the left side of the next.
+// Converts the results of one product to the left operand of the next.
 template <typename T, int n>
 FLOW_DEVICE void round_factors(const float (&from)[2 * n][4], uint32_t (&to)[n][4]) {
   FLOW_UNROLL
@@ -122,8 +122,8 @@ FLOW_DEVICE void store_2(T* to, float low, float high) {
   *reinterpret_cast<Pack<T, 2>*>(to) = pack;
 }
 
-// The warp's 16 rows of sums to an operand, by way of the rows of a tile that this warp alone
-// reads, so that it is written 16 bytes at a time. `factors` of rows `row` and `row` + 8.
+// Stores the warp's 16 rows of sums to an operand through rows of a tile that only this warp reads,
+// so that each store has 16 bytes. `factors` of rows `row` and `row` + 8.
 template <int W, typename T>
 FLOW_DEVICE void store_rows(const float (&sums)[W / 8][4], const float (&factors)[2], T* tile,
                             T* to, int64_t row_stride, int first, int end, int width) {
@@ -150,8 +150,7 @@ FLOW_DEVICE void store_rows(const float (&sums)[W / 8][4], const float (&factors
   }
 }
 
-// A product that is rounded before anything is added to it: the scores of the backward are those of
-// the forward.
+// A product that is rounded before a sum: the scores of the backward equal those of the forward.
 FLOW_DEVICE float rounded_product(float a, float b) {
 #ifdef FLOW_EMULATE
   return a * b;
@@ -163,11 +162,11 @@ FLOW_DEVICE float rounded_product(float a, float b) {
 // The softmax of the rows so far.
 struct RowsSoftmax {
   float largest[2];  // of the scores, times log2(e)
-  float totals[2];   // what this lane has added of the shares
+  float totals[2];   // this lane's sum of the weights
 
   FLOW_DEVICE static RowsSoftmax empty() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 
-  // Scores become shares; what was summed before is brought to the same largest score.
+  // Converts scores to weights; earlier sums are rescaled to the new largest score.
   template <int n, int columns>
   FLOW_DEVICE void take(float (&scores)[n][4], float (&sums)[columns][4]) {
     FLOW_UNROLL
@@ -178,7 +177,7 @@ struct RowsSoftmax {
         now = std::fmax(now, std::fmax(scores[j][2 * half], scores[j][2 * half + 1]));
       now = std::fmax(now, __shfl_xor_sync(kAll, now, 1));
       now = std::fmax(now, __shfl_xor_sync(kAll, now, 2));
-      // Where nothing was seen yet all are -infinity, and the shares are 0.
+      // If no key was seen yet all are -infinity, and the weights are 0.
       float base = now == -INFINITY ? 0.0f : now;
       float factor = exp2_of(largest[half] - base);
       largest[half] = now;
@@ -232,7 +231,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     RowsSoftmax softmax = RowsSoftmax::empty();
     for (int key0 = 0; key0 < last; key0 += kForwardStep) {
       wait_for_copies<0>();
-      __syncthreads();  // the keys are there, and nobody needs the values of before
+      __syncthreads();  // the keys are loaded, and the previous values are not used any more
       copy_tile<W, kForwardStep>(values, of_values, v.row, key0, s.keys, s.width);
       commit_copies();
       float scores[kForwardStep / 8][4] = {};
@@ -251,7 +250,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       uint32_t shares[kForwardStep / 16][4];
       round_factors<T>(scores, shares);
       wait_for_copies<0>();
-      __syncthreads();  // the values are there, and nobody needs these keys
+      __syncthreads();  // the values are loaded, and these keys are not used any more
       if (key0 + kForwardStep < last)
         copy_tile<W, kForwardStep>(keys, of_keys, k.row, key0 + kForwardStep, s.keys, s.width);
       commit_copies();
@@ -261,7 +260,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     __syncthreads();
     float factors[2];
     for (int half = 0; half < 2; half++) {
-      float total = softmax.total(half);  // 0 where nothing is seen, else at least 1
+      float total = softmax.total(half);  // 0 if no key is seen, otherwise at least 1
       factors[half] = total == 0 ? 0.0f : 1.0f / total;
       int query = task.first + me.row + 8 * half;
       if (me.lane % 4 == 0 && query < s.queries)
@@ -321,7 +320,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     int stage = 0;
     for (int key0 = 0; key0 < last; key0 += kBackwardStep, stage ^= 1) {
       wait_for_copies<0>();
-      __syncthreads();  // this step is there, and nobody needs the one before
+      __syncthreads();  // this step is loaded, and the previous one is not used any more
       if (key0 + kBackwardStep < last) copy_step(key0 + kBackwardStep, stage ^ 1);
       commit_copies();
       const T* keys = others + stage * 2 * tile;
@@ -352,7 +351,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   }
 }
 
-// The queries that a block of keys is seen by: of all heads of its group, one after the other.
+// The queries that attend to a block of keys: of all heads of its group, one after the other.
 struct QueryStep {
   int first, head;
 
@@ -408,7 +407,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     int stage = 0;
     for (QueryStep next = step; step.head < end; step = next, stage ^= 1) {
       wait_for_copies<0>();
-      __syncthreads();  // this step is there, and nobody needs the one before
+      __syncthreads();  // this step is loaded, and the previous one is not used any more
       next = step.next(from, s.queries);
       if (next.head < end) copy_step(next, stage ^ 1);
       commit_copies();
@@ -417,7 +416,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       const float *low = high + kBackwardStep, *of_delta = low + kBackwardStep;
       float shares[kBackwardStep / 8][4] = {};
       add_rows_by_rows<W>(shares, keys + me.first * kPitch<W>, queries);
-      // Of queries beyond the last all is 0, and adds nothing.
+      // Queries beyond the last are all 0 and add nothing.
       bool whole = last_key <= s.seen_by(step.first);
       int seen_from[2] = {first_query[0] - step.first, first_query[1] - step.first};
       FLOW_UNROLL
@@ -455,7 +454,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   }
 }
 
-// Calls f(T, Constant<W>) for the type and the width that operands are padded to.
+// Calls f(T, Constant<W>) for the type, and the width to which operands are padded.
 template <typename F>
 int with_tile(const View& q, F f) {
   auto of_width = [&](auto type) {

@@ -1,6 +1,6 @@
-// Pictures. A convolution is cuDNN's where the machine has it, else a product of matrices, one of
-// whose sides is the picture seen through the window; each gradient is gathered by whom it belongs
-// to, so nothing depends on an order.
+// Convolution, pooling and resizing. A convolution uses cuDNN if the machine has it, otherwise a
+// matrix product one of whose operands is the image seen through the window; each gradient is
+// gathered per destination, so the result depends on no order.
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/group.cuh"
@@ -18,7 +18,7 @@ struct Window {
   Divide by_ow, by_oh, by_kw, by_kh, by_w, by_h;
 };
 
-// False where a number is too large for 31 bits.
+// False if a number exceeds 31 bits.
 bool window_of(const Conv2d& o, const View& x, const View& w, const View& out, Window& window) {
   Window v{x.shape[0],
            w.shape[1],
@@ -50,16 +50,16 @@ bool window_of(const Conv2d& o, const View& x, const View& w, const View& out, W
   return true;
 }
 
-struct Three {
+struct DigitSplit {
   int64_t first, second, third;  // of a number: / (b * a), / a % b, % a
 };
-FLOW_DEVICE Three split(int64_t number, const Divide& by_b, const Divide& by_a) {
+FLOW_DEVICE DigitSplit split(int64_t number, const Divide& by_b, const Divide& by_a) {
   auto n = static_cast<uint32_t>(number);
   uint32_t over = by_a(n), first = by_b(over);
   return {first, over - first * by_b.by, n - over * by_a.by};
 }
 
-// An element of x under the window, 0 on the padding.
+// An element of x under the window, 0 in the padding.
 template <typename T>
 FLOW_DEVICE Compute<T> under(const Window& v, const T* x, int64_t group, int64_t picture,
                              int64_t channel, int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
@@ -91,11 +91,11 @@ struct ForwardSides {
     return convert<C>(weights[(group * v.outputs + output) * (v.channels * v.kh * v.kw) + k]);
   }
   FLOW_DEVICE C b(int64_t group, int64_t k, int64_t column) const {
-    Three in = split(k, v.by_kh, v.by_kw), to = split(column, v.by_oh, v.by_ow);
+    DigitSplit in = split(k, v.by_kh, v.by_kw), to = split(column, v.by_oh, v.by_ow);
     return under(v, x, group, to.first, in.first, to.second, to.third, in.second, in.third);
   }
   FLOW_DEVICE void put(int64_t group, int64_t output, int64_t column, C sum) const {
-    Three to = split(column, v.by_oh, v.by_ow);
+    DigitSplit to = split(column, v.by_oh, v.by_ow);
     if (bias) sum += convert<C>(bias[(group * v.outputs + output) * bias_stride]);
     out[result_at<T>(v, group, to.first, output, to.second, to.third)] = convert<T>(sum);
   }
@@ -111,13 +111,13 @@ struct InputSides {
 
   FLOW_DEVICE int64_t origin(int64_t group) const { return group; }
   FLOW_DEVICE C a(int64_t group, int64_t channel, int64_t k) const {
-    Three in = split(k, v.by_kh, v.by_kw);
+    DigitSplit in = split(k, v.by_kh, v.by_kw);
     int64_t output = group * v.outputs + in.first;
     return convert<C>(
         weights[((output * v.channels + channel) * v.kh + in.second) * v.kw + in.third]);
   }
   FLOW_DEVICE C b(int64_t group, int64_t k, int64_t column) const {
-    Three in = split(k, v.by_kh, v.by_kw), at = split(column, v.by_h, v.by_w);
+    DigitSplit in = split(k, v.by_kh, v.by_kw), at = split(column, v.by_h, v.by_w);
     int64_t y = at.second + v.padding[0] - in.second * v.dilation[0];
     int64_t x = at.third + v.padding[1] - in.third * v.dilation[1];
     if (y < 0 || x < 0 || y % v.stride[0] != 0 || x % v.stride[1] != 0) return 0;
@@ -127,7 +127,7 @@ struct InputSides {
     return convert<C>(grad[result_at<T>(v, group, at.first, in.first, y, x)]);
   }
   FLOW_DEVICE void put(int64_t group, int64_t channel, int64_t column, C sum) const {
-    Three at = split(column, v.by_h, v.by_w);
+    DigitSplit at = split(column, v.by_h, v.by_w);
     int64_t plane = (at.first * v.groups + group) * v.channels + channel;
     dx[(plane * v.h + at.second) * v.w + at.third] = convert<T>(sum);
   }
@@ -143,11 +143,11 @@ struct WeightSides {
 
   FLOW_DEVICE int64_t origin(int64_t group) const { return group; }
   FLOW_DEVICE C a(int64_t group, int64_t output, int64_t k) const {
-    Three at = split(k, v.by_oh, v.by_ow);
+    DigitSplit at = split(k, v.by_oh, v.by_ow);
     return convert<C>(grad[result_at<T>(v, group, at.first, output, at.second, at.third)]);
   }
   FLOW_DEVICE C b(int64_t group, int64_t k, int64_t column) const {
-    Three at = split(k, v.by_oh, v.by_ow), in = split(column, v.by_kh, v.by_kw);
+    DigitSplit at = split(k, v.by_oh, v.by_ow), in = split(column, v.by_kh, v.by_kw);
     return under(v, x, group, at.first, in.first, at.second, at.third, in.second, in.third);
   }
   FLOW_DEVICE void put(int64_t group, int64_t output, int64_t column, C sum) const {
@@ -157,12 +157,12 @@ struct WeightSides {
 
 // ---- pooling
 
-struct Pool {
+struct PoolShape {
   int64_t h, w, oh, ow;
   Pool2d o;
 };
 
-// The part of a window that lies in the picture.
+// The part of a window that is inside the image.
 struct Range {
   int64_t first, last;
 };
@@ -171,7 +171,7 @@ FLOW_DEVICE Range range_of(int64_t at, int64_t window, int64_t stride, int64_t p
   int64_t first = at * stride - padding;
   return {most(first, 0), least(first + window, size)};
 }
-// The windows that have a position in them.
+// The windows that contain a position.
 FLOW_DEVICE Range windows_of(int64_t at, int64_t window, int64_t stride, int64_t padding,
                              int64_t count) {
   int64_t low = at + padding - window + 1;
@@ -180,7 +180,7 @@ FLOW_DEVICE Range windows_of(int64_t at, int64_t window, int64_t stride, int64_t
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    max_pool_kernel(Pool p, int64_t count, const T* x, T* out, int64_t* index) {
+    max_pool_kernel(PoolShape p, int64_t count, const T* x, T* out, int64_t* index) {
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
     const T* plane = x + i / (p.oh * p.ow) * p.h * p.w;
     Range ys = range_of(i / p.ow % p.oh, p.o.window[0], p.o.stride[0], p.o.padding[0], p.h);
@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(kBlockThreads) zero_kernel(C* to, int64_t coun
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) to[i] = C(0);
 }
 
-// A warp for each plane, 32 results at a time: of those that point to one place, the first lane
-// adds all, in order.
+// One warp per plane, 32 results at a time: the first lane of those with the same destination adds
+// all, in order.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     max_pool_backward_kernel(int64_t planes, int64_t size, int64_t results, const T* grad,
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    avg_pool_kernel(Pool p, int64_t count, const T* x, T* out) {
+    avg_pool_kernel(PoolShape p, int64_t count, const T* x, T* out) {
   using C = Compute<T>;
   auto cells = static_cast<C>(p.o.window[0] * p.o.window[1]);
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    avg_pool_backward_kernel(Pool p, int64_t count, const T* grad, T* dx) {
+    avg_pool_backward_kernel(PoolShape p, int64_t count, const T* grad, T* dx) {
   using C = Compute<T>;
   auto cells = static_cast<C>(p.o.window[0] * p.o.window[1]);
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
@@ -271,14 +271,14 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // ---- resize
 
-// What one row or column of the result is made of: (1 - share) of `low` and share of `high`.
+// The inputs of one row or column of the result: (1 - share) of `low` and share of `high`.
 template <typename C>
-struct Mix {
+struct InputMix {
   int64_t low, high;
   C share;
 };
 template <typename C>
-FLOW_DEVICE Mix<C> mix_of(bool bilinear, int64_t at, int64_t from, int64_t to) {
+FLOW_DEVICE InputMix<C> mix_of(bool bilinear, int64_t at, int64_t from, int64_t to) {
   if (!bilinear) {
     int64_t near = least(at * from / to, from - 1);
     return {near, near, C(0)};
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// The results that may have taken something of position `at`.
-FLOW_DEVICE Range takers_of(bool bilinear, int64_t at, int64_t from, int64_t to) {
+// The results that may depend on position `at`.
+FLOW_DEVICE Range consumers_of(bool bilinear, int64_t at, int64_t from, int64_t to) {
   double scale = static_cast<double>(to) / static_cast<double>(from);
   double low =
       bilinear ? (static_cast<double>(at) - 0.5) * scale - 0.5 : static_cast<double>(at) * scale;
@@ -326,7 +326,7 @@ FLOW_DEVICE Range takers_of(bool bilinear, int64_t at, int64_t from, int64_t to)
           at == from - 1 ? to : least(to, static_cast<int64_t>(high) + 2)};
 }
 template <typename C>
-FLOW_DEVICE C share_of(const Mix<C>& mix, int64_t at) {
+FLOW_DEVICE C share_of(const InputMix<C>& mix, int64_t at) {
   return (mix.low == at ? C(1) - mix.share : C(0)) + (mix.high == at ? mix.share : C(0));
 }
 
@@ -337,7 +337,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
     const T* plane = grad + i / (s.h * s.w) * s.oh * s.ow;
     int64_t row = i / s.w % s.h, column = i % s.w;
-    Range ys = takers_of(s.bilinear, row, s.h, s.oh), xs = takers_of(s.bilinear, column, s.w, s.ow);
+    Range ys = consumers_of(s.bilinear, row, s.h, s.oh),
+          xs = consumers_of(s.bilinear, column, s.w, s.ow);
     C sum = 0;
     for (int64_t y = ys.first; y < ys.last; y++) {
       C of_row = share_of(mix_of<C>(s.bilinear, y, s.h, s.oh), row);
@@ -351,17 +352,17 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// ---- normalise
+// ---- normalize
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    normalise_kernel(int64_t count, int64_t channels, int64_t plane, IndexMath<1> from,
+    normalize_kernel(int64_t count, int64_t channels, int64_t plane, IndexMath<1> from,
                      const uint8_t* in, const float* mean, int64_t mean_stride,
                      const float* deviation, int64_t deviation_stride, T* out) {
   using C = Compute<T>;
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
     int64_t channel = i / plane % channels, offset[1];
-    // `from` walks in as [n, c, h, w].
+    // `from` is indexed as [n, c, h, w].
     from.at(i, offset);
     C value = static_cast<C>(in[offset[0]]) / C(255);
     out[i] = convert<T>((value - static_cast<C>(mean[channel * mean_stride])) /
@@ -369,7 +370,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-Pool pool_of(const Pool2d& o, const View& x, const View& out) {
+PoolShape pool_of(const Pool2d& o, const View& x, const View& out) {
   return {x.shape[2], x.shape[3], out.shape[2], out.shape[3], o};
 }
 
@@ -378,7 +379,7 @@ Pool pool_of(const Pool2d& o, const View& x, const View& out) {
 int conv2d(Stream& stream, const Conv2d& o, const View& x, const View& w, const View* bias,
            const View& out) {
   if (out.count() == 0) return kDone;
-  int code = convolve_by_cudnn(stream, {Way::forward, o, x, w, out, bias});
+  int code = convolve_by_cudnn(stream, {ConvolutionDirection::forward, o, x, w, out, bias});
   if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, x, w, out, v)) return kUnsupported;
@@ -398,7 +399,7 @@ int conv2d(Stream& stream, const Conv2d& o, const View& x, const View& w, const 
 int conv2d_backward_input(Stream& stream, const Conv2d& o, const View& grad, const View& w,
                           const View& dx) {
   if (dx.count() == 0) return kDone;
-  int code = convolve_by_cudnn(stream, {Way::backward_input, o, dx, w, grad});
+  int code = convolve_by_cudnn(stream, {ConvolutionDirection::backward_input, o, dx, w, grad});
   if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, dx, w, grad, v)) return kUnsupported;
@@ -413,7 +414,7 @@ int conv2d_backward_input(Stream& stream, const Conv2d& o, const View& grad, con
 int conv2d_backward_weight(Stream& stream, const Conv2d& o, const View& grad, const View& x,
                            const View& dw) {
   if (dw.count() == 0) return kDone;
-  int code = convolve_by_cudnn(stream, {Way::backward_weight, o, x, dw, grad});
+  int code = convolve_by_cudnn(stream, {ConvolutionDirection::backward_weight, o, x, dw, grad});
   if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, x, dw, grad, v)) return kUnsupported;
@@ -498,14 +499,14 @@ int resize_backward(Stream& stream, bool bilinear, const View& grad, const View&
   });
 }
 
-int normalise(Stream& stream, const View& in, const View& mean, const View& deviation,
+int normalize(Stream& stream, const View& in, const View& mean, const View& deviation,
               const View& out) {
   if (out.count() == 0) return kDone;
   const int order[] = {0, 3, 1, 2};
   View from = permute(in, order);
   return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch(stream, normalise_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
+    return launch(stream, normalize_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
                   out.count(), out.shape[1], out.shape[2] * out.shape[3],
                   index_math_over<1>(from.shape, {from.strides}), in.at<uint8_t>(),
                   mean.at<float>(), mean.strides[0], deviation.at<float>(), deviation.strides[0],

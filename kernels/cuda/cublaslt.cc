@@ -1,5 +1,5 @@
-// cuBLASLt, loaded when the first product is asked for. Its matrices have their columns side by
-// side: ours are theirs transposed, so c = a b is asked for as c' = b' a'.
+// cuBLASLt, loaded by the first product. It is column-major: our matrices are transposed for it, so
+// c = a b is requested as c' = b' a'.
 #include "kernels/cuda/cublaslt.hpp"
 
 #include <cublasLt.h>
@@ -19,9 +19,9 @@ namespace {
 
 constexpr int kDevicesMax = 64;
 constexpr size_t kWorkspace = size_t{32} << 20;  // NVIDIA's advice for Hopper
-constexpr int64_t kSmall = int64_t{1} << 22;     // multiplications of a product without workspace
+constexpr int64_t kSmall = int64_t{1} << 22;  // multiply operations of a product without workspace
 
-struct Library {
+struct LtLibrary {
 #define FLOW_LT(name) decltype(&cublasLt##name) name = nullptr
   FLOW_LT(GetVersion);
   FLOW_LT(Create);
@@ -39,7 +39,7 @@ struct Library {
 #undef FLOW_LT
   bool works = false;
 
-  Library() {
+  LtLibrary() {
     void* file = nullptr;
     for (const char* name :
          {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
@@ -69,21 +69,21 @@ struct Library {
   }
 };
 
-const Library& library() {
-  static const Library loaded;
+const LtLibrary& library() {
+  static const LtLibrary loaded;
   return loaded;
 }
 
-std::mutex mutex;  // of what follows
+std::mutex mutex;  // guards the members below
 std::array<cublasLtHandle_t, kDevicesMax> handles{};
-// All that a choice depends on, as numbers; an empty choice: there is none.
-using Key = std::array<int64_t, 20>;
-struct Choice {
+// Everything that a choice depends on, as numbers; an empty choice: there is none.
+using ProductKey = std::array<int64_t, 20>;
+struct LtChoice {
   bool is_there = false;
   cublasLtMatmulAlgo_t algorithm{};
 };
-std::map<Key, Choice> choices;
-constexpr size_t kChoicesMax = 4096;  // then they are made anew
+std::map<ProductKey, LtChoice> choices;
+constexpr size_t kChoicesMax = 4096;  // then all are dropped
 
 cudaDataType type_of(DType dtype) {
   switch (dtype) {
@@ -98,7 +98,7 @@ cudaDataType type_of(DType dtype) {
   }
 }
 
-// A side of the product as the library sees it: rows x columns, and whether it lies transposed.
+// An operand as the library sees it: rows x columns, and whether it is transposed.
 struct OperandLayout {
   bool works, transposed;
   int64_t step;
@@ -115,22 +115,22 @@ OperandLayout operand_layout_of(int64_t rows, int64_t columns, int64_t by_row, i
   return {false, false, 0};
 }
 
-// The largest power of two, up to 256, that all addresses of an operand are multiples of.
+// The largest power of two, up to 256, that divides all addresses of an operand.
 uint32_t alignment_of(const void* data, int64_t batch_bytes) {
   uintptr_t bits = reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(batch_bytes) | 256;
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-// What is made for one call and given back after it.
-struct Call {
-  const Library& lt;
+// Descriptors of one call.
+struct LtCall {
+  const LtLibrary& lt;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
   cublasLtMatmulPreference_t wishes = nullptr;
 
-  explicit Call(const Library& library) : lt(library) {}
-  Call(const Call&) = delete;
-  ~Call() {
+  explicit LtCall(const LtLibrary& library) : lt(library) {}
+  LtCall(const LtCall&) = delete;
+  ~LtCall() {
     if (product) lt.MatmulDescDestroy(product);
     for (auto each : {left, right, result})
       if (each) lt.MatrixLayoutDestroy(each);
@@ -158,7 +158,7 @@ struct Call {
   }
 };
 
-// False where the library has no such end of a product.
+// False if the library does not support the epilogue.
 bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
   bool bias = p.bias != nullptr;
   switch (p.activation) {
@@ -168,7 +168,7 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
     case Unary::relu:
       epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
       return true;
-    case Unary::gelu_tanh:  // which the library calls GELU
+    case Unary::gelu_tanh:  // the library calls it GELU
       epilogue = bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
       return true;
     default:
@@ -181,7 +181,7 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
 size_t lt_version() { return library().works ? library().GetVersion() : 0; }
 
 int lt_product(Stream& stream, const LtProduct& p) {
-  const Library& lt = library();
+  const LtLibrary& lt = library();
   if (!lt.works || p.batches > INT32_MAX) return kUnsupported;
   cublasLtEpilogue_t epilogue;
   if (!epilogue_of(p, epilogue)) return kUnsupported;
@@ -205,7 +205,7 @@ int lt_product(Stream& stream, const LtProduct& p) {
   uint32_t align_result = alignment_of(p.c, p.c_batch * out_size);
   bool wide = p.in == DType::f64;
 
-  Call call(lt);
+  LtCall call(lt);
   if (lt.MatmulDescCreate(&call.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                           wide ? CUDA_R_64F : CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
     return kUnsupported;
@@ -230,38 +230,38 @@ int lt_product(Stream& stream, const LtProduct& p) {
   if (cudaError_t error = cudaGetDevice(&device)) return static_cast<int>(error);
   if (device >= kDevicesMax) return kUnsupported;
   cublasLtHandle_t handle;
-  Choice choice;
+  LtChoice choice;
   {
     std::lock_guard lock(mutex);
     if (!handles[static_cast<size_t>(device)] &&
         lt.Create(&handles[static_cast<size_t>(device)]) != CUBLAS_STATUS_SUCCESS)
       return kUnsupported;
     handle = handles[static_cast<size_t>(device)];
-    Key key{device,
-            static_cast<int64_t>(p.in),
-            static_cast<int64_t>(p.out),
-            p.m,
-            p.n,
-            p.k,
-            p.batches,
-            left.transposed,
-            left.step,
-            right.transposed,
-            right.step,
-            step,
-            p.a_batch,
-            p.b_batch,
-            p.c_batch,
-            static_cast<int64_t>(epilogue),
-            align_left,
-            align_right,
-            align_result,
-            p.beta != 0};
+    ProductKey key{device,
+                   static_cast<int64_t>(p.in),
+                   static_cast<int64_t>(p.out),
+                   p.m,
+                   p.n,
+                   p.k,
+                   p.batches,
+                   left.transposed,
+                   left.step,
+                   right.transposed,
+                   right.step,
+                   step,
+                   p.a_batch,
+                   p.b_batch,
+                   p.c_batch,
+                   static_cast<int64_t>(epilogue),
+                   align_left,
+                   align_right,
+                   align_result,
+                   p.beta != 0};
     auto found = choices.find(key);
     if (found == choices.end()) {
       cublasLtMatmulHeuristicResult_t offer{};
       int offers = 0;
-      // Parts of a sum are added in the type that it is computed in.
+      // Partial sums are added in the compute type.
       uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
       if (lt.MatmulPreferenceCreate(&call.wishes) != CUBLAS_STATUS_SUCCESS ||
           !call.wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) ||
@@ -277,7 +277,7 @@ int lt_product(Stream& stream, const LtProduct& p) {
       bool has =
           status == CUBLAS_STATUS_SUCCESS && offers > 0 && offer.state == CUBLAS_STATUS_SUCCESS;
       if (choices.size() >= kChoicesMax) choices.clear();
-      found = choices.emplace(key, Choice{has, offer.algo}).first;
+      found = choices.emplace(key, LtChoice{has, offer.algo}).first;
     }
     choice = found->second;
   }

@@ -1,4 +1,4 @@
-// Products of matrices by NVIDIA's library, where the machine has it.
+// Matrix products by NVIDIA's library, if the machine has it.
 #pragma once
 #include "kernels/table.hpp"
 
@@ -6,7 +6,7 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-/// A product of single matrices or of matrices at even distances.
+/// A product of single matrices or of matrices at equal distances.
 struct LtProduct {
   DType in, out;  // out is `in`, or f32
   int64_t m, n, k, batches = 1;
@@ -19,10 +19,10 @@ struct LtProduct {
   Unary activation = Unary::identity;
 };
 
-/// kUnsupported where the library is missing or does not take the product.
+/// kUnsupported if the library is missing or does not support the product.
 int lt_product(Stream& stream, const LtProduct& product);
 
-/// cuBLASLt's version, as 130002 is 13.0.2; 0: it is missing.
+/// cuBLASLt's version: 130002 is 13.0.2; 0: it is missing.
 size_t lt_version();
 
 }  // namespace flow::cuda

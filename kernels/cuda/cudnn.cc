@@ -1,4 +1,4 @@
-// cuDNN, loaded when the first convolution is asked for: its parts take hundreds of megabytes.
+// cuDNN, loaded by the first convolution: its parts take hundreds of megabytes.
 #include "kernels/cuda/cudnn.hpp"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ int current_device(int& device) {
 #endif
 }
 
-// Calls what reads and writes the device's memory.
+// A call that reads and writes device memory.
 template <typename F>
 int on_device(F f) {
 #ifdef FLOW_EMULATE
@@ -43,7 +43,7 @@ int on_device(F f) {
 
 bool is_refusal(int status) { return status / 1000 * 1000 == kNotSupported; }
 
-// What is multiplied with the result, in the type that it is computed in.
+// A factor of the result, in the compute type.
 struct Factor {
   Factor(int compute, double value)
       : wide(value), narrow(static_cast<float>(value)), is_wide(compute == kDouble) {}
@@ -85,18 +85,18 @@ bool Descriptors::make(const Numbers& n) {
              kSuccess;
 }
 
-// One of the three directions, with its descriptors in the order that its functions have.
-struct Library::Call {
-  const Calls& calls;
+// One of the three directions, with its descriptors in the order of its functions' parameters.
+struct DnnLibrary::Call {
+  const DnnCalls& calls;
   const Descriptors& d;
   const Numbers& n;
 
-  int offers(Handle handle, int& count, Offer* offers) const {
+  int offers(Handle handle, int& count, AlgorithmPerf* offers) const {
     switch (n.way) {
-      case Way::forward:
+      case ConvolutionDirection::forward:
         return calls.GetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.convolution, d.y,
                                                        kOffersMax, &count, offers);
-      case Way::backward_input:
+      case ConvolutionDirection::backward_input:
         return calls.GetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.y, d.convolution, d.x,
                                                             kOffersMax, &count, offers);
       default:
@@ -106,10 +106,10 @@ struct Library::Call {
   }
   int workspace(Handle handle, int algorithm, size_t& bytes) const {
     switch (n.way) {
-      case Way::forward:
+      case ConvolutionDirection::forward:
         return calls.GetConvolutionForwardWorkspaceSize(handle, d.x, d.w, d.convolution, d.y,
                                                         algorithm, &bytes);
-      case Way::backward_input:
+      case ConvolutionDirection::backward_input:
         return calls.GetConvolutionBackwardDataWorkspaceSize(handle, d.w, d.y, d.convolution, d.x,
                                                              algorithm, &bytes);
       default:
@@ -120,9 +120,9 @@ struct Library::Call {
   int run(Handle handle, const Convolution& v, int algorithm, void* room, size_t bytes) const {
     Factor one(n.compute, 1), zero(n.compute, 0);
     switch (n.way) {
-      case Way::forward:
-        // The bias is added to the sum before it is rounded: once, also for halves. z has no part
-        // in it, and may not be null.
+      case ConvolutionDirection::forward:
+        // The bias is added to the sum before rounding: rounded once, also for halves. z is unused
+        // and may not be null.
         if (n.has_bias)
           return calls.ConvolutionBiasActivationForward(
               handle, one.at(), d.x, v.x.data, d.w, v.w.data, d.convolution, algorithm, room, bytes,
@@ -130,7 +130,7 @@ struct Library::Call {
         return calls.ConvolutionForward(handle, one.at(), d.x, v.x.data, d.w, v.w.data,
                                         d.convolution, algorithm, room, bytes, zero.at(), d.y,
                                         v.y.data);
-      case Way::backward_input:
+      case ConvolutionDirection::backward_input:
         return calls.ConvolutionBackwardData(handle, one.at(), d.w, v.w.data, d.y, v.y.data,
                                              d.convolution, algorithm, room, bytes, zero.at(), d.x,
                                              v.x.data);
@@ -142,17 +142,17 @@ struct Library::Call {
   }
 };
 
-Library::Library(const std::string& path) {
+DnnLibrary::DnnLibrary(const std::string& path) {
   load(path);
   if (!problem_.empty()) calls_ = {};
 }
 
-Library::~Library() {
+DnnLibrary::~DnnLibrary() {
   for (auto [device, handle] : handles_)
     if (handle) calls_.Destroy(handle);
 }
 
-void Library::load(const std::string& path) {
+void DnnLibrary::load(const std::string& path) {
   void* file = nullptr;
   if (!path.empty()) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -181,28 +181,29 @@ void Library::load(const std::string& path) {
                std::to_string(kMajorVersion);
 }
 
-std::string Library::text() const {
+std::string DnnLibrary::text() const {
   if (!works()) return problem_;
   size_t version = calls_.GetVersion();
   return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
          "." + std::to_string(version % 100);
 }
 
-Handle Library::handle_of(int device) {
+Handle DnnLibrary::handle_of(int device) {
   auto [found, is_new] = handles_.try_emplace(device, nullptr);
-  // A driver too old for it does not get younger: it is asked once.
+  // A driver that is too old stays too old: it is tested once.
   if (is_new && calls_.Create(&found->second) != kSuccess) found->second = nullptr;
   return found->second;
 }
 
-Library::Choice Library::choose(Handle handle, const Numbers& numbers, const Call& call) const {
-  Offer offers[kOffersMax]{};
+DnnLibrary::AlgorithmChoice DnnLibrary::choose(Handle handle, const Numbers& numbers,
+                                               const Call& call) const {
+  AlgorithmPerf offers[kOffersMax]{};
   int count = 0;
   if (call.offers(handle, count, offers) != kSuccess) return {};
-  for (int i = next_offer(numbers, offers, count, 0); i >= 0;
-       i = next_offer(numbers, offers, count, i + 1)) {
-    Choice choice{true, offers[i].algorithm, math_of(numbers, offers[i]), 0};
-    // Asked again: with the math that it is run with.
+  for (int i = next_algorithm(numbers, offers, count, 0); i >= 0;
+       i = next_algorithm(numbers, offers, count, i + 1)) {
+    AlgorithmChoice choice{true, offers[i].algorithm, math_of(numbers, offers[i]), 0};
+    // Queries again, with the math mode that is used.
     if (calls_.SetConvolutionMathType(call.d.convolution, choice.math) == kSuccess &&
         call.workspace(handle, choice.algorithm, choice.workspace) == kSuccess &&
         choice.workspace <= kWorkspaceMax)
@@ -211,8 +212,8 @@ Library::Choice Library::choose(Handle handle, const Numbers& numbers, const Cal
   return {};
 }
 
-Library::Choice& Library::choice_of(Handle handle, int device, const Numbers& numbers,
-                                    const Call& call) {
+DnnLibrary::AlgorithmChoice& DnnLibrary::choice_of(Handle handle, int device,
+                                                   const Numbers& numbers, const Call& call) {
   std::pair<int, Numbers> key{device, numbers};
   auto found = choices_.find(key);
   if (found != choices_.end()) return found->second;
@@ -220,7 +221,7 @@ Library::Choice& Library::choice_of(Handle handle, int device, const Numbers& nu
   return choices_[key] = choose(handle, numbers, call);
 }
 
-int Library::run(Stream& stream, int device, const Convolution& convolution) {
+int DnnLibrary::run(Stream& stream, int device, const Convolution& convolution) {
   Numbers numbers;
   if (!works() || !numbers_of(convolution, numbers)) return kUnsupported;
   Descriptors descriptors(calls_);
@@ -230,7 +231,7 @@ int Library::run(Stream& stream, int device, const Convolution& convolution) {
   std::lock_guard hold(mutex_);
   Handle handle = handle_of(device);
   if (!handle) return kUnsupported;
-  Choice& choice = choice_of(handle, device, numbers, call);
+  AlgorithmChoice& choice = choice_of(handle, device, numbers, call);
   if (!choice.is_there) return kUnsupported;
   size_t used = stream.scratch.used;
   char* room = nullptr;
@@ -244,7 +245,7 @@ int Library::run(Stream& stream, int device, const Convolution& convolution) {
   if (status == kSuccess)
     status = on_device(
         [&] { return call.run(handle, convolution, choice.algorithm, room, choice.workspace); });
-  if (is_refusal(status)) {  // before anything was put on the stream
+  if (is_refusal(status)) {  // nothing was queued on the stream yet
     choice.is_there = false;
     stream.scratch.used = used;
     return kUnsupported;
@@ -269,7 +270,7 @@ struct CudnnName {
     is_named = text != nullptr && *text != 0;
     if (is_named) path = text;
     is_off = path == "off";
-#ifdef FLOW_EMULATE  // the machine's would want a GPU
+#ifdef FLOW_EMULATE  // the machine's library would need a GPU
     if (!is_named) is_off = true;
 #endif
   }
@@ -280,9 +281,9 @@ const CudnnName& cudnn_name() {
   return name;
 }
 
-// Never unloaded: at exit the driver may be gone before it.
-dnn::Library& cudnn_library() {
-  static auto* library = new dnn::Library(cudnn_name().path);
+// Never unloaded: at exit the driver may be unloaded first.
+dnn::DnnLibrary& cudnn_library() {
+  static auto* library = new dnn::DnnLibrary(cudnn_name().path);
   return *library;
 }
 
@@ -290,7 +291,7 @@ dnn::Library& cudnn_library() {
 
 int convolve_by_cudnn(Stream& stream, const Convolution& convolution) {
   if (!cudnn_is_asked || cudnn_name().is_off) return kUnsupported;
-  dnn::Library& library = cudnn_library();
+  dnn::DnnLibrary& library = cudnn_library();
   if (!library.works()) return cudnn_name().is_named ? kDnnErrors : kUnsupported;
   int device = 0;
   if (int error = dnn::current_device(device)) return error;
@@ -303,18 +304,18 @@ int convolve_by_cudnn(Stream& stream, const Convolution& convolution) {
 
 const char* cudnn_error_text(int code) {
   static thread_local std::string text;
-  const dnn::Library& library = cudnn_library();
+  const dnn::DnnLibrary& library = cudnn_library();
   if (!library.works())
     text = std::string("the library that ") + kCudnnVariable +
-           " names can't be used: " + library.problem();
+           " names cannot be used: " + library.problem();
   else
-    text = std::string("cuDNN failed in a convolution that it had offered to do: ") +
+    text = std::string("cuDNN failed in a convolution that it had accepted: ") +
            library.calls().GetErrorString(code - kDnnErrors);
   return text.c_str();
 }
 
 CudnnUse cudnn_use() {
-  if (cudnn_name().is_off) return {false, true, true, std::string("left out by ") + kCudnnVariable};
+  if (cudnn_name().is_off) return {false, true, true, std::string("disabled by ") + kCudnnVariable};
   return {cudnn_library().works(), false,       cudnn_name().is_named,
           cudnn_library().text(),  cudnn_asked, cudnn_done};
 }

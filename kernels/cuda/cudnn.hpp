@@ -1,4 +1,4 @@
-// Convolutions by NVIDIA's library, where the machine has it.
+// Convolutions by NVIDIA's library, if the machine has it.
 #pragma once
 #include <string>
 
@@ -8,30 +8,30 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-/// Names the library in place of libcudnn.so.9; `off`: the convolutions are this folder's own.
+/// Names a library instead of libcudnn.so.9; `off`: uses only this folder's own kernels.
 constexpr const char* kCudnnVariable = "FLOW_CUDNN_LIB";
 
-enum class Way { forward, backward_input, backward_weight };
+enum class ConvolutionDirection { forward, backward_input, backward_weight };
 
 /// One convolution y of x with w, or a gradient of it: the result is y, x or w.
 struct Convolution {
-  Way way;
+  ConvolutionDirection way;
   Conv2d o;
-  View x, w, y;                // as the table's row has them
-  const View* bias = nullptr;  // of forward
+  View x, w, y;                // as in the table
+  const View* bias = nullptr;  // for forward
 };
 
-/// kUnsupported where the library is missing or does not take it.
+/// kUnsupported if the library is missing or does not support it.
 int convolve_by_cudnn(Stream& stream, const Convolution& convolution);
 
-/// The words of a code from `kDnnErrors` on.
+/// The text of an error code from `kDnnErrors` on.
 const char* cudnn_error_text(int code);
 
-/// For those who measure: what is loaded, or why nothing is; how many it did of those it was asked
-/// for; and whether it is asked at all from here on.
+/// For measurements: the loaded library, or why there is none; how many of the requested
+/// convolutions it did; and whether to use it from now on.
 struct CudnnUse {
   bool works = false;
-  /// Where it does not work.
+  /// Why it is not used.
   bool is_off = false, is_named = false;  // by the environment
   std::string library;
   int64_t asked = 0, done = 0;

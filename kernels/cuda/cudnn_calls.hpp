@@ -1,5 +1,5 @@
-// What of cuDNN is used, declared here as the manual of its version 9 has it: no header of cuDNN is
-// needed to build. Where there is one, tests/kernels/cudnn compares.
+// The part of cuDNN's API in use, declared here as in the manual of version 9: a build needs no
+// header of cuDNN. tests/kernels/cudnn compares it with the header if there is one.
 #pragma once
 #include <cstddef>
 
@@ -23,8 +23,8 @@ constexpr int kForwardImplicitGemm = 0, kForwardImplicitPrecompGemm = 1, kForwar
 constexpr int kBackwardData1 = 1;
 constexpr int kBackwardFilter1 = 1;
 
-/// What the heuristics say of one algorithm; the same in all three directions.
-struct Offer {
+/// The result of the heuristics for one algorithm; the same for all three directions.
+struct AlgorithmPerf {
   int algorithm;
   int status;
   float time;
@@ -34,7 +34,7 @@ struct Offer {
   int reserved[3];
 };
 
-/// FLOW_DNN(name, arguments…) of each function that returns a status.
+/// FLOW_DNN(name, arguments…) for each function that returns a status.
 #define FLOW_DNN_CALLS(FLOW_DNN)                                                                   \
   FLOW_DNN(Create, Handle*)                                                                        \
   FLOW_DNN(Destroy, Handle)                                                                        \
@@ -55,11 +55,11 @@ struct Offer {
   FLOW_DNN(SetActivationDescriptor, Descriptor, int mode, int nan, double coefficient)             \
   FLOW_DNN(DestroyActivationDescriptor, Descriptor)                                                \
   FLOW_DNN(GetConvolutionForwardAlgorithm_v7, Handle, Descriptor x, Descriptor w, Descriptor conv, \
-           Descriptor y, int room, int* count, Offer*)                                             \
+           Descriptor y, int room, int* count, AlgorithmPerf*)                                     \
   FLOW_DNN(GetConvolutionBackwardDataAlgorithm_v7, Handle, Descriptor w, Descriptor y,             \
-           Descriptor conv, Descriptor x, int room, int* count, Offer*)                            \
+           Descriptor conv, Descriptor x, int room, int* count, AlgorithmPerf*)                    \
   FLOW_DNN(GetConvolutionBackwardFilterAlgorithm_v7, Handle, Descriptor x, Descriptor y,           \
-           Descriptor conv, Descriptor w, int room, int* count, Offer*)                            \
+           Descriptor conv, Descriptor w, int room, int* count, AlgorithmPerf*)                    \
   FLOW_DNN(GetConvolutionForwardWorkspaceSize, Handle, Descriptor x, Descriptor w,                 \
            Descriptor conv, Descriptor y, int algorithm, size_t*)                                  \
   FLOW_DNN(GetConvolutionBackwardDataWorkspaceSize, Handle, Descriptor w, Descriptor y,            \
@@ -80,7 +80,7 @@ struct Offer {
            Descriptor y, const void*, Descriptor conv, int algorithm, void* room, size_t bytes,    \
            const void* beta, Descriptor w, void*)
 
-struct Calls {
+struct DnnCalls {
   size_t (*GetVersion)() = nullptr;
   const char* (*GetErrorString)(int) = nullptr;
 #define FLOW_DNN(name, ...) int (*name)(__VA_ARGS__) = nullptr;

@@ -50,20 +50,20 @@ bool is_half(const Numbers& numbers) { return numbers.type == kHalf || numbers.t
 
 bool is_sum_of_products(const Numbers& numbers, int algorithm) {
   switch (numbers.way) {
-    case Way::forward:
-      // With a bias and no activation cuDNN has this one alone.
+    case ConvolutionDirection::forward:
+      // With a bias and no activation cuDNN supports only this one.
       if (numbers.has_bias) return algorithm == kForwardImplicitPrecompGemm;
       return algorithm == kForwardImplicitGemm || algorithm == kForwardImplicitPrecompGemm ||
              algorithm == kForwardGemm;
-    case Way::backward_input:
+    case ConvolutionDirection::backward_input:
       return algorithm == kBackwardData1;
     default:
       return algorithm == kBackwardFilter1;
   }
 }
 
-// f32 and f64 are run with math_of(numbers), whatever their offer says, so an offer that needs
-// tensor cores is none of theirs.
+// f32 and f64 use math_of(numbers), regardless of the reported math, so algorithms that need tensor
+// cores are excluded.
 bool is_math_of(const Numbers& numbers, int math) {
   if (is_half(numbers)) return math != kTensorOpMathAllowConversion;
   return math == kDefaultMath || math == kFmaMath;
@@ -90,13 +90,13 @@ bool numbers_of(const Convolution& v, Numbers& numbers) {
 
 int math_of(const Numbers& numbers) { return is_half(numbers) ? kTensorOpMath : kFmaMath; }
 
-int math_of(const Numbers& numbers, const Offer& offer) {
+int math_of(const Numbers& numbers, const AlgorithmPerf& offer) {
   return is_half(numbers) ? offer.math : math_of(numbers);
 }
 
-int next_offer(const Numbers& numbers, const Offer* offers, int count, int from) {
+int next_algorithm(const Numbers& numbers, const AlgorithmPerf* offers, int count, int from) {
   for (int i = from; i < count; i++) {
-    const Offer& offer = offers[i];
+    const AlgorithmPerf& offer = offers[i];
     if (offer.status == kSuccess && offer.determinism == kDeterministic &&
         offer.memory <= kWorkspaceMax && is_math_of(numbers, offer.math) &&
         is_sum_of_products(numbers, offer.algorithm))

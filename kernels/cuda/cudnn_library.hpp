@@ -1,4 +1,4 @@
-// cuDNN, loaded. One of a process; tests make their own.
+// cuDNN, loaded. One per process; tests make their own.
 #pragma once
 #include <map>
 #include <mutex>
@@ -8,23 +8,23 @@
 
 namespace flow::cuda::dnn {
 
-class Library {
+class DnnLibrary {
  public:
-  /// Loads `path`; empty: libcudnn.so.9, where it is.
-  explicit Library(const std::string& path);
-  ~Library();
-  Library(const Library&) = delete;
+  /// Loads `path`; empty: libcudnn.so.9 from the system's search path.
+  explicit DnnLibrary(const std::string& path);
+  ~DnnLibrary();
+  DnnLibrary(const DnnLibrary&) = delete;
 
   bool works() const { return problem_.empty(); }
   /// Why it does not work, or its version.
   std::string text() const;
   const std::string& problem() const { return problem_; }
-  const Calls& calls() const { return calls_; }
+  const DnnCalls& calls() const { return calls_; }
 
   int run(Stream& stream, int device, const Convolution& convolution);
 
  private:
-  struct Choice {
+  struct AlgorithmChoice {
     bool is_there = false;
     int algorithm = 0, math = 0;
     size_t workspace = 0;
@@ -33,24 +33,24 @@ class Library {
 
   void load(const std::string& path);
   Handle handle_of(int device);
-  Choice& choice_of(Handle handle, int device, const Numbers& numbers, const Call& call);
-  Choice choose(Handle handle, const Numbers& numbers, const Call& call) const;
+  AlgorithmChoice& choice_of(Handle handle, int device, const Numbers& numbers, const Call& call);
+  AlgorithmChoice choose(Handle handle, const Numbers& numbers, const Call& call) const;
 
-  Calls calls_;
+  DnnCalls calls_;
   std::string problem_;
-  std::mutex mutex_;               // of what follows, and of the handles' streams
+  std::mutex mutex_;               // guards the members below and the handles' streams
   std::map<int, Handle> handles_;  // by device; null: cuDNN does not work there
-  std::map<std::pair<int, Numbers>, Choice> choices_;
+  std::map<std::pair<int, Numbers>, AlgorithmChoice> choices_;
 };
 
-/// The numbers of one call as cuDNN's own.
+/// The numbers of one call as cuDNN's descriptors.
 struct Descriptors {
-  explicit Descriptors(const Calls& calls) : calls(calls) {}
+  explicit Descriptors(const DnnCalls& calls) : calls(calls) {}
   Descriptors(const Descriptors&) = delete;
   ~Descriptors();
   bool make(const Numbers& numbers);
 
-  const Calls& calls;
+  const DnnCalls& calls;
   Descriptor x = nullptr, y = nullptr, bias = nullptr;
   Descriptor w = nullptr, convolution = nullptr, activation = nullptr;
 };

@@ -1,4 +1,4 @@
-// CUDA's runtime behind our errors.
+// CUDA's runtime with our error type.
 #include "kernels/cuda/device.hpp"
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ bool is_no_device(cudaError_t error) {
 }
 
 Error error_of(const char* what, cudaError_t error) {
-  // So that the next call does not find this one's error.
+  // Resets the error, so that the next call does not return it.
   cudaGetLastError();
   std::string words = cudaGetErrorString(error);
   if (is_no_device(error)) return environment_error("no GPU here: " + words);
@@ -160,7 +160,7 @@ Status free_event(void* event) {
 
 Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
 
-// What may be either's, as a launch that failed, is taken for the program's.
+// An error that may have either cause, such as a failed launch, is considered the program's.
 bool has_device_failed(void* stream) {
   cudaError_t error = cudaStreamSynchronize(native(stream));
   cudaGetLastError();
@@ -178,7 +178,7 @@ bool has_device_failed(void* stream) {
 
 const char* error_text(int code) {
   if (code >= kDnnErrors) return cudnn_error_text(code);
-  if (code >= kLtErrors) return "cuBLASLt refused a product that it had offered to do";
+  if (code >= kLtErrors) return "cuBLASLt rejected a product that it had accepted";
   auto error = static_cast<cudaError_t>(code);
   return is_no_device(error) ? "no GPU here" : cudaGetErrorString(error);
 }

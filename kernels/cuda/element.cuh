@@ -1,12 +1,11 @@
-// Elements on the device: packs of them that are read and written at once, and what they are
-// computed in.
+// Elements on the device: packs of them that are loaded and stored at once, and their compute type.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 #include "kernels/shared/scalar.hpp"
 
 namespace flow::cuda {
 
-/// `width` elements side by side, aligned as one.
+/// `width` contiguous elements, aligned as one.
 template <typename T, int width>
 struct alignas(sizeof(T) * width) Pack {
   T at[width];
@@ -20,7 +19,7 @@ FLOW_DEVICE void load(const T* from, T (&to)[width]) {
   auto pack = *reinterpret_cast<const Pack<T, width>*>(from);
   for (int j = 0; j < width; j++) to[j] = pack.at[j];
 }
-/// In the type that they are computed in.
+/// Converts to the compute type.
 template <int width, typename T, typename C>
 FLOW_DEVICE void load_as(const T* from, C (&to)[width]) {
   T stored[width];
@@ -40,13 +39,13 @@ FLOW_DEVICE void store_as(T* to, const C (&from)[width]) {
   store<width>(to, stored);
 }
 
-/// A number known to the compiler, given to a function as a value.
+/// A number known to the compiler, passed as a value.
 template <auto number>
 struct Constant {
   static constexpr auto value = number;
 };
 
-/// Calls f(Constant<op>) for the operation at hand: one branch that all threads take alike.
+/// Calls f(Constant<op>) for the current operation: one branch that all threads take alike.
 template <int from = 0, typename F>
 FLOW_DEVICE void with_unary(Unary op, F f) {
   if constexpr (from < kUnaryCount) {
@@ -69,17 +68,17 @@ FLOW_DEVICE void with_compare(Compare op, F f) {
   }
 }
 
-/// n operands that are walked together, in packs where they allow it. The last one is the result.
+/// Iteration over n operands, in packs if their layouts allow it. The last one is the result.
 template <int n>
-struct Each {
+struct ElementWalk {
   IndexMath<n> index_math;
   char* data[n];
   bool repeats[n];      // one element for all of a pack
-  int64_t single, all;  // elements from `single` to `all` follow one by one
+  int64_t single, all;  // elements from `single` to `all` are processed one by one
 };
 
-/// Where one operand is in one step of the walk.
-struct Spot {
+/// The position of one operand in one step of the iteration.
+struct ElementPosition {
   char* data;
   int64_t offset;
   bool repeats;
@@ -107,12 +106,12 @@ struct Spot {
   }
 };
 
-/// F::run<width>(spots, number) does elements number … number + width - 1 in row-major order.
+/// F::run<width>(spots, number) processes elements number … number + width - 1 in row-major order.
 template <int width, typename F, int n>
-__global__ void __launch_bounds__(kBlockThreads) each_kernel(F f, Each<n> each) {
+__global__ void __launch_bounds__(kBlockThreads) each_kernel(F f, ElementWalk<n> each) {
   int64_t step = threads_of_grid();
   int64_t offset[n];
-  Spot spots[n];
+  ElementPosition spots[n];
   for (int k = 0; k < n; k++) spots[k] = {each.data[k], 0, each.repeats[k]};
   for (int64_t i = thread_of_grid(); i < each.index_math.count; i += step) {
     each.index_math.at(i, offset);
@@ -127,14 +126,14 @@ __global__ void __launch_bounds__(kBlockThreads) each_kernel(F f, Each<n> each) 
   }
 }
 
-/// Launches F over the views, in packs of `width` where all of them allow it.
+/// Launches F over the views, in packs of `width` if all of them allow it.
 template <int width, typename F, int n>
 int launch_each(Stream& stream, F f, const View* const (&views)[n]) {
   const Shape& shape = views[n - 1]->shape;
   if (shape.count() == 0) return kDone;
   const int64_t* strides[n];
   size_t sizes[n];
-  Each<n> each;
+  ElementWalk<n> each;
   for (int k = 0; k < n; k++) {
     strides[k] = views[k]->strides;
     sizes[k] = dtype_size(views[k]->dtype);

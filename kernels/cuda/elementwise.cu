@@ -1,6 +1,6 @@
-// Elements: one result for each, by the functors of kernels/shared/scalar.hpp. The operation is
-// chosen in the kernel, by a branch that all threads take alike: a kernel for each operation and
-// type would take minutes to compile and save nothing, since memory is what they wait for.
+// Element-wise operations by the functors of kernels/shared/scalar.hpp. The operation is selected
+// in the kernel, by a branch that all threads take alike: one kernel per operation and type would
+// take minutes to compile and save nothing, because the kernels are limited by memory bandwidth.
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/shared/compare_number.hpp"
@@ -12,9 +12,9 @@ namespace {
 // ---- copy, cast
 
 template <typename T>
-struct CopyEach {
+struct CopyOp {
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     T x[width];
     spots[0].read(x);
     spots[1].write(x);
@@ -22,17 +22,17 @@ struct CopyEach {
 };
 
 template <typename From>
-struct CastEach {
+struct CastOp {
   DType to;
 
   template <typename To, int width>
-  FLOW_DEVICE static void put(const From (&x)[width], const Spot& spot) {
+  FLOW_DEVICE static void put(const From (&x)[width], const ElementPosition& spot) {
     To y[width];
     for (int j = 0; j < width; j++) y[j] = convert<To>(x[j]);
     spot.write(y);
   }
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     From x[width];
     spots[0].read(x);
     switch (to) {
@@ -56,7 +56,7 @@ struct CastEach {
   }
 };
 
-// A transposed copy in tiles, so that both sides are touched in runs.
+// A transposed copy in tiles, so that both sides are accessed contiguously.
 template <typename T>
 __global__ void __launch_bounds__(256)
     transpose_kernel(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_column,
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(256)
   for (int64_t batch = blockIdx.y; batch < batches; batch += gridDim.y) {
     for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
       int64_t row = number / tiles_across * 32, column = number % tiles_across * 32;
-      // `from` has its rows side by side, `to` its columns.
+      // Rows of `from` and columns of `to` are contiguous.
       for (int j = y; j < 32; j += 8)
         if (row + x < rows && column + j < columns)
           tile.at[j][x] = from[batch * from_batch + (column + j) * from_column + row + x];
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// True where `walk` (from, to) is a transposition of large enough matrices, which was launched.
+// True if `walk` (from, to) is a transposition of large enough matrices, which was launched.
 template <typename T>
 bool transpose(Stream& stream, const IndexMath<2>& index_math, const View& from, const View& to,
                int& error) {
@@ -111,17 +111,17 @@ int copy_of_size(Stream& stream, const View& from, const View& to) {
   if (to.count() > 0 &&
       transpose<T>(stream, index_math_over<2>(to.shape, strides), from, to, error))
     return error;
-  return launch_each<kPack<T>>(stream, CopyEach<T>{}, {&from, &to});
+  return launch_each<kPack<T>>(stream, CopyOp<T>{}, {&from, &to});
 }
 
 // ---- fill
 
 template <typename T>
-struct FillEach {
+struct FillOp {
   T value;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[1], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[1], int64_t) const {
     T x[width];
     for (int j = 0; j < width; j++) x[j] = value;
     spots[0].write(x);
@@ -130,17 +130,17 @@ struct FillEach {
 
 template <typename T>
 int fill_with(Stream& stream, const View& out, T value) {
-  return launch_each<kPack<T>>(stream, FillEach<T>{value}, {&out});
+  return launch_each<kPack<T>>(stream, FillOp<T>{value}, {&out});
 }
 
 // ---- one, two and three operands
 
 template <typename T>
-struct UnaryEach {
+struct UnaryOp {
   Unary op;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
     with_unary(op, [&](auto constant) {
@@ -151,11 +151,11 @@ struct UnaryEach {
 };
 
 template <typename T>
-struct UnaryBackwardEach {
+struct UnaryBackwardOp {
   Unary op;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[4], int64_t) const {
     Compute<T> x[width], y[width], grad[width];
     spots[0].read_as<T>(x);
     spots[1].read_as<T>(y);
@@ -169,11 +169,11 @@ struct UnaryBackwardEach {
 };
 
 template <typename T>
-struct BinaryEach {
+struct BinaryOp {
   Binary op;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[3], int64_t) const {
     Compute<T> a[width], b[width];
     spots[0].read_as<T>(a);
     spots[1].read_as<T>(b);
@@ -185,13 +185,13 @@ struct BinaryEach {
 };
 
 template <typename T>
-struct BinaryNumberEach {
+struct BinaryNumberOp {
   Binary op;
   bool reversed;
   Compute<T> number;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
     with_binary(op, [&](auto constant) {
@@ -205,11 +205,11 @@ struct BinaryNumberEach {
 };
 
 template <typename T>
-struct CompareEach {
+struct CompareOp {
   Compare op;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[3], int64_t) const {
     Compute<T> a[width], b[width];
     Bool out[width] = {};
     spots[0].read_as<T>(a);
@@ -223,12 +223,12 @@ struct CompareEach {
 };
 
 template <typename T>
-struct CompareNumberEach {
+struct CompareNumberOp {
   Compare op;
   Compute<T> number;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     Compute<T> a[width];
     Bool out[width] = {};
     spots[0].read_as<T>(a);
@@ -241,9 +241,9 @@ struct CompareNumberEach {
 };
 
 template <typename T>
-struct WhereEach {
+struct WhereOp {
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[4], int64_t) const {
     Bool condition[width];
     T a[width], b[width];
     spots[0].read(condition);
@@ -255,11 +255,11 @@ struct WhereEach {
 };
 
 template <typename T>
-struct ClampEach {
+struct ClampOp {
   Compute<T> low, high;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
     for (int j = 0; j < width; j++) x[j] = clamp_of(x[j], low, high);
@@ -268,12 +268,12 @@ struct ClampEach {
 };
 
 template <typename T>
-struct AddProductEach {
+struct AddProductOp {
   Compute<T> factor;
   bool quotient;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[4], int64_t) const {
     Compute<T> a[width], b[width], c[width];
     spots[0].read_as<T>(a);
     spots[1].read_as<T>(b);
@@ -285,11 +285,11 @@ struct AddProductEach {
 };
 
 template <typename T>
-struct LerpEach {
+struct LerpOp {
   Compute<T> weight;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[3], int64_t) const {
     Compute<T> a[width], b[width];
     spots[0].read_as<T>(a);
     spots[1].read_as<T>(b);
@@ -299,18 +299,18 @@ struct LerpEach {
 };
 
 template <typename T>
-struct DropoutEach {
+struct DropoutOp {
   double p;
   Compute<T> factor;
   uint64_t seed, first;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t number) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t number) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
-    constexpr uint64_t numbers = std::is_same_v<T, double> ? 2 : 4;  // of a Philox block
+    constexpr uint64_t numbers = std::is_same_v<T, double> ? 2 : 4;  // per Philox block
     Random4 block{};
-    uint64_t have = ~uint64_t{0};  // which block that is
+    uint64_t have = ~uint64_t{0};  // number of the cached block
     for (int j = 0; j < width; j++) {
       uint64_t i = first + static_cast<uint64_t>(number + j);
       if (i / numbers != have) {
@@ -339,7 +339,7 @@ int copy(Stream& stream, const View& from, const View& to) {
   if (from.dtype != to.dtype)
     return visit(from.dtype, [&](auto type) {
       using From = decltype(type);
-      return launch_each<4>(stream, CastEach<From>{to.dtype}, {&from, &to});
+      return launch_each<4>(stream, CastOp<From>{to.dtype}, {&from, &to});
     });
   switch (dtype_size(to.dtype)) {
     case 1:
@@ -381,7 +381,7 @@ int unary(Stream& stream, Unary op, const View& in, const View& out) {
   if (!has_arithmetic(in.dtype)) return kUnsupported;
   return visit_arithmetic(in.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch_each<kPack<T>>(stream, UnaryEach<T>{op}, {&in, &out});
+    return launch_each<kPack<T>>(stream, UnaryOp<T>{op}, {&in, &out});
   });
 }
 
@@ -389,7 +389,7 @@ int unary_backward(Stream& stream, Unary op, const View& in, const View& y, cons
                    const View& out) {
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch_each<kPack<T>>(stream, UnaryBackwardEach<T>{op}, {&in, &y, &grad, &out});
+    return launch_each<kPack<T>>(stream, UnaryBackwardOp<T>{op}, {&in, &y, &grad, &out});
   });
 }
 
@@ -397,7 +397,7 @@ int binary(Stream& stream, Binary op, const View& a, const View& b, const View& 
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch_each<kPack<T>>(stream, BinaryEach<T>{op}, {&a, &b, &out});
+    return launch_each<kPack<T>>(stream, BinaryOp<T>{op}, {&a, &b, &out});
   });
 }
 
@@ -407,7 +407,7 @@ int binary_number(Stream& stream, Binary op, const View& a, Number b, bool rever
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
     auto number = number_as<Compute<T>>(b);
-    return launch_each<kPack<T>>(stream, BinaryNumberEach<T>{op, reversed, number}, {&a, &out});
+    return launch_each<kPack<T>>(stream, BinaryNumberOp<T>{op, reversed, number}, {&a, &out});
   });
 }
 
@@ -415,7 +415,7 @@ int compare(Stream& stream, Compare op, const View& a, const View& b, const View
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch_each<kPack<T>>(stream, CompareEach<T>{op}, {&a, &b, &out});
+    return launch_each<kPack<T>>(stream, CompareOp<T>{op}, {&a, &b, &out});
   });
 }
 
@@ -423,7 +423,7 @@ int compare_number(Stream& stream, Compare op, const View& a, Number b, const Vi
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
-    CompareNumberEach<T> f{op, convert<Compute<T>>(number_as<T>(b))};
+    CompareNumberOp<T> f{op, convert<Compute<T>>(number_as<T>(b))};
     if constexpr (std::is_integral_v<T>) {
       IntegerComparison exact = integer_comparison<T>(op, b);
       if (exact.is_constant) return fill(stream, out, Number::of(int64_t{exact.value}));
@@ -436,13 +436,13 @@ int compare_number(Stream& stream, Compare op, const View& a, Number b, const Vi
 int where(Stream& stream, const View& condition, const View& a, const View& b, const View& out) {
   switch (dtype_size(out.dtype)) {
     case 1:
-      return launch_each<16>(stream, WhereEach<uint8_t>{}, {&condition, &a, &b, &out});
+      return launch_each<16>(stream, WhereOp<uint8_t>{}, {&condition, &a, &b, &out});
     case 2:
-      return launch_each<8>(stream, WhereEach<uint16_t>{}, {&condition, &a, &b, &out});
+      return launch_each<8>(stream, WhereOp<uint16_t>{}, {&condition, &a, &b, &out});
     case 4:
-      return launch_each<4>(stream, WhereEach<uint32_t>{}, {&condition, &a, &b, &out});
+      return launch_each<4>(stream, WhereOp<uint32_t>{}, {&condition, &a, &b, &out});
     default:
-      return launch_each<2>(stream, WhereEach<uint64_t>{}, {&condition, &a, &b, &out});
+      return launch_each<2>(stream, WhereOp<uint64_t>{}, {&condition, &a, &b, &out});
   }
 }
 
@@ -450,7 +450,7 @@ int clamp(Stream& stream, const View& in, Number low, Number high, const View& o
   if (!has_arithmetic(in.dtype)) return kUnsupported;
   return visit_arithmetic(in.dtype, [&](auto type) {
     using T = decltype(type);
-    ClampEach<T> f{nearest_of<Compute<T>>(low), nearest_of<Compute<T>>(high)};
+    ClampOp<T> f{nearest_of<Compute<T>>(low), nearest_of<Compute<T>>(high)};
     return launch_each<kPack<T>>(stream, f, {&in, &out});
   });
 }
@@ -459,7 +459,7 @@ int add_product(Stream& stream, const View& a, const View& b, const View& c, dou
                 const View& out) {
   return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
-    AddProductEach<T> f{static_cast<Compute<T>>(factor), false};
+    AddProductOp<T> f{static_cast<Compute<T>>(factor), false};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
   });
 }
@@ -468,7 +468,7 @@ int add_quotient(Stream& stream, const View& a, const View& b, const View& c, do
                  const View& out) {
   return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
-    AddProductEach<T> f{static_cast<Compute<T>>(factor), true};
+    AddProductOp<T> f{static_cast<Compute<T>>(factor), true};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
   });
 }
@@ -476,7 +476,7 @@ int add_quotient(Stream& stream, const View& a, const View& b, const View& c, do
 int lerp(Stream& stream, const View& a, const View& b, double weight, const View& out) {
   return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
-    LerpEach<T> f{static_cast<Compute<T>>(weight)};
+    LerpOp<T> f{static_cast<Compute<T>>(weight)};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &out});
   });
 }
@@ -486,7 +486,7 @@ int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t fi
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     double factor = p < 1 ? 1 / (1 - p) : 0;
-    DropoutEach<T> f{p, static_cast<Compute<T>>(factor), seed, first};
+    DropoutOp<T> f{p, static_cast<Compute<T>>(factor), seed, first};
     return launch_each<kPack<T>>(stream, f, {&in, &out});
   });
 }

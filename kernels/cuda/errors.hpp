@@ -1,10 +1,10 @@
-// What the numbers that launchers return mean.
+// The error codes that launchers return.
 #pragma once
 
 namespace flow::cuda {
 
-/// cuBLASLt's statuses and cuDNN's begin here; below are CUDA's errors. kDnnErrors itself: there is
-/// no cuDNN where the environment names one.
+/// First codes of cuBLASLt's and cuDNN's statuses; lower codes are CUDA's errors. kDnnErrors
+/// itself: the environment names a cuDNN that cannot be loaded.
 constexpr int kLtErrors = 1'000'000, kDnnErrors = 2'000'000;
 
 const char* error_text(int code);

@@ -1,4 +1,4 @@
-// Price paths: a thread walks one path, a warp writes the paths of its threads side by side.
+// Price paths: a thread computes one path, a warp stores the paths of its threads together.
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/shared/gbm.hpp"
@@ -17,7 +17,7 @@ struct Paths {
 struct PathWalk {
   double logarithm = 0;
   NormalPair pair{};
-  uint64_t have = ~uint64_t{0};  // which pair that is
+  uint64_t have = ~uint64_t{0};  // number of the cached pair
 
   FLOW_DEVICE void move(const Paths& p, uint64_t path, int64_t step) {
     uint64_t number = gbm_number(path, static_cast<uint64_t>(p.steps), static_cast<uint64_t>(step));

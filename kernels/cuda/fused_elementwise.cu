@@ -1,5 +1,5 @@
-// Chains of operations on elements: a thread does all steps of its elements, which wait in its own
-// memory in between.
+// Fused element-wise chains: a thread does all steps for its elements, with intermediate values in
+// local memory.
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -7,7 +7,7 @@ namespace flow::cuda {
 namespace {
 
 template <typename T>
-struct FusedEach {
+struct FusedOp {
   FusedElementwise fused;
 
   template <int width>
@@ -16,7 +16,7 @@ struct FusedEach {
   };
 
   template <int width>
-  FLOW_DEVICE static void take(const Spot (&spots)[kFusedInputs + 1],
+  FLOW_DEVICE static void take(const ElementPosition (&spots)[kFusedInputs + 1],
                                const Temporaries<width>& temporaries, int at,
                                Compute<T> (&to)[width]) {
     if (at < kFusedInputs) return spots[at].template read_as<T>(to);
@@ -24,7 +24,7 @@ struct FusedEach {
   }
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[kFusedInputs + 1], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[kFusedInputs + 1], int64_t) const {
     Temporaries<width> temporaries{};
     Compute<T> a[width] = {}, b[width] = {};
     for (int i = 0; i < fused.steps; i++) {
@@ -64,12 +64,12 @@ int fused_elementwise(Stream& stream, const FusedElementwise& fused, const View*
   if (fused.steps < 1) return kUnsupported;
   return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
-    // What the chain does not take stands still and is not read.
+    // Unused inputs of the chain have stride 0 and are not read.
     View none = out;
     for (int64_t& stride : none.strides) stride = 0;
     const View* in[kFusedInputs];
     for (int i = 0; i < kFusedInputs; i++) in[i] = i < fused.inputs ? &inputs[i] : &none;
-    return launch_each<kPack<T>>(stream, FusedEach<T>{fused},
+    return launch_each<kPack<T>>(stream, FusedOp<T>{fused},
                                  {in[0], in[1], in[2], in[3], in[4], in[5], &out});
   });
 }

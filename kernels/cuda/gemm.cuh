@@ -1,5 +1,5 @@
-// Products of matrices in tiles of shared memory. What the two sides and the result are is the
-// caller's: strided matrices, or pictures seen through a convolution's window.
+// Matrix products in tiles of shared memory. The caller defines the operands and the result:
+// strided matrices, or images seen through a convolution's window.
 #pragma once
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
@@ -10,9 +10,9 @@ constexpr int kGemmRows = 64, kGemmColumns = 64, kGemmDepth = 16, kGemmEach = 4;
 
 struct Gemm {
   int64_t rows, columns, depth, batches;
-  int64_t splits;         // of the depth; each leaves a product of its own in `parts`
+  int64_t splits;         // of the depth; each writes a separate partial product to `parts`
   int64_t split_depth;    // a multiple of kGemmDepth
-  bool a_along, b_along;  // neighbours in memory are neighbours in depth (a), in columns (b)
+  bool a_along, b_along;  // adjacent in memory means adjacent in depth (a), in columns (b)
 };
 
 template <typename C>
@@ -21,7 +21,7 @@ struct GemmTiles {
   C b[kGemmDepth][kGemmColumns + 4];
 };
 
-// Sides has: type Origin, origin(batch); a(origin, row, k) and b(origin, k, column) inside of their
+// Sides has: type Origin, origin(batch); a(origin, row, k) and b(origin, k, column) within their
 // shapes, in C; put(origin, row, column, sum).
 template <typename C, typename Sides>
 __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides, C* parts) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_kernel(Gemm g, Sides sides
   }
 }
 
-// The parts of each product, added up in order.
+// Adds the partial products in order.
 template <typename C, typename Sides>
 __global__ void __launch_bounds__(kBlockThreads) gemm_join_kernel(Gemm g, Sides sides, C* parts) {
   int64_t total = g.batches * g.rows * g.columns;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kBlockThreads) gemm_join_kernel(Gemm g, Sides 
   }
 }
 
-/// Tiles that are too few to fill a device share their depth, which takes scratch.
+/// If there are too few tiles to fill a device, they split their depth, which needs scratch.
 template <typename C, typename Sides>
 int launch_gemm(Stream& stream, Gemm g, Sides sides) {
   if (g.rows == 0 || g.columns == 0 || g.batches == 0) return kDone;

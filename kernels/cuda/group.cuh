@@ -1,5 +1,5 @@
-// Sums and extremes over the threads that share a row: a warp or a block. The order of the
-// additions is fixed, so the same numbers give the same bits.
+// Sums and extremes over the threads that share a row: a warp or a block. The order of additions is
+// fixed, so equal inputs give equal bits.
 #pragma once
 #include "kernels/cuda/element.cuh"
 
@@ -32,7 +32,7 @@ template <typename C, typename F>
 FLOW_DEVICE C over_warp(C value, F f) {
   for (int with = kWarp / 2; with > 0; with /= 2) {
     C other = __shfl_xor_sync(kAll, value, with);
-    // The lower lane's first: both sides of a pair compute the same.
+    // The lower lane's operand is first: both lanes of a pair compute the same.
     value = static_cast<int>(threadIdx.x) & with ? f(other, value) : f(value, other);
   }
   return value;
@@ -43,7 +43,7 @@ struct WarpResults {
   C at[kWarp];
 };
 
-/// All threads of the group get the result. `neutral` with any value is that value.
+/// All threads of the group get the result. `neutral` is the neutral element of f.
 template <typename C, typename F>
 FLOW_DEVICE C over_group(Group group, C value, C neutral, F f) {
   value = over_warp(value, f);
@@ -61,7 +61,7 @@ FLOW_DEVICE C sum_over_group(Group group, C value) {
   return over_group(group, value, C(0), Add{});
 }
 
-/// Calls f(first, Constant<width>) for all of a row's elements, in packs where the addresses allow.
+/// Calls f(first, Constant<width>) for all of a row's elements, in packs if the addresses allow it.
 template <typename T, int n, typename F>
 FLOW_DEVICE void each_in_row(Group group, int64_t columns, const void* const (&rows)[n], F f) {
   uintptr_t addresses[n];
@@ -74,7 +74,7 @@ FLOW_DEVICE void each_in_row(Group group, int64_t columns, const void* const (&r
     f(i < packs.head ? i : i + inside, Constant<1>{});
 }
 
-/// The rows of operands: their leading dimensions walked together.
+/// The rows of operands: iteration over their leading dimensions.
 template <int n>
 struct Rows {
   IndexMath<n> index_math;
@@ -87,7 +87,7 @@ Rows<n> rows_of(const View* const (&views)[n]) {
   return {index_math_over<n>(leading(views[0]->shape, 1), strides), views[0]->shape.last()};
 }
 
-/// Calls f(row, offsets) for the rows that this thread's group takes.
+/// Calls f(row, offsets) for the rows of this thread's group.
 template <int n, typename F>
 FLOW_DEVICE void each_row(const Rows<n>& rows, Group group, F f) {
   int64_t beside = static_cast<int>(blockDim.x) / group.size;
@@ -100,8 +100,7 @@ FLOW_DEVICE void each_row(const Rows<n>& rows, Group group, F f) {
   }
 }
 
-/// The softmax of a row while it is read: the largest number so far, and the sum of
-/// exp(x - largest).
+/// Online softmax of a row: the largest number so far, and the sum of exp(x - largest).
 template <typename C>
 struct Softmax {
   C largest, sum;
@@ -115,7 +114,7 @@ struct Softmax {
       sum += x == largest ? C(1) : std::exp(x - largest);
     }
   }
-  /// The logarithm of the sum. Of an infinity there is no softmax: NaN.
+  /// The logarithm of the sum; NaN if a number is infinite.
   FLOW_DEVICE C log_sum() const {
     bool finite = largest - largest == C(0);
     return finite ? std::log(sum) : largest - largest;

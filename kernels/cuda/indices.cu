@@ -1,16 +1,16 @@
-// By index: rows and elements gathered, and added where an index points. What is added to one place
-// is added by one thread in the order of the index: a stable sort by place brings it together.
+// Gather and scatter. All values for one destination are added by one thread in the order of the
+// index: a stable sort by destination makes them adjacent.
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/scan.cuh"
 
 namespace flow::cuda {
 namespace {
 
-// An index of either type, counted from `base`; -1, and its position left, where it is out of
-// range.
+// An index of either type, counted from `base`; -1 if it is out of range, and its position is
+// stored as the fault.
 struct Index {
   const char* data;
-  bool wide;  // i64, else i32
+  bool wide;  // i64, otherwise i32
   int64_t base, limit;
   int64_t* fault;
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Calls f with a value of a type of as many bytes.
+// Calls f with a value of a type of that size.
 template <typename F>
 int visit_size(size_t size, F f) {
   switch (size) {
@@ -105,8 +105,8 @@ int visit_size(size_t size, F f) {
 
 // ---- a stable sort of (place, position), four bits of the place at a time
 
-constexpr int kEach = 16;                     // pairs that one thread moves
-constexpr int kTile = kBlockThreads * kEach;  // and a block
+constexpr int kEach = 16;                     // pairs per thread
+constexpr int kTile = kBlockThreads * kEach;  // pairs per block
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 
 struct Pairs {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Each number becomes the sum of those before it. One block.
+// Exclusive prefix sum. One block.
 __global__ void __launch_bounds__(kBlockThreads)
     sums_before_kernel(int64_t* numbers, int64_t count) {
   int64_t before = 0;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   int thread = static_cast<int>(threadIdx.x);
   int64_t first = int64_t{blockIdx.x} * kTile;
   count_digits(counts, from, first, count, shift);
-  // Of each digit, how many the threads before this one have.
+  // For each digit, its count in the threads before this one.
   for (int digit = 0; digit < kDigits; digit++) {
     uint32_t all;
     counts.at[digit][thread] = before_in_block(counts.at[digit][thread], all);
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-struct Sorter {
+struct PairSorter {
   Pairs pairs, others;
   int64_t* totals;
   int64_t count, blocks;
@@ -194,7 +194,7 @@ struct Sorter {
     totals = scratch.take<int64_t>(blocks * kDigits);
     return others.position && totals;
   }
-  /// Sorts by places of at most `largest`; `pairs` has the result.
+  /// Sorts by places of at most `largest`; the result is in `pairs`.
   int sort(Stream& stream, uint64_t largest) {
     for (int shift = 0; shift < 64 && largest >> shift; shift += kDigitBits) {
       FLOW_LAUNCH(launch(stream, count_digits_kernel, grid_of(blocks), kBlockThreads, 0, pairs,
@@ -211,7 +211,7 @@ struct Sorter {
 
 // ---- scatter
 
-// Where each index points: a row; what points nowhere comes last.
+// The destination row of each index; invalid ones are sorted last.
 __global__ void __launch_bounds__(kBlockThreads)
     row_places_kernel(IndexMath<1> index_math, Index index, Pairs pairs) {
   for (int64_t i = thread_of_grid(); i < index_math.count; i += threads_of_grid()) {
@@ -228,9 +228,9 @@ struct ScatterRows {
   int64_t width, rows, grad_stride, out_row, out_stride, across;
 };
 
-constexpr int kColumns = 4;  // that a lane adds up
+constexpr int kColumns = 4;  // columns that a lane adds up
 
-// A warp for each run of one place and each 128 columns.
+// One warp per run of one destination and per 128 columns.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     add_rows_kernel(ScatterRows s, Pairs pairs, const T* grad, T* out) {
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// One index a row: no two point to one place.
+// One index per row: all destinations differ.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     add_alone_kernel(ScatterLast s, const T* grad, T* out) {
@@ -343,7 +343,7 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
                      const View& out) {
   int64_t count = index.count(), width = out.shape[1];
   if (count == 0 || width == 0) return kDone;
-  Sorter sorter{};
+  PairSorter sorter{};
   if (!sorter.take(stream.scratch, count)) return kNeedsScratch;
   FLOW_LAUNCH(launch(stream, row_places_kernel, grid_of(blocks_for(count)), kBlockThreads, 0,
                      index_math_over<1>(index.shape, {index.strides}),
@@ -367,7 +367,7 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
 int gather_last(Stream& stream, const View& in, const View& index, int64_t base, const View& out) {
   if (out.count() == 0) return kDone;
   int last = out.rank() - 1;
-  View rows = in;  // the last dimension is the index's to walk
+  View rows = in;  // the index selects in the last dimension
   rows.strides[last] = 0;
   GatherLast g{index_math_over<3>(out.shape, {rows.strides, index.strides, out.strides}),
                index_of(stream, index, base, in.shape[last]), in.strides[last]};
@@ -394,7 +394,7 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
       return launch(stream, add_alone_kernel<T>, grid, kBlockThreads, 0, s, grad.at<T>(),
                     out.at<T>());
     });
-  Sorter sorter{};
+  PairSorter sorter{};
   if (!sorter.take(stream.scratch, s.index_math.count)) return kNeedsScratch;
   FLOW_LAUNCH(launch(stream, element_places_kernel, grid, kBlockThreads, 0, s, sorter.pairs));
   FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(s.places)));

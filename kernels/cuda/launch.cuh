@@ -1,6 +1,6 @@
-// What every kernel of this folder is written with: the one way to launch, shared memory, and
-// errors. The sources are compiled by nvcc, and once more by a plain C++ compiler for the tests,
-// whose emulator (tests/kernels/emulator) stands in for the device.
+// Basis of every kernel in this folder: launches, shared memory, and errors. nvcc compiles the
+// sources, and for tests a plain C++ compiler does, with an emulated device
+// (tests/kernels/emulator).
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -20,10 +20,10 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-/// Threads of a warp that take part in a shuffle: all.
+/// Lanes of a warp that take part in a shuffle: all.
 constexpr unsigned kAll = 0xffffffffu;
 
-/// The one __shared__ object of its type in a kernel. Its bytes are unset.
+/// The one __shared__ object of its type in a kernel, uninitialized.
 #ifdef FLOW_EMULATE
 template <typename T>
 T& shared_room() {
@@ -43,7 +43,8 @@ FLOW_DEVICE char* dynamic_room() {
 }
 #endif
 
-/// Runs kernel(arguments…) on the stream; returns the launch's error. `bytes` of dynamic_room().
+/// Launches kernel(arguments…) on the stream; returns the launch's error. `bytes` is the size of
+/// dynamic_room().
 template <typename... Parameters, typename... Arguments>
 int launch(Stream& stream, void (*kernel)(Parameters...), dim3 grid, int threads, size_t bytes,
            Arguments&&... arguments) {
@@ -70,20 +71,20 @@ inline dim3 grid_of(int64_t x, int64_t y = 1, int64_t z = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
 }
 
-/// Returns from the function around it where the launch failed.
+/// Returns from the surrounding function if the launch failed.
 #define FLOW_LAUNCH(...)                   \
   do {                                     \
     int flow_launch_ = (__VA_ARGS__);      \
     if (flow_launch_) return flow_launch_; \
   } while (0)
 
-/// This thread among all of the grid, and how many there are.
+/// This thread's index in the grid, and the number of threads.
 FLOW_DEVICE int64_t thread_of_grid() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 FLOW_DEVICE int64_t threads_of_grid() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-/// Leaves 1 + `position` where the host looks for it, the smallest one of several.
+/// Stores 1 + `position` in the host's fault word; the smallest position wins.
 FLOW_DEVICE void leave_fault(int64_t* fault, int64_t position) {
   if (!fault) return;
   auto* word = reinterpret_cast<unsigned long long*>(fault);
@@ -102,7 +103,7 @@ int visit_floats(DType dtype, F f) {
   return is_float(dtype) ? visit_float(dtype, f) : kUnsupported;
 }
 
-/// A number in the type that elements are computed in.
+/// A number in the compute type.
 template <typename C>
 C number_as(Number number) {
   return number.is_integer ? convert<C>(number.integer) : convert<C>(number.real);

@@ -1,4 +1,4 @@
-// The rows of kernels/table.hpp as this folder implements them; table.cc puts them together.
+// The functions of kernels/table.hpp that this folder implements; table.cc assembles them.
 #pragma once
 #include "kernels/table.hpp"
 
@@ -81,7 +81,7 @@ int avg_pool2d(Stream&, const Pool2d&, const View& x, const View& out);
 int avg_pool2d_backward(Stream&, const Pool2d&, const View& grad, const View& dx);
 int resize(Stream&, bool bilinear, const View& in, const View& out);
 int resize_backward(Stream&, bool bilinear, const View& grad, const View& out);
-int normalise(Stream&, const View& in, const View& mean, const View& deviation, const View& out);
+int normalize(Stream&, const View& in, const View& mean, const View& deviation, const View& out);
 
 // optimizers.cu
 int adamw(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,

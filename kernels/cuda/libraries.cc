@@ -10,7 +10,7 @@ GpuLibrary cublaslt() {
   size_t version = lt_version();
   if (version == 0)
     return {"cuBLASLt", false,
-            "not found: flow's own kernels do products of matrices, slower. Looked for "
+            "not found: flow's own kernels compute matrix products, slower. Searched for "
             "libcublasLt.so.13 and libcublasLt.so.12; it comes with the CUDA toolkit"};
   return {"cuBLASLt", true,
           "cuBLASLt " + std::to_string(version / 10000) + "." +
@@ -21,13 +21,14 @@ GpuLibrary cudnn() {
   CudnnUse use = cudnn_use();
   std::string variable = kCudnnVariable;
   if (use.works) return {"cuDNN", true, use.library};
-  if (use.is_off) return {"cuDNN", true, use.library + ": flow's own kernels do convolutions"};
+  if (use.is_off) return {"cuDNN", true, use.library + ": flow's own kernels compute convolutions"};
   if (use.is_named)
-    return {
-        "cuDNN", false,
-        "convolutions fail: the library that " + variable + " names can't be used: " + use.library};
+    return {"cuDNN", false,
+            "convolutions fail: the library that " + variable +
+                " names cannot be used: " + use.library};
   return {"cuDNN", false,
-          "can't be used: flow's own kernels do convolutions, slower. Install cuDNN 9, or name its "
+          "cannot be used: flow's own kernels compute convolutions, slower. Install cuDNN 9, or "
+          "name its "
           "libcudnn.so.9 by " +
               variable + ": " + use.library};
 }

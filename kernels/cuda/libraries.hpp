@@ -1,4 +1,4 @@
-// What of NVIDIA's libraries the kernels of this folder would use.
+// NVIDIA's libraries that the kernels of this folder use.
 #pragma once
 #include <vector>
 

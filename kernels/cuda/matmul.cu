@@ -1,5 +1,5 @@
-// Products of matrices: by cuBLASLt where it is there and the operands lie as it takes them, else
-// by this folder's own tiles.
+// Matrix products: by cuBLASLt if it is available and supports the operands' layouts, otherwise by
+// this folder's own tiles.
 #include "kernels/cuda/gemm.cuh"
 #ifndef FLOW_EMULATE
 #include "kernels/cuda/cublaslt.hpp"
@@ -8,7 +8,7 @@
 namespace flow::cuda {
 namespace {
 
-// y = activation(x); all others are refused before.
+// y = activation(x); others are rejected earlier.
 template <typename C>
 FLOW_DEVICE C activate(Unary activation, C x) {
   switch (activation) {
@@ -58,7 +58,7 @@ struct MatrixSides {
   }
 };
 
-// What follows a product that was left in f32, or in c itself.
+// Epilogue of a product that is in f32, or in c itself.
 template <typename From, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     finish_kernel(MatrixSides<T> sides, int64_t rows, int64_t columns, const From* products,
@@ -84,7 +84,7 @@ LtProduct lt_product_of(const Gemm& g, const MatrixSides<T>& s, DType dtype) {
   return p;
 }
 
-// kUnsupported where the library has no part in it.
+// kUnsupported if the library cannot do it.
 template <typename T>
 int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T>& s, DType dtype) {
   using C = Compute<T>;
@@ -106,13 +106,13 @@ int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T>& s, DType dtyp
     for (int64_t i = 0; i < s.batches.count; i += p.batches) {
       auto origin = s.origin(i);
       p.a = origin.a, p.b = origin.b, p.c = origin.c;
-      stream.scratch.used = used;  // they follow each other on the stream
+      stream.scratch.used = used;  // they run in order on the stream
       if (int code = lt_product(stream, p)) return code;
     }
     return kDone;
   }
   if (s.batches.count > 1) return kUnsupported;
-  MatrixSides<T> rest = s;  // what is left to do after the bare product
+  MatrixSides<T> rest = s;  // the epilogue after the bare product
   rest.alpha = C(1);
   dim3 grid = grid_of(blocks_for(g.rows * g.columns));
   if constexpr (std::is_same_v<T, C>) {
@@ -170,7 +170,7 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
            0,
            a.strides[column] == 1,
            b.strides[column] == 1 || b.strides[row] != 1};
-    // A batch of a's that meet one b lies like one large a.
+    // A batch of a's with one b is one large a.
     const auto& of = sides.batches.strides;
     if (sides.batches.rank == 1 && of[1][0] == 0 && of[0][0] == g.rows * sides.a_row &&
         of[2][0] == g.rows * sides.c_row) {
@@ -184,7 +184,7 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
 #ifndef FLOW_EMULATE
     int code = lt_matmul(stream, g, sides, c.dtype);
     if (code != kUnsupported) return code;
-    stream.scratch.used = 0;  // of the library's try
+    stream.scratch.used = 0;  // drops scratch of the library's attempt
 #endif
     return launch_gemm<C>(stream, g, sides);
   });

@@ -1,12 +1,12 @@
-// The instructions of tensor cores and of copies that go on beside the work, as the PTX ISA has
-// them (sm_80 and later). Under the emulator the same by its rules: tests/kernels/emulator/mma.cc.
+// The instructions of tensor cores and of asynchronous copies, as in the PTX ISA (sm_80 and later).
+// The emulator implements the same rules: tests/kernels/emulator/mma.cc.
 //
 // Layouts, for lane l with g = l / 4 and t = l % 4, two elements to a register, the first in its
 // lower half:
 //   a (16 x 16)  a[0]: row g, columns 2t, 2t+1   a[1]: row g+8   a[2], a[3]: the same, columns + 8
 //   b (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows + 8
 //   d (16 x 8)   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g+8
-// So two pieces of d side by side, rounded, are an a.
+// So two adjacent blocks of d, rounded, form an a.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
@@ -69,9 +69,9 @@ FLOW_DEVICE void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row
+/// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row
 /// l % 8 of matrix l / 8, a multiple of 16 bytes, and gets elements 2t and 2t+1 of row g of each:
-/// of column g where transposed.
+/// of column g if transposed.
 FLOW_DEVICE void ldmatrix_x4(uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -85,7 +85,8 @@ FLOW_DEVICE void ldmatrix_x4_trans(uint32_t (&to)[4], const void* row) {
                : "memory");
 }
 
-/// Begins to copy 16 or 4 bytes to shared memory; zeros where not `inside`, and `from` is not read.
+/// Starts an asynchronous copy of 16 or 4 bytes to shared memory; zeros if not `inside`, and `from`
+/// is not read.
 template <int bytes>
 FLOW_DEVICE void copy_async(void* to, const void* from, bool inside) {
   static_assert(bytes == 4 || bytes == 16);
@@ -98,9 +99,10 @@ FLOW_DEVICE void copy_async(void* to, const void* from, bool inside) {
                  "l"(__cvta_generic_to_global(from)), "r"(inside ? 4 : 0)
                  : "memory");
 }
-/// Makes a group of the copies that this thread began since the last one.
+/// Groups the copies that this thread started since the last group.
 FLOW_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until all of this thread's groups but the last `pending` are there; others' need a barrier too.
+/// Waits until all of this thread's groups except the last `pending` are done; other threads need a
+/// barrier too.
 template <int pending>
 FLOW_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

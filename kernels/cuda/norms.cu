@@ -1,12 +1,12 @@
-// Layer norm and RMS norm, which is layer norm without its mean. A row's moments are taken in two
-// readings (the second from the cache); the weights' gradients are summed in two stages.
+// Layer norm and RMS norm, which is layer norm without its mean. A row's moments are computed in
+// two passes (the second from the cache); the weights' gradients are summed in two stages.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
 namespace flow::cuda {
 namespace {
 
-// A weight or bias, of x's type or f32, or all `without`.
+// A weight or bias, of x's type or f32, or the constant `without`.
 template <typename T>
 struct Weights {
   const void* data;  // null: there are none
@@ -27,7 +27,7 @@ Weights<T> weights_of(const View* view) {
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_kernel(Rows<2> rows, int threads_of_row, bool centred, const T* x, Weights<T> weight,
+    norm_kernel(Rows<2> rows, int threads_of_row, bool centerd, const T* x, Weights<T> weight,
                 Weights<T> bias, Compute<T> eps, T* y, Compute<T>* mean, Compute<T>* rstd) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
@@ -35,39 +35,39 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
     const T* from = x + offset[0];
     T* to = y + offset[1];
-    C centre = 0, squares = 0;
-    if (centred) {
+    C center = 0, squares = 0;
+    if (centerd) {
       each_in_row<T>(group, rows.columns, {from}, [&](int64_t i, auto width) {
         C part[decltype(width)::value];
         load_as<decltype(width)::value>(from + i, part);
-        for (C each : part) centre += each;
+        for (C each : part) center += each;
       });
-      centre = sum_over_group(group, centre) / columns;
+      center = sum_over_group(group, center) / columns;
     }
     each_in_row<T>(group, rows.columns, {from}, [&](int64_t i, auto width) {
       C part[decltype(width)::value];
       load_as<decltype(width)::value>(from + i, part);
-      for (C each : part) squares += (each - centre) * (each - centre);
+      for (C each : part) squares += (each - center) * (each - center);
     });
     C scale = C(1) / std::sqrt(sum_over_group(group, squares) / columns + eps);
     each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
       C part[decltype(width)::value];
       load_as<decltype(width)::value>(from + i, part);
       for (int j = 0; j < decltype(width)::value; j++)
-        part[j] = (part[j] - centre) * scale * weight.at(i + j, C(1)) + bias.at(i + j, C(0));
+        part[j] = (part[j] - center) * scale * weight.at(i + j, C(1)) + bias.at(i + j, C(0));
       store_as<decltype(width)::value>(to + i, part);
     });
     if (group.rank == 0) {
-      if (centred) mean[row] = centre;
+      if (centerd) mean[row] = center;
       rstd[row] = scale;
     }
   });
 }
 
-// dx = rstd (g w - mean(g w) - xhat mean(g w xhat)), the first mean where there was a centre.
+// dx = rstd (g w - mean(g w) - xhat mean(g w xhat)); the first mean only for layer norm.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_backward_kernel(Rows<3> rows, int threads_of_row, bool centred, const T* x,
+    norm_backward_kernel(Rows<3> rows, int threads_of_row, bool centerd, const T* x,
                          Weights<T> weight, const Compute<T>* mean, const Compute<T>* rstd,
                          const T* grad, T* dx) {
   using C = Compute<T>;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
     const T* from = x + offset[0];
     const T* of_grad = grad + offset[1];
     T* to = dx + offset[2];
-    C centre = centred ? mean[row] : C(0), scale = rstd[row];
+    C center = centerd ? mean[row] : C(0), scale = rstd[row];
     C sum = 0, product = 0;
     each_in_row<T>(group, rows.columns, {from, of_grad}, [&](int64_t i, auto width) {
       C a[decltype(width)::value], g[decltype(width)::value];
@@ -85,18 +85,18 @@ __global__ void __launch_bounds__(kRowThreadsMax)
       for (int j = 0; j < decltype(width)::value; j++) {
         C weighted = g[j] * weight.at(i + j, C(1));
         sum += weighted;
-        product += weighted * ((a[j] - centre) * scale);
+        product += weighted * ((a[j] - center) * scale);
       }
     });
     auto columns = static_cast<C>(rows.columns);
-    C from_mean = centred ? sum_over_group(group, sum) / columns : C(0);
+    C from_mean = centerd ? sum_over_group(group, sum) / columns : C(0);
     C from_square = sum_over_group(group, product) / columns;
     each_in_row<T>(group, rows.columns, {from, of_grad, to}, [&](int64_t i, auto width) {
       C a[decltype(width)::value], g[decltype(width)::value];
       load_as<decltype(width)::value>(from + i, a);
       load_as<decltype(width)::value>(of_grad + i, g);
       for (int j = 0; j < decltype(width)::value; j++) {
-        C normal = (a[j] - centre) * scale;
+        C normal = (a[j] - center) * scale;
         a[j] = (g[j] * weight.at(i + j, C(1)) - from_mean - normal * from_square) * scale;
       }
       store_as<decltype(width)::value>(to + i, a);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 // Part `blockIdx.y` of the rows: each thread sums one column of them.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    norm_weights_kernel(Rows<2> rows, int64_t part, bool centred, const T* x,
+    norm_weights_kernel(Rows<2> rows, int64_t part, bool centerd, const T* x,
                         const Compute<T>* mean, const Compute<T>* rstd, const T* grad,
                         Compute<T>* dweight, Compute<T>* dbias) {
   using C = Compute<T>;
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     int64_t offset[2];
     rows.index_math.at(row, offset);
     C g = convert<C>(grad[offset[1] + column]);
-    C centre = centred ? mean[row] : C(0);
-    of_weight += g * ((convert<C>(x[offset[0] + column]) - centre) * rstd[row]);
+    C center = centerd ? mean[row] : C(0);
+    of_weight += g * ((convert<C>(x[offset[0] + column]) - center) * rstd[row]);
     of_bias += g;
   }
   int64_t at = blockIdx.y * rows.columns + column;
@@ -148,7 +148,7 @@ int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
   });
 }
 
-int norm(Stream& stream, bool centred, const View& x, const View* weight, const View* bias,
+int norm(Stream& stream, bool centerd, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
   return visit_floats(x.dtype, [&](auto type) {
@@ -157,13 +157,13 @@ int norm(Stream& stream, bool centred, const View& x, const View* weight, const 
     Rows<2> rows = rows_of<2>({&x, &y});
     RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, norm_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
-                  shape.threads_of_row, centred, x.at<T>(), weights_of<T>(weight),
+                  shape.threads_of_row, centerd, x.at<T>(), weights_of<T>(weight),
                   weights_of<T>(bias), static_cast<C>(eps), y.at<T>(),
                   mean ? mean->at<C>() : nullptr, rstd.at<C>());
   });
 }
 
-int norm_backward(Stream& stream, bool centred, const View& x, const View* weight, const View* mean,
+int norm_backward(Stream& stream, bool centerd, const View& x, const View* weight, const View* mean,
                   const View& rstd, const View& grad, const View& dx, const View* dweight,
                   const View* dbias) {
   return visit_floats(x.dtype, [&](auto type) {
@@ -186,13 +186,13 @@ int norm_backward(Stream& stream, bool centred, const View& x, const View* weigh
     if (x.count() > 0) {
       RowLaunch shape = rows_for(count, columns);
       FLOW_LAUNCH(launch(stream, norm_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0,
-                         rows, shape.threads_of_row, centred, x.at<T>(), weights_of<T>(weight),
+                         rows, shape.threads_of_row, centerd, x.at<T>(), weights_of<T>(weight),
                          of_mean, rstd.at<C>(), grad.at<T>(), dx.at<T>()));
     }
     if (!of_weight) return kDone;
     if (x.count() > 0)
       FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
-                         rows_of<2>({&x, &grad}), part, centred, x.at<T>(), of_mean, rstd.at<C>(),
+                         rows_of<2>({&x, &grad}), part, centerd, x.at<T>(), of_mean, rstd.at<C>(),
                          grad.at<T>(), of_weight, of_bias));
     FLOW_LAUNCH(sum_parts(stream, of_weight, parts, dweight));
     return sum_parts(stream, of_bias, parts, dbias);

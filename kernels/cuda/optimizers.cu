@@ -1,5 +1,4 @@
-// Optimizers: a step over all weights in one pass, and the sum of squares that a gradient is
-// clipped by.
+// Optimizers: a step over all weights in one pass, and the sum of squares for gradient clipping.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -9,7 +8,7 @@ namespace {
 constexpr int kWidth = 4;
 
 template <int width, typename W>
-FLOW_DEVICE void write_copy(DType dtype, const Spot& spot, const W (&weights)[width]) {
+FLOW_DEVICE void write_copy(DType dtype, const ElementPosition& spot, const W (&weights)[width]) {
   if (dtype == DType::bf16)
     spot.write_as<Brain>(weights);
   else
@@ -18,13 +17,13 @@ FLOW_DEVICE void write_copy(DType dtype, const Spot& spot, const W (&weights)[wi
 
 // Operands: grad, mean, square, copy, weights.
 template <typename W, typename G>
-struct AdamWEach {
+struct AdamWOp {
   W beta1, beta2, rest1, rest2, decay, size, root, eps, scale;
   bool has_copy;
   DType copy_type;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[5], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[5], int64_t) const {
     W grad[width], mean[width], square[width], weights[width];
     spots[0].read_as<G>(grad);
     spots[1].read(mean);
@@ -45,13 +44,13 @@ struct AdamWEach {
 
 // Operands: grad, momentum, copy, weights.
 template <typename W, typename G>
-struct SgdEach {
+struct SgdOp {
   W lr, keep, gain, ahead, decay, scale;
   bool has_momentum, first, nesterov, has_copy;
   DType copy_type;
 
   template <int width>
-  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+  FLOW_DEVICE void run(const ElementPosition (&spots)[4], int64_t) const {
     W grad[width], momentum[width], weights[width];
     spots[0].read_as<G>(grad);
     spots[3].read(weights);
@@ -131,17 +130,17 @@ int adamw(Stream& stream, const AdamW& o, const View& weights, const View& grad,
   return visit_step(weights, grad, [&](auto weight, auto gradient) {
     using W = decltype(weight);
     using G = decltype(gradient);
-    AdamWEach<W, G> f{static_cast<W>(o.beta1),
-                      static_cast<W>(o.beta2),
-                      static_cast<W>(1 - o.beta1),
-                      static_cast<W>(1 - o.beta2),
-                      static_cast<W>(1 - o.lr * o.weight_decay),
-                      static_cast<W>(size),
-                      static_cast<W>(root),
-                      static_cast<W>(o.eps),
-                      static_cast<W>(grad_scale),
-                      copy != nullptr,
-                      copy ? copy->dtype : DType::bf16};
+    AdamWOp<W, G> f{static_cast<W>(o.beta1),
+                    static_cast<W>(o.beta2),
+                    static_cast<W>(1 - o.beta1),
+                    static_cast<W>(1 - o.beta2),
+                    static_cast<W>(1 - o.lr * o.weight_decay),
+                    static_cast<W>(size),
+                    static_cast<W>(root),
+                    static_cast<W>(o.eps),
+                    static_cast<W>(grad_scale),
+                    copy != nullptr,
+                    copy ? copy->dtype : DType::bf16};
     return launch_each<kWidth>(stream, f,
                                {&grad, &mean, &square, copy ? copy : &weights, &weights});
   });
@@ -152,17 +151,17 @@ int sgd(Stream& stream, const Sgd& o, const View& weights, const View& grad, dou
   return visit_step(weights, grad, [&](auto weight, auto gradient) {
     using W = decltype(weight);
     using G = decltype(gradient);
-    SgdEach<W, G> f{static_cast<W>(o.lr),
-                    static_cast<W>(o.momentum),
-                    static_cast<W>(1 - o.dampening),
-                    static_cast<W>(o.momentum),
-                    static_cast<W>(o.weight_decay),
-                    static_cast<W>(grad_scale),
-                    momentum != nullptr,
-                    o.first,
-                    o.nesterov,
-                    copy != nullptr,
-                    copy ? copy->dtype : DType::bf16};
+    SgdOp<W, G> f{static_cast<W>(o.lr),
+                  static_cast<W>(o.momentum),
+                  static_cast<W>(1 - o.dampening),
+                  static_cast<W>(o.momentum),
+                  static_cast<W>(o.weight_decay),
+                  static_cast<W>(grad_scale),
+                  momentum != nullptr,
+                  o.first,
+                  o.nesterov,
+                  copy != nullptr,
+                  copy ? copy->dtype : DType::bf16};
     return launch_each<kWidth>(
         stream, f, {&grad, momentum ? momentum : &weights, copy ? copy : &weights, &weights});
   });

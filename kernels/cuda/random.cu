@@ -1,4 +1,4 @@
-// Random numbers by position: each thread makes one Philox block and the numbers that it holds.
+// Random numbers by position: each thread computes one Philox block and its numbers.
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/shared/normal.hpp"
@@ -6,7 +6,7 @@
 namespace flow::cuda {
 namespace {
 
-// F::make(seed, block, numbers) gives F::numbers of them, of type T.
+// F::make(seed, block, numbers) computes F::numbers of them, of type T.
 template <typename T, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
     numbers_kernel(F f, uint64_t seed, uint64_t first, int64_t count, T* out) {

@@ -1,6 +1,6 @@
-// Many to one: sums, extremes and running sums. A block's threads stand side by side over outputs
-// or over the elements of one, as memory lies; a long reduction is shared by several blocks, whose
-// results a second kernel joins in order.
+// Sums, extremes and running sums. A block's threads are spread over outputs or over the elements
+// of one, depending on the memory layout; a long reduction is split over several blocks, whose
+// results a second kernel combines in order.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -22,7 +22,7 @@ FLOW_DEVICE A multiply_wrapped(A a, A b) {
     return a * b;
 }
 
-// All but the variance.
+// All except the variance.
 template <typename A>
 struct Simple {
   using State = A;
@@ -117,10 +117,10 @@ FLOW_DEVICE void put_as(DType dtype, char* data, int64_t at, A value) {
 
 struct Reduction {
   IndexMath<2> kept;     // of in, of out
-  IndexMath<1> reduced;  // in packs, where there are any
+  IndexMath<1> reduced;  // in packs, if possible
   int64_t length;        // elements
   int64_t single;        // from here to `length` one by one
-  int64_t chunk;         // steps of the reduced walk that a split takes
+  int64_t chunk;         // steps of the reduced iteration per split
   int wide, deep;
   double correction;
   DType out_type;
@@ -232,7 +232,7 @@ struct IndexedValue {
   int64_t index;  // -1: none
 };
 
-// The one that comes first among equals; a NaN before all.
+// The first one among equals; NaN before all.
 struct Better {
   bool largest;
 
@@ -303,17 +303,17 @@ struct RunningOf<int32_t> {
   using type = uint32_t;
 };
 
-constexpr int64_t kChunk = 16384;  // elements of a row that one block sums up
-constexpr int kEach = 4;           // of them side by side for a thread
+constexpr int64_t kChunk = 16384;  // elements of a row that one block sums
+constexpr int kEach = 4;           // adjacent ones per thread
 
-struct Running {
+struct RunningSum {
   Rows<2> rows;
   int64_t in_stride, out_stride, chunks;
 };
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    chunk_sums_kernel(Running r, const T* in, typename RunningOf<T>::type* sums) {
+    chunk_sums_kernel(RunningSum r, const T* in, typename RunningOf<T>::type* sums) {
   using A = typename RunningOf<T>::type;
   int64_t total = r.rows.index_math.count * r.chunks;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Each sum becomes what lies before its chunk.
+// Replaces each sum by the sum of all chunks before it.
 template <typename A>
 __global__ void __launch_bounds__(kBlockThreads)
     before_chunks_kernel(int64_t rows, int64_t chunks, A* sums) {
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    cumsum_kernel(Running r, const T* in, const typename RunningOf<T>::type* sums, T* out) {
+    cumsum_kernel(RunningSum r, const T* in, const typename RunningOf<T>::type* sums, T* out) {
   using A = typename RunningOf<T>::type;
   auto& results = shared_room<WarpResults<A>>();
   int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
@@ -434,7 +434,8 @@ int cumsum(Stream& stream, const View& in, const View& out) {
   auto run = [&](auto type) {
     using T = decltype(type);
     using A = typename RunningOf<T>::type;
-    Running r{rows_of<2>({&in, &out}), in.strides[in.rank() - 1], out.strides[out.rank() - 1], 1};
+    RunningSum r{rows_of<2>({&in, &out}), in.strides[in.rank() - 1], out.strides[out.rank() - 1],
+                 1};
     r.chunks = divide_up(r.rows.columns, kChunk);
     int64_t blocks = blocks_for(r.rows.index_math.count * r.chunks, 1);
     A* sums = nullptr;

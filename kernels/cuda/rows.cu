@@ -1,5 +1,5 @@
-// Softmax and cross-entropy. A row is read once for its largest number and its sum together, and
-// once more for what is made of it.
+// Softmax and cross entropy. A row is read once for its largest number and its sum together, and
+// once more for the result.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   });
 }
 
-// A label as a column; -1 where it is to be ignored or, after leaving its position, out of range.
+// A label as a column; -1 if it is ignored or, after storing its position, out of range.
 FLOW_DEVICE int64_t label_at(const int64_t* labels, int64_t stride, int64_t row, int64_t base,
                              int64_t ignore, int64_t classes, int rank, int64_t* fault) {
   int64_t label = labels[row * stride];

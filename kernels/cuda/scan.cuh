@@ -1,11 +1,11 @@
-// Running counts over a block's threads.
+// Prefix sums over a block's threads.
 #pragma once
 #include "kernels/cuda/group.cuh"
 
 namespace flow::cuda {
 
-/// The sum of what the threads before this one gave, and of all of them in `total`. All threads of
-/// a block call it; integers.
+/// The sum of the values of earlier threads, and of all threads in `total`. All threads of a block
+/// call it; integers.
 template <typename A>
 FLOW_DEVICE A before_in_block(A value, A& total) {
   auto& results = shared_room<WarpResults<A>>();

@@ -63,7 +63,7 @@ constexpr Kernels table() {
   k.avg_pool2d_backward = avg_pool2d_backward;
   k.resize = resize;
   k.resize_backward = resize_backward;
-  k.normalise = normalise;
+  k.normalize = normalize;
   k.adamw = adamw;
   k.sgd = sgd;
   k.add_sum_of_squares = add_sum_of_squares;

@@ -1,4 +1,4 @@
-// Choosing: the largest of each row, a draw from each row, and counts of values.
+// Top-k, sampling and histograms.
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/scan.cuh"
 #include "kernels/shared/philox.hpp"
@@ -9,7 +9,7 @@ namespace {
 // ---- top_k: a block finds the k-th largest key of its row eight bits at a time, gathers what is
 //      above it and, by position, what equals it, and sorts those.
 
-// Unsigned numbers in the order of the values: equal ones for equal values, a NaN above all.
+// Unsigned keys in the order of the values: equal keys for equal values, NaN above all.
 template <typename T>
 FLOW_DEVICE auto key_of(T value) {
   if constexpr (is_small_float<T>) {
@@ -34,7 +34,7 @@ FLOW_DEVICE auto key_of(T value) {
 }
 
 struct TopK {
-  int64_t rows, columns, row_stride, stride, k, room;  // room: k, up to a power of 2
+  int64_t rows, columns, row_stride, stride, k, room;  // room: k rounded up to a power of 2
   int64_t base;
 };
 
@@ -43,7 +43,7 @@ struct Digits {
   uint32_t digit, above;
 };
 
-// True where a stands before b: the larger key, then the smaller position.
+// True if a sorts before b: the larger key, then the smaller position.
 template <typename Key>
 FLOW_DEVICE bool stands_before(Key key_a, int64_t at_a, Key key_b, int64_t at_b) {
   return key_a != key_b ? key_a > key_b : at_a < at_b;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x) {
     const T* from = in + row * t.row_stride;
-    Key found = 0, known = 0;  // the k-th largest key, and which bits of it are known
+    Key found = 0, known = 0;  // the k-th largest key, and its known bits
     auto wanted = static_cast<uint32_t>(t.k);
     for (int shift = static_cast<int>(sizeof(Key)) * 8 - 8; shift >= 0; shift -= 8) {
       digits.count[thread] = 0;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 constexpr size_t kSortShared = 40 * 1024;
-constexpr int64_t kSortBlocks = 256;  // that sort in scratch at a time
+constexpr int64_t kSortBlocks = 256;  // blocks that sort in scratch at a time
 
 // ---- sample
 
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     largest = over_group(group, largest, -static_cast<double>(INFINITY), Largest{});
     if (group.rank == 0) result.place = ~0ull;
     __syncthreads();
-    // There is nothing to draw from where an infinity or a NaN takes all.
+    // If an infinity or a NaN dominates, nothing can be drawn.
     bool draws = temperature > 0 && largest - largest == 0;
     if (!draws) {
       for (int64_t i = group.rank; i < rows.columns; i += group.size) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
       __syncthreads();
     } else {
-      // Twice over the same sums: the first time for the whole, the second for where the uniform
+      // Twice over the same sums: first for the total, then for the position at which the uniform
       // number's share of it ends.
       double target = 0;
       for (int time = 0; time < 2; time++) {
@@ -294,7 +294,7 @@ int histogram(Stream& stream, const View& in, double low, double high, const Vie
     double scale = static_cast<double>(counts.count()) / (high - low);
     Bins bins{index_math_over<1>(in.shape, {in.strides}), low, high, scale, counts.count()};
     size_t bytes = bins.count <= kBinsShared ? static_cast<size_t>(bins.count) * 4 : 0;
-    // A block's counts are added up at its end: fewer, longer blocks.
+    // A block adds up its counts at its end: fewer, longer blocks are better.
     int64_t blocks = blocks_for(bins.index_math.count, kBlockThreads * 16, 1024);
     return launch(stream, histogram_kernel<T>, grid_of(blocks), kBlockThreads, bytes, bins,
                   in.at<T>(), counts.at<unsigned long long>());

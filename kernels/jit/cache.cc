@@ -1,5 +1,5 @@
-// A file: a word with the format's version, the key, whether it is PTX, the entry, the code, and a
-// SHA-256 of all of it. Lengths are 8 bytes, little-endian.
+// Format of a file: a word with the format's version, the key, whether it is PTX, the entry, the
+// code, and a SHA-256 of all of it. Lengths are 8 bytes, little-endian.
 #include "kernels/jit/cache.hpp"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ bool take_text(std::string_view& rest, size_t size_max, std::string_view& out) {
 
 }  // namespace
 
-Digest key_of(const Order& order, std::string_view compiler,
+Digest key_of(const CompileRequest& order, std::string_view compiler,
               const std::vector<std::string>& options) {
   std::string all(kMagic);
   put_text(all, compiler);
@@ -81,26 +81,26 @@ std::string Cache::path_of(const Digest& key) const { return folder_ + "/" + key
 
 std::optional<Image> Cache::find(const Digest& key) const {
   std::error_code failed;
-  // Only what `keep` makes: no FIFO without an end, and nothing behind a link.
+  // Only regular files, as keep() writes them: no FIFO that blocks, no symbolic link.
   if (folder_.empty() || !fs::is_regular_file(fs::symlink_status(path_of(key), failed)))
     return std::nullopt;
   auto bytes = read_file(path_of(key), kFileMax);
   if (!bytes.ok()) return std::nullopt;
   std::optional<Image> image = decode_image(key, *bytes);
-  // What is used last is dropped last.
+  // The least recently used files are dropped first.
   if (image) ::utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0);
   return image;
 }
 
 void Cache::keep(const Digest& key, const Image& image) const {
   if (folder_.empty() || image.entry.size() > kEntryMax || image.bytes.size() > kImageMax) return;
-  ::mkdir(folder_.c_str(), 0700);  // in the state, which is there
+  ::mkdir(folder_.c_str(), 0700);  // in the state directory, which exists
   drop_oldest();
   std::string bytes = encode_image(key, image);
   std::error_code failed;
   auto there = fs::symlink_status(path_of(key), failed);
   if (fs::exists(there) && !fs::is_regular_file(there)) fs::remove(path_of(key), failed);
-  // Unsynced: a half of it, after a crash, is found broken by its digest.
+  // Not synced: an incomplete file after a crash is detected by its digest.
   (void)replace_file(path_of(key), {bytes}, false);
 }
 

@@ -17,31 +17,31 @@ using tensors::Tensor;
 
 namespace {
 
-// A number as the C++ parameter of that type; any lies in 8 bytes.
-struct Packed {
+// A number as the C++ parameter of that type; every type fits in 8 bytes.
+struct PackedNumber {
   alignas(8) char bytes[8] = {};
 
   template <typename T>
-  static Packed of(T value) {
-    Packed packed;
+  static PackedNumber of(T value) {
+    PackedNumber packed;
     std::memcpy(packed.bytes, &value, sizeof value);
     return packed;
   }
 };
 
-Packed packed_number(DType dtype, const Number& number) {
+PackedNumber packed_number(DType dtype, const Number& number) {
   switch (dtype) {
     case DType::f32:
-      return Packed::of(static_cast<float>(number.real));
+      return PackedNumber::of(static_cast<float>(number.real));
     case DType::f64:
-      return Packed::of(number.real);
+      return PackedNumber::of(number.real);
     case DType::i32:
-      return Packed::of(static_cast<int32_t>(number.integer));
+      return PackedNumber::of(static_cast<int32_t>(number.integer));
     case DType::u8:
     case DType::boolean:
-      return Packed::of(static_cast<uint8_t>(number.integer));
+      return PackedNumber::of(static_cast<uint8_t>(number.integer));
     default:
-      return Packed::of(number.integer);
+      return PackedNumber::of(number.integer);
   }
 }
 
@@ -60,21 +60,20 @@ bool fits(DType dtype, int64_t value) {
 
 }  // namespace
 
-Call::Call(const Source& source)
+KernelLaunch::KernelLaunch(const Source& source)
     : source_(source), arguments_(source.signature.parameters.size()) {}
 
-void Call::give_number(size_t at, Number number) {
-  const Parameter& own = parameter(at);
+void KernelLaunch::set_number(size_t at, Number number) {
+  const KernelParameter& own = parameter(at);
   if (!kernels::is_float(own.dtype) && (!number.is_integer || !fits(own.dtype, number.integer)))
     throw Failure(fmt::format(
-        "`{}` of the kernel `{}` is {}, and {} is none", own.name, source_.name,
-        dtype_name(own.dtype),
+        "`{}` of the kernel `{}` is {}, not {}", own.name, source_.name, dtype_name(own.dtype),
         number.is_integer ? std::to_string(number.integer) : fmt::format("{}", number.real)));
   arguments_[at].number = number;
 }
 
-void Call::give_tensor(size_t at, Tensor tensor) {
-  const Parameter& own = parameter(at);
+void KernelLaunch::set_tensor(size_t at, Tensor tensor) {
+  const KernelParameter& own = parameter(at);
   if (tensor.dtype() != own.dtype)
     throw Failure(fmt::format("`{}` of the kernel `{}` is {}, not {}: give it x:to(\"{}\")",
                               own.name, source_.name, dtype_name(own.dtype),
@@ -82,7 +81,7 @@ void Call::give_tensor(size_t at, Tensor tensor) {
   arguments_[at].tensor = std::move(tensor);
 }
 
-bool Call::find_device(tensors::Device& device) const {
+bool KernelLaunch::find_device(tensors::Device& device) const {
   const KernelArgument* first = nullptr;
   for (const KernelArgument& each : arguments_) {
     if (!each.tensor) continue;
@@ -96,33 +95,33 @@ bool Call::find_device(tensors::Device& device) const {
   return first != nullptr;
 }
 
-std::vector<Tensor> Call::operands() const {
+std::vector<Tensor> KernelLaunch::operands() const {
   std::vector<Tensor> found;
   for (size_t at = 0; at < arguments_.size(); at++)
     if (parameter(at).is_given() && arguments_[at].tensor) found.push_back(arguments_[at].tensor);
   return found;
 }
 
-void Call::note_writes() const {
+void KernelLaunch::note_writes() const {
   for (size_t at = 0; at < arguments_.size(); at++)
     if (parameter(at).role == Role::inout) arguments_[at].tensor.note_write(source_.name.c_str());
 }
 
-bool Call::shape_of(size_t at, Shape& shape) const {
+bool KernelLaunch::shape_of(size_t at, Shape& shape) const {
   if (parameter(at).of < 0) return false;
   shape = arguments_[static_cast<size_t>(parameter(at).of)].tensor.shape();
   return true;
 }
 
-void Call::check_result(size_t at, const Tensor& result, const Shape* shape) const {
-  const Parameter& own = parameter(at);
+void KernelLaunch::check_result(size_t at, const Tensor& result, const Shape* shape) const {
+  const KernelParameter& own = parameter(at);
   if (result.dtype() == own.dtype && (shape == nullptr || result.shape() == *shape)) return;
   throw Failure(fmt::format("the fallback of the kernel `{}` gave {} for `{}`, which is {}{}",
                             source_.name, tensors::text_of(result), own.name, dtype_name(own.dtype),
                             shape == nullptr ? "" : " " + kernels::text_of(*shape)));
 }
 
-int64_t Call::size_of(const Parameter& own) const {
+int64_t KernelLaunch::size_of(const KernelParameter& own) const {
   const Tensor& of = arguments_[static_cast<size_t>(own.of)].tensor;
   if (own.dim > of.rank())
     throw Failure(fmt::format("`{}` of the kernel `{}` has no dimension {}: it is {}",
@@ -135,9 +134,9 @@ int64_t Call::size_of(const Parameter& own) const {
   return size;
 }
 
-Grid Call::grid_over_elements(int64_t block, int64_t per_thread) const {
+Grid KernelLaunch::grid_over_elements(int64_t block, int64_t per_thread) const {
   const Tensor* over = nullptr;
-  for (Role role : {Role::inout, Role::out})  // an `out` comes first
+  for (Role role : {Role::inout, Role::out})  // an `out` is preferred
     for (size_t at = arguments_.size(); at-- > 0;)
       if (parameter(at).role == role && arguments_[at].tensor) over = &arguments_[at].tensor;
   Grid grid;
@@ -147,19 +146,20 @@ Grid Call::grid_over_elements(int64_t block, int64_t per_thread) const {
   return grid;
 }
 
-void Call::copy_back(const std::vector<std::pair<size_t, Tensor>>& copies) const {
+void KernelLaunch::copy_back(const std::vector<std::pair<size_t, Tensor>>& copies) const {
   for (const auto& [at, copy] : copies)
     tensors::call(copy.device(), &kernels::Kernels::copy, "copy", copy.view(),
                   arguments_[at].tensor.view());
 }
 
-void Call::run(const Driver& driver, Function& function, const Grid& grid, void* stream) {
+void KernelLaunch::run(const Driver& driver, LoadedFunction& function, const Grid& grid,
+                       void* stream) {
   tensors::NoRecord off;
-  std::vector<Packed> values;
+  std::vector<PackedNumber> values;
   std::vector<Tensor> kept;
   std::vector<std::pair<size_t, Tensor>> copies;  // of an `inout` with gaps
   for (size_t at = 0; at < arguments_.size(); at++) {
-    const Parameter& own = parameter(at);
+    const KernelParameter& own = parameter(at);
     if (own.role == Role::size) {
       values.push_back(packed_number(own.dtype, Number::of(size_of(own))));
     } else if (!own.is_tensor()) {
@@ -168,12 +168,12 @@ void Call::run(const Driver& driver, Function& function, const Grid& grid, void*
       Tensor dense = tensors::contiguous(arguments_[at].tensor.detached());
       if (own.role == Role::inout && dense.view().data != arguments_[at].tensor.view().data)
         copies.emplace_back(at, dense);
-      values.push_back(Packed::of(dense.view().data));
+      values.push_back(PackedNumber::of(dense.view().data));
       kept.push_back(std::move(dense));
     }
   }
   std::vector<void*> addresses;
-  for (Packed& each : values) addresses.push_back(each.bytes);
+  for (PackedNumber& each : values) addresses.push_back(each.bytes);
   Status done = launch(driver, function, grid, stream, addresses);
   if (!done.ok())
     throw Failure(fmt::format("the kernel `{}`: {}", source_.name, done.error().message));

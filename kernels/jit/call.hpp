@@ -1,5 +1,5 @@
-// A call of a kernel: what was given, checked against the signature, what comes out, and the
-// launch. What does not fit is thrown as a tensors::Failure.
+// A call of a kernel: its arguments, checked against the signature, its results, and the launch. A
+// mismatch throws a tensors::Failure.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,36 +15,36 @@ struct KernelArgument {
   tensors::Tensor tensor;
 };
 
-class Call {
+class KernelLaunch {
  public:
-  explicit Call(const Source& source);
+  explicit KernelLaunch(const Source& source);
 
-  /// `at` counts the signature's parameters.
-  void give_number(size_t at, tensors::Number number);
-  void give_tensor(size_t at, tensors::Tensor tensor);
+  /// `at` is an index of the signature's parameters.
+  void set_number(size_t at, tensors::Number number);
+  void set_tensor(size_t at, tensors::Tensor tensor);
   const KernelArgument& argument(size_t at) const { return arguments_[at]; }
 
-  /// All tensors lie on one device, which this is; false where there is no tensor yet.
+  /// Sets the device of all tensors; false if there is no tensor yet.
   bool find_device(tensors::Device& device) const;
-  /// The tensors that the caller gave.
+  /// The tensors that the caller passed.
   std::vector<tensors::Tensor> operands() const;
-  /// Before the kernel, or what stands for it, changes its `inout`.
+  /// Call before the kernel, or its fallback, changes its `inout`.
   void note_writes() const;
 
-  /// Of an `out` that is like another; false where a function must say.
+  /// The shape of an `out` that is like another; false if a function computes it.
   bool shape_of(size_t at, tensors::Shape& shape) const;
-  /// What stands for the kernel gave this for the `out` at `at`, which has `shape` unless that is
+  /// Checks the fallback's result for the `out` at `at`; its shape must be `shape` unless that is
   /// null.
   void check_result(size_t at, const tensors::Tensor& result, const tensors::Shape* shape) const;
 
-  /// One thread for `per_thread` elements of the first result.
+  /// One thread per `per_thread` elements of the first result.
   Grid grid_over_elements(int64_t block, int64_t per_thread) const;
-  /// All tensors are there, the `out` ones too.
-  void run(const Driver& driver, Function& function, const Grid& grid, void* stream);
+  /// Requires all tensors, including those of `out`.
+  void run(const Driver& driver, LoadedFunction& function, const Grid& grid, void* stream);
 
  private:
-  const Parameter& parameter(size_t at) const { return source_.signature.parameters[at]; }
-  int64_t size_of(const Parameter& parameter) const;
+  const KernelParameter& parameter(size_t at) const { return source_.signature.parameters[at]; }
+  int64_t size_of(const KernelParameter& parameter) const;
   void copy_back(const std::vector<std::pair<size_t, tensors::Tensor>>& copies) const;
 
   const Source& source_;

@@ -1,4 +1,4 @@
-// NVRTC's functions, declared here as its manual has them, so that no header of CUDA is needed.
+// NVRTC's functions, declared here as in its manual, so that a build needs no header of CUDA.
 #include "kernels/jit/compiler.hpp"
 
 #include <dlfcn.h>
@@ -20,34 +20,34 @@ constexpr size_t kImageMax = size_t{64} << 20;
 constexpr size_t kLogMax = size_t{1} << 20;
 constexpr int kArchsMax = 1000;
 
-using Program = void*;
+using ScriptKernel = void*;
 
-struct Calls {
+struct NvrtcCalls {
   const char* (*GetErrorString)(int);
   int (*Version)(int* major, int* minor);
   int (*GetNumSupportedArchs)(int*);
   int (*GetSupportedArchs)(int*);
-  int (*CreateProgram)(Program*, const char* text, const char* name, int headers,
+  int (*CreateProgram)(ScriptKernel*, const char* text, const char* name, int headers,
                        const char* const* sources, const char* const* names);
-  int (*DestroyProgram)(Program*);
-  int (*CompileProgram)(Program, int count, const char* const* options);
-  int (*GetPTXSize)(Program, size_t*);
-  int (*GetPTX)(Program, char*);
-  int (*GetCUBINSize)(Program, size_t*);
-  int (*GetCUBIN)(Program, char*);
-  int (*GetProgramLogSize)(Program, size_t*);
-  int (*GetProgramLog)(Program, char*);
-  int (*AddNameExpression)(Program, const char*);
-  int (*GetLoweredName)(Program, const char*, const char**);
+  int (*DestroyProgram)(ScriptKernel*);
+  int (*CompileProgram)(ScriptKernel, int count, const char* const* options);
+  int (*GetPTXSize)(ScriptKernel, size_t*);
+  int (*GetPTX)(ScriptKernel, char*);
+  int (*GetCUBINSize)(ScriptKernel, size_t*);
+  int (*GetCUBIN)(ScriptKernel, char*);
+  int (*GetProgramLogSize)(ScriptKernel, size_t*);
+  int (*GetProgramLog)(ScriptKernel, char*);
+  int (*AddNameExpression)(ScriptKernel, const char*);
+  int (*GetLoweredName)(ScriptKernel, const char*, const char**);
 };
 
-Calls calls{};  // filled once, by Compiler::load
+NvrtcCalls calls{};  // filled once, by Compiler::load
 
 Error failed(const char* what, int code) {
   return environment_error(fmt::format("NVRTC failed to {}: {}", what, calls.GetErrorString(code)));
 }
 
-// Where CUDA may be beside the folders that the loader knows.
+// Folders in which CUDA may be, in addition to the loader's search path.
 std::vector<std::string> homes() {
   std::vector<std::string> found;
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
@@ -67,20 +67,20 @@ std::vector<std::string> candidates() {
   return paths;
 }
 
-class OneProgram {
+class NvrtcProgramScope {
  public:
-  ~OneProgram() {
+  ~NvrtcProgramScope() {
     if (program_ != nullptr) calls.DestroyProgram(&program_);
   }
-  OneProgram() = default;
-  OneProgram(const OneProgram&) = delete;
-  OneProgram& operator=(const OneProgram&) = delete;
+  NvrtcProgramScope() = default;
+  NvrtcProgramScope(const NvrtcProgramScope&) = delete;
+  NvrtcProgramScope& operator=(const NvrtcProgramScope&) = delete;
 
-  Status create(const Order& order) {
+  Status create(const CompileRequest& order) {
     int code =
         calls.CreateProgram(&program_, order.text.c_str(), order.name.c_str(), 0, nullptr, nullptr);
     if (code == kSuccess) code = calls.AddNameExpression(program_, order.name.c_str());
-    return code == kSuccess ? Status() : failed("take the source", code);
+    return code == kSuccess ? Status() : failed("read the source", code);
   }
 
   int compile(const std::vector<std::string>& options) {
@@ -89,8 +89,8 @@ class OneProgram {
     return calls.CompileProgram(program_, static_cast<int>(given.size()), given.data());
   }
 
-  Result<std::string> read(const char* what, int (*size_of)(Program, size_t*),
-                           int (*get)(Program, char*), size_t size_max) {
+  Result<std::string> read(const char* what, int (*size_of)(ScriptKernel, size_t*),
+                           int (*get)(ScriptKernel, char*), size_t size_max) {
     size_t size = 0;
     int code = size_of(program_, &size);
     if (code == kSuccess && size > size_max)
@@ -98,7 +98,7 @@ class OneProgram {
           fmt::format("NVRTC's {} has {} bytes: at most {}", what, size, size_max));
     std::string bytes(size, '\0');
     if (code == kSuccess) code = get(program_, bytes.data());
-    if (code != kSuccess) return failed(fmt::format("give its {}", what).c_str(), code);
+    if (code != kSuccess) return failed(fmt::format("return its {}", what).c_str(), code);
     return bytes;
   }
 
@@ -108,12 +108,12 @@ class OneProgram {
     return read_log;
   }
 
-  Result<Image> image(const Order& order, bool is_ptx) {
+  Result<Image> image(const CompileRequest& order, bool is_ptx) {
     Image image;
     image.is_ptx = is_ptx;
     const char* entry = nullptr;
     int code = calls.GetLoweredName(program_, order.name.c_str(), &entry);
-    if (code != kSuccess) return failed("name the function", code);
+    if (code != kSuccess) return failed("return the function's name", code);
     image.entry = entry;
     auto bytes = is_ptx ? read("PTX", calls.GetPTXSize, calls.GetPTX, kImageMax)
                         : read("code", calls.GetCUBINSize, calls.GetCUBIN, kImageMax);
@@ -123,7 +123,7 @@ class OneProgram {
   }
 
  private:
-  Program program_ = nullptr;
+  ScriptKernel program_ = nullptr;
 };
 
 bool is_ptx_option(const std::string& option) {
@@ -145,8 +145,8 @@ Result<Compiler> Compiler::load() {
   if (library == nullptr)
     return environment_error(
         "NVRTC, which compiles it, was not found: install libnvrtc of CUDA 13 or 12, or set "
-        "CUDA_HOME to the folder of the CUDA toolkit. Looked for libnvrtc.so.13, libnvrtc.so.12 "
-        "and libnvrtc.so where the system looks for libraries, and in " +
+        "CUDA_HOME to the folder of the CUDA toolkit. Searched for libnvrtc.so.13, libnvrtc.so.12 "
+        "and libnvrtc.so in the system's search path, and in " +
         homes().front());
   Compiler compiler;
   FLOW_TRY(compiler.find_calls(library));
@@ -191,7 +191,7 @@ Status Compiler::find_calls(void* library) {
       fmt::format("NVRTC is too old: it has no {}; install that of CUDA 13 or 12", missing));
 }
 
-// cuda_fp16.h and its like are beside the library; NVRTC knows no folder of its own.
+// cuda_fp16.h and similar headers are near the library; NVRTC has no default folder for them.
 void Compiler::find_headers() {
   std::vector<fs::path> folders;
   Dl_info about{};
@@ -210,11 +210,11 @@ void Compiler::find_headers() {
   }
 }
 
-Result<std::vector<std::string>> Compiler::options_of(const Order& order) const {
+Result<std::vector<std::string>> Compiler::options_of(const CompileRequest& order) const {
   auto next = std::upper_bound(archs_.begin(), archs_.end(), order.arch);
   if (next == archs_.begin())
     return environment_error(
-        fmt::format("NVRTC {}.{} makes no code for sm_{}: the oldest that it knows is sm_{}",
+        fmt::format("NVRTC {}.{} cannot compile for sm_{}: the oldest that it supports is sm_{}",
                     major_, minor_, order.arch, archs_.empty() ? 0 : archs_.front()));
   int known = *std::prev(next);
   std::vector<std::string> options{
@@ -224,13 +224,13 @@ Result<std::vector<std::string>> Compiler::options_of(const Order& order) const 
   return options;
 }
 
-Result<Output> Compiler::compile(const Order& order) const {
+Result<CompileResult> Compiler::compile(const CompileRequest& order) const {
   auto options = options_of(order);
   if (!options.ok()) return options.error();
-  OneProgram program;
+  NvrtcProgramScope program;
   FLOW_TRY(program.create(order));
   int code = program.compile(*options);
-  Output output;
+  CompileResult output;
   output.ok = code == kSuccess;
   if (!output.ok) {
     if (code != kCompilation && code != kInvalidOption) return failed("compile", code);

@@ -9,37 +9,38 @@ namespace flow::jit {
 
 /// Code for one architecture.
 struct Image {
-  bool is_ptx = false;  // text that the driver compiles for a GPU younger than the compiler
+  bool is_ptx = false;  // text that the driver compiles for a GPU newer than the compiler
   std::string entry;    // the function's name in it
   std::string bytes;
 };
 
-/// What a compilation is asked for.
-struct Order {
+/// Input of a compilation.
+struct CompileRequest {
   std::string name;  // a `__global__` function of the text
   std::string text;
   std::vector<std::string> options;
   int arch = 0;  // 90: sm_90
 };
 
-struct Output {
+struct CompileResult {
   bool ok = false;
   Image image;
-  std::string log;  // the compiler's, where it is not ok
+  std::string log;  // the compiler's log if it failed
 };
 
 class Compiler {
  public:
-  /// This process's. An Error where there is no NVRTC: what was looked for, and what to do.
+  /// The instance of this process. If NVRTC is missing, the Error names the searched folders and
+  /// the remedy.
   static Result<const Compiler*> get();
 
-  /// "13.0 /usr/local/cuda/include": two of one name give the same code.
+  /// "13.0 /usr/local/cuda/include": equal versions produce equal code.
   const std::string& version() const { return version_; }
-  /// The options that an order comes to, with the architecture; an Error where the compiler knows
-  /// none that fits.
-  Result<std::vector<std::string>> options_of(const Order& order) const;
-  /// An Error where the compiler itself failed.
-  Result<Output> compile(const Order& order) const;
+  /// The compiler options for an order, with the architecture; an Error if the compiler supports no
+  /// suitable one.
+  Result<std::vector<std::string>> options_of(const CompileRequest& order) const;
+  /// An Error if the compiler itself failed.
+  Result<CompileResult> compile(const CompileRequest& order) const;
 
  private:
   Compiler() = default;

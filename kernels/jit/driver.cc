@@ -1,4 +1,4 @@
-// libcuda behind our errors.
+// libcuda with our error type.
 #include "kernels/jit/driver.hpp"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 namespace flow::jit {
 namespace {
 
-// Numbers of cuda.h.
+// Constants of cuda.h.
 constexpr int kJitErrorLog = 5, kJitErrorLogSize = 6;
 constexpr int kThreadsMaxAttribute = 0, kDynamicSharedAttribute = 8;
 
@@ -58,7 +58,7 @@ Result<const Driver*> system_driver() {
   return &*loaded;
 }
 
-Result<Function> load_function(const Driver& driver, const Image& image) {
+Result<LoadedFunction> load_function(const Driver& driver, const Image& image) {
   std::string log(kLogMax, '\0');
   int options[] = {kJitErrorLog, kJitErrorLogSize};
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
@@ -70,11 +70,11 @@ Result<Function> load_function(const Driver& driver, const Image& image) {
       error.message += ": " + log.substr(0, length);
     return error;
   }
-  Function function;
+  LoadedFunction function;
   code = driver.ModuleGetFunction(&function.handle, module, image.entry.c_str());
   if (code != 0) return error_of(driver, "find `" + image.entry + "` in it", code);
   code = driver.FuncGetAttribute(&function.threads_max, kThreadsMaxAttribute, function.handle);
-  if (code != 0) return error_of(driver, "say how many threads it may have", code);
+  if (code != 0) return error_of(driver, "return its maximum number of threads", code);
   return function;
 }
 
@@ -98,15 +98,15 @@ Status check_grid(const Grid& grid) {
   return {};
 }
 
-Status launch(const Driver& driver, Function& function, const Grid& grid, void* stream,
+Status launch(const Driver& driver, LoadedFunction& function, const Grid& grid, void* stream,
               std::vector<void*>& parameters) {
   FLOW_TRY(check_grid(grid));
   const int64_t(&threads)[3] = grid.threads;
   if (int64_t all = threads[0] * threads[1] * threads[2]; all > function.threads_max)
-    return user_error(fmt::format(
-        "a block of {} threads: it uses so much of each that {} are the most; make `block` "
-        "smaller, or give the option --maxrregcount",
-        all, function.threads_max));
+    return user_error(
+        fmt::format("a block of {} threads: its use of registers limits it to {}; make `block` "
+                    "smaller, or give the option --maxrregcount",
+                    all, function.threads_max));
   if (std::find(grid.blocks, grid.blocks + 3, 0) != grid.blocks + 3) return {};
   if (grid.shared > std::max(kSharedUsual, function.shared_set)) {
     int code = driver.FuncSetAttribute(function.handle, kDynamicSharedAttribute,

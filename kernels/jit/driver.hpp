@@ -1,4 +1,4 @@
-// What a launch needs of CUDA's driver, as a table of functions: libcuda's, or a test's own.
+// The functions of CUDA's driver for a launch: libcuda's, or a test's own.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace flow::jit {
 
-/// As the driver's manual has them: cuModuleLoadDataEx and so on. 0 is success.
+/// As in the driver's manual: cuModuleLoadDataEx and so on. 0 is success.
 struct Driver {
   int (*GetErrorName)(int code, const char** name) = nullptr;
   int (*GetErrorString)(int code, const char** text) = nullptr;
@@ -23,29 +23,29 @@ struct Driver {
                       void* stream, void** parameters, void** extra) = nullptr;
 };
 
-/// libcuda's, loaded at the first call. An Error where there is none.
+/// libcuda's functions, loaded at the first call. An Error if it is missing.
 Result<const Driver*> system_driver();
 
-/// A kernel that lies on a device, in the context that was current.
-struct Function {
+/// A kernel that is loaded on a device, in the context that was current.
+struct LoadedFunction {
   void* handle = nullptr;
-  int threads_max = 0;     // of a block: it may use many registers
-  int64_t shared_set = 0;  // bytes of shared memory that it was allowed beyond the usual
+  int threads_max = 0;     // per block: limited by its use of registers
+  int64_t shared_set = 0;  // bytes of shared memory allowed beyond the default
 };
-Result<Function> load_function(const Driver& driver, const Image& image);
+Result<LoadedFunction> load_function(const Driver& driver, const Image& image);
 
-/// How many threads run, and what each block shares.
+/// The number of threads, and the shared memory of each block.
 struct Grid {
   int64_t blocks[3] = {1, 1, 1};
-  int64_t threads[3] = {256, 1, 1};  // of a block
+  int64_t threads[3] = {256, 1, 1};  // per block
   int64_t shared = 0;                // bytes
 };
-/// An Error that says which number no GPU takes.
+/// An Error names the number that exceeds a GPU's limits.
 Status check_grid(const Grid& grid);
 
-/// Puts it on the stream. `parameters` are addresses of values of the function's own types. Nothing
-/// is done where a size of the grid is 0.
-Status launch(const Driver& driver, Function& function, const Grid& grid, void* stream,
+/// Launches it on the stream. `parameters` are addresses of values of the function's own types. No
+/// effect if a size of the grid is 0.
+Status launch(const Driver& driver, LoadedFunction& function, const Grid& grid, void* stream,
               std::vector<void*>& parameters);
 
 }  // namespace flow::jit

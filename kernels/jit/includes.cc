@@ -1,5 +1,6 @@
-// What a source includes, as a preprocessor sees it: splices joined, comments as spaces, literals
-// whole. Compilers differ in trigraphs and in raw strings: each reading of a source has to be fine.
+// The includes of a source, as a preprocessor sees them: line splices joined, comments as spaces,
+// literals as tokens. Compilers differ in trigraphs and raw strings: every interpretation of a
+// source must be acceptable.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,10 +14,10 @@
 namespace flow::jit {
 namespace {
 
-struct Reading {
+struct LexerRules {
   bool trigraphs, raw_strings;
 };
-constexpr Reading kReadings[] = {{false, true}, {false, false}, {true, true}, {true, false}};
+constexpr LexerRules kReadings[] = {{false, true}, {false, false}, {true, true}, {true, false}};
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\f' || c == '\v' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -25,7 +26,7 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 128;
 }
 
-// A source without its splices, and where each character stands in it.
+// A source without line splices, and the original position of each character.
 struct SplicedSource {
   std::string text;
   std::vector<uint32_t> from;
@@ -53,29 +54,29 @@ SplicedSource splice(std::string_view source, bool trigraphs) {
   return spliced;
 }
 
-enum class Kind { end, newline, word, literal, mark };
-struct Token {
-  Kind kind = Kind::end;
+enum class TokenKind { end, newline, word, literal, mark };
+struct CppToken {
+  TokenKind kind = TokenKind::end;
   std::string_view text;
   size_t at = 0;
 
-  bool is(std::string_view other) const { return text == other && kind != Kind::literal; }
+  bool is(std::string_view other) const { return text == other && kind != TokenKind::literal; }
 };
 
 class Lexer {
  public:
-  Lexer(std::string_view source, Reading reading)
+  Lexer(std::string_view source, LexerRules reading)
       : source_(source), reading_(reading), spliced_(splice(source, reading.trigraphs)) {}
 
-  Token next() {
+  CppToken next() {
     skip();
     size_t start = at_;
-    if (start == text().size()) return {Kind::end, "", start};
-    Kind kind = pass();
+    if (start == text().size()) return {TokenKind::end, "", start};
+    TokenKind kind = pass();
     return {kind, text().substr(start, at_ - start), start};
   }
 
-  // "cuda_fp16.h" of <cuda_fp16.h>; nothing where no such name follows.
+  // "cuda_fp16.h" of <cuda_fp16.h>; empty if no such name follows.
   std::string_view header() {
     skip();
     if (!text().substr(at_).starts_with('<')) return "";
@@ -86,7 +87,7 @@ class Lexer {
     return name;
   }
 
-  size_t place(const Token& token) const { return spliced_.from[token.at]; }
+  size_t place(const CppToken& token) const { return spliced_.from[token.at]; }
 
  private:
   std::string_view text() const { return spliced_.text; }
@@ -109,30 +110,30 @@ class Lexer {
     }
   }
 
-  Kind pass() {
+  TokenKind pass() {
     char c = peek();
     if (is_digit(c) || (c == '.' && is_digit(peek(1)))) return pass_number();
     if (is_word(c)) return pass_word();
     if (c == '"' || c == '\'') return pass_literal();
     at_ += text().substr(at_).starts_with("%:") ? 2 : 1;
-    return c == '\n' ? Kind::newline : Kind::mark;
+    return c == '\n' ? TokenKind::newline : TokenKind::mark;
   }
 
-  Kind pass_number() {  // the ' in 1'000 is no literal's
+  TokenKind pass_number() {  // the ' in 1'000 does not begin a literal
     while (is_word(peek()) || peek() == '.' || (peek() == '\'' && is_word(peek(1)))) at_++;
-    return Kind::mark;
+    return TokenKind::mark;
   }
 
-  Kind pass_word() {
+  TokenKind pass_word() {
     size_t start = at_;
     while (is_word(peek())) at_++;
     std::string_view word = text().substr(start, at_ - start);
     bool is_raw = word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R";
     if (is_raw && peek() == '"' && reading_.raw_strings) return pass_raw();
-    return Kind::word;
+    return TokenKind::word;
   }
 
-  Kind pass_literal() {  // to its end, or to that of the line
+  TokenKind pass_literal() {  // to its end, or to the end of the line
     char quote = peek();
     for (at_++; at_ < text().size() && peek() != '\n'; at_++) {
       if (peek() == quote) {
@@ -142,10 +143,10 @@ class Lexer {
       if (peek() == '\\' && peek(1) != '\n') at_++;
     }
     at_ = std::min(at_, text().size());
-    return Kind::literal;
+    return TokenKind::literal;
   }
 
-  Kind pass_raw() {  // nothing in it is joined
+  TokenKind pass_raw() {  // no splices in a raw string
     size_t start = spliced_.from[at_] + 1, open = source_.find('(', start);
     constexpr size_t kDelimiterMax = 16;
     if (open == std::string_view::npos || open - start > kDelimiterMax) return pass_literal();
@@ -154,11 +155,11 @@ class Lexer {
     size_t after = close == std::string_view::npos ? source_.size() : close + end.size();
     auto found = std::lower_bound(spliced_.from.begin(), spliced_.from.end(), after);
     at_ = static_cast<size_t>(found - spliced_.from.begin());
-    return Kind::literal;
+    return TokenKind::literal;
   }
 
   std::string_view source_;
-  Reading reading_;
+  LexerRules reading_;
   SplicedSource spliced_;
   size_t at_ = 0;
 };
@@ -167,36 +168,37 @@ bool is_own(std::string_view header) {
   return !header.empty() && !header.starts_with('/') && header.find("..") == std::string_view::npos;
 }
 
-bool asks_for_file(const Token& token) {
+bool asks_for_file(const CppToken& token) {
   return token.is("__has_include") || token.is("__has_include_next") || token.is("__has_embed");
 }
 
-// Reads on from the word behind a "#"; false where a file is named that is not the compiler's.
-bool check_directive(Lexer& lexer, const Token& word) {
+// Continues after the word behind a "#"; false if the directive names a file that is not the
+// compiler's.
+bool check_directive(Lexer& lexer, const CppToken& word) {
   if (word.is("include")) return is_own(lexer.header());
   return !word.is("include_next") && !word.is("import") && !word.is("embed");
 }
 
-// Whether `defined`, `#ifdef` and the like stand before a name, which is then not looked up.
-bool is_named(const Token& before, const Token& last) {
+// Whether `defined`, `#ifdef` or similar precedes a name, which is then not expanded.
+bool is_named(const CppToken& before, const CppToken& last) {
   for (const char* word : {"defined", "ifdef", "ifndef", "elifdef", "elifndef"})
     if (last.is(word)) return true;
   return last.is("(") && before.is("defined");
 }
 
-// Where the source names a file that is not the compiler's; npos where it names none.
-size_t foreign_file(std::string_view source, Reading reading) {
+// Position at which the source names a file that is not the compiler's; npos if it names none.
+size_t foreign_file(std::string_view source, LexerRules reading) {
   Lexer lexer(source, reading);
-  Token before, last{Kind::newline, "", 0};
-  for (Token token = lexer.next(); token.kind != Kind::end; token = lexer.next()) {
-    bool starts_line = last.kind == Kind::newline;
+  CppToken before, last{TokenKind::newline, "", 0};
+  for (CppToken token = lexer.next(); token.kind != TokenKind::end; token = lexer.next()) {
+    bool starts_line = last.kind == TokenKind::newline;
     bool is_good = true;
     size_t place = lexer.place(token);
     if (starts_line && (token.is("#") || token.is("%:"))) {
       before = token;
       token = lexer.next();
       is_good = check_directive(lexer, token);
-      if (token.kind == Kind::end) break;
+      if (token.kind == TokenKind::end) break;
     } else if (asks_for_file(token) && !is_named(before, last)) {
       bool is_next = !token.is("__has_include");
       before = token;
@@ -214,13 +216,13 @@ size_t foreign_file(std::string_view source, Reading reading) {
 }  // namespace
 
 Status check_includes(std::string_view text) {
-  for (const Reading& reading : kReadings) {
+  for (const LexerRules& reading : kReadings) {
     size_t place = foreign_file(text, reading);
     if (place == std::string_view::npos) continue;
     std::string_view before = text.substr(0, place);
     size_t start = before.rfind('\n') + 1;
     return user_error(
-        fmt::format("line {} of its source, `{}`, reads a file that its key would not know: put "
+        fmt::format("line {} of its source, `{}`, reads a file that is not part of its key: put "
                     "the text into the source; only the compiler's headers, <…>, are included",
                     1 + std::count(before.begin(), before.end(), '\n'),
                     text.substr(start, text.find('\n', start) - start)));

@@ -9,13 +9,13 @@
 namespace flow::jit {
 namespace {
 
-constexpr size_t kFunctionsMax = 4096;  // of a process
+constexpr size_t kFunctionsMax = 4096;  // per process
 constexpr int kArchMax = 9999;
 
-// A module is never unloaded: what was launched may still run.
+// A module is never unloaded: a launched kernel may still run.
 struct FunctionTable {
   std::mutex mutex;
-  std::map<std::pair<Digest, int>, Function> functions;  // by image and device
+  std::map<std::pair<Digest, int>, LoadedFunction> functions;  // by image and device
 };
 
 FunctionTable& function_table() {
@@ -25,12 +25,12 @@ FunctionTable& function_table() {
 
 }  // namespace
 
-Result<Image> Program::image(int arch, const Cache& cache) const {
+Result<Image> ScriptKernel::image(int arch, const Cache& cache) const {
   auto compiler = Compiler::get();
   if (!compiler.ok())
     return environment_error(fmt::format("the kernel `{}` can't be compiled: {}", source_.name,
                                          compiler.error().message));
-  Order order{source_.name, compiler_text(source_), source_.options, arch};
+  CompileRequest order{source_.name, compiler_text(source_), source_.options, arch};
   auto options = (*compiler)->options_of(order);
   if (!options.ok()) return options.error();
   Digest key = key_of(order, (*compiler)->version(), *options);
@@ -44,12 +44,13 @@ Result<Image> Program::image(int arch, const Cache& cache) const {
   return std::move(output->image);
 }
 
-Function* Program::loaded(int device) const {
+LoadedFunction* ScriptKernel::loaded(int device) const {
   auto found = functions_.find(device);
   return found == functions_.end() ? nullptr : found->second;
 }
 
-Result<Function*> Program::load(const Driver& driver, int device, int arch, const Cache& cache) {
+Result<LoadedFunction*> ScriptKernel::load(const Driver& driver, int device, int arch,
+                                           const Cache& cache) {
   auto code = image(arch, cache);
   if (!code.ok()) return code.error();
   std::pair<Digest, int> key{sha256(code->entry + '\0' + code->bytes), device};

@@ -1,5 +1,4 @@
-// A kernel of a script: compiled when a GPU first needs it, and from then on at hand in its
-// process.
+// A kernel of a script: compiled when a GPU first needs it, then kept for the process.
 #pragma once
 #include <map>
 #include <string>
@@ -10,27 +9,27 @@
 
 namespace flow::jit {
 
-/// One thread uses a program.
-class Program {
+/// Used by one thread.
+class ScriptKernel {
  public:
-  explicit Program(Source source) : source_(std::move(source)) {}
+  explicit ScriptKernel(Source source) : source_(std::move(source)) {}
   const Source& source() const { return source_; }
 
-  /// Code for sm_`arch`: from the cache, or compiled and kept there. An Error has the compiler's
-  /// words with the script's lines.
+  /// Code for sm_`arch`, from the cache, or compiled and stored there. An Error has the compiler's
+  /// messages with the script's lines.
   Result<Image> image(int arch, const Cache& cache) const;
 
-  /// On the GPU `device`, or null where it is not there yet.
-  Function* loaded(int device) const;
-  /// Puts it there, once a process. The device's context is current.
-  Result<Function*> load(const Driver& driver, int device, int arch, const Cache& cache);
+  /// The function on the GPU `device`, or null if it is not loaded there.
+  LoadedFunction* loaded(int device) const;
+  /// Loads it there, once per process. The device's context is current.
+  Result<LoadedFunction*> load(const Driver& driver, int device, int arch, const Cache& cache);
 
  private:
   Source source_;
-  std::map<int, Function*> functions_;  // by device; owned by the process
+  std::map<int, LoadedFunction*> functions_;  // by device; owned by the process
 };
 
-/// "90", "sm_90" as 90; 0 where it is none.
+/// "90", "sm_90" as 90; 0 if it is invalid.
 int parse_arch(std::string_view text);
 
 }  // namespace flow::jit

@@ -12,7 +12,7 @@ namespace flow::jit {
 namespace {
 
 constexpr size_t kNameMax = 100;
-constexpr size_t kShownMax = 60;  // bytes of somebody's text in a message
+constexpr size_t kShownMax = 60;  // bytes of user text in a message
 constexpr int kDimMax = 8;
 constexpr std::string_view kBlanks = " \t\r\n";
 
@@ -48,17 +48,17 @@ bool is_identifier(std::string_view name) {
          std::all_of(name.begin(), name.end(), fits);
 }
 
-// An entry whose `of` still is a name.
-struct Entry {
-  Parameter parameter;
+// An entry whose `of` is still a name.
+struct SignatureEntry {
+  KernelParameter parameter;
   std::string_view text, of;
 };
 
-Error bad(const Entry& entry, const std::string& why) {
+Error bad(const SignatureEntry& entry, const std::string& why) {
   return user_error(fmt::format("`{}` {}", shown(entry.text), why));
 }
 
-Status read_dtype(const Entry& entry, std::string_view word, DType& out) {
+Status read_dtype(const SignatureEntry& entry, std::string_view word, DType& out) {
   if (parse_dtype(word, out)) return {};
   return bad(entry, fmt::format("has the type `{}`: there are f32, f64, f16, bf16, i64, i32, u8 "
                                 "and bool",
@@ -66,8 +66,8 @@ Status read_dtype(const Entry& entry, std::string_view word, DType& out) {
 }
 
 // "count of y", "i32 count of y", "size 1 of y"
-Status read_size(Entry& entry, std::vector<std::string_view> words) {
-  Parameter& parameter = entry.parameter;
+Status read_size(SignatureEntry& entry, std::vector<std::string_view> words) {
+  KernelParameter& parameter = entry.parameter;
   parameter.role = Role::size;
   parameter.dtype = DType::i64;
   if (words[0] == "i32" || words[0] == "i64") {
@@ -83,25 +83,25 @@ Status read_size(Entry& entry, std::vector<std::string_view> words) {
     words[0] = "count";
   }
   if (words.size() != 3 || words[0] != "count" || words[1] != "of")
-    return bad(entry, "is no size: write `n: count of x` or `n: size 1 of x`");
+    return bad(entry, "is not a size: write `n: count of x` or `n: size 1 of x`");
   entry.of = words[2];
   return {};
 }
 
 // "in f32", "out f32 like x", "out f32"
-Status read_tensor(Entry& entry, const std::vector<std::string_view>& words) {
-  Parameter& parameter = entry.parameter;
+Status read_tensor(SignatureEntry& entry, const std::vector<std::string_view>& words) {
+  KernelParameter& parameter = entry.parameter;
   parameter.role = words[0] == "in" ? Role::in : words[0] == "out" ? Role::out : Role::inout;
   if (words.size() < 2) return bad(entry, fmt::format("lacks its type: `{} f32`", words[0]));
   FLOW_TRY(read_dtype(entry, words[1], parameter.dtype));
   if (words.size() == 2) return {};
   if (parameter.role != Role::out || words.size() != 4 || words[2] != "like")
-    return bad(entry, "goes on after its type: only `out f32 like x` does");
+    return bad(entry, "has more text after its type: only `out f32 like x` does");
   entry.of = words[3];
   return {};
 }
 
-Status read_words(Entry& entry, const std::vector<std::string_view>& words) {
+Status read_words(SignatureEntry& entry, const std::vector<std::string_view>& words) {
   if (words.empty())
     return bad(entry, "lacks what it is: a type, or `in`, `out` or `inout` and a type");
   if (words[0] == "in" || words[0] == "out" || words[0] == "inout")
@@ -109,7 +109,7 @@ Status read_words(Entry& entry, const std::vector<std::string_view>& words) {
   bool has_width = words[0] == "i32" || words[0] == "i64";
   std::string_view word = has_width && words.size() > 1 ? words[1] : words[0];
   if (word == "count" || word == "size") return read_size(entry, words);
-  if (words.size() > 1) return bad(entry, "goes on after its type");
+  if (words.size() > 1) return bad(entry, "has more text after its type");
   DType& dtype = entry.parameter.dtype;
   FLOW_TRY(read_dtype(entry, words[0], dtype));
   if (dtype == DType::f16 || dtype == DType::bf16)
@@ -117,8 +117,8 @@ Status read_words(Entry& entry, const std::vector<std::string_view>& words) {
   return {};
 }
 
-Result<Entry> read_entry(std::string_view text) {
-  Entry entry;
+Result<SignatureEntry> read_entry(std::string_view text) {
+  SignatureEntry entry;
   entry.text = text;
   if (text.empty())
     return user_error("an entry is empty: entries are separated by one comma, `a: f32, x: in f32`");
@@ -129,19 +129,21 @@ Result<Entry> read_entry(std::string_view text) {
   if (!is_identifier(name))
     return bad(
         entry,
-        fmt::format("has no good name: up to {} letters, digits and _, no digit first", kNameMax));
+        fmt::format("has an invalid name: it needs up to {} letters, digits and _, no digit first",
+                    kNameMax));
   entry.parameter.name = name;
   FLOW_TRY(read_words(entry, split(text.substr(colon + 1), kBlanks)));
   return entry;
 }
 
-// What `like` and `of` name.
-Status resolve(const Signature& signature, const Entry& entry, Parameter& parameter) {
+// Resolves the name in `like` and `of`.
+Status resolve(const KernelSignature& signature, const SignatureEntry& entry,
+               KernelParameter& parameter) {
   if (entry.of.empty()) return {};
   parameter.of = signature.find(entry.of);
   if (parameter.of < 0 || !signature.parameters[static_cast<size_t>(parameter.of)].is_tensor())
     return bad(entry,
-               fmt::format("names `{}`, which is no tensor of the signature", shown(entry.of)));
+               fmt::format("names `{}`, which is not a tensor of the signature", shown(entry.of)));
   if (parameter.role == Role::out &&
       signature.parameters[static_cast<size_t>(parameter.of)].role == Role::out)
     return bad(entry, "has the shape of another `out`: name an `in` or `inout`");
@@ -150,48 +152,49 @@ Status resolve(const Signature& signature, const Entry& entry, Parameter& parame
 
 }  // namespace
 
-int Signature::find(std::string_view name) const {
+int KernelSignature::find(std::string_view name) const {
   for (size_t i = 0; i < parameters.size(); i++)
     if (parameters[i].name == name) return static_cast<int>(i);
   return -1;
 }
 
-int Signature::count(Role role) const {
-  return static_cast<int>(std::count_if(parameters.begin(), parameters.end(),
-                                        [&](const Parameter& each) { return each.role == role; }));
+int KernelSignature::count(Role role) const {
+  return static_cast<int>(
+      std::count_if(parameters.begin(), parameters.end(),
+                    [&](const KernelParameter& each) { return each.role == role; }));
 }
 
-std::string Signature::given_text() const {
+std::string KernelSignature::given_text() const {
   std::string text;
-  for (const Parameter& each : parameters)
+  for (const KernelParameter& each : parameters)
     if (each.is_given()) text += (text.empty() ? "" : ", ") + each.name;
   return "(" + text + ")";
 }
 
-Result<Signature> parse_signature(std::string_view text) {
+Result<KernelSignature> parse_signature(std::string_view text) {
   if (text.size() > kSignatureMax)
     return user_error(fmt::format("it has {} bytes: at most {}", text.size(), kSignatureMax));
   std::vector<std::string_view> parts = split(text, ",");
   if (parts.size() > kParametersMax)
     return user_error(fmt::format("it has {} entries: at most {}", parts.size(), kParametersMax));
-  Signature signature;
-  std::vector<Entry> entries;
+  KernelSignature signature;
+  std::vector<SignatureEntry> entries;
   for (std::string_view part : parts) {
-    Result<Entry> entry = read_entry(part);
+    Result<SignatureEntry> entry = read_entry(part);
     if (!entry.ok()) return entry.error();
     if (signature.find(entry->parameter.name) >= 0)
-      return bad(*entry, "has a name that is there already");
+      return bad(*entry, "has the name of an earlier entry");
     signature.parameters.push_back(entry->parameter);
     entries.push_back(std::move(*entry));
   }
   for (size_t i = 0; i < entries.size(); i++)
     FLOW_TRY(resolve(signature, entries[i], signature.parameters[i]));
   if (signature.count(Role::out) + signature.count(Role::inout) == 0)
-    return user_error("nothing comes out of it: it has an `out` or an `inout`");
+    return user_error("it has no result: it needs an `out` or an `inout`");
   return signature;
 }
 
-std::string text_of(const Signature& signature, const Parameter& parameter) {
+std::string text_of(const KernelSignature& signature, const KernelParameter& parameter) {
   auto of = [&] { return signature.parameters[static_cast<size_t>(parameter.of)].name; };
   std::string text = parameter.name + ": ";
   if (parameter.role == Role::size) {
@@ -206,9 +209,9 @@ std::string text_of(const Signature& signature, const Parameter& parameter) {
   return text;
 }
 
-std::string text_of(const Signature& signature) {
+std::string text_of(const KernelSignature& signature) {
   std::string text;
-  for (const Parameter& each : signature.parameters)
+  for (const KernelParameter& each : signature.parameters)
     text += (text.empty() ? "" : ", ") + text_of(signature, each);
   return text;
 }

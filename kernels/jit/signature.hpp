@@ -3,8 +3,8 @@
 //   "a: f32, x: in f32, y: out f32 like x, n: count of y"
 //
 // `a: f32` is a number; `in`, `out` and `inout` are tensors; `count of y` and `size 1 of y` are
-// numbers that the call fills in. The text is a person's: whatever it is, parsing ends with a
-// signature or an Error.
+// numbers that the call fills in. The text is untrusted: for any text, parsing returns a signature
+// or an Error.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,31 +21,32 @@ constexpr size_t kParametersMax = 128;
 
 enum class Role : uint8_t { number, in, out, inout, size };
 
-struct Parameter {
+struct KernelParameter {
   std::string name;
   Role role = Role::number;
   DType dtype = DType::f32;
-  int of = -1;  // out: the parameter whose shape it has, -1 where a function says; size: the one
-                // that is measured
-  int dim = 0;  // size: of this dimension, from 1; 0: how many elements
+  // out: the parameter whose shape it has, -1 if a function computes it; size: the measured
+  // parameter
+  int of = -1;
+  int dim = 0;  // size: of this dimension, from 1; 0: number of elements
   bool is_tensor() const { return role == Role::in || role == Role::out || role == Role::inout; }
   bool is_given() const { return role != Role::out && role != Role::size; }  // by the caller
 };
 
-struct Signature {
-  std::vector<Parameter> parameters;
+struct KernelSignature {
+  std::vector<KernelParameter> parameters;
 
-  int find(std::string_view name) const;  // -1 where there is none
+  int find(std::string_view name) const;  // -1 if there is none
   int count(Role role) const;
-  /// "(a, x)": what a call takes.
+  /// "(a, x)": the parameters that a caller passes.
   std::string given_text() const;
 };
 
-/// An Error says what is wrong and what to write.
-Result<Signature> parse_signature(std::string_view text);
+/// An Error names the mistake and the correction.
+Result<KernelSignature> parse_signature(std::string_view text);
 
-/// "y: out f32 like x": the entry in one form.
-std::string text_of(const Signature& signature, const Parameter& parameter);
-std::string text_of(const Signature& signature);
+/// "y: out f32 like x": the entry in canonical form.
+std::string text_of(const KernelSignature& signature, const KernelParameter& parameter);
+std::string text_of(const KernelSignature& signature);
 
 }  // namespace flow::jit

@@ -1,4 +1,4 @@
-// The checks are C++ that the compiler evaluates, in a file of its own name.
+// The checks are C++ that the compiler evaluates, in a file with a name of its own.
 #include "kernels/jit/source.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ constexpr size_t kTextMax = 8 << 10;  // bytes of a message
 
 // ---- the text
 
-// Every name begins with flow_: a source may define any other as a macro.
+// Every name begins with flow_: a source may define any other name as a macro.
 constexpr std::string_view kTraits = R"(
 namespace flow_check {
 template <typename... flow_p> struct flow_list { static constexpr int flow_count = sizeof...(flow_p); };
@@ -58,12 +58,12 @@ template <int flow_at, typename flow_l> using flow_tensor = flow_to<typename flo
 }
 )";
 
-struct Type {
-  int value;         // of flow_check::flow_is
+struct CppType {
+  int value;         // value of flow_check::flow_is
   const char* name;  // in C++
 };
 
-Type type_of(DType dtype) {
+CppType type_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
       return {1, "float"};
@@ -85,15 +85,15 @@ Type type_of(DType dtype) {
   return {0, "?"};
 }
 
-std::string cpp_type(const Parameter& parameter) {
+std::string cpp_type(const KernelParameter& parameter) {
   std::string type = type_of(parameter.dtype).name;
   if (parameter.role == Role::in) return "const " + type + "*";
   return parameter.is_tensor() ? type + "*" : type;
 }
 
-// True where the parameter at `at` can take what the call gives. A pointer to a class (float4,
-// __half) is its own matter.
-std::string condition_of(const Parameter& parameter, size_t at) {
+// A condition that is true if the parameter at `at` accepts the call's argument. A pointer to a
+// class (float4, __half) is not checked.
+std::string condition_of(const KernelParameter& parameter, size_t at) {
   int value = type_of(parameter.dtype).value;
   std::string here = fmt::format("<{}, flow_check_list>", at);
   if (!parameter.is_tensor())
@@ -106,7 +106,7 @@ std::string condition_of(const Parameter& parameter, size_t at) {
       tensor, constant, value);
 }
 
-// A "\" in a script's name would be read as C++ reads it.
+// A "\" in a script's name would be an escape in C++.
 std::string quoted(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -116,7 +116,7 @@ std::string quoted(std::string_view text) {
   return out;
 }
 
-// A failed check gives the number of the parameter, from 1; 0 is their count.
+// A failed check names the number of the parameter, from 1; 0 is their count.
 std::string checks_of(const Source& source) {
   const auto& parameters = source.signature.parameters;
   std::string text = fmt::format("\n\n#line 1 \"{}\"\n{}", kCheckFile, kTraits.substr(1));
@@ -134,20 +134,20 @@ std::string failed_check(const Source& source, size_t number) {
   if (number == 0 || number > parameters.size())
     return fmt::format("the function `{}` has another number of parameters than its signature, {}",
                        source.name, parameters.size());
-  const Parameter& own = parameters[number - 1];
+  const KernelParameter& own = parameters[number - 1];
   return fmt::format("parameter {} of the function `{}` is not what the signature says: `{}` is {}",
                      number, source.name, text_of(source.signature, own), cpp_type(own));
 }
 
 // ---- the log: paragraphs that begin with "FILE(LINE): error: …"
 
-struct Problem {
+struct CompilerMessage {
   std::string file, line, words, rest;  // `rest`: the source's line and a mark below it
   bool is_error = false;
 };
 
-Problem read_problem(std::string_view paragraph) {
-  Problem problem;
+CompilerMessage read_problem(std::string_view paragraph) {
+  CompilerMessage problem;
   size_t end = paragraph.find('\n');
   std::string_view first = paragraph.substr(0, end);
   size_t kind = first.find("): ");
@@ -167,21 +167,21 @@ Problem read_problem(std::string_view paragraph) {
   return problem;
 }
 
-std::vector<Problem> errors_of(std::string_view log) {
-  std::vector<Problem> errors;
+std::vector<CompilerMessage> errors_of(std::string_view log) {
+  std::vector<CompilerMessage> errors;
   while (!log.empty()) {
     size_t end = log.find("\n\n");
     std::string_view paragraph = log.substr(0, end);
     log.remove_prefix(end == std::string_view::npos ? log.size() : end + 2);
     while (paragraph.starts_with('\n')) paragraph.remove_prefix(1);
-    if (Problem problem = read_problem(paragraph); problem.is_error)
+    if (CompilerMessage problem = read_problem(paragraph); problem.is_error)
       errors.push_back(std::move(problem));
   }
   return errors;
 }
 
 // The number in the message of a failed check.
-std::optional<size_t> check_of(const Problem& problem) {
+std::optional<size_t> check_of(const CompilerMessage& problem) {
   size_t start = problem.words.find(kCheckMark);
   if (start == std::string::npos) return std::nullopt;
   size_t number = 0;
@@ -190,20 +190,21 @@ std::optional<size_t> check_of(const Problem& problem) {
   return number;
 }
 
-bool is_ours(const Problem& problem) {
+bool is_ours(const CompilerMessage& problem) {
   return problem.file == kCheckFile || problem.file == "__nv_name_map";
 }
 
-// Of a source that is fine by itself: what is not as the signature says.
-std::string signature_text(const Source& source, const std::vector<Problem>& errors) {
+// Of a source without other errors: the differences to the signature.
+std::string signature_text(const Source& source, const std::vector<CompilerMessage>& errors) {
   std::string place = fmt::format("{}:{}: error: ", source.file, source.line);
-  for (const Problem& each : errors) {
-    if (check_of(each)) continue;  // they all fail where there is no such function
+  for (const CompilerMessage& each : errors) {
+    if (check_of(each)) continue;  // all checks fail if the function does not exist
     size_t start = each.words.find(": ");
-    return place + fmt::format(
-                       "the source has no one function `{}`: a kernel's name is that of a "
-                       "`__global__` function, no template and not overloaded ({})",
-                       source.name, each.words.substr(start == std::string::npos ? 0 : start + 2));
+    return place +
+           fmt::format(
+               "the source does not have exactly one function `{}`: a kernel's name is that of a "
+               "`__global__` function that is not a template and not overloaded ({})",
+               source.name, each.words.substr(start == std::string::npos ? 0 : start + 2));
   }
   return place + failed_check(source, *check_of(errors.front()));
 }
@@ -263,7 +264,7 @@ Status check_option(const std::string& option) {
       is_number_option(option))
     return {};
   return user_error(fmt::format(
-      "`{}` is no option that a kernel may have: there are -DNAME=VALUE, --use_fast_math, "
+      "`{}` is not an option of kernels: there are -DNAME=VALUE, --use_fast_math, "
       "--fmad=…, --ftz=…, --prec-div=…, --prec-sqrt=…, --maxrregcount=N, --std=c++14, c++17 or "
       "c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the "
       "architecture is the GPU's",
@@ -276,15 +277,15 @@ std::string compiler_text(const Source& source) {
 }
 
 std::string error_text(const Source& source, const std::string& log) {
-  std::vector<Problem> errors = errors_of(log);
+  std::vector<CompilerMessage> errors = errors_of(log);
   if (errors.empty()) return log.substr(0, kTextMax);
   auto end = std::stable_partition(errors.begin(), errors.end(),
-                                   [](const Problem& each) { return !is_ours(each); });
+                                   [](const CompilerMessage& each) { return !is_ours(each); });
   if (end == errors.begin()) return signature_text(source, errors);
   errors.erase(end, errors.end());
   std::string text;
   for (size_t i = 0; i < errors.size() && i < kErrorsMax && text.size() < kTextMax; i++) {
-    const Problem& each = errors[i];
+    const CompilerMessage& each = errors[i];
     if (!text.empty()) text += '\n';
     text += each.file.empty()
                 ? each.words

@@ -1,5 +1,5 @@
-// An integer element against any number: 2 < 2.5, and no byte equals 300. What is left to do for
-// each element is a comparison of integers, or nothing.
+// Compares integer elements with any number: 2 < 2.5, and no byte equals 300. What remains per
+// element is a comparison of integers, or a constant.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace flow::kernels {
 
 struct IntegerComparison {
-  bool is_constant = false;  // then `value` for all elements
+  bool is_constant = false;  // `value` is the result for all elements
   bool value = false;
   Compare op = Compare::eq;
-  int64_t number = 0;  // of T's range
+  int64_t number = 0;  // in T's range
 };
 
 template <typename T>
@@ -41,7 +41,7 @@ IntegerComparison integer_comparison(Compare op, Number b) {
   return {false, false, op, number};
 }
 
-/// The nearest number that a type of floats has.
+/// The nearest number that a floating-point type has.
 inline Number rounded_to(DType dtype, Number number) {
   return visit_float(dtype, [&](auto type) {
     using T = decltype(type);
@@ -50,7 +50,7 @@ inline Number rounded_to(DType dtype, Number number) {
   });
 }
 
-/// The nearest number that T has; a fraction is cut off.
+/// The nearest number that T has; a fraction is truncated.
 template <typename T>
 T nearest_of(Number number) {
   if (!number.is_integer) return convert<T>(number.real);

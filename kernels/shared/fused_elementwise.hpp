@@ -1,5 +1,4 @@
-// A chain of operations on elements, done to each element in one pass: what lies between the first
-// and the last of them is never in memory.
+// A chain of element-wise operations in one pass: intermediate results are never in memory.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +7,7 @@
 namespace flow::kernels {
 
 constexpr int kFusedInputs = 6;       // operands from memory
-constexpr int kFusedTemporaries = 8;  // values that wait for a later step
+constexpr int kFusedTemporaries = 8;  // values for a later step
 constexpr int kFusedSteps = 32;
 
 struct FusedStep {
@@ -21,8 +20,8 @@ struct FusedStep {
   };
   Kind kind = unary;
   uint8_t op = 0;       // of Unary or Binary
-  int8_t a = 0, b = 0;  // an input, or kChainInputs + a room
-  int8_t to = 0;        // a room; of the last step the result, and no room
+  int8_t a = 0, b = 0;  // an input, or kFusedInputs + a temporary
+  int8_t to = 0;        // a temporary; unused in the last step, whose value is the result
   double x = 0, y = 0;
 };
 

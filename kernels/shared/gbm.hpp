@@ -1,6 +1,5 @@
-// Geometric Brownian motion, step by step, on host and device alike: the logarithm of the price is
-// summed in double and the price taken from it, so that the end of a path is the same whether the
-// steps between are kept or not.
+// Geometric Brownian motion, step by step, equal on host and device: the logarithm of the price is
+// summed in double, so that the end of a path does not depend on whether its steps are stored.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace flow::kernels {
 
-/// What one step adds to the logarithm: drift + diffusion * Z.
+/// The increment of the logarithm per step: drift + diffusion * Z.
 struct GbmStep {
   double drift, diffusion;
 };
@@ -21,7 +20,7 @@ inline GbmStep gbm_step(double rate, double volatility, double years, int64_t st
   return {(rate - volatility * volatility / 2) * step, volatility * std::sqrt(step)};
 }
 
-/// The normal number of step `step` (from 0) of path `path`.
+/// Position of the normal number of step `step` (from 0) of path `path`.
 FLOW_HD uint64_t gbm_number(uint64_t path, uint64_t steps, uint64_t step) {
   return path * steps + step;
 }

@@ -1,8 +1,8 @@
-// One source for host and device: what is marked FLOW_HD is compiled for both, so that the CPU's
-// tests cover the arithmetic that kernels do with indices, bits and single numbers.
+// One source for host and device: FLOW_HD functions are compiled for both, so that the CPU's tests
+// cover the kernels' arithmetic on indices, bits and single numbers.
 #pragma once
 
-// Always inlined: kernels/cpu/loops/isa.hpp says why.
+// Always inlined, for the reason in kernels/cpu/loops/isa.hpp.
 #ifdef __CUDACC__
 #define FLOW_HD __host__ __device__ __forceinline__
 #else

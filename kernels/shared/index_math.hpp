@@ -1,6 +1,6 @@
-// From an element's number to where several strided operands have it: dimensions that all of them
-// walk alike are one, and where the numbers are small, 32 bits and multiplications do for 64 bits
-// and divisions.
+// Maps the number of an element to its offset in several strided operands: dimensions that are
+// contiguous in all of them are merged, and small numbers use 32 bits and multiplications instead
+// of 64 bits and divisions.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 
 namespace flow::kernels {
 
-/// Division of numbers below 2^31 by one that is known before: Granlund and Montgomery, "Division
-/// by invariant integers using multiplication".
+/// Division of numbers below 2^31 by a fixed divisor: Granlund and Montgomery, "Division by
+/// invariant integers using multiplication".
 struct Divide {
   uint32_t by = 1, factor = 1, shift = 0;
 
@@ -28,14 +28,14 @@ struct Divide {
 
 template <int n>
 struct IndexMath {
-  int rank = 0;       // the innermost dimension is number 0
+  int rank = 0;       // dimension 0 is the innermost
   bool small = true;  // numbers and offsets fit in 31 bits
   int64_t count = 0;
   int64_t sizes[kRankMax] = {};
   Divide divide[kRankMax];
   int64_t strides[n][kRankMax] = {};
 
-  /// Where each operand has element `number`, in elements.
+  /// Offset of element `number` in each operand, in elements.
   FLOW_HD void at(int64_t number, int64_t (&offset)[n]) const {
     for (int k = 0; k < n; k++) offset[k] = 0;
     if (small) {
@@ -58,7 +58,7 @@ struct IndexMath {
     }
   }
 
-  /// To be called when sizes or strides were changed.
+  /// Call after sizes or strides were changed.
   void update_divisors() {
     constexpr int64_t most = (int64_t{1} << 31) - 1;
     small = count <= most;
@@ -78,7 +78,7 @@ struct IndexMath {
   }
 };
 
-/// Over the dimensions of `shape`; strides[k] are operand k's, one a dimension.
+/// Over the dimensions of `shape`; strides[k] are operand k's, one per dimension.
 template <int n>
 IndexMath<n> index_math_over(const Shape& shape, const int64_t* const (&strides)[n]) {
   IndexMath<n> index_math;
@@ -106,17 +106,16 @@ IndexMath<n> index_math_over(const Shape& shape, const int64_t* const (&strides)
   return index_math;
 }
 
-/// All dimensions but the last `but`, as a shape of their own.
+/// All dimensions except the last `but`.
 inline Shape leading(const Shape& shape, int but) {
   Shape out;
   for (int dim = 0; dim + but < shape.rank; dim++) out.push(shape[dim]);
   return out;
 }
 
-/// Turns a walk over elements into one over packs of `width` of them, which lie side by side and
-/// aligned in each operand or are one element repeated. False, and nothing changed, where an
-/// operand does not allow that. Of a walk of one dimension the last count % width elements are
-/// left over.
+/// Converts iteration over elements to iteration over packs of `width` elements that are contiguous
+/// and aligned in each operand, or one repeated element. False, without a change, if an operand
+/// does not allow that. With one dimension, the last count % width elements are left over.
 template <int n>
 bool index_packs(IndexMath<n>& index_math, int width, char* const (&data)[n],
                  const size_t (&size)[n]) {

@@ -1,7 +1,7 @@
-// Normal numbers by position: Box and Muller's pairs from Philox. The logarithm, sine and cosine
-// are made of IEEE operations and explicit fma alone, and no product is left for a compiler to fuse
-// with a sum, so host and device, and every level of the instruction set, give the same bits. The
-// polynomials are those of Sun's fdlibm.
+// Normal numbers by position: pairs of Box and Muller from Philox. Logarithm, sine and cosine use
+// only IEEE operations and explicit fma, and the compiler cannot fuse a product with a sum, so host
+// and device, and every instruction set level, compute the same bits. The polynomials are those of
+// Sun's fdlibm.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -42,7 +42,7 @@ FLOW_HD double exact_log(double x) {
   return fma(k, 6.93147180369123816490e-01, -rest);
 }
 
-/// Of x within the range of normal numbers' exponents; others give 0 or infinity. Within 1 ulp.
+/// For x with a normal result; other results are 0 or infinity. Within 1 ulp.
 FLOW_HD double exact_exp(double x) {
   double inside = x < -800 ? -800 : x > 800 ? 800 : x;
   double k = floor(fma(inside, 1.44269504088896338700e+00, 0.5));
@@ -62,7 +62,7 @@ FLOW_HD double exact_exp(double x) {
   p = fma(r, p, 0.5);
   p = fma(r, p, 1.0);
   p = fma(r, p, 1.0);
-  // In two halves: 2^k itself may be out of range where the result is not.
+  // In two halves: 2^k itself may be out of range even if the result is not.
   int32_t exponent = static_cast<int32_t>(k), half = exponent / 2;
   double first = double_of(static_cast<uint64_t>(static_cast<int64_t>(half + 1023)) << 52);
   double second =
@@ -75,7 +75,7 @@ struct SineCosine {
   double sine, cosine;
 };
 
-/// Of 2 pi turn, for turn in [0, 1].
+/// Sine and cosine of 2 pi turn, for turn in [0, 1].
 FLOW_HD SineCosine exact_turn(double turn) {
   double quarters = floor(fma(4.0, turn, 0.5));
   double x = fma(-0.25, quarters, turn) * 6.28318530717958647693;  // the difference is exact
@@ -102,14 +102,14 @@ struct NormalPair {
   double first, second;  // numbers 2i and 2i + 1
 };
 
-/// The upper 53 of 64 bits, exactly. In two conversions of 32 bits: AVX2 has none of 64.
+/// The upper 53 of 64 bits, exactly. Two 32-bit conversions, because AVX2 has no 64-bit one.
 FLOW_HD double upper_53(uint32_t low, uint32_t high) {
   double upper = static_cast<int32_t>(high >> 6);
   double lower = static_cast<int32_t>((high & 63) << 21 | low >> 11);
   return fma(upper, 0x1p27, lower);
 }
 
-/// The pair of standard normal numbers that 128 bits give.
+/// The pair of standard normal numbers of 128 bits.
 FLOW_HD NormalPair normal_pair(Random4 bits) {
   // Half a step up: never 0.
   double open = (upper_53(bits.word[0], bits.word[1]) + 0.5) * 0x1p-53;
@@ -128,7 +128,7 @@ FLOW_HD double normal_double(uint64_t seed, uint64_t i, RandomUse use = RandomUs
   return i % 2 == 0 ? pair.first : pair.second;
 }
 
-/// With a mean and a deviation, before it is rounded to the element's type.
+/// With a mean and a deviation, before rounding to the element's type.
 FLOW_HD double normal_scaled(double number, double mean, double deviation) {
   return fma(deviation, number, mean);
 }

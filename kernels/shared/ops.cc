@@ -1,4 +1,4 @@
-// The operations' names, as Lua and the parity report have them.
+// The operations' names, as in Lua and the parity report.
 #include "kernels/shared/ops.hpp"
 
 namespace flow::kernels {

@@ -1,4 +1,4 @@
-// What the operations of an element are called.
+// The operations on elements.
 #pragma once
 #include <cstdint>
 
@@ -23,8 +23,8 @@ enum class Unary : uint8_t {
   tanh,
   sigmoid,
   erf,
-  gelu,       // x Φ(x), by the error function
-  gelu_tanh,  // its approximation, as GPT-2 has it
+  gelu,       // x Φ(x), with the error function
+  gelu_tanh,  // its approximation, as in GPT-2
   silu,       // x sigmoid(x)
   softplus,   // log(1 + exp(x))
   floor,

@@ -1,6 +1,5 @@
-// Random numbers by counting, on host and device alike: Philox 4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", 2011). Number i of a seed is a function of both and of
-// nothing else.
+// Counter-based random numbers, equal on host and device: Philox 4x32-10 (Salmon et al., "Parallel
+// random numbers: as easy as 1, 2, 3", 2011). Number i of a seed is a function of only the two.
 #pragma once
 #include <cstdint>
 
@@ -26,7 +25,7 @@ FLOW_HD Random4 philox(Random4 counter, uint32_t key0, uint32_t key1) {
   return counter;
 }
 
-/// Uses of one seed that must not meet.
+/// Uses of one seed, each with independent numbers.
 enum class RandomUse : uint32_t { uniform, normal, permutation, integers, dropout, sample, gbm };
 
 /// The 128 bits at `position` of a seed.
@@ -44,7 +43,7 @@ FLOW_HD double unit_double(uint32_t low, uint32_t high) {
   return static_cast<double>(join(low, high) >> 11) * 0x1p-53;
 }
 
-/// Uniform number i of a seed: four floats, or two doubles, to a block.
+/// Uniform number i of a seed: four floats, or two doubles, per block.
 FLOW_HD float uniform_float(uint64_t seed, uint64_t i, RandomUse use = RandomUse::uniform) {
   return unit_float(random_block(seed, i / 4, use).word[i % 4]);
 }

@@ -1,5 +1,6 @@
-// What each operation does to one element, on host and device alike. Over float and double by
-// libm's names, so that a kernel must equal it but for its libm's last bits; over integers exactly.
+// The operations on one element, for host and device. Over float and double they use libm's names,
+// so a kernel must equal them up to the last bits of its libm; over integers it must equal them
+// exactly.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -19,7 +20,7 @@ constexpr double kOneOverRootTwoPi = 0.39894228040143267794;
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluCube = 0.044715;
 
-/// An integer's bits as an unsigned number, where it wraps as it should.
+/// An integer's bits as an unsigned number, whose arithmetic wraps around.
 template <typename T>
 FLOW_HD std::make_unsigned_t<T> wrapping(T value) {
   return static_cast<std::make_unsigned_t<T>>(value);
@@ -71,7 +72,7 @@ FLOW_HD T unary_of(T x) {
   }
 }
 
-/// grad * op'(x), where y = op(x). What has no slope at a point has there that of one side, or 0.
+/// grad * op'(x), where y = op(x). At a point without a derivative it is that of one side, or 0.
 template <Unary op, typename T>
 FLOW_HD T unary_backward_of(T x, T y, T grad) {
   (void)x, (void)y;
@@ -109,7 +110,7 @@ FLOW_HD T unary_backward_of(T x, T y, T grad) {
   return T(0);  // sign, floor, ceil, round
 }
 
-/// The floor of the exact quotient, which a rounded a / b may be beyond (Python's
+/// The floor of the exact quotient, which may differ from that of a rounded a / b (Python's
 /// float.__floordiv__).
 template <typename T>
 FLOW_HD T floor_quotient(T a, T b) {
@@ -121,7 +122,7 @@ FLOW_HD T floor_quotient(T a, T b) {
   return quotient - whole > T(0.5) ? whole + T(1) : whole;
 }
 
-/// base^exponent by squaring, which wraps. A power that is a fraction is 0.
+/// base^exponent by squaring, which wraps around. A fractional power is 0.
 template <typename T>
 FLOW_HD T integer_power(T base, T exponent) {
   using Wide = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
@@ -166,7 +167,7 @@ FLOW_HD T binary_of(T a, T b) {
       }
     }
     if constexpr (op == Binary::pow) return integer_power(a, b);
-    return T(0);  // div is of floats
+    return T(0);  // div is for floats only
   } else {
     if constexpr (op == Binary::add) return a + b;
     if constexpr (op == Binary::sub) return a - b;
@@ -191,21 +192,21 @@ FLOW_HD bool compare_of(T a, T b) {
   if constexpr (op == Compare::ge) return a >= b;
 }
 
-/// min(max(x, low), high). A NaN stays one.
+/// min(max(x, low), high). NaN stays NaN.
 template <typename T>
 FLOW_HD T clamp_of(T x, T low, T high) {
   T above = x < low ? low : x;
   return above > high ? high : above;
 }
 
-/// a at 0 and b at 1, exactly: from the end that is nearer, as PyTorch does it.
+/// a at 0 and b at 1, exactly: computed from the nearer end, as in PyTorch.
 template <typename T>
 FLOW_HD T lerp_of(T a, T b, T weight) {
   T step = b - a;
   return std::fabs(weight) < T(0.5) ? a + weight * step : b - step * (T(1) - weight);
 }
 
-/// The largest number of the type that is less than a finite `value`.
+/// The largest number of the type below a finite `value`.
 template <typename T>
 FLOW_HD T next_below(T value) {
   if constexpr (is_small_float<T>) {
@@ -216,8 +217,8 @@ FLOW_HD T next_below(T value) {
   }
 }
 
-/// What a uniform number of [0, 1) becomes in [low, high). Rounding may reach `high`, which is not
-/// part of the range: then it is `below`, next_below of high.
+/// Maps a uniform number of [0, 1) to [low, high). If rounding reaches `high`, which is not in the
+/// range, the result is `below`, next_below of high.
 template <typename T>
 FLOW_HD T uniform_between(double unit, double low, double high, T below) {
   T value = convert<T>(fma(high - low, unit, low));
@@ -225,8 +226,8 @@ FLOW_HD T uniform_between(double unit, double low, double high, T below) {
   return inside || low >= high ? value : below;
 }
 
-/// Whether uniform number i of the seed is less than p: what dropout drops (of its own use, by the
-/// float for all types but f64) and where bernoulli is 1 (by the float).
+/// Whether uniform number i of the seed is less than p: the elements that dropout drops (with a use
+/// of its own; as a float except for f64) and where bernoulli is 1 (as a float).
 FLOW_HD bool is_below(uint64_t seed, uint64_t i, double p, RandomUse use) {
   return static_cast<double>(uniform_float(seed, i, use)) < p;
 }
@@ -234,14 +235,14 @@ FLOW_HD bool is_below_by_double(uint64_t seed, uint64_t i, double p, RandomUse u
   return uniform_double(seed, i, use) < p;
 }
 
-/// The upper half of the 128 bits of a product.
+/// The upper half of the 128-bit product.
 FLOW_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
   uint64_t a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
   uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (middle & 0xffffffff);
   return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-/// Number i of the seed in low, low + 1, … (`range` of them; 0 is 2^64): two to a block.
+/// Number i of the seed in low, low + 1, … (`range` of them; 0 is 2^64): two per block.
 FLOW_HD int64_t random_integer(uint64_t seed, uint64_t i, int64_t low, uint64_t range) {
   Random4 block = random_block(seed, i / 2, RandomUse::integers);
   uint64_t bits = join(block.word[i % 2 * 2], block.word[i % 2 * 2 + 1]);

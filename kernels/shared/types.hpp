@@ -1,4 +1,4 @@
-// The element types as C++ sees them, on host and device, and the one way from each to each.
+// The C++ types of elements, on host and device, and the conversions between them.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@ FLOW_HD float float_of(uint32_t bits) {
   return value;
 }
 
-/// IEEE half: storage only, arithmetic is done in float. Rounds to nearest, ties to even.
+/// IEEE half: storage only, arithmetic uses float. Rounds to nearest, ties to even.
 struct Half {
   uint16_t bits;
 
@@ -73,7 +73,7 @@ struct Bool {
 template <typename T>
 constexpr bool is_small_float = std::is_same_v<T, Half> || std::is_same_v<T, Brain>;
 
-/// What an element is computed in: f16 and bf16 in float, bool in u8, the others in themselves.
+/// The compute type of an element: float for f16 and bf16, u8 for bool, otherwise the type itself.
 template <typename T>
 struct ComputeOf {
   using type = T;
@@ -102,8 +102,8 @@ FLOW_HD bool is_nan(T value) {
   }
 }
 
-/// Floats to integers cut the fraction off and stop at the ends of the range, NaN is 0; integers to
-/// smaller ones wrap; anything but 0 is true.
+/// Floats to integers truncate and saturate, NaN is 0; integers to smaller ones wrap around;
+/// everything except 0 is true.
 template <typename To, typename From>
 FLOW_HD To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -152,7 +152,7 @@ auto visit(DType dtype, F f) {
   check_failed("a tensor's type", __FILE__, __LINE__);
 }
 
-/// As visit, for f32, f64, f16 and bf16.
+/// Like visit, for f32, f64, f16 and bf16.
 template <typename F>
 auto visit_float(DType dtype, F f) {
   switch (dtype) {
@@ -169,7 +169,7 @@ auto visit_float(DType dtype, F f) {
   }
 }
 
-/// As visit, for types that arithmetic is done in: f32, f64, i64, i32 and u8.
+/// Like visit, for the types of arithmetic: f32, f64, i64, i32 and u8.
 template <typename F>
 auto visit_number(DType dtype, F f) {
   switch (dtype) {

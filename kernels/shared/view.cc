@@ -1,4 +1,4 @@
-// Shapes and strides: narrowing, selecting, transposing and stretching copy nothing.
+// Shapes and strides: narrowing, selecting, transposing and broadcasting copy nothing.
 #include "kernels/shared/view.hpp"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ bool overlaps_itself(const View& view) {
     if (stride == 0) return true;
     for (int b = 0; b < a; b++) {
       if (view.shape[b] < 2) continue;
-      // Steps of both that come to the same place first.
+      // Steps of both dimensions that first reach the same address.
       int64_t other = std::abs(view.strides[b]), common = std::gcd(stride, other);
       if (other / common < view.shape[a] && stride / common < view.shape[b]) return true;
     }
@@ -126,7 +126,7 @@ View broadcast_to(const View& view, const Shape& shape) {
   return out;
 }
 
-// Neighbouring dimensions that are walked alike are one run; each new dimension is cut from a run.
+// Adjacent dimensions that are contiguous form one run; each new dimension is split off a run.
 bool reshape(const View& view, const Shape& shape, View& out) {
   out = dense(view.dtype, shape, view.data);
   if (is_dense(view)) return true;

@@ -1,5 +1,5 @@
-// A strided window on somebody's memory: what every kernel takes and fills. Owns nothing, is plain
-// data, and goes to a device by value.
+// A strided view of memory: the operand and result of every kernel. It owns nothing, is trivially
+// copyable, and is passed to a device by value.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -41,7 +41,7 @@ std::string text_of(const Shape& shape);  // "[2, 3]"
 struct View {
   DType dtype = DType::f32;
   Shape shape;
-  int64_t strides[kRankMax] = {};  // in elements; 0 repeats, negative walks backwards
+  int64_t strides[kRankMax] = {};  // in elements; 0 repeats, negative goes backwards
   char* data = nullptr;            // of the first element, on the operation's device
 
   int rank() const { return shape.rank; }
@@ -56,24 +56,24 @@ struct View {
 /// Dense row-major.
 View dense(DType dtype, const Shape& shape, void* data);
 bool is_dense(const View& view);
-/// True where each row of the last dimension lies without gaps (or has one element).
+/// Whether each row of the last dimension has no gaps (or has one element).
 bool has_dense_rows(const View& view);
-/// True where two elements lie in one place: a dimension repeats, or two dimensions meet.
+/// Whether two elements have one address: a dimension repeats, or two dimensions overlap.
 bool overlaps_itself(const View& view);
 /// Elements `first`, first + step, … (0-based) of `dim`; `step` may be negative, not 0.
 View narrow(View view, int dim, int64_t first, int64_t length, int64_t step = 1);
-/// The view at `index` (0-based) of `dim`, which goes away.
+/// The view at `index` (0-based) of `dim`, which is removed.
 View select(const View& view, int dim, int64_t index);
 View swap_dims(View view, int a, int b);
 /// `order[i]` is the dimension that becomes dimension i.
 View permute(const View& view, const int* order);
 /// A new dimension of size 1 before `dim`.
 View unsqueeze(const View& view, int dim);
-/// The shape that both stretch to, NumPy's rule; false where there is none.
+/// The shape to which both broadcast, by NumPy's rule; false if there is none.
 bool broadcast(const Shape& a, const Shape& b, Shape& out);
-/// `view` stretched to `shape`, which `broadcast` allowed.
+/// `view` broadcast to `shape`, which `broadcast` allowed.
 View broadcast_to(const View& view, const Shape& shape);
-/// `view` as `shape` of the same count without a copy; false where its strides do not allow that.
+/// `view` as `shape` of the same count without a copy; false if its strides do not allow that.
 bool reshape(const View& view, const Shape& shape, View& out);
 
 }  // namespace flow::kernels

@@ -1,5 +1,5 @@
-// The walk backwards. Nodes are numbered as they are made, so the largest number among those that
-// wait has had all its gradients added up.
+// The backward pass. Nodes are numbered in the order of creation, so the pending node with the
+// largest number has its complete gradient.
 #include "kernels/tensor/autograd.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ void check_gradient(const char* name, const Tensor& gradient, DType dtype, const
 
 void add_to_leaf(Body& leaf, const Tensor& gradient) {
   if (!leaf.gradient) {
-    // The gradient may be a window on what others hold, or stretched: a leaf owns its own.
+    // The gradient may be a view or broadcast: a leaf stores a tensor of its own.
     leaf.gradient = (is_own(gradient) ? gradient : copy_of(gradient)).body();
     return;
   }
@@ -50,7 +50,7 @@ void add_to_leaf(Body& leaf, const Tensor& gradient) {
 
 }  // namespace
 
-// A chain of a million operations must not be a chain of a million destructors.
+// A chain of a million operations must not be a recursion of a million destructors.
 Node::~Node() {
   thread_local std::vector<Ref<Node>>* waiting = nullptr;
   if (waiting != nullptr) {
@@ -109,14 +109,14 @@ Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node
   return result;
 }
 
-Saved::Saved(const Tensor& tensor) {
+SavedTensor::SavedTensor(const Tensor& tensor) {
   if (!tensor) return;
-  // Without its own history, which may come to hold this node: what holds each other stays forever.
+  // Without its own history, which may refer to this node: a cycle of references would leak.
   tensor_ = tensor.detached();
   version_ = tensor.storage()->version;
 }
 
-Tensor Saved::get() const {
+Tensor SavedTensor::get() const {
   if (tensor_ && tensor_.storage()->version != version_)
     throw Failure(
         fmt::format("backward needs {} as it was when it was used, but it was changed in "
@@ -127,13 +127,13 @@ Tensor Saved::get() const {
 
 // ---- leaves whose gradient is complete
 
-// Counts the uses of watched leaves that a backward has still to come by. A node that may reach any
-// leaf holds all of them back.
+// Counts the remaining uses of watched leaves in a backward. A node that may reach any leaf delays
+// all of them.
 class LeafCount {
  public:
-  explicit LeafCount(LeafWatch& watch) : watch_(watch) {}
+  explicit LeafCount(LeafObserver& watch) : watch_(watch) {}
 
-  /// A use by the node numbered `order`; the smallest comes last.
+  /// A use by the node numbered `order`; the smallest is the last.
   void expect(const Ref<Body>& leaf, uint64_t order) {
     if (!watch_.watches(*leaf)) return;
     Leaf& expected = counted(leaf);
@@ -149,7 +149,7 @@ class LeafCount {
     for (const Leaf& leaf : sorted) bodies.push_back(leaf.body);
     watch_.begin(bodies);
   }
-  /// By a backward inside this one.
+  /// Called by a backward inside this one.
   void touch(const Ref<Body>& leaf) {
     if (watch_.watches(*leaf)) counted(leaf);
   }
@@ -164,7 +164,7 @@ class LeafCount {
     if (--anywhere_ > 0) return;
     for (size_t i = 0; i < leaves_.size(); i++) report(i);
   }
-  /// What the walk did not come by gets nothing.
+  /// Leaves that the pass did not reach get no gradient.
   void end() {
     anywhere_ = 0;
     for (size_t i = 0; i < leaves_.size(); i++) {
@@ -193,15 +193,15 @@ class LeafCount {
     watch_.complete(leaf.body);
   }
 
-  LeafWatch& watch_;
+  LeafObserver& watch_;
   int anywhere_ = 0;
-  std::vector<Leaf> leaves_;  // in the order in which the walk meets them
+  std::vector<Leaf> leaves_;  // in the order in which the pass reaches them
   std::unordered_map<const Body*, size_t> index_of_leaf_;
 };
 
 static thread_local LeafCount* counting = nullptr;  // of the outermost backward that runs
 
-// The nodes that wait for the rest of their gradient.
+// Nodes that wait for the rest of their gradient.
 class BackwardPass {
  public:
   BackwardPass(const Tensor& root, const Tensor& start, LeafCount* count) : count_(count) {
@@ -211,14 +211,14 @@ class BackwardPass {
   void run() {
     while (!waiting_.empty()) {
       auto last = std::prev(waiting_.end());
-      Waiting now = std::move(last->second);
+      PendingNode now = std::move(last->second);
       waiting_.erase(last);
       visit(std::move(now));
     }
   }
 
  private:
-  struct Waiting {
+  struct PendingNode {
     Ref<Node> node;
     Tensor gradient;
   };
@@ -237,20 +237,21 @@ class BackwardPass {
     }
   }
 
-  void visit(Waiting now) {
+  void visit(PendingNode now) {
     Node& node = *now.node;
     if (node.done_)
       throw Failure(fmt::format(
-          "backward went through `{}` before: what it kept is gone. Add the losses up and call "
-          "backward once, or compute them anew{}",
+          "backward has already passed `{}`, and its saved values are released. Add the losses and "
+          "call "
+          "backward once, or compute them again{}",
           node.name(),
           std::string_view(node.name()) == "checkpoint"
-              ? "; and give the function of flow.checkpoint as arguments what it uses"
+              ? "; and pass the tensors that the function of flow.checkpoint uses as arguments"
               : ""));
     Gradients out(node.operands_.size());
     for (size_t i = 0; i < node.operands_.size(); i++)
       out.wanted_[i] = node.operands_[i].node || node.operands_[i].leaf;
-    node.done_ = true;  // at once: what it calls may come back to it
+    node.done_ = true;  // set first: a backward inside it may reach it again
     node.backward(now.gradient, out);
     now.gradient = {};
     node.release();
@@ -270,32 +271,32 @@ class BackwardPass {
       add_to_leaf(*operand.leaf, gradient);
       if (count_ == nullptr && counting != nullptr) counting->touch(operand.leaf);
     } else {
-      Waiting& slot = waiting_[operand.node->order_];
+      PendingNode& slot = waiting_[operand.node->order_];
       slot.node = operand.node;
       add_up(slot.gradient, gradient);
     }
   }
 
-  LeafCount* count_;  // null: nobody watches, or a backward around this one does
-  std::map<uint64_t, Waiting> waiting_;
+  LeafCount* count_;  // null: no observer, or a backward around this one counts
+  std::map<uint64_t, PendingNode> waiting_;
 };
 
 namespace {
 
-void run_watched(const Tensor& root, const Tensor& start, LeafWatch& watch) {
-  struct Counting {
-    explicit Counting(LeafCount& count) { counting = &count; }
-    ~Counting() { counting = nullptr; }
+void run_watched(const Tensor& root, const Tensor& start, LeafObserver& watch) {
+  struct LeafCountScope {
+    explicit LeafCountScope(LeafCount& count) { counting = &count; }
+    ~LeafCountScope() { counting = nullptr; }
   };
   LeafCount count(watch);
-  Counting scope(count);
+  LeafCountScope scope(count);
   BackwardPass pass(root, start, &count);
   count.begin();
   pass.run();
   count.end();
 }
 
-void add_to_root(const Tensor& root, const Tensor& start, LeafWatch* watch) {
+void add_to_root(const Tensor& root, const Tensor& start, LeafObserver* watch) {
   add_to_leaf(*root.body(), start);
   if (counting != nullptr) return counting->touch(root.body());
   if (watch == nullptr || !watch->watches(*root.body())) return;
@@ -305,11 +306,11 @@ void add_to_root(const Tensor& root, const Tensor& start, LeafWatch* watch) {
 
 }  // namespace
 
-void backward(const Tensor& root, const Tensor& given, LeafWatch* watch) {
+void backward(const Tensor& root, const Tensor& given, LeafObserver* watch) {
   if (!root.is_tracked())
     throw Failure(
-        fmt::format("{} has no gradients to compute: nothing that it was computed from "
-                    "asked for one with x:requires_grad_(), or it was computed in "
+        fmt::format("{} has no gradients to compute: none of its inputs "
+                    "wants one, by x:requires_grad_(), or it was computed in "
                     "flow.no_grad",
                     text_of(root)));
   Tensor start = given;

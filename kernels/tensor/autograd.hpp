@@ -1,6 +1,6 @@
-// Reverse-mode differentiation: operations on tracked tensors leave a node that knows how a
-// gradient of its result becomes gradients of its operands; backward walks the nodes from the last
-// to the first. Gradients of gradients are not recorded.
+// Reverse-mode differentiation: an operation on tracked tensors records a node that maps a gradient
+// of its result to gradients of its operands; backward visits the nodes from the last to the first.
+// Gradients of gradients are not supported.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -12,11 +12,11 @@
 
 namespace flow::tensors {
 
-/// Gradients of an operation's operands, for backward to fill.
+/// Gradients of an operation's operands, set by its backward.
 class Gradients {
  public:
   explicit Gradients(size_t operands) : wanted_(operands), gradients_(operands) {}
-  /// Others need not be computed.
+  /// Whether the gradient is needed.
   bool wants(size_t operand) const { return wanted_[operand]; }
   void set(size_t operand, Tensor gradient) { gradients_[operand] = std::move(gradient); }
 
@@ -33,13 +33,13 @@ class Node : public RefCounted {
   explicit Node(const char* name) : name_(name), order_(next_order()) {}
   ~Node() override;
   const char* name() const { return name_; }
-  /// Its backward may go back to leaves that are no operands of it.
+  /// Its backward may reach leaves that are not its operands.
   bool reaches_any() const { return reaches_any_; }
   void set_reaches_any() { reaches_any_ = true; }
 
   /// `gradient` has the shape and type of the operation's result. Called once.
   virtual void backward(const Tensor& gradient, Gradients& out) = 0;
-  /// Drops what backward needed.
+  /// Releases the saved values.
   virtual void release() = 0;
 
  private:
@@ -50,35 +50,35 @@ class Node : public RefCounted {
   void add_operand(const Tensor& operand);
 
   struct Operand {
-    Ref<Node> node;  // what computed it, or
+    Ref<Node> node;  // the node that computed it, or
     Ref<Body> leaf;  // the leaf that wants its gradient, or neither
-    Shape shape;     // of the operand, and so of its gradient
+    Shape shape;     // of the operand and its gradient
     DType dtype = DType::f32;
     Device device;
   };
   const char* name_;
-  uint64_t order_;  // operands come before results
+  uint64_t order_;  // operands have smaller numbers than results
   bool done_ = false;
   bool reaches_any_ = false;
   std::vector<Operand> operands_;
 };
 
-/// True where this thread records and one of the operands is tracked; some may be empty.
+/// Whether this thread records and one of the operands is tracked; some may be empty.
 template <typename... Operands>
 bool is_recording(const Operands&... operands) {
   return runtime().records && ((operands && operands.is_tracked()) || ...);
 }
 bool is_recording(const std::vector<Tensor>& operands);
-/// `result` becomes what `node` computed from `operands`.
+/// Marks `result` as computed by `node` from `operands`.
 Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
 Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
 
-/// A value that backward needs: without its own history, and as it was.
-class Saved {
+/// A value that backward needs: without its own history, and with a check that it is unchanged.
+class SavedTensor {
  public:
-  Saved() = default;
-  explicit Saved(const Tensor& tensor);
-  /// Throws a Failure where the tensor was changed in place since.
+  SavedTensor() = default;
+  explicit SavedTensor(const Tensor& tensor);
+  /// Throws a Failure if the tensor was changed in place since.
   Tensor get() const;
 
  private:
@@ -97,8 +97,8 @@ class CallNode : public Node {
   std::optional<F> call_;
 };
 
-/// Records the operation `name`: call(gradient, Gradients&) is its backward. Use it where
-/// is_recording said so.
+/// Records the operation `name`: call(gradient, Gradients&) is its backward. Requires
+/// is_recording().
 template <typename F>
 Tensor record(const char* name, Tensor result, std::initializer_list<Tensor> operands, F call) {
   return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
@@ -108,23 +108,23 @@ Tensor record(const char* name, Tensor result, const std::vector<Tensor>& operan
   return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
 }
 
-/// Hears of leaves while a backward runs.
-class LeafWatch {
+/// Is notified of leaves while a backward runs.
+class LeafObserver {
  public:
-  virtual ~LeafWatch() = default;
+  virtual ~LeafObserver() = default;
   virtual bool watches(const Body& leaf) const = 0;
-  /// Before the walk: the watched leaves that it will come by, in the order in which each is
+  /// Before the pass: the watched leaves that it will reach, in the order in which they become
   /// complete.
   virtual void begin(const std::vector<Ref<Body>>& leaves) = 0;
-  /// The backward adds nothing more to this watched leaf's gradient. Once of each that it reaches,
-  /// also where it came to no gradient, as soon as it is known.
+  /// The backward adds nothing more to this watched leaf's gradient. Called once for each leaf in
+  /// begin(), also if it got no gradient, as early as possible.
   virtual void complete(const Ref<Body>& leaf) = 0;
 };
 
-/// Adds the gradient of `root` with regard to every leaf that wants one to that leaf's gradient.
-/// `gradient` is of `root`'s shape; where it is empty, `root` has one element and it is 1. What the
-/// operations kept is let go: a second backward over them is a Failure.
-/// A watch hears of what a backward inside it did too, at its end at the latest.
-void backward(const Tensor& root, const Tensor& gradient, LeafWatch* watch = nullptr);
+/// Adds the gradient of `root` with respect to every leaf that wants one to that leaf's gradient.
+/// `gradient` has `root`'s shape; if it is empty, `root` has one element and the gradient is 1.
+/// Saved values are released: a second backward over them is a Failure. An observer is also
+/// notified of the leaves of a backward inside this one, at its end at the latest.
+void backward(const Tensor& root, const Tensor& gradient, LeafObserver* watch = nullptr);
 
 }  // namespace flow::tensors

@@ -20,7 +20,7 @@ Tensor floats(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DType:
 void check_picture(const char* name, const Tensor& x) {
   if (x.rank() != 4)
     throw Failure(
-        fmt::format("{} takes pictures [n, channels, height, width], not {}", name, text_of(x)));
+        fmt::format("{} takes images [n, channels, height, width], not {}", name, text_of(x)));
 }
 
 int64_t steps_of(int64_t size, int64_t window, int64_t stride, int64_t padding, int64_t dilation) {
@@ -100,24 +100,24 @@ Tensor conv2d(const Tensor& given, const Tensor& given_weight, const Tensor& giv
   call(x.device(), &Kernels::conv2d, "conv2d", options, x.view(), weight.view(),
        bias ? &of_bias : nullptr, out.view());
   if (!is_recording(x, weight, bias)) return out;
-  return record(
-      "conv2d", out, {x, weight, bias},
-      [options, x = Saved(x), w = Saved(weight)](const Tensor& given_grad, Gradients& to) {
-        Tensor grad = contiguous(given_grad), in = x.get(), kernel = w.get();
-        if (to.wants(0)) {
-          Tensor dx = Tensor::empty(in.dtype(), in.shape(), in.device());
-          call(in.device(), &Kernels::conv2d_backward_input, "conv2d", options, grad.view(),
-               kernel.view(), dx.view());
-          to.set(0, dx);
-        }
-        if (to.wants(1)) {
-          Tensor dw = Tensor::empty(in.dtype(), kernel.shape(), in.device());
-          call(in.device(), &Kernels::conv2d_backward_weight, "conv2d", options, grad.view(),
-               in.view(), dw.view());
-          to.set(1, dw);
-        }
-        if (to.wants(2)) to.set(2, reduce(Reduce::sum, grad, {0, 2, 3}));
-      });
+  return record("conv2d", out, {x, weight, bias},
+                [options, x = SavedTensor(x), w = SavedTensor(weight)](const Tensor& given_grad,
+                                                                       Gradients& to) {
+                  Tensor grad = contiguous(given_grad), in = x.get(), kernel = w.get();
+                  if (to.wants(0)) {
+                    Tensor dx = Tensor::empty(in.dtype(), in.shape(), in.device());
+                    call(in.device(), &Kernels::conv2d_backward_input, "conv2d", options,
+                         grad.view(), kernel.view(), dx.view());
+                    to.set(0, dx);
+                  }
+                  if (to.wants(1)) {
+                    Tensor dw = Tensor::empty(in.dtype(), kernel.shape(), in.device());
+                    call(in.device(), &Kernels::conv2d_backward_weight, "conv2d", options,
+                         grad.view(), in.view(), dw.view());
+                    to.set(1, dw);
+                  }
+                  if (to.wants(2)) to.set(2, reduce(Reduce::sum, grad, {0, 2, 3}));
+                });
 }
 
 Tensor max_pool2d(const Tensor& given, const Pool2d& options) {
@@ -127,14 +127,15 @@ Tensor max_pool2d(const Tensor& given, const Pool2d& options) {
   Tensor index = Tensor::empty(DType::i64, shape, x.device());
   call(x.device(), &Kernels::max_pool2d, "max_pool2d", options, x.view(), out.view(), index.view());
   if (!is_recording(x)) return out;
-  return record("max_pool2d", out, {x},
-                [of_x = x.shape(), index = Saved(index)](const Tensor& given_grad, Gradients& to) {
-                  Tensor grad = contiguous(given_grad);
-                  Tensor dx = Tensor::empty(grad.dtype(), of_x, grad.device());
-                  call(grad.device(), &Kernels::max_pool2d_backward, "max_pool2d", grad.view(),
-                       index.get().view(), dx.view());
-                  to.set(0, dx);
-                });
+  return record(
+      "max_pool2d", out, {x},
+      [of_x = x.shape(), index = SavedTensor(index)](const Tensor& given_grad, Gradients& to) {
+        Tensor grad = contiguous(given_grad);
+        Tensor dx = Tensor::empty(grad.dtype(), of_x, grad.device());
+        call(grad.device(), &Kernels::max_pool2d_backward, "max_pool2d", grad.view(),
+             index.get().view(), dx.view());
+        to.set(0, dx);
+      });
 }
 
 Tensor avg_pool2d(const Tensor& given, const Pool2d& options) {
@@ -172,23 +173,23 @@ Tensor resize(const Tensor& given, int64_t height, int64_t width, bool bilinear)
       });
 }
 
-Tensor normalise(const Tensor& x, const Tensor& given_mean, const Tensor& given_deviation) {
-  check_together("normalise", {x, given_mean, given_deviation});
+Tensor normalize(const Tensor& x, const Tensor& given_mean, const Tensor& given_deviation) {
+  check_together("normalize", {x, given_mean, given_deviation});
   if (x.rank() != 4 || x.dtype() != DType::u8)
-    throw Failure(fmt::format(
-        "normalise takes pictures of u8, [n, height, width, channels], not {}", text_of(x)));
+    throw Failure(fmt::format("normalize takes images of u8, [n, height, width, channels], not {}",
+                              text_of(x)));
   Shape channels{x.size(3)};
   Tensor mean = contiguous(cast(given_mean, DType::f32));
   Tensor deviation = contiguous(cast(given_deviation, DType::f32));
   if (!(mean.shape() == channels) || !(deviation.shape() == channels))
     throw Failure(
-        fmt::format("normalise of {} takes a mean and a deviation for each of the {} "
+        fmt::format("normalize of {} takes a mean and a deviation for each of the {} "
                     "channels, not {} and {}",
                     text_of(x), channels[0], text_of(mean), text_of(deviation)));
   Tensor in = contiguous(x);
   Tensor out =
       Tensor::empty(DType::f32, Shape{x.size(0), x.size(3), x.size(1), x.size(2)}, x.device());
-  call(x.device(), &Kernels::normalise, "normalise", in.view(), mean.view(), deviation.view(),
+  call(x.device(), &Kernels::normalize, "normalize", in.view(), mean.view(), deviation.view(),
        out.view());
   return out;
 }

@@ -1,4 +1,4 @@
-// One result an element: types are brought together, shapes stretched, and the backward recorded.
+// Element-wise operations: converts types, broadcasts shapes, and records the backward.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,19 +63,19 @@ DType result_type(Binary op, DType operands) {
   return op == Binary::div && !is_float(operands) ? DType::f32 : operands;
 }
 
-// Whether 2 is all that 2.0 says: Lua makes floats of 2^20 and 16 / 2.
+// Whether an integer represents it exactly: Lua's 2^20 and 16 / 2 are floats.
 bool is_whole(const Number& number) {
   return number.is_integer ||
          (std::trunc(number.real) == number.real && number.real >= -0x1p63 && number.real < 0x1p63);
 }
 
-// As an integer where it is one.
+// Converts it to an integer if it is one.
 Number as_whole(const Number& number) {
   bool converts = !number.is_integer && is_whole(number);
   return converts ? Number::of(static_cast<int64_t>(number.real)) : number;
 }
 
-// The type of `tensor op number`, or of `number op tensor` where `reversed`.
+// The type of `tensor op number`, or of `number op tensor` if `reversed`.
 DType result_with(Binary op, DType tensor, const Number& number, bool reversed) {
   DType dtype = result_type(op, type_with(tensor, number));
   bool is_fraction = op == Binary::pow && !reversed && !is_float(dtype) && number.real < 0;
@@ -106,13 +106,13 @@ Tensor times(const Tensor& a, double b) { return binary(Binary::mul, a, Number::
 
 Tensor zeros_like(const Tensor& x) { return Tensor::zeros(x.dtype(), x.shape(), x.device()); }
 
-// The gradient where `mask` is true, else 0.
+// The gradient where `mask` is true, otherwise 0.
 Tensor masked(const Tensor& mask, const Tensor& grad) {
   return where(mask, grad, Tensor::zeros(grad.dtype(), Shape{}, grad.device()));
 }
 
-// A maximum's or minimum's gradient goes to what it took, half to each of two equals, and to both
-// where one is NaN.
+// A maximum's or minimum's gradient goes to the selected operand, half to each of two equal ones,
+// and to both if one is NaN.
 Tensor share_of(Binary op, const Tensor& mine, const Tensor& other, const Tensor& grad) {
   Tensor same = compare(Compare::eq, mine, other);
   Tensor lost = compare(op == Binary::maximum ? Compare::lt : Compare::gt, mine, other);
@@ -120,7 +120,7 @@ Tensor share_of(Binary op, const Tensor& mine, const Tensor& other, const Tensor
   return where(lost, zero, where(same, times(grad, 0.5), grad));
 }
 
-// The gradients of `a op b` with regard to a and b, before they are summed to their shapes.
+// The gradients of `a op b` with respect to a and b, before they are summed to their shapes.
 Tensor left_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor& y,
                      const Tensor& grad) {
   switch (op) {
@@ -174,7 +174,7 @@ Tensor right_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor&
   return grad;
 }
 
-// Integers have no quotient by 0 that would differ from a number, and no power below 0.
+// Integers have no quotient by 0, and no negative power.
 void reject_operand(Binary op, const Tensor& divisor) {
   bool divides = op == Binary::floor_div || op == Binary::mod, raises = op == Binary::pow;
   if ((!divides && !raises) || is_float(divisor.dtype()) || divisor.count() == 0) return;
@@ -260,7 +260,7 @@ Tensor unary(Unary op, const Tensor& given) {
   call(x.device(), &Kernels::unary, kernels::name_of(op), op, x.view(), out.view());
   if (!is_recording(x)) return out;
   return record(kernels::name_of(op), out, {x},
-                [op, x = Saved(x), y = Saved(out)](const Tensor& grad, Gradients& to) {
+                [op, x = SavedTensor(x), y = SavedTensor(out)](const Tensor& grad, Gradients& to) {
                   Tensor in = x.get();
                   Tensor grad_input = Tensor::empty(in.dtype(), in.shape(), in.device());
                   call(in.device(), &Kernels::unary_backward, kernels::name_of(op), op, in.view(),
@@ -287,15 +287,14 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
                   });
   }
   bool keeps_result = op == Binary::div || op == Binary::pow;
-  return record(kernels::name_of(op), out, {a, b},
-                [op, a = Saved(a), b = Saved(b), y = keeps_result ? Saved(out) : Saved()](
-                    const Tensor& grad, Gradients& to) {
-                  Tensor p = a.get(), q = b.get(), r = y.get();
-                  if (to.wants(0))
-                    to.set(0, sum_to(left_gradient(op, p, q, r ? r : grad, grad), p.shape()));
-                  if (to.wants(1))
-                    to.set(1, sum_to(right_gradient(op, p, q, r ? r : grad, grad), q.shape()));
-                });
+  return record(
+      kernels::name_of(op), out, {a, b},
+      [op, a = SavedTensor(a), b = SavedTensor(b),
+       y = keeps_result ? SavedTensor(out) : SavedTensor()](const Tensor& grad, Gradients& to) {
+        Tensor p = a.get(), q = b.get(), r = y.get();
+        if (to.wants(0)) to.set(0, sum_to(left_gradient(op, p, q, r ? r : grad, grad), p.shape()));
+        if (to.wants(1)) to.set(1, sum_to(right_gradient(op, p, q, r ? r : grad, grad), q.shape()));
+      });
 }
 
 Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed) {
@@ -320,7 +319,8 @@ Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed
                   [factor](const Tensor& grad, Gradients& to) { to.set(0, times(grad, factor)); });
   }
   return record(kernels::name_of(op), out, {a},
-                [op, b, reversed, a = Saved(a), y = Saved(out)](const Tensor& grad, Gradients& to) {
+                [op, b, reversed, a = SavedTensor(a), y = SavedTensor(out)](const Tensor& grad,
+                                                                            Gradients& to) {
                   Tensor p = a.get(), r = y.get();
                   Tensor q = Tensor::full(p.dtype(), Shape{}, b, p.device());
                   if (reversed) {
@@ -346,7 +346,7 @@ Tensor compare(Compare op, const Tensor& left, const Tensor& right) {
 
 Tensor compare(Compare op, const Tensor& left, const Number& number) {
   NoRecord off;
-  // An integer is compared with any number as it is: no type that both fit into is needed.
+  // An integer is compared with any number exactly: no common type is needed.
   Tensor a = left.dtype() == DType::boolean ? cast(left, DType::u8) : left;
   Tensor out = Tensor::empty(DType::boolean, a.shape(), a.device());
   call(a.device(), &Kernels::compare_number, "compare", op, a.view(), number, out.view());
@@ -356,14 +356,14 @@ Tensor compare(Compare op, const Tensor& left, const Number& number) {
 Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   if (condition.dtype() != DType::boolean)
     throw Failure(fmt::format("where takes a condition of bool, not {}", text_of(condition)));
-  check_device("choose between", left, right);
-  check_device("choose by", condition, left);
+  check_device("select from", left, right);
+  check_device("select by", condition, left);
   DType dtype = common_type(left.dtype(), right.dtype());
   Tensor a = cast(left, dtype), b = cast(right, dtype);
-  Shape both = common_shape("choose between", a, b), shape;
+  Shape both = common_shape("select from", a, b), shape;
   if (!kernels::broadcast(both, condition.shape(), shape))
     throw Failure(
-        fmt::format("cannot choose between {} and {} by {}: their shapes do not stretch "
+        fmt::format("cannot select from {} and {} by {}: their shapes do not broadcast "
                     "to one",
                     text_of(a), text_of(b), text_of(condition)));
   Tensor out = Tensor::empty(dtype, shape, a.device());
@@ -371,8 +371,8 @@ Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
        broadcast_view(a, shape), broadcast_view(b, shape), out.view());
   if (!is_recording(a, b)) return out;
   return record("where", out, {a, b},
-                [mask = Saved(condition), of_a = a.shape(), of_b = b.shape()](const Tensor& grad,
-                                                                              Gradients& to) {
+                [mask = SavedTensor(condition), of_a = a.shape(), of_b = b.shape()](
+                    const Tensor& grad, Gradients& to) {
                   Tensor zero = Tensor::zeros(grad.dtype(), Shape{}, grad.device());
                   if (to.wants(0)) to.set(0, sum_to(where(mask.get(), grad, zero), of_a));
                   if (to.wants(1)) to.set(1, sum_to(where(mask.get(), zero, grad), of_b));
@@ -383,21 +383,23 @@ Tensor clamp(const Tensor& given, const Number& low, const Number& high) {
   if (is_symbol(given)) return Tracer::clamp(given, low.real, high.real);
   DType dtype = type_with(type_with(given.dtype(), low), high);
   bool bounded_only = std::isinf(low.real) || std::isinf(high.real);
-  if (bounded_only && !is_float(given.dtype())) {  // an open side leaves integers integers
+  if (bounded_only && !is_float(given.dtype())) {  // an open side keeps integers integers
     dtype = given.dtype() == DType::boolean ? DType::i64 : given.dtype();
     if (!std::isinf(low.real)) dtype = type_with(dtype, low);
     if (!std::isinf(high.real)) dtype = type_with(dtype, high);
   }
   Tensor x = cast(given, dtype);
-  if (std::isnan(low.real) || std::isnan(high.real))  // it spreads
+  if (std::isnan(low.real) || std::isnan(high.real))  // NaN propagates
     return binary(Binary::add, x, Number::of(std::nan("")));
   Tensor out = Tensor::empty(dtype, x.shape(), x.device());
   call(x.device(), &Kernels::clamp, "clamp", x.view(), low, high, out.view());
   if (!is_recording(x)) return out;
-  return record("clamp", out, {x}, [low, high, x = Saved(x)](const Tensor& grad, Gradients& to) {
-    Tensor in = x.get();
-    to.set(0, masked(compare(Compare::ge, in, low), masked(compare(Compare::le, in, high), grad)));
-  });
+  return record(
+      "clamp", out, {x}, [low, high, x = SavedTensor(x)](const Tensor& grad, Gradients& to) {
+        Tensor in = x.get();
+        to.set(0,
+               masked(compare(Compare::ge, in, low), masked(compare(Compare::le, in, high), grad)));
+      });
 }
 
 namespace {
@@ -417,7 +419,7 @@ Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, cons
   Tensor a = cast(given_a, dtype), b = cast(given_b, dtype), c = cast(given_c, dtype);
   Shape terms = common_shape(name, b, c), shape;
   if (!kernels::broadcast(a.shape(), terms, shape))
-    throw Failure(fmt::format("{} of {}, {} and {}: their shapes do not stretch to one", name,
+    throw Failure(fmt::format("{} of {}, {} and {}: their shapes do not broadcast to one", name,
                               text_of(a), text_of(b), text_of(c)));
   Tensor out = Tensor::empty(dtype, shape, a.device());
   call(a.device(), product ? &Kernels::add_product : &Kernels::add_quotient, name,
@@ -425,8 +427,8 @@ Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, cons
        out.view());
   if (!is_recording(a, b, c)) return out;
   return record(name, out, {a, b, c},
-                [product, factor, of_a = a.shape(), b = Saved(b), c = Saved(c)](const Tensor& grad,
-                                                                                Gradients& to) {
+                [product, factor, of_a = a.shape(), b = SavedTensor(b), c = SavedTensor(c)](
+                    const Tensor& grad, Gradients& to) {
                   Tensor p = b.get(), q = c.get(), scaled = times(grad, factor);
                   Binary op = product ? Binary::mul : Binary::div;
                   if (to.wants(0)) to.set(0, sum_to(grad, of_a));
@@ -451,7 +453,7 @@ Tensor add_quotient(const Tensor& a, const Tensor& b, const Tensor& c, double fa
 
 Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
   if (is_symbol(left) || is_symbol(right)) {
-    bool is_near_left = std::fabs(weight) < 0.5;  // as kernels::lerp_of
+    bool is_near_left = std::fabs(weight) < 0.5;  // as in kernels::lerp_of
     Tensor step = binary(Binary::mul, binary(Binary::sub, right, left),
                          Number::of(is_near_left ? weight : 1 - weight));
     return is_near_left ? binary(Binary::add, left, step) : binary(Binary::sub, right, step);
@@ -519,7 +521,7 @@ void fill_in_place(const Tensor& target, const Number& value) {
 
 namespace {
 
-// The other operand of an operation in place: stretched to the target, in its type.
+// The other operand of an in-place operation: broadcast to the target, in its type.
 Tensor operand_in_place(const char* verb, const Tensor& target, const Tensor& given) {
   check_device(verb, target, given);
   reject_tracked(given);

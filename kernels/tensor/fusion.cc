@@ -1,4 +1,4 @@
-// Values are numbered: operands from 0, and from kSteps on what the steps give.
+// Values are numbered: operands from 0, results of steps from kSteps.
 #include "kernels/tensor/fusion.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 using kernels::FusedElementwise;
 using kernels::FusedStep;
 
-constexpr int kSteps = 1 << 20;  // values from here on are steps, those before it operands
+constexpr int kSteps = 1 << 20;  // values from here on are steps, smaller ones operands
 
 thread_local Tracer* tracing = nullptr;
 thread_local uint64_t tracers = 0;
@@ -25,7 +25,7 @@ thread_local uint64_t tracers = 0;
 void reject_symbol() {
   throw Failure(
       "flow.fuse takes a function of operations on elements: + - * / // % ^, functions of one "
-      "number, maximum, minimum, clamp, lerp, addcmul and addcdiv; and what it does may not depend "
+      "number, maximum, minimum, clamp, lerp, addcmul and addcdiv; and it must not depend "
       "on the elements. Call other operations before it or after it");
 }
 
@@ -39,7 +39,7 @@ Tracer::~Tracer() { tracing = before_; }
 Tracer& Tracer::current() {
   if (tracing == nullptr)
     throw Failure(
-        "what stood for an operand of flow.fuse was used after it: return what you need, and "
+        "a symbol of flow.fuse was used after it: return the values that you need, and "
         "use flow.fuse's result");
   return *tracing;
 }
@@ -65,7 +65,7 @@ int Tracer::value_of(const Tensor& x) {
   }
   if (x.storage()->symbol_owner() != id_) reject_symbol();
   int value = x.storage()->symbol_value();
-  // A window on a symbol, or another shape of it, is no operand of a chain.
+  // A view of a symbol, or a symbol of another shape, is not an operand of a chain.
   const View& view = x.view();
   if (view.data != nullptr || !kernels::is_dense(view) || !(shape_of(value) == view.shape))
     reject_symbol();
@@ -128,8 +128,8 @@ Tensor Tracer::clamp(const Tensor& a, double low, double high) {
   return current().note(step, a, {});
 }
 
-// The step that uses each step's value last: its own number for the result, -1 for what the result
-// does not need.
+// The step that uses each step's value last: its own number for the result, -1 if the result does
+// not depend on it.
 std::vector<int> Tracer::last_uses(int result) const {
   std::vector<int> last(steps_.size(), -1);
   last[static_cast<size_t>(result - kSteps)] = result - kSteps;
@@ -144,8 +144,8 @@ std::vector<int> Tracer::last_uses(int result) const {
   return last;
 }
 
-// A value's room is free again after its last use. `used` are the operands, in the order of the
-// chain's inputs. False where there is no room.
+// A temporary is free again after its value's last use. `used` are the operands, in the order of
+// the chain's inputs. False if there are too few temporaries.
 bool Tracer::assign_temporaries(int result, FusedElementwise& fused, std::vector<int>& used) const {
   size_t count = steps_.size();
   std::vector<int> last = last_uses(result);
@@ -170,7 +170,7 @@ bool Tracer::assign_temporaries(int result, FusedElementwise& fused, std::vector
     step = steps_[i].what;
     step.a = operand(steps_[i].a, i);
     if (step.kind == FusedStep::binary) step.b = operand(steps_[i].b, i);
-    // Not the room of an operand of this step: an operation may read it again.
+    // Not a temporary of this step's operand: an operation may read it again.
     if (kSteps + static_cast<int>(i) == result) break;
     size_t free = 0;
     while (free < kernels::kFusedTemporaries &&

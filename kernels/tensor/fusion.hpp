@@ -1,5 +1,5 @@
-// Chains of operations on elements as one pass over memory: a function is called with tensors that
-// stand for its operands and hold nothing; what is done with them is noted, and then done at once.
+// Element-wise chains in one pass over memory: a function is called with symbols for its operands,
+// which have no memory; its operations are recorded, and then executed together.
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace flow::tensors {
 
-/// What was done with operands, to be done again one operation after the other.
+/// A recorded chain, to be replayed operation by operation.
 class Tape {
  public:
   Tensor replay(const std::vector<Tensor>& operands) const;
@@ -18,33 +18,32 @@ class Tape {
   struct Step {
     kernels::FusedStep what;
     int a = 0, b = 0;  // values: operands, then steps
-    Shape shape;       // of what it gives
+    Shape shape;       // of its result
   };
   std::vector<Step> steps_;
   int result_ = 0;
 };
 
-/// Notes what the calling thread does with its symbols while it lives. One at a time.
+/// Records the operations of the calling thread on its symbols while it lives. One at a time.
 class Tracer {
  public:
-  /// The chain computes in `dtype`, one of floats, on `device`.
+  /// The chain computes in `dtype`, a floating-point type, on `device`.
   Tracer(DType dtype, const Device& device);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  /// The symbol that stands for `operand`, or an empty handle where it is of another type or
-  /// device.
+  /// The symbol for `operand`, or an empty handle if it has another type or device.
   Tensor symbol_of(const Tensor& operand);
-  /// Nothing where the chain can't be done in one pass: it is too long, or of several types. An
-  /// operand that is returned as it is, is itself.
+  /// Empty if the chain cannot be done in one pass: it is too long, or has several types. An
+  /// operand that is returned unchanged is returned itself.
   std::optional<Tensor> compute(const Tensor& result);
-  /// The operands, those too that are no arguments.
+  /// The operands, including captured ones.
   const std::vector<Tensor>& operands() const { return operands_; }
-  /// How `result` comes from the operands.
+  /// The steps from the operands to `result`.
   Tape tape(const Tensor& result);
 
-  // What operations call where an operand is a symbol.
+  // Called by operations if an operand is a symbol.
   static Tensor unary(Unary op, const Tensor& x);
   static Tensor binary(Binary op, const Tensor& a, const Tensor& b);
   static Tensor number(Binary op, const Tensor& a, double x, bool reversed);
@@ -61,7 +60,7 @@ class Tracer {
   bool assign_temporaries(int result, kernels::FusedElementwise& fused,
                           std::vector<int>& used) const;
 
-  const uint64_t id_;  // symbols may be kept longer than their tracer
+  const uint64_t id_;  // symbols may outlive their tracer
   DType dtype_;
   Device device_;
   bool is_unfusable_ = false;
@@ -71,7 +70,7 @@ class Tracer {
 };
 
 inline bool is_symbol(const Tensor& x) { return x.device().kind == Device::symbol; }
-/// What a symbol can't be used for.
+/// Throws for a use that symbols do not support.
 [[noreturn]] void reject_symbol();
 
 }  // namespace flow::tensors

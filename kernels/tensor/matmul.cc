@@ -1,5 +1,5 @@
-// Products of matrices, batched and stretched, and the linear layer. With mixed precision on, their
-// operands are rounded to the smaller type first; the sums stay in f32.
+// Matrix products, batched and broadcast, and the linear layer. With mixed precision, their
+// operands are rounded to the smaller type first; sums are f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,12 +34,12 @@ Tensor raw_matmul(const Tensor& a, const Tensor& b) {
 
 Tensor transposed(const Tensor& x) { return swap_dims(x, x.rank() - 2, x.rank() - 1); }
 
-// As raw_matmul, recorded.
+// Like raw_matmul, recorded.
 Tensor batched(const Tensor& a, const Tensor& b) {
   Tensor out = raw_matmul(a, b);
   if (!is_recording(a, b)) return out;
   return record("matmul", out, {a, b},
-                [a = Saved(a), b = Saved(b)](const Tensor& grad, Gradients& to) {
+                [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& grad, Gradients& to) {
                   if (to.wants(0)) to.set(0, raw_matmul(grad, transposed(b.get())));
                   if (to.wants(1)) to.set(1, raw_matmul(transposed(a.get()), grad));
                 });
@@ -50,7 +50,7 @@ Tensor batched(const Tensor& a, const Tensor& b) {
                             text_of(a), text_of(b)));
 }
 
-// The batches of both, stretched.
+// The batch shape of both, broadcast.
 Shape common_batches(const Tensor& a, const Tensor& b) {
   Shape left = a.shape(), right = b.shape(), shape;
   left.rank -= 2;
@@ -116,12 +116,13 @@ Tensor linear(const Tensor& given, const Tensor& given_weight, const Tensor& giv
   call(x.device(), &Kernels::matmul, "linear", flat.view(), kernels::swap_dims(weight.view(), 0, 1),
        1.0, 0.0, bias ? &add : nullptr, Unary::identity, out.view());
   if (is_recording(flat, weight, bias)) {
-    out = record("linear", out, {flat, weight, bias},
-                 [x = Saved(flat), w = Saved(weight)](const Tensor& grad, Gradients& to) {
-                   if (to.wants(0)) to.set(0, raw_matmul(grad, w.get()));
-                   if (to.wants(1)) to.set(1, raw_matmul(transposed(grad), x.get()));
-                   if (to.wants(2)) to.set(2, reduce(Reduce::sum, grad, {0}));
-                 });
+    out =
+        record("linear", out, {flat, weight, bias},
+               [x = SavedTensor(flat), w = SavedTensor(weight)](const Tensor& grad, Gradients& to) {
+                 if (to.wants(0)) to.set(0, raw_matmul(grad, w.get()));
+                 if (to.wants(1)) to.set(1, raw_matmul(transposed(grad), x.get()));
+                 if (to.wants(2)) to.set(2, reduce(Reduce::sum, grad, {0}));
+               });
   }
   return reshape(out, shape);
 }

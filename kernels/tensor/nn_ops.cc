@@ -1,4 +1,4 @@
-// What networks are made of: each is one row of the table forward and one backward.
+// Operations of neural networks: each is one function of the table forward and one backward.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ using kernels::is_float;
 
 Tensor like(const Tensor& x) { return Tensor::empty(x.dtype(), x.shape(), x.device()); }
 
-// Sums over rows and their roots are kept in f32, or in f64 of f64.
+// The type of row sums and their roots: f32, or f64 for f64.
 DType statistics_type(const Tensor& x) { return x.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 
 Tensor with_dense_rows(const Tensor& x) {
@@ -40,7 +40,7 @@ void check_index_type(const char* name, const Tensor& index) {
     throw Failure(fmt::format("{} takes indices of i64 or i32, not {}", name, text_of(index)));
 }
 
-// u8 holds indices as well; the rows read i64 and i32.
+// u8 is a valid index type, but the table's functions read i64 and i32.
 Tensor as_index(const char* name, const Tensor& index) {
   if (index.dtype() == DType::u8) return cast(index, DType::i64);
   check_index_type(name, index);
@@ -79,7 +79,7 @@ Tensor softmax(const Tensor& given, int dim, bool logarithm) {
   call(x.device(), &Kernels::softmax, name, logarithm, x.view(), out.view());
   if (!is_recording(x)) return out;
   return record(name, out, {x},
-                [name, logarithm, y = Saved(out)](const Tensor& given_grad, Gradients& to) {
+                [name, logarithm, y = SavedTensor(out)](const Tensor& given_grad, Gradients& to) {
                   Tensor grad = with_dense_rows(given_grad), grad_input = like(grad);
                   call(grad.device(), &Kernels::softmax_backward, name, logarithm, y.get().view(),
                        grad.view(), grad_input.view());
@@ -95,12 +95,12 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
       is_float(given_labels.dtype()) || given_labels.dtype() == DType::boolean)
     throw Failure(
         fmt::format("cross_entropy takes logits [n, classes] and {} labels, one integer "
-                    "a row, not {} and {}",
+                    "per row, not {} and {}",
                     given.rank() == 2 ? std::to_string(given.size(0)) : "n", text_of(given),
                     text_of(given_labels)));
   int64_t rows = logits.size(0), classes = logits.size(1);
   if (rows == 0 && reduction == Reduction::mean)
-    throw Failure("a cross entropy of no rows has no mean");
+    throw Failure("a cross entropy without rows has no mean");
   Tensor labels = contiguous(cast(given_labels, DType::i64));
   Tensor counted = compare(Compare::ne, labels, Number::of(ignore));
   if (labels.device().kind == Device::cpu) {
@@ -121,8 +121,8 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
        base, ignore, loss.view(), lse.view());
   if (is_recording(logits)) {
     loss = record("cross_entropy", loss, {logits},
-                  [base, ignore, x = Saved(logits), labels = Saved(labels), lse = Saved(lse)](
-                      const Tensor& grad, Gradients& to) {
+                  [base, ignore, x = SavedTensor(logits), labels = SavedTensor(labels),
+                   lse = SavedTensor(lse)](const Tensor& grad, Gradients& to) {
                     Tensor grad_input = like(x.get());
                     call(grad.device(), &Kernels::cross_entropy_backward, "cross_entropy",
                          x.get().view(), labels.get().view(), base, ignore, lse.get().view(),
@@ -145,7 +145,7 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
   Tensor flat = reshape(x, Shape{rows, columns});
   DType wide = statistics_type(x);
-  // Weights stay f32 beside a smaller x.
+  // Weights stay f32 with a smaller x.
   auto fit = [&](const Tensor& scale) {
     if (!scale || scale.dtype() == x.dtype() || scale.dtype() == wide) return scale;
     return cast(scale, wide);
@@ -159,22 +159,22 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   call(x.device(), &Kernels::layer_norm, "layer_norm", flat.view(), view_or_null(w, of_w),
        view_or_null(b, of_b), eps, y.view(), mean.view(), rstd.view());
   if (is_recording(flat, w, b)) {
-    y = record(
-        "layer_norm", y, {flat, w, b},
-        [x = Saved(flat), w = Saved(w), has_bias = bool(b), mean = Saved(mean), rstd = Saved(rstd),
-         bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
-          Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
-          Tensor dx = like(in), dw, db;
-          if (scale) dw = like(scale);
-          if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
-          View of_scale, of_dw, of_db;
-          call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
-               view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(), grad.view(),
-               dx.view(), view_or_null(dw, of_dw), view_or_null(db, of_db));
-          to.set(0, dx);
-          to.set(1, dw);
-          to.set(2, db);
-        });
+    y = record("layer_norm", y, {flat, w, b},
+               [x = SavedTensor(flat), w = SavedTensor(w), has_bias = bool(b),
+                mean = SavedTensor(mean), rstd = SavedTensor(rstd),
+                bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
+                 Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
+                 Tensor dx = like(in), dw, db;
+                 if (scale) dw = like(scale);
+                 if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
+                 View of_scale, of_dw, of_db;
+                 call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
+                      view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(),
+                      grad.view(), dx.view(), view_or_null(dw, of_dw), view_or_null(db, of_db));
+                 to.set(0, dx);
+                 to.set(1, dw);
+                 to.set(2, db);
+               });
   }
   return reshape(y, x.shape());
 }
@@ -196,8 +196,8 @@ Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
        y.view(), rstd.view());
   if (is_recording(flat, w)) {
     y = record("rms_norm", y, {flat, w},
-               [x = Saved(flat), w = Saved(w), rstd = Saved(rstd)](const Tensor& given_grad,
-                                                                   Gradients& to) {
+               [x = SavedTensor(flat), w = SavedTensor(w), rstd = SavedTensor(rstd)](
+                   const Tensor& given_grad, Gradients& to) {
                  Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
                  Tensor dx = like(in), dw;
                  if (scale) dw = like(scale);
@@ -226,14 +226,14 @@ Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
   call(given.device(), &Kernels::gather_rows, "embedding", given.view(), index.view(), base,
        out.view());
   if (!is_recording(given)) return out;
-  return record(
-      "embedding", out, {given},
-      [base, of_table = given.shape(), index = Saved(index)](const Tensor& grad, Gradients& to) {
-        Tensor grad_input = Tensor::zeros(grad.dtype(), of_table, grad.device());
-        call(grad.device(), &Kernels::scatter_add_rows, "embedding", grad.view(),
-             index.get().view(), base, grad_input.view());
-        to.set(0, grad_input);
-      });
+  return record("embedding", out, {given},
+                [base, of_table = given.shape(), index = SavedTensor(index)](const Tensor& grad,
+                                                                             Gradients& to) {
+                  Tensor grad_input = Tensor::zeros(grad.dtype(), of_table, grad.device());
+                  call(grad.device(), &Kernels::scatter_add_rows, "embedding", grad.view(),
+                       index.get().view(), base, grad_input.view());
+                  to.set(0, grad_input);
+                });
 }
 
 namespace {
@@ -264,7 +264,7 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
   kernels::Attention options;
   options.causal = causal;
   options.scale = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
-  // Heads lie side by side, so that [b, t, h * d] is a view of the result.
+  // Heads are adjacent, so that [b, t, h * d] is a view of the result.
   int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
   Tensor rows = Tensor::empty(dtype, Shape{b, t, h, d}, q.device());
   Tensor out(kernels::swap_dims(rows.view(), 1, 2), rows.storage());
@@ -272,24 +272,24 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
   call(q.device(), &Kernels::attention, "attention", options, q.view(), k.view(), v.view(),
        out.view(), lse.view());
   if (!is_recording(q, k, v)) return out;
-  return record("attention", out, {q, k, v},
-                [options, q = Saved(q), k = Saved(k), v = Saved(v), out = Saved(out),
-                 lse = Saved(lse)](const Tensor& given_grad, Gradients& to) {
-                  Tensor grad = with_dense_rows(given_grad);
-                  Tensor dq = like(q.get()), dk = like(k.get()), dv = like(v.get());
-                  call(grad.device(), &Kernels::attention_backward, "attention", options,
-                       q.get().view(), k.get().view(), v.get().view(), out.get().view(),
-                       lse.get().view(), grad.view(), dq.view(), dk.view(), dv.view());
-                  to.set(0, dq);
-                  to.set(1, dk);
-                  to.set(2, dv);
-                });
+  return record(
+      "attention", out, {q, k, v},
+      [options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), out = SavedTensor(out),
+       lse = SavedTensor(lse)](const Tensor& given_grad, Gradients& to) {
+        Tensor grad = with_dense_rows(given_grad);
+        Tensor dq = like(q.get()), dk = like(k.get()), dv = like(v.get());
+        call(grad.device(), &Kernels::attention_backward, "attention", options, q.get().view(),
+             k.get().view(), v.get().view(), out.get().view(), lse.get().view(), grad.view(),
+             dq.view(), dk.view(), dv.view());
+        to.set(0, dq);
+        to.set(1, dk);
+        to.set(2, dv);
+      });
 }
 
 namespace {
 
-// The part of packed projections [b, t, (heads + 2 groups) * d] from head `first`: [b, heads, t,
-// d].
+// Heads of packed projections [b, t, (heads + 2 groups) * d] from `first` on: [b, heads, t, d].
 View heads_of(const Tensor& packed, int64_t first, int64_t heads, int64_t size) {
   View view = kernels::narrow(packed.view(), 2, first * size, heads * size);
   View split = view;
@@ -326,8 +326,8 @@ Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool c
        heads_of(out, 0, heads, d), lse.view());
   if (!is_recording(packed)) return out;
   return record("attention", out, {packed},
-                [options, heads, groups, d, x = Saved(packed), y = Saved(out), lse = Saved(lse)](
-                    const Tensor& given_grad, Gradients& to) {
+                [options, heads, groups, d, x = SavedTensor(packed), y = SavedTensor(out),
+                 lse = SavedTensor(lse)](const Tensor& given_grad, Gradients& to) {
                   Tensor grad = with_dense_rows(given_grad), in = x.get(), grad_input = like(in);
                   call(in.device(), &Kernels::attention_backward, "attention", options,
                        heads_of(in, 0, heads, d), heads_of(in, heads, groups, d),
@@ -369,7 +369,7 @@ void check_gather(const char* name, const Tensor& x, int dim, const Tensor& inde
                     name, dim + 1, text_of(x), text_of(index)));
 }
 
-// x with `dim` last, and its other dimensions cut to the index's.
+// x with `dim` last, and its other dimensions narrowed to the index's.
 View lane_view(const View& x, int dim, const Shape& index) {
   View view = x;
   for (int at = 0; at < x.rank(); at++)
@@ -392,7 +392,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& given_index, int64_t base)
   if (!is_recording(x)) return out;
   return record(
       "gather", out, {x},
-      [dim, base, of_x = x.shape(), index = Saved(index)](const Tensor& grad, Gradients& to) {
+      [dim, base, of_x = x.shape(), index = SavedTensor(index)](const Tensor& grad, Gradients& to) {
         Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
         to.set(0, scatter_add(zero, dim, index.get(), grad, base));
       });
@@ -406,7 +406,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Te
   check_indices(index, base, x.size(dim), "the index of scatter_add,");
   if (!(source.shape() == index.shape()) || source.dtype() != x.dtype() || !is_float(x.dtype()))
     throw Failure(
-        fmt::format("scatter_add to {} takes floats of that type, one an index, not {} for "
+        fmt::format("scatter_add to {} takes floats of that type, one per index, not {} for "
                     "{}",
                     text_of(x), text_of(source), text_of(index)));
   Tensor out = copy_of(x.detached());
@@ -414,7 +414,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Te
        last_view(index, dim), base, lane_view(out.view(), dim, index.shape()));
   if (!is_recording(x, source)) return out;
   return record("scatter_add", out, {x, source},
-                [dim, base, index = Saved(index)](const Tensor& grad, Gradients& to) {
+                [dim, base, index = SavedTensor(index)](const Tensor& grad, Gradients& to) {
                   to.set(0, grad);
                   if (to.wants(1)) to.set(1, gather(grad, dim, index.get(), base));
                 });
@@ -425,11 +425,11 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& given_index, int64_t
   Tensor index = as_index("index_select", given_index);
   if (dim < 0 || dim >= x.rank() || index.rank() != 1)
     throw Failure(
-        fmt::format("what lies along dimension {} of {} is chosen by a tensor of one "
+        fmt::format("dimension {} of {} is selected from by a tensor of one "
                     "dimension, not by {}",
                     dim + 1, text_of(x), text_of(index)));
   check_indices(index, base, x.size(dim), "the index,");
-  // As rows of a table: [chosen dimension, all others].
+  // As rows of a table: [selected dimension, all others].
   Tensor front = swap_dims(x, 0, dim);
   int64_t rows = front.size(0), width = rows == 0 ? 0 : x.count() / rows;
   Tensor table = reshape(front, Shape{rows, width});

@@ -1,7 +1,7 @@
-// Operations on tensors: shapes are checked and stretched, types brought together, the device's row
-// called, and the backward recorded. Names and meaning are PyTorch's; dimensions count from 0,
-// indices from `base`. A result is a new tensor; the functions named …_in_place change their first
-// operand. What does not fit is a Failure.
+// Operations on tensors: they check and broadcast shapes, convert types, call the device's
+// function, and record the backward. Names and meaning are PyTorch's; dimensions count from 0,
+// indices from `base`. A result is a new tensor; functions named …_in_place change their first
+// operand. Invalid operands throw a Failure.
 #pragma once
 #include <optional>
 #include <vector>
@@ -17,24 +17,24 @@ using kernels::Reduce;
 using kernels::Unary;
 
 // ---- elements (elementwise.cc)
-/// The type that holds both: integers give way to floats, narrow to wide, f16 beside bf16 is f32.
+/// The common type: floats win over integers, wide over narrow; f16 and bf16 give f32.
 DType common_type(DType a, DType b);
 /// The type of `tensor op number`: the tensor's, but a fraction makes integers f32.
 DType type_with(DType tensor, const Number& number);
-/// `number` as a tensor of `dtype` takes it; one that integers can't hold, which would wrap in
-/// silence, is a Failure. Fractions are cut off.
+/// Converts `number` for a tensor of `dtype`; a number out of an integer type's range throws a
+/// Failure. Fractions are truncated.
 Number checked(const Number& number, DType dtype);
-/// Throws a Failure unless all lie on one device; some may be empty.
+/// Throws a Failure unless all are on one device; some may be empty.
 void check_together(const char* name, std::initializer_list<Tensor> operands);
 /// "add", "take the maximum of": for messages.
 const char* verb_of(Binary op);
 Tensor unary(Unary op, const Tensor& x);
 Tensor binary(Binary op, const Tensor& a, const Tensor& b);
-/// b op a where `reversed`.
+/// b op a if `reversed`.
 Tensor binary(Binary op, const Tensor& a, const Number& b, bool reversed = false);
 Tensor compare(Compare op, const Tensor& a, const Tensor& b);
 Tensor compare(Compare op, const Tensor& a, const Number& b);
-/// Of one type and shape (stretched) each; `condition` is bool.
+/// a and b have one type and shape (broadcast); `condition` is bool.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor clamp(const Tensor& x, const Number& low, const Number& high);
 Tensor add_product(const Tensor& a, const Tensor& b, const Tensor& c, double factor);
@@ -44,10 +44,9 @@ Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 Tensor dropout(const Tensor& x, double p, uint64_t seed);
 
 // ---- in place; the result's shape is the target's (elementwise.cc)
-/// A Failure where `source` has a history, which would be left behind where it is written into a
-/// plain tensor.
+/// Throws a Failure if `source` has a history, which a write into a plain tensor would lose.
 void reject_tracked(const Tensor& source);
-void copy_in_place(const Tensor& target, const Tensor& source);  // casts and stretches
+void copy_in_place(const Tensor& target, const Tensor& source);  // casts and broadcasts
 void fill_in_place(const Tensor& target, const Number& value);
 void add_in_place(const Tensor& target, const Tensor& term,
                   const Number& factor = Number::of(int64_t{1}));
@@ -59,18 +58,18 @@ void unary_in_place(Unary op, const Tensor& target);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor move(const Tensor& x, const Device& device);
 Tensor copy_of(const Tensor& x);     // dense
-Tensor contiguous(const Tensor& x);  // itself where it is dense
+Tensor contiguous(const Tensor& x);  // the tensor itself if it is dense
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor permute(const Tensor& x, const int* order);
 Tensor swap_dims(const Tensor& x, int a, int b);
 Tensor narrow(const Tensor& x, int dim, int64_t first, int64_t length, int64_t step = 1);
 Tensor select(const Tensor& x, int dim, int64_t index);
-Tensor squeeze(const Tensor& x, int dim);  // a dimension of size 1 goes away
+Tensor squeeze(const Tensor& x, int dim);  // removes a dimension of size 1
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor expand(const Tensor& x, const Shape& shape);
 Tensor cat(const std::vector<Tensor>& parts, int dim);
 Tensor stack(const std::vector<Tensor>& parts, int dim);
-/// `x` summed over what it was stretched along from `shape`: the gradient of stretching.
+/// `x` summed over the dimensions broadcast from `shape`: the gradient of broadcasting.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // ---- many to one (reductions.cc). `dims` are distinct; `keep` leaves them as size 1.
@@ -89,7 +88,7 @@ Extreme extreme(bool largest, const Tensor& x, int dim, int64_t base, bool keep 
 Tensor cumsum(const Tensor& x, int dim);
 
 // ---- products (matmul.cc)
-/// [m, k] [k, n], [k] [k], [m, k] [k], [k] [k, n], and batches in front, stretched.
+/// [m, k] [k, n], [k] [k], [m, k] [k], [k] [k, n], with leading batch dimensions, broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x[…, in] weight[out, in]ᵀ + bias[out]; `bias` may be empty.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
@@ -97,8 +96,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 // ---- networks (nn_ops.cc)
 Tensor softmax(const Tensor& x, int dim, bool logarithm);
 enum class Reduction : uint8_t { none, mean, sum };
-/// logits [n, classes] and labels [n] (integers from `base`); a label equal to `ignore` counts for
-/// nothing. The loss is f32, or f64 of f64.
+/// logits [n, classes] and labels [n] (integers from `base`); a label equal to `ignore` is not
+/// counted. The loss is f32, or f64 for f64.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t base, int64_t ignore,
                      Reduction reduction);
 /// Over the last dimension; weight and bias [c] may be empty.
@@ -106,24 +105,23 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 /// table [rows, width], index of any shape: […, width].
 Tensor embedding(const Tensor& table, const Tensor& index, int64_t base);
-/// q [b, h, t, d], k and v [b, g, s, d]. `scale` is 1/sqrt(d) where it is empty.
+/// q [b, h, t, d], k and v [b, g, s, d]. `scale` is 1/sqrt(d) if it is empty.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                  std::optional<double> scale);
-/// The same of projections that lie side by side, [b, t, (heads + 2 groups) * d]: first the
-/// queries' heads, then the keys', then the values'. The result is [b, t, heads * d]; nothing is
-/// copied.
+/// The same for packed projections [b, t, (heads + 2 groups) * d]: first the queries' heads, then
+/// the keys', then the values'. The result is [b, t, heads * d]; nothing is copied.
 Tensor self_attention(const Tensor& packed, int64_t heads, int64_t groups, bool causal,
                       std::optional<double> scale);
 Tensor rotary(const Tensor& x, int64_t first, double theta);
 /// Along `dim`: out[i][j] = x[index[i][j]][j] for dim 0.
 Tensor gather(const Tensor& x, int dim, const Tensor& index, int64_t base);
-/// x with the source added where index says: the gradient of gather.
+/// Adds the source at the positions of the index: the gradient of gather.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source,
                    int64_t base);
-/// Rows (or what lies along `dim`) by a tensor of one dimension.
+/// Selects rows (or slices along `dim`) by a tensor of one dimension.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, int64_t base);
-/// Throws a Failure that names the first index outside base..base + limit - 1. On the CPU only; on
-/// a GPU the kernel notes it and wait_for throws.
+/// Throws a Failure for the first index outside base..base + limit - 1. On the CPU only; on a GPU
+/// the kernel stores it and wait_for() throws.
 void check_indices(const Tensor& index, int64_t base, int64_t limit, const char* what);
 
 // ---- pictures (conv_pool.cc)
@@ -135,7 +133,7 @@ Tensor avg_pool2d(const Tensor& x, const kernels::Pool2d& options);
 /// [n, c, h, w] to [n, c, height, width].
 Tensor resize(const Tensor& x, int64_t height, int64_t width, bool bilinear);
 /// [n, h, w, c] u8 to [n, c, h, w] f32.
-Tensor normalise(const Tensor& x, const Tensor& mean, const Tensor& deviation);
+Tensor normalize(const Tensor& x, const Tensor& mean, const Tensor& deviation);
 
 // ---- choosing (topk_sampling.cc); these have no gradient but top_k's values
 struct TopK {
@@ -152,7 +150,7 @@ Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, doubl
               const Device& device = {});
 Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int64_t high,
                 const Device& device = {});
-/// 0..count - 1 in an order that the seed gives.
+/// 0..count - 1 in a random order of the seed.
 void fill_permutation(int64_t* out, int64_t count, uint64_t seed);
 Tensor gbm(const kernels::Gbm& options, int64_t paths, bool ends_only, DType dtype,
            const Device& device = {});
@@ -162,8 +160,8 @@ void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tens
                 double grad_scale, const Tensor& mean, const Tensor& square);
 void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
               double grad_scale, const Tensor& momentum);
-/// The Euclidean norm of all elements of all tensors, and where it is larger than `limit` each is
-/// scaled down to it, as torch.nn.utils.clip_grad_norm_ does. Returns the norm before.
+/// The Euclidean norm of all elements of all tensors; if it is larger than `limit`, each tensor is
+/// scaled down, as in torch.nn.utils.clip_grad_norm_. Returns the norm before.
 double clip_norm(const std::vector<Tensor>& tensors, double limit);
 
 // ---- reading

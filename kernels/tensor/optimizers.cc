@@ -1,4 +1,4 @@
-// One step of an optimizer, in place.
+// One optimizer step, in place.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -25,12 +25,12 @@ void check_weights(const char* name, const Tensor& weights) {
                     name, text_of(weights)));
   if (!kernels::is_dense(weights.view()))
     throw Failure(
-        fmt::format("{} changes weights that lie row by row without gaps, and {} is a window on "
-                    "others or transposed: make the parameter of x:contiguous()",
+        fmt::format("{} changes dense weights, and {} is a view of "
+                    "another tensor or transposed: make the parameter from x:contiguous()",
                     name, text_of(weights)));
 }
 
-// f32 weights take gradients of f32, bf16 and f16; f64 ones f64.
+// f32 weights have gradients of f32, bf16 and f16; f64 weights of f64.
 Tensor fitting_gradient(const Tensor& weights, const Tensor& grad) {
   bool fits = weights.dtype() == DType::f64
                   ? grad.dtype() == DType::f64
@@ -41,8 +41,8 @@ Tensor fitting_gradient(const Tensor& weights, const Tensor& grad) {
 void check_moment(const char* name, const Tensor& weights, const Tensor& moment) {
   check_part(name, weights, moment);
   if (moment.dtype() == weights.dtype() && kernels::is_dense(moment.view())) return;
-  throw Failure(fmt::format("{} of {}: {} is no dense tensor of that type", name, text_of(weights),
-                            text_of(moment)));
+  throw Failure(fmt::format("{} of {}: {} is not a dense tensor of that type", name,
+                            text_of(weights), text_of(moment)));
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& 
 double clip_norm(const std::vector<Tensor>& tensors, double limit) {
   if (tensors.empty()) return 0;
   NoRecord off;
-  std::vector<Tensor> sums;  // one a device
+  std::vector<Tensor> sums;  // one per device
   for (const Tensor& each : tensors) {
     if (!kernels::is_float(each.dtype()))
       throw Failure(fmt::format("a gradient is of floats, not {}", text_of(each)));

@@ -1,4 +1,4 @@
-// Many elements to one, along any dimensions.
+// Reductions along any dimensions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void check_dims(const char* name, const Tensor& x, const Dims& dims) {
   }
 }
 
-// The dimensions that stay, then those that are reduced.
+// The remaining dimensions, then the reduced ones.
 View reduced_last(const Tensor& x, const Dims& dims, Shape& stays) {
   int order[kernels::kRankMax], at = 0;
   stays = {};
@@ -51,7 +51,7 @@ int64_t reduced_count(const Tensor& x, const Dims& dims) {
   return count;
 }
 
-// A view: the result with its reduced dimensions as 1, stretched over what was reduced.
+// A view: the result with its reduced dimensions as 1, broadcast to the operand's shape.
 Tensor spread(const Tensor& reduced, const Shape& kept, const Shape& whole) {
   return expand(reshape(reduced, kept), whole);
 }
@@ -79,7 +79,7 @@ Tensor gradient_of(Reduce op, const Tensor& x, const Tensor& y, const Tensor& gr
       return spread(binary(Binary::mul, grad, Number::of(1.0 / static_cast<double>(count))), kept,
                     x.shape());
     case Reduce::product: {
-      // The product of the others: y / x, and where there is one zero, the rest's product at it.
+      // The product of the others: y / x; at a single zero, the product of the rest.
       Tensor is_zero = compare(Compare::eq, x, Number::of(int64_t{0}));
       Tensor one = Tensor::full(x.dtype(), Shape{}, Number::of(int64_t{1}), x.device());
       Tensor zero = Tensor::zeros(x.dtype(), Shape{}, x.device());
@@ -102,11 +102,11 @@ Tensor gradient_of(Reduce op, const Tensor& x, const Tensor& y, const Tensor& gr
       Dims dims = dims_between(kept, x.shape());
       Tensor mean = reduce(Reduce::mean, x, dims, true);
       double factor = 2 / (static_cast<double>(count) - correction);
-      Tensor centred = binary(Binary::sub, x, mean);
-      return binary(Binary::mul, binary(Binary::mul, wide, Number::of(factor)), centred);
+      Tensor centerd = binary(Binary::sub, x, mean);
+      return binary(Binary::mul, binary(Binary::mul, wide, Number::of(factor)), centerd);
     }
     case Reduce::max:
-    case Reduce::min: {  // shared by all that are the extreme, as torch.amax does
+    case Reduce::min: {  // shared by all equal extremes, as in torch.amax
       Tensor same = compare(Compare::eq, x, spread(y, kept, x.shape()));
       Tensor share = cast(same, x.dtype());
       Dims dims = dims_between(kept, x.shape());
@@ -131,26 +131,26 @@ Tensor reduce_with(Reduce op, const Tensor& given, const Dims& dims, double corr
   Shape stays;
   View in = reduced_last(x, dims, stays);
   if (needs_one && count == 0 && stays.count() > 0)
-    throw Failure(fmt::format("{} of {}: nothing is in it", name, text_of(given)));
+    throw Failure(fmt::format("{} of {}: it is empty", name, text_of(given)));
   Tensor out = Tensor::empty(is_float(dtype) ? x.dtype() : dtype, stays, x.device());
   call(x.device(), &Kernels::reduce, name, op, in, correction, out.view());
   Shape kept = kept_shape(x, dims);
   if (is_recording(x) && is_float(dtype)) {
     bool plain = op == Reduce::sum || op == Reduce::mean;
-    out = record(name, out, {x},
-                 [op, kept, count, correction, of_x = x.shape(), x = plain ? Saved() : Saved(x),
-                  y = plain ? Saved() : Saved(out)](const Tensor& grad, Gradients& to) {
-                   Tensor in_value = x.get();
-                   if (in_value) {
-                     to.set(0, gradient_of(op, in_value, y.get(), grad, kept, count, correction));
-                     return;
-                   }
-                   Tensor scaled = op == Reduce::sum
-                                       ? grad
-                                       : binary(Binary::mul, grad,
-                                                Number::of(1.0 / static_cast<double>(count)));
-                   to.set(0, spread(scaled, kept, of_x));
-                 });
+    out = record(
+        name, out, {x},
+        [op, kept, count, correction, of_x = x.shape(), x = plain ? SavedTensor() : SavedTensor(x),
+         y = plain ? SavedTensor() : SavedTensor(out)](const Tensor& grad, Gradients& to) {
+          Tensor in_value = x.get();
+          if (in_value) {
+            to.set(0, gradient_of(op, in_value, y.get(), grad, kept, count, correction));
+            return;
+          }
+          Tensor scaled = op == Reduce::sum ? grad
+                                            : binary(Binary::mul, grad,
+                                                     Number::of(1.0 / static_cast<double>(count)));
+          to.set(0, spread(scaled, kept, of_x));
+        });
   }
   out = cast(out, dtype);
   return keep ? reshape(out, kept) : out;
@@ -172,7 +172,7 @@ Tensor variance(const Tensor& x, const Dims& dims, double correction, bool keep)
   return reduce_with(Reduce::var, x, dims, correction, keep);
 }
 
-// Equal values have a deviation of 0, whose slope is taken to be 0, as PyTorch does.
+// Equal values have a deviation of 0, whose derivative is defined as 0, as in PyTorch.
 Tensor deviation(const Tensor& x, const Dims& dims, double correction, bool keep) {
   Tensor var = variance(x, dims, correction, keep), out;
   {
@@ -180,7 +180,7 @@ Tensor deviation(const Tensor& x, const Dims& dims, double correction, bool keep
     out = unary(Unary::sqrt, var);
   }
   if (!is_recording(var)) return out;
-  return record("std", out, {var}, [y = Saved(out)](const Tensor& grad, Gradients& to) {
+  return record("std", out, {var}, [y = SavedTensor(out)](const Tensor& grad, Gradients& to) {
     Tensor root = y.get(), zero = Tensor::zeros(grad.dtype(), Shape{}, grad.device());
     Tensor derivative = binary(Binary::div, binary(Binary::mul, grad, Number::of(0.5)), root);
     to.set(0, where(compare(Compare::eq, root, Number::of(int64_t{0})), zero, derivative));
@@ -200,20 +200,20 @@ Extreme extreme(bool largest, const Tensor& given, int dim, int64_t base, bool k
   Shape stays;
   View in = reduced_last(x, {dim}, stays);
   if (x.size(dim) == 0 && stays.count() > 0)
-    throw Failure(fmt::format("{} of {}: nothing is in it", name, text_of(given)));
+    throw Failure(fmt::format("{} of {}: it is empty", name, text_of(given)));
   Extreme out{Tensor::empty(x.dtype(), stays, x.device()),
               Tensor::empty(DType::i64, stays, x.device())};
   if (stays.count() > 0)
     call(x.device(), &Kernels::extreme, name, largest, in, base, out.value.view(),
          out.index.view());
   if (is_recording(x)) {
-    out.value = record(
-        name, out.value, {x},
-        [dim, base, of_x = x.shape(), index = Saved(out.index)](const Tensor& grad, Gradients& to) {
-          Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
-          to.set(0,
-                 scatter_add(zero, dim, unsqueeze(index.get(), dim), unsqueeze(grad, dim), base));
-        });
+    out.value = record(name, out.value, {x},
+                       [dim, base, of_x = x.shape(), index = SavedTensor(out.index)](
+                           const Tensor& grad, Gradients& to) {
+                         Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
+                         to.set(0, scatter_add(zero, dim, unsqueeze(index.get(), dim),
+                                               unsqueeze(grad, dim), base));
+                       });
   }
   out.value = cast(out.value, given.dtype());
   if (!keep) return out;

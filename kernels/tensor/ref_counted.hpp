@@ -1,4 +1,4 @@
-// Objects that count their holders: tensors, their memory, and what autograd keeps of them.
+// Reference-counted objects: tensors, their memory, and autograd's nodes.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace flow::tensors {
 
-/// The last Ref to go destroys the object. Refs to one object may live on several threads.
+/// The last Ref destroys the object. Refs to one object may be used by several threads.
 class RefCounted {
  public:
   RefCounted() = default;

@@ -1,4 +1,4 @@
-// Streams, scratch and the words of a failed call.
+// Streams, scratch and the errors of failed calls.
 #include "kernels/tensor/runtime.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace flow::tensors {
 namespace {
 
-// Of all threads: what this process holds on each GPU, for the message when one is full.
+// Of all threads: bytes of this process on each GPU, for the message when one is full.
 std::atomic<size_t> held_bytes[kDevicesMax];
 
 [[noreturn]] void no_gpu(const Device& device, const std::string& why) {
@@ -33,7 +33,7 @@ T checked(const Device& device, Result<T> result) {
   return std::move(result).value();
 }
 
-// CUDA's calls are about the GPU that the thread chose last.
+// CUDA's calls use the GPU that the thread selected last.
 void choose(const Device& device) {
   int& chosen = runtime().chosen;
   if (chosen == device.index) return;
@@ -50,7 +50,7 @@ void check_there(const Device& device) {
     no_gpu(device, fmt::format("there are {} GPUs here, the first is cuda:0", *count));
 }
 
-// The thread's stream on that GPU, made when it is first needed.
+// The thread's stream on that GPU, created at its first use.
 Stream& cuda_stream(const Device& device) {
   Runtime& own = runtime();
   auto index = static_cast<size_t>(device.index);
@@ -110,7 +110,8 @@ Stream& stream_of(const Device& device) {
 
 void grow_scratch(const Device& device) {
   kernels::Scratch& scratch = stream_of(device).scratch;
-  size_t bytes = scratch.needed + scratch.needed / 4;  // some calls later it would grow again
+  size_t bytes =
+      scratch.needed + scratch.needed / 4;  // rounded up, so that it does not grow again soon
   if (device.kind == Device::cpu) {
     free_host_memory(scratch.data, scratch.bytes);
     scratch = {};
@@ -138,16 +139,16 @@ void* allocate_device_memory(const Device& device, size_t bytes) {
   Stream& stream = stream_of(device);
   auto index = static_cast<size_t>(device.index);
   Result<char*> taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
-  // Lua sees a tensor as a few bytes: what it dropped may fill the GPU.
+  // Lua sees a tensor as a few bytes: garbage may fill the GPU.
   if (!taken.ok() && runtime().budget != nullptr && runtime().budget->collect())
     taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
   if (!taken.ok()) {
     Result<cuda::DeviceInfo> info = cuda::describe(device.index);
-    std::string room = "how much is free there can't be read";
+    std::string room = "its free memory cannot be read";
     if (info.ok())
       room = fmt::format("{} of its {} bytes are free, this process holds {}", info->memory_free,
                          info->memory_total, held_bytes[index].load());
-    throw Failure(fmt::format("out of memory on {}: {} bytes were asked for; {} ({})",
+    throw Failure(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
                               text_of(device), bytes, room, taken.error().message));
   }
   held_bytes[index] += bytes;
@@ -163,7 +164,7 @@ size_t device_bytes_held() {
 void give_device_memory(const Device& device, void* data, size_t bytes) {
   if (data == nullptr) return;
   held_bytes[static_cast<size_t>(device.index)] -= bytes;
-  // What fails here has failed before, and the next call says so.
+  // An earlier error returns here again, and the next call reports it.
   (void)cuda::release(static_cast<char*>(data), stream_of(device).native);
 }
 
@@ -184,7 +185,7 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
     wait_for(from_device);
   } else if (from_device == to_device) {
     check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));
-  } else {  // through the host, a piece at a time
+  } else {  // through the host, in chunks
     constexpr size_t kPiece = size_t{16} << 20;
     std::vector<char> piece(std::min(bytes, kPiece));
     for (size_t at = 0; at < bytes; at += kPiece) {

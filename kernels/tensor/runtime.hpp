@@ -1,5 +1,5 @@
-// What the operations of one thread run on: its budget, its threads, its streams, and how a row of
-// the table is called.
+// The environment of one thread's operations: its budget, threads and streams, and the calls of the
+// table's functions.
 #pragma once
 #include <functional>
 #include <memory>
@@ -23,11 +23,11 @@ constexpr int kDevicesMax = 64;
 
 struct Runtime {
   Runtime() = default;
-  ~Runtime();  // a thread that ends gives back what it had beside its tensors on the host
+  ~Runtime();  // frees the thread's device memory and streams
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  int threads = 1;  // of the CPU that one operation may use
+  int threads = 1;  // of the CPU, per operation
   std::shared_ptr<Budget> budget;
   bool records = true;  // operations are recorded for backward
   bool casts = false;   // products are computed in `cast_type`: mixed precision
@@ -35,8 +35,8 @@ struct Runtime {
   Stream cpu;
   std::vector<Stream> cuda;                       // by device
   std::vector<std::unique_ptr<Staging>> staging;  // by device
-  int chosen = -1;                                // the GPU that CUDA's calls are about
-  /// Where set, it is asked after each wait for a GPU: why what came out there counts for nothing.
+  int chosen = -1;                                // the GPU that CUDA's calls use
+  /// If set, called after each wait for a GPU: an error means that the results there are invalid.
   std::function<Status()> failure_check;
 };
 /// Of the calling thread.
@@ -44,11 +44,11 @@ Runtime& runtime();
 
 const Kernels& kernels_of(const Device& device);
 Stream& stream_of(const Device& device);
-/// Makes room for what the last call said that it needs.
+/// Enlarges the scratch to the size that the last call needs.
 void grow_scratch(const Device& device);
 [[noreturn]] void fail_call(const Device& device, const char* row, int code);
 
-/// For tests of what runs on a GPU: where not null, it is asked about each operand of a call there.
+/// For tests of GPU code: called for each operand of a call there, unless null.
 extern void (*check_operand)(const char* row, const View& operand);
 
 inline void check_argument(const char* row, const View& operand) { check_operand(row, operand); }
@@ -58,7 +58,7 @@ inline void check_argument(const char* row, const View* operand) {
 template <typename Other>
 void check_argument(const char*, const Other&) {}
 
-/// Calls a row of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
+/// Calls a function of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
 template <typename... Parameters, typename... Arguments>
 void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), const char* name,
           Arguments&&... given) {
@@ -73,28 +73,27 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), co
   }
 }
 
-/// Device memory in stream order. Throws a Failure that says what was asked, what is free, and how
-/// much of it this process holds.
+/// Device memory in stream order. Throws a Failure with the requested size, the free memory, and
+/// this process's share of it.
 void* allocate_device_memory(const Device& device, size_t bytes);
 /// By this process, on all GPUs.
 size_t device_bytes_held();
 void give_device_memory(const Device& device, void* data, size_t bytes);
-/// Copies bytes between two places, each on a device of any kind; done when it returns, for what
-/// lies on the host.
+/// Copies bytes between two devices of any kind; for host memory it is done when it returns.
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes);
-/// Waits until the device has done all that this thread asked for. Throws what went wrong there.
+/// Waits until the device has done all work of this thread. Throws its error.
 void wait_for(const Device& device);
 
-/// What went wrong on a GPU that this thread used and that it did not wait for.
+/// An error of a GPU that this thread used without waiting for it.
 struct GpuFault {
-  std::string words;       // "": nothing did
-  bool is_lost = false;    // the process can do nothing more there
-  bool is_device = false;  // for the device failed, not what ran on it
+  std::string words;       // "": no error
+  bool is_lost = false;    // the process cannot use the GPU any more
+  bool is_device = false;  // the device failed, not a program on it
 };
 GpuFault unseen_fault();
 
-/// While it lives the calling thread's operations are not recorded.
+/// While it lives, the calling thread's operations are not recorded.
 class NoRecord {
  public:
   NoRecord() : before_(runtime().records) { runtime().records = false; }

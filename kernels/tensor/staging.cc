@@ -8,12 +8,12 @@
 namespace flow::tensors {
 namespace {
 
-// Large enough to run at the bus's speed, small enough that the first piece is soon on its way.
+// Large enough for the bus's full speed, small enough that the first copy starts early.
 constexpr size_t kBufferBytes = size_t{2} << 20;
 
 }  // namespace
 
-// What fails here has failed before, or the process ends.
+// An earlier error returns here again, or the process ends.
 Staging::~Staging() {
   for (PinnedBuffer& each : buffers_) {
     (void)finish(each);
@@ -47,7 +47,7 @@ Status Staging::finish(PinnedBuffer& buffer) {
 Status Staging::to_device(char* to, const char* from, size_t bytes, void* stream) {
   FLOW_TRY(prepare());
   for (size_t at = 0, i = 0; at < bytes; at += kBufferBytes, i++) {
-    // The one that has been under way longer: a small copy does not wait for the one before it.
+    // The buffer that has been in flight longer: a small copy does not wait for the previous one.
     PinnedBuffer& buffer = buffers_[i % kBuffers];
     size_t length = std::min(kBufferBytes, bytes - at);
     FLOW_TRY(finish(buffer));

@@ -1,5 +1,5 @@
-// Copies between the host's memory and one GPU's by way of pinned pieces: while one is on its way,
-// the next is filled or emptied, and who copies to the GPU does not wait for it.
+// Copies between host memory and one GPU's through pinned buffers: while one is being transferred,
+// the next is filled or emptied. Copies to the GPU do not wait for the transfer.
 #pragma once
 #include <cstddef>
 
@@ -7,7 +7,7 @@
 
 namespace flow::tensors {
 
-/// Of one thread and one GPU, made when it is first used and kept as long as the thread.
+/// Of one thread and one GPU, created at the first use and kept until the thread ends.
 class Staging {
  public:
   Staging() = default;
@@ -16,7 +16,7 @@ class Staging {
   ~Staging();
   /// In the stream's order; `from` may change when it returns.
   Status to_device(char* to, const char* from, size_t bytes, void* stream);
-  /// `to` has all when it returns.
+  /// `to` is complete when it returns.
   Status to_host(char* to, const char* from, size_t bytes, void* stream);
 
  private:

@@ -1,5 +1,5 @@
-// Memory by size classes: a training step asks for the same sizes again and again, and fresh pages
-// cost as much as filling them.
+// Memory by size classes: a training step allocates the same sizes repeatedly, and fresh pages cost
+// as much as writing them.
 #include "kernels/tensor/storage.hpp"
 
 #include <fmt/format.h>
@@ -22,25 +22,26 @@ namespace {
 constexpr size_t kCachedFrom = size_t{64} << 10;
 constexpr size_t kAlignment = 64;
 
-// Eight classes to a doubling: an eighth is lost at most.
+// Eight classes per power of two: at most an eighth is wasted.
 size_t class_of(size_t bytes) {
   if (bytes < kCachedFrom) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }
 
-// What a small tensor takes beside its elements: the objects that stand for it.
+// Memory of a small tensor in addition to its elements: the objects that represent it.
 constexpr size_t kObjects = 512;
 size_t charged_for(size_t bytes) { return class_of(std::max<size_t>(bytes, 1)) + kObjects; }
 
-// Large pieces are the system's own, so that they go back to it at once, and begin a page.
+// Large blocks are mapped separately, so that they return to the system at once, and begin at a
+// page.
 constexpr size_t kMappedFrom = size_t{1} << 20;
 
 void* allocate_block(size_t size) {
   if (size < kMappedFrom) return std::aligned_alloc(kAlignment, size);
   void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
-  ::madvise(mapped, size, MADV_HUGEPAGE);  // where the system likes to
+  ::madvise(mapped, size, MADV_HUGEPAGE);  // if the system supports it
   return mapped;
 }
 
@@ -63,7 +64,7 @@ class HostMemoryCache {
     return block;
   }
 
-  // False where the caller frees it.
+  // False if the caller frees it.
   bool give(void* data, size_t size) {
     std::lock_guard<std::mutex> hold(mutex_);
     in_use_ -= size;
@@ -90,7 +91,7 @@ class HostMemoryCache {
 
 HostMemoryCache& host_memory_cache() {
   static HostMemoryCache* made =
-      new HostMemoryCache;  // tensors may be dropped after static objects are
+      new HostMemoryCache;  // tensors may be dropped after static objects
   return *made;
 }
 
@@ -141,7 +142,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   if (runtime().budget != nullptr) {
     runtime().budget->charge(charged_for(bytes));
     made->budget_ = runtime().budget;
-    made->bytes_ = bytes;  // what is released, should the next line fail
+    made->bytes_ = bytes;  // released if the next line throws
   }
   made->data_ = static_cast<char*>(allocate_host_memory(bytes));
   if (made->data_ == nullptr) {

@@ -1,4 +1,4 @@
-// The memory of tensors: where it lies, who pays for it, and how it is found again quickly.
+// The memory of tensors: its device, its budget, and its reuse.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -10,44 +10,45 @@
 
 namespace flow::tensors {
 
-/// What an operation can't do with what it was given, in words for the person who wrote it.
+/// Operands that an operation does not support, in words for the author of the script.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct Device {
-  enum Kind : uint8_t { cpu, cuda, symbol };  // symbol: nowhere, see fusion.hpp
+  enum Kind : uint8_t { cpu, cuda, symbol };  // symbol: no memory, see fusion.hpp
   Kind kind = cpu;
   int index = 0;  // of the GPU, from 0
   bool operator==(const Device&) const = default;
 };
 std::string text_of(const Device& device);  // "cpu", "cuda:0"
 
-/// Who pays for host memory: one VM. Called by the VM's thread and by those that drop its tensors.
+/// The owner of host memory: one VM. Called by the VM's thread and by threads that drop its
+/// tensors.
 class Budget {
  public:
   virtual ~Budget() = default;
-  /// Before `bytes` are taken. Throws a Failure where they are too many.
+  /// Before `bytes` are allocated. Throws a Failure if the limit is exceeded.
   virtual void charge(size_t bytes) = 0;
   virtual void release(size_t bytes) = 0;
-  /// `bytes` of a GPU's memory were taken.
+  /// `bytes` of GPU memory were allocated.
   virtual void note_device(size_t bytes) = 0;
-  /// Gives up what nothing holds any more. False where it can't.
+  /// Frees unreferenced objects. False if it cannot.
   virtual bool collect() = 0;
 };
 
-/// A piece of memory on one device, aligned to 64 bytes. Views share it.
+/// A block of memory on one device, aligned to 64 bytes. Views share it.
 class Storage : public RefCounted {
  public:
-  /// Memory whose content is not set. Throws a Failure that says what was asked and what is free.
+  /// Uninitialized memory. Throws a Failure with the requested and the free size.
   static Ref<Storage> allocate(Device device, size_t bytes);
-  /// Somebody's host memory, such as a mapped file, that `keep` holds. It is not written, unless it
-  /// `is_own`: nobody else sees what is written there, as of a private mapping. Then it is charged
-  /// to the budget when it is first written, which is when it takes memory.
+  /// Host memory of another owner, such as a mapped file, which `keep` holds. It is read-only,
+  /// unless it `is_own`: writes are private, as of a private mapping. Then it is charged to the
+  /// budget at its first write, which allocates the memory.
   static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
                              bool is_own = false);
-  /// What stands for a value of a chain and holds nothing.
+  /// A symbol for a value of a chain, without memory.
   static Ref<Storage> symbol(uint64_t owner, int value);
   ~Storage() override;
 
@@ -57,10 +58,10 @@ class Storage : public RefCounted {
   uint64_t symbol_owner() const { return symbol_owner_; }
   int symbol_value() const { return symbol_value_; }
   bool is_read_only() const { return keep_ != nullptr && !is_own_; }
-  /// Before its content is changed. Throws a Failure where its budget has no room for that.
+  /// Before its content is changed. Throws a Failure if its budget is exceeded.
   void note_write();
 
-  uint32_t version = 0;  // how often it was changed in place
+  uint32_t version = 0;  // number of in-place changes
 
  private:
   Storage() = default;
@@ -75,11 +76,11 @@ class Storage : public RefCounted {
   uint64_t symbol_owner_ = 0;
 };
 
-/// Host memory that is free to be used again at once, and that the system has not been given back.
-/// Pieces from 64 KiB on are kept, up to a quarter of what was in use at most.
+/// Host memory, cached for reuse. Blocks from 64 KiB on are cached, up to a quarter of the peak
+/// use.
 void* allocate_host_memory(size_t bytes);
 void free_host_memory(void* data, size_t bytes);
-/// Gives the system back what is kept.
+/// Returns cached memory to the system.
 void trim_host_memory();
 
 }  // namespace flow::tensors

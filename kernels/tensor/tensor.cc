@@ -1,4 +1,4 @@
-// Handles: making them, and what is asked before they are written.
+// Creating tensors, and checks before in-place writes.
 #include "kernels/tensor/tensor.hpp"
 
 #include <fmt/format.h>
@@ -61,8 +61,8 @@ Tensor Tensor::detached() const { return Tensor(view(), storage()); }
 void Tensor::note_write(const char* operation) const {
   if (storage()->is_read_only())
     throw Failure(
-        fmt::format("{} can't be changed by `{}`: it is a file's content, read where it "
-                    "lies. Change a copy: x:clone()",
+        fmt::format("{} can't be changed by `{}`: it is a file's content, read in "
+                    "place. Change a copy: x:clone()",
                     text_of(*this), operation));
   if (is_tracked() && runtime().records)
     throw Failure(
@@ -74,7 +74,7 @@ void Tensor::note_write(const char* operation) const {
     if (view().strides[dim] == 0 && size(dim) > 1)
       throw Failure(
           fmt::format("`{}` would write {} several times into one element: it was "
-                      "stretched by expand. Write x:clone() first",
+                      "broadcast by expand. Write x:clone() first",
                       operation, text_of(*this)));
   if (kernels::overlaps_itself(view()))
     throw Failure(

@@ -1,8 +1,8 @@
-// A tensor: a view, the memory it looks at, and its part in autograd. A Tensor is a handle; copies
-// of it are the same tensor. One thread uses a tensor at a time.
+// A tensor: a view, the memory of its elements, and its part in autograd. A Tensor is a handle;
+// copies of it are the same tensor. One thread uses a tensor at a time.
 //
-// Dimensions count from 0 here. What a person did wrong is thrown as a Failure that names the
-// operation and the shapes.
+// Dimensions count from 0 here. A user's error is thrown as a Failure that names the operation and
+// the shapes.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(Ref<Body> body) : body_(std::move(body)) {}
   Tensor(const View& view, Ref<Storage> storage);
-  /// Elements that are not set yet.
+  /// Uninitialized elements.
   static Tensor empty(DType dtype, const Shape& shape, const Device& device = {});
   static Tensor full(DType dtype, const Shape& shape, Number value, const Device& device = {});
   static Tensor zeros(DType dtype, const Shape& shape, const Device& device = {}) {
@@ -39,13 +39,13 @@ class Tensor {
   int64_t count() const { return view().count(); }
   const Device& device() const { return storage()->device(); }
 
-  /// It, or what it was computed from, wants a gradient.
+  /// The tensor, or one that it was computed from, wants a gradient.
   bool is_tracked() const;
-  /// The user asked for this tensor's gradient: it is a leaf.
+  /// The user requested this tensor's gradient: it is a leaf.
   bool wants_gradient() const;
   bool is_parameter() const;
   void want_gradient(bool wanted);
-  /// What backward has added up so far; an empty handle before that.
+  /// The sum of gradients so far; an empty handle before the first.
   Tensor gradient() const;
   void set_gradient(const Tensor& gradient);
   const Ref<Node>& node() const;
@@ -53,7 +53,8 @@ class Tensor {
   /// The same elements without a part in autograd.
   Tensor detached() const;
 
-  /// Before it is written in place: refuses what autograd could not follow, and what is read only.
+  /// Call before an in-place write: rejects writes that autograd cannot follow, and read-only
+  /// memory.
   void note_write(const char* operation) const;
 
  private:
@@ -63,10 +64,11 @@ class Tensor {
 struct Body : RefCounted {
   View view;
   Ref<Storage> storage;
-  Ref<Node> node;  // what computed it; null for a leaf and for what is not tracked
+  Ref<Node> node;  // null for a leaf and for untracked tensors
   Ref<Body> gradient;
   bool wants_gradient = false;
-  bool is_parameter = false;  // its gradient is wanted, or was: a frozen one is not a buffer
+  bool is_parameter =
+      false;  // it wants a gradient, or wanted one: a frozen parameter is not a buffer
 };
 
 std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"

@@ -1,4 +1,4 @@
-// Picking, counting and drawing.
+// Top-k, sampling and counting.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ using kernels::is_float;
 TopK top_k(const Tensor& given, int64_t k, int64_t base) {
   Tensor x = given.dtype() == DType::boolean ? cast(given, DType::u8) : given;
   if (x.rank() == 0 || k < 0 || k > x.shape().last())
-    throw Failure(fmt::format("top_k takes up to as many as there are in a row of {}, not {}",
-                              text_of(given), k));
+    throw Failure(
+        fmt::format("top_k takes at most the length of a row of {}, not {}", text_of(given), k));
   int64_t columns = x.shape().last(), rows = 1;
   for (int dim = 0; dim + 1 < x.rank(); dim++) rows *= x.size(dim);
   Shape shape = x.shape();
@@ -30,17 +30,17 @@ TopK top_k(const Tensor& given, int64_t k, int64_t base) {
     call(x.device(), &Kernels::top_k, "top_k", flat.view(), base, out.values.view(),
          out.index.view());
   if (is_recording(flat)) {
-    out.values = record(
-        "top_k", out.values, {flat},
-        [base, of_x = flat.shape(), index = Saved(out.index)](const Tensor& grad, Gradients& to) {
-          Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
-          to.set(0, scatter_add(zero, 1, index.get(), grad, base));
-        });
+    out.values = record("top_k", out.values, {flat},
+                        [base, of_x = flat.shape(), index = SavedTensor(out.index)](
+                            const Tensor& grad, Gradients& to) {
+                          Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
+                          to.set(0, scatter_add(zero, 1, index.get(), grad, base));
+                        });
   }
   return {reshape(out.values, shape), reshape(out.index, shape)};
 }
 
-// Of a NaN there is no probability, and where all logits are -infinity there is none above 0.
+// A NaN has no probability, and if all logits are -infinity none is above 0.
 void reject_undrawable(const Tensor& logits) {
   if (logits.count() == 0) return;
   Tensor can = compare(Compare::gt, reduce(Reduce::max, logits, {1}), Number::of(-INFINITY));
@@ -115,7 +115,7 @@ void fill_permutation(int64_t* out, int64_t count, uint64_t seed) {
   for (int64_t i = count - 1; i > 0; i--) {
     kernels::Random4 bits =
         kernels::random_block(seed, static_cast<uint64_t>(i), kernels::RandomUse::permutation);
-    // The upper half of a 64 by 64 bit product: a number below i + 1, evenly but for 2^-64.
+    // The upper half of a 64 by 64 bit product: a number below i + 1, uniform up to 2^-64.
     auto pick = static_cast<int64_t>((static_cast<Wide>(kernels::join(bits.word[0], bits.word[1])) *
                                       static_cast<uint64_t>(i + 1)) >>
                                      64);

@@ -1,4 +1,4 @@
-// What the files of this folder know of each other: each fills its part of the table.
+// Shared by the files of this folder: each fills its part of the table.
 #pragma once
 #include "kernels/cpu/loops.hpp"
 #include "kernels/cpu/loops/isa.hpp"

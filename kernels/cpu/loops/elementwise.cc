@@ -1,4 +1,4 @@
-// Elements one by one, and moving them.
+// Element-wise operations, and moves.
 #include <cstdint>
 #include <type_traits>
 
@@ -41,7 +41,7 @@ void fill_run(const void* value, void* to, int64_t count) {
   for (int64_t i = 0; i < count; i++) out[i] = one;
 }
 
-// In tiles, so that a line of either side is used up while it is near.
+// In tiles, so that a cache line of either side is used completely while it is cached.
 template <typename T>
 void transpose_tiles(const void* from, int64_t from_stride, void* to, int64_t to_stride,
                      int64_t rows, int64_t columns) {
@@ -77,7 +77,7 @@ void stream_bytes(const void* from, void* to, size_t bytes) {
   __builtin_memcpy(out + at, in + at, bytes - at);
 }
 
-// As Half::to_float and Half::from, without their branches.
+// Like Half::to_float and Half::from, without branches.
 FLOW_HD float widen_half(uint16_t bits) {
   uint32_t sign = uint32_t{bits & 0x8000u} << 16, rest = bits & 0x7fffu;
   float normal = float_of_bits((rest << 13) + 0x38000000u);
@@ -206,7 +206,7 @@ void unary_run(const void* from, void* to, int64_t count) {
   const T* in = static_cast<const T*>(from);
   T* out = static_cast<T*>(to);
   if constexpr (std::is_same_v<T, float> && (op == Unary::sin || op == Unary::cos)) {
-    // `out` may be `in`: what libm has to do is asked first.
+    // `out` may be `in`: elements that need libm are found first.
     bool far = false;
     for (int64_t i = 0; i < count; i++) far |= !(abs(in[i]) <= kTurnsMax);
     if (far) {
@@ -313,7 +313,7 @@ void dropout_run(const void* from, double p, double scale, uint64_t seed, uint64
                  int64_t count) {
   const T* in = static_cast<const T*>(from);
   T *out = static_cast<T*>(to), factor = static_cast<T>(scale);
-  // unit < p where unit is less than the T that is p or next above it.
+  // unit < p exactly if unit is less than the T that is p or the next above it.
   T units[kChunk], limit = static_cast<T>(p);
   if (static_cast<double>(limit) < p) limit += limit * T(0x1p-23);
   for (int64_t at = 0; at < count; at += kChunk) {

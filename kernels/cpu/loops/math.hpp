@@ -1,6 +1,6 @@
-// Functions of one float without a branch, so that a loop over them is done many elements at a
-// time. Within about 2 ulp everywhere, and right at 0, infinities and NaN. The polynomials are
-// Moshier's (Cephes) and Juffa's (erf). Of a double: libm's.
+// Functions of one float without branches, so that loops over them vectorize. Within about 2 ulp
+// everywhere, and exact at 0, infinities and NaN. The polynomials are Moshier's (Cephes) and
+// Juffa's (erf). For doubles libm is used.
 #pragma once
 #include <cstdint>
 
@@ -19,7 +19,7 @@ FLOW_HD float float_of_bits(uint32_t bits) {
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
 }
-/// 2^k for k of -126 to 127.
+/// 2^k for k from -126 to 127.
 FLOW_HD float power_of_two(int32_t k) {
   return float_of_bits(static_cast<uint32_t>(k + 127) << 23);
 }
@@ -51,12 +51,12 @@ FLOW_HD float exp(float x) {
   r = r - k * -2.12194440e-4f;
   float p = exp_tail(r) * (r * r) + r + 1.0f;
   int32_t whole = static_cast<int32_t>(bits_of_float(shifted) - bits_of_float(kRounder));
-  int32_t half = whole >> 1;  // in two steps: 2^k alone may be out of range
+  int32_t half = whole >> 1;  // in two steps: 2^k itself may be out of range
   return p * power_of_two(half) * power_of_two(whole - half);
 }
 FLOW_HD double exp(double x) { return __builtin_exp(x); }
 
-/// exp(x) for x <= 0 that may be 0 where it would be subnormal.
+/// exp(x) for x <= 0; may be 0 instead of a subnormal result.
 FLOW_HD float exp_of_negative(float x) {
   x = x < -87.0f ? -87.5f : x;
   float shifted = x * 1.44269504088896341f + kRounder;
@@ -64,7 +64,7 @@ FLOW_HD float exp_of_negative(float x) {
   float r = x - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
   float p = exp_tail(r) * (r * r) + r + 1.0f;
-  // Multiplies by 2^k: the bits of k, seven to the left of the rounder's, are added to the
+  // Multiplies by 2^k: the bits of k, shifted from the rounder's low bits, are added to the
   // exponent.
   float value = float_of_bits(bits_of_float(p) + (bits_of_float(shifted) << 23));
   value = x < -87.0f ? 0.0f : value;
@@ -116,7 +116,7 @@ FLOW_HD double log(double x) { return __builtin_log(x); }
 
 FLOW_HD float log1p(float x) {
   float sum = 1.0f + x, back = sum - 1.0f;
-  // Kahan: the error of the sum is divided away.
+  // Kahan: the division removes the error of the sum.
   float value = log(sum) * (x / back);
   value = back == 0.0f ? x : value;
   return x == kInfinity ? kInfinity : value;
@@ -131,7 +131,7 @@ FLOW_HD float tanh(float x) {
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   float small = p * (z * x) + x;
-  float clipped = size > 10.0f ? 10.0f : size;  // where it is 1
+  float clipped = size > 10.0f ? 10.0f : size;  // the result is 1 there
   float large = 1.0f - 2.0f / (exp(clipped + clipped) + 1.0f);
   return size < 0.625f ? small : with_sign(large, x);
 }
@@ -162,7 +162,7 @@ FLOW_HD float erf(float x) {
 }
 FLOW_HD double erf(double x) { return __builtin_erf(x); }
 
-/// Beyond this sine and cosine are left to libm.
+/// Beyond this, sine and cosine use libm.
 constexpr float kTurnsMax = 1e5f;
 
 // In double: the reduction keeps all bits, and the polynomials need few terms.
@@ -207,8 +207,8 @@ FLOW_HD double rint(double x) { return __builtin_rint(x); }
 FLOW_HD float pow(float a, float b) { return __builtin_powf(a, b); }
 FLOW_HD double pow(double a, double b) { return __builtin_pow(a, b); }
 
-/// erf for what is multiplied by x and added to 1, where a few last bits of a small result do not
-/// matter: one quotient (Eigen's).
+/// erf for a factor of x that is added to 1, where the last bits of a small result do not matter:
+/// one quotient (Eigen's).
 FLOW_HD float rough_erf(float x) {
   x = x < -4.0f ? -4.0f : x;
   x = x > 4.0f ? 4.0f : x;
@@ -229,14 +229,14 @@ FLOW_HD float rough_erf(float x) {
 }
 FLOW_HD double rough_erf(double x) { return __builtin_erf(x); }
 
-/// exp(x) that may be 0 where it would be subnormal, and infinity from exp(88) on.
+/// exp(x); may be 0 instead of a subnormal result, and infinity from exp(88) on.
 FLOW_HD float rough_exp(float x) {
   float value = exp_of_negative(x > 88.0f ? 88.0f : x);
   return x > 88.0f ? kInfinity : value;
 }
 FLOW_HD double rough_exp(double x) { return __builtin_exp(x); }
 
-/// Φ(x), and what stands for it in gelu_tanh: (1 + tanh(u)) / 2 is sigmoid(2 u).
+/// Φ(x), and its substitute in gelu_tanh: (1 + tanh(u)) / 2 is sigmoid(2 u).
 template <typename T>
 FLOW_HD T gelu_part(T x) {
   return T(0.5) + T(0.5) * rough_erf(x * T(0.70710678118654752440));

@@ -1,4 +1,4 @@
-// One step of an optimizer over weights, in one pass.
+// One optimizer step over weights, in one pass.
 #include <cstdint>
 
 #include "kernels/cpu/loops/all.hpp"
@@ -51,7 +51,7 @@ void sgd_run(const SgdStep& step, void* to, const void* grad_data, void* kept, i
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     T g = grad[i] * scale + decay * weights[i];
-    T before = first ? T(0) : momentum[i];  // unset at first: may be anything
+    T before = first ? T(0) : momentum[i];  // uninitialized at the first step
     T m = keep * before + gain * g;
     momentum[i] = m;
     weights[i] = weights[i] - lr * (nesterov ? g + ahead * m : m);

@@ -13,7 +13,7 @@ using namespace kernels;
 
 constexpr int64_t kBlocks = 64;
 
-// Words of blocks first, first + 1, …, each word by itself.
+// Words of blocks first, first + 1, …, one array per word.
 struct Words {
   uint32_t of[4][kBlocks];
 };
@@ -29,8 +29,8 @@ void make_blocks(uint64_t seed, uint64_t first, RandomUse use, Words& words) {
   }
 }
 
-// Calls make(words, numbers) for each stretch of blocks, which hold `each` numbers a block, and
-// copies those from `first` on.
+// Calls make(words, numbers) for each range of blocks, with `each` numbers per block, and copies
+// those from `first` on.
 template <int64_t each, typename T, typename Make>
 FLOW_HD void numbers(uint64_t seed, uint64_t first, RandomUse use, T* out, int64_t count,
                      Make make) {

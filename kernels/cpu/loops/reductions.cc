@@ -1,5 +1,5 @@
-// Many elements to one. Sums are taken in double; each has lanes of its own that are joined at the
-// end, always in the same order.
+// Reductions. Sums are computed in double, in separate lanes that are combined at the end, always
+// in the same order.
 #include <cstdint>
 #include <type_traits>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 
-// Lanes become one, halves at a time: one after the other would take longer than a short row.
+// Combines lanes by halves: sequentially it would take longer than a short row.
 template <int64_t count, typename T, typename F>
 FLOW_HD T joined(T* lanes, F f) {
   for (int64_t width = count / 2; width > 0; width /= 2) {
@@ -78,7 +78,7 @@ int64_t sum_integers_run(const void* from, int64_t count) {
   return static_cast<int64_t>(total);
 }
 
-// A NaN takes the place of any number, and keeps it.
+// A NaN replaces any number and stays.
 template <bool largest, typename T>
 FLOW_HD T more(T best, T x) {
   bool better = largest ? x > best : x < best;

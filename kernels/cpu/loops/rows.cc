@@ -1,4 +1,4 @@
-// Rows: softmax, normalisation, rotation, and products too small for a library.
+// Rows: softmax, normalization, rotation, and products too small for a library.
 #include <cstdint>
 #include <type_traits>
 
@@ -38,7 +38,7 @@ template <typename T>
 void exp_scaled_run(const void* from, double shift, double factor, void* to, int64_t count) {
   const T* in = static_cast<const T*>(from);
   T *out = static_cast<T*>(to), less = static_cast<T>(shift), scale = static_cast<T>(factor);
-  // A float has too few digits for the shift of large numbers: the rest is subtracted after it.
+  // A float has too few digits for the shift of large numbers: the rest is subtracted afterwards.
   bool is_finite = less - less == T(0);
   T rest = is_finite ? static_cast<T>(shift - static_cast<double>(less)) : T(0);
 #pragma omp simd
@@ -72,7 +72,7 @@ void log_softmax_backward_run(const void* result, const void* grad_data, double 
 }
 
 template <typename T>
-void normalise_run(const void* from, double mean, double rstd, const void* weights,
+void normalize_run(const void* from, double mean, double rstd, const void* weights,
                    const void* biases, void* to, int64_t count) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(weights),
           *bias = static_cast<const T*>(biases);
@@ -93,7 +93,7 @@ void normalise_run(const void* from, double mean, double rstd, const void* weigh
 }
 
 template <typename T>
-void normalise_sums_run(const void* from, double mean, double rstd, const void* weights,
+void normalize_sums_run(const void* from, double mean, double rstd, const void* weights,
                         const void* grad_data, double* sums, int64_t count) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(weights),
           *grad = static_cast<const T*>(grad_data);
@@ -121,7 +121,7 @@ void normalise_sums_run(const void* from, double mean, double rstd, const void* 
 }
 
 template <typename T>
-void normalise_backward_run(const void* from, double mean, double rstd, const void* weights,
+void normalize_backward_run(const void* from, double mean, double rstd, const void* weights,
                             const void* grad_data, double first, double second, void* to,
                             void* weight_sums, void* bias_sums, int64_t count) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(weights),
@@ -132,7 +132,7 @@ void normalise_backward_run(const void* from, double mean, double rstd, const vo
     part = static_cast<T>(second);
   for (int64_t at = 0; at < count; at += kBlock) {
     int64_t end = at + kBlock < count ? at + kBlock : count;
-    // dx may be grad or x: the sums come first.
+    // dx may be grad or x: compute the sums first.
     if (dweight != nullptr) {
 #pragma omp simd
       for (int64_t i = at; i < end; i++) dweight[i] += grad[i] * ((x[i] - middle) * scale);
@@ -207,9 +207,9 @@ void fill_kind(Loops& loops, int kind) {
   loops.scale[kind] = scale_run<T>;
   loops.softmax_backward[0][kind] = softmax_backward_run<T>;
   loops.softmax_backward[1][kind] = log_softmax_backward_run<T>;
-  loops.normalise[kind] = normalise_run<T>;
-  loops.normalise_sums[kind] = normalise_sums_run<T>;
-  loops.normalise_backward[kind] = normalise_backward_run<T>;
+  loops.normalize[kind] = normalize_run<T>;
+  loops.normalize_sums[kind] = normalize_sums_run<T>;
+  loops.normalize_backward[kind] = normalize_backward_run<T>;
   loops.rotate[kind] = rotate_run<T>;
   loops.product_small[kind] = product_small_run<T>;
 }

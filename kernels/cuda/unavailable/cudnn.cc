@@ -1,4 +1,4 @@
-// A build without CUDA asks no cuDNN.
+// A build without CUDA has no cuDNN.
 #include "kernels/cuda/cudnn.hpp"
 
 namespace flow::cuda {

@@ -1,4 +1,4 @@
-// A build without CUDA: every question about a GPU has this answer.
+// A build without CUDA: every function returns this error.
 #include "kernels/cuda/device.hpp"
 
 namespace flow::cuda {

@@ -1,4 +1,4 @@
-// A build without CUDA uses none.
+// A build without CUDA uses no library.
 #include "kernels/cuda/libraries.hpp"
 
 namespace flow::cuda {

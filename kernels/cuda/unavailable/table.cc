@@ -1,4 +1,4 @@
-// A build without CUDA has no table of it.
+// A build without CUDA has no table for GPUs.
 #include "kernels/table.hpp"
 
 namespace flow::kernels {

@@ -1,5 +1,5 @@
-// The table's random numbers: each a function of the seed and its position, so that any cut of them
-// gives the same.
+// Random numbers: each is a function of the seed and its position, so that the split of the work
+// does not matter.
 #include <algorithm>
 
 #include "kernels/cpu/elementwise.hpp"
@@ -8,7 +8,7 @@
 namespace flow::cpu {
 namespace {
 
-// Calls f(first, count, place) for pieces of a dense view.
+// Calls f(first, count, destination) for chunks of a dense view.
 template <typename F>
 int for_numbers(Stream& stream, const View& out, F f) {
   auto size = static_cast<int64_t>(dtype_size(out.dtype));
