@@ -1,4 +1,4 @@
-// What is under way between the ranks, and how it ends.
+// Collectives in flight between the ranks, and how they end.
 #include "lua/context/comm.hpp"
 
 #include <algorithm>
@@ -6,23 +6,23 @@
 
 namespace flow::lua {
 
-// What a collective that was ended left on a GPU is no number to go on with.
+// Data that an aborted collective left on a GPU is undefined.
 Comm::Comm(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {
   if (takes_device())
-    tensors::runtime().failure_check = [this] { return noted(communicator_->state()); };
+    tensors::runtime().failure_check = [this] { return record_failure(communicator_->state()); };
 }
 
 Comm::~Comm() {
   if (takes_device()) tensors::runtime().failure_check = nullptr;
 }
 
-// What the call itself has wrong is told before anything is asked of the other ranks.
-Status Comm::noted(Status status) {
+// Error of the call's own arguments: reported before the other ranks are contacted.
+Status Comm::record_failure(Status status) {
   if (!status.ok() && status.error().kind != ErrorKind::user) has_failed_ = true;
   return status;
 }
 
-Status Comm::run(const CollectiveCall& call) { return noted(communicator_->run(call)); }
+Status Comm::run(const CollectiveCall& call) { return record_failure(communicator_->run(call)); }
 
 Status Comm::run(Exchange& exchange) {
   for (const CollectiveCall& call : exchange.calls) FLOW_TRY(run(call));
@@ -30,24 +30,24 @@ Status Comm::run(Exchange& exchange) {
   return {};
 }
 
-std::shared_ptr<Underway> Comm::start(const char* method, Exchange exchange) {
-  auto underway = std::make_shared<Underway>();
+std::shared_ptr<PendingExchange> Comm::start(const char* method, Exchange exchange) {
+  auto underway = std::make_shared<PendingExchange>();
   underway->method = method;
   underway->exchange = std::move(exchange);
-  underway_.push_back(underway);
+  pending_.push_back(underway);
   for (const CollectiveCall& call : underway->exchange.calls)
     underway->works.push_back(communicator_->start(call));
   return underway;
 }
 
-Status Comm::wait(Underway& underway) {
+Status Comm::wait(PendingExchange& underway) {
   if (underway.is_over) return underway.status;
   for (const auto& work : underway.works) {
     Status status = work->wait();
-    if (underway.status.ok()) underway.status = noted(std::move(status));
+    if (underway.status.ok()) underway.status = record_failure(std::move(status));
   }
   underway.is_over = true;
-  underway_.remove_if([&](const auto& each) { return each.get() == &underway; });
+  pending_.remove_if([&](const auto& each) { return each.get() == &underway; });
   if (underway.status.ok())
     for (const auto& step : underway.exchange.after) step();
   underway.exchange = {};
@@ -55,14 +55,14 @@ Status Comm::wait(Underway& underway) {
 }
 
 const char* Comm::writing(const tensors::Tensor& x) const {
-  for (const auto& underway : underway_)
+  for (const auto& underway : pending_)
     for (const tensors::Tensor& written : underway->exchange.written)
       if (share_memory(written, x)) return underway->method;
   return nullptr;
 }
 
 const char* Comm::holding(const tensors::Tensor& x) const {
-  for (const auto& underway : underway_)
+  for (const auto& underway : pending_)
     for (const tensors::Tensor& held : underway->exchange.held)
       if (share_memory(held, x)) return underway->method;
   return writing(x);
@@ -70,9 +70,9 @@ const char* Comm::holding(const tensors::Tensor& x) const {
 
 Status Comm::finish() {
   Status first;
-  while (!underway_.empty()) {
-    std::shared_ptr<Underway> next = underway_.front();
-    next->exchange.after.clear();  // nobody looks at the tensors any more
+  while (!pending_.empty()) {
+    std::shared_ptr<PendingExchange> next = pending_.front();
+    next->exchange.after.clear();  // the tensors are not used any more
     Status status = wait(*next);
     if (first.ok()) first = std::move(status);
   }
@@ -80,7 +80,7 @@ Status Comm::finish() {
 }
 
 void Comm::leave() {
-  bool is_amid = std::any_of(underway_.begin(), underway_.end(), [](const auto& each) {
+  bool is_amid = std::any_of(pending_.begin(), pending_.end(), [](const auto& each) {
     return !std::all_of(each->works.begin(), each->works.end(),
                         [](const auto& work) { return work->is_done(); });
   });

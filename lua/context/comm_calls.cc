@@ -20,11 +20,11 @@ Comm& join_gang(lua_State* L) {
   uint32_t rank = ctx.request->rank, ranks = ctx.request->ranks;
   if (!joined.ok()) {
     if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
-    raise(L, fmt::format("ctx.comm: rank {} of {} can't join the others: {}", rank, ranks,
-                         joined.error().message));
+    raise(L, fmt::format("ctx.comm: rank {} of {} cannot connect to the other ranks: {}", rank,
+                         ranks, joined.error().message));
   }
   if (*joined == nullptr && ranks > 1)
-    raise(L, fmt::format("ctx.comm: nothing joins the {} ranks of this task", ranks));
+    raise(L, fmt::format("ctx.comm: the {} ranks of this task have no communicator", ranks));
   if (*joined == nullptr) *joined = make_lone_communicator();
   ctx.comm = std::make_shared<Comm>(std::move(*joined));
   return *ctx.comm;
@@ -38,10 +38,10 @@ Comm& comm_of(lua_State* L, const char* method) {
 
 // ---- arguments
 
-// Whether the options at `index`, the last argument, say async.
+// Whether the options at `index`, the last argument, set async.
 bool check_async(lua_State* L, int index, const char* method) {
   if (lua_gettop(L) > index)
-    raise(L, fmt::format("ctx.comm:{} was given {} arguments, and takes {} at most", method,
+    raise(L, fmt::format("ctx.comm:{} takes at most {} arguments, not {}", method,
                          lua_gettop(L) - 1, index - 1));
   if (lua_isnoneornil(L, index)) return false;
   if (!lua_istable(L, index))
@@ -51,7 +51,7 @@ bool check_async(lua_State* L, int index, const char* method) {
     bool known = lua_type(L, -2) == LUA_TSTRING && std::string_view(lua_tostring(L, -2)) == "async";
     if (known) continue;
     std::string name = luaL_tolstring(L, -2, nullptr);
-    raise(L, fmt::format("ctx.comm:{} has no option `{}`: there is async", method, name));
+    raise(L, fmt::format("ctx.comm:{} has no option `{}`: the only option is async", method, name));
   }
   lua_getfield(L, index, "async");
   if (!lua_isnil(L, -1) && !lua_isboolean(L, -1)) {
@@ -73,7 +73,7 @@ ReduceOp check_op(lua_State* L, int index, const char* method) {
   return op;
 }
 
-// With (x, { async = true }) the one before the options is left out.
+// Makes (x, { async = true }) into (x, nil, { async = true }).
 void insert_missing_argument(lua_State* L, int index) {
   if (!lua_istable(L, index)) return;
   lua_pushnil(L);
@@ -91,22 +91,21 @@ int check_rank(lua_State* L, int index, const Comm& comm, const char* method, in
   return static_cast<int>(rank);
 }
 
-// What another call is to give is not there before that one was waited for, and what it reads is
-// not to be changed.
+// The result of a call in flight is not available before h:wait(), and its input must not change.
 void check_waited(lua_State* L, const Comm& comm, const std::vector<tensors::Tensor>& list,
                   const char* method, bool is_changed = false) {
   for (const tensors::Tensor& x : list) {
     const char* writes = comm.writing(x);
     const char* holds = is_changed ? comm.holding(x) : writes;
     if (holds == nullptr) continue;
-    raise(L, fmt::format("ctx.comm:{}: ctx.comm:{} is {} {}: wait first, with h:wait() of what it "
-                         "gave for {{ async = true }}",
-                         method, holds, writes != nullptr ? "writing to" : "reading",
-                         tensors::text_of(x)));
+    raise(L, fmt::format(
+                 "ctx.comm:{}: ctx.comm:{} is {} {}: first call h:wait() on the handle that it "
+                 "returned for {{ async = true }}",
+                 method, holds, writes != nullptr ? "writing to" : "reading", tensors::text_of(x)));
   }
 }
 
-// A tensor whose history would be lost in the result.
+// A tensor whose autograd history would be lost in the result is an error.
 const tensors::Tensor& check_plain(lua_State* L, int index, const Comm& comm, const char* method) {
   const tensors::Tensor& x =
       check_object(L, index, fmt::format("what ctx.comm:{} takes", method).c_str());
@@ -118,7 +117,7 @@ const tensors::Tensor& check_plain(lua_State* L, int index, const Comm& comm, co
   return x;
 }
 
-// The size of dimension 1 of `x`, of which each rank has an equal piece.
+// The size of dimension 1 of `x`, which is split equally among the ranks.
 int64_t check_pieces(lua_State* L, const tensors::Tensor& x, const Comm& comm, const char* method) {
   bool fits = x.rank() > 0 && x.size(0) % comm.ranks() == 0;
   if (!fits)
@@ -130,59 +129,59 @@ int64_t check_pieces(lua_State* L, const tensors::Tensor& x, const Comm& comm, c
 
 // ---- results
 
-int underway_wait(lua_State* L) {
-  auto* object = static_cast<std::shared_ptr<Underway>*>(test_object(L, 1, &kUnderwayKey));
-  if (object == nullptr)
-    raise(L, "what ctx.comm gave for { async = true } is waited for as h:wait()");
+int async_handle_wait(lua_State* L) {
+  auto* object = static_cast<std::shared_ptr<PendingExchange>*>(test_object(L, 1, &kUnderwayKey));
+  if (object == nullptr) raise(L, "a handle of ctx.comm is waited for as h:wait()");
   VmContext& ctx = context(L);
-  std::shared_ptr<Underway> underway = *object;
+  std::shared_ptr<PendingExchange> underway = *object;
   if (ctx.comm == nullptr && !underway->is_over)
-    raise(L, "what was under way ended with the attempt that began it");
+    raise(L, "this handle belongs to an attempt that has ended");
   if (ctx.comm != nullptr) check_done(L, *ctx.comm, underway->method, ctx.comm->wait(*underway));
   lua_getiuservalue(L, 1, 1);
   return 1;
 }
 
-int underway_drop(lua_State* L) {
-  using Held = std::shared_ptr<Underway>;
-  if (auto* object = static_cast<Held*>(test_object(L, 1, &kUnderwayKey))) object->~Held();
+int async_handle_drop(lua_State* L) {
+  using AsyncHandle = std::shared_ptr<PendingExchange>;
+  if (auto* object = static_cast<AsyncHandle*>(test_object(L, 1, &kUnderwayKey)))
+    object->~AsyncHandle();
   return 0;
 }
 
-void push_underway_metatable(lua_State* L) {
+void push_async_handle_metatable(lua_State* L) {
   if (new_metatable(L, &kUnderwayKey, "collective")) {
     lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, protected_call<underway_wait>);
+    lua_pushcfunction(L, protected_call<async_handle_wait>);
     lua_setfield(L, -2, "wait");
     lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, underway_drop);
+    lua_pushcfunction(L, async_handle_drop);
     lua_setfield(L, -2, "__gc");
   }
   lua_pop(L, 1);
 }
 
-// Replaces what lies at the top, the result, by what it is waited for with.
-void push_underway(lua_State* L, std::shared_ptr<Underway> underway) {
-  push_underway_metatable(L);
+// Replaces the result at the top by a handle to wait for it.
+void push_async_handle(lua_State* L, std::shared_ptr<PendingExchange> underway) {
+  push_async_handle_metatable(L);
   void* memory = lua_newuserdatauv(L, sizeof(underway), 1);
-  new (memory) std::shared_ptr<Underway>(std::move(underway));
+  new (memory) std::shared_ptr<PendingExchange>(std::move(underway));
   set_metatable(L, &kUnderwayKey);
   lua_pushvalue(L, -2);
   lua_setiuservalue(L, -2, 1);
   lua_remove(L, -2);
 }
 
-// The result lies at the top.
-int perform(lua_State* L, Comm& comm, const char* method, Exchange exchange, bool async) {
+// The result is at the top.
+int run_or_start(lua_State* L, Comm& comm, const char* method, Exchange exchange, bool async) {
   if (async) {
-    push_underway(L, comm.start(method, std::move(exchange)));
+    push_async_handle(L, comm.start(method, std::move(exchange)));
   } else {
     check_done(L, comm, method, comm.run(exchange));
   }
   return 1;
 }
 
-// `make` from `x` to a new tensor of `shape`, which it pushes.
+// Calls `make` from `x` to a new tensor of `shape`, which it pushes.
 Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& x,
                          const kernels::Shape& shape,
                          const std::function<CollectiveCall(const void*, void*)>& make) {
@@ -202,7 +201,8 @@ Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& 
   return out;
 }
 
-// What one rank gives in a table no other gives bare, or under other keys.
+// Adds the keys of a table to the call, so that ranks with different keys, or without a table, do
+// not match.
 void digest_names(lua_State* L, int index, Exchange& exchange) {
   uint64_t names = names_digest(L, index);
   for (CollectiveCall& call : exchange.calls) call.names = names;
@@ -229,7 +229,7 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
                                         });
   digest_names(L, 2, exchange);
   lua_settop(L, 2);
-  return perform(L, comm, "all_reduce", std::move(exchange), async);
+  return run_or_start(L, comm, "all_reduce", std::move(exchange), async);
 }
 
 int reduce_scatter_in(lua_State* L) {  // (x[, op[, options]])
@@ -243,15 +243,16 @@ int reduce_scatter_in(lua_State* L) {  // (x[, op[, options]])
   Exchange exchange = exchange_to_new(L, comm, x, shape, [&](const void* from, void* to) {
     return reduce_scatter(from, to, shape.count(), x.dtype(), op);
   });
-  return perform(L, comm, "reduce_scatter", std::move(exchange), async);
+  return run_or_start(L, comm, "reduce_scatter", std::move(exchange), async);
 }
 
 int all_gather_in(lua_State* L) {  // (x[, options])
   Comm& comm = comm_of(L, "all_gather");
   if (lua_isnoneornil(L, 2))
     raise(L,
-          "ctx.comm:all_gather takes a tensor or a plain value, not nil, which has no place in the "
-          "list of all ranks': false has one");
+          "ctx.comm:all_gather takes a tensor or a plain value, not nil, which cannot be an item "
+          "of the "
+          "list of all ranks: use false instead");
   bool async = check_async(L, 3, "all_gather");
   if (test_object(L, 2) == nullptr) {
     if (async) raise(L, "ctx.comm:all_gather of a plain value is done when it returns: no async");
@@ -265,7 +266,7 @@ int all_gather_in(lua_State* L) {  // (x[, options])
   Exchange exchange = exchange_to_new(L, comm, x, shape, [&](const void* from, void* to) {
     return all_gather(from, to, x.count(), x.dtype());
   });
-  return perform(L, comm, "all_gather", std::move(exchange), async);
+  return run_or_start(L, comm, "all_gather", std::move(exchange), async);
 }
 
 int all_to_all_in(lua_State* L) {  // (x[, options])
@@ -276,7 +277,7 @@ int all_to_all_in(lua_State* L) {  // (x[, options])
   Exchange exchange = exchange_to_new(L, comm, x, x.shape(), [&](const void* from, void* to) {
     return all_to_all(from, to, x.count() / comm.ranks(), x.dtype());
   });
-  return perform(L, comm, "all_to_all", std::move(exchange), async);
+  return run_or_start(L, comm, "all_to_all", std::move(exchange), async);
 }
 
 int broadcast_in(lua_State* L) {  // (x[, root[, options]])
@@ -297,12 +298,12 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
                                         });
   digest_names(L, 2, exchange);
   lua_settop(L, 2);
-  return perform(L, comm, "broadcast", std::move(exchange), async);
+  return run_or_start(L, comm, "broadcast", std::move(exchange), async);
 }
 
 int barrier_in(lua_State* L) {
   Comm& comm = comm_of(L, "barrier");
-  if (lua_gettop(L) > 1) raise(L, "ctx.comm:barrier takes nothing, and is done when it returns");
+  if (lua_gettop(L) > 1) raise(L, "ctx.comm:barrier takes no arguments");
   check_done(L, comm, "barrier", comm.run(barrier()));
   return 0;
 }
@@ -324,11 +325,11 @@ int send_in(lua_State* L) {  // (x, rank[, options])
   exchange.calls.back().shape = shape_digest(*x);
   exchange.held.push_back(copy);
   lua_settop(L, 2);
-  perform(L, comm, "send", std::move(exchange), async);
+  run_or_start(L, comm, "send", std::move(exchange), async);
   return async ? 1 : 0;
 }
 
-// { shape = { 2, 3 }, dtype = "f32" } at 2 becomes a tensor.
+// Replaces { shape = { 2, 3 }, dtype = "f32" } at 2 by a tensor.
 void make_received(lua_State* L) {
   kernels::Shape shape;
   DType dtype = DType::f32;
@@ -359,7 +360,7 @@ int recv_in(lua_State* L) {  // (x, rank[, options])
       "recv", list, false,
       [rank](void* data, int64_t count, DType dtype) { return recv(data, count, dtype, rank); });
   lua_settop(L, 2);
-  return perform(L, comm, "recv", std::move(exchange), async);
+  return run_or_start(L, comm, "recv", std::move(exchange), async);
 }
 
 // ---- the object
@@ -412,7 +413,7 @@ void check_done(lua_State* L, const Comm& comm, const char* method, const Status
   std::string_view text = status.error().message;
   std::string name = fmt::format("{}: ", method);
   if (text.starts_with(name)) text.remove_prefix(name.size());
-  raise(L, fmt::format("ctx.comm:{}{}", name, text));  // which rank it is, is told with the attempt
+  raise(L, fmt::format("ctx.comm:{}{}", name, text));  // the attempt's error already names the rank
 }
 
 void push_comm(lua_State* L) {

@@ -1,6 +1,6 @@
-// Tensors as the communicator takes them: dense pieces of the host's memory, or of a GPU's where
-// GPUs talk to each other. What lies otherwise is copied there and back, and small ones are copied
-// together, since a message each would take longer.
+// Tensors as the communicator takes them: dense, in host memory, or in GPU memory if the
+// communicator supports it. Other tensors are copied there and back, and small ones are sent
+// together, which is faster than one message each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,16 +15,16 @@ namespace flow::lua {
 
 namespace {
 
-constexpr size_t kSmallBytes = size_t{256} << 10;  // a tensor below this travels with others
-constexpr size_t kBucketBytes = size_t{8} << 20;   // that travel as one
+constexpr size_t kSmallBytes = size_t{256} << 10;  // smaller tensors are sent together
+constexpr size_t kBucketBytes = size_t{8} << 20;   // bytes of small tensors in one call
 
-// Small tensors of one type.
-struct Bucket {
+// Small tensors of one type, sent together.
+struct TensorBucket {
   std::vector<tensors::Tensor> tensors;
   int64_t count = 0;
 };
 
-// FNV-1a. What holds nothing has 0.
+// FNV-1a. 0 for empty input.
 class CallDigest {
  public:
   void add(const kernels::Shape& shape) {
@@ -54,7 +54,7 @@ void add_one(Exchange& out, const tensors::Tensor& x, bool takes_device, const I
   copy_back(out, x, copy);
 }
 
-// The one on which all lie; the host where there are several.
+// The device of all tensors; the host if they are on several.
 tensors::Device device_of(const std::vector<tensors::Tensor>& list) {
   const tensors::Device& first = list.front().device();
   bool is_one = std::all_of(list.begin(), list.end(),
@@ -62,7 +62,7 @@ tensors::Device device_of(const std::vector<tensors::Tensor>& list) {
   return is_one ? first : tensors::Device{};
 }
 
-void add_bucket(Exchange& out, const Bucket& bucket, bool takes_device, const InPlace& make) {
+void add_bucket(Exchange& out, const TensorBucket& bucket, bool takes_device, const InPlace& make) {
   if (bucket.tensors.size() == 1) return add_one(out, bucket.tensors[0], takes_device, make);
   tensors::Tensor all =
       tensors::Tensor::empty(bucket.tensors[0].dtype(), {bucket.count}, device_of(bucket.tensors));
@@ -82,7 +82,7 @@ void add_bucket(Exchange& out, const Bucket& bucket, bool takes_device, const In
 
 struct Extent {
   const char* from;
-  const char* to;  // behind its last byte
+  const char* to;  // past its last byte
 };
 
 Extent extent_of(const tensors::Tensor& x) {
@@ -96,7 +96,7 @@ Extent extent_of(const tensors::Tensor& x) {
   return extent;
 }
 
-// Calls visit(address) of each element; false as soon as that gives false.
+// Calls visit(address) for each element; false as soon as that returns false.
 template <typename Visit>
 bool each_element(const kernels::View& view, const char* at, int dim, const Visit& visit) {
   if (dim == view.shape.rank) return visit(at);
@@ -108,8 +108,8 @@ bool each_element(const kernels::View& view, const char* at, int dim, const Visi
 
 }  // namespace
 
-// Views may lie between each other, as columns do, and share nothing: those that could are looked
-// at element by element.
+// Views such as columns may interleave without a common element: possible overlaps are checked
+// element by element.
 bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b) {
   if (a.count() == 0 || b.count() == 0 || a.storage() != b.storage()) return false;
   Extent one = extent_of(a), other = extent_of(b);
@@ -203,13 +203,13 @@ void copy_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tens
 }
 
 void reject_overlaps(const char* method, const std::vector<tensors::Tensor>& list) {
-  std::map<const tensors::Storage*, std::vector<size_t>> places;  // of tensors in one memory
+  std::map<const tensors::Storage*, std::vector<size_t>> places;  // tensors by their memory
   for (size_t i = 0; i < list.size(); i++) {
     std::vector<size_t>& others = places[list[i].storage().get()];
     for (size_t other : others) {
       if (share_memory(list[other], list[i]))
         throw tensors::Failure(
-            fmt::format("ctx.comm:{}: tensor {} of the list has numbers that tensor {} has too; "
+            fmt::format("ctx.comm:{}: tensor {} of the list shares elements with tensor {}; "
                         "they would be combined twice",
                         method, i + 1, other + 1));
     }
@@ -224,13 +224,14 @@ Exchange exchange_in_place(const char* method, const std::vector<tensors::Tensor
   tensors::NoRecord off;
   Exchange out;
   out.written = list;
-  std::map<std::pair<DType, bool>, Bucket> buckets;  // by type, and whether they stay on a GPU
+  std::map<std::pair<DType, bool>, TensorBucket>
+      buckets;  // by type, and whether they stay on a GPU
   for (const tensors::Tensor& x : list) {
     if (x.view().bytes() >= kSmallBytes) {
       add_one(out, x, takes_device, make);
       continue;
     }
-    Bucket& bucket = buckets[{x.dtype(), takes_device && is_on_gpu(x)}];
+    TensorBucket& bucket = buckets[{x.dtype(), takes_device && is_on_gpu(x)}];
     bucket.tensors.push_back(x);
     bucket.count += x.count();
     if (static_cast<size_t>(bucket.count) * dtype_size(x.dtype()) < kBucketBytes) continue;

@@ -1,5 +1,5 @@
-// Plain values between ranks: numbers, strings, tables, and tensors in them, each rank getting its
-// own. A message begins with a head of fixed size, which holds what is short as a whole.
+// Plain values between ranks: numbers, strings, tables, and tensors in them; each rank gets its own
+// copy. A message begins with a header of fixed size, which contains a short value completely.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void each_tensor(Value& value, const std::function<void(flow::Tensor&)>& visit) 
   value = Value(std::move(table));
 }
 
-// An input is there for every rank; what ctx:file made on this one is nowhere else.
+// An input is available on every rank; a file of ctx:file only on the rank that made it.
 void check_files(lua_State* L, const Value& value, const char* method) {
   if (value.kind() == Value::Kind::table) {
     for (const Value& item : value.as_table().list) check_files(L, item, method);
@@ -43,14 +43,13 @@ void check_files(lua_State* L, const Value& value, const char* method) {
   bool is_input = std::any_of(inputs.begin(), inputs.end(),
                               [&](const auto& each) { return each.second.digest == file.digest; });
   if (!is_input)
-    raise(L,
-          fmt::format("ctx.comm:{}: the file `{}` was made on this rank and is there on no other: "
-                      "give what is in it, a string or a tensor, or let rank 0 return the file",
-                      method, file.name));
+    raise(L, fmt::format("ctx.comm:{}: the file `{}` was made on this rank and exists on no other: "
+                         "send its content, a string or a tensor, or let rank 0 return the file",
+                         method, file.name));
 }
 
 std::string packed(lua_State* L, int index, const char* method) {
-  auto value = read_snapshot(L, index, fmt::format("what is given to ctx.comm:{}", method));
+  auto value = read_snapshot(L, index, fmt::format("the value given to ctx.comm:{}", method));
   if (!value.ok()) raise(L, value.error().message);
   check_files(L, *value, method);
   std::string tensors, text;
@@ -65,11 +64,11 @@ Result<Value> unpacked(std::string bytes) {
   auto kept = std::make_shared<const std::string>(std::move(bytes));
   std::string_view rest = *kept;
   uint64_t size = 0;
-  Error torn = environment_error("another rank sent bytes that do not decode as a value");
-  if (rest.size() < sizeof size) return torn;
+  Error decode_error = environment_error("another rank sent bytes that do not decode as a value");
+  if (rest.size() < sizeof size) return decode_error;
   std::memcpy(&size, rest.data(), sizeof size);
   rest.remove_prefix(sizeof size);
-  if (size > rest.size()) return torn;
+  if (size > rest.size()) return decode_error;
   std::string_view text = rest.substr(0, size);
   rest.remove_prefix(size);
   auto value = take_value(text);
@@ -82,7 +81,7 @@ Result<Value> unpacked(std::string bytes) {
     tensor.data = Bytes(rest.substr(0, fits ? length : 0), kept);
     rest.remove_prefix(tensor.data->size());
   });
-  if (!fits || !rest.empty()) return torn;
+  if (!fits || !rest.empty()) return decode_error;
   return value;
 }
 
@@ -102,12 +101,12 @@ std::string head_of(const std::string& bytes) {
   return head;
 }
 
-// How long the value is, be it in the head or behind it.
+// The length of the value, in the header or after it.
 uint64_t check_head(lua_State* L, const char* method, const char* head) {
   uint64_t size = 0;
   std::memcpy(&size, head, sizeof size);
   if (size > kValueMax)
-    raise(L, fmt::format("ctx.comm:{}: a plain value of {} bytes; there may be {}: move large "
+    raise(L, fmt::format("ctx.comm:{}: a plain value has {} bytes; the limit is {}: send large "
                          "tensors as tensors",
                          method, size, kValueMax));
   return size;
@@ -125,7 +124,7 @@ void run_bytes(lua_State* L, Comm& comm, const char* method, std::string& bytes,
   run_value(L, comm, method, make(bytes.data(), length_of(bytes)));
 }
 
-// A head, and behind it what is too long for one, moved as `make` says.
+// A header, then the value if it is too long for one, transferred by `make`.
 template <typename Make>
 void move_value(lua_State* L, Comm& comm, const char* method, std::string& bytes, Make make) {
   std::string head = head_of(bytes);
@@ -144,7 +143,7 @@ struct RankNumber {
   double number = 0;
 };
 
-// NaN goes through max and min, as it does in tensors.
+// NaN propagates through max and min, as it does in tensors.
 double combined(ReduceOp op, double a, double b) {
   if (op == ReduceOp::sum || op == ReduceOp::mean) return a + b;
   if (std::isnan(a) || std::isnan(b)) return a + b;
@@ -159,7 +158,7 @@ int64_t combined(ReduceOp op, int64_t a, int64_t b) {
 
 }  // namespace
 
-// In the order of ranks: the same to the bit everywhere. Integers stay so where all are.
+// In the order of ranks: the same bits everywhere. The result is an integer if all operands are.
 void reduce_number(lua_State* L, Comm& comm, int index, ReduceOp op) {
   RankNumber own;
   own.is_integer = lua_isinteger(L, index) ? 1 : 0;

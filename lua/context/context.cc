@@ -1,4 +1,4 @@
-// ctx: what a task's function may ask for while it runs.
+// ctx: the functions and fields that a task's function may use while it runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ VmContext& attempt_context(lua_State* L, const char* method) {
   return ctx;
 }
 
-// Whatever a step's function calls is named below it.
+// The step whose function runs; names of steps within it have this one's as a prefix.
 class StepScope {
  public:
   StepScope(Sandbox& box, const std::string& step)
@@ -56,8 +56,8 @@ class StepScope {
   std::string outer_;
 };
 
-// A name as the journal has it: "outer/load", and at its second use there "outer/load#2". A "/" of
-// the script's own is "\/", so that no name reads as a path.
+// A name as the journal has it: "outer/load", and at its second use there "outer/load#2". A "/" in
+// the script's name is written "\/", so that no name looks like a path.
 std::string path_of(lua_State* L, std::unordered_map<std::string, uint32_t>& names,
                     const std::string& name) {
   constexpr size_t kPathMax = 4000;
@@ -67,16 +67,17 @@ std::string path_of(lua_State* L, std::unordered_map<std::string, uint32_t>& nam
     path += c;
   }
   if (path.size() > kPathMax)
-    raise(L, fmt::format("`{}` lies too deep in other steps: the names on the way have {} bytes, "
-                         "and may have {}",
-                         name, path.size(), kPathMax));
+    raise(L,
+          fmt::format("`{}` is nested too deep in other steps: the names together have {} bytes, "
+                      "and the limit is {}",
+                      name, path.size(), kPathMax));
   std::string numbered = path;
   while (!names.try_emplace(numbered, 1).second)
     numbered = fmt::format("{}#{}", path, ++names[path]);
   return numbered;
 }
 
-// Names are kept and shown, so a secret in one is hidden before anything is known by it.
+// Names are stored and shown, so a secret in one is redacted before the name is used.
 std::string name_argument(lua_State* L, const char* method) {
   constexpr size_t kNameMax = 200;
   if (lua_type(L, 2) != LUA_TSTRING)
@@ -181,7 +182,7 @@ int context_progress(lua_State* L) {
     raise(L, fmt::format("ctx:progress: the first argument is a number from 0 to 1, not {}",
                          kind_text(L, 2)));
   lua_Number fraction = lua_tonumber(L, 2);
-  fraction = fraction >= 0 ? std::min<lua_Number>(fraction, 1) : 0;  // NaN too
+  fraction = fraction >= 0 ? std::min<lua_Number>(fraction, 1) : 0;  // also NaN
   Value metrics = checked_value(L, 3, "the metrics of ctx:progress");
   bool fits = metrics.is_nil() || metrics.kind() == Value::Kind::table;
   if (!fits)
@@ -210,7 +211,7 @@ int context_metric(lua_State* L) {
 
 // ---- what is kept
 
-// An attempt that was fenced ends. Else the script hears of it.
+// Ends a fenced attempt. Other errors are raised in the script.
 void check_saved(lua_State* L, const Status& saved, const std::string& what) {
   if (saved.ok()) return;
   if (saved.error().kind != ErrorKind::environment)
@@ -218,12 +219,12 @@ void check_saved(lua_State* L, const Status& saved, const std::string& what) {
   unwind(L, Sandbox::Unwind::stopped);
 }
 
-// The tensors are copied here, and all else goes on behind the attempt's back.
+// Copies the tensors; the checkpoint is written while the attempt continues.
 int context_checkpoint(lua_State* L) {
   VmContext& ctx = attempt_context(L, "checkpoint");
   if (lua_isnoneornil(L, 2)) raise(L, "ctx:checkpoint: give it the state to keep");
   auto value = read_snapshot(L, 2, "checkpoint");
-  if (!value.ok()) {  // copies that wait to be written may be what takes the room
+  if (!value.ok()) {  // copies that wait to be written may use the memory
     check_saved(L, ctx.host->finish_checkpoints(), "ctx:checkpoint");
     value = read_snapshot(L, 2, "checkpoint");
   }
@@ -277,7 +278,7 @@ int context_step(lua_State* L) {
   Value value = checked_value(L, base + 1, fmt::format("the result of step `{}`", name));
   check_saved(L, ctx.host->save_step(name, value), fmt::format("the step `{}`", name));
   if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
-  // As a later attempt will see it.
+  // In the form that a later attempt will get.
   push_value(L, value);
   return 1;
 }
@@ -364,7 +365,7 @@ int context_file(lua_State* L) {
   if (name != "." && !is_inner_path(name))
     raise(L, fmt::format("ctx:file(\"{}\"): the file lies in ctx.dir; give its path from there",
                          given));
-  // The task may not have read ctx.dir, and what lies there may be left of an earlier attempt.
+  // The task may not have read ctx.dir yet, and an earlier attempt may have left files there.
   if (Status made = ctx.host->make_scratch(); !made.ok()) raise(L, made.error().message);
   std::filesystem::path path = std::filesystem::path(folder) / name;
   std::error_code error;
@@ -376,7 +377,7 @@ int context_file(lua_State* L) {
                          "example with io.open(ctx.dir .. \"/{}\", \"w\")",
                          name, folder, near, name));
   }
-  if (sandbox(L).opens_files) std::fflush(nullptr);  // what io has written so far
+  if (sandbox(L).opens_files) std::fflush(nullptr);  // writes out io's buffers
   auto file = ctx.host->store_file(name == "." ? folder : path.string());
   if (!file.ok()) raise(L, file.error().message);
   push_file(L, *file);

@@ -1,4 +1,5 @@
-// Values to Lua and back. What cannot cross an edge is an error that names the path to it.
+// Converts values to Lua and back. A value that cannot cross an edge is an error that names the
+// path to it.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -32,14 +33,14 @@ bool is_below(std::string_view path, std::string_view folder) {
          (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-// One table on the way from the root to what is being read.
-struct Step {
-  const Step* outer;
+// A table on the path from the root to the current value.
+struct PathEntry {
+  const PathEntry* outer;
   const void* table;
   const Value* key;
 };
 
-std::string path_text(const Step* step) {
+std::string path_text(const PathEntry* step) {
   if (step == nullptr) return "";
   std::string text = path_text(step->outer);
   const Value* key = step->key;
@@ -55,21 +56,21 @@ class ValueReader {
       : L_(L),
         context_(context(L)),
         refs_(refs),
-        how_(snapshot           ? TensorRead::unnamed
-             : context_.answers ? TensorRead::copied
-                                : TensorRead::shared),
+        how_(snapshot              ? TensorRead::unnamed
+             : context_.is_serving ? TensorRead::copied
+                                   : TensorRead::shared),
         depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
-  /// Of one value after the other.
+  /// Reads one value after the other.
   bool read_whole(int index, Value& out) {
     entries_ = 0;
     return read(index, out, nullptr, 0);
   }
 
-  std::string what, path, advice;  // of the failure
+  std::string what, path, advice;  // of the error
 
  private:
-  bool read(int index, Value& out, const Step* step, int depth) {
+  bool read(int index, Value& out, const PathEntry* step, int depth) {
     switch (lua_type(L_, index)) {
       case LUA_TNIL:
       case LUA_TNONE:
@@ -104,14 +105,14 @@ class ValueReader {
       "what crosses an edge is nil, a boolean, a number, a string, a table of these, a tensor or a "
       "file";
 
-  bool fail(const Step* step, std::string what_it_is, std::string why) {
+  bool fail(const PathEntry* step, std::string what_it_is, std::string why) {
     what = std::move(what_it_is);
     path = path_text(step);
     advice = std::move(why);
     return false;
   }
 
-  bool string(std::string_view text, Value& out, const Step* step) {
+  bool string(std::string_view text, Value& out, const PathEntry* step) {
     if (context_.phase == Phase::task && !text.empty() && text[0] == '/') {
       auto input = context_.input_files.find(std::string(text));
       if (input != context_.input_files.end()) {
@@ -124,32 +125,32 @@ class ValueReader {
     return true;
   }
 
-  // A path of this attempt means nothing to another task: the content has to be taken in.
-  bool reject_path(std::string_view text, const Step* step) {
+  // A path of this attempt is meaningless in another task: its content must become a file value.
+  bool reject_path(std::string_view text, const PathEntry* step) {
     const AttemptRequest* request = context_.request;
     if (request == nullptr) return true;
     if (is_below(text, request->dir)) {
       std::string_view rest = text.substr(std::min(text.size(), request->dir.size() + 1));
       return fail(step, fmt::format("the path `{}`", text),
-                  fmt::format("it lies in ctx.dir, which is gone after the attempt; use "
+                  fmt::format("it is in ctx.dir, which is deleted after the attempt; use "
                               "ctx:file(\"{}\")",
                               rest.empty() ? "." : rest));
     }
     if (is_below(text, request->state_dir))
       return fail(step, fmt::format("the path `{}`", text),
-                  "it lies in the state's folder, which only flow may name; write the content to "
+                  "it is in the state directory, which only flow may name; write the content to "
                   "ctx.dir and use ctx:file(\"NAME\")");
     return true;
   }
 
-  bool object(int index, Value& out, const Step* step, int depth) {
+  bool object(int index, Value& out, const PathEntry* step, int depth) {
     if (const void* handle = test_object(L_, index, &kHandleKey))
       return ref(*static_cast<const Handle*>(handle), out, step, depth);
     if (const File* file = test_file(L_, index)) {
       if (depth >= depth_max_) return too_deep(step);
       bool unread = context_.phase == Phase::task && file->digest.is_zero();
       if (unread)
-        return fail(step, "the file `" + file->name + "`, which this task was not given",
+        return fail(step, "the file `" + file->name + "`, which is not an input of this task",
                     "pass the file to the task as an argument");
       out = Value(*file);
       return true;
@@ -168,15 +169,16 @@ class ValueReader {
     return fail(step, kind, kAllowed);
   }
 
-  bool ref(const Handle& handle, Value& out, const Step* step, int depth) {
+  bool ref(const Handle& handle, Value& out, const PathEntry* step, int depth) {
     if (!is_alive(context_, handle))
       return fail(step, "a handle of another graph",
                   "a handle lives only while the body that made it runs");
     const GraphBuilder& graph = *context_.graph;
     if (refs_ == Refs::none)
-      return fail(step, "the handle `" + handle_text(graph, handle) + "`",
-                  "a handle stands for a result that is not there yet, so it fits only into a "
-                  "task's arguments or a body's result");
+      return fail(
+          step, "the handle `" + handle_text(graph, handle) + "`",
+          "a handle stands for a result that does not exist yet, so it is allowed only in a "
+          "task's arguments or a body's result");
     if (refs_ == Refs::results && is_service(graph, handle))
       return fail(step, "the service `" + handle_text(graph, handle) + "`",
                   "a service has no result: order with `x:after(service)`, or return it from the "
@@ -191,13 +193,13 @@ class ValueReader {
     return task != nullptr && task->def.kind == TaskKind::service;
   }
 
-  bool tensor(int index, Value& out, const Step* step) {
+  bool tensor(int index, Value& out, const PathEntry* step) {
     if (context_.phase != Phase::task)
       return fail(step, "a tensor made while the script loads or its graph is built",
                   "only tasks have a store for it: make it in a task and pass that task's handle");
     if (const char* call = writing(index))
       return fail(step, fmt::format("a tensor that ctx.comm:{} is writing to", call),
-                  "wait first: h:wait() of what it gave for { async = true }");
+                  "first call h:wait() on the handle that it returned");
     Tensor tensor;
     try {
       tensor = read_tensor(L_, index, how_);
@@ -212,22 +214,22 @@ class ValueReader {
     return true;
   }
 
-  /// The collective under way that does; null where none does.
+  /// The collective in flight that writes to the tensor; null if there is none.
   const char* writing(int index) const {
     return context_.comm != nullptr ? context_.comm->writing(check_object(L_, index, "it"))
                                     : nullptr;
   }
 
-  bool too_deep(const Step* step) {
+  bool too_deep(const PathEntry* step) {
     fail(step, "a table nested too deep", fmt::format("tables nest to {} at most", depth_max_));
     constexpr size_t kPathShown = 60;
     if (path.size() > kPathShown) path = path.substr(0, kPathShown) + "…";
     return false;
   }
 
-  bool table(int index, Value& out, const Step* step, int depth) {
+  bool table(int index, Value& out, const PathEntry* step, int depth) {
     const void* self = lua_topointer(L_, index);
-    for (const Step* at = step; at != nullptr; at = at->outer)
+    for (const PathEntry* at = step; at != nullptr; at = at->outer)
       if (at->table == self)
         return fail(step, "a table that contains itself", "a value has no cycles: break it");
     if (depth >= depth_max_) return too_deep(step);
@@ -244,7 +246,7 @@ class ValueReader {
     size_t length = lua_rawlen(L_, index);
     result.list.reserve(length);
     int absolute = lua_absindex(L_, index);
-    Step here{step, self, nullptr};
+    PathEntry here{step, self, nullptr};
     lua_pushnil(L_);
     while (lua_next(L_, absolute)) {
       if (++entries_ > kEntriesMax) return fail(step, "a value with too many entries", "split it");
@@ -267,8 +269,8 @@ class ValueReader {
     return true;
   }
 
-  // The key under the value at the top.
-  bool read_key(Value& key, const Step* step) {
+  // The key below the value at the top.
+  bool read_key(Value& key, const PathEntry* step) {
     switch (lua_type(L_, -2)) {
       case LUA_TBOOLEAN:
         key = Value(lua_toboolean(L_, -2) != 0);
@@ -398,7 +400,7 @@ int file_index(lua_State* L) {
 
 int file_misuse(lua_State* L) {
   raise(L,
-        "a file cannot be used as a string here, because its content has no path yet: pass it to a "
+        "a file cannot be used as a string here, because it has no path yet: pass it to a "
         "task as an argument, where it is a path");
 }
 
@@ -429,7 +431,7 @@ Result<Value> read_graph_value(lua_State* L, int index, const char* where, int a
 }
 
 Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first) {
-  constexpr int kInList = 1;  // the list that they become is a table around them
+  constexpr int kInList = 1;  // depth: the list around the arguments is a table
   ValueReader reader(L, Refs::results, kInList);
   int top = lua_gettop(L);
   std::vector<Value> values(static_cast<size_t>(std::max(0, top - first + 1)));

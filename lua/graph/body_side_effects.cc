@@ -1,5 +1,5 @@
-// What a pipeline's body changed of the script's own variables and tables: a task would never see
-// it, so it is an error. Required modules' tables are left out.
+// Detects changes that a pipeline's body makes to the script's own variables and tables: no task
+// would see them, so they are errors. Tables of required modules are exempt.
 #include <fmt/format.h>
 
 #include <unordered_set>
@@ -11,7 +11,7 @@ namespace flow::lua {
 
 namespace {
 
-constexpr size_t kTablesMax = 200'000;  // watched; a script's tables beyond are not
+constexpr size_t kTablesMax = 200'000;  // watched; further tables of a script are not
 
 std::string field_name(lua_State* L, int key, const std::string& of) {
   switch (lua_type(L, key)) {
@@ -38,30 +38,30 @@ bool same(lua_State* L, int a, int b) {
 
 }  // namespace
 
-struct Watch::Impl {
-  struct Cell {  // a captured variable
+struct BodyChangeDetector::Impl {
+  struct WatchedVariable {  // a captured variable
     lua_Integer function = 0, value = 0;
     int upvalue = 0;
     std::string name, place;
   };
-  struct Table {
+  struct WatchedTable {
     lua_Integer table = 0, copy = 0;
     std::string name;
   };
-  struct Next {
+  struct PendingVisit {
     lua_Integer slot;
     std::string name;
     bool exempt, own_function;
   };
 
   lua_State* L;
-  int store;  // registry reference of the table that holds what the slots name
+  int store;  // registry reference of the table that holds the objects of all slots
   lua_Integer slots = 0;
-  std::string source;  // of the body's file
+  std::string source;  // the file of the body
   std::unordered_set<const void*> seen, cells_seen;
-  std::vector<Cell> cells;
-  std::vector<Table> tables;
-  std::vector<Next> queue;
+  std::vector<WatchedVariable> cells;
+  std::vector<WatchedTable> tables;
+  std::vector<PendingVisit> queue;
 
   explicit Impl(lua_State* state) : L(state) {
     lua_newtable(L);
@@ -69,7 +69,7 @@ struct Watch::Impl {
   }
   ~Impl() { luaL_unref(L, LUA_REGISTRYINDEX, store); }
 
-  // Pops the value at the top.
+  // Pops the value at the top into the store.
   lua_Integer put() {
     lua_rawgeti(L, LUA_REGISTRYINDEX, store);
     lua_insert(L, -2);
@@ -90,7 +90,7 @@ struct Watch::Impl {
     return about.source;
   }
 
-  // The value at the top stays there.
+  // The value stays at the top.
   void visit(const std::string& name, bool exempt, bool own_function = false) {
     int type = lua_type(L, -1);
     bool walks = type == LUA_TTABLE || (type == LUA_TFUNCTION && !lua_iscfunction(L, -1));
@@ -109,7 +109,7 @@ struct Watch::Impl {
 
   void walk() {
     while (!queue.empty()) {
-      Next next = std::move(queue.back());
+      PendingVisit next = std::move(queue.back());
       queue.pop_back();
       luaL_checkstack(L, 12, "watching a pipeline's body");
       get(next.slot);
@@ -118,11 +118,11 @@ struct Watch::Impl {
     }
   }
 
-  void walk_table(const Next& next) {
+  void walk_table(const PendingVisit& next) {
     int table = lua_gettop(L);
     bool exempt = next.exempt;
     if (lua_getmetatable(L, table)) {
-      // An object of a module's class is the module's; a library's face is the library's.
+      // An object of a module's class belongs to the module; a proxy of a library to the library.
       exempt = exempt || seen_exempt.count(lua_topointer(L, -1)) != 0 ||
                lua_rawgetp(L, -1, &kLibraryKey) != LUA_TNIL;
       lua_settop(L, table + 1);
@@ -147,7 +147,7 @@ struct Watch::Impl {
     tables.push_back({next.slot, copied, next.name});
   }
 
-  void walk_function(const Next& next) {
+  void walk_function(const PendingVisit& next) {
     int function = lua_gettop(L);
     bool own = next.own_function || source_of(function) == source;
     if (!next.exempt && !own) return;
@@ -158,7 +158,7 @@ struct Watch::Impl {
       const char* name = lua_getupvalue(L, function, i);
       if (name == nullptr) break;
       std::string variable = name;
-      if (variable == "_ENV") {  // of the script's globals the constructor takes care
+      if (variable == "_ENV") {  // the script's globals are handled in the constructor
         lua_pop(L, 1);
         continue;
       }
@@ -176,9 +176,9 @@ struct Watch::Impl {
     }
   }
 
-  // ---- afterwards
+  // ---- after the body
 
-  std::string changed_cell(const Cell& cell) {
+  std::string changed_cell(const WatchedVariable& cell) {
     get(cell.function);
     const char* name = lua_getupvalue(L, -1, cell.upvalue);
     get(cell.value);
@@ -189,7 +189,7 @@ struct Watch::Impl {
                    : "";
   }
 
-  std::string changed_table(const Table& table) {
+  std::string changed_table(const WatchedTable& table) {
     int top = lua_gettop(L);
     get(table.table);
     get(table.copy);
@@ -220,7 +220,7 @@ struct Watch::Impl {
   std::unordered_set<const void*> seen_exempt;
 };
 
-Watch::Watch(lua_State* L, int index) : impl_(std::make_unique<Impl>(L)) {
+BodyChangeDetector::BodyChangeDetector(lua_State* L, int index) : impl_(std::make_unique<Impl>(L)) {
   int function = lua_absindex(L, index);
   luaL_checkstack(L, 12, "watching a pipeline's body");
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kLoadedKey);
@@ -243,15 +243,15 @@ Watch::Watch(lua_State* L, int index) : impl_(std::make_unique<Impl>(L)) {
   impl_->walk();
 }
 
-Watch::~Watch() = default;
+BodyChangeDetector::~BodyChangeDetector() = default;
 
-std::string Watch::first_change() {
+std::string BodyChangeDetector::first_change() {
   luaL_checkstack(impl_->L, 12, "watching a pipeline's body");
-  for (const Impl::Cell& cell : impl_->cells) {
+  for (const Impl::WatchedVariable& cell : impl_->cells) {
     std::string change = impl_->changed_cell(cell);
     if (!change.empty()) return change;
   }
-  for (const Impl::Table& table : impl_->tables) {
+  for (const Impl::WatchedTable& table : impl_->tables) {
     std::string change = impl_->changed_table(table);
     if (!change.empty()) return change;
   }

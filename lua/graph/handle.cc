@@ -1,5 +1,5 @@
-// Handles: a future result, or a part of it. Whatever a script does with one that only its value
-// could do is an error that says why, and what to write instead.
+// Handles: a future result, or a part of it. A use that needs the value of the result raises an
+// error with the reason and the alternative.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ std::string operand_text(lua_State* L) {
 }
 
 [[noreturn]] void misuse(lua_State* L, const char* what, const char* instead) {
-  raise(L, fmt::format("{} `{}`, which is a handle to a result that is not there yet: {}", what,
+  raise(L, fmt::format("{} `{}`, which is a handle to a result that does not exist yet: {}", what,
                        operand_text(L), instead));
 }
 
@@ -43,7 +43,7 @@ int on_concat(lua_State* L) {
          "names it as `{argument}`)");
 }
 int on_length(lua_State* L) {
-  misuse(L, "`#` of", "use flow.map to go over its items, or take `#` in a task");
+  misuse(L, "`#` of", "use flow.map to process its items, or use `#` in a task");
 }
 int on_compare(lua_State* L) {
   misuse(L, "comparison of",
@@ -58,7 +58,7 @@ int on_pairs(lua_State* L) {
   return 0;
 }
 
-// luaL_tolstring asks for this: only print may see a handle as text.
+// Called by luaL_tolstring: only print may see a handle as text.
 int on_tostring(lua_State* L) {
   lua_Debug caller;
   if (lua_getstack(L, 1, &caller) && lua_getinfo(L, "fn", &caller)) {
@@ -83,7 +83,7 @@ int on_tostring(lua_State* L) {
 
 bool is_pattern(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
 
-// A shell task's outputs are known now: a wrong name need not wait for the run.
+// A shell task's outputs are known while building: a wrong name is reported at once.
 std::string wrong_output(const TaskDef& def, const std::vector<PathStep>& path) {
   size_t first = 0;
   const PathStep& step = path[first];
@@ -205,7 +205,7 @@ int on_index(lua_State* L) {
       return 1;
     }
   } else if (lua_type(L, 2) == LUA_TNUMBER) {
-    // ipairs, table.unpack and their like index from C, and would never come to an end.
+    // ipairs, table.unpack and similar functions index from C and would never end.
     lua_Debug caller;
     if (lua_getstack(L, 1, &caller) && lua_getinfo(L, "S", &caller) && *caller.what == 'C')
       reject_handle(L, 1, "ipairs");
@@ -214,7 +214,7 @@ int on_index(lua_State* L) {
   return 1;
 }
 
-// h.aftr(x) comes here: `h.aftr` is a part.
+// h.aftr(x) calls this, because `h.aftr` is a part.
 int on_call(lua_State* L) {
   const Handle* handle = test_handle(L, 1);
   if (handle == nullptr) raise(L, "a handle is not called: call the task");
@@ -231,9 +231,10 @@ int on_call(lua_State* L) {
       }
     }
   }
-  raise(L, fmt::format("`{}` is called, but it is a handle to a result that is not there yet, and "
-                       "no function: call a task, and pass it the handle{}",
-                       text, hint));
+  raise(L,
+        fmt::format("`{}` is called, but it is a handle to a result that does not exist yet, not a "
+                    "function: call a task, and pass it the handle{}",
+                    text, hint));
 }
 
 // ---- methods
@@ -259,7 +260,7 @@ int call_after(lua_State* L, const Handle& self) {
                            graph.plan.nodes[self.node].name));
     std::vector<uint32_t>& after = graph.plan.nodes[self.node].after;
     bool known = false;
-    constexpr size_t kCompared = 64;  // beyond it a repeat is harmless
+    constexpr size_t kCompared = 64;  // beyond this, a duplicate is harmless
     for (size_t i = 0; i < after.size() && i < kCompared; i++)
       known = known || after[i] == before->node;
     if (known) continue;
@@ -281,7 +282,7 @@ int call_limit(lua_State* L, const Handle& self) {
   return 1;
 }
 
-// 1 is the method, 2 the handle it belongs to, the rest are the arguments.
+// 1 is the method, 2 its handle, the rest are the arguments.
 int on_method_call(lua_State* L) {
   const auto* method = static_cast<const Method*>(test_object(L, 1, &kMethodKey));
   if (method == nullptr) raise(L, "a handle's method is called as h:after(x)");
@@ -405,8 +406,8 @@ void reject_handle(lua_State* L, int index, const char* use) {
   std::string_view word = use;
   bool walks = word == "pairs" || word == "ipairs" || word == "next" || word.starts_with("table.");
   raise(L, fmt::format(
-               "`{}` of `{}`, which is a handle to a result that is not there yet: {}", use, name,
-               walks ? "flow.map(task, handle) runs a task for each item; or go over it in "
+               "`{}` of `{}`, which is a handle to a result that does not exist yet: {}", use, name,
+               walks ? "flow.map(task, handle) runs a task for each item; or iterate in "
                        "a task that takes the handle"
                      : "make the text in a task that takes the handle (print shows a handle "
                        "by its name)"));

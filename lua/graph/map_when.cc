@@ -1,4 +1,4 @@
-// flow.map and flow.when: nodes whose work is known only when the run executes.
+// flow.map and flow.when: nodes whose instances or branch are known only when the run executes.
 #include <fmt/format.h>
 
 #include "lua/state/graph_builder.hpp"
@@ -36,8 +36,8 @@ Value read_items(lua_State* L, int index, const std::string& task) {
       std::string key = lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
                                                        : kind_text(L, -2);
       wrong(
-          fmt::format("the table has the key {}, so it is not a list; flow.map goes over a list "
-                      "1..n: make one of its values, or wrap the one item, {{ item }}",
+          fmt::format("the table has the key {}, so it is not a list; flow.map takes a list "
+                      "1..n: make a list of its values, or wrap the one item, {{ item }}",
                       key));
     }
     lua_Integer key = lua_tointeger(L, -2);
@@ -87,7 +87,7 @@ int make_map(lua_State* L) {
   if (const Handle* handle = test_handle(L, 2)) {
     const TaskObject* maker = graph.node_tasks[handle->node];
     if (maker != nullptr && maker->def.kind == TaskKind::service)
-      raise(L, fmt::format("flow.map of `{}`: the service `{}` has no result to go over",
+      raise(L, fmt::format("flow.map of `{}`: the service `{}` has no result to map over",
                            task.def.name, maker->def.name));
     node.items = ref_of(graph, *handle);
   } else if (lua_type(L, 2) == LUA_TTABLE) {
@@ -95,7 +95,7 @@ int make_map(lua_State* L) {
   } else {
     std::string misused = method_misuse(L, 2);
     if (!misused.empty()) raise(L, misused);
-    raise(L, fmt::format("flow.map of `{}` goes over a list 1..n or a handle to one, and this is "
+    raise(L, fmt::format("flow.map of `{}` takes a list 1..n or a handle to one, and this is "
                          "{}",
                          task.def.name, kind_text(L, 2)));
   }
@@ -118,13 +118,13 @@ struct GuardScope {
   Guard outer;
 };
 
-// Calls the function at `index`, and leaves its one result at the top.
+// Calls the function at `index` and leaves its one result at the top.
 void call_branch(lua_State* L, int index, const char* branch) {
   int top = lua_gettop(L);
   lua_pushvalue(L, index);
   lua_call(L, 0, LUA_MULTRET);
   if (lua_gettop(L) > top + 1)
-    raise(L, fmt::format("flow.when: the {} branch returns {} values; return one, a table if need "
+    raise(L, fmt::format("flow.when: the {} branch returns {} values; return one, a table if needed"
                          "be",
                          branch, lua_gettop(L) - top));
   lua_settop(L, top + 1);

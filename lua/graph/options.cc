@@ -1,4 +1,4 @@
-// The options of a task, each by its name in docs/reference-lua.md: read, checked, with units.
+// Reads and checks the options of a task, by their names in docs/reference-lua.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace {
 
 constexpr double kCpusMax = 100'000, kGpusMax = 10'000;
 constexpr lua_Integer kRetriesMax = 1'000'000, kBatchMax = 1'000'000;
-constexpr size_t kTextMax = 10'000;  // bytes of an option's text; a command has no such bound
+constexpr size_t kTextMax = 10'000;  // bytes of an option's text; a command has no such limit
 
 constexpr uint8_t bit(TaskKind kind) { return static_cast<uint8_t>(1u << static_cast<int>(kind)); }
 constexpr uint8_t kAnyKind = 0xff, kShellOnly = bit(TaskKind::shell),
                   kServiceOnly = bit(TaskKind::service);
 
-// One option being read: its value is at `index`.
+// An option that is being read: its value is at `index`.
 struct Option {
   lua_State* L;
   TaskDef& def;
@@ -82,8 +82,8 @@ struct Option {
   }
 };
 
-// Calls `read(option)` for each entry of the table at option.index, by name in order. `known` are
-// its names.
+// Calls `read(option)` for each entry of the table at option.index, in the order of names. `known`
+// are the allowed names; empty: any.
 template <typename Read>
 void each_entry(const Option& option, const std::vector<std::string>& known, Read read) {
   lua_State* L = option.L;
@@ -142,7 +142,7 @@ std::vector<std::string> text_list(const Option& option, const char* form) {
 // ---- needs
 
 void read_cpus(const Option& option) {
-  // What no machine has is asked for in vain, and is told when the run's machine is known.
+  // Larger requests can never be satisfied; the run's worker check reports them.
   double cpus =
       std::min(option.number(0.001, HUGE_VAL, "a number of CPUs, at least 0.001"), kCpusMax);
   option.def.resources.cpus_milli = static_cast<int32_t>(std::lround(cpus * 1000));
@@ -175,7 +175,7 @@ void read_where(const Option& option) {
   option.def.resources.where = std::move(text);
 }
 void read_resources(const Option& option) {
-  need_table(option, "a table such as { fpga = 1, licence = 0.5 }");
+  need_table(option, "a table such as { fpga = 1, license = 0.5 }");
   each_entry(option, {}, [&](const Option& entry, const std::string& name) {
     constexpr const char* kForm = "a number from 0.001 to 1000000000";
     if (!is_custom_resource_name(name))
@@ -205,7 +205,7 @@ void read_ranks(const Option& option) {
     raise(option.L, fmt::format("task `{}`: the option `ranks` is {{ min =, max = }}, {}",
                                 option.def.name, why));
   };
-  if (max == 0) reject("of which min alone may be left out");
+  if (max == 0) reject("where only min may be left out");
   if (max < min) reject(fmt::format("and its min, {}, is above its max, {}", min, max));
   option.def.resources.ranks = static_cast<uint32_t>(min);
   option.def.resources.ranks_max = static_cast<uint32_t>(max);

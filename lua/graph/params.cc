@@ -1,5 +1,5 @@
-// Parameters: their descriptions in a script, and what is given for them by a caller, a JSON file
-// or the command line.
+// Parameters: their descriptions in a script, and their values from a caller, a JSON file or the
+// command line.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -43,7 +43,7 @@ std::string form_of(const std::string& type) {
   return "a string";
 }
 
-// Lua's own matching. Without `^` or `$` the whole text has to match.
+// Lua's own pattern matching. Without `^` or `$` the whole text must match.
 bool matches(const std::string& text, const std::string& pattern, std::string& problem) {
   std::unique_ptr<lua_State, void (*)(lua_State*)> holder(luaL_newstate(), lua_close);
   lua_State* L = holder.get();
@@ -342,7 +342,7 @@ int make_param(lua_State* L) {
   if (spec.type == "choice" && spec.choices.empty()) read_choices(L, spec);
   if (!spec.has_default) return 1;
   std::string problem;
-  spec.default_value = settle_param(spec, spec.default_value, context(L).root, problem);
+  spec.default_value = coerce_param(spec, spec.default_value, context(L).root, problem);
   if (!problem.empty()) raise(L, fmt::format("`default` of flow.param.{} {}", spec.type, problem));
   return 1;
 }
@@ -385,7 +385,7 @@ const Parameter* test_param(lua_State* L, int index) {
   return holder == nullptr ? nullptr : &holder->parameter;
 }
 
-Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,
+Value coerce_param(const ParamSpec& spec, const Value& value, const std::string& folder,
                    std::string& problem) {
   if (value.kind() == Value::Kind::ref) return value;  // of an inlined pipeline: known at run time
   ParamCoercer coercer(spec, folder, false);
@@ -422,8 +422,8 @@ struct ParamInput {
   bool from_text = false;
 };
 
-// A path that is not there would be found only when the run starts, and then without the name of
-// the parameter. `start` says where relative paths start.
+// A missing path would be found only when the run starts, and then without the parameter's name.
+// `start` names the base of relative paths.
 std::string missing_file(const Value& value, const char* start) {
   if (value.kind() == Value::Kind::table) {
     for (const Value& item : value.as_table().list) {

@@ -1,4 +1,5 @@
-// flow.pipeline: its definition, the run of its body, and a pipeline called inside another's body.
+// flow.pipeline: its definition, the execution of its body, and a pipeline called inside another's
+// body.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ const char kPipelineKey = 0;
 
 namespace {
 
-constexpr int kInlineDepthMax = 50;  // pipelines within pipelines
+constexpr int kInlineDepthMax = 50;  // nesting of pipelines
 
 struct PipelineHolder {
   PipelineObject* pipeline;
@@ -135,7 +136,7 @@ Value bind_inline(lua_State* L, const PipelineObject& pipeline) {
       wrong(fmt::format("the parameter `{}` is required", spec.name));
     std::string problem;
     Value settled = value == nullptr ? spec.default_value
-                                     : settle_param(spec, *value, context(L).root, problem);
+                                     : coerce_param(spec, *value, context(L).root, problem);
     if (!problem.empty()) wrong(fmt::format("the parameter `{}` {}", spec.name, problem));
     bound.emplace_back(Value(spec.name), std::move(settled));
   }
@@ -167,7 +168,7 @@ int pipeline_index(lua_State* L) {
   const PipelineObject* pipeline = test_pipeline(L, 1);
   raise(L,
         fmt::format("`{}` is a pipeline and has no parts: call it in another pipeline's body, and "
-                    "take the parts of what it returns",
+                    "use the parts of its result",
                     pipeline == nullptr ? "?" : pipeline->name));
 }
 
@@ -199,7 +200,7 @@ int run_protected(lua_State* L) {
   lua_settop(L, 0);
   lua_rawgeti(L, LUA_REGISTRYINDEX, run.pipeline.body_ref);
   std::string whose = body_location(L, 1) + "the body of pipeline `" + run.pipeline.name + "` ";
-  Watch watch(L, 1);
+  BodyChangeDetector watch(L, 1);
   lua_pushvalue(L, 1);
   push_params(L, run.params);
   lua_call(L, 1, LUA_MULTRET);
@@ -214,19 +215,20 @@ int run_protected(lua_State* L) {
   std::string change = watch.first_change();
   if (!change.empty())
     raise(L, whose + change +
-                 ": no task would see it, since each starts from what the script's load "
+                 ": no task would see it, because each starts from the state that the load "
                  "left; pass it as an argument");
   std::string cycle = find_cycle(run.graph);
   if (!cycle.empty()) raise(L, cycle);
   return 0;
 }
 
-// A dynamic task may call any task, and names it by its ordinal.
+// A dynamic task may call any task by its ordinal.
 void number_by_ordinal(GraphBuilder& graph) {
   bool dynamic = std::any_of(graph.plan.defs.begin(), graph.plan.defs.end(),
                              [](const TaskDef& def) { return def.kind == TaskKind::dynamic; });
   if (!dynamic) return;
-  // A cached list of calls names tasks by ordinal too: it holds only while these are the same.
+  // A cached list of calls uses ordinals too: it is valid only while the order of tasks is the
+  // same.
   std::vector<Value> names;
   for (const auto& task : graph.tasks) names.emplace_back(task->def.file + ":" + task->def.name);
   CodeComponent order{"the script's tasks, in order",
@@ -288,7 +290,7 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
   for (const Parameter& parameter : pipeline.params)
     graph.plan.params_schema.push_back(parameter.spec);
   graph.plan.params = params;
-  constexpr size_t kNodesAhead = 1 << 14;  // where none are, this costs no memory
+  constexpr size_t kNodesAhead = 1 << 14;  // if the pages are not used, this costs no memory
   graph.plan.nodes.reserve(kNodesAhead);
   BodyRun run{graph, pipeline, params};
   luaL_checkstack(L, 8, "running a pipeline's body");
@@ -314,7 +316,8 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
 
 namespace {
 
-// A when is two moments: it chooses (vertex i), and later joins what its branch returned (n + i).
+// A `when` is two vertices: it selects a branch (vertex i), and later joins the branch's result (n
+// + i).
 struct CycleFinder {
   const GraphBuilder& graph;
   size_t count = graph.plan.nodes.size();
@@ -340,8 +343,8 @@ struct CycleFinder {
 
   // The vertices of a cycle, or none.
   std::vector<size_t> find() const {
-    enum Mark : uint8_t { kNew, kOpen, kDone };
-    struct Step {
+    enum VisitState : uint8_t { kNew, kOpen, kDone };
+    struct SearchFrame {
       size_t vertex;
       std::vector<size_t> needs;
       size_t next = 0;
@@ -350,12 +353,12 @@ struct CycleFinder {
     for (const auto& [edge, line] : graph.after_lines) {
       size_t root = joined(edge.first);
       if (marks[root] != kNew) continue;
-      std::vector<Step> path(1);
+      std::vector<SearchFrame> path(1);
       path[0].vertex = root;
       needs_of(root, path[0].needs);
       marks[root] = kOpen;
       while (!path.empty()) {
-        Step& step = path.back();
+        SearchFrame& step = path.back();
         if (step.next == step.needs.size()) {
           marks[step.vertex] = kDone;
           path.pop_back();
@@ -372,7 +375,7 @@ struct CycleFinder {
           return cycle;
         }
         marks[need] = kOpen;
-        Step deeper;
+        SearchFrame deeper;
         deeper.vertex = need;
         needs_of(need, deeper.needs);
         path.push_back(std::move(deeper));
@@ -410,7 +413,7 @@ std::string find_cycle(const GraphBuilder& graph) {
   const TaskObject* task = graph.node_tasks[nodes[0]];
   std::string file = task == nullptr ? "the pipeline" : task->def.file;
   return fmt::format(
-      "{}:{}: an `:after` closes a cycle, so none of it could ever start: {}; remove "
+      "{}:{}: an `:after` closes a cycle, so none of its tasks could ever start: {}; remove "
       "the `:after` of {}",
       file, line, chain, edges);
 }

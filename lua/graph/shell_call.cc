@@ -1,4 +1,4 @@
-// Calls of shell tasks: one plain table is named arguments, anything else is positional, and the
+// Calls of shell tasks: one plain table means named arguments, anything else is positional, and the
 // command's placeholders are checked against them while building.
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ std::string field_problem(const CommandPart& part, const Value& named) {
                      part.path[0], field, did_you_mean(field, names_of(*value)));
 }
 
-// What is already known of the arguments fits where the command names them.
+// Checks the known parts of the arguments against the command's placeholders.
 std::string literal_problem(const TaskDef& def, const Value& named) {
   auto parts = parse_command(def.shell, names_of(named));
   if (!parts.ok()) return "";

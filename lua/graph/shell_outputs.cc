@@ -18,7 +18,7 @@ namespace {
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_part(char c) { return is_letter(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// The name in `{name}` or `{a.b}` at `from`, the place of the brace, or "".
+// The name in `{name}` or `{a.b}`, or "". `from` is the position of the brace.
 std::string name_at(std::string_view text, size_t from) {
   size_t i = from + 1;
   if (i >= text.size() || !is_letter(text[i])) return "";
@@ -123,7 +123,7 @@ namespace {
 
 using lua::CommandPart;
 
-// What a placeholder in a path stands for.
+// The text for a placeholder's value in a path.
 Result<std::string> path_text(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::string:
@@ -146,7 +146,7 @@ Result<std::pair<OutputPath, bool>> fill_output(const ShellSpec& spec, const std
                                                 std::string_view pattern, const Value& named,
                                                 const std::map<std::string, std::string>& builtin) {
   OutputPath path{output, "", ""};
-  std::string glob, written;  // `written` has no text that was filled in
+  std::string glob, written;  // `written` lacks the text that was filled in
   bool has_placeholder = false;
   for (const CommandPart& part : lua::parse_output(pattern)) {
     if (!part.is_placeholder) {

@@ -64,7 +64,7 @@ class Parser {
 
   // ---- braces
 
-  // The name in `{name}` at `from`, or "". `from` is the place of the brace.
+  // The name in `{name}`, or "". `from` is the position of the brace.
   std::string name_at(size_t from) const {
     size_t i = from + 1;
     if (i >= end_ || !is_letter(text_[i])) return "";
@@ -97,10 +97,11 @@ class Parser {
   std::string nearest(const std::string& word, std::vector<std::string> known) const {
     std::string near = nearest_name(word, known);
     if (!near.empty()) return fmt::format("did you mean `{{{}}}`?", near);
-    return known.empty() ? "there are none" : fmt::format("there are: {}", fmt::join(known, ", "));
+    return known.empty() ? "the task has none"
+                         : fmt::format("the names are: {}", fmt::join(known, ", "));
   }
 
-  // `{{name}}` at the cursor: kept as `{name}`.
+  // `{{name}}` at the cursor: written as `{name}`.
   bool take_escape(bool known_only) {
     if (peek(1) != '{') return false;
     std::string name = name_at(at_ + 1);
@@ -148,16 +149,16 @@ class Parser {
     return false;
   }
 
-  // A brace where no placeholder is filled in. `where` ends "… stands inside".
+  // A brace where placeholders are not filled in. `where` completes "… is inside".
   void quoted_brace(const char* where, const char* instead) {
     if (take_escape(true)) return;
     std::string name = name_at(at_);
     if (name.empty() || !is_known(name)) return keep();
-    fail(fmt::format("`{{{0}}}` stands inside {1}: {2}; to keep the braces write `{{{{{0}}}}}`",
-                     name, where, instead));
+    fail(fmt::format("`{{{0}}}` is inside {1}: {2}; to keep the braces write `{{{{{0}}}}}`", name,
+                     where, instead));
   }
   void quoted_brace() {
-    quoted_brace("quotes", "remove the quotes, since what is filled in gets its own");
+    quoted_brace("quotes", "remove the quotes, because flow quotes the value");
   }
 
   // ---- words and quotes
@@ -186,7 +187,7 @@ class Parser {
     keep();
   }
 
-  // One character, or expansion, as within double quotes.
+  // One character or expansion within double quotes.
   void quoted_piece() {
     switch (peek()) {
       case '\\': {
@@ -211,7 +212,7 @@ class Parser {
       if (peek() == '\\') {
         keep(2);
       } else if (peek() == '{') {
-        quoted_brace("backquotes", "write $( ) in their place");
+        quoted_brace("backquotes", "write $( ) instead");
       } else {
         keep();
       }
@@ -236,7 +237,7 @@ class Parser {
     nest_--;
   }
 
-  // ${…} stays, but for $( ) within.
+  // ${…} is copied, except for $( ) within it.
   void expansion() {
     keep(2);
     if (++nest_ > kNestMax) return fail("it is nested too deep");
@@ -276,7 +277,7 @@ class Parser {
     keep();
   }
 
-  // $((…)) and ((…)): until the parentheses are even again.
+  // $((…)) and ((…)): until the parentheses are balanced.
   void arithmetic(size_t opening) {
     keep(opening);
     for (int open = 2; !done() && open > 0;) {
@@ -340,7 +341,7 @@ class Parser {
     return document;
   }
 
-  // Where the document's last line begins, from `at_`, the start of its first.
+  // The position of the document's last line; `at_` is the start of its first.
   size_t end_of(const HereDocument& document) const {
     for (size_t line = at_; line < end_;) {
       size_t stop = std::min(text_.find('\n', line), end_);
@@ -352,7 +353,8 @@ class Parser {
     return end_;
   }
 
-  // The bodies of what was opened on the line that ended; `first` is the innermost $( )'s own.
+  // Reads the documents opened on the line that ended; `first` is the first one of the innermost $(
+  // ).
   void here_bodies(size_t first) {
     for (size_t i = first; i < documents_.size() && !done(); i++) {
       HereDocument document = documents_[i];
@@ -523,7 +525,7 @@ bool is_reserved_argument(const std::string& name) {
 std::string argument_name_problem(const std::string& name) {
   if (is_reserved_argument(name))
     return fmt::format(
-        "`{}` is reserved: `{{{}}}` is what flow fills in; give the argument another "
+        "`{}` is reserved: flow fills in `{{{}}}` itself; give the argument another "
         "name",
         name, name);
   bool good =

@@ -1,5 +1,5 @@
-// Filling a shell task's command: values quoted as words, lists as their items, numbers as short as
-// they read back.
+// Fills a shell task's command: values as quoted words, lists as their items, numbers in the
+// shortest text that reads back.
 #include "lua/graph/shell_template.hpp"
 
 #include <fmt/format.h>
@@ -56,7 +56,8 @@ std::string positional_problem(const ShellSpec& spec, const std::string& task, s
   if (count == spec.args.size()) return "";
   if (spec.args.empty())
     return fmt::format(
-        "`{0}` is called with positional arguments, and names none: add `args = {{ \"{1}\" }}` to "
+        "`{0}` is called with positional arguments, and its `args` is missing: add `args = {{ "
+        "\"{1}\" }}` to "
         "it, or call it with one table, `{0} {{ {1} = … }}`",
         task, some_argument(spec));
   if (count < spec.args.size())
@@ -94,7 +95,7 @@ bool is_keyword(std::string_view word) {
   return kKeywords.contains(word);
 }
 
-// One word; quoted also where its neighbours would give plain letters another meaning.
+// One word; also quoted if its neighbors would change the meaning of plain letters.
 std::string quoted_word(const std::string& word, char before, char after) {
   bool joins = std::isalnum(static_cast<unsigned char>(before)) || before == '_' || before == '~' ||
                before == '$' || before == '\\' || after == '<' || after == '>' || after == '=' ||
@@ -156,19 +157,19 @@ class TemplateRenderer {
       case Value::Kind::null:
         return wrong("without a value: give it one, or a default in the task that made it");
       case Value::Kind::tensor:
-        return wrong("a tensor, which has no text: write it to a file in a task before");
-      case Value::Kind::ref:  // while building: it is not there yet
+        return wrong("a tensor, which has no text: write it to a file in an earlier task");
+      case Value::Kind::ref:  // while building: the value does not exist yet
         return std::string();
-      case Value::Kind::file:  // while building: it has no path yet
+      case Value::Kind::file:  // while building: the path does not exist yet
         if (!part_.in_arithmetic) return std::string();
         break;
       default:
-        return wrong("no string, number, boolean, file or list of these");
+        return wrong("not a string, number, boolean, file or list of these");
     }
     if (text.find('\0') != std::string::npos)
       return wrong("a string with a NUL byte, which no command can take");
     if (!part_.in_arithmetic) return quoted_word(text, before_, after_);
-    if (!is_number) return wrong("within $(( )), where only a number may stand");
+    if (!is_number) return wrong("within $(( )), which allows only a number");
     return text;
   }
 

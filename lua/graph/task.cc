@@ -1,5 +1,5 @@
-// flow.task, shell, dynamic, service, native, env and file: what a file defines while it loads, and
-// what a call of it adds to the graph.
+// flow.task, shell, dynamic, service, native, env and file: definitions made while a file loads,
+// and the nodes that calls of them add to the graph.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,13 +47,13 @@ std::string form_of(TaskKind kind) {
   }
 }
 
-// Places of the options and of the function among the arguments; 0 where there is none.
-struct Form {
+// Stack positions of the options and of the function among the arguments; 0 if missing.
+struct ArgumentPositions {
   int options = 0, function = 0;
 };
 
-Form read_form(lua_State* L, TaskKind kind, const std::string& name) {
-  Form form;
+ArgumentPositions read_form(lua_State* L, TaskKind kind, const std::string& name) {
+  ArgumentPositions form;
   bool with_function = kind != TaskKind::shell && kind != TaskKind::native;
   for (int index = 2; index <= lua_gettop(L); index++) {
     int type = lua_type(L, index);
@@ -81,7 +81,7 @@ void check_unique(lua_State* L, GraphBuilder& graph, const TaskDef& def) {
                        def.file, def.name, graph.tasks[other->second]->def.line));
 }
 
-// What a call's positional arguments mean is part of what the command does.
+// The names of positional arguments are part of a command's meaning.
 void set_shell_code(TaskDef& def) {
   std::vector<Value> parts{Value(def.shell.command)};
   for (const std::string& arg : def.shell.args) parts.emplace_back(arg);
@@ -95,7 +95,7 @@ int define(lua_State* L, TaskKind kind) {
   std::string name = check_text(L, 1, fmt::format("the name of {}", function));
   GraphBuilder& graph = loading_graph(L, function, name);
   check_name(L, function, name);
-  Form form = read_form(L, kind, name);
+  ArgumentPositions form = read_form(L, kind, name);
   auto task = std::make_unique<TaskObject>();
   TaskDef& def = task->def;
   def.name = name;
@@ -189,7 +189,7 @@ int env_misuse(lua_State* L) {
 
 int make_file(lua_State* L) {
   std::string path = check_text(L, 1, "the path in flow.file");
-  if (path.empty()) raise(L, "flow.file: the path is empty; name a file beside the script");
+  if (path.empty()) raise(L, "flow.file: the path is empty; name a file in the script's folder");
   std::filesystem::path full = std::filesystem::path(context(L).root) / path;
   File file;
   file.origin = full.lexically_normal().string();
@@ -199,7 +199,7 @@ int make_file(lua_State* L) {
   return 1;
 }
 
-// flow.native_operations(name): the shared library that the embedding program named, as a file.
+// flow.native_operations(name): the shared library that the host program named, as a file.
 int make_operations(lua_State* L) {
   std::string name = check_text(L, 1, "the name in flow.native_operations");
   building_graph(L, "flow.native_operations");

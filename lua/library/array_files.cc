@@ -1,5 +1,5 @@
-// flow.data.idx, npy, raw and their writers: arrays of files as tensors. What lies in a file as a
-// tensor has it is mapped, and read where it is touched.
+// flow.data.idx, npy, raw and their writers: arrays in files as tensors. A file whose layout equals
+// a tensor's is mapped, and read on access.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -85,7 +85,7 @@ int write_npy(lua_State* L) {
   return 0;
 }
 
-// ---- raw: elements one after the other, little-endian, and nothing else
+// ---- raw: elements one after the other, little-endian, without a header
 
 int read_raw(lua_State* L) {
   constexpr const char* kFunction = "flow.data.raw";
@@ -100,11 +100,11 @@ int read_raw(lua_State* L) {
   auto content = map_file(path);
   if (!content.ok()) raise(L, fmt::format("{}: {}", kFunction, content.error().message));
   if (offset < 0 || static_cast<size_t>(offset) > (*content)->size())
-    raise(L, fmt::format("{}: {}: the offset {} is not in the file, which has {} bytes", kFunction,
+    raise(L, fmt::format("{}: {}: the offset {} is outside the file, which has {} bytes", kFunction,
                          path, offset, (*content)->size()));
   size_t room = ((*content)->size() - static_cast<size_t>(offset)) / dtype_size(dtype);
   int open = -1;
-  uint64_t count = 1;  // without the open size; more than `room` where it is too large
+  uint64_t count = 1;  // without the open size; more than `room` if it is too large
   for (int dim = 0; dim < shape.rank; dim++) {
     if (shape[dim] < 0) {
       if (open >= 0) raise(L, fmt::format("{}: one size of a shape may be -1", kFunction));
@@ -118,7 +118,7 @@ int read_raw(lua_State* L) {
   if (open >= 0) shape[open] = count == 0 ? 0 : static_cast<int64_t>(room / count);
   uint64_t elements = open < 0 ? count : count * static_cast<uint64_t>(shape[open]);
   if (count > room)
-    raise(L, fmt::format("{}: {}: {} elements of {} from byte {} on are asked for, and the file "
+    raise(L, fmt::format("{}: {}: {} elements of {} from byte {} on are requested, and the file "
                          "has {} bytes",
                          kFunction, path, kernels::text_of(shape), dtype_name(dtype), offset,
                          (*content)->size()));

@@ -1,4 +1,4 @@
-// Arrays in files of others: IDX (MNIST) and NPY (NumPy).
+// Array formats of other programs: IDX (MNIST) and NPY (NumPy).
 #include "lua/library/arrays.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kRankMax = kernels::kRankMax;
 constexpr int64_t kElementsMax = int64_t{1} << 40;
 
-// How an element lies in the file, and the type that holds it here: a narrow integer is widened.
+// The type of an element in the file, and the tensor type that holds it: a narrow integer is
+// widened.
 struct StoredFormat {
   size_t size = 0;
   bool is_signed = true;
@@ -25,8 +26,8 @@ struct StoredFormat {
   bool widened = false;
 };
 
-// The number of elements, or -1 where it is too large; also of what a tensor without elements has
-// in its other dimensions, since its strides count them.
+// The number of elements, or -1 if it is too large; the limit also holds for the strides of a
+// tensor without elements.
 int64_t count_of(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   bool is_empty = false;
@@ -61,7 +62,7 @@ Status check_size(size_t bytes, const StoredFormat& stored, const std::vector<in
     return {};
   std::string shape;
   for (int64_t size : sizes) shape += (shape.empty() ? "" : " x ") + std::to_string(size);
-  return user_error(fmt::format("its header says {} elements of {} bytes, and {} bytes follow",
+  return user_error(fmt::format("its header has {} elements of {} bytes, and {} bytes follow",
                                 shape.empty() ? "1" : shape, stored.size, bytes));
 }
 
@@ -212,7 +213,7 @@ class NpyHeader {
       auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
       if (error != std::errc() || size < 0 || shape.size() >= kRankMax) return false;
       at_ = static_cast<size_t>(end - text_.data());
-      if (at_ < text_.size() && text_[at_] == 'L') at_++;  // Python 2 wrote its long integers so
+      if (at_ < text_.size() && text_[at_] == 'L') at_++;  // Python 2 writes long integers this way
       shape.push_back(size);
       if (!take(',') && !peek(')')) return false;
     }
@@ -273,7 +274,7 @@ const char* descr_of(DType dtype) {
   return "";
 }
 
-// Column-major to row-major: the same elements, seen with the dimensions reversed, then copied.
+// Column-major to row-major: the same elements with the dimensions reversed, then copied.
 void to_row_major(Array& array) {
   kernels::Shape reversed, shape;
   for (int64_t size : array.shape) shape.push(size);
@@ -287,7 +288,7 @@ void to_row_major(Array& array) {
   array.bytes = std::move(bytes);
 }
 
-// How the elements are stored, and where they begin.
+// The type of the elements, and where they begin.
 struct NpyPlan {
   StoredFormat stored;
   std::vector<int64_t> shape;

@@ -15,12 +15,13 @@
 namespace flow::lua {
 namespace {
 
-constexpr double kIntegerMaxF32 = 0x1p24;  // f32 holds every integer up to here
+constexpr double kIntegerMaxF32 = 0x1p24;  // f32 represents every integer up to this
 
-// The fields of all rows, one after the other; quoted ones with doubled quotes are kept apart.
+// The fields of all rows, one after the other; quoted fields with doubled quotes are stored
+// separately.
 struct Fields {
   std::vector<std::string_view> cells;
-  std::vector<uint64_t> lines;  // where each row starts
+  std::vector<uint64_t> lines;  // line at which each row starts
   std::deque<std::string> unquoted;
   size_t width = 0;
 };
@@ -31,7 +32,7 @@ class Splitter {
       : text_(text), delimiter_(delimiter), out_(out) {}
 
   Status run() {
-    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // a byte order mark
+    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // byte order mark
     while (at_ < text_.size()) {
       if (is_blank_line()) continue;
       FLOW_TRY(row());
@@ -137,29 +138,29 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-enum class Parsed : uint8_t { no, yes, beyond_range };
+enum class ParseOutcome : uint8_t { no, yes, beyond_range };
 
-// A number beyond the range of a double is an infinity or 0 then.
+// A number beyond the range of a double becomes an infinity or 0.
 template <typename Number>
-Parsed parse_number(std::string_view text, Number& out) {
+ParseOutcome parse_number(std::string_view text, Number& out) {
   text = trim(text);
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (text.empty() || end != text.data() + text.size()) return Parsed::no;
+  if (text.empty() || end != text.data() + text.size()) return ParseOutcome::no;
   if constexpr (std::is_floating_point_v<Number>) {
     if (error == std::errc::result_out_of_range) {
       out = std::strtod(std::string(text).c_str(), nullptr);
-      return Parsed::beyond_range;
+      return ParseOutcome::beyond_range;
     }
   }
-  return error == std::errc() ? Parsed::yes : Parsed::no;
+  return error == std::errc() ? ParseOutcome::yes : ParseOutcome::no;
 }
 
 template <typename Number>
 bool parse(std::string_view text, Number& out) {
-  return parse_number(text, out) != Parsed::no;
+  return parse_number(text, out) != ParseOutcome::no;
 }
 
-// 00123 and -007.5, but not 0 or 0.5: codes, of which a number would lose the zeros.
+// 00123 and -007.5, but not 0 or 0.5: identifiers, which would lose their zeros as numbers.
 bool has_leading_zeros(std::string_view text) {
   text = trim(text);
   if (text.starts_with('-')) text.remove_prefix(1);
@@ -169,7 +170,7 @@ bool has_leading_zeros(std::string_view text) {
 bool is_long_integer(std::string_view text) {
   text = trim(text);
   if (text.starts_with('-')) text.remove_prefix(1);
-  constexpr size_t kDigits = 18;  // as many always fit into 64 bits
+  constexpr size_t kDigits = 18;  // this many always fit into 64 bits
   int64_t integer;
   return text.size() > kDigits && text.find_first_not_of("0123456789") == std::string_view::npos &&
          !parse(text, integer);
@@ -187,9 +188,9 @@ class ColumnTypeInferrer {
 
   size_t rows() const { return fields_.lines.size() - first_row_; }
 
-  // The narrowest type that all fields of the column have. Empty ones make integers numbers. Text
-  // where a number would lose digits: leading zeros, an integer beyond 64 bits, a number beyond the
-  // range of a double; and an integer that a double would round, unless all are integers.
+  // The narrowest type of all fields of the column. Empty fields make integers numbers. The type is
+  // text if a number would lose digits: leading zeros, an integer beyond 64 bits, a number beyond
+  // the range of a double, or an integer that a double would round, unless all are integers.
   ColumnType find(size_t column) const {
     bool integers = true, any = false, exact = true;
     for (size_t row = 0; row < rows(); row++) {
@@ -207,7 +208,7 @@ class ColumnTypeInferrer {
         continue;
       }
       integers = false;
-      if (parse_number(text, number) != Parsed::yes || is_long_integer(text))
+      if (parse_number(text, number) != ParseOutcome::yes || is_long_integer(text))
         return ColumnType::text;
     }
     if (!any || (!integers && !exact)) return ColumnType::text;

@@ -16,24 +16,24 @@ const char* column_type_name(ColumnType type);  // "i64", "f64", "string"
 struct CsvOptions {
   bool header = true;
   char delimiter = ',';
-  std::map<std::string, ColumnType> types;  // by name or number; the others are found out
+  std::map<std::string, ColumnType> types;  // by name or number; other columns are inferred
 };
 
-/// One of the three vectors is used, as `type` says.
+/// One of the three vectors is used, according to `type`.
 struct CsvColumn {
   std::string name;
   ColumnType type = ColumnType::text;
   std::vector<int64_t> integers;
-  std::vector<double> numbers;  // an empty field is a NaN
+  std::vector<double> numbers;  // an empty field is NaN
   std::vector<std::string> texts;
-  // Of `numbers`: the first row whose field is an integer that f32 would round.
+  // In `numbers`: the first row whose field is an integer that f32 would round.
   std::optional<size_t> row_beyond_f32;
 };
 
 struct CsvTable {
   std::vector<CsvColumn> columns;
   size_t rows = 0;
-  bool named = false;  // the names come from a header; else they are "1", "2", …
+  bool named = false;  // the names come from a header; otherwise they are "1", "2", …
 };
 
 /// An Error names row, column and line of the text.

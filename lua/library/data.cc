@@ -1,4 +1,4 @@
-// Opens the libraries under flow, and what they share: arguments, options, phases.
+// Opens the libraries under flow, and their shared code: arguments, options, phases.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ std::string check_path(lua_State* L, int index, const char* function) {
   }
   if (is_handle(L, index) || test_file(L, index) != nullptr)
     raise(L,
-          fmt::format("{} takes a path, and {} has none yet: pass it to a task as an argument; "
+          fmt::format("{} takes a path, and {} has no path yet: pass it to a task as an argument; "
                       "there it is a path",
                       function,
                       is_handle(L, index) ? describe_handle(L, index) : std::string("this file")));
@@ -64,10 +64,10 @@ std::string check_path(lua_State* L, int index, const char* function) {
 
 void require_task(lua_State* L, const char* function) {
   if (context(L).phase == Phase::task) return wait_durable(L);
-  raise(L, fmt::format(
-               "{} reaches into the file system, which only tasks may do: while a script loads "
-               "and its graph is built, the graph must not depend on files. Call it in a task",
-               function));
+  raise(L,
+        fmt::format("{} uses the file system, which only tasks may do: while a script loads "
+                    "and its graph is built, the graph must not depend on files. Call it in a task",
+                    function));
 }
 
 void check_options(lua_State* L, int index, const char* function,

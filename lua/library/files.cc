@@ -1,5 +1,5 @@
-// Whole files, through gzip where their first bytes say so. The only file here that sees zlib's
-// streams.
+// Reads whole files, decompressed if their first bytes are gzip's. The only file here that uses
+// zlib's streams.
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -11,7 +11,7 @@
 namespace flow::lua {
 namespace {
 
-constexpr uint64_t kInputMax = uint64_t{16} << 30;  // bytes of one file, unpacked
+constexpr uint64_t kInputMax = uint64_t{16} << 30;  // bytes of one file, decompressed
 constexpr size_t kBlock = 256 * 1024;
 constexpr int kGzip = 15 + 16;  // the largest window, with gzip's header
 
@@ -35,9 +35,9 @@ Result<std::string> gunzip(std::string_view compressed, uint64_t size_max) {
   if (!inflater.ready) return environment_error("zlib can't be started: out of memory");
   z_stream& stream = inflater.stream;
   std::string out;
-  for (;;) {  // a file may be several gzip members, one after the other
+  for (;;) {  // a file may have several gzip members
     if (stream.avail_in == 0) {
-      if (compressed.empty()) return broken("it ends too early");
+      if (compressed.empty()) return broken("it is truncated");
       size_t part = std::min<size_t>(compressed.size(), 1u << 30);
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
       stream.avail_in = static_cast<uInt>(part);
@@ -53,7 +53,7 @@ Result<std::string> gunzip(std::string_view compressed, uint64_t size_max) {
       return user_error(fmt::format("it unpacks to more than {} bytes", size_max));
     if (code == Z_STREAM_END) {
       if (stream.avail_in == 0 && compressed.empty()) return out;
-      if (inflateReset(&stream) != Z_OK) return broken("a second part can't be read");
+      if (inflateReset(&stream) != Z_OK) return broken("a later gzip member cannot be read");
     } else if (code != Z_OK && code != Z_BUF_ERROR) {
       return broken(stream.msg != nullptr ? stream.msg : "unknown block");
     }

@@ -1,4 +1,4 @@
-// flow.fs: files and folders, in tasks only; and paths, which are only text.
+// flow.fs: files and folders, in tasks only; and paths, which are plain text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ void check(lua_State* L, const std::error_code& error, const char* function,
   if (error) raise(L, fmt::format("{}: {}: {}", function, path, error.message()));
 }
 
-int read(lua_State* L) {  // the content as it is, also of a gzip file
+int read(lua_State* L) {  // the content unchanged, also of a gzip file
   auto content = read_file(path_in_task(L, 1, "flow.fs.read"), kReadMax);
   if (!content.ok()) raise(L, "flow.fs.read: " + content.error().message);
   push_text_value(L, *content);
@@ -85,7 +85,7 @@ int list(lua_State* L) {  // names in a folder, sorted
   return 1;
 }
 
-int mkdir(lua_State* L) {  // with the folders above
+int mkdir(lua_State* L) {  // with its parents
   std::string path = path_in_task(L, 1, "flow.fs.mkdir");
   std::error_code error;
   fs::create_directories(path, error);
@@ -93,7 +93,7 @@ int mkdir(lua_State* L) {  // with the folders above
   return 0;
 }
 
-int remove(lua_State* L) {  // a file, or a folder with all that is in it; true where it was there
+int remove(lua_State* L) {  // a file, or a folder with its content; true if it existed
   std::string path = path_in_task(L, 1, "flow.fs.remove");
   std::error_code error;
   auto removed = fs::remove_all(path, error);
@@ -127,7 +127,7 @@ int rename(lua_State* L) {
 
 // ---- paths
 
-int join(lua_State* L) {  // join("a", "b.txt"): a later absolute path starts anew
+int join(lua_State* L) {  // join("a", "b.txt"): a later absolute path replaces the earlier ones
   fs::path path;
   for (int i = 1; i <= lua_gettop(L); i++) path /= check_path(L, i, "flow.fs.join");
   push_text_value(L, path.string());

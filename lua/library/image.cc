@@ -1,4 +1,4 @@
-// flow.image: a tensor as a picture, gray [height, width] or colour [height, width, 3].
+// flow.image: a tensor as an image, gray [height, width] or color [height, width, 3].
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -15,24 +15,24 @@ namespace {
 constexpr int64_t kSideMax = 65535;
 constexpr int64_t kPixelsMax = int64_t{1} << 28;
 
-struct Picture {
+struct Image {
   int64_t height, width, channels;
   std::string pixels;
 };
 
-// u8 as it is; floats from 0 (black) to 1.
-Picture read_picture(lua_State* L, int index, const char* function) {
-  const kernels::View& view = check_tensor(L, index, "what is drawn");
-  bool gray = view.rank() == 2, colour = view.rank() == 3 && view.shape[2] == 3;
-  bool fits = (gray || colour) && view.shape[0] > 0 && view.shape[1] > 0 &&
+// u8 unchanged; floats from 0 (black) to 1.
+Image read_image(lua_State* L, int index, const char* function) {
+  const kernels::View& view = check_tensor(L, index, "the image");
+  bool gray = view.rank() == 2, color = view.rank() == 3 && view.shape[2] == 3;
+  bool fits = (gray || color) && view.shape[0] > 0 && view.shape[1] > 0 &&
               view.shape[0] <= kSideMax && view.shape[1] <= kSideMax &&
               view.shape[0] * view.shape[1] <= kPixelsMax;
   if (!fits || (view.dtype != DType::u8 && !kernels::is_float(view.dtype)))
     raise(L, fmt::format(
-                 "{} draws a tensor [height, width] (gray) or [height, width, 3] (colour) of u8 "
+                 "{} draws a tensor [height, width] (gray) or [height, width, 3] (color) of u8 "
                  "or of floats from 0 to 1, with sides of 1..{}, not {}",
                  function, kSideMax, describe(view)));
-  Picture picture{view.shape[0], view.shape[1], gray ? 1 : 3, {}};
+  Image picture{view.shape[0], view.shape[1], gray ? 1 : 3, {}};
   picture.pixels.resize(static_cast<size_t>(view.count()));
   if (view.dtype == DType::u8) {
     copy_view(view, kernels::dense(DType::u8, view.shape, picture.pixels.data()));
@@ -71,8 +71,8 @@ std::string deflated(const std::string& content) {
   return out;
 }
 
-// PNG (RFC 2083): eight bits a sample, no filter, one compressed block.
-std::string png_of(const Picture& picture) {
+// PNG (RFC 2083): eight bits per sample, no filter, one compressed block.
+std::string png_of(const Image& picture) {
   auto row = static_cast<size_t>(picture.width * picture.channels);
   std::string scanlines;
   scanlines.reserve((row + 1) * static_cast<size_t>(picture.height));
@@ -87,16 +87,16 @@ std::string png_of(const Picture& picture) {
          chunk("IEND", "");
 }
 
-std::string ppm_of(const Picture& picture) {  // P5 is gray, P6 colour
+std::string ppm_of(const Image& picture) {  // P5 is gray, P6 color
   return fmt::format("P{}\n{} {}\n255\n", picture.channels == 1 ? 5 : 6, picture.width,
                      picture.height) +
          picture.pixels;
 }
 
-int draw(lua_State* L, const char* function, std::string (*encode)(const Picture&)) {
+int draw(lua_State* L, const char* function, std::string (*encode)(const Image&)) {
   std::string path = check_path(L, 1, function);
   require_task(L, function);
-  write_output(L, path, function, "wb", encode(read_picture(L, 2, function)));
+  write_output(L, path, function, "wb", encode(read_image(L, 2, function)));
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// flow.json, and files of one JSON value a line.
+// flow.json, and files with one JSON value per line.
 #include <fmt/format.h>
 
 #include "engine/value/json.hpp"
@@ -58,7 +58,7 @@ int read_json_lines(lua_State* L) {
   return 1;
 }
 
-// flow.data.write_jsonl(path, list): gzip where the path ends in .gz
+// flow.data.write_jsonl(path, list): gzip if the path ends in .gz
 int write_json_lines(lua_State* L) {
   std::string path = check_path(L, 1, "flow.data.write_jsonl");
   require_task(L, "flow.data.write_jsonl");

@@ -1,5 +1,5 @@
 // flow.data.loader and flow.data.windows: batches of a dataset in an order that a small state
-// repeats. With `prefetch` a thread copies rows together ahead of the loop; it knows no Lua.
+// reproduces. With `prefetch` a thread gathers rows ahead of the loop; it does not use Lua.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,10 +29,10 @@ enum Slot : int { kItem = 1, kTransform = 2, kSlots = 2 };  // user values: func
 
 // ---- rows
 
-/// Tensors of one first size. Rows are dense; where one begins is the first stride's affair, so
-/// that windows may overlap.
+/// Tensors of one first size. Rows are dense; the first stride gives their starts, so windows may
+/// overlap.
 struct Column {
-  std::string name;       // of a table; "" for a list's or the only one
+  std::string name;       // of a table; "" of a list or a single tensor
   lua_Integer index = 0;  // of a list, from 1
   Tensor rows;
 
@@ -55,15 +55,15 @@ struct Column {
   }
 };
 
-/// One batch to be put together: which rows, and where to.
-struct Job {
+/// A batch to gather: its rows, and the destination.
+struct BatchJob {
   std::vector<int64_t> rows;
-  std::vector<Tensor> out;  // one a column
+  std::vector<Tensor> out;  // one per column
   bool is_done = false;
   std::exception_ptr problem;
 };
 
-/// The thread. Jobs are done in the order in which they come.
+/// The prefetch thread. Jobs are done in the order in which they are posted.
 class BatchGatherer {
  public:
   explicit BatchGatherer(const std::vector<Column>& columns) : columns_(columns) {
@@ -80,14 +80,14 @@ class BatchGatherer {
   BatchGatherer(const BatchGatherer&) = delete;
   BatchGatherer& operator=(const BatchGatherer&) = delete;
 
-  void post(const std::shared_ptr<Job>& job) {
+  void post(const std::shared_ptr<BatchJob>& job) {
     {
       std::lock_guard lock(mutex_);
       jobs_.push_back(job);
     }
     changed_.notify_all();
   }
-  void wait(const Job& job) {
+  void wait(const BatchJob& job) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return job.is_done; });
   }
@@ -98,7 +98,7 @@ class BatchGatherer {
     while (true) {
       changed_.wait(lock, [this] { return is_over_ || !jobs_.empty(); });
       if (is_over_) return;
-      std::shared_ptr<Job> job = std::move(jobs_.front());
+      std::shared_ptr<BatchJob> job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       try {
@@ -115,7 +115,7 @@ class BatchGatherer {
   const std::vector<Column>& columns_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::deque<std::shared_ptr<BatchJob>> jobs_;
   bool is_over_ = false;
   std::thread thread_;
 };
@@ -128,7 +128,7 @@ std::set<Loader*>& live_loaders() {  // of this thread's states
   return live;
 }
 
-uint64_t mixed(uint64_t x) {  // splitmix64
+uint64_t splitmix64(uint64_t x) {  // splitmix64
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
@@ -136,20 +136,20 @@ uint64_t mixed(uint64_t x) {  // splitmix64
 }
 
 struct Loader {
-  std::vector<Column> columns;  // none where a function gives items
+  std::vector<Column> columns;  // empty if a function returns items
   bool is_table = false;        // a batch is a table of tensors
   int64_t count = 0;            // rows of the dataset
   int64_t batch = 1, rank = 0, ranks = 1, prefetch = 0;
   bool shuffles = false, drops_last = false;
   uint64_t seed = 0;
 
-  int64_t epoch = 1, position = 0;  // batches that this epoch has given
-  int64_t given = 0;       // rows of its order that another number of ranks got before them
-  bool is_loaded = false;  // the next loop over `epoch` goes on at `position`
-  int64_t loop = 0;        // counts them: an older one is over
-  Tensor order;            // the epoch's, where it is shuffled
-  std::deque<std::shared_ptr<Job>> ahead;
-  int64_t next_ahead = 0;  // the batch to be posted next
+  int64_t epoch = 1, position = 0;  // batches that this epoch has returned
+  int64_t given = 0;                // rows that another number of ranks got earlier in the epoch
+  bool is_loaded = false;           // the next loop over `epoch` continues at `position`
+  int64_t loop = 0;                 // number of the loop: an older one is over
+  Tensor order;                     // of the epoch, if it is shuffled
+  std::deque<std::shared_ptr<BatchJob>> ahead;
+  int64_t next_ahead = 0;  // the next batch to post
   std::unique_ptr<BatchGatherer> gatherer;
 
   Loader() { live_loaders().insert(this); }
@@ -160,7 +160,7 @@ struct Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Each rank has as many of `rows` in all: the last are dropped, or the first come again.
+  // Every rank gets equally many of `rows`: the last are dropped, or the first repeated.
   int64_t share_of(int64_t rows) const {
     return drops_last || rows == 0 ? rows / ranks : (rows - 1) / ranks + 1;
   }
@@ -169,7 +169,7 @@ struct Loader {
     return drops_last || share == 0 ? share / batch : (share - 1) / batch + 1;
   }
   int64_t batches() const { return batches_of(count - given); }  // from `given` on
-  int64_t row_at(int64_t place) const {                          // of this rank's, from `given` on
+  int64_t row_at(int64_t place) const {                          // of this rank, from `given` on
     int64_t at = (given + rank + place * ranks) % count;
     return order ? order.view().at<int64_t>()[at] : at;
   }
@@ -186,7 +186,7 @@ struct Loader {
     ahead.clear();
     next_ahead = position;
   }
-  // Throws a Failure where there is no room for the order.
+  // Throws a Failure if memory for the order is missing.
   void begin(int64_t wanted) {
     stop();
     bool goes_on = std::exchange(is_loaded, false) && epoch == wanted;
@@ -198,7 +198,7 @@ struct Loader {
     if (!shuffles || count == 0) return;
     order = Tensor::empty(DType::i64, kernels::Shape{count});
     tensors::fill_permutation(order.view().at<int64_t>(), count,
-                              mixed(seed ^ mixed(static_cast<uint64_t>(epoch))));
+                              splitmix64(seed ^ splitmix64(static_cast<uint64_t>(epoch))));
   }
   void end_epoch() {
     stop();
@@ -208,9 +208,9 @@ struct Loader {
     loop++;
   }
 
-  // The tensors are made here: memory is the state's thread's to charge.
-  std::shared_ptr<Job> job_of(int64_t number) const {
-    auto job = std::make_shared<Job>();
+  // The tensors are allocated here: only the state's thread charges memory.
+  std::shared_ptr<BatchJob> job_of(int64_t number) const {
+    auto job = std::make_shared<BatchJob>();
     job->rows = rows_of_batch(number);
     for (const Column& column : columns) {
       kernels::Shape shape = column.rows.shape();
@@ -219,8 +219,8 @@ struct Loader {
     }
     return job;
   }
-  // Throws a Failure where there is no room for the batch.
-  std::vector<Tensor> gathered() {
+  // Throws a Failure if memory for the batch is missing.
+  std::vector<Tensor> gather_batch() {
     if (prefetch == 0) {
       auto job = job_of(position);
       for (size_t i = 0; i < columns.size(); i++) columns[i].gather(job->rows, job->out[i]);
@@ -229,18 +229,18 @@ struct Loader {
     if (!gatherer) gatherer = std::make_unique<BatchGatherer>(columns);
     int64_t last = std::min(position + prefetch + 1, batches());
     while (next_ahead < last) {
-      std::shared_ptr<Job> job;
+      std::shared_ptr<BatchJob> job;
       try {
         job = job_of(next_ahead);
       } catch (const tensors::Failure&) {
         if (ahead.empty()) throw;
-        break;  // what is there is given first, and makes room
+        break;  // existing batches are returned first, which frees memory
       }
       gatherer->post(job);
       ahead.push_back(std::move(job));
       next_ahead++;
     }
-    std::shared_ptr<Job> job = std::move(ahead.front());
+    std::shared_ptr<BatchJob> job = std::move(ahead.front());
     ahead.pop_front();
     gatherer->wait(*job);
     if (job->problem) std::rethrow_exception(job->problem);
@@ -263,8 +263,8 @@ Loader& check_loader(lua_State* L, int index, const char* method) {
 
 // ---- items of a function, as one batch
 
-/// Pops the list of items at the top and pushes the batch: tensors are stacked, numbers are one
-/// tensor, tables are put together field by field, and what else there is stays a list.
+/// Pops the list of items at the top and pushes the batch: tensors are stacked, numbers become one
+/// tensor, tables are collated field by field, and other values stay a list.
 void collate(lua_State* L, int depth = 0) {
   constexpr int kDepthMax = 20;
   luaL_checkstack(L, 8, "items nested too deep");
@@ -336,7 +336,7 @@ void push_batch(lua_State* L, Loader& loader, int self) {
     }
     return collate(L);
   }
-  std::vector<Tensor> parts = loader.gathered();
+  std::vector<Tensor> parts = loader.gather_batch();
   if (!loader.is_table) return push_object(L, std::move(parts[0]));
   lua_createtable(L, 0, static_cast<int>(parts.size()));
   for (size_t i = 0; i < parts.size(); i++) {
@@ -355,7 +355,7 @@ int next_batch(lua_State* L) {
   Loader& loader = check_loader(L, self, "epoch");
   if (lua_tointeger(L, lua_upvalueindex(2)) != loader.loop) {
     if (lua_toboolean(L, lua_upvalueindex(3))) return 0;
-    raise(L, "this loop over a loader is over: another one has begun, or a state was loaded");
+    raise(L, "this loop over a loader has ended: another one has begun, or a state was loaded");
   }
   if (loader.position >= loader.batches()) {
     loader.end_epoch();
@@ -414,17 +414,17 @@ int64_t state_field(lua_State* L, const char* name) {
   lua_getfield(L, 2, name);
   lua_Integer value = lua_tointegerx(L, -1, &exact);
   if (!exact || lua_type(L, -1) != LUA_TNUMBER)
-    raise(L, fmt::format("loader:load takes what loader:state() gave; its `{}` is {}", name,
+    raise(L, fmt::format("loader:load takes a result of loader:state(); its `{}` is {}", name,
                          describe(L, -1)));
   lua_pop(L, 1);
   return value;
 }
 
-/// Where in an epoch a state is.
+/// The position of a state in an epoch.
 struct LoaderPosition {
   int64_t batch, ranks, position, given;
 
-  // Ranks take turns in the order of rows, so what all of them got is how it begins.
+  // Ranks take rows in turn, so together they have taken the beginning of the order.
   int64_t rows(int64_t count) const {
     int64_t rows = 0;
     bool is_more = __builtin_mul_overflow(batch, ranks, &rows) ||
@@ -441,24 +441,26 @@ LoaderPosition position_of_state(lua_State* L, int64_t count) {
   lua_pop(L, 1);
   bool fits = place.batch >= 1 && place.ranks >= 1 && place.position >= 0 && place.given >= 0 &&
               place.given <= count;
-  if (!fits) raise(L, "loader:load takes what loader:state() gave, and no loader is where it is");
+  if (!fits)
+    raise(L, "loader:load takes a result of loader:state(), and this position is not valid");
   return place;
 }
 
 int load(lua_State* L) {
   Loader& loader = check_loader(L, 1, "load");
   if (lua_type(L, 2) != LUA_TTABLE)
-    raise(L, fmt::format("loader:load takes what loader:state() gave, not {}", describe(L, 2)));
+    raise(L, fmt::format("loader:load takes a result of loader:state(), not {}", describe(L, 2)));
   auto same = [&](const char* name, int64_t own) {
     int64_t theirs = state_field(L, name);
     if (theirs != own)
       raise(L, fmt::format("loader:load: the state is of a loader whose `{}` is {}, and here it is "
-                           "{}: the batches that remain are others",
+                           "{}: the remaining batches would differ",
                            name, theirs, own));
   };
   same("count", loader.count);
   LoaderPosition place = position_of_state(L, loader.count);
-  if (place.ranks != loader.ranks) {  // what remains is dealt to the ranks that there are now
+  if (place.ranks !=
+      loader.ranks) {  // the remaining rows are distributed to the current number of ranks
     place.given = place.rows(loader.count);
     place.position = 0;
   } else {
@@ -658,7 +660,7 @@ int make_loader(lua_State* L) {
 
 // ---- windows
 
-// flow.data.windows(tokens, length [, { stride }]) -> { x, y }: views, x[i] and what follows it.
+// flow.data.windows(tokens, length [, { stride }]) -> { x, y }: views; y is x one token later.
 int windows(lua_State* L) {
   lua_settop(L, 3);
   Tensor tokens = check_object(L, 1, "the first argument of flow.data.windows");

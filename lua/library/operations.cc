@@ -26,7 +26,7 @@ namespace flow::lua {
 namespace {
 
 using tensors::Gradients;
-using tensors::Saved;
+using tensors::SavedTensor;
 using tensors::Tensor;
 
 static_assert(FLOW_F32 == static_cast<int>(DType::f32) &&
@@ -38,8 +38,8 @@ static_assert(FLOW_RANK_MAX == kernels::kRankMax);
 constexpr int32_t kOperationsMax = 1000;
 constexpr size_t kMessageMax = 1000;
 
-// A library is never unloaded: its operations may be held by anything that was recorded.
-struct Library {
+// A library is never unloaded: recorded operations may refer to it.
+struct OperationLibrary {
   std::string path;
   const FlowOperation* operations = nullptr;
   int32_t count = 0;
@@ -61,8 +61,8 @@ FlowTensor plain(const kernels::View& view) {
   return out;
 }
 
-// What describe said, which is somebody else's word.
-kernels::Shape described_shape(const Library& library, const FlowOperation& operation,
+// The output shape from `describe`, which is untrusted.
+kernels::Shape described_shape(const OperationLibrary& library, const FlowOperation& operation,
                                const FlowTensor& output) {
   bool good = output.type >= FLOW_F32 && output.type <= FLOW_BOOL && output.rank >= 0 &&
               output.rank <= kernels::kRankMax;
@@ -77,7 +77,8 @@ kernels::Shape described_shape(const Library& library, const FlowOperation& oper
   return shape;
 }
 
-void check(const Library& library, const FlowOperation& operation, const FlowCall& call, int code) {
+void check(const OperationLibrary& library, const FlowOperation& operation, const FlowCall& call,
+           int code) {
   if (code == 0) return;
   size_t length = ::strnlen(call.message, call.message_size);
   throw tensors::Failure(fmt::format(
@@ -85,7 +86,7 @@ void check(const Library& library, const FlowOperation& operation, const FlowCal
       length > 0 ? std::string(call.message, length) : fmt::format("it failed with {}", code)));
 }
 
-std::vector<Tensor> run(const Library& library, const FlowOperation& operation,
+std::vector<Tensor> run(const OperationLibrary& library, const FlowOperation& operation,
                         const std::vector<Tensor>& inputs, const std::vector<double>& numbers) {
   std::vector<FlowTensor> in, out(FLOW_OUTPUTS_MAX);
   tensors::Device device;
@@ -127,16 +128,16 @@ std::vector<Tensor> run(const Library& library, const FlowOperation& operation,
   return made;
 }
 
-// The gradients of inputs, by the operation that the library names for that.
-Tensor recorded(const Library& library, const FlowOperation& operation, Tensor out,
+// Records the gradients of the inputs, by the operation that the library names as backward.
+Tensor recorded(const OperationLibrary& library, const FlowOperation& operation, Tensor out,
                 const std::vector<Tensor>& inputs, const std::vector<double>& numbers) {
   const FlowOperation* backward = library.find(operation.backward);
-  std::vector<Saved> saved;
+  std::vector<SavedTensor> saved;
   for (const Tensor& each : inputs) saved.emplace_back(each);
-  auto back = [library, backward, numbers, saved, result = Saved(out)](const Tensor& gradient,
+  auto back = [library, backward, numbers, saved, result = SavedTensor(out)](const Tensor& gradient,
                                                                        Gradients& to) {
     std::vector<Tensor> operands;
-    for (const Saved& each : saved) operands.push_back(each.get());
+    for (const SavedTensor& each : saved) operands.push_back(each.get());
     operands.push_back(result.get());
     operands.push_back(gradient);
     std::vector<Tensor> gradients = run(library, *backward, operands, numbers);
@@ -152,7 +153,8 @@ Tensor recorded(const Library& library, const FlowOperation& operation, Tensor o
 
 // Upvalues: the library (a light userdata, which lives as long as the process), the operation.
 int call_operation(lua_State* L) {
-  const auto& library = *static_cast<const Library*>(lua_touserdata(L, lua_upvalueindex(1)));
+  const auto& library =
+      *static_cast<const OperationLibrary*>(lua_touserdata(L, lua_upvalueindex(1)));
   const auto& operation =
       *static_cast<const FlowOperation*>(lua_touserdata(L, lua_upvalueindex(2)));
   std::vector<Tensor> inputs;
@@ -184,9 +186,9 @@ int call_operation(lua_State* L) {
   raise(L, fmt::format("flow.operations: {}: {}", path, why));
 }
 
-void check_library(lua_State* L, const Library& library) {
+void check_library(lua_State* L, const OperationLibrary& library) {
   if (library.count < 0 || library.count > kOperationsMax)
-    reject(L, library.path, fmt::format("it says that it has {} operations", library.count));
+    reject(L, library.path, fmt::format("it declares {} operations", library.count));
   for (int32_t i = 0; i < library.count; i++) {
     const FlowOperation& each = library.operations[i];
     std::string_view name = each.name == nullptr ? "" : each.name;
@@ -199,22 +201,22 @@ void check_library(lua_State* L, const Library& library) {
              fmt::format("operation {} needs a name of letters, digits and _, describe and run",
                          i + 1));
     if (library.find(name) != &each)
-      reject(L, library.path, fmt::format("`{}` is there twice", name));
+      reject(L, library.path, fmt::format("`{}` is declared twice", name));
     if (each.backward != nullptr && library.find(each.backward) == nullptr)
       reject(L, library.path,
-             fmt::format("the backward of `{}`, `{}`, is not there", name, each.backward));
+             fmt::format("the backward of `{}`, `{}`, is missing", name, each.backward));
   }
 }
 
-// A file as it lies there: another one at the same path is another library.
-struct Identity {
+// A file's identity: another file at the same path is another library.
+struct FileIdentity {
   std::string path;
   uint64_t device = 0, inode = 0;
   int64_t size = 0, changed_ns = 0;
-  auto operator<=>(const Identity&) const = default;
+  auto operator<=>(const FileIdentity&) const = default;
 };
 
-Identity identity_of(lua_State* L, const std::string& path) {
+FileIdentity identity_of(lua_State* L, const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
     reject(L, path, "it does not exist, or is not a regular file");
@@ -222,8 +224,8 @@ Identity identity_of(lua_State* L, const std::string& path) {
           info.st_ctim.tv_sec * int64_t{1'000'000'000} + info.st_ctim.tv_nsec};
 }
 
-// dlopen takes a path that it knows for the library that it loaded first. So a later one has a name
-// of its own: that of a descriptor, which stays open.
+// dlopen returns the first library for a path that it knows. So a replaced file is loaded under
+// another name: that of a descriptor, which stays open.
 void* open_copy(lua_State* L, const std::string& path) {
   int from = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   int copy = ::memfd_create("operations", MFD_CLOEXEC);
@@ -239,37 +241,37 @@ void* open_copy(lua_State* L, const std::string& path) {
   reject(L, path, fmt::format("it can't be read: {}", ::strerror(code)));
 }
 
-// Loads it; its own initialisers run here.
-const Library& load(lua_State* L, const std::string& path, bool is_replaced) {
+// Loads it; its own initializers run here.
+const OperationLibrary& load(lua_State* L, const std::string& path, bool is_replaced) {
   void* handle = is_replaced ? open_copy(L, path) : ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) reject(L, path, fmt::format("it can't be loaded: {}", ::dlerror()));
   auto list = reinterpret_cast<decltype(&flow_operations)>(::dlsym(handle, "flow_operations"));
   if (list == nullptr)
     reject(L, path, "it exports no flow_operations: include <flow/operation.h> and define it");
-  auto* library = new Library;  // as long as the process, like what dlopen loaded
+  auto* library = new OperationLibrary;  // lives as long as the process, as the loaded library does
   library->path = path;
   library->operations = list(FLOW_OPERATION_ABI, &library->count);
   if (library->operations == nullptr)
-    reject(
-        L, path,
-        fmt::format("it does not know version {} of flow/operation.h: compile it with the header "
-                    "of this flow",
-                    FLOW_OPERATION_ABI));
+    reject(L, path,
+           fmt::format(
+               "it does not support version {} of flow/operation.h: compile it with the header "
+               "of this flow",
+               FLOW_OPERATION_ABI));
   check_library(L, *library);
   return *library;
 }
 
-// Once a process.
-const Library& loaded(lua_State* L, const std::string& path) {
+// Once per process.
+const OperationLibrary& loaded(lua_State* L, const std::string& path) {
   static std::mutex mutex;
-  static std::map<Identity, const Library*> libraries;
+  static std::map<FileIdentity, const OperationLibrary*> libraries;
   std::lock_guard lock(mutex);
-  Identity identity = identity_of(L, path);
+  FileIdentity identity = identity_of(L, path);
   auto found = libraries.find(identity);
   if (found != libraries.end()) return *found->second;
   bool is_replaced = std::any_of(libraries.begin(), libraries.end(),
                                  [&](const auto& each) { return each.first.path == path; });
-  const Library& library = load(L, path, is_replaced);
+  const OperationLibrary& library = load(L, path, is_replaced);
   libraries[identity] = &library;
   return library;
 }
@@ -278,12 +280,13 @@ int open(lua_State* L) {
   std::string path = check_path(L, 1, "flow.operations");
   require_task(L, "flow.operations");
   std::error_code error;
-  path = std::filesystem::absolute(path, error).string();  // else dlopen would look elsewhere
-  reach_outside(L);                                        // what it starts is not known
-  const Library* library = &loaded(L, path);
+  path = std::filesystem::absolute(path, error)
+             .string();  // otherwise dlopen would search other folders
+  reach_outside(L);      // the library may start programs
+  const OperationLibrary* library = &loaded(L, path);
   lua_createtable(L, 0, library->count);
   for (int32_t i = 0; i < library->count; i++) {
-    lua_pushlightuserdata(L, const_cast<Library*>(library));
+    lua_pushlightuserdata(L, const_cast<OperationLibrary*>(library));
     lua_pushlightuserdata(L, const_cast<FlowOperation*>(&library->operations[i]));
     lua_pushcclosure(L, protected_call<call_operation>, 2);
     lua_setfield(L, -2, library->operations[i].name);

@@ -1,5 +1,5 @@
-// flow.data.csv: rows as Lua sees them. Userdata, since a table a row would cost a hundred times
-// the memory.
+// flow.data.csv: rows as Lua sees them. Userdata, because one table per row would take a hundred
+// times the memory.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -108,11 +108,10 @@ void check_numbers(lua_State* L, const CsvColumn& column, DType dtype, bool is_a
         : dtype == DType::boolean ? !std::isnan(value)
                                   : std::trunc(value) == value && value >= low && value < high;
     if (holds) continue;
-    reject_value(L, column, row,
-                 std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value), dtype,
-                 is_float ? "name the type \"f64\""
-                          : "take it as \"f64\", and x:to(type) converts what is left",
-                 function);
+    reject_value(
+        L, column, row, std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value), dtype,
+        is_float ? "name the type \"f64\"" : "read it as \"f64\", and convert with x:to(type)",
+        function);
   }
   if (may_round || !column.row_beyond_f32) return;
   size_t row = *column.row_beyond_f32;
@@ -120,8 +119,8 @@ void check_numbers(lua_State* L, const CsvColumn& column, DType dtype, bool is_a
                "name the type, \"f64\" or \"f32\", which rounds it", function);
 }
 
-// Refuses what a tensor of `dtype` would not hold. `is_asked`: the script names the type; then a
-// float may be rounded, as it asks for. Otherwise only a fraction may.
+// Raises an error for values that a tensor of `dtype` cannot represent. `is_asked`: the script
+// names the type; then a float may be rounded. Otherwise only a fraction may.
 void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
                  const char* function) {
   if (column.type == ColumnType::integer) {
@@ -168,7 +167,7 @@ int rows_tensor(lua_State* L) {
   return 1;
 }
 
-// rows:column(k[, type]): i64 or f64 as the column is, or a list of strings.
+// rows:column(k[, type]): i64 or f64 like the column, or a list of strings.
 int rows_column(lua_State* L) {
   CsvTable& table = check_rows(L, "column");
   const CsvColumn& column = table.columns[check_column(L, 2, table, "column")];
@@ -233,7 +232,7 @@ int rows_index(lua_State* L) {
   } else if (field == "column") {
     lua_pushcfunction(L, rows_column);
   } else {
-    raise(L, fmt::format("rows have no `{}`: there are rows[i], #rows, rows.names, rows.types, "
+    raise(L, fmt::format("rows have no `{}`: they have rows[i], #rows, rows.names, rows.types, "
                          "rows:tensor(a, b) and rows:column(k)",
                          field.empty() ? describe(L, 2) : std::string(field)));
   }
@@ -277,7 +276,7 @@ void push_rows(lua_State* L, CsvTable table, size_t bytes) {
     lua_rawsetp(L, LUA_REGISTRYINDEX, &kRowsKey);
   }
   lua_setmetatable(L, -2);
-  // The collector sees only the userdata: tell it what hangs on it.
+  // The collector sees only the userdata: report the memory behind it.
   lua_gc(L, LUA_GCSTEP, static_cast<int>(std::min<size_t>(bytes >> 10, 1u << 20)));
 }
 

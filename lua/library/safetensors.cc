@@ -1,4 +1,4 @@
-// flow.safetensors: named tensors in a file that every framework reads. Loading maps the file.
+// flow.safetensors: named tensors in a file format of many frameworks. Loading maps the file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void push_metadata(lua_State* L, const SafetensorsHeader& header) {
 
 // ---- load
 
-// What the second argument asks for: all, those whose names begin so, or these.
+// The tensors that the second argument selects: all, those with a name prefix, or a list.
 std::vector<const SafetensorsEntry*> chosen(lua_State* L, const SafetensorsHeader& header) {
   constexpr const char* kFunction = "flow.safetensors.load";
   std::vector<const SafetensorsEntry*> found;
@@ -63,7 +63,7 @@ std::vector<const SafetensorsEntry*> chosen(lua_State* L, const SafetensorsHeade
     return found;
   }
   if (lua_type(L, 2) != LUA_TTABLE)
-    raise(L, fmt::format("{} takes a list of names or what names begin with, not {}", kFunction,
+    raise(L, fmt::format("{} takes a list of names or a prefix of names, not {}", kFunction,
                          describe(L, 2)));
   std::vector<std::string> names;
   for (const SafetensorsEntry& tensor : header.tensors) names.push_back(tensor.name);
@@ -74,16 +74,17 @@ std::vector<const SafetensorsEntry*> chosen(lua_State* L, const SafetensorsHeade
     auto at = std::find(names.begin(), names.end(), name);
     if (at == names.end()) {
       std::string near = nearest_name(name, names);
-      raise(L, fmt::format("{}: the file has no tensor `{}`{}; flow.safetensors.header lists what "
-                           "it has",
-                           kFunction, name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
+      raise(L, fmt::format(
+                   "{}: the file has no tensor `{}`{}; flow.safetensors.header lists those that "
+                   "it has",
+                   kFunction, name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
     }
     found.push_back(&header.tensors[static_cast<size_t>(at - names.begin())]);
   }
   return found;
 }
 
-// Narrow integers, which the next wider type holds, as flow.data.npy has it.
+// Narrow integers become the next wider type, as in flow.data.npy.
 template <typename From, typename To>
 std::string widened(std::string_view from) {
   std::string out(from.size() / sizeof(From) * sizeof(To), '\0');

@@ -1,4 +1,4 @@
-// flow.table: what scripts do with lists and tables. Keys are visited in the order of pairs.
+// flow.table: functions on lists and tables. Keys are visited in the order of pairs.
 #include <fmt/format.h>
 
 #include "lua/sandbox/sandbox.hpp"
@@ -14,7 +14,7 @@ lua_Integer length_of(lua_State* L, int index) {
   return static_cast<lua_Integer>(lua_rawlen(L, index));
 }
 
-// Calls f with key and value at the top, in order; f leaves the stack as it was.
+// Calls f with key and value at the top, in order; f leaves the stack unchanged.
 template <typename F>
 void each_entry(lua_State* L, int table, F f) {
   table = lua_absindex(L, table);
@@ -71,7 +71,7 @@ void add_entries(lua_State* L, int sum, lua_Integer number) {
   });
 }
 
-// A list of numbers (or tensors) gives their sum; a list of tables gives a table of sums by key.
+// The sum of a list of numbers or tensors; for a list of tables, a table of sums by key.
 int sum(lua_State* L) {
   check_list(L, 1, "flow.table.sum");
   lua_settop(L, 1);
@@ -117,7 +117,7 @@ int map(lua_State* L) {
   return 1;
 }
 
-// The entries for which f(value, key) holds: of a list a list, of a table a table.
+// The entries for which f(value, key) is true: of a list a list, of a table a table.
 int filter(lua_State* L) {
   check_list(L, 1, "flow.table.filter");
   check_function(L, 2, "flow.table.filter");
@@ -142,7 +142,7 @@ int filter(lua_State* L) {
   return 1;
 }
 
-// f(so_far, value, key) of every entry in order, beginning with the third argument.
+// f(accumulator, value, key) of every entry in order, starting with the third argument.
 int reduce(lua_State* L) {
   check_list(L, 1, "flow.table.reduce");
   check_function(L, 2, "flow.table.reduce");
@@ -212,13 +212,13 @@ void push_copy(lua_State* L, int index, int depth) {
   }
 }
 
-int copy(lua_State* L) {  // with the tables in it, to any depth; tensors are shared
+int copy(lua_State* L) {  // a deep copy; tensors are shared
   check_list(L, 1, "flow.table.copy");
   push_copy(L, 1, 1);
   return 1;
 }
 
-// Before `at`, in the list at 3: merge sort's comparison, by the function at 2 or <.
+// Whether item `a` sorts before `b` in the list at 3, by the function at 2 or by <.
 bool comes_before(lua_State* L, lua_Integer a, lua_Integer b) {
   bool before;
   if (lua_isnil(L, 2)) {
@@ -271,7 +271,7 @@ int sorted(lua_State* L) {
   return 1;
 }
 
-int count(lua_State* L) {  // of all entries, also those that # does not see
+int count(lua_State* L) {  // all entries, also those that # does not count
   check_list(L, 1, "flow.table.count");
   lua_Integer entries = 0;
   lua_pushnil(L);
@@ -296,7 +296,7 @@ int contains(lua_State* L) {  // contains(t, value)
   return 1;
 }
 
-int slice(lua_State* L) {  // slice(list, a, b): items a..b, as far as there are any
+int slice(lua_State* L) {  // slice(list, a, b): items a..b, as far as they exist
   check_list(L, 1, "flow.table.slice");
   lua_Integer last = std::min(luaL_optinteger(L, 3, LUA_MAXINTEGER), length_of(L, 1));
   lua_Integer first = std::max<lua_Integer>(luaL_checkinteger(L, 2), 1);

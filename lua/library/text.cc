@@ -1,4 +1,4 @@
-// flow.text: lines and words of files, and what strings lack.
+// flow.text: lines and words of files, and string functions that Lua lacks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,8 +44,8 @@ bool is_word_byte(char c) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
-// Calls f for each word: letters, digits, bytes beyond ASCII, and apostrophes between them; in
-// lower case. The string is the caller's until the next word.
+// Calls f for each word, in lower case: letters, digits, bytes beyond ASCII, and apostrophes
+// between them. The string is valid until the next word.
 template <typename F>
 void each_word(std::string_view text, F f) {
   std::string word;
@@ -165,12 +165,12 @@ int join(lua_State* L) {
   return 1;
 }
 
-// Every `what` becomes `with`: plain text, no patterns.
+// Replaces every `what` by `with`: plain text, no patterns.
 int replace(lua_State* L) {
   std::string_view text = check_text_argument(L, 1, "flow.text.replace");
   std::string_view what = check_text_argument(L, 2, "flow.text.replace");
   std::string_view with = check_text_argument(L, 3, "flow.text.replace");
-  if (what.empty()) raise(L, "flow.text.replace: what is replaced is empty");
+  if (what.empty()) raise(L, "flow.text.replace: the text to replace is empty");
   std::string out;
   for (;;) {
     size_t at = text.find(what);

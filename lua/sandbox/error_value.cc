@@ -1,4 +1,4 @@
-// The text of an error whose value is no string: `error({ code = 3 })` shows {"code":3}.
+// The text of an error whose value is not a string: `error({ code = 3 })` shows {"code":3}.
 #include "lua/sandbox/sandbox.hpp"
 
 namespace flow::lua {
@@ -8,7 +8,7 @@ namespace {
 constexpr int kDepthShown = 4;
 constexpr size_t kEntriesShown = 8;   // of one table
 constexpr size_t kStringShown = 100;  // bytes of one string
-constexpr size_t kValueShown = 400;   // bytes of the whole
+constexpr size_t kValueShown = 400;   // bytes in all
 
 bool is_plain_table(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TTABLE) return false;

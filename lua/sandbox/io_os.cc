@@ -1,5 +1,5 @@
-// What reaches outside the script: io and os in tasks only, output to the attempt's log, random
-// numbers from the seed.
+// Functions with effects outside the script: io and os in tasks only, output to the attempt's log,
+// random numbers from the seed.
 #include <fmt/format.h>
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace flow::lua {
 
 namespace {
 
-constexpr size_t kLineMax = 1 << 20;  // bytes written without a newline before a line is cut
+constexpr size_t kLineMax = 1 << 20;  // bytes without a newline before a line is cut
 
 // ---- output
 
@@ -52,7 +52,7 @@ void push_log_file(lua_State* L, const char* name) {
 
 // ---- io
 
-const char kOutputKey = 0;  // the file that io.output chose, or nil: the log
+const char kOutputKey = 0;  // the file that io.output selected, or nil: the log
 
 bool looks_at_clock(std::string_view name) {
   return name == "os.time" || name == "os.clock" || name == "os.date";
@@ -69,7 +69,7 @@ void reject_outside_task(lua_State* L, const char* name) {
     why = "the environment cannot be read";
     advice = "call it inside a task, or use a parameter or env = { NAME = flow.env(\"NAME\") }";
   } else if (what == "os.execute" || what == "io.popen") {
-    why = "no program is started";
+    why = "no program can be started";
     advice = "use flow.shell, or call it inside a task";
   } else if (what == "os.setlocale") {
     why = "the locale stays as it is";
@@ -102,7 +102,8 @@ void guard_function(lua_State* L, int library, const char* name, const char* ful
   lua_setfield(L, library, name);
 }
 
-// The chosen output file's method `name` with the arguments from 1, or false: it is the log.
+// Calls method `name` of the selected output file with the arguments from 1; false if the output is
+// the log.
 bool call_output(lua_State* L, const char* name) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kOutputKey) == LUA_TNIL) {
     lua_pop(L, 1);
@@ -225,9 +226,9 @@ void open_os(lua_State* L, int os) {
   lua_pop(L, 1);
 }
 
-// ---- math.random: xoshiro256**, as Lua's own, in a state that every attempt begins anew
+// ---- math.random: xoshiro256**, as in Lua, reset for every attempt
 
-uint64_t spread(uint64_t& state) {  // splitmix64
+uint64_t splitmix64(uint64_t& state) {  // splitmix64
   uint64_t z = state += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -235,7 +236,7 @@ uint64_t spread(uint64_t& state) {  // splitmix64
 }
 
 void seed_random(Sandbox& box, uint64_t seed) {
-  for (uint64_t& word : box.random) word = spread(seed);
+  for (uint64_t& word : box.random) word = splitmix64(seed);
   box.random_seeded = true;
 }
 
@@ -253,8 +254,8 @@ uint64_t next_random(Sandbox& box) {
   return result;
 }
 
-// Evenly one of 0..last.
-uint64_t below(Sandbox& box, uint64_t last) {
+// A uniform number of 0..last.
+uint64_t uniform_below(Sandbox& box, uint64_t last) {
   uint64_t mask = last == 0 ? 0 : ~uint64_t{0} >> std::countl_zero(last);
   for (;;) {
     uint64_t drawn = next_random(box) & mask;
@@ -285,11 +286,12 @@ int math_random(lua_State* L) {
   }
   luaL_argcheck(L, low <= high, lua_gettop(L), "interval is empty");
   uint64_t width = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  lua_pushinteger(L, static_cast<lua_Integer>(static_cast<uint64_t>(low) + below(box, width)));
+  lua_pushinteger(L,
+                  static_cast<lua_Integer>(static_cast<uint64_t>(low) + uniform_below(box, width)));
   return 1;
 }
 
-// Without a number it starts from the task's seed again: never from the clock.
+// Without a number it restarts from the task's seed, never from the clock.
 int math_randomseed(lua_State* L) {
   Sandbox& box = sandbox(L);
   if (lua_isnone(L, 1)) {
@@ -318,12 +320,12 @@ int flow_collectgarbage(lua_State* L) {
     lua_gc(L, LUA_GCCOLLECT);
     lua_pushinteger(L, 0);
   } else if (option == 1) {
-    // How much memory is in use differs from run to run; a graph must not depend on it.
+    // The memory in use differs from run to run; a graph must not depend on it.
     bool task = context(L).phase == Phase::task;
     lua_pushnumber(L, task ? lua_gc(L, LUA_GCCOUNT) + lua_gc(L, LUA_GCCOUNTB) / 1024.0 : 0.0);
   } else {
-    raise(L, fmt::format("collectgarbage(\"{}\"): the collector works for every task of this "
-                         "process and keeps its settings; `collect` and `count` are there",
+    raise(L, fmt::format("collectgarbage(\"{}\"): the collector serves every task of this "
+                         "process and keeps its settings; use `collect` or `count`",
                          kOptions[option]));
   }
   return 1;
@@ -400,7 +402,8 @@ void reset_output(lua_State* L) {
     lua_rawsetp(L, LUA_REGISTRYINDEX, &kOutputKey);
   }
   lua_pop(L, 1);
-  // io.input's file lies in the registry under Lua's own name; what it was at first beside it.
+  // io.input's file is in the registry under Lua's own name; its initial value is stored next to
+  // it.
   lua_getfield(L, LUA_REGISTRYINDEX, "_IO_input");
   lua_getfield(L, LUA_REGISTRYINDEX, "flow.stdin");
   if (!lua_rawequal(L, -1, -2)) {

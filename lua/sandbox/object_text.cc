@@ -1,4 +1,4 @@
-// The text of what a script prints: an object has a number, the same in every run, where Lua has an
+// The text of printed objects: each has a number, the same in every run, where Lua shows an
 // address.
 #include <cstdio>
 #include <cstring>
@@ -109,7 +109,7 @@ int flow_format(lua_State* L) {  // upvalue 1: Lua's own
       changed.append(copied, static_cast<size_t>(at - copied)).append("s");
       copied = at + 1;
     } else if (*at == 'p' && lua_type(L, argument) == LUA_TSTRING) {
-      raise(L, "string.format: %p of a string is its place in memory, which differs in every run");
+      raise(L, "string.format: %p of a string is its address, which differs in every run");
     }
   }
   if (copied != format) {

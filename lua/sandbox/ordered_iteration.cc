@@ -1,4 +1,4 @@
-// pairs, ipairs and next, which walk a table in the order of state/keys.hpp.
+// pairs, ipairs and next in the order of state/keys.hpp.
 #include <algorithm>
 
 #include "lua/sandbox/sandbox.hpp"
@@ -88,7 +88,7 @@ int pairs_short(lua_State* L) {  // upvalues: n, position, then the keys
 void push_short(lua_State* L, int table, const Keys& keys) {
   NoCollection pause(L, table);
   lua_pushinteger(L, 0);
-  for (const Key& key : keys.others) push_key(L, keys, key);
+  for (const TableKey& key : keys.others) push_key(L, keys, key);
   lua_pushcclosure(L, pairs_short, static_cast<int>(2 + keys.others.size()));
 }
 
@@ -109,7 +109,7 @@ int flow_pairs(lua_State* L) {
   lua_settop(L, 1);
   Keys& keys = key_buffer();
   collect(L, 1, keys);
-  settle(keys);
+  sort_keys(keys);
   lua_pushinteger(L, keys.run);
   if (keys.others.empty()) {
     lua_pushcclosure(L, pairs_list, 1);
@@ -158,7 +158,7 @@ int flow_ipairs(lua_State* L) {
   return 3;
 }
 
-// ---- next: a traversal that begins at next(t) and goes on in what later calls pass
+// ---- next: a traversal begins with next(t) and continues in later calls
 
 void forget_order(lua_State* L) {  // of the table at 1
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kOrdersKey);
@@ -192,10 +192,10 @@ int next_first(lua_State* L) {
   auto first = std::min_element(keys.others.begin(), keys.others.end(), key_less);
   push_key(L, keys, *first);
   if (keys.objects != 0) {
-    // Objects have no order to find the next one by, so the order is settled now.
+    // Objects have no intrinsic order, so the order is fixed now.
     lua_rawgetp(L, LUA_REGISTRYINDEX, &kOrdersKey);
     lua_pushvalue(L, 1);
-    settle(keys);
+    sort_keys(keys);
     push_others(L, 1, keys);
     lua_rawset(L, -3);
     lua_pop(L, 1);
@@ -205,7 +205,7 @@ int next_first(lua_State* L) {
   return 2;
 }
 
-// Goes on in the list of keys at the top from `at`; its position is kept in [0].
+// Continues in the list of keys at the top from `at`; its position is stored in [0].
 int next_in_order(lua_State* L, lua_Integer at) {
   int order = lua_gettop(L);
   for (;; at++) {
@@ -219,7 +219,7 @@ int next_in_order(lua_State* L, lua_Integer at) {
   return 2;
 }
 
-// Where the key at 2 stands in the list at the top, or 0.
+// Position of the key at 2 in the list at the top, or 0.
 lua_Integer place_in_order(lua_State* L) {
   int order = lua_gettop(L);
   lua_rawgeti(L, order, 0);
@@ -239,29 +239,29 @@ lua_Integer place_in_order(lua_State* L) {
 }
 
 // Whether `key` is one of 1..last.
-bool within(const Key& key, lua_Integer last) {
+bool within(const TableKey& key, lua_Integer last) {
   return key.rank == kNumber && key.is_integer && key.integer >= 1 && key.integer <= last;
 }
 
-// Pushes the keys that come after the key at 2, as a list. `walked` counts how many of 1..n the
-// traversal has been at.
+// Pushes the list of keys after the key at 2. `walked` counts how many of 1..n the traversal has
+// visited.
 void push_later_keys(lua_State* L, lua_Integer walked) {
   Keys& keys = key_buffer();
   collect(L, 1, keys);
-  settle(keys);
+  sort_keys(keys);
   NoCollection pause(L, 1);
-  Key key = key_at(L, 2);
+  TableKey key = key_at(L, 2);
   lua_newtable(L);
   int list = lua_gettop(L);
   lua_Integer size = 0;
-  bool passed = walked > 0;  // what follows comes later than the key
+  bool passed = walked > 0;  // the next keys come after the key at 2
   lua_Integer first = passed ? walked + 1 : within(key, keys.run) ? key.integer + 1 : keys.run + 1;
   if (first <= keys.run || within(key, keys.run)) passed = true;
   for (lua_Integer at = first; at <= keys.run; at++) {
     lua_pushinteger(L, at);
     lua_rawseti(L, list, ++size);
   }
-  for (const Key& other : keys.others) {
+  for (const TableKey& other : keys.others) {
     if (within(other, walked)) continue;
     if (!passed && other.rank != kObject && key.rank != kObject && !key_less(key, other)) continue;
     if (!passed && key.rank == kObject) {

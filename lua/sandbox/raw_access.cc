@@ -1,4 +1,5 @@
-// rawget, rawset, rawlen, getmetatable and setmetatable, which see through a library's face.
+// rawget, rawset, rawlen, getmetatable and setmetatable, which access the table behind a library's
+// proxy.
 #include "lua/sandbox/sandbox.hpp"
 
 namespace flow::lua {
@@ -21,7 +22,7 @@ int flow_rawset(lua_State* L) {
   lua_settop(L, 3);
   if (push_proxied_table(L, 1)) {
     lua_pop(L, 1);
-    lua_settable(L, 1);  // the face checks it
+    lua_settable(L, 1);  // the proxy checks it
   } else {
     lua_rawset(L, 1);
   }
@@ -39,7 +40,7 @@ int flow_rawlen(lua_State* L) {
 int flow_getmetatable(lua_State* L) {
   luaL_checkany(L, 1);
   if (lua_type(L, 1) == LUA_TSTRING) {
-    lua_pushvalue(L, lua_upvalueindex(1));  // a face: it is frozen after the load
+    lua_pushvalue(L, lua_upvalueindex(1));  // a proxy, which is read-only after the load
     return 1;
   }
   if (push_proxied_table(L, 1) || !lua_getmetatable(L, 1)) {
@@ -47,7 +48,7 @@ int flow_getmetatable(lua_State* L) {
     return 1;
   }
   if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) return 1;
-  // A class of the stdlib is shared by every attempt, so none gets hold of it.
+  // A class of the stdlib is shared by every attempt, so it is not returned.
   if (!sandbox(L).library_names.contains(lua_topointer(L, -1))) return 1;
   lua_pushboolean(L, 0);
   return 1;
@@ -67,7 +68,7 @@ int flow_setmetatable(lua_State* L) {
     if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL)
       raise(L, "cannot change a protected metatable");
   }
-  // When a finalizer runs is the collector's choice, and attempts must not depend on it: none runs.
+  // Finalizers run when the collector decides, and attempts must not depend on that: none runs.
   bool finalizer = false;
   if (type == LUA_TTABLE) {
     lua_pushliteral(L, "__gc");
@@ -100,7 +101,7 @@ void open_raw(lua_State* L, int globals) {
   lua_pushvalue(L, globals);
   luaL_setfuncs(L, functions, 0);
   lua_pop(L, 1);
-  // The strings' metatable is a face of its own, open while the script loads.
+  // The strings' metatable has a proxy of its own, writable while the script loads.
   lua_pushliteral(L, "");
   lua_getmetatable(L, -1);
   lua_remove(L, -2);

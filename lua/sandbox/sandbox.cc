@@ -1,4 +1,4 @@
-// The world a script sees: strict globals, libraries that it may add to while it loads and not
+// The environment of a script: strict globals, libraries that it may extend while it loads but not
 // change, and nothing that differs from run to run.
 #include "lua/sandbox/sandbox.hpp"
 
@@ -13,7 +13,7 @@ const char kGlobalsKey = 0, kScriptKey = 0, kProxyKey = 0, kProxiedKey = 0, kLib
 
 namespace {
 
-// Names that ordinary libraries ask for to find out which Lua this is.
+// Names that common libraries test to find out the Lua version.
 constexpr const char* kProbes[] = {"unpack", "loadstring", "setfenv", "getfenv",
                                    "jit",    "bit",        "bit32",   "module"};
 
@@ -50,7 +50,7 @@ std::string advice_for(lua_State* L, std::string_view name) {
 
 // ---- globals
 
-// __index of the globals themselves: nothing of that name is there.
+// __index of the globals: the name does not exist.
 int undefined_global(lua_State* L) {
   if (lua_type(L, 2) != LUA_TSTRING) return 0;
   std::string name(text_at(L, 2));
@@ -60,8 +60,8 @@ int undefined_global(lua_State* L) {
   raise(L, fmt::format("undefined global `{}`{}", name, advice));
 }
 
-// What a write of a global of that name means, or an error. `defines`: it came through _G.
-void set_global(lua_State* L, bool defines) {  // (face, name, value)
+// Handles a write to a global, or raises. `defines`: the write came through _G.
+void set_global(lua_State* L, bool defines) {  // (proxy, name, value)
   Sandbox& box = sandbox(L);
   Phase phase = context(L).phase;
   if (lua_type(L, 2) != LUA_TSTRING)
@@ -83,12 +83,12 @@ void set_global(lua_State* L, bool defines) {  // (face, name, value)
                          name, did_you_mean(name, {box.declared.begin(), box.declared.end()}), name,
                          name));
   if (phase == Phase::building)
-    raise(L, fmt::format("the pipeline's body sets the global `{}`: what a body changes no task "
-                         "sees; pass it to the task as an argument",
+    raise(L, fmt::format("the pipeline's body sets the global `{}`: no task "
+                         "sees that change; pass it to the task as an argument",
                          name));
   if (phase == Phase::task || box.frozen)
     raise(L, fmt::format("the global `{}` can't be set in a task: globals are read-only once the "
-                         "script has loaded; use a local, and return what others need",
+                         "script has loaded; use a local, and return values that other tasks need",
                          name));
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
@@ -115,7 +115,7 @@ int read_global(lua_State* L) {
 
 // ---- libraries
 
-// From now on the field counts in every task's key, and is put back before every attempt.
+// From now on the field is part of every task's key, and is restored before every attempt.
 void add_library_extension(lua_State* L, const std::string& library, const std::string& field) {
   sandbox(L).library_extensions.emplace(library, field);
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kExtensionsKey) == LUA_TNIL) {
@@ -129,7 +129,7 @@ void add_library_extension(lua_State* L, const std::string& library, const std::
   lua_pop(L, 1);
 }
 
-// __newindex of a library's face. Upvalues: the table behind, its name.
+// __newindex of a library's proxy. Upvalues: the table behind it, its name.
 int write_library(lua_State* L) {
   int proxied = lua_upvalueindex(1);
   lua_pushvalue(L, 2);
@@ -190,7 +190,7 @@ void guard_fields(lua_State* L, const std::string& name) {  // of the table at t
   lua_setmetatable(L, -2);
 }
 
-// Gives every table among the fields of the table at the top a face.
+// Replaces every table among the fields of the table at the top by a proxy.
 void proxy_fields(lua_State* L, const std::string& name, bool guarded) {
   int table = lua_gettop(L);
   for (const std::string& field : keys_of(L, table)) {
@@ -206,7 +206,7 @@ void proxy_fields(lua_State* L, const std::string& name, bool guarded) {
   }
 }
 
-// ---- debug: what a library may ask for in messages
+// ---- debug: functions that libraries use in messages
 
 int debug_getinfo(lua_State* L) {  // upvalue 1: Lua's own
   int option = lua_type(L, 1) == LUA_TTHREAD ? 3 : 2;
@@ -220,7 +220,7 @@ int debug_getinfo(lua_State* L) {  // upvalue 1: Lua's own
     lua_pushlstring(L, allowed.data(), allowed.size());
     lua_replace(L, option);
   }
-  // Lua counts levels from the function that asks; this one stands between.
+  // Lua counts levels from the caller; this function is one more level.
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
@@ -236,8 +236,8 @@ void open_debug(lua_State* L, int globals) {
   lua_settop(L, globals);
 }
 
-// error(message [, level]), as Lua's. A mistake that the stdlib finds is its caller's, however deep
-// in the stdlib that was and whatever tail calls left of the stack.
+// error(message [, level]), as in Lua. An error that the stdlib raises is located at its caller,
+// regardless of its depth in the stdlib and of tail calls.
 int raise_error(lua_State* L) {
   lua_Integer level = luaL_optinteger(L, 2, 1);
   lua_settop(L, 1);
@@ -266,7 +266,7 @@ void open_standard(lua_State* L, int globals) {
     lua_call(L, 1, 1);
     lua_setfield(L, globals, library.name);
   }
-  // Where Lua looks for the names of functions in its messages.
+  // Lua searches function names for messages here.
   lua_newtable(L);
   for (const luaL_Reg& library : kLibraries) {
     lua_getfield(L, globals, library.name);
@@ -286,7 +286,7 @@ void open_standard(lua_State* L, int globals) {
   lua_settop(L, globals);
 }
 
-// A face of the globals whose reads go to `index` and whose writes to `write`, kept under `key`.
+// A proxy of the globals that reads with `index` and writes with `write`, stored under `key`.
 void open_globals_proxy(lua_State* L, int globals, const void* key, lua_CFunction index,
                         lua_CFunction write) {
   lua_newtable(L);
@@ -363,7 +363,8 @@ void name_library(lua_State* L, int index, const std::string& name) {
   if (!is_new) return;
   int top = lua_gettop(L);
   if (type == LUA_TFUNCTION && !lua_iscfunction(L, index)) {
-    // What a module of the stdlib keeps to itself, its classes, is the library's too.
+    // Values that a module of the stdlib keeps local, such as its classes, belong to the library
+    // too.
     for (int i = 1; const char* upvalue = lua_getupvalue(L, index, i); i++) {
       if (!is_globals(L, -1)) name_library(L, lua_gettop(L), name + "^" + upvalue);
       lua_settop(L, top);
@@ -432,7 +433,7 @@ void open_sandbox(lua_State* L) {
   name_library(L, flow, "flow");
   lua_settop(L, globals);
 
-  // `_G` in the globals is the face, so nothing else leads to them.
+  // `_G` in the globals is the proxy, so nothing else refers to them.
   lua_pushnil(L);
   lua_setfield(L, globals, "_G");
   for (const std::string& name : keys_of(L, globals)) {

@@ -7,13 +7,13 @@ namespace flow::lua {
 
 namespace {
 
-constexpr uint32_t kInsertionMax = 8;  // shorter stretches are sorted by insertion
+constexpr uint32_t kInsertionMax = 8;  // shorter runs are sorted by insertion
 constexpr lua_Integer kSortMax = INT32_MAX;
 
-struct Sorter {
+struct StableSorter {
   lua_State* L;
   int items;    // stack index of a plain list of the items
-  bool called;  // there is an order function, at 2
+  bool called;  // an order function is at 2
 
   bool less(uint32_t a, uint32_t b) {
     bool result;
@@ -72,15 +72,15 @@ int flow_sort(lua_State* L) {
   auto size = static_cast<uint32_t>(count);
   std::vector<uint32_t> order(size), room(size / 2 + 1);
   for (uint32_t i = 0; i < size; i++) order[i] = i;
-  Sorter sorter{L, 3, called};
+  StableSorter sorter{L, 3, called};
   sorter.sort(order.data(), order.data() + size, room.data());
   if (called) {
-    // One more pass finds an order that contradicts itself, such as `<=`.
+    // One more pass detects an inconsistent order, such as `<=`.
     for (uint32_t i = 0; i + 1 < size; i++)
       if (sorter.less(order[i + 1], order[i]))
         raise(L,
-              "invalid order function for sorting: it says of two items that each comes before "
-              "the other; write `<`, not `<=`");
+              "invalid order function for sorting: it returns true for two items in both orders; "
+              "write `<`, not `<=`");
   }
   for (uint32_t i = 0; i < size; i++) {
     if (order[i] == i) continue;

@@ -1,4 +1,4 @@
-// Calls that keep where an error came from: the Lua functions that were running, a line each.
+// Calls that record where an error was raised: the running Lua functions, one line per function.
 #include <fmt/format.h>
 
 #include "lua/sandbox/sandbox.hpp"
@@ -16,7 +16,7 @@ std::string function_text(const lua_Debug& frame) {
   return fmt::format("in function <{}:{}>", frame.short_src, frame.linedefined);
 }
 
-// The deepest level that is there, found by halving: lua_getstack takes time in proportion to it.
+// The deepest level, by binary search: lua_getstack takes time in proportion to the level.
 int last_level(lua_State* L) {
   lua_Debug frame;
   int low = 0, high = 1;
@@ -31,7 +31,7 @@ int last_level(lua_State* L) {
   return low;
 }
 
-// The Lua functions from level `from` to `to`, a line each.
+// The Lua functions from level `from` to `to`, one line per function.
 void append_frames(lua_State* L, int from, int to, std::string& text) {
   lua_Debug frame;
   for (int level = from; level <= to && lua_getstack(L, level, &frame); level++) {
@@ -42,7 +42,7 @@ void append_frames(lua_State* L, int from, int to, std::string& text) {
   }
 }
 
-// The message as text; the traceback is kept beside.
+// Converts the message to text and stores the traceback.
 int on_error(lua_State* L) {
   if (lua_touserdata(L, 1) == &kUnwindKey) return 1;
   sandbox(L).traceback = traceback_text(L);
@@ -78,7 +78,7 @@ int call_traced(lua_State* L, int arguments, int results) {
 
 std::string error_text(lua_State* L, int status) {
   if (status != LUA_ERRRUN && status != LUA_ERRMEM && status != LUA_ERRERR)
-    return "an error inside a library function";  // a C++ exception: it has no message in Lua
+    return "an error inside a library function";  // a C++ exception has no message in Lua
   size_t size = 0;
   const char* text = lua_tolstring(L, -1, &size);
   return text == nullptr ? "an error without a message" : std::string(text, size);

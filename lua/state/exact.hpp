@@ -1,10 +1,10 @@
-// Whether a number keeps its digits in another type.
+// Whether a type represents a number exactly.
 #pragma once
 #include <cstdint>
 
 namespace flow::lua {
 
-/// Whether the type holds all digits of the integer: `float` holds each up to 2^24.
+/// Whether the type represents the integer exactly: `float` represents all up to 2^24.
 template <typename Float>
 constexpr bool is_exact(int64_t integer) {
   auto number = static_cast<Float>(integer);

@@ -1,4 +1,4 @@
-// What a script defines and a body calls, as a plan: names, numbers, definitions and nodes.
+// Collects a script's definitions and calls into a plan: names, numbers, tasks and nodes.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -13,8 +13,8 @@ constexpr size_t kNameMax = 100;
 constexpr std::string_view kNameLetters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 
-// The nearest Lua function in front of the C function that runs, but none of stdlib/: a mistake is
-// at the line of the script. What it is in `frame`.
+// The nearest Lua function below the running C function that is not part of stdlib/, so that errors
+// name the line of the script. Sets `frame`.
 bool nearest_lua_frame(lua_State* L, lua_Debug& frame) {
   constexpr int kLevelsMax = 50;
   for (int level = 0; level < kLevelsMax && lua_getstack(L, level, &frame); level++) {
@@ -175,7 +175,7 @@ GraphBuilder& building_graph(lua_State* L, const std::string& what) {
                          "flow.pipeline, where a call becomes a node of the graph",
                          what));
   if (ctx.graph == nullptr)
-    raise(L, fmt::format("{} is called inside a task: call the pieces of work from the pipeline's "
+    raise(L, fmt::format("{} is called inside a task: call the tasks from the pipeline's "
                          "body, or make this task a flow.dynamic, whose function may call tasks",
                          what));
   return *ctx.graph;

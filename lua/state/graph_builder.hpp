@@ -1,4 +1,4 @@
-// Shared by the files of the graph surface: handles, places in the script, and nodes.
+// Shared by the files of the graph surface: handles, script locations, and nodes.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace flow::lua {
 
 constexpr uint32_t kWholeResult = 0;  // index in GraphBuilder::parts
 
-/// A future result, or a part of it. Userdata; plain bytes, since a body may make 100,000.
+/// A future result, or a part of it. Userdata; trivially copyable, because a body may make 100,000.
 struct Handle {
   const GraphBuilder* graph;
   uint32_t node;
@@ -22,7 +22,7 @@ struct Method {
   const char* name;
 };
 
-/// Which handles a value may hold.
+/// Which handles a value may contain.
 enum class Refs : uint8_t {
   none,
   results,     // arguments: no services
@@ -31,7 +31,7 @@ enum class Refs : uint8_t {
 
 // ---- userdata by the address of their key, which is quicker than luaL_checkudata's name
 
-/// Makes the metatable of `key` with __name and pushes it; false where it was there.
+/// Makes the metatable of `key` with __name and pushes it; false if it existed.
 bool new_metatable(lua_State* L, const void* key, const char* name);
 void set_metatable(lua_State* L, const void* key);  // of the userdata at the top
 void* test_object(lua_State* L, int index, const void* key);
@@ -40,17 +40,17 @@ extern const char kHandleKey, kMethodKey, kTaskKey, kPipelineKey, kParamKey, kEn
 
 // ---- places
 
-/// File and line of the nearest Lua function; 0 where there is none.
+/// File and line of the nearest Lua function; line 0 if there is none.
 struct ScriptLocation {
   std::string file;
   uint32_t line = 0;
 };
-/// A frame (of lua_getinfo "S") of a function of the stdlib.
+/// Whether the frame (of lua_getinfo "S") is of a function of the stdlib.
 bool is_stdlib(const lua_Debug& frame);
 ScriptLocation current_location(lua_State* L);
 uint32_t current_line(lua_State* L);
 std::string text_of(const ScriptLocation& place);  // "pipeline.lua:12: ", or ""
-/// "a string", "a table", "a handle", "a task": what the value at `index` is, for messages.
+/// "a string", "a table", "a handle", "a task": the kind of the value at `index`, for messages.
 std::string kind_text(lua_State* L, int index);
 /// " (did you mean `retries`?)" or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
@@ -58,8 +58,8 @@ std::string join(const std::vector<std::string>& words, const char* between = ",
 
 // ---- values
 
-/// As read_value. `argument` > 0 names the place "argument N", else `where` does. `depth` counts
-/// the tables around it.
+/// Like read_value. With `argument` > 0 the error names "argument N", otherwise `where`. `depth`
+/// counts the tables around the value.
 Result<Value> read_graph_value(lua_State* L, int index, const char* where, int argument, Refs refs,
                                int depth = 0);
 /// The values from `first` to the top, as a task's arguments.
@@ -69,31 +69,31 @@ Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first);
 void open_handles(lua_State* L);
 void push_handle(lua_State* L, const GraphBuilder& graph, uint32_t node,
                  uint32_t part = kWholeResult);
-/// The handle at `index`, of the graph being built, or null where it is none. Raises for a handle
-/// of another graph.
+/// The handle at `index`, of the graph being built, or null. Raises for a handle of another graph.
 const Handle* test_handle(lua_State* L, int index);
 bool is_alive(const VmContext& ctx, const Handle& handle);  // made by the body that runs
 Value ref_of(const GraphBuilder& graph, const Handle& handle);
 std::string handle_text(const GraphBuilder& graph, const Handle& handle);  // "train.x[1]"
-/// "`h.after` …: write …" of a method that was not called; "" where the value is none.
+/// The error for a method that was not called: "`h.after` …: write …"; "" if the value is not a
+/// method.
 std::string method_misuse(lua_State* L, int index);
 
 // ---- graph_builder.cc
-/// The graph whose body runs. Raises, naming `what` is called, where none does.
+/// The graph whose body runs. Raises with `what` if no body runs.
 GraphBuilder& building_graph(lua_State* L, const std::string& what);
 /// Raises unless a file is being loaded.
 GraphBuilder& loading_graph(lua_State* L, const char* function, const std::string& name);
 void check_name(lua_State* L, const char* function, const std::string& name);
-/// "train", then "train#2", under the prefix of the pipeline being inlined.
+/// "train", then "train#2", with the prefix of the pipeline being inlined.
 std::string next_name(GraphBuilder& graph, const std::string& name);
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task);
 /// Appends a node of `task` (null: a when) and pushes its handle.
 void add_node(lua_State* L, GraphBuilder& graph, TaskNode&& node, const TaskObject* task);
-/// The arguments from `first` to the top as a list; trailing nils left out.
+/// The arguments from `first` to the top as a list; trailing nils are dropped.
 Value read_arguments(lua_State* L, int first, const std::string& task);
-/// A string at `index`, or an error that says what `what` must be.
+/// A string at `index`, or an error about `what`.
 std::string check_text(lua_State* L, int index, const std::string& what);
-/// The file whose load is running.
+/// The file that is being loaded.
 std::string loading_file(lua_State* L);
 
 // ---- parts of open_graph
@@ -110,27 +110,27 @@ void read_shell_call(lua_State* L, const TaskObject& task, TaskNode& node);
 void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node);
 
 // ---- graph/options.cc
-/// Reads the options table at `index` into `def`. Raises for unknown and wrong ones.
+/// Reads the options table at `index` into `def`. Raises for unknown and invalid options.
 void read_options(lua_State* L, int index, TaskDef& def);
 
 // ---- graph/params.cc
 const Parameter* test_param(lua_State* L, int index);
-/// A value of the script given to a parameter, in its place and type; `problem` where it does not
-/// fit. Handles fit.
-Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,
+/// Converts a value that the script passes for a parameter; sets `problem` if it does not fit.
+/// Handles fit.
+Value coerce_param(const ParamSpec& spec, const Value& value, const std::string& folder,
                    std::string& problem);
-/// Pushes the parameters as the body sees them: a table that knows its names.
+/// Pushes the parameters as the body sees them: a table whose unknown names are errors.
 void push_params(lua_State* L, const Value& params);
 
 // ---- graph/body_side_effects.cc
-/// What a body can reach of the script's own variables and tables, to find what it changed.
-class Watch {
+/// Records the script's own variables and tables that a body can reach, to detect changes.
+class BodyChangeDetector {
  public:
-  /// Remembers what the function at `index` reaches.
-  Watch(lua_State* L, int index);
-  ~Watch();
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  /// Records what the function at `index` reaches.
+  BodyChangeDetector(lua_State* L, int index);
+  ~BodyChangeDetector();
+  BodyChangeDetector(const BodyChangeDetector&) = delete;
+  BodyChangeDetector& operator=(const BodyChangeDetector&) = delete;
   /// The first change in words ("assigns the captured variable `count`"), or "".
   std::string first_change();
 

@@ -1,5 +1,5 @@
-// Collecting a table's keys, and settling their order: numbers, strings, false, true; objects last,
-// as they came.
+// Collects and sorts a table's keys: numbers, strings, false, true; then objects in their original
+// order.
 #include "lua/state/keys.hpp"
 
 #include <algorithm>
@@ -19,15 +19,15 @@ bool float_less(lua_Number a, lua_Integer b) {
   return whole < b;
 }
 
-bool number_less(const Key& a, const Key& b) {
+bool number_less(const TableKey& a, const TableKey& b) {
   if (a.is_integer && b.is_integer) return a.integer < b.integer;
   if (!a.is_integer && !b.is_integer) return a.number < b.number;
   if (!a.is_integer) return float_less(a.number, b.integer);
-  // Keys are never equal here: a float with an integer's value is that integer.
+  // Keys are never equal here: Lua normalizes a float key with an integer's value.
   return !float_less(b.number, a.integer);
 }
 
-int compare_text(const Key& a, const Key& b) {
+int compare_text(const TableKey& a, const TableKey& b) {
   int order = std::memcmp(a.text, b.text, std::min(a.size, b.size));
   if (order != 0) return order;
   return a.size < b.size ? -1 : a.size > b.size;
@@ -35,14 +35,14 @@ int compare_text(const Key& a, const Key& b) {
 
 [[noreturn]] void reject_object_key(lua_State* L) {
   raise(L,
-        "this table has keys that are objects (a table, a function, a handle), and these have no "
+        "this table has keys that are objects (a table, a function, a handle), which have no "
         "order that is the same in every run; while the script loads and its graph is built a "
-        "traversal must: use names or numbers as keys, or keep a list beside the table");
+        "traversal must: use names or numbers as keys, or keep a separate list of keys");
 }
 
 }  // namespace
 
-bool key_less(const Key& a, const Key& b) {
+bool key_less(const TableKey& a, const TableKey& b) {
   if (a.rank != b.rank) return a.rank < b.rank;
   if (a.rank == kNumber) return number_less(a, b);
   if (a.rank == kString) return compare_text(a, b) < 0;
@@ -50,8 +50,8 @@ bool key_less(const Key& a, const Key& b) {
   return false;
 }
 
-Key key_at(lua_State* L, int index) {
-  Key key{};
+TableKey key_at(lua_State* L, int index) {
+  TableKey key{};
   switch (lua_type(L, index)) {
     case LUA_TNUMBER:
       key.rank = kNumber;
@@ -87,7 +87,7 @@ void collect(lua_State* L, int table, Keys& keys, bool allows_objects) {
       keys.run++;
       continue;
     }
-    Key key = key_at(L, -1);
+    TableKey key = key_at(L, -1);
     if (key.rank == kObject) {
       if (!allows_objects && context(L).phase != Phase::task) reject_object_key(L);
       if (keys.objects == 0) {
@@ -103,18 +103,18 @@ void collect(lua_State* L, int table, Keys& keys, bool allows_objects) {
   }
 }
 
-void settle(Keys& keys) {
+void sort_keys(Keys& keys) {
   auto& others = keys.others;
   if (!std::is_sorted(others.begin(), others.end(), key_less))
     std::sort(others.begin(), others.end(), key_less);
-  // Integers of the hash part may go on where the array part ended.
-  bool goes_on = false;
-  for (const Key& key : others) {
+  // Integers of the hash part may continue the array part.
+  bool continues = false;
+  for (const TableKey& key : others) {
     if (key.rank != kNumber) break;
-    goes_on = goes_on || (key.is_integer && key.integer == keys.run + 1);
+    continues = continues || (key.is_integer && key.integer == keys.run + 1);
   }
-  if (!goes_on) return;
-  auto end = std::remove_if(others.begin(), others.end(), [&](const Key& key) {
+  if (!continues) return;
+  auto end = std::remove_if(others.begin(), others.end(), [&](const TableKey& key) {
     bool next = key.rank == kNumber && key.is_integer && key.integer == keys.run + 1;
     if (next) keys.run++;
     return next;
@@ -122,7 +122,7 @@ void settle(Keys& keys) {
   others.erase(end, others.end());
 }
 
-void push_key(lua_State* L, const Keys& keys, const Key& key) {
+void push_key(lua_State* L, const Keys& keys, const TableKey& key) {
   switch (key.rank) {
     case kNumber:
       if (key.is_integer) return lua_pushinteger(L, key.integer);
@@ -138,12 +138,12 @@ void push_key(lua_State* L, const Keys& keys, const Key& key) {
   }
 }
 
-// No Lua code runs, so the texts stay where they are.
+// No Lua code runs, so the strings are not collected.
 void push_others(lua_State* L, int table, const Keys& keys) {
   NoCollection pause(L, table);
   lua_createtable(L, static_cast<int>(keys.others.size()), 0);
   lua_Integer at = 0;
-  for (const Key& key : keys.others) {
+  for (const TableKey& key : keys.others) {
     push_key(L, keys, key);
     lua_rawseti(L, -2, ++at);
   }
@@ -151,8 +151,8 @@ void push_others(lua_State* L, int table, const Keys& keys) {
 
 Keys& key_buffer() {
   static thread_local Keys keys;
-  constexpr size_t kKept = 1 << 16;  // keys; a larger buffer is given back
-  if (keys.others.capacity() > kKept) std::vector<Key>().swap(keys.others);
+  constexpr size_t kKept = 1 << 16;  // keys; a larger buffer is freed
+  if (keys.others.capacity() > kKept) std::vector<TableKey>().swap(keys.others);
   return keys;
 }
 
@@ -161,7 +161,7 @@ size_t push_ordered_keys(lua_State* L, int index) {
   Keys& keys = key_buffer();
   int top = lua_gettop(L);
   collect(L, index, keys, true);
-  settle(keys);
+  sort_keys(keys);
   NoCollection pause(L, index);
   auto size = static_cast<size_t>(keys.run) + keys.others.size();
   lua_createtable(L, static_cast<int>(size), 0);
@@ -171,7 +171,7 @@ size_t push_ordered_keys(lua_State* L, int index) {
     lua_pushinteger(L, at);
     lua_rawseti(L, -2, at);
   }
-  for (const Key& key : keys.others) {
+  for (const TableKey& key : keys.others) {
     push_key(L, keys, key);
     lua_rawseti(L, -2, ++at);
   }

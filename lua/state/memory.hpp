@@ -4,12 +4,12 @@
 
 namespace flow::lua {
 
-/// What a state may use. 0: no limit.
+/// Memory limit and use of a state. 0: no limit.
 struct Memory {
   size_t used = 0, limit = 0;
-  std::atomic<size_t> tensors = 0;  // beside `used`, under the same limit
+  std::atomic<size_t> tensors = 0;  // in addition to `used`, under the same limit
   bool refused = false;
-  size_t rejected_peak = 0;  // what it would have come to
+  size_t rejected_peak = 0;  // the use that the rejected allocation would have reached
 };
 
 }  // namespace flow::lua

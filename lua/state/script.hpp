@@ -1,4 +1,4 @@
-// What the Lua surface offers to the executor program: load a script, build its plan, run an
+// The interface of the Lua surface to the executor program: load a script, build its plan, run an
 // attempt. One thread calls a ScriptVm; it lives in a child process, never in the head.
 #pragma once
 #include <atomic>
@@ -18,9 +18,10 @@ namespace flow {
 struct BuildRequest {
   std::string root;  // absolute folder of the script
   std::string main;  // the script, relative to root
-  Value params;      // table of given parameters; command-line ones are strings in `text_params`
-  std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: wins over `params`
-  std::string working_directory;   // relative command-line paths start here
+  Value
+      params;  // table of given parameters; values of the command line are strings in `text_params`
+  std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: overrides `params`
+  std::string working_directory;   // base of relative paths of the command line
   const Bundle* pinned = nullptr;  // build from this code and not from disk (resume, executors)
 };
 
@@ -29,52 +30,52 @@ struct BuildResult {
   Bundle bundle;
 };
 
-/// What an attempt may ask of its worker while it runs. Each is called on the attempt's thread.
+/// The services of a worker for a running attempt. Called on the attempt's thread.
 class AttemptHost {
  public:
   virtual ~AttemptHost() = default;
   virtual void log(std::string_view text) = 0;  // one line, no newline
-  /// Logs what a line begins with that is too long to wait for its end, and takes it off `line`.
+  /// Logs the beginning of a line that is too long to buffer, and removes it from `line`.
   virtual void log_chunk(std::string& line) {
     log(line);
     line.clear();
   }
   virtual void progress(double fraction, const Value& metrics) = 0;
   virtual void metric(const std::string& name, double value, int64_t step) = 0;
-  /// Durable when it returns. With an Error of kind environment the attempt was fenced; any other
-  /// says why the value can't be kept.
+  /// Durable when it returns. An Error of kind environment means that the attempt was fenced; any
+  /// other is the reason why the value cannot be stored.
   virtual Status save_step(const std::string& name, const Value& value) = 0;
-  /// Takes a checkpoint, whose tensors have their bytes and no digest, to be written while the
-  /// attempt goes on. The Error is that of this one where it can't be kept at all, or of one before
-  /// it that could not be written.
+  /// Queues a checkpoint, whose tensors have bytes but no digest; it is written while the attempt
+  /// continues. The Error is of this checkpoint if it cannot be stored at all, or of an earlier one
+  /// whose write failed.
   virtual Status save_checkpoint(Value value) = 0;
-  /// Blocks until what was taken is durable.
+  /// Blocks until queued checkpoints are durable.
   virtual Status finish_checkpoints() = 0;
-  /// The newest checkpoint there is: this attempt's, durable when it returns, or an earlier one's.
+  /// The newest checkpoint: this attempt's, durable when it returns, or an earlier attempt's.
   virtual Result<std::optional<Value>> newest_checkpoint() = 0;
   virtual bool stopping() const = 0;
   virtual void service_ready(const std::string& url) = 0;
-  /// Blocks until the attempt's start is durable: before each thing that lasts or that others could
-  /// see. What comes before it is computing, which a crash makes never to have been.
+  /// Blocks until the attempt's start is durable: call it before every external effect. Computation
+  /// before that is undone by a crash.
   virtual void wait_durable() = 0;
-  /// Before the attempt first starts a program or opens a file: what it does may write to streams
-  /// that it shares with other attempts.
+  /// Call it before the attempt first starts a program or opens a file, which may write to streams
+  /// shared with other attempts.
   virtual void reach_outside() = 0;
-  /// Makes the request's `dir`, when it is first asked for: most attempts never do.
+  /// Creates the request's `dir` when it is first needed: most attempts never use it.
   virtual Status make_scratch() = 0;
-  /// Content of a blob; Error when it is lost. What is large is mapped where it lies.
+  /// Content of a blob; an Error if it is lost. Large blobs are mapped.
   virtual Result<Bytes> blob(const Digest& digest) = 0;
   /// A readable absolute path of a file's or folder's content (no copy).
   virtual Result<std::string> file_path(const File& file) = 0;
-  /// Takes a file or folder below ctx.dir into the blob store.
+  /// Stores a file or folder below ctx.dir as a blob.
   virtual Result<File> store_file(const std::string& path) = 0;
   /// Stores a tensor's bytes (in `tensor.data`) as a blob.
   virtual Status store_tensor(const Tensor& tensor) = 0;
   virtual std::string env(const std::string& name, bool& found) = 0;  // the submitter's environment
-  /// The text as it may be kept and shown: a value of flow.env in it is ***.
+  /// The redacted text: values of flow.env in it become ***.
   virtual std::string hidden(std::string text) const = 0;
-  /// What joins this rank to the others of its gang. Asked for when the script first uses ctx.comm,
-  /// once at most; let go of before run() returns. Null: this rank is alone, of one.
+  /// The communicator of this rank's gang. Called at most once, when the script first uses
+  /// ctx.comm; released before run() returns. Null: the task has one rank.
   virtual Result<std::shared_ptr<Communicator>> communicator() {
     return std::shared_ptr<Communicator>();
   }
@@ -94,10 +95,10 @@ struct AttemptRequest {
   std::string state_dir;
   uint64_t seed = 0;
   uint32_t cpus = 1;                   // BLAS threads
-  int64_t memory_bytes = 0;            // limit of the VM; 0 none
-  uint32_t gpus = 0;                   // that it sees: "cuda:0" and on
+  int64_t memory_bytes = 0;            // limit of the VM; 0: none
+  uint32_t gpus = 0;                   // visible GPUs: "cuda:0" and so on
   Value args;                          // list of positional arguments, refs resolved
-  std::map<std::string, Value> steps;  // finished ones
+  std::map<std::string, Value> steps;  // finished steps
   std::map<std::string, Value> signals;
   std::map<std::string, WaitState> waits;
 };
@@ -106,66 +107,66 @@ struct AttemptOutcome {
   enum class Kind : uint8_t { succeeded, failed, waiting, stopped } kind = Kind::succeeded;
   Value result;
   std::optional<PlanFragment> fragment;  // dynamic tasks
-  bool waited = false;                   // ctx:wait was called: its answer is this run's
-  bool reached_outside = false;          // through io or os.execute: programs may be left
-  bool lost_gpu = false;                 // this process can do nothing more on it,
-  bool gpu_failed = false;               // for the device failed, not what ran on it
-  bool lost_gang = false;  // failed, but first a collective did: the cause may be another rank
+  bool waited = false;           // ctx:wait was called: its answer is valid in this run only
+  bool reached_outside = false;  // through io or os.execute: programs may still run
+  bool lost_gpu = false;         // this process cannot use the GPU any more,
+  bool gpu_failed = false;       // because the device failed, not a program on it
+  bool lost_gang = false;  // failed after a collective had failed: the cause may be another rank
   // failed
   bool out_of_memory = false;
-  bool bad_result = false;         // cannot cross an edge
+  bool bad_result = false;         // the result cannot cross an edge
   std::string message, traceback;  // "train.lua:12: …"
   // waiting
   std::string signal, wait_name;
-  int64_t wait_timeout_ms = -1;  // -1: for ever
+  int64_t wait_timeout_ms = -1;  // -1: no timeout
 };
 
 class ScriptVm {
  public:
   virtual ~ScriptVm() = default;
-  /// Loads the script and builds the plan. Every problem found is an Error of kind user.
+  /// Loads the script and builds the plan. Every problem is an Error of kind user.
   virtual Result<BuildResult> build(const BuildRequest& request) = 0;
   /// Loads a bundle so that attempts of its tasks can run.
   virtual Status load(const Bundle& bundle) = 0;
-  /// Runs one attempt from a fresh script state. `load` came first.
+  /// Runs one attempt from a fresh script state. Call load() first.
   virtual AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) = 0;
   /// Runs a service's function from a fresh script state and keeps the table that it returned.
   virtual AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host) = 0;
-  /// Calls its `predict`: a table of tensors by name in, one out.
+  /// Calls its `predict`: a table of tensors by name in, and one out.
   virtual Result<Value> predict(const Value& inputs) = 0;
   virtual void end_service() = 0;
 };
 
 std::unique_ptr<ScriptVm> make_script_vm();
 
-/// Of tensors and kernels on a GPU: see gpu_libraries().
+/// For tensors and kernels on a GPU: see gpu_libraries().
 std::vector<GpuLibrary> script_gpu_libraries();
 
-/// Warnings about `if h`, `not h`, `and`/`or`, `h == 3` where the source shows a handle;
+/// Warnings about `if h`, `not h`, `and`/`or`, `h == 3` where the source shows a handle:
 /// "file:line: …" each.
 std::vector<std::string> lint_source(const std::string& path, const std::string& text);
 
 /// A shell call's arguments by name, as fill_command takes them. `args` is the list of positional
-/// ones; with `named` it holds one table of them (a map's one item is named where it is a table).
+/// ones; with `named` it has one table of them (a map's item is named if it is a table).
 Result<Value> name_arguments(const ShellSpec& spec, const std::string& task, const Value& args,
                              bool named);
 /// A declared output of one call.
 struct OutputPath {
   std::string name;
-  std::string text;  // as the command has it for {outputs.NAME}; without a glob, the file's path
+  std::string text;  // the text for {outputs.NAME} in the command; without a glob, the file's path
   std::string glob;  // the pattern to match (engine/base/glob.hpp); "" for a plain path
 };
-/// Fills the placeholders in the outputs' paths. `named` is a table of the call's arguments with
-/// its files as values, of which the name is filled in. Error where a path is empty or leads out of
-/// the scratch folder, or two outputs are one path.
+/// Fills the placeholders in the outputs' paths. `named` is a table of the call's arguments; for a
+/// file its name is filled in. Error if a path is empty or leads out of the scratch folder, or if
+/// two outputs have one path.
 Result<std::vector<OutputPath>> fill_outputs(const ShellSpec& spec, const Value& named,
                                              const std::map<std::string, std::string>& builtin);
 /// Fills {name}, {outputs.x}, {cpus} … of a shell task's command. `named` is a table of the call's
-/// arguments whose files have been replaced by path strings; quoting as docs/reference-lua.md says.
+/// arguments with paths instead of files; quoting as in docs/reference-lua.md.
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
                                  const std::map<std::string, std::string>& builtin);
-/// The words to execute directly where the filled command is one line of plain words whose first is
-/// no builtin; else empty.
+/// The words to execute directly if the filled command is one line of plain words whose first is
+/// not a builtin; otherwise empty.
 std::vector<std::string> plain_words(const std::string& command);
 
 }  // namespace flow

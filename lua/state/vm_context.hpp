@@ -1,5 +1,5 @@
-// Shared inside lua/: how the VM, the graph surface, the value conversion and the libraries meet.
-// One thread, one lua_State.
+// Shared within lua/: the interfaces between the VM, the graph surface, the value conversion and
+// the libraries. One thread, one lua_State.
 #pragma once
 #include <lua.hpp>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace flow::lua {
 
-/// Everything that belongs to one lua_State; at `context(L)`.
+/// All data of one lua_State; at `context(L)`.
 struct VmContext;
 struct GraphBuilder;
 struct Sandbox;       // sandbox/sandbox.hpp
@@ -23,38 +23,37 @@ enum class Phase : uint8_t { loading, building, task };
 struct VmContext {
   Phase phase = Phase::loading;
   std::string root, main;                   // the script's folder and file
-  GraphBuilder* graph = nullptr;            // loading and building; and in a dynamic task
+  GraphBuilder* graph = nullptr;            // loading and building; also in a dynamic task
   const AttemptRequest* request = nullptr;  // in a task
   AttemptHost* host = nullptr;              // in a task
-  std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
+  std::map<std::string, File> input_files;  // in a task: absolute path -> its file value
   Sandbox* sandbox = nullptr;
-  bool answers = false;  // a service's predict runs: its result outlives what it was read from
+  bool is_serving = false;               // a service's predict runs: its result outlives its inputs
   std::shared_ptr<Comm> comm;            // in a task that has used ctx.comm
   std::shared_ptr<GradientHooks> hooks;  // in a task that has set one
 };
 VmContext& context(lua_State* L);
-/// Before anything that lasts or that others can see: returns once the attempt's start is durable.
+/// Call before every external effect: returns once the attempt's start is durable.
 void wait_durable(lua_State* L);
 
 // ---- context/value_conversion.cc
 // -------------------------------------------------------------------------------------------
-/// Pushes `value`. In a task a File becomes an absolute path string (and is noted in input_files);
-/// while building it is a file userdata. A Tensor becomes a tensor userdata. Refs become handles
+/// Pushes `value`. In a task a File becomes an absolute path (and is added to input_files); while
+/// building it is a file userdata. A Tensor becomes a tensor userdata. Refs become handles
 /// (building only). Raises a Lua error on failure.
 void push_value(lua_State* L, const Value& value);
 /// Reads the value at `index`. `where` names the root ("result", "argument 1"); the Error names the
-/// path and why: "returned a function at result.layers[2].forward". In a task, strings that equal
-/// an input path are that file again, and each tensor's bytes are stored through the host. Handles
-/// are allowed only with `allow_refs`.
+/// path and the reason: "returned a function at result.layers[2].forward". In a task, strings that
+/// equal an input path become that file again, and each tensor's bytes are stored through the host.
+/// Handles are allowed only with `allow_refs`.
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
-/// The same of a value for a checkpoint: its tensors are copies, without a digest, and nothing is
-/// stored.
+/// The same for a checkpoint: its tensors are copies without a digest, and nothing is stored.
 Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
 extern const char kNullKey;  // flow.null is the light userdata of this address
-/// Userdata "flow.file": a File value. push_file / test_file (null where it is none).
+/// Userdata "flow.file": a File value. test_file returns null for other values.
 void push_file(lua_State* L, const File& file);
 const File* test_file(lua_State* L, int index);
-/// Raises `message` with the file and line of the nearest Lua function in front.
+/// Raises `message` with the file and line of the nearest Lua function.
 [[noreturn]] void raise(lua_State* L, const std::string& message);
 
 // ---- tensor/tensor.cc (kernels' Lua face)
@@ -63,14 +62,14 @@ void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zero
 void open_kernels(lua_State* L, int flow_table);       // flow.kernel
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
 bool is_tensor(lua_State* L, int index);
-/// `shared` bytes may be the tensor's own memory: they are used before it can change.
+/// `shared` bytes may be the tensor's own memory: use them before it can change.
 enum class TensorRead : uint8_t { copied, shared, unnamed };
-/// Contiguous bytes in .data; the digest is set, but of those that are read `unnamed`, a copy.
-/// Throws a tensors::Failure where there is no room for them.
+/// Contiguous bytes in .data. The digest is set, except for `unnamed`, which copies. Throws a
+/// tensors::Failure if memory is missing.
 Tensor read_tensor(lua_State* L, int index, TensorRead how);
-/// For the restore of upvalues: bytes of a load-time tensor, and putting them back.
+/// For the restore of upvalues: bytes of a load-time tensor, and writing them back.
 std::string tensor_bytes(lua_State* L, int index);
-/// What backward left at it, which is not among its bytes.
+/// Drops the gradient that backward left, which is not part of the bytes.
 void forget_gradient(lua_State* L, int index);
 void restore_tensor(lua_State* L, int index, const std::string& bytes);
 
@@ -81,7 +80,7 @@ void open_data(lua_State* L,
 
 // ---- graph_builder.cc
 // ---------------------------------------------------------------------------------------------------
-/// A task, shell task, dynamic task, service or native as the script defined it. Userdata
+/// A task, shell task, dynamic task, service or native task as the script defined it. Userdata
 /// "flow.task" holds a pointer.
 struct TaskObject {
   TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends, but of shell
@@ -101,60 +100,62 @@ struct PipelineObject {
 struct GraphBuilder {
   std::vector<std::unique_ptr<TaskObject>> tasks;  // ordinal = index
   std::vector<std::unique_ptr<PipelineObject>> pipelines;
-  Plan plan;  // nodes while building; defs only those used, in order of use
+  Plan plan;  // nodes while building; only used defs, in order of use
   std::map<const TaskObject*, uint32_t> def_of;  // index in plan.defs
-  std::map<std::string, uint32_t> calls;         // name prefix/task -> how often, for "train#2"
-  std::string prefix;                            // of an inlined pipeline: "inner/"
-  Guard guard;                                   // innermost branch being built
+  std::map<std::string, uint32_t> calls;  // name prefix/task -> number of calls, for "train#2"
+  std::string prefix;                     // of an inlined pipeline: "inner/"
+  Guard guard;                            // innermost branch being built
   std::vector<std::string> warnings;
   std::map<std::string, size_t> ordinals;     // file, NUL, name of a task -> index in tasks
   std::vector<const TaskObject*> node_tasks;  // of each node; null for a when
-  // Parts that handles name: each a step from the part (at 0, the whole result) it was taken of.
+  // Parts of handles: each is a step from another part (at 0, the whole result).
   std::vector<std::pair<uint32_t, PathStep>> parts{{}};
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> after_lines;  // (later, earlier) made by :after
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t>
+      after_lines;  // (later, earlier) of :after calls
 };
 /// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt
-/// (the load's one goes on owning the tasks), its `prefix` is ctx.task + "/", and each node's `def`
-/// is the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so
-/// that both count alike. In other tasks context(L).graph is null.
+/// (the load's one still owns the tasks), its `prefix` is ctx.task + "/", and each node's `def` is
+/// the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so
+/// both use the same numbers. In other tasks context(L).graph is null.
 ///
-/// flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. Raises Lua
-/// errors that name file, line, what was expected and the nearest right name.
+/// Adds flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. They
+/// raise Lua errors with file, line, the expected value and the nearest correct name.
 void open_graph(lua_State* L, int flow_table);
-const TaskObject* test_task(lua_State* L, int index);  // null where it is none
+const TaskObject* test_task(lua_State* L, int index);  // null for other values
 const PipelineObject* test_pipeline(lua_State* L, int index);
 bool is_handle(lua_State* L, int index);
-/// "handle train.x[1]": what print shows. "" where the value is no handle.
+/// "handle train.x[1]", as print shows it. "" if the value is not a handle.
 std::string describe_handle(lua_State* L, int index);
-/// Raises the error of a handle used by `use`: "pairs", "ipairs", "next", "tostring", "%s". No-op
-/// for anything else.
+/// Raises the error of a handle used by `use`: "pairs", "ipairs", "next", "tostring", "%s". No
+/// effect for other values.
 void reject_handle(lua_State* L, int index, const char* use);
-/// Checks given parameters against the schema and coerces text ones. Errors name the parameter and
+/// Checks given parameters against the schema and converts text ones. Errors name the parameter and
 /// the nearest one.
 std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
                                Value& out);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
-/// as Lua gave them. What the body may not change is what it reaches, less what is reachable from
-/// package.loaded: required modules and libraries.
+/// as Lua raised them. The body must not change objects that it reaches, except those reachable
+/// from package.loaded: required modules and libraries.
 Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipeline,
                 const Value& params);
-/// Why the graph has a cycle through :after, with file and line, or "". run_body asks; so does the
+/// Describes a cycle through :after, with file and line, or "". Called by run_body and by the
 /// attempt of a dynamic task.
 std::string find_cycle(const GraphBuilder& graph);
 
 // ---- vm/canonical_code.cc
 // -----------------------------------------------------------------------------------------------------
-/// The canonical code of the function at `index` with its named parts.
+/// The canonical code of the function at `index` with its key components.
 struct CanonicalCode {
   Digest digest;
   std::vector<CodeComponent> parts;
-  std::string gpu_kernel;  // a kernel without fallback that it reaches
+  std::string gpu_kernel;  // a reachable kernel without fallback
 };
 CanonicalCode canonical_code(lua_State* L, int index);
 
 // ---- vm/upvalue_snapshot.cc
 // ---------------------------------------------------------------------------------------------------
-/// What a task can reach as the load left it; `restore` puts every table, upvalue and tensor back.
+/// The objects that a task can reach, as the load left them; `restore` resets every table, upvalue
+/// and tensor.
 class Snapshot {
  public:
   static std::unique_ptr<Snapshot> take(lua_State* L, int function_index);
@@ -164,18 +165,18 @@ class Snapshot {
 
 // ---- sandbox/sandbox.cc
 // ---------------------------------------------------------------------------------------------------
-/// Opens the libraries a script sees, with strict globals, ordered pairs/next, stable sort,
-/// numbered tostring, our require.
+/// Opens the libraries of scripts, with strict globals, ordered pairs/next, stable sort, numbered
+/// tostring, our require.
 void open_sandbox(lua_State* L);
 void freeze_libraries(lua_State* L);  // after the load
-/// Names a library function ("string.format", "flow.map") for keys and messages, or "" for a user's
-/// function.
+/// The name of a library function ("string.format", "flow.map") for keys and messages, or "" for a
+/// user's function.
 std::string library_name(lua_State* L, int index);
 
 // ---- context/context.cc
 // ---------------------------------------------------------------------------------------------------
 /// Pushes the ctx of an attempt. ctx:wait and a stop at ctx:step/checkpoint unwind with a private
-/// error value that is recognised even through the script's pcall.
+/// error value that is recognized even through the script's pcall.
 void push_task_context(lua_State* L);
 
 // ---- context/comm_calls.cc
@@ -184,7 +185,7 @@ void push_task_context(lua_State* L);
 void push_comm(lua_State* L);
 
 // ---- keys.cc
-/// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
+/// Pushes the list of the keys of the table at `index` in the order of pairs; returns their number.
 size_t push_ordered_keys(lua_State* L, int index);
 
 }  // namespace flow::lua

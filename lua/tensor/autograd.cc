@@ -1,6 +1,5 @@
-// Autograd as Lua sees it: x:backward(), x:requires_grad_(), flow.no_grad, flow.autocast, and the
-// two ways of a backward that Lua computes, flow.checkpoint and flow.custom_gradient; and
-// flow.fuse.
+// The Lua interface of autograd: x:backward(), x:requires_grad_(), flow.no_grad, flow.autocast;
+// backward functions in Lua, by flow.checkpoint and flow.custom_gradient; and flow.fuse.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,7 +15,7 @@ namespace flow::lua {
 namespace {
 
 using tensors::Gradients;
-using tensors::Saved;
+using tensors::SavedTensor;
 using tensors::Tensor;
 
 int backward(lua_State* L) {  // x:backward([gradient])
@@ -42,17 +41,18 @@ int detach(lua_State* L) {
 
 // ---- while a function runs
 
-// Puts the thread's switches back however the function ends.
-class Switches {
+// Restores the thread's recording and autocast settings on every exit.
+class RecordingScope {
  public:
-  Switches() : before_records_(now().records), before_casts_(now().casts), type_(now().cast_type) {}
-  ~Switches() {
+  RecordingScope()
+      : before_records_(now().records), before_casts_(now().casts), type_(now().cast_type) {}
+  ~RecordingScope() {
     now().records = before_records_;
     now().casts = before_casts_;
     now().cast_type = type_;
   }
-  Switches(const Switches&) = delete;
-  Switches& operator=(const Switches&) = delete;
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
   static tensors::Runtime& now() { return tensors::runtime(); }
 
  private:
@@ -69,8 +69,8 @@ int call_rest(lua_State* L, int function, const char* name) {
 
 template <bool records>
 int call_with_records(lua_State* L) {  // flow.no_grad(f, …) -> what f returns
-  Switches put_back;
-  Switches::now().records = records;
+  RecordingScope put_back;
+  RecordingScope::now().records = records;
   return call_rest(L, 1, records ? "enable_grad" : "no_grad");
 }
 
@@ -81,9 +81,9 @@ int autocast(lua_State* L) {  // flow.autocast(type, f, …) -> what f returns
           fmt::format("flow.autocast takes \"bf16\" or \"f16\" (or \"f32\", which turns it off), "
                       "not \"{}\"",
                       dtype_name(dtype)));
-  Switches put_back;
-  Switches::now().casts = dtype != DType::f32;
-  Switches::now().cast_type = dtype;
+  RecordingScope put_back;
+  RecordingScope::now().casts = dtype != DType::f32;
+  RecordingScope::now().cast_type = dtype;
   return call_rest(L, 2, "autocast");
 }
 
@@ -122,9 +122,9 @@ class RegistryReference {
 thread_local lua_State* backward_state = nullptr;  // of the x:backward() that runs
 
 int backward_in(lua_State* L) {
-  struct PutBack {
+  struct BackwardScope {
     lua_State* before = backward_state;
-    ~PutBack() { backward_state = before; }
+    ~BackwardScope() { backward_state = before; }
   } put_back;
   backward_state = L;
   return backward(L);
@@ -138,8 +138,8 @@ std::vector<Tensor> tensors_from(lua_State* L, int first) {
   return found;
 }
 
-// The one tensor among what a function of flow.`name` returned, from `first` on. A sum is a number
-// where nothing is recorded: it is of the type of the operands, as it would be where it is.
+// The one tensor that a function of flow.`name` returned at `first`. If it returned a number,
+// because nothing was recorded, the number becomes a tensor of the operands' type.
 Tensor one_result(lua_State* L, int first, const std::vector<Tensor>& operands, const char* name) {
   int count = lua_gettop(L) - first + 1;
   if (count != 1)
@@ -153,7 +153,7 @@ Tensor one_result(lua_State* L, int first, const std::vector<Tensor>& operands, 
   return Tensor::full(dtype, {}, check_number(L, first, "a result"));
 }
 
-// Where the attempt's random numbers stand.
+// The state of the attempt's random numbers.
 class RandomState {
  public:
   explicit RandomState(lua_State* L) {
@@ -172,14 +172,14 @@ class RandomState {
   bool seeded_;
 };
 
-std::vector<Saved> saved_of(const std::vector<Tensor>& operands) {
-  std::vector<Saved> saved;
+std::vector<SavedTensor> saved_of(const std::vector<Tensor>& operands) {
+  std::vector<SavedTensor> saved;
   for (const Tensor& each : operands) saved.emplace_back(each);
   return saved;
 }
 
-// The call whose function and arguments lie on the stack, as a table that a backward may keep: [0]
-// the function, then the arguments. It comes to lie below them.
+// Packs the call on the stack into a table for a backward: [0] the function, then the arguments.
+// The table is inserted below them.
 int keep_call(lua_State* L) {
   int arguments = lua_gettop(L) - 1;
   lua_createtable(L, arguments, 1);
@@ -191,15 +191,15 @@ int keep_call(lua_State* L) {
   return arguments;
 }
 
-// `out` as what the call at 1 gave from `operands`: its backward makes the call again, recorded and
-// with the random numbers that it had.
-Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<Tensor>& operands,
-                    const RandomState& random) {
+// Records `out` as the result of the call at 1 on `operands`: its backward repeats the call,
+// recorded and with the same random numbers.
+Tensor record_recomputation(lua_State* L, Tensor out, int arguments,
+                            const std::vector<Tensor>& operands, const RandomState& random) {
   bool casts = tensors::runtime().casts;
   DType cast_type = tensors::runtime().cast_type;
   auto again = [call = RegistryReference(L, 1), arguments, casts, cast_type, random,
                 saved = saved_of(operands)](const Tensor& gradient, Gradients& to) {
-    for (const Saved& each : saved) each.get();  // as they were
+    for (const SavedTensor& each : saved) each.get();  // checks that they are unchanged
     lua_State* L = backward_state;
     int top = lua_gettop(L);
     luaL_checkstack(L, arguments + 8, "too many arguments");
@@ -216,15 +216,15 @@ Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<T
       lua_pop(L, 1);
       push_object(L, leaf);
     }
-    Switches put_back;
-    Switches::now().records = true;
-    Switches::now().casts = casts;
-    Switches::now().cast_type = cast_type;
+    RecordingScope put_back;
+    RecordingScope::now().records = true;
+    RecordingScope::now().casts = casts;
+    RecordingScope::now().cast_type = cast_type;
     RandomState now(L);
     random.put_back(L);
     lua_call(L, arguments, 1);
     now.put_back(L);
-    const Tensor* result = test_object(L, -1);  // none where nothing in it wants a gradient
+    const Tensor* result = test_object(L, -1);  // null if nothing in it wants a gradient
     if (result != nullptr && result->is_tracked())
       tensors::backward(Tensor(*result), tensors::cast(gradient, result->dtype()));
     for (size_t i = 0; i < leaves.size(); i++)
@@ -236,8 +236,8 @@ Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<T
   return made;
 }
 
-// flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
-// backward calls f again.
+// flow.checkpoint(f, …): returns the one tensor that f returns, without the intermediate values of
+// its operations: its backward calls f again.
 int checkpoint(lua_State* L) {
   if (!is_callable(L, 1))
     raise(L, fmt::format("flow.checkpoint takes a function, not {}", describe(L, 1)));
@@ -246,20 +246,20 @@ int checkpoint(lua_State* L) {
   RandomState random(L);
   Tensor out;
   {
-    Switches put_back;
-    Switches::now().records = false;
+    RecordingScope put_back;
+    RecordingScope::now().records = false;
     lua_call(L, arguments, LUA_MULTRET);
     out = one_result(L, 2, operands, "checkpoint");
   }
   // Parameters that f reaches as upvalues want gradients without being operands, so the result is
-  // recorded wherever this thread records.
+  // recorded whenever this thread records.
   if (tensors::runtime().records && kernels::is_float(out.dtype()))
-    out = called_again(L, out, arguments, operands, random);
+    out = record_recomputation(L, out, arguments, operands, random);
   push_object(L, out);
   return 1;
 }
 
-// The arguments at 3 and on as what stands for them.
+// Pushes symbols for the arguments from 3 on.
 void push_symbols(lua_State* L, tensors::Tracer& tracer, int arguments) {
   lua_pushvalue(L, 2);
   for (int i = 0; i < arguments; i++) {
@@ -273,8 +273,8 @@ void push_symbols(lua_State* L, tensors::Tracer& tracer, int arguments) {
   }
 }
 
-// `out` as what the tape gives from its operands: its backward does that again, recorded.
-Tensor replayed(Tensor out, tensors::Tape tape, const std::vector<Tensor>& operands) {
+// Records `out` as the tape's result from its operands: its backward replays the tape, recorded.
+Tensor record_replay(Tensor out, tensors::Tape tape, const std::vector<Tensor>& operands) {
   auto back = [tape = std::move(tape), saved = saved_of(operands)](const Tensor& gradient,
                                                                    Gradients& to) {
     std::vector<Tensor> leaves;
@@ -282,9 +282,9 @@ Tensor replayed(Tensor out, tensors::Tape tape, const std::vector<Tensor>& opera
       leaves.push_back(saved[i].get().detached());
       if (to.wants(i)) leaves.back().want_gradient(true);
     }
-    Switches put_back;
-    Switches::now().records = true;
-    Switches::now().casts = false;
+    RecordingScope put_back;
+    RecordingScope::now().records = true;
+    RecordingScope::now().casts = false;
     tensors::backward(tape.replay(leaves), gradient);
     for (size_t i = 0; i < saved.size(); i++)
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
@@ -292,8 +292,8 @@ Tensor replayed(Tensor out, tensors::Tape tape, const std::vector<Tensor>& opera
   return tensors::record("fuse", std::move(out), operands, std::move(back));
 }
 
-// flow.fuse(f, …): what f returns, computed in one pass over its operands. Its backward does one
-// operation after the other, with the operands as they were, those too that f captured.
+// flow.fuse(f, …): the result of f, computed in one pass over its operands. Its backward replays
+// the operations one by one with the original operands, including those that f captured.
 int fuse(lua_State* L) {
   if (!is_callable(L, 1))
     raise(L, fmt::format("flow.fuse takes a function, not {}", describe(L, 1)));
@@ -314,7 +314,7 @@ int fuse(lua_State* L) {
     const Tensor& result = check_object(L, -1, "what the function of flow.fuse returns");
     out = tensors::is_symbol(result) ? tracer.compute(result) : result;
     if (out && !out->is_tracked() && tensors::is_recording(tracer.operands()))
-      out = replayed(*out, tracer.tape(result), tracer.operands());
+      out = record_replay(*out, tracer.tape(result), tracer.operands());
   }
   if (!out) {  // one operation after the other
     random.put_back(L);
@@ -326,9 +326,9 @@ int fuse(lua_State* L) {
   return 1;
 }
 
-// flow.custom_gradient(forward, backward) -> f: f(…) is forward(…), one tensor, computed without
-// records; backward(gradient, …the same arguments) returns a gradient for each tensor among them,
-// or nil.
+// flow.custom_gradient(forward, backward) -> f: f(…) returns forward(…), one tensor, computed
+// without recording; backward(gradient, …the same arguments) returns a gradient or nil for each
+// tensor among them.
 int call_custom(lua_State* L) {
   int arguments = lua_gettop(L);
   std::vector<Tensor> operands = tensors_from(L, 1);
@@ -342,8 +342,8 @@ int call_custom(lua_State* L) {
   lua_insert(L, 2);
   Tensor out;
   {
-    Switches put_back;
-    Switches::now().records = false;
+    RecordingScope put_back;
+    RecordingScope::now().records = false;
     lua_call(L, arguments, LUA_MULTRET);
     out = one_result(L, 2, operands, "custom_gradient");
   }
@@ -355,7 +355,7 @@ int call_custom(lua_State* L) {
   auto back = [given = RegistryReference(L, 1),
                function = RegistryReference(L, lua_upvalueindex(2)), arguments, count,
                saved = saved_of(operands)](const Tensor& gradient, Gradients& to) {
-    for (const Saved& each : saved) each.get();
+    for (const SavedTensor& each : saved) each.get();
     lua_State* L = backward_state;
     int top = lua_gettop(L);
     luaL_checkstack(L, arguments + static_cast<int>(count) + 8, "too many arguments");
@@ -392,7 +392,7 @@ int custom_gradient(lua_State* L) {
   return 1;
 }
 
-// flow.clip_grad_norm(tensors, limit): scales their gradients together, returns the norm before
+// flow.clip_grad_norm(tensors, limit): scales their gradients together; returns the norm before
 int clip_norm(lua_State* L) {
   if (!lua_istable(L, 1))
     raise(L, fmt::format("the tensors whose gradients are clipped are a list, not {}",

@@ -1,4 +1,4 @@
-// Making tensors: flow.tensor, zeros, ones, full, rand, randn, arange, cat, stack.
+// Creates tensors: flow.tensor, zeros, ones, full, rand, randn, arange, cat, stack.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class ListReader {
  public:
   ListReader(lua_State* L, const kernels::Shape& shape) : L_(L), shape_(shape) {}
 
-  // Visits the elements under the list at the top of the stack, in order.
+  // Visits the elements of the list at the top of the stack, in order.
   template <typename F>
   void walk(int dim, F f) {
     if (dim == shape_.rank) return f();
@@ -109,7 +109,7 @@ struct Options {
   tensors::Device device;
   bool has_dtype = false, has_device = false, has_seed = false, wants_gradient = false;
   uint64_t seed = 0;
-  int next = 0;  // the first argument that is none of the shape
+  int next = 0;  // the first argument after the shape
 };
 
 // flow.zeros(2, 3) or flow.zeros({2, 3})
@@ -140,7 +140,7 @@ Options read_shape(lua_State* L, const char* function) {
   return options;
 }
 
-// What follows the shape: a type, a device, or a table of options.
+// The arguments after the shape: a type, a device, or a table of options.
 void read_rest(lua_State* L, const char* function, Options& options, bool random) {
   int index = options.next;
   if (lua_isnoneornil(L, index)) return;
@@ -265,7 +265,7 @@ int make_eye(lua_State* L) {
   return push_made(L, made, options);
 }
 
-// The numbers rise or fall, so that their ends tell whether the type takes them all.
+// The sequence is monotonic: if its ends fit in the type, all elements do.
 void check_ends(const kernels::View& numbers, DType dtype) {
   if (numbers.shape[0] == 0 || !kernels::is_integer(dtype)) return;
   for (int64_t at : {int64_t{0}, numbers.shape[0] - 1})
@@ -302,7 +302,7 @@ int make_like(lua_State* L) {
   return 1;
 }
 
-// Exactly, where doubles would round: how many integers flow.arange gives.
+// How many integers flow.arange returns, computed exactly, where doubles would round.
 int64_t integers_between(lua_State* L, int numbers) {
   lua_Integer first = numbers > 1 ? lua_tointeger(L, 1) : 1;
   lua_Integer last = lua_tointeger(L, numbers > 1 ? 2 : 1);
@@ -314,7 +314,7 @@ int64_t integers_between(lua_State* L, int numbers) {
   return static_cast<int64_t>(length / stride) + 1;
 }
 
-// flow.arange(n) is 1..n; flow.arange(a, b[, step]) counts as `for i = a, b, step` does.
+// flow.arange(n) is 1..n; flow.arange(a, b[, step]) counts like `for i = a, b, step`.
 int make_arange(lua_State* L) {
   int numbers = 0;
   bool integers = true;
@@ -333,7 +333,7 @@ int make_arange(lua_State* L) {
   if (step == 0 || !std::isfinite(first) || !std::isfinite(last) || !std::isfinite(step))
     raise(L, "flow.arange takes finite numbers and a step that is not 0");
   double count = std::floor((last - first) / step + 1e-9) + 1;
-  if (count > 0x1p40) raise(L, "flow.arange: this is too long");
+  if (count > 0x1p40) raise(L, "flow.arange: the result is too long");
   kernels::Shape shape{integers    ? integers_between(L, numbers)
                        : count > 0 ? static_cast<int64_t>(count)
                                    : 0};

@@ -1,4 +1,4 @@
-// What of NVIDIA's libraries a script's tensors and kernels would use.
+// NVIDIA's libraries that a script's tensors and kernels use.
 #include "kernels/cuda/libraries.hpp"
 #include "kernels/jit/compiler.hpp"
 #include "lua/state/script.hpp"

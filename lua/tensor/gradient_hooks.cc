@@ -28,19 +28,20 @@ void push_function(lua_State* L, int function) {
 }  // namespace
 
 /// Of one attempt.
-class GradientHooks final : public tensors::LeafWatch {
+class GradientHooks final : public tensors::LeafObserver {
  public:
   void add(std::shared_ptr<Hook> hook) {
     for (size_t i = 0; i < hook->tensors.size(); i++)
       uses_[hook->tensors[i].body().get()].push_back({hook, i});
     hooks_.push_back(std::move(hook));
   }
-  // From inside a hook too: who goes through several sees that this one has no functions any more.
+  // Also called from inside a hook: a loop over several hooks then finds this one without
+  // functions.
   void remove(lua_State* L, const std::shared_ptr<Hook>& hook) {
     auto found = std::find(hooks_.begin(), hooks_.end(), hook);
     if (found == hooks_.end()) return;
     for (auto& [body, uses] : uses_)
-      std::erase_if(uses, [&](const Use& use) { return use.hook == hook; });
+      std::erase_if(uses, [&](const LeafUse& use) { return use.hook == hook; });
     for (int* function : {&hook->ready, &hook->finished, &hook->started})
       luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(*function, LUA_NOREF));
     hooks_.erase(found);
@@ -61,7 +62,7 @@ class GradientHooks final : public tensors::LeafWatch {
       lua_createtable(L_, 0, 0);
       lua_Integer count = 0;
       for (const auto& leaf : leaves) {
-        for (const Use& use : uses_[leaf.get()]) {
+        for (const LeafUse& use : uses_[leaf.get()]) {
           if (use.hook != hook) continue;
           lua_pushinteger(L_, static_cast<lua_Integer>(use.place) + 1);
           lua_rawseti(L_, -2, ++count);
@@ -71,8 +72,8 @@ class GradientHooks final : public tensors::LeafWatch {
     }
   }
   void complete(const tensors::Ref<tensors::Body>& leaf) override {
-    std::vector<Use> uses = uses_[leaf.get()];  // a hook may add hooks and remove them
-    for (const Use& use : uses) {
+    std::vector<LeafUse> uses = uses_[leaf.get()];  // a copy: a hook may add and remove hooks
+    for (const LeafUse& use : uses) {
       if (use.hook->ready == LUA_NOREF) continue;
       use.hook->is_reached = true;
       push_function(L_, use.hook->ready);
@@ -82,12 +83,12 @@ class GradientHooks final : public tensors::LeafWatch {
   }
 
   void backward(lua_State* L, const tensors::Tensor& root, const tensors::Tensor& gradient) {
-    if (L_ != nullptr) return tensors::backward(root, gradient, this);  // inside another
+    if (L_ != nullptr) return tensors::backward(root, gradient, this);  // a backward inside another
     std::vector<std::shared_ptr<Hook>> kept = hooks_;
     {
-      struct Running {
+      struct HookedBackward {
         lua_State*& state;
-        ~Running() { state = nullptr; }
+        ~HookedBackward() { state = nullptr; }
       } running{L_};
       for (const auto& hook : kept) hook->is_reached = false;
       L_ = L;
@@ -101,13 +102,13 @@ class GradientHooks final : public tensors::LeafWatch {
   }
 
  private:
-  struct Use {
+  struct LeafUse {
     std::shared_ptr<Hook> hook;
     size_t place;
   };
   std::vector<std::shared_ptr<Hook>> hooks_;
-  std::unordered_map<const tensors::Body*, std::vector<Use>> uses_;
-  lua_State* L_ = nullptr;  // whose backward runs
+  std::unordered_map<const tensors::Body*, std::vector<LeafUse>> uses_;
+  lua_State* L_ = nullptr;  // the state whose backward runs
 };
 
 namespace {
@@ -141,8 +142,8 @@ int hook_remove(lua_State* L) {
 }
 
 int hook_drop(lua_State* L) {
-  using Held = std::weak_ptr<Hook>;
-  if (auto* object = static_cast<Held*>(test_object(L, 1, &kHookKey))) object->~Held();
+  using HookHandle = std::weak_ptr<Hook>;
+  if (auto* object = static_cast<HookHandle*>(test_object(L, 1, &kHookKey))) object->~HookHandle();
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// x[i], x[{a, b, step}], x[{{a, b}, {c, d}}], x[rows], the same as targets of =, and x.field.
+// x[i], x[{a, b, step}], x[{{a, b}, {c, d}}], x[rows], assignments to them, and x.field.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ int64_t check_position(lua_State* L, int index, const kernels::View& view, int d
   return at - 1;
 }
 
-// Field `i` of the table at `range`, or `otherwise` where it is nil.
+// Field `i` of the table at `range`, or `otherwise` if it is nil.
 int64_t range_part(lua_State* L, int range, int i, int64_t otherwise) {
   int64_t value = otherwise;
   if (lua_rawgeti(L, range, i) != LUA_TNIL) {
@@ -41,7 +41,7 @@ int64_t range_part(lua_State* L, int range, int i, int64_t otherwise) {
   return value;
 }
 
-// {a, b, step}: as `for i = a, b, step` counts; an end that is left out is the dimension's.
+// {a, b, step}: counts like `for i = a, b, step`; a missing end is the dimension's.
 Tensor narrow_range(lua_State* L, int range, const Tensor& x, int dim) {
   range = lua_absindex(L, range);
   int64_t size = x.size(dim), step = range_part(L, range, 3, 1);
@@ -87,7 +87,7 @@ Tensor part_of(lua_State* L, int key, const Tensor& x) {
   return each ? narrow_each(L, key, x) : narrow_range(L, key, x, 0);
 }
 
-// The rows (from 1, i64) that a tensor of row numbers or of booleans names.
+// The row numbers (from 1, i64) selected by a tensor of row numbers or of booleans.
 Tensor rows_of(lua_State* L, const Tensor& key, const Tensor& x) {
   bool mask = key.dtype() == DType::boolean;
   if (kernels::is_float(key.dtype()) || key.rank() != 1)
@@ -101,8 +101,8 @@ Tensor rows_of(lua_State* L, const Tensor& key, const Tensor& x) {
     return tensors::move(rows, x.device());
   }
   if (key.size(0) != x.size(0))
-    raise(L, fmt::format("{} cannot choose among the rows of {}", tensors::text_of(key),
-                         tensors::text_of(x)));
+    raise(L,
+          fmt::format("{} cannot select rows of {}", tensors::text_of(key), tensors::text_of(x)));
   Tensor flags = tensors::contiguous(tensors::move(key, {}));
   const uint8_t* flag = flags.view().at<uint8_t>();
   std::vector<int64_t> chosen;
@@ -156,18 +156,18 @@ void set_field(lua_State* L, Tensor x) {
   if (name != "grad")
     raise(L, fmt::format("a tensor has no field `{}` to set: parts are set as {}", name, kForms));
   if (context(L).phase != Phase::task)
-    raise(L, "gradients are set in tasks: what the load leaves has none");
+    raise(L, "gradients can be set in tasks only, not while the script loads");
   if (lua_isnil(L, 3)) return x.set_gradient({});
   const Tensor& grad = check_object(L, 3, "a gradient");
   if (!(grad.shape() == x.shape()) || grad.dtype() != x.dtype() || !(grad.device() == x.device()))
     raise(L, fmt::format("the gradient {} does not fit {}", tensors::text_of(grad),
                          tensors::text_of(x)));
-  // Two elements in one place could not be scaled one by one, as clip_grad_norm does it.
+  // Elements with the same address could not be scaled one by one, as clip_grad_norm does.
   Tensor plain = grad.detached();
   x.set_gradient(kernels::overlaps_itself(plain.view()) ? tensors::contiguous(plain) : plain);
 }
 
-// The value at `index`, for writing it all over `target`.
+// Writes the value at `index` to all of `target`.
 void assign(lua_State* L, int index, const Tensor& target) {
   DType dtype = target.dtype();
   switch (lua_type(L, index)) {
@@ -207,7 +207,7 @@ int tensor_new_index(lua_State* L) {
     set_field(L, x);
     return 0;
   }
-  // Windows that overlap are not written as a whole, and each of them may be.
+  // Windows that overlap cannot be written as a whole, but each of them can.
   const auto* strides = x.view().strides;
   bool is_stretched = std::any_of(strides, strides + x.rank(), [](int64_t s) { return s == 0; });
   bool is_windows = !is_stretched && !x.is_tracked() && kernels::overlaps_itself(x.view());

@@ -1,5 +1,5 @@
-// flow.kernel(name, source, signature, options): checked while the script loads, compiled when it
-// is first called.
+// flow.kernel(name, source, signature, options): checked while the script loads, compiled at its
+// first call.
 #include "lua/tensor/kernel.hpp"
 
 #include <fmt/format.h>
@@ -20,10 +20,10 @@ const char kKernelKey = 0;
 
 constexpr int64_t kPerThreadMax = 1 << 20;
 constexpr size_t kNameMax = 100;
-constexpr size_t kFoundMin = 16;  // bytes of a source that is looked for in a file
+constexpr size_t kFoundMin = 16;  // bytes of the shortest source that is searched for in a file
 
 struct KernelHolder {
-  jit::Program* program;
+  jit::ScriptKernel* program;
 };
 
 [[noreturn]] void reject(lua_State* L, const std::string& name, const std::string& why) {
@@ -37,8 +37,8 @@ size_t lines_before(std::string_view text, size_t at) {
       std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
 }
 
-// A source is mostly a long string of a file that was loaded, where its lines can be counted; of
-// several that are alike, the one nearest to the call.
+// A source is usually a long string of a loaded file, where its lines can be counted; of several
+// equal ones, the nearest to the call is used.
 void locate_source(lua_State* L, jit::Source& source) {
   source.file = "kernel " + source.name;
   if (source.text.size() < kFoundMin) return;
@@ -58,7 +58,7 @@ void locate_source(lua_State* L, jit::Source& source) {
   }
 }
 
-// ---- what the script says
+// ---- the script's arguments
 
 std::string check_kernel_name(lua_State* L) {
   std::string name = check_text(L, 1, "the name of flow.kernel");
@@ -129,7 +129,7 @@ void check_gradient(lua_State* L, const jit::Source& source, int options) {
     reject(L, source.name, "a kernel with a `gradient` has one `out` and no `inout`");
 }
 
-// What no function says is checked here, so that a GPU is not needed to find it.
+// Checks constant sizes here, so that no GPU is needed to find the error.
 void check_launch(lua_State* L, const std::string& name, int options) {
   jit::Grid grid;
   int64_t per_thread = 1;
@@ -149,16 +149,16 @@ void check_launch(lua_State* L, const std::string& name, int options) {
   if (per == LUA_TFUNCTION || per_thread < 1 || per_thread > kPerThreadMax)
     reject(L, name, fmt::format("`per_thread` is a number, 1 to {}", kPerThreadMax));
   if (blocks != LUA_TNIL && per != LUA_TNIL)
-    reject(L, name, "`per_thread` is for the grid that it gets without `grid`: leave one out");
+    reject(L, name, "`per_thread` and `grid` exclude each other: leave one out");
   bool flat = threads != LUA_TFUNCTION && grid.threads[1] * grid.threads[2] == 1;
   if (blocks == LUA_TNIL && !flat)
     reject(L, name, "a `block` of several dimensions, or of a function, needs a `grid`");
 }
 
-// Every `out` that is like nothing has a function for its shape.
+// Every `out` without `like` has a function for its shape.
 void check_shapes(lua_State* L, const jit::Source& source, int options) {
   std::vector<std::string> open;
-  for (const jit::Parameter& each : source.signature.parameters)
+  for (const jit::KernelParameter& each : source.signature.parameters)
     if (each.role == jit::Role::out && each.of < 0) open.push_back(each.name);
   int type = lua_getfield(L, options, "shape");
   int shape = lua_gettop(L);
@@ -169,7 +169,7 @@ void check_shapes(lua_State* L, const jit::Source& source, int options) {
         reject(L, source.name, fmt::format("`shape.{}` is a function of the arguments", name));
   } else if (type != LUA_TNIL && (type != LUA_TFUNCTION || open.size() != 1)) {
     reject(L, source.name,
-           "`shape` is a function of the arguments, for the one `out` that is like nothing; for "
+           "`shape` is a function of the arguments, for the one `out` without `like`; for "
            "several a table, shape = { y = function(…) … end }");
   } else if (type == LUA_TNIL && !open.empty()) {
     reject(L, source.name,
@@ -186,7 +186,7 @@ const std::vector<std::string>& known_options() {
   return names;
 }
 
-// Pushes a copy that the script can't change: what counts in keys is what is called.
+// Pushes a copy that the script cannot change: the key and the call use the same options.
 void push_options_copy(lua_State* L, const jit::Source& source, int options) {
   lua_createtable(L, 0, 12);
   int said = lua_gettop(L);
@@ -231,7 +231,7 @@ int make_kernel(lua_State* L) {
   set_metatable(L, &kKernelKey);
   push_options_copy(L, source, 4);
   lua_setiuservalue(L, -2, 1);
-  holder->program = new jit::Program(std::move(source));
+  holder->program = new jit::ScriptKernel(std::move(source));
   return 1;
 }
 
@@ -244,7 +244,7 @@ int drop_kernel(lua_State* L) {
 }
 
 int kernel_text(lua_State* L) {
-  const jit::Program* program = test_kernel(L, 1);
+  const jit::ScriptKernel* program = test_kernel(L, 1);
   std::string text = program == nullptr ? "kernel" : "kernel " + program->source().name;
   lua_pushlstring(L, text.data(), text.size());
   return 1;
@@ -263,7 +263,7 @@ int arch_of_this_gpu(lua_State* L, const std::string& name) {
 
 // k:compile([arch]): compiles it, or finds it in the cache; true
 int compile(lua_State* L) {
-  const jit::Program* program = test_kernel(L, 1);
+  const jit::ScriptKernel* program = test_kernel(L, 1);
   if (program == nullptr) raise(L, "k:compile() is called on a kernel, with a colon");
   require_task(L, "k:compile");
   const std::string& name = program->source().name;
@@ -282,7 +282,7 @@ int compile(lua_State* L) {
 
 }  // namespace
 
-jit::Program* test_kernel(lua_State* L, int index) {
+jit::ScriptKernel* test_kernel(lua_State* L, int index) {
   auto* holder = static_cast<KernelHolder*>(test_object(L, index, &kKernelKey));
   return holder == nullptr ? nullptr : holder->program;
 }

@@ -1,6 +1,5 @@
-// flow.kernel: CUDA C++ that the script brings. A kernel is a userdata that owns a jit::Program;
-// its user value is a table of all that the script said of it, which is what counts in a task's
-// key.
+// flow.kernel: CUDA C++ in a script. A kernel is a userdata that owns a jit::ScriptKernel; its user
+// value is a table of the script's arguments, which are part of a task's key.
 #pragma once
 #include <string>
 
@@ -10,9 +9,9 @@
 namespace flow::lua {
 
 // ---- kernel.cc
-/// The kernel at `index`, or null where it is none.
-jit::Program* test_kernel(lua_State* L, int index);
-/// Pushes what the script said of the kernel at `index`, and the field of that.
+/// The kernel at `index`, or null.
+jit::ScriptKernel* test_kernel(lua_State* L, int index);
+/// Pushes the script's arguments of the kernel at `index`, and one field of them.
 void push_kernel_table(lua_State* L, int index);
 int push_kernel_field(lua_State* L, int index, const char* field);
 bool kernel_has(lua_State* L, int index, const char* field);
@@ -20,7 +19,8 @@ bool kernel_has(lua_State* L, int index, const char* field);
 jit::Cache kernel_cache(lua_State* L);
 
 // ---- kernel_call.cc
-/// Up to `count_max` sizes from `first` to the top, or in a list there; the others of `out` stay.
+/// Reads up to `count_max` sizes from `first` to the top, or in a list there; other items of `out`
+/// stay.
 void read_sizes(lua_State* L, const std::string& what, int first, int count_max, int64_t* out);
 int call_kernel(lua_State* L);  // __call
 

@@ -1,5 +1,5 @@
-// A call of a kernel: on a GPU a launch, on the CPU its fallback. The functions that a script gives
-// it (shape, grid, fallback, …) are called with the arguments of the call.
+// A call of a kernel: a launch on a GPU, its fallback on the CPU. The functions that a script
+// passes (shape, grid, fallback, …) are called with the arguments of the call.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace flow::lua {
 namespace {
 
-using jit::Parameter;
+using jit::KernelParameter;
 using jit::Role;
 using kernels::Number;
 using kernels::Shape;
@@ -22,7 +22,7 @@ using tensors::Device;
 using tensors::Tensor;
 
 // One call: the kernel at stack index `kernel` (or an upvalue), its arguments from `first` to the
-// top when it began.
+// top at construction.
 class KernelCall {
  public:
   KernelCall(lua_State* L, int kernel, int first)
@@ -43,7 +43,7 @@ class KernelCall {
   void read_arguments() {
     const auto& parameters = source().signature.parameters;
     int wanted = 0;
-    for (const Parameter& each : parameters) wanted += each.is_given();
+    for (const KernelParameter& each : parameters) wanted += each.is_given();
     if (count_ != wanted)
       raise(L_, fmt::format("the kernel `{0}` takes {1} arguments, {0}{2}, not {3}", name(), wanted,
                             source().signature.given_text(), count_));
@@ -52,7 +52,7 @@ class KernelCall {
       if (parameters[at].is_given()) read_argument(at, index++);
   }
 
-  /// Pushes what came out; how many values.
+  /// Pushes the results; returns their number.
   int run() {
     Device device = find_device();
     call_.note_writes();
@@ -68,9 +68,9 @@ class KernelCall {
 
  private:
   void read_argument(size_t at, int index) {
-    const Parameter& parameter = source().signature.parameters[at];
+    const KernelParameter& parameter = source().signature.parameters[at];
     std::string what = fmt::format("`{}` of the kernel `{}`", parameter.name, name());
-    if (parameter.is_tensor()) return call_.give_tensor(at, check_object(L_, index, what.c_str()));
+    if (parameter.is_tensor()) return call_.set_tensor(at, check_object(L_, index, what.c_str()));
     bool is_boolean = lua_isboolean(L_, index);
     if (is_boolean != (parameter.dtype == DType::boolean))
       raise(L_, fmt::format("{} is {}, not {}", what, is_boolean ? "a number" : "a boolean",
@@ -80,7 +80,7 @@ class KernelCall {
       lua_Integer whole = lua_tointegerx(L_, index, &exact);
       if (exact != 0) number = Number::of(int64_t{whole});
     }
-    call_.give_number(at, number);
+    call_.set_number(at, number);
   }
 
   Device find_device() {
@@ -147,7 +147,7 @@ class KernelCall {
       Tensor result = check_object(L_, index, what.c_str()).detached();
       Shape shape = shape_of(at);
       call_.check_result(at, result, &shape);
-      // On a GPU what comes out has memory of its own.
+      // On a GPU the results have memory of their own.
       for (const Tensor& each : operands())
         if (each.storage() == result.storage()) result = tensors::copy_of(result);
       push_object(L_, std::move(result));
@@ -170,11 +170,11 @@ class KernelCall {
     const auto& parameters = source().signature.parameters;
     for (size_t at = 0; at < parameters.size(); at++)
       if (parameters[at].role == Role::out)
-        call_.give_tensor(at, Tensor::empty(parameters[at].dtype, shape_of(at), device));
+        call_.set_tensor(at, Tensor::empty(parameters[at].dtype, shape_of(at), device));
     jit::Grid grid = read_grid();
-    void* stream = tensors::stream_of(device).native;  // and its context is current
+    void* stream = tensors::stream_of(device).native;  // also makes its context current
     const jit::Driver& driver = check_driver();
-    jit::Function& function = find_function(driver, device);
+    jit::LoadedFunction& function = find_function(driver, device);
     call_.run(driver, function, grid, stream);
     for (size_t at = 0; at < parameters.size(); at++)
       if (parameters[at].role == Role::out) push_object(L_, call_.argument(at).tensor);
@@ -188,18 +188,18 @@ class KernelCall {
     return **driver;
   }
 
-  jit::Function& find_function(const jit::Driver& driver, const Device& device) {
-    if (jit::Function* known = program_.loaded(device.index)) return *known;
+  jit::LoadedFunction& find_function(const jit::Driver& driver, const Device& device) {
+    if (jit::LoadedFunction* known = program_.loaded(device.index)) return *known;
     Result<cuda::DeviceInfo> info = cuda::describe(device.index);
     if (!info.ok()) raise(L_, info.error().message);
-    wait_durable(L_);  // what is compiled is kept
-    Result<jit::Function*> function =
+    wait_durable(L_);  // the compiled kernel is stored
+    Result<jit::LoadedFunction*> function =
         program_.load(driver, device.index, info->major * 10 + info->minor, kernel_cache(L_));
     if (!function.ok()) raise(L_, function.error().message);
     return **function;
   }
 
-  // Sizes that are written down, or that a function of the arguments gives.
+  // Sizes that are constant, or returned by a function of the arguments.
   bool read_field(const char* field, int count_max, int64_t* out) {
     int base = lua_gettop(L_);
     int type = push_kernel_field(L_, kernel_, field);
@@ -225,7 +225,7 @@ class KernelCall {
 
   void push_changed() {
     int index = first_;
-    for (const Parameter& each : source().signature.parameters) {
+    for (const KernelParameter& each : source().signature.parameters) {
       if (each.role == Role::inout) lua_pushvalue(L_, index);
       index += each.is_given();
     }
@@ -233,8 +233,8 @@ class KernelCall {
 
   lua_State* L_;
   int kernel_, first_, count_;
-  jit::Program& program_;
-  jit::Call call_;
+  jit::ScriptKernel& program_;
+  jit::KernelLaunch call_;
 };
 
 // flow.custom_gradient's forward. Upvalue 1: the kernel.
@@ -244,7 +244,7 @@ int call_forward(lua_State* L) {
   return call.run();
 }
 
-// The kernel at 1 as a function whose backward is its `gradient`.
+// Pushes the kernel at 1 as a function whose backward is its `gradient`.
 int call_recorded(lua_State* L) {
   int arguments = lua_gettop(L) - 1;
   lua_pushvalue(L, 1);
@@ -281,7 +281,7 @@ void read_sizes(lua_State* L, const std::string& what, int first, int count_max,
 }
 
 int call_kernel(lua_State* L) {
-  const jit::Program* program = test_kernel(L, 1);
+  const jit::ScriptKernel* program = test_kernel(L, 1);
   if (program == nullptr) raise(L, "a kernel is called as k(x, …)");
   if (context(L).phase != Phase::task)
     raise(L, fmt::format("the kernel `{}` is called while the script loads or its graph is built: "

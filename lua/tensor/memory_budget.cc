@@ -1,4 +1,4 @@
-// Lua's collector sees a tensor as a few bytes, so what tensors take is watched here.
+// Lua's collector sees a tensor as a few bytes, so the memory of tensors is tracked here.
 #include "lua/tensor/memory_budget.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ void TensorBudget::charge(size_t bytes) {
     return memory_.limit != 0 &&
            memory_.used + memory_.tensors.load(std::memory_order_relaxed) + bytes > memory_.limit;
   };
-  // The process has more than this counts: a limit is neared with care, and kept pieces go first.
+  // The process's memory exceeds this count: near the limit, cached memory is freed first.
   bool near_limit = memory_.limit != 0 && since_ > memory_.limit / 8 &&
                     memory_.used + memory_.tensors + bytes > memory_.limit / 2;
   if ((near_limit || over()) && running_state != nullptr) {

@@ -1,4 +1,5 @@
-// Tensors' memory beside Lua's: counted against the same limit, and a reason to collect.
+// Memory of tensors in addition to Lua's: counted against the same limit, and a trigger of
+// collections.
 #pragma once
 #include <atomic>
 #include <lua.hpp>
@@ -20,13 +21,13 @@ class TensorBudget : public tensors::Budget {
   void note_device(size_t bytes) override;
   bool collect() override;
 
-  /// The thread's current lua_State, for what may have to collect before an allocation.
+  /// Sets the thread's current lua_State, which an allocation may have to collect.
   static void running(lua_State* L);
-  /// Runs a full collection where as much was charged since the last as was held after it.
+  /// Runs a full collection if as much was charged since the last one as was held after it.
   static void collect_if_due(lua_State* L);
-  /// A tensor looks at a mapped file: it takes no memory, but holds the file until it is collected.
+  /// A tensor maps a file: it takes no memory, but holds the file until it is collected.
   static void note_mapped(size_t bytes);
-  /// Whether there was such a tensor since the last call.
+  /// Whether a file was mapped since the last call.
   bool take_mapped() { return std::exchange(has_mapped_, false); }
 
  private:
@@ -36,10 +37,10 @@ class TensorBudget : public tensors::Budget {
   Memory& memory_;
   bool has_mapped_ = false;
   std::atomic<size_t> since_{0}, held_{0};     // charged since the last collection; held after it
-  size_t device_since_ = 0, device_held_ = 0;  // the same of GPUs
+  size_t device_since_ = 0, device_held_ = 0;  // the same for GPU memory
 };
 
-/// While it lives, tensors that this thread makes are the state's.
+/// While it lives, tensors that this thread makes are charged to the state.
 class TensorScope {
  public:
   explicit TensorScope(const std::shared_ptr<TensorBudget>& budget);

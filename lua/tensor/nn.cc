@@ -1,5 +1,5 @@
-// What networks need beyond arithmetic; stdlib/flow/nn.lua and optim.lua are written on these.
-// Indices and labels count from 1.
+// Operations of neural networks, used by stdlib/flow/nn.lua and optim.lua. Indices and labels count
+// from 1.
 #include <fmt/format.h>
 
 #include "kernels/shared/types.hpp"
@@ -11,8 +11,8 @@ namespace {
 
 using tensors::Tensor;
 
-constexpr double kLayerNormEps = 1e-5;  // PyTorch's
-constexpr double kRmsNormEps = 1e-6;    // Llama's; PyTorch's is the type's own, 1.2e-7 of f32
+constexpr double kLayerNormEps = 1e-5;  // as in PyTorch
+constexpr double kRmsNormEps = 1e-6;    // as in Llama; PyTorch uses the type's own, 1.2e-7 for f32
 
 Tensor optional_tensor(lua_State* L, int index, const char* what) {
   return lua_isnoneornil(L, index) ? Tensor() : check_object(L, index, what);
@@ -74,7 +74,7 @@ void pair_option(lua_State* L, int table, const char* name, int64_t* pair) {
 // ---- rows
 
 template <bool logarithm>
-int softmax(lua_State* L) {  // x:softmax([dim]): the last where none is named
+int softmax(lua_State* L) {  // x:softmax([dim]): the last by default
   const Tensor& x = check_object(L, 1, "the operand of softmax");
   if (x.rank() == 0) raise(L, "softmax is along a dimension, and this tensor has none");
   int dim = lua_isnoneornil(L, 2)
@@ -89,7 +89,7 @@ int cross_entropy(lua_State* L) {
   check_options(L, 3, "x:cross_entropy", {"ignore", "reduction"});
   const Tensor& logits = check_object(L, 1, "the logits of a cross entropy");
   const Tensor& labels = check_object(L, 2, "the labels of a cross entropy");
-  int64_t ignore = -100;  // PyTorch's
+  int64_t ignore = -100;  // as in PyTorch
   tensors::Reduction reduction = tensors::Reduction::mean;
   if (lua_istable(L, 3)) {
     ignore = integer_option(L, 3, "ignore", ignore);
@@ -213,7 +213,7 @@ int resize(lua_State* L) {  // x:resize(height, width [, "bilinear" | "nearest"]
   return 1;
 }
 
-// A list lies where the pictures do.
+// Converts a list to a tensor on the device of the images.
 Tensor channel_numbers(lua_State* L, int index, const char* what, const Tensor& pictures) {
   if (const Tensor* x = test_object(L, index)) return *x;
   if (!lua_istable(L, index))
@@ -223,9 +223,9 @@ Tensor channel_numbers(lua_State* L, int index, const char* what, const Tensor& 
   return tensors::move(*test_object(L, -1), pictures.device());
 }
 
-int normalise(lua_State* L) {  // x:normalise({ means }, { deviations })
-  Tensor x = check_object(L, 1, "x in x:normalise(mean, deviation)");
-  push_object(L, tensors::normalise(x, channel_numbers(L, 2, "the mean", x),
+int normalize(lua_State* L) {  // x:normalize({ means }, { deviations })
+  Tensor x = check_object(L, 1, "x in x:normalize(mean, deviation)");
+  push_object(L, tensors::normalize(x, channel_numbers(L, 2, "the mean", x),
                                     channel_numbers(L, 3, "the deviation", x)));
   return 1;
 }
@@ -302,7 +302,7 @@ const luaL_Reg kTensorNetworks[] = {{"softmax", protected_call<softmax<false>>},
                                     {"max_pool2d", protected_call<pool2d<tensors::max_pool2d>>},
                                     {"avg_pool2d", protected_call<pool2d<tensors::avg_pool2d>>},
                                     {"resize", protected_call<resize>},
-                                    {"normalise", protected_call<normalise>},
+                                    {"normalize", protected_call<normalize>},
                                     {"sample", protected_call<sample>},
                                     {"adamw_", protected_call<adamw>},
                                     {"sgd_", protected_call<sgd>},

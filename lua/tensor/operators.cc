@@ -1,4 +1,4 @@
-// Arithmetic, comparison, functions of one number, and products of tensors.
+// Arithmetic, comparison, functions of one number, and matrix products.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ bool is_number(lua_State* L, int index) {
   raise(L, fmt::format("cannot {} {} and {}", verb, describe(L, 1), describe(L, 2)));
 }
 
-// true counts as 1 beside numbers, and leaves a tensor's type as it is.
+// true counts as 1 among numbers, and does not change a tensor's type.
 Number operand_number(lua_State* L, int index) { return check_number(L, index, "an operand"); }
 
 template <Binary op>
@@ -134,7 +134,7 @@ int dropout(lua_State* L) {  // x:dropout(p [, seed])
 
 int reject_operator(lua_State* L) {
   raise(L,
-        "tensors have +, -, *, /, //, %, ^ and unary -; for others there are methods and "
+        "tensors have +, -, *, /, //, %, ^ and unary -; for others use methods and "
         "x:table()");
 }
 
@@ -145,7 +145,7 @@ int done(lua_State* L) {
   return 1;
 }
 
-// Integers take nothing in place that would be rounded.
+// Integer tensors reject in-place operands that would be rounded.
 void reject_fraction(lua_State* L, const char* method, const Tensor& target, int index) {
   if (kernels::is_float(target.dtype()) || lua_type(L, index) != LUA_TNUMBER) return;
   if (lua_isinteger(L, index) || std::floor(lua_tonumber(L, index)) == lua_tonumber(L, index))

@@ -1,4 +1,4 @@
-// Many elements to one: of all elements (a number), or along dimensions.
+// Reductions: of all elements (a number), or along dimensions.
 #include <fmt/format.h>
 
 #include <limits>
@@ -13,7 +13,7 @@ using tensors::Dims;
 using tensors::Reduce;
 using tensors::Tensor;
 
-// x:sum(), x:sum(dim), x:sum({dims}), each with `true` behind to keep the dimensions as 1.
+// x:sum(), x:sum(dim), x:sum({dims}), each followed by `true` to keep the dimensions with size 1.
 template <Reduce op>
 int reduce(lua_State* L) {
   const Tensor& x = check_object(L, 1, "what is reduced");
@@ -22,13 +22,14 @@ int reduce(lua_State* L) {
   return 1;
 }
 
-// x:sum() and x:mean() of floats without a gradient are summed in f64, as the numbers they become.
+// x:sum() and x:mean() of floats without a gradient are summed in f64, because the result is a
+// number.
 template <Reduce op>
 int sum_or_mean(lua_State* L) {
   const Tensor& x = check_object(L, 1, "what is reduced");
   bool all = lua_isnoneornil(L, 2);
   if (all && op == Reduce::mean && x.count() == 0)
-    raise(L, fmt::format("{} has no mean: nothing is in it", tensors::text_of(x)));
+    raise(L, fmt::format("{} has no mean: it is empty", tensors::text_of(x)));
   bool as_number = all && !lua_toboolean(L, 3) && kernels::is_float(x.dtype()) && !x.is_tracked();
   if (!as_number) return reduce<op>(L);
   Tensor out = Tensor::empty(DType::f64, {}, x.device());
@@ -84,8 +85,8 @@ int cumsum(lua_State* L) {
 int logsumexp(lua_State* L) {  // x:logsumexp(dim [, keep])
   Tensor x = check_object(L, 1, "what is reduced");
   Dims dims{check_dim(L, 2, x.view(), "logsumexp")};
-  // The largest is taken out first, as a number without a gradient: exp would overflow. Where it is
-  // infinite, so is the result.
+  // The maximum is subtracted first, without a gradient: exp would overflow. If it is infinite, so
+  // is the result.
   Tensor top = tensors::extreme_of(true, x.detached(), dims, true);
   Tensor infinite = tensors::compare(tensors::Compare::eq, tensors::unary(tensors::Unary::abs, top),
                                      kernels::Number::of(std::numeric_limits<double>::infinity()));

@@ -71,7 +71,7 @@ int permute(lua_State* L) {  // x:permute(2, 3, 1)
   return 1;
 }
 
-// x:reshape(2, -1) or x:reshape({2, -1}): -1 is what remains.
+// x:reshape(2, -1) or x:reshape({2, -1}): -1 is computed.
 int reshape(lua_State* L) {
   const Tensor& x = check_object(L, 1, "x in x:reshape(…)");
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -192,7 +192,7 @@ int flip(lua_State* L) {  // x:flip(dim): a view
   return 1;
 }
 
-// x:to("f64"), x:to("cuda:0"), x:to(y): x itself where nothing changes
+// x:to("f64"), x:to("cuda:0"), x:to(y): x itself if nothing changes
 int to(lua_State* L) {
   Tensor x = check_object(L, 1, "x in x:to(type)");
   if (const Tensor* like = test_object(L, 2)) {

@@ -1,4 +1,4 @@
-// Tensors as Lua sees them: the userdata, and its way to and from values that cross an edge.
+// The Lua interface of tensors: the userdata, and its conversion to and from values.
 #include "lua/tensor/tensor.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ const char kTensorKey = 0;
 
 int drop_tensor(lua_State* L) {
   static_cast<tensors::Tensor*>(lua_touserdata(L, 1))->~Tensor();
-  new (lua_touserdata(L, 1)) tensors::Tensor;  // a finalizer may still see it
+  new (lua_touserdata(L, 1)) tensors::Tensor;  // a finalizer may still access it
   return 0;
 }
 
@@ -31,7 +31,7 @@ int tensor_length(lua_State* L) {
   return 1;
 }
 
-// Same type, shape and elements. A NaN differs from all.
+// Whether type, shape and elements are equal. NaN differs from everything.
 int tensor_equals(lua_State* L) {
   const tensors::Tensor *a = test_object(L, 1), *b = test_object(L, 2);
   bool same = a != nullptr && b != nullptr && a->dtype() == b->dtype() && a->shape() == b->shape();
@@ -47,7 +47,7 @@ int tensor_equals(lua_State* L) {
 int reject_order(lua_State* L) {
   raise(L,
         "Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), "
-        "x:le(y), x:gt(y) or x:ge(y) for one boolean an element");
+        "x:le(y), x:gt(y) or x:ge(y) for one boolean per element");
 }
 
 int reject_concat(lua_State* L) {
@@ -86,15 +86,15 @@ void push_metatable(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kTensorKey);
 }
 
-// Type and shape, and whether its gradient is wanted, lead, so that tensors of the same bytes and
-// another shape differ in a key.
+// A header of type, shape and requires_grad, so that tensors of the same bytes and different shapes
+// have different keys.
 std::string header_of(const tensors::Tensor& x) {
   std::string header = std::string(dtype_name(x.dtype())) + kernels::text_of(x.shape());
   if (x.wants_gradient()) header += " gradient";
   return header + '\0';
 }
 
-// What f returns; what it lacks room for is an error of Lua's.
+// The result of f; a missing memory becomes a Lua error.
 template <typename F>
 auto with_room(lua_State* L, F f) {
   TensorBudget::running(L);
@@ -172,7 +172,7 @@ const kernels::View* test_tensor(lua_State* L, int index) {
   const tensors::Tensor* tensor = test_object(L, index);
   if (tensor == nullptr) return nullptr;
   if (tensor->device().kind != Device::cpu)
-    raise(L, fmt::format("{} is read here by the CPU: move it with x:to(\"cpu\")",
+    raise(L, fmt::format("{} is read by the CPU here: move it with x:to(\"cpu\")",
                          tensors::text_of(*tensor)));
   return &tensor->view();
 }

@@ -1,8 +1,8 @@
 // Shared by the tensor's files and the libraries that make or read tensors.
 //
-// A tensor is a userdata that holds a tensors::Tensor. Its memory is counted by its holders, not by
-// Lua's collector; the state's TensorBudget charges it to the VM's memory limit, and collects when
-// much was taken since the last time.
+// A tensor is a userdata that holds a tensors::Tensor. Its memory is reference-counted, and not
+// managed by Lua's collector; the state's TensorBudget charges it to the VM's memory limit, and
+// runs a collection when much was allocated since the last one.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,47 +13,46 @@
 namespace flow::lua {
 
 // ---- tensor.cc
-/// The tensor at `index`, or null where it is none.
+/// The tensor at `index`, or null.
 const tensors::Tensor* test_object(lua_State* L, int index);
 /// The same, or an error: "`what` is a tensor, not a string".
 const tensors::Tensor& check_object(lua_State* L, int index, const char* what);
 void push_object(lua_State* L, tensors::Tensor tensor);
-/// Pushes a result: a number or boolean where it has no dimensions and no gradient is recorded,
-/// else the tensor.
+/// Pushes a result: a number or boolean if it has no dimensions and no recorded gradient, otherwise
+/// the tensor.
 void push_result(lua_State* L, const tensors::Tensor& tensor);
-/// What a function without dimensions gave, as push_first.
+/// Pushes a result without dimensions as push_first does.
 void push_item(lua_State* L, const tensors::Tensor& tensor);
-/// The view of the tensor at `index`, which lies in the host's memory, or null where it is none.
+/// The view of the host tensor at `index`, or null.
 const kernels::View* test_tensor(lua_State* L, int index);
 const kernels::View& check_tensor(lua_State* L, int index, const char* what);
-/// Pushes a dense tensor whose elements are not set yet.
+/// Pushes a dense tensor whose elements are uninitialized.
 kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape);
-/// Pushes a tensor that shares the elements of the one at `owner`.
+/// Pushes a tensor that shares the elements of the tensor at `owner`.
 void push_view(lua_State* L, const kernels::View& view, int owner);
-/// `view`, or where it is of another type or not dense, a copy pushed to keep it alive. Pushes one
-/// value in any case.
+/// `view`, or a dense copy of type `dtype`, pushed to keep it alive. Pushes one value in any case.
 kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype);
-/// to = from, cast, both in the host's memory and of one shape.
+/// Copies and casts; both are in host memory and of one shape.
 void copy_view(const kernels::View& from, const kernels::View& to);
 /// "tensor f32 [2, 3]", "a handle", "a string": for messages.
 std::string describe(lua_State* L, int index);
 std::string describe(const kernels::View& view);
 DType check_dtype(lua_State* L, int index);
-/// A dimension at `index`, given 1-based (from the end where negative), as 0-based.
+/// A dimension at `index`, given 1-based (from the end if negative), as 0-based.
 int check_dim(lua_State* L, int index, const kernels::View& view, const char* function);
-/// Dimensions at `index`: a number, a list, or all where it is none or nil.
+/// Dimensions at `index`: a number, a list, or all if it is none or nil.
 tensors::Dims check_dims(lua_State* L, int index, const kernels::View& view, const char* function);
 kernels::Number check_number(lua_State* L, int index, const char* what);
 /// Pushes the first element as a number or boolean.
 void push_first(lua_State* L, const kernels::View& view);
-/// A number from the attempt's math.random, for those who gave no seed.
+/// A number from the attempt's math.random, for calls without a seed.
 uint64_t next_seed(lua_State* L);
 /// Sizes from `index` on: numbers, or one list of them.
 kernels::Shape check_shape(lua_State* L, int index, const char* function, bool open = false);
 tensors::Device check_device(lua_State* L, int index);
 bool is_device_name(lua_State* L, int index);
 
-/// A C function for Lua in which what the tensors throw becomes a Lua error.
+/// A C function for Lua that converts a tensors::Failure to a Lua error.
 using Function = int (*)(lua_State* L);
 int call_protected(lua_State* L, Function function);
 template <Function function>
@@ -70,7 +69,7 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
 void open_tensor_gradients(lua_State* L, int flow_table);
 /// Pops a forward and a backward, pushes flow.custom_gradient of them.
 void push_custom_gradient(lua_State* L);
-/// A function, or what is called like one: a module.
+/// Whether it is a function, or callable like a module.
 bool is_callable(lua_State* L, int index);
 
 // ---- indexing.cc

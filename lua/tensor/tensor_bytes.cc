@@ -1,4 +1,4 @@
-// Tensors that lie in memory of others, and memory of tensors for others.
+// Tensors on memory of other objects, and bytes of tensors for other objects.
 #include "lua/tensor/tensor_bytes.hpp"
 
 #include <cstring>
@@ -8,7 +8,7 @@
 namespace flow::lua {
 namespace {
 
-// The view of a dense tensor on the host, held by who holds its storage.
+// The bytes of a dense host tensor; they hold its storage.
 Bytes bytes_of(const tensors::Tensor& dense) {
   std::string_view view(static_cast<const char*>(dense.view().data), dense.view().bytes());
   return {view, std::make_shared<const tensors::Ref<tensors::Storage>>(dense.storage())};
@@ -19,7 +19,7 @@ Bytes bytes_of(const tensors::Tensor& dense) {
 void push_bytes(lua_State* L, DType dtype, const kernels::Shape& shape, const Bytes& bytes) {
   auto address = reinterpret_cast<uintptr_t>(bytes->data());
   bool in_place = bytes.is_own() && address % dtype_size(dtype) == 0 && !bytes->empty();
-  if (in_place && dtype == DType::boolean) {  // a file of others may have other bytes than 0 and 1
+  if (in_place && dtype == DType::boolean) {  // such a file may have other bytes than 0 and 1
     for (char byte : *bytes) in_place = in_place && (byte == 0 || byte == 1);
   }
   if (in_place) {

@@ -1,4 +1,4 @@
-// A tensor as a person reads it: type, shape, and the elements of a small one.
+// A tensor as text: type, shape, and the elements of a small one.
 #include <fmt/format.h>
 
 #include "kernels/shared/types.hpp"
@@ -8,7 +8,7 @@
 namespace flow::lua {
 namespace {
 
-constexpr int64_t kItemsMax = 10;  // of one dimension, the rest is "…"
+constexpr int64_t kItemsMax = 10;  // per dimension; further ones are "…"
 constexpr int64_t kItemsShown = 8;
 
 std::string text_of_element(const kernels::View& view) {

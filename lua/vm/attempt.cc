@@ -1,4 +1,4 @@
-// Running an attempt in a loaded state, and a service that answers until its state goes.
+// Runs attempts in a loaded state, and a service until its state is destroyed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kTensorsLeft = size_t{1} << 20;  // bytes that may wait for the next collection
 
-// A dynamic task's calls go into a graph of their own.
+// A dynamic task's calls are added to a separate graph.
 class FragmentScope {
  public:
   FragmentScope(VmContext& ctx, const std::string& task) : context_(ctx), outer_(ctx.graph) {
@@ -46,7 +46,7 @@ AttemptOutcome failed(std::string message) {
   return outcome;
 }
 
-void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
+void ScriptState::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   context_.phase = Phase::task;
   context_.request = &request;
   context_.host = &host;
@@ -69,8 +69,8 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
     memory_.limit = memory_.used + memory_.tensors + static_cast<size_t>(request.memory_bytes);
 }
 
-// The others hear why this rank failed; and nothing uses its tensors any more.
-void State::end_comm(AttemptOutcome& outcome) {
+// Sends the cause of the failure to the other ranks, and stops all use of this rank's tensors.
+void ScriptState::end_comm(AttemptOutcome& outcome) {
   std::shared_ptr<Comm> comm = std::exchange(context_.comm, nullptr);
   if (comm == nullptr) return;
   bool has_failed = outcome.kind == AttemptOutcome::Kind::failed;
@@ -83,7 +83,7 @@ void State::end_comm(AttemptOutcome& outcome) {
   outcome.lost_gang = true;
 }
 
-void State::end_attempt() {
+void ScriptState::end_attempt() {
   memory_.limit = 0;
   end_gradient_hooks(L_);
   lua_settop(L_, 0);
@@ -97,9 +97,9 @@ void State::end_attempt() {
   context_.graph = &graph_;
 }
 
-// What lies at 2 and above is what the function returned.
-void State::read_result(const AttemptRequest& request, const TaskObject& task,
-                        AttemptOutcome& out) {
+// The values that the function returned start at 2.
+void ScriptState::read_result(const AttemptRequest& request, const TaskObject& task,
+                              AttemptOutcome& out) {
   const TaskDef& def = task.def;
   auto reject = [&](const std::string& problem) {
     out.kind = AttemptOutcome::Kind::failed;
@@ -132,9 +132,9 @@ void State::read_result(const AttemptRequest& request, const TaskObject& task,
   out.result = std::move(*value);
 }
 
-int State::attempt_body(lua_State* L) {
-  auto& attempt = *static_cast<Attempt*>(lua_touserdata(L, 1));
-  State& state = *attempt.state;
+int ScriptState::attempt_body(lua_State* L) {
+  auto& attempt = *static_cast<AttemptCall*>(lua_touserdata(L, 1));
+  ScriptState& state = *attempt.state;
   const AttemptRequest& request = *attempt.request;
   const TaskObject& task = *state.graph_.tasks[request.ordinal];
   Sandbox& box = state.sandbox_;
@@ -143,7 +143,7 @@ int State::attempt_body(lua_State* L) {
   if (Snapshot* snapshot = state.snapshots_[request.ordinal].get()) {
     snapshot->restore(L);
   } else {
-    state.spent_ = true;
+    state.must_be_replaced_ = true;
   }
   std::optional<FragmentScope> fragment;
   if (task.def.kind == TaskKind::dynamic) {
@@ -176,7 +176,8 @@ int State::attempt_body(lua_State* L) {
   return 0;
 }
 
-AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, bool is_service) {
+AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& host,
+                                    bool is_service) {
   if (request.ordinal >= graph_.tasks.size())
     return failed(fmt::format("the script has no task number {}: it defines {}", request.ordinal,
                               graph_.tasks.size()));
@@ -186,7 +187,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
   AttemptOutcome outcome;
   TensorScope scope(budget_);
   begin_attempt(request, host);
-  Attempt attempt{this, &request, &outcome, is_service};
+  AttemptCall attempt{this, &request, &outcome, is_service};
   lua_pushcfunction(L_, attempt_body);
   lua_pushlightuserdata(L_, &attempt);
   int status = call_traced(L_, 1, 0);
@@ -218,7 +219,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
     }
   }
   outcome.waited = sandbox_.waited;
-  // A GPU works on after the calls that gave it work: what is not waited for fails here.
+  // A GPU runs asynchronously: errors of work that was not waited for appear here.
   if (tensors::GpuFault fault = tensors::unseen_fault(); !fault.words.empty()) {
     if (outcome.kind != AttemptOutcome::Kind::failed)
       outcome = failed(
@@ -238,15 +239,15 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
   return outcome;
 }
 
-AttemptOutcome State::run(const AttemptRequest& request, AttemptHost& host) {
+AttemptOutcome ScriptState::run(const AttemptRequest& request, AttemptHost& host) {
   return attempt(request, host, false);
 }
 
 // ---- services
 
-// What lies at 2 is what the service's function returned.
-void State::keep_service(const AttemptRequest& request, const TaskObject& task,
-                         AttemptOutcome& out) {
+// The values that the service's function returned start at 2.
+void ScriptState::keep_service(const AttemptRequest& request, const TaskObject& task,
+                               AttemptOutcome& out) {
   bool is_table = lua_type(L_, 2) == LUA_TTABLE;
   bool predicts = is_table && lua_getfield(L_, 2, "predict") == LUA_TFUNCTION;
   if (!predicts) {
@@ -262,14 +263,14 @@ void State::keep_service(const AttemptRequest& request, const TaskObject& task,
   service_ref_ = luaL_ref(L_, LUA_REGISTRYINDEX);
 }
 
-AttemptOutcome State::start_service(const AttemptRequest& request, AttemptHost& host) {
+AttemptOutcome ScriptState::start_service(const AttemptRequest& request, AttemptHost& host) {
   service_request_ = request;
-  spent_ = true;  // what predictions leave is seen by no attempt
+  must_be_replaced_ = true;  // no attempt may see the state that predictions leave
   return attempt(service_request_, host, true);
 }
 
-int State::predict_body(lua_State* L) {
-  auto& prediction = *static_cast<Prediction*>(lua_touserdata(L, 1));
+int ScriptState::predict_body(lua_State* L) {
+  auto& prediction = *static_cast<PredictCall*>(lua_touserdata(L, 1));
   lua_rawgeti(L, LUA_REGISTRYINDEX, prediction.state->service_ref_);
   push_value(L, *prediction.inputs);
   lua_call(L, 1, 1);
@@ -277,17 +278,17 @@ int State::predict_body(lua_State* L) {
   return 0;
 }
 
-Result<Value> State::predict(const Value& inputs) {
+Result<Value> ScriptState::predict(const Value& inputs) {
   if (service_ref_ == LUA_NOREF) return internal_error("no service has been started");
-  Prediction prediction{this, &inputs, internal_error("the prediction came to no result")};
+  PredictCall prediction{this, &inputs, internal_error("the prediction has no result")};
   context_.input_files.clear();
   TensorScope scope(budget_);
   tensors::NoRecord off;
-  context_.answers = true;
+  context_.is_serving = true;
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
   int status = call_traced(L_, 1, 0);
-  context_.answers = false;
+  context_.is_serving = false;
   if (sandbox_.unwind != Sandbox::Unwind::none) {
     sandbox_.unwind = Sandbox::Unwind::none;
     prediction.result = Error{ErrorKind::task, "predict waited or stopped: it only answers"};

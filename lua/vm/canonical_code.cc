@@ -1,6 +1,6 @@
-// The canonical code of a task (docs/internals.md, Keys): its instructions with everything they
-// reach, by value. Objects are numbered in the order in which a walk from the task's function meets
-// them, so cycles and sharing count, and addresses do not.
+// The canonical code of a task (docs/internals.md, Keys): its instructions with everything that
+// they reach, by value. Objects are numbered in the order of a traversal from the task's function,
+// so cycles and sharing are encoded, and addresses are not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,15 +16,15 @@ namespace flow::lua {
 
 namespace {
 
-constexpr size_t kPartsMax = 300;       // named; what is beyond counts together
-constexpr size_t kTextMax = 200;        // bytes of a part's text
-constexpr size_t kNameMax = 120;        // bytes of a part's name
+constexpr size_t kPartsMax = 300;       // key components with a name; further ones are combined
+constexpr size_t kTextMax = 200;        // bytes of a component's text
+constexpr size_t kNameMax = 120;        // bytes of a component's name
 constexpr size_t kBufferMax = 1 << 16;  // bytes hashed at once
-constexpr size_t kShallowMax = 200;     // objects looked at to put one key in order
+constexpr size_t kShallowMax = 200;     // objects visited to sort one key
 constexpr int kStackNeeded = 20;
 
 // The record kinds of the canonical form. A change of any of them changes every key.
-enum Mark : char {
+enum RecordKind : char {
   kMarkNil = 'n',
   kMarkFalse = 'f',
   kMarkTrue = 't',
@@ -56,8 +56,8 @@ std::string quoted_name(const std::string& name, const std::string& file) {
   return fmt::format("`{}` in {}", shown, file);
 }
 
-// What is beyond the part that is shown need not be put together: tables may be deep.
-std::string longer(const std::string& name, std::string_view more) {
+// Names beyond the shown length need not be built: tables may be deep.
+std::string extended_name(const std::string& name, std::string_view more) {
   return name.size() > kNameMax ? name : name + std::string(more);
 }
 
@@ -78,8 +78,8 @@ bool is_plain_name(std::string_view text) {
 
 class CodeHasher {
  public:
-  /// `opaque_functions`: a table's own content, in which functions are only there. `sketches`: just
-  /// enough of it to put keys in order.
+  /// `opaque_functions`: encodes a table's own content, with functions by presence only.
+  /// `is_shallow`: encodes just enough to sort keys.
   explicit CodeHasher(lua_State* L, bool opaque_functions = false, bool is_shallow = false)
       : L_(L), opaque_functions_(opaque_functions), is_shallow_(is_shallow) {
     luaL_checkstack(L, kStackNeeded, "canonical code");
@@ -91,7 +91,7 @@ class CodeHasher {
   CodeHasher& operator=(const CodeHasher&) = delete;
 
   std::vector<CodeComponent> parts;
-  std::string gpu_kernel;  // the first of those that need a GPU
+  std::string gpu_kernel;  // the first kernel that needs a GPU
 
   /// Everything that the value at `index` reaches.
   Digest value(int index, const std::string& name, const std::string& file) {
@@ -110,7 +110,7 @@ class CodeHasher {
  private:
   struct Object {
     std::string name, file;
-    Mark kind;
+    RecordKind kind;
     bool is_far;  // reached through `require`, which reaches every module
   };
 
@@ -213,12 +213,12 @@ class CodeHasher {
     opaque(kind_text(L_, index), file);
   }
 
-  void by_name(Mark mark, const std::string& name) {
+  void by_name(RecordKind mark, const std::string& name) {
     put(mark);
     put_text(name);
   }
 
-  void refer(int index, const std::string& name, const std::string& file, Mark kind) {
+  void refer(int index, const std::string& name, const std::string& file, RecordKind kind) {
     auto [found, is_new] = numbers_.emplace(lua_topointer(L_, index), queue_.size());
     put(kMarkObject);
     put_size(found->second);
@@ -228,8 +228,8 @@ class CodeHasher {
     lua_rawseti(L_, objects_, static_cast<lua_Integer>(queue_.size()));
   }
 
-  // What has no canonical form counts by the texts of all files: an iterator or a coroutine may
-  // hold what any module made.
+  // A value without a canonical form is replaced by the texts of all files: an iterator or a
+  // coroutine may hold an object of any module.
   void opaque(const std::string& what, const std::string& file) {
     put(kMarkOpaque);
     put_text(what);
@@ -237,9 +237,10 @@ class CodeHasher {
     for (const auto& [path, source] : *sandbox(L_).files) {
       texts.push_back(sha256(source));
       if (!has_file_texts_)
-        add_part(fmt::format("the text of {}, which counts because its code holds {} in {},", path,
-                             what, file),
-                 texts.back(), "");
+        add_part(
+            fmt::format("the text of {}, which is part of the key because its code has {} in {},",
+                        path, what, file),
+            texts.back(), "");
     }
     has_file_texts_ = true;
     std::sort(texts.begin(), texts.end());
@@ -248,7 +249,7 @@ class CodeHasher {
 
   void all_globals() { pseudo(kGlobalsKey, kMarkGlobals); }
   void all_modules() { pseudo(kLoadedKey, kMarkModules); }
-  void pseudo(const char& key, Mark kind) {
+  void pseudo(const char& key, RecordKind kind) {
     if (opaque_functions_) return;
     lua_rawgetp(L_, LUA_REGISTRYINDEX, &key);
     refer(lua_gettop(L_), "", "", kind);
@@ -285,7 +286,7 @@ class CodeHasher {
     }
   }
 
-  // What the script said of it; where its source lies is left out.
+  // The script's arguments, without the location of the source.
   void kernel(int index, const Object& object) {
     if (gpu_kernel.empty() && !object.is_far && !kernel_has(L_, index, "fallback"))
       gpu_kernel = test_kernel(L_, index)->source().name;
@@ -293,7 +294,7 @@ class CodeHasher {
     table(lua_gettop(L_), object);
   }
 
-  // Tensors that look at one memory: a write into one is seen in the other.
+  // Tensors on the same memory: a write to one is visible in the other.
   void share(const tensors::Tensor& x) {
     auto offset = static_cast<uint64_t>(x.view().data - x.storage()->data());
     auto [first, is_first] =
@@ -329,7 +330,7 @@ class CodeHasher {
     }
     if (!lua_getmetatable(L_, index)) return;
     put(kMarkMetatable);
-    encode(longer(object.name, "'s metatable"), object.file);
+    encode(extended_name(object.name, "'s metatable"), object.file);
   }
 
   bool has_order(int index) {
@@ -345,15 +346,15 @@ class CodeHasher {
       size_t size;
       const char* text = lua_tolstring(L_, -1, &size);
       if (is_plain_name({text, size}))
-        name = object.name.empty() ? text : longer(object.name, std::string(".") + text);
+        name = object.name.empty() ? text : extended_name(object.name, std::string(".") + text);
     }
-    if (name.empty()) name = longer(object.name, "[…]");
+    if (name.empty()) name = extended_name(object.name, "[…]");
     lua_pushvalue(L_, -1);
     lua_rawget(L_, index);
     encode(name, object.file);
   }
 
-  // Object keys are put in order by what they and their values are.
+  // Object keys are sorted by their content and their values.
   Digest shallow_digest(int index, const std::string& file) {
     lua_newtable(L_);
     lua_pushvalue(L_, -2);
@@ -376,7 +377,7 @@ class CodeHasher {
       const char* name = lua_getupvalue(L_, index, i);
       if (name == nullptr) break;
       if (is_globals(L_, -1)) {
-        put(kMarkEnvironment);  // what the code reads of them counts, below
+        put(kMarkEnvironment);  // the globals that the code reads are encoded below
       } else {
         cell(index, i, name, code.file);
       }
@@ -398,7 +399,8 @@ class CodeHasher {
   }
 
   void global(const std::string& name, bool of_script_only) {
-    if (!of_script_only && sandbox(L_).declared.count(name) == 0) return;  // a library's: by name
+    if (!of_script_only && sandbox(L_).declared.count(name) == 0)
+      return;  // library globals are encoded by name
     lua_rawgetp(L_, LUA_REGISTRYINDEX, &kGlobalsKey);
     lua_pushlstring(L_, name.data(), name.size());
     lua_rawget(L_, -2);
@@ -459,7 +461,8 @@ class CodeHasher {
     parts.push_back({std::move(shown), digest, std::move(text)});
   }
 
-  // The value at the top. Functions, tasks and libraries are parts of their own or of the code.
+  // The value at the top. Functions, tasks and libraries are key components of their own or of the
+  // code.
   void part_of_value(const std::string& part, const std::string& name, const std::string& file) {
     if (opaque_functions_) return;
     int top = lua_gettop(L_);
@@ -495,11 +498,11 @@ class CodeHasher {
 
   lua_State* L_;
   bool opaque_functions_, is_shallow_;
-  bool is_far_ = false;          // what is met now is
-  bool has_file_texts_ = false;  // the texts of the files are among the parts
+  bool is_far_ = false;          // current objects are reached through `require`
+  bool has_file_texts_ = false;  // the texts of the files are encoded
   int objects_;  // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
-  // The memory of tensors met so far: its number, and where the first of them begins in it.
+  // The memory of tensors so far: its number, and the offset of the first tensor in it.
   std::unordered_map<const void*, std::pair<size_t, uint64_t>> memories_;
   size_t done_ = 0;
   std::unordered_map<const void*, uint64_t> numbers_, cells_;

@@ -1,5 +1,5 @@
-// What a Lua function's instructions are, without what an edit elsewhere in its file moves: lines,
-// names, and the registers of the outermost function's upvalues.
+// The instructions of a Lua function, without properties that an edit elsewhere in its file
+// changes: lines, names, and the registers of the outermost function's upvalues.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@ namespace flow::lua {
 
 namespace {
 
-// Lua 5.4's instruction layout and the operations that touch upvalues (lopcodes.h).
+// Lua 5.4's instruction layout and the operations that access upvalues (lopcodes.h).
 constexpr uint32_t kGetUpvalue = 9, kSetUpvalue = 10, kGetTableUpvalue = 11;
 constexpr uint32_t opcode(uint32_t i) { return i & 0x7f; }
 constexpr uint32_t operand_b(uint32_t i) { return i >> 16 & 0xff; }
@@ -37,8 +37,8 @@ class Dump {
 
   std::string canonical;
 
-  /// `globals` says which upvalues are the globals: the function's own where it is the outermost,
-  /// else those of the function around it.
+  /// `globals`: the upvalues that are the globals, of the function itself if it is the outermost,
+  /// otherwise of the enclosing function.
   void function(const std::vector<bool>& globals, bool outermost) {
     string();  // source
     size();    // lines
@@ -118,7 +118,7 @@ class Dump {
     std::vector<bool> own(count);
     for (uint64_t i = 0; i < count; i++) {
       uint8_t in_stack = byte(), index = byte();
-      byte();  // whether it was declared <const>
+      byte();  // <const> or not
       if (outermost) {
         own[i] = i < globals.size() && globals[i];
         continue;

@@ -1,4 +1,4 @@
-// require: modules beside the script and in the stdlib, nothing else.
+// require: modules in the script's folder and in the stdlib, nothing else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@ const char kLoadedKey = 0;
 
 namespace {
 
-constexpr size_t kNestingMax = 100;  // modules that wait for one another
+constexpr size_t kNestingMax = 100;  // nested loads
 
-// Runs a module in the phase of a load, whatever required it, and puts the phase back.
+// Runs a module in the phase of a load, whatever requires it, and restores the phase.
 class LoadScope {
  public:
   LoadScope(lua_State* L, const std::string& name)
@@ -55,7 +55,7 @@ std::vector<std::string> module_names(lua_State* L, const std::string& name,
     }
   }
   for (std::string& module : names) std::replace(module.begin(), module.end(), '/', '.');
-  std::erase(names, name);  // a file that can't be read
+  std::erase(names, name);  // an unreadable file
   return names;
 }
 
@@ -67,7 +67,7 @@ std::vector<std::string> module_names(lua_State* L, const std::string& name,
                          name, sandbox(L).files->size()));
   raise(L,
         fmt::format("module `{}` not found: neither {}.lua nor {}/init.lua lies beside {}, "
-                    "and the stdlib has none of that name{}",
+                    "and the stdlib has no such module{}",
                     name, path, path, ctx.main, did_you_mean(name, module_names(L, name, path))));
 }
 
@@ -78,7 +78,7 @@ void remember(lua_State* L, const std::string& name) {  // the module at the top
   lua_pop(L, 1);
 }
 
-// The chunk at the top, with what require passes to one.
+// Runs the chunk at the top with require's arguments.
 void run_module(lua_State* L, const std::string& name, const std::string& path) {
   lua_pushlstring(L, name.data(), name.size());
   lua_pushlstring(L, path.data(), path.size());
@@ -142,7 +142,7 @@ void check_not_waiting(lua_State* L, const std::string& name) {
                          chain, name));
   }
   if (requiring.size() >= kNestingMax)
-    raise(L, fmt::format("{} modules wait for one another to load", requiring.size()));
+    raise(L, fmt::format("{} modules wait for each other to load", requiring.size()));
 }
 
 int flow_require(lua_State* L) {
@@ -157,11 +157,11 @@ int flow_require(lua_State* L) {
     return 1;
   }
   if (context(L).phase == Phase::task)
-    raise(L,
-          fmt::format("require(\"{}\") inside a task: the script has not loaded this module, and "
-                      "a task finds only what the script had loaded; require it at the top of "
-                      "the file",
-                      name));
+    raise(L, fmt::format(
+                 "require(\"{}\") inside a task: the script has not loaded this module, and "
+                 "a task finds only modules that the script had loaded; require it at the top of "
+                 "the file",
+                 name));
   std::string path = name;
   std::replace(path.begin(), path.end(), '.', '/');
   if (path.find('\\') != std::string::npos || !is_inner_path(path))

@@ -1,5 +1,5 @@
-// What may catch errors or load code: pcall and coroutines that let the end of an attempt through,
-// and text chunks only.
+// Functions that catch errors or load code: pcall and coroutines that let the end of an attempt
+// through, and text chunks only.
 #include "lua/sandbox/sandbox.hpp"
 
 namespace flow::lua {
@@ -16,7 +16,7 @@ namespace {
 
 // ---- pcall and xpcall
 
-// `extra` values lie below the results.
+// `extra` values are below the results.
 int finish_call(lua_State* L, int status, lua_KContext extra) {
   if (status != LUA_OK && status != LUA_YIELD) {
     resume_unwinding(L);
@@ -54,7 +54,7 @@ lua_State* check_coroutine(lua_State* L) {
   return co;
 }
 
-// Resumes `co` with `count` arguments from the top; results or the error are moved to L. -1: error.
+// Resumes `co` with `count` arguments from the top; moves the results or the error to L. -1: error.
 int resume(lua_State* L, lua_State* co, int count) {
   if (!lua_checkstack(co, count)) {
     lua_pushliteral(L, "too many arguments to resume");
@@ -117,7 +117,7 @@ int flow_wrap(lua_State* L) {
   return 1;
 }
 
-// Lua's own says only of a Lua function where it is.
+// Lua's own message has a location only for Lua functions.
 int flow_yield(lua_State* L) {
   if (lua_isyieldable(L)) return lua_yield(L, lua_gettop(L));
   bool is_main = lua_pushthread(L) == 1;

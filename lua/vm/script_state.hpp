@@ -1,4 +1,4 @@
-// One lua_State with its script: it builds the graph, or it runs attempts. Used by one thread.
+// One lua_State with its script: it builds the graph, or runs attempts. Used by one thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -12,42 +12,42 @@ namespace flow::lua {
 
 class TensorBudget;  // tensor/memory_budget.hpp
 
-/// Made, built or loaded in vm.cc; what it runs is in attempt.cc.
-class State {
+/// Construction, build and load are in vm.cc, attempts in attempt.cc.
+class ScriptState {
  public:
-  State();
-  ~State();
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  ScriptState();
+  ~ScriptState();
+  ScriptState(const ScriptState&) = delete;
+  ScriptState& operator=(const ScriptState&) = delete;
 
   Result<BuildResult> build(const BuildRequest& request);
   Status load(const Bundle& bundle);
   AttemptOutcome run(const AttemptRequest& request, AttemptHost& host);
-  /// As run, and keeps the table that the service's function returned.
+  /// Like run, and keeps the table that the service's function returned.
   AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host);
   Result<Value> predict(const Value& inputs);
-  /// The last attempt may have left what no restore can put back.
-  bool is_spent() const { return spent_; }
+  /// The last attempt may have left changes that cannot be restored.
+  bool must_be_replaced() const { return must_be_replaced_; }
 
  private:
-  struct Building {
-    State* state;
+  struct BuildCall {
+    ScriptState* state;
     const BuildRequest* request;
     Status status;
   };
-  struct Loading {
-    State* state;
+  struct LoadCall {
+    ScriptState* state;
     const Bundle* bundle;
     Status status;
   };
-  struct Attempt {
-    State* state;
+  struct AttemptCall {
+    ScriptState* state;
     const AttemptRequest* request;
     AttemptOutcome* outcome;
     bool is_service;
   };
-  struct Prediction {
-    State* state;
+  struct PredictCall {
+    ScriptState* state;
     const Value* inputs;
     Result<Value> result;
   };
@@ -68,7 +68,8 @@ class State {
   void end_attempt();
   void take_snapshots();
 
-  std::shared_ptr<Memory> held_memory_ = std::make_shared<Memory>();  // tensors may outlive this
+  std::shared_ptr<Memory> held_memory_ =
+      std::make_shared<Memory>();  // shared, because tensors may outlive this
   Memory& memory_ = *held_memory_;
   std::shared_ptr<TensorBudget> budget_;
   lua_State* L_;
@@ -76,13 +77,14 @@ class State {
   Sandbox sandbox_;
   GraphBuilder graph_;
   Bundle bundle_;
-  std::vector<std::unique_ptr<Snapshot>> snapshots_;  // by ordinal; null: none can be taken
-  bool spent_ = false;
+  std::vector<std::unique_ptr<Snapshot>>
+      snapshots_;  // by ordinal; null: a snapshot is not possible
+  bool must_be_replaced_ = false;
   int service_ref_ = LUA_NOREF;
   AttemptRequest service_request_;
 };
 
-/// An attempt that failed for `message`.
+/// An attempt that failed with `message`.
 AttemptOutcome failed(std::string message);
 
 }  // namespace flow::lua

@@ -1,5 +1,5 @@
-// Upvalues afresh for every attempt: what a task's function can reach is remembered once, compared
-// before each attempt, and put back where it differs.
+// Fresh upvalues for every attempt: the objects that a task's function can reach are recorded once,
+// compared before each attempt, and restored if they differ.
 #include <algorithm>
 
 #include "lua/sandbox/sandbox.hpp"
@@ -7,19 +7,19 @@
 
 namespace flow::lua {
 
-/// What the tasks of one script reach, each thing once however many tasks share it. Objects lie in
-/// a table of the registry, under the numbers that are kept here.
+/// The objects that the tasks of one script reach, each recorded once for all tasks. They are in a
+/// table of the registry, under the numbers stored here.
 struct RestorePool {
-  struct Cell {  // a captured variable
+  struct SavedVariable {  // a captured variable
     lua_Integer function, value;
     int upvalue;
   };
-  struct Table {
+  struct SavedTable {
     lua_Integer table, copy, metatable;  // 0: no metatable
     size_t count;
     const void* metatable_address;
   };
-  struct Content {  // of a tensor
+  struct SavedContent {  // of a tensor
     lua_Integer tensor;
     std::string bytes;
   };
@@ -31,9 +31,9 @@ struct RestorePool {
 
   int store;  // registry reference
   lua_Integer slots = 0;
-  std::vector<Cell> cells;
-  std::vector<Table> tables;
-  std::vector<Content> contents;
+  std::vector<SavedVariable> cells;
+  std::vector<SavedTable> tables;
+  std::vector<SavedContent> contents;
   std::unordered_map<const void*, uint32_t> cell_of, table_of, content_of;
 };
 
@@ -64,7 +64,7 @@ class TaskSnapshot : public Snapshot {
   }
 
  private:
-  static void restore_cell(lua_State* L, int store, const RestorePool::Cell& cell) {
+  static void restore_cell(lua_State* L, int store, const RestorePool::SavedVariable& cell) {
     lua_rawgeti(L, store, cell.function);
     lua_rawgeti(L, store, cell.value);
     lua_getupvalue(L, -2, cell.upvalue);
@@ -78,7 +78,7 @@ class TaskSnapshot : public Snapshot {
     }
   }
 
-  static void restore_table(lua_State* L, int store, const RestorePool::Table& saved) {
+  static void restore_table(lua_State* L, int store, const RestorePool::SavedTable& saved) {
     lua_rawgeti(L, store, saved.table);
     lua_rawgeti(L, store, saved.copy);
     int table = store + 1, copy = store + 2;
@@ -105,7 +105,7 @@ class TaskSnapshot : public Snapshot {
         lua_pop(L, 2);
         continue;
       }
-      // An existing field may be changed or cleared while the table is walked.
+      // An existing field may be changed or cleared during the traversal.
       same += !lua_isnil(L, -1);
       lua_pushvalue(L, -3);
       lua_insert(L, -2);
@@ -125,7 +125,7 @@ class TaskSnapshot : public Snapshot {
     }
   }
 
-  static void restore_content(lua_State* L, int store, const RestorePool::Content& saved) {
+  static void restore_content(lua_State* L, int store, const RestorePool::SavedContent& saved) {
     lua_rawgeti(L, store, saved.tensor);
     forget_gradient(L, lua_gettop(L));
     if (tensor_bytes(L, -1) != saved.bytes) restore_tensor(L, lua_gettop(L), saved.bytes);
@@ -135,7 +135,7 @@ class TaskSnapshot : public Snapshot {
   RestorePool& pool_;
 };
 
-// Walks what a function reaches and notes it in a snapshot.
+// Visits the objects that a function reaches and records them in a snapshot.
 class SnapshotCollector {
  public:
   SnapshotCollector(lua_State* L, TaskSnapshot& out) : L_(L), pool_(pool_of(L)), out_(out) {
@@ -147,7 +147,7 @@ class SnapshotCollector {
   SnapshotCollector(const SnapshotCollector&) = delete;
   SnapshotCollector& operator=(const SnapshotCollector&) = delete;
 
-  /// False where something can't be put back: a coroutine, a library's own state.
+  /// False if an object cannot be restored: a coroutine, a library's own state.
   bool take(int function_index) {
     lua_pushvalue(L_, function_index);
     visit();
@@ -167,7 +167,7 @@ class SnapshotCollector {
   }
 
  private:
-  // Keeps the value at the top, which is popped.
+  // Records the value at the top and pops it.
   lua_Integer keep() {
     lua_rawseti(L_, store_, ++pool_.slots);
     return pool_.slots;
@@ -287,8 +287,8 @@ class SnapshotCollector {
     }
   }
 
-  RestorePool::Table copy_of(lua_Integer slot, int index) {
-    RestorePool::Table saved{slot, 0, 0, 0, nullptr};
+  RestorePool::SavedTable copy_of(lua_Integer slot, int index) {
+    RestorePool::SavedTable saved{slot, 0, 0, 0, nullptr};
     if (lua_getmetatable(L_, index)) {
       saved.metatable_address = lua_topointer(L_, -1);
       saved.metatable = keep();

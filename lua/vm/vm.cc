@@ -19,7 +19,7 @@ VmContext& context(lua_State* L) { return **static_cast<VmContext**>(lua_getextr
 namespace {
 
 constexpr uint64_t kBuildSeed = 0;
-constexpr int kUncollectedKib = 32 << 10;        // that a graph's Lua may take before it collects
+constexpr int kUncollectedKib = 32 << 10;  // that a graph's Lua memory may use before it collects
 constexpr size_t kSourceMax = size_t{16} << 20;  // bytes of one source file
 
 void* allocate(void* self, void* old, size_t old_size, size_t size) {
@@ -62,7 +62,7 @@ std::optional<std::string> read_file(const std::string& path) {
   return text;
 }
 
-// The pipeline that the script returned, on top of the stack above `base`.
+// The pipeline that the script returned, at the top of the stack above `base`.
 const PipelineObject* returned_pipeline(lua_State* L, int base, Status& status) {
   const VmContext& ctx = context(L);
   int count = lua_gettop(L) - base;
@@ -86,7 +86,7 @@ const PipelineObject* returned_pipeline(lua_State* L, int base, Status& status) 
 
 }  // namespace
 
-State::State()
+ScriptState::ScriptState()
     : budget_(std::make_shared<TensorBudget>(held_memory_)), L_(lua_newstate(allocate, &memory_)) {
   FLOW_CHECK(L_ != nullptr);
   lua_atpanic(L_, panic);
@@ -97,14 +97,14 @@ State::State()
   sandbox_.seed = kBuildSeed;
 }
 
-State::~State() {
+ScriptState::~ScriptState() {
   TensorScope scope(budget_);
   lua_close(L_);
 }
 
 // ---- loading
 
-void State::use_bundle(const Bundle& bundle) {
+void ScriptState::use_bundle(const Bundle& bundle) {
   context_.root = bundle.root;
   context_.main = bundle.main;
   bundle_.root = bundle.root;
@@ -116,7 +116,7 @@ void State::use_bundle(const Bundle& bundle) {
   };
 }
 
-void State::use_folder(const std::string& root, const std::string& main) {
+void ScriptState::use_folder(const std::string& root, const std::string& main) {
   context_.root = root;
   context_.main = main;
   bundle_.root = root;
@@ -125,8 +125,8 @@ void State::use_folder(const std::string& root, const std::string& main) {
   sandbox_.read_source = [root](const std::string& path) { return read_file(root + "/" + path); };
 }
 
-// Runs the script; its result lies at the top, or there is an Error.
-Status State::load_main() {
+// Runs the script; its result is at the top, or an Error is returned.
+Status ScriptState::load_main() {
   lua_State* L = L_;
   open_sandbox(L);
   std::optional<std::string> text = sandbox_.read_source(context_.main);
@@ -141,9 +141,9 @@ Status State::load_main() {
   return {};
 }
 
-int State::load_body(lua_State* L) {
-  auto& loading = *static_cast<Loading*>(lua_touserdata(L, 1));
-  State& state = *loading.state;
+int ScriptState::load_body(lua_State* L) {
+  auto& loading = *static_cast<LoadCall*>(lua_touserdata(L, 1));
+  ScriptState& state = *loading.state;
   loading.status = state.load_main();
   if (!loading.status.ok()) return 0;
   lua_settop(L, 1);
@@ -154,12 +154,12 @@ int State::load_body(lua_State* L) {
   return 0;
 }
 
-Status State::load(const Bundle& bundle) {
+Status ScriptState::load(const Bundle& bundle) {
   use_bundle(bundle);
   sandbox_.silent = true;
   TensorScope scope(budget_);
-  tensors::NoRecord off;  // what an attempt walks back begins in it
-  Loading loading{this, &bundle, {}};
+  tensors::NoRecord off;  // tensors of the load are leaves for attempts
+  LoadCall loading{this, &bundle, {}};
   lua_pushcfunction(L_, load_body);
   lua_pushlightuserdata(L_, &loading);
   int status = call_traced(L_, 1, 0);
@@ -168,7 +168,7 @@ Status State::load(const Bundle& bundle) {
   return loading.status;
 }
 
-void State::take_snapshots() {
+void ScriptState::take_snapshots() {
   for (const auto& task : graph_.tasks) {
     bool is_lua = task->function_ref != LUA_NOREF;
     if (is_lua) lua_rawgeti(L_, LUA_REGISTRYINDEX, task->function_ref);
@@ -181,9 +181,9 @@ void State::take_snapshots() {
 
 // ---- building
 
-int State::build_body(lua_State* L) {
-  auto& building = *static_cast<Building*>(lua_touserdata(L, 1));
-  State& state = *building.state;
+int ScriptState::build_body(lua_State* L) {
+  auto& building = *static_cast<BuildCall*>(lua_touserdata(L, 1));
+  ScriptState& state = *building.state;
   Status& status = building.status;
   const BuildRequest& request = *building.request;
   int base = lua_gettop(L);
@@ -204,18 +204,18 @@ int State::build_body(lua_State* L) {
   return 0;
 }
 
-Result<BuildResult> State::build(const BuildRequest& request) {
+Result<BuildResult> ScriptState::build(const BuildRequest& request) {
   if (request.pinned != nullptr) {
     use_bundle(*request.pinned);
     if (!request.root.empty()) context_.root = bundle_.root = request.root;
   } else {
     use_folder(request.root, request.main);
   }
-  // Most graphs are built in less than that, and then their process ends.
+  // Most graphs need less memory than that, and their process then ends.
   lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);
   TensorScope scope(budget_);
   tensors::NoRecord off;
-  Building building{this, &request, {}};
+  BuildCall building{this, &request, {}};
   lua_pushcfunction(L_, build_body);
   lua_pushlightuserdata(L_, &building);
   int status = call_traced(L_, 1, 0);
@@ -243,12 +243,12 @@ void fill_codes(lua_State* L) {
 
 namespace {
 
-// ---- the VM: one loaded state, made again where an attempt has used it up
+// ---- the VM: one loaded state, replaced after an attempt that cannot be undone
 
 class Vm : public ScriptVm {
  public:
   Result<BuildResult> build(const BuildRequest& request) override {
-    State state;
+    ScriptState state;
     return state.build(request);
   }
 
@@ -259,13 +259,13 @@ class Vm : public ScriptVm {
   }
 
   AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) override {
-    bool is_new = state_ == nullptr || state_->is_spent();
+    bool is_new = state_ == nullptr || state_->must_be_replaced();
     if (is_new) {
       Status loaded = load_again();
       if (!loaded.ok()) return failed(loaded.error().message);
     }
     AttemptOutcome outcome = state_->run(request, host);
-    outcome.reached_outside |= is_new;  // also what the last state did at its end counts
+    outcome.reached_outside |= is_new;  // includes effects of the last state's destruction
     return outcome;
   }
 
@@ -284,14 +284,14 @@ class Vm : public ScriptVm {
 
  private:
   Status load_again() {
-    auto fresh = std::make_unique<State>();
+    auto fresh = std::make_unique<ScriptState>();
     FLOW_TRY(fresh->load(bundle_));
     state_ = std::move(fresh);
     return {};
   }
 
   Bundle bundle_;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ScriptState> state_;
 };
 
 }  // namespace
