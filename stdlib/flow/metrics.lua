@@ -1,4 +1,4 @@
--- How good predictions are. Labels count from 1, as classes do.
+-- Quality measures of predictions. Labels count from 1, as classes do.
 local flow = require "flow"
 
 local metrics = {}
@@ -12,17 +12,17 @@ end
 local function both(predicted, expected, name)
   local p, e = labels_of(predicted, name), labels_of(expected, name)
   if #p ~= #e or #p == 0 then
-    error(name .. " takes as many predicted labels as expected ones, at least one: not " .. #p .. " and " .. #e, 3)
+    error(name .. " takes equally many predicted and expected labels, at least one: not " .. #p .. " and " .. #e, 3)
   end
   for i = 1, #p do
     if type(p[i]) == "table" or type(e[i]) == "table" then
-      error(name .. " takes labels, one an item; for scores [n, classes] pass x:argmax(2)", 3)
+      error(name .. " takes one label per item; for scores [n, classes] pass x:argmax(2)", 3)
     end
   end
   return p, e
 end
 
--- The share of labels that are right.
+-- The fraction of correct labels.
 function metrics.accuracy(predicted, expected)
   local p, e = both(predicted, expected, "flow.metrics.accuracy")
   local right = 0
@@ -54,7 +54,7 @@ function metrics.confusion(predicted, expected, classes)
   return counts
 end
 
--- ---- a confusion matrix as a picture
+---- a confusion matrix as an image
 
 -- Each glyph is five rows of three bits.
 local glyphs = {
@@ -64,12 +64,12 @@ local glyphs = {
 }
 local cell, scale = 34, 2
 
-local function rectangle(picture, x, y, width, height, colour)
-  picture[{ { y, y + height - 1 }, { x, x + width - 1 } }] = colour
+local function rectangle(picture, x, y, width, height, color)
+  picture[{ { y, y + height - 1 }, { x, x + width - 1 } }] = color
 end
 
--- Text with its middle at x, y.
-local function write(picture, text, x, y, colour)
+-- Draws text centered at x, y.
+local function write(picture, text, x, y, color)
   local left, top = x - #text * 2 * scale, y - 5 * scale // 2
   for i = 1, #text do
     local glyph = glyphs[text:sub(i, i)]
@@ -77,16 +77,16 @@ local function write(picture, text, x, y, colour)
       local bits = glyph and tonumber(glyph:sub(row + 1, row + 1)) or 0
       for column = 0, 2 do
         if bits & (4 >> column) ~= 0 then
-          rectangle(picture, left + ((i - 1) * 4 + column) * scale, top + row * scale, scale, scale, colour)
+          rectangle(picture, left + ((i - 1) * 4 + column) * scale, top + row * scale, scale, scale, color)
         end
       end
     end
   end
 end
 
--- A [height, width, 3] tensor for flow.image.png: a row for each true label, a column for each predicted one. What is
--- right is blue, what is wrong red, the darker the larger its share of the row. `first` is the number shown for label 1.
-function metrics.confusion_picture(counts, first)
+-- A [height, width, 3] tensor for flow.image.png: one row per true label, one column per predicted one. Correct counts
+-- are blue, wrong ones red, and darker for a larger fraction of the row. `first` is the number shown for label 1.
+function metrics.confusion_image(counts, first)
   first = first or 1
   local classes = #counts
   local side = (classes + 2) * cell
@@ -105,8 +105,8 @@ function metrics.confusion_picture(counts, first)
       local count, left = counts[row][column], (column + 1) * cell + 1
       local share = total > 0 and (count / total) ^ 0.5 or 0
       local fade = 245 - math.floor(195 * share)
-      local colour = row == column and { fade, fade + 5, 250 } or { 250, fade, fade }
-      rectangle(picture, left, at, cell - 1, cell - 1, flow.tensor(count == 0 and { 245, 245, 245 } or colour, "u8"))
+      local color = row == column and { fade, fade + 5, 250 } or { 250, fade, fade }
+      rectangle(picture, left, at, cell - 1, cell - 1, flow.tensor(count == 0 and { 245, 245, 245 } or color, "u8"))
       if count > 0 then
         write(picture, tostring(count), left + cell // 2, at + cell // 2, share > 0.7 and white or black)
       end

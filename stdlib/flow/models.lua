@@ -1,10 +1,10 @@
--- Whole models, built of flow.nn.
+-- Complete models, built from flow.nn.
 local flow = require "flow"
 local nn = flow.nn
 
 local models = {}
 
--- ---- a language model: decoder-only transformer, as GPT-2 has it
+---- a language model: decoder-only transformer, as in GPT-2
 
 local Gpt = nn.class("Gpt")
 
@@ -26,7 +26,7 @@ function Gpt:init(options)
     given[name] = value
   end
   if math.type(given.vocabulary) ~= "integer" then
-    error("flow.models.gpt takes the number of tokens: flow.models.gpt { vocabulary = 65 }", 3)
+    error("flow.models.gpt needs the number of tokens: flow.models.gpt { vocabulary = 65 }", 3)
   end
   self._options = given
   self.tokens = nn.embedding(given.vocabulary, given.width)
@@ -38,7 +38,7 @@ function Gpt:init(options)
   end
   self.norm = nn.layer_norm(given.width)
   if not given.tied then self.head = nn.linear(given.width, given.vocabulary, { bias = false }) end
-  -- GPT-2's: normal with 0.02, what is added to the stream by the number of layers smaller, biases 0.
+  -- As in GPT-2: normal with 0.02, projections onto the residual stream smaller by the number of layers, biases 0.
   flow.no_grad(function()
     local function set(tensor, deviation) tensor:copy_(flow.randn(tensor.shape) * deviation) end
     for _, each in ipairs(self:named_parameters()) do
@@ -57,7 +57,7 @@ function Gpt:forward(index)
   local options = self._options
   local t = index:size(2)
   if t > options.context then
-    error("this model sees " .. options.context .. " tokens at once, not " .. t, 2)
+    error("this model accepts " .. options.context .. " tokens at most, not " .. t, 2)
   end
   local x = self.tokens(index)
   if self.positions then x = x + self.positions(flow.arange(t, index.device)) end
@@ -70,7 +70,7 @@ function Gpt:forward(index)
   return x:linear(self.tokens.weight)
 end
 
--- The mean cross entropy of `targets` [batch, t], in nats a token.
+-- The mean cross entropy of `targets` [batch, t], in nats per token.
 function Gpt:loss(index, targets)
   local logits = self(index)
   return nn.cross_entropy(logits:reshape(-1, logits:size(3)), targets:reshape(-1))
@@ -79,9 +79,9 @@ end
 local generate_options = { temperature = true, top = true, seed = true }
 
 local function check_generate(prompt, count, options)
-  if #prompt == 0 then error("model:generate takes at least one token to go on from", 3) end
+  if #prompt == 0 then error("model:generate takes a prompt of at least one token", 3) end
   if math.type(count) ~= "integer" or count < 0 then
-    error("model:generate takes how many tokens, a whole number, not " .. tostring(count), 3)
+    error("model:generate takes a number of tokens, a whole number, not " .. tostring(count), 3)
   end
   if options ~= nil and type(options) ~= "table" then
     error("model:generate takes its options as a table, { temperature = … }, not a " .. type(options), 3)
@@ -104,8 +104,8 @@ local function check_generate(prompt, count, options)
   return given
 end
 
--- `count` tokens that go on from `prompt` (a list, or a tensor of one dimension): a list. Options: temperature (1), top
--- (only the most likely ones), seed.
+-- Generates `count` tokens after `prompt` (a list, or a tensor of one dimension): a list. Options: temperature (1), top
+-- (samples from the most likely ones only), seed.
 function Gpt:generate(prompt, count, options)
   local tokens = flow.is_tensor(prompt) and prompt:table() or flow.table.copy(prompt)
   local given = check_generate(tokens, count, options)

@@ -1,12 +1,12 @@
--- Modules: layers and models with parameters, state and gradients. Names, defaults and numerics follow PyTorch; labels,
+-- Modules: layers and models with parameters, state and gradients. Names, defaults and numerics are PyTorch's; labels,
 -- indices and dimensions count from 1.
 --
 --   local model = flow.nn.sequential { flow.nn.linear(64, 128), flow.nn.relu(), flow.nn.linear(128, 10) }
 --   local loss = flow.nn.cross_entropy(model(x), labels)
 --   opt:zero_grad(); loss:backward(); opt:step()
 --
--- A module of your own is a class with init and forward; what it stores in its fields is found there: tensors that want
--- gradients are its parameters, other tensors its buffers, modules (also in lists) its children.
+-- A module of your own is a class with init and forward. The module system finds what it stores in its fields: tensors
+-- that want gradients are its parameters, other tensors its buffers, modules (also in lists) its children.
 --
 --   local Net = flow.nn.class("Net")
 --   function Net:init(width) self.inner = flow.nn.linear(width, width) end
@@ -16,15 +16,15 @@ local flow = require "flow"
 
 local nn = {}
 
--- ---- what every module has
+---- methods of every module
 
 local Module = {}
 Module.__index = Module
 
 local function is_module(value) return type(value) == "table" and rawget(value, "__is_module") == true end
 
--- Visits each tensor below `value`: visit(name, tensor, holder, key, place), where the place is how Lua writes it. A field
--- that begins with _ is the module's own affair.
+-- Visits each tensor below `value`: visit(name, tensor, holder, key, place), where the place is its Lua expression. A
+-- field whose name begins with _ is private to the module.
 local function walk(value, prefix, visit, seen, place)
   if seen[value] then return end
   seen[value] = true
@@ -42,8 +42,8 @@ local function walk(value, prefix, visit, seen, place)
   end
 end
 
--- The tensors of a module: a list of { name =, tensor = }. One that lies at two places comes once, under its first name;
--- two with one name could not be told apart in a state.
+-- The tensors of a module: a list of { name =, tensor = }. A tensor with two names is listed once, under its first
+-- name; two tensors with one name are an error, because a state could not distinguish them.
 local function named_tensors(module, where)
   local out, known, places, clash = {}, {}, {}, nil
   walk(module, "", function(name, tensor, _, _, place)
@@ -90,7 +90,7 @@ function Module:parameters()
   return out
 end
 
--- The gradients of the parameters, in their order; zeros where backward has not come by.
+-- The gradients of the parameters, in their order; zeros for parameters that backward did not reach.
 function Module:gradients()
   local out = {}
   for i, parameter in ipairs(self:parameters()) do
@@ -105,7 +105,7 @@ function Module:zero_grad()
   return self
 end
 
--- How many numbers the parameters hold.
+-- The number of elements of all parameters.
 function Module:count()
   local total = 0
   for _, parameter in ipairs(self:parameters()) do total = total + parameter:count() end
@@ -115,7 +115,7 @@ end
 -- Parameters and buffers, in their order.
 function Module:named_tensors() return named_tensors(self, "model:named_tensors") end
 
--- Copies of parameters and buffers by name: what crosses an edge or goes into a checkpoint.
+-- Copies of parameters and buffers by name, which can cross an edge or be checkpointed.
 function Module:state()
   local out = {}
   for _, each in ipairs(named_tensors(self, "model:state")) do out[each.name] = each.tensor:detach():clone() end
@@ -124,7 +124,7 @@ end
 
 local function shape_text(x) return "[" .. table.concat(x.shape, ", ") .. "]" end
 
--- Takes what state gave. With { strict = false } names may be missing or left over, and a list of both is returned.
+-- Loads a result of state(). With { strict = false } names may be missing or unknown, and a list of both is returned.
 function Module:load(state, options)
   local strict = not (options and options.strict == false)
   if type(state) ~= "table" then
@@ -160,13 +160,13 @@ function Module:load(state, options)
   return self
 end
 
--- Moves or casts every tensor of it: model:to("cuda:0"), model:to("f64").
+-- Moves or casts every tensor of the module: model:to("cuda:0"), model:to("f64").
 function Module:to(...)
   local where = { ... }
   local done = {}
   walk(self, "", function(_, tensor, holder, key)
     if not done[tensor] then
-      -- Integers stay integers where a type of floats is asked for.
+      -- Integers stay integers if the target is a floating-point type.
       local target = {}
       for _, each in ipairs(where) do
         local is_device = each == "cpu" or tostring(each):sub(1, 4) == "cuda"
@@ -175,7 +175,7 @@ function Module:to(...)
       end
       local moved = tensor
       if #target > 0 then moved = tensor:detach():to(table.unpack(target)) end
-      -- An optimizer may hold what needs no move.
+      -- An optimizer may hold tensors that need no move.
       if moved.device == tensor.device and moved.dtype == tensor.dtype then moved = tensor end
       if tensor.is_parameter and not rawequal(moved, tensor) then
         moved.requires_grad = true
@@ -188,7 +188,7 @@ function Module:to(...)
   return self
 end
 
--- Whether dropout and the like act: model:train(), model:eval().
+-- Enables or disables dropout and similar layers: model:train(), model:eval().
 function Module:train(flag)
   if flag == nil then flag = true end
   walk_modules(self, function(module) module.training = flag end, {})
@@ -197,7 +197,7 @@ end
 
 function Module:eval() return self:train(false) end
 
--- Whether its parameters want gradients: model:requires_grad_(false) freezes it. Buffers never do.
+-- Whether its parameters want gradients: model:requires_grad_(false) freezes the model. Buffers never want them.
 function Module:requires_grad_(flag)
   if flag == nil then flag = true end
   walk(self, "", function(_, tensor)
@@ -214,7 +214,7 @@ end
 
 function Module:forward() error("this module has no forward(x)", 2) end
 
--- A class of modules; calling it makes one.
+-- A class of modules; calling it makes a module.
 function nn.class(name)
   local class = setmetatable({}, {
     __index = Module,
@@ -230,7 +230,7 @@ function nn.class(name)
   return class
 end
 
--- What is wrong is said at the line that makes the module: above init and above the call of the class.
+-- Errors point to the line that makes the module: above init and above the call of the class.
 
 -- A tensor that wants its gradient.
 function nn.parameter(tensor) return tensor:detach():requires_grad_() end
@@ -262,7 +262,7 @@ local function check_options(name, options, known, level)
   return out
 end
 
--- Refuses what stands behind the arguments that are taken: it would be ignored in silence.
+-- Raises an error for extra arguments, which would be ignored otherwise.
 local function check_no_more(name, taken, ...)
   if select("#", ...) > 0 then error(name .. " takes " .. taken, 4) end
 end
@@ -273,7 +273,7 @@ local function uniform(shape, bound) return nn.parameter((flow.rand(shape) * 2 -
 
 local Linear = nn.class("Linear")
 
--- Weights and bias are uniform in ±1/sqrt(inputs), as torch.nn.Linear makes them.
+-- Weights and bias are uniform in ±1/sqrt(inputs), as in torch.nn.Linear.
 function Linear:init(inputs, outputs, options)
   check_sizes("flow.nn.linear", "flow.nn.linear(inputs, outputs)", inputs or 0, outputs or 0)
   local given = check_options("flow.nn.linear", options, { bias = true })
@@ -338,7 +338,7 @@ nn.rms_norm = RmsNorm
 
 -- ---- functions of one number, as modules
 
--- `takes` says which argument there is, if any.
+-- `takes` describes the method's argument, if it has one.
 local function function_module(name, method, takes)
   local class = nn.class(name)
   function class:init(...)
@@ -390,7 +390,7 @@ end
 
 nn.dropout = Dropout
 
--- ---- pictures [n, channels, height, width]
+---- images [n, channels, height, width]
 
 local Conv2d = nn.class("Conv2d")
 
@@ -459,8 +459,8 @@ nn.sequential = Sequential
 
 local Attention = nn.class("Attention")
 
--- Self-attention of x [batch, t, width] over `heads`; with `groups` fewer keys and values than queries; with `rotary`
--- (true, or its base) positions are turned into queries and keys.
+-- Self-attention of x [batch, t, width] over `heads`; with `groups`, fewer keys and values than queries; with `rotary`
+-- (true, or its base), rotary positions of queries and keys.
 function Attention:init(width, heads, options)
   check_sizes("flow.nn.attention", "flow.nn.attention(width, heads)", width or 0, heads or 0)
   local given = check_options("flow.nn.attention", options,
@@ -501,7 +501,7 @@ nn.attention = Attention
 
 local TransformerBlock = nn.class("TransformerBlock")
 
--- x + attention(norm(x)), then x + mlp(norm(x)), as GPT-2 has it.
+-- x + attention(norm(x)), then x + mlp(norm(x)), as in GPT-2.
 function TransformerBlock:init(width, heads, options)
   check_sizes("flow.nn.transformer_block", "flow.nn.transformer_block(width, heads)", width or 0, heads or 0)
   local given = check_options("flow.nn.transformer_block", options, { causal = true, groups = false, bias = true,
@@ -536,14 +536,14 @@ end
 
 nn.transformer_block = TransformerBlock
 
--- ---- adapters of low rank (Hu et al., "LoRA", 2021)
+---- low-rank adapters (Hu et al., "LoRA", 2021)
 
 local Lora = nn.class("Lora")
 
 function Lora:init(inner, rank, alpha)
   local weight = inner.weight
   local outputs, inputs = weight:size(1), weight:size(2)
-  -- Optimizers change f32 and f64: beside a smaller weight the adapter is f32.
+  -- Optimizers change f32 and f64 only: for a smaller weight the adapter is f32.
   local dtype = weight.dtype == "f64" and "f64" or "f32"
   self.inner = inner
   self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(weight.device, dtype))
@@ -556,7 +556,7 @@ function Lora:forward(x)
   return y + (x:linear(self.down):linear(self.up) * self._scale):to(y.dtype)
 end
 
--- The linear layer with the adapter added into its weight, which is rounded once.
+-- The linear layer with the adapter added to its weight, which is rounded once.
 function Lora:merged()
   flow.no_grad(function()
     local weight = self.inner.weight
@@ -565,7 +565,7 @@ function Lora:merged()
   return self.inner
 end
 
--- Where modules of a class lie below `holder`: a list of { module =, name =, holder =, key = }, one for each place.
+-- The places of modules of a class below `holder`: a list of { module =, name =, holder =, key = }.
 local function places_of(class, holder, prefix, places, seen)
   if seen[holder] then return places end
   seen[holder] = true
@@ -581,7 +581,7 @@ local function places_of(class, holder, prefix, places, seen)
   return places
 end
 
--- Puts make(module) wherever a module lies; it is called once for each.
+-- Stores make(module) at every place of a module; make is called once per module.
 local function replace(places, make)
   local made = {}
   for _, place in ipairs(places) do
@@ -590,7 +590,7 @@ local function replace(places, make)
   end
 end
 
--- A layer with several names is chosen by any of them, and then at all its places.
+-- A layer with several names is selected by any of them, and then at all its places.
 local function chosen_places(places, targets)
   local chosen, out = {}, {}
   for _, place in ipairs(places) do
@@ -614,7 +614,7 @@ local function check_targets(targets)
   end
 end
 
--- A weight that lies elsewhere too would change there as the adapter is added into it.
+-- Merging the adapter into a weight that another module shares would change both.
 local function check_unshared(model, places)
   local chosen, shared, other = {}, nil, nil
   for _, place in ipairs(places) do chosen[place.module.weight] = place end
@@ -628,7 +628,7 @@ local function check_unshared(model, places)
   end
 end
 
--- Freezes the model and keeps where what learned lies: its tensors may be others when it learns again.
+-- Freezes the model and records the places of its trainable tensors, which may be replaced until it is unfrozen.
 local function freeze(model)
   local learned = {}
   walk(model, "", function(_, tensor, holder, key)
@@ -646,8 +646,8 @@ local function unfreeze(module)
   module._learned = nil
 end
 
--- Freezes the model and puts an adapter on every linear layer whose name contains one of `targets` (all where it is
--- left out): flow.nn.lora(model, { rank = 8, alpha = 16, targets = { "attention" } }).
+-- Freezes the model and puts an adapter on every linear layer whose name contains one of `targets` (on all without
+-- `targets`): flow.nn.lora(model, { rank = 8, alpha = 16, targets = { "attention" } }).
 function nn.lora(model, options)
   local given = check_options("flow.nn.lora", options, { rank = 8, alpha = 16, targets = false }, 3)
   if math.type(given.rank) ~= "integer" or given.rank < 1 then
@@ -673,7 +673,7 @@ function nn.lora(model, options)
   return model
 end
 
--- Adds the adapters into the weights: the model is again what it was before flow.nn.lora, with other numbers.
+-- Adds the adapters to the weights: the model has its original structure again, with changed weights.
 function nn.merge_lora(model)
   replace(places_of(Lora, model, "", {}, {}), function(adapter) return adapter:merged() end)
   walk_modules(model, unfreeze, {})
@@ -691,7 +691,7 @@ local function both(name, predicted, expected)
   end
 end
 
--- A tensor, also where no gradient is recorded.
+-- A tensor, even if no gradient is recorded.
 local function reduced(name, losses, options)
   local reduction = check_options(name, options, { reduction = "mean" }).reduction
   if reduction ~= "none" and reduction ~= "sum" and reduction ~= "mean" then
@@ -702,7 +702,7 @@ local function reduced(name, losses, options)
   return flow.is_tensor(out) and out or flow.full({}, out, losses.dtype)
 end
 
--- Mean loss of rows of logits [n, classes] against labels [n] of 1..classes; options: ignore, reduction.
+-- Mean loss of rows of logits [n, classes] for labels [n] of 1..classes; options: ignore, reduction.
 function nn.cross_entropy(logits, labels, options)
   if not flow.is_tensor(logits) then
     error("flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a " .. type(logits), 2)
@@ -725,15 +725,15 @@ function nn.l1_loss(predicted, expected, options)
   return reduced("flow.nn.l1_loss", (predicted - expected):abs(), options)
 end
 
--- Logits against targets of 0 to 1: -t log(sigmoid(x)) - (1 - t) log(sigmoid(-x)). Both terms stay exact where |x| is
--- large, and the gradient is sigmoid(x) - t everywhere.
+-- Logits for targets from 0 to 1: -t log(sigmoid(x)) - (1 - t) log(sigmoid(-x)). Both terms are exact for large |x|,
+-- and the gradient is sigmoid(x) - t everywhere.
 function nn.bce_with_logits(logits, targets, options)
   both("flow.nn.bce_with_logits", logits, targets)
   local losses = (-logits):softplus() * targets + logits:softplus() * (1 - targets)
   return reduced("flow.nn.bce_with_logits", losses, options)
 end
 
--- Without keeping what f's operations keep: backward calls f again.
+-- Does not store intermediate values of f: backward calls f again.
 nn.checkpoint = flow.checkpoint
 
 -- ---- on several ranks

@@ -1,5 +1,5 @@
--- Optimizers change parameters in place by their gradients; schedules set their rate. Names, defaults and numerics
--- follow torch.optim.
+-- Optimizers change parameters in place by their gradients; schedules set their learning rate. Names, defaults and
+-- numerics are those of torch.optim.
 --
 --   local opt = flow.optim.adamw(model, { lr = 1e-3 })
 --   opt:zero_grad(); loss:backward(); opt:step()
@@ -7,7 +7,7 @@ local flow = require "flow"
 
 local optim = {}
 
--- ---- what both have
+---- shared by the optimizers
 
 local Optimizer = {}
 
@@ -51,7 +51,7 @@ local function read_options(where, given, defaults)
   return options
 end
 
--- A step changes a parameter in place, once: what is computed, and what comes twice, cannot be one.
+-- A step changes a parameter in place, once: computed tensors and duplicates are rejected.
 local function check_parameters(where, groups)
   local at, known = 0, {}
   for _, group in ipairs(groups) do
@@ -61,8 +61,8 @@ local function check_parameters(where, groups)
         error(where .. ": parameter " .. at .. ": expected a tensor, got a " .. type(parameter), 4)
       end
       if not parameter.is_leaf then
-        error(where .. ": parameter " .. at .. " is computed from other tensors, so it is never given a gradient; pass "
-          .. "those, or make a parameter of it: flow.nn.parameter(x)", 4)
+        error(where .. ": parameter " .. at .. " is computed from other tensors, so it never gets a gradient; pass "
+          .. "those, or make it a parameter: flow.nn.parameter(x)", 4)
       end
       if known[parameter] then
         error(where .. ": parameter " .. at .. " is parameter " .. known[parameter] .. " again; a step would change it "
@@ -74,8 +74,8 @@ local function check_parameters(where, groups)
   return groups
 end
 
--- The group whose rate opt:lr() gives, and which share of it each group's rate is: the first whose rate is not 0. A rate
--- of 0 is a share of 0, so such a group stays frozen.
+-- Finds the group whose rate opt:lr() returns, the first with a rate above 0, and the ratio of each group's rate to it.
+-- A rate of 0 is a ratio of 0, so such a group stays frozen.
 local function share_rates(groups)
   groups.leader = groups[1]
   for _, group in ipairs(groups) do
@@ -115,7 +115,7 @@ local function read_groups(where, given, options, defaults)
     end
   end
   share_rates(groups)
-  -- A rank of flow.optim.sharded may have no part of any parameter.
+  -- A rank of flow.optim.sharded may own no part of any parameter.
   if not (is_groups and given.is_share) then check_not_empty(where, groups) end
   return check_parameters(where, groups)
 end
@@ -134,7 +134,7 @@ function Optimizer:zero_grad()
   each_parameter(self, function(_, parameter) parameter.grad = nil end)
 end
 
--- The rate of all groups: each keeps its share of the first one's that was not made with a rate of 0; one that was keeps 0.
+-- Sets the rate of all groups in proportion to the first one with a rate above 0; a group with a rate of 0 keeps 0.
 function Optimizer:set_lr(lr)
   check_number("opt:set_lr", "lr", lr)
   for _, group in ipairs(self.groups) do group.options.lr = lr * group.share end
@@ -148,8 +148,8 @@ local function rates_of(self)
   return out
 end
 
--- The rates that opt:state() gave. A state of before has only the rate of the first group, which says nothing of the
--- others where that group has a rate of 0.
+-- Loads the rates of opt:state(). A state of an older version has only the rate of the first group, which does not
+-- determine the others if it is 0.
 local function load_rates(self, state)
   if state.rates then
     if #state.rates ~= #self.groups then
@@ -168,7 +168,8 @@ local function no_counts(self)
   return out
 end
 
--- Calls update(i, parameter, grad, group) for each that has a gradient; its steps are in group.options.step.
+-- Calls update(i, parameter, grad, group) for each parameter with a gradient; its step counts are in
+-- group.options.step.
 local function each_gradient(self, scale, update)
   local any, some = false, false
   each_parameter(self, function(i, parameter, group)
@@ -183,7 +184,7 @@ local function each_gradient(self, scale, update)
   end)
   if any and not some then
     error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make a new "
-      .. "optimizer, because the model has other tensors then", 3)
+      .. "optimizer, because the model has new tensors then", 3)
   end
   self.steps = self.steps + 1
 end
@@ -200,7 +201,7 @@ local function clones(tensors)
   return out
 end
 
--- Copies that lie where `others` do: a checkpoint was written from the CPU.
+-- Copies on the devices of `others`: a checkpoint is written from the CPU.
 local function clones_on_device_of(tensors, others)
   local out = {}
   for i, tensor in ipairs(tensors) do
@@ -215,10 +216,10 @@ local function check_fit(given, tensors)
     fits = fits and flow.is_tensor(given[i])
       and table.concat(given[i].shape, ",") == table.concat(tensor.shape, ",")
   end
-  if not fits then error("opt:load takes what opt:state() of an optimizer of the same model gave", 3) end
+  if not fits then error("opt:load takes the result of opt:state() of an optimizer of the same model", 3) end
 end
 
--- How often each parameter was changed.
+-- The number of steps of each parameter.
 local function load_counts(state, counts)
   local out = {}
   for i in ipairs(counts) do out[i] = state.counts and state.counts[i] or state.steps end
@@ -239,14 +240,14 @@ function optim.adamw(model, options)
   return self
 end
 
--- Gradients count `scale` times: 1 / n after backward was called for n batches.
+-- Gradients are multiplied by `scale`: use 1 / n after n calls of backward.
 function AdamW:step(scale)
   each_gradient(self, scale, function(i, parameter, grad, group)
     parameter:adamw_(grad, self.mean[i], self.square[i], group.options)
   end)
 end
 
--- What a checkpoint needs to go on with the same steps.
+-- The state that a checkpoint needs to continue with the same steps.
 function AdamW:state()
   return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), rates = rates_of(self),
     mean = clones(self.mean), square = clones(self.square) }
@@ -311,13 +312,13 @@ optim.sharded = require "flow.optim.sharded"
 -- ---- gradients
 
 -- Scales the gradients of a model or a list of tensors together so that their norm is at most `limit`; returns the norm
--- that they had.
+-- before.
 function optim.clip_grad_norm(model, limit)
   check_number("flow.optim.clip_grad_norm", "limit", limit)
   return flow.clip_grad_norm(model.parameters and model:parameters() or model, limit)
 end
 
--- ---- schedules: a function of the step, from 1
+---- schedules: functions of the step, from 1
 
 local schedule_options = { lr = 0, warmup = 0, total = 0, min_lr = 0 }
 
@@ -329,7 +330,7 @@ local function read_schedule(where, options, needs_total)
   for name in pairs(options) do check_number(where, name, options[name], 4) end
   local lr, warmup, total, least = options.lr, options.warmup or 0, options.total, options.min_lr or 0
   if not lr or (needs_total and not total) or (total and total <= warmup) then
-    error(where .. " takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up", 3)
+    error(where .. " takes { lr =, total =, warmup =, min_lr = } with total greater than warmup", 3)
   end
   return lr, warmup, total, least
 end
@@ -346,7 +347,8 @@ function optim.cosine(options)
   end
 end
 
--- Rises to `lr` over `warmup` steps, then falls to `min_lr` at step `total` in a line; without `total` it stays.
+-- Rises to `lr` over `warmup` steps, then falls linearly to `min_lr` at step `total`; without `total` it stays
+-- constant.
 function optim.linear(options)
   local lr, warmup, total, least = read_schedule("flow.optim.linear", options, false)
   return function(step)

@@ -1,9 +1,9 @@
 ---@meta flow
 
--- What scripts can call, for editors: lua-language-server completes and checks by it. It is never loaded.
+-- The Lua API, for editors: lua-language-server uses it for completion and checks. It is never loaded.
 
 ---@class flow
----@field null flow.null a JSON null; in a list it keeps its place, where nil would not
+---@field null flow.null a JSON null; unlike nil, it can be an item of a list
 ---@field param flow.params
 ---@field data flow.data
 ---@field safetensors flow.safetensors
@@ -23,19 +23,19 @@ local flow = {}
 -- ---- definitions
 
 ---@class flow.retries
----@field max? integer failures of the task's own that are tried again
----@field backoff? string|number before the first retry, "1s"
----@field factor? number of the backoff, from retry to retry
----@field cap? string|number of the backoff, "1m"
----@field oom? { max: integer, memory: string } after running out of memory: with that much more, "x2"
----@field infra? integer losses that are no fault of the task's
+---@field max? integer number of retries after failures of the task itself
+---@field backoff? string|number delay before the first retry, "1s"
+---@field factor? number factor of the delay from retry to retry
+---@field cap? string|number maximum delay, "1m"
+---@field oom? { max: integer, memory: string } retries after running out of memory, and the growth of the memory, "x2"
+---@field infra? integer number of retries after infrastructure failures
 
 ---@class flow.options
----@field cpus? integer slots that an attempt takes, of --jobs in all
----@field memory? string|integer "2G": beyond it the attempt fails as out of memory
+---@field cpus? integer CPU slots of an attempt; --jobs counts all of them
+---@field memory? string|integer "2G"; an attempt that exceeds it fails as out of memory
 ---@field retries? integer|flow.retries
----@field timeout? string|number of an attempt, "10m"
----@field cache? boolean|string false: runs in every run; a string: a salt
+---@field timeout? string|number maximum duration of an attempt, "10m"
+---@field cache? boolean|string false: executed in every run; a string: a salt
 ---@field priority? integer higher starts first
 ---@field queue? string
 ---@field env? table<string, string|flow.secret> variables for the attempt
@@ -45,17 +45,17 @@ local flow = {}
 ---@field gpu_memory? string|integer
 ---@field gpu? string
 ---@field where? string
----@field resources? table<string, number> what a machine is told to have, { fpga = 1 }
+---@field resources? table<string, number> custom resources of a worker, { fpga = 1 }
 
 ---@class flow.shell_options: flow.options
----@field command string run by `bash -euo pipefail -c`, with {placeholders}
+---@field command string executed by `bash -euo pipefail -c`, with {placeholders}
 ---@field args? string[] names of positional arguments
----@field outputs? table<string, string|{ [1]: string, glob: boolean }> files that must be there after exit 0, with {placeholders}; a glob is a list
+---@field outputs? table<string, string|{ [1]: string, glob: boolean }> files that must exist after exit code 0, with {placeholders}; a glob gives a list
 ---@field shell? string[] { "sh", "-eu", "-c" }
----@field stage? "copy" gives writable copies of inputs
+---@field stage? "copy" makes writable copies of inputs
 
 ---@class flow.service_options: flow.options
----@field port? integer 0 takes any free one
+---@field port? integer 0 selects a free port
 ---@field batch? { max?: integer, wait?: string|number }
 
 ---@class flow.secret
@@ -67,18 +67,18 @@ local handle = {}
 ---@return flow.handle itself
 function handle:after(...) end
 ---@param field string
----@return flow.handle list that field of every item
+---@return flow.handle list the field of every item
 function handle:each(field) end
----@param name string a field with a method's name
+---@param name string a field that has a method's name
 ---@return flow.handle
 function handle:part(name) end
----@param n integer how many instances of a map run at once
+---@param n integer maximum number of instances of a map that run at once
 ---@return flow.handle itself
 function handle:limit(n) end
 
 ---@alias flow.callable fun(...): flow.handle
 
----@param name string letters, digits, _ . -; unique in its file
+---@param name string letters, digits, `_`, `.` and `-`; unique in its file
 ---@param options flow.options
 ---@param body fun(ctx: flow.context, ...): any
 ---@return flow.callable
@@ -90,7 +90,7 @@ function flow.task(name, options, body) end
 ---@return flow.callable
 function flow.shell(name, options) end
 
----A task whose body calls tasks and returns handles; it runs once, to its end.
+---A task whose body calls tasks and returns handles; the body runs once.
 ---@param name string
 ---@param options flow.options
 ---@param body fun(ctx: flow.context, ...): any
@@ -99,20 +99,20 @@ function flow.shell(name, options) end
 function flow.dynamic(name, options, body) end
 
 ---A long-lived task that answers the Open Inference Protocol v2 over HTTP.
----@param name string the model's
+---@param name string the name of the model
 ---@param options flow.service_options
 ---@param body fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor>): table }
 ---@return flow.callable
 ---@overload fun(name: string, body: fun(ctx: flow.context, ...): { predict: function }): flow.callable
 function flow.service(name, options, body) end
 
----A task that the embedding program defined.
+---A task that the host program defines.
 ---@param name string
 ---@param options? flow.options
 ---@return flow.callable
 function flow.native(name, options) end
 
----Operations on tensors that the embedding program defined: pass them to a task, which calls flow.operations.
+---Operations on tensors that the host program defines: pass them to a task, which calls flow.operations.
 ---@param name string
 ---@return string library a file, by content
 function flow.native_operations(name) end
@@ -122,7 +122,7 @@ function flow.native_operations(name) end
 ---@param name string
 ---@param parameters table<string, flow.param>
 ---@param body fun(p: table): any
----@return flow.callable pipeline the script returns it; called in another's body it is inlined
+---@return flow.callable pipeline the script returns it; a call in another pipeline's body inlines it
 function flow.pipeline(name, parameters, body) end
 
 ---`task(ctx, item, …)` for each item; a handle to the list of results, in order.
@@ -134,14 +134,14 @@ function flow.map(task, list, ...) end
 ---@param condition flow.handle|boolean
 ---@param taken fun(): any
 ---@param otherwise? fun(): any
----@return flow.handle what the branch that ran returned
+---@return flow.handle the result of the selected branch
 function flow.when(condition, taken, otherwise) end
 
----@param path string a fixed file beside the script
+---@param path string a fixed file in the script's folder
 ---@return any
 function flow.file(path) end
 
----A secret: it is not stored, and is redacted in logs and errors. What a task returns is stored as it is.
+---A secret: it is not stored, and is redacted in logs and errors. A task's result is stored without redaction.
 ---@param name string a variable of the submitter's environment, for the option `env`
 ---@return flow.secret
 function flow.env(name) end
@@ -150,12 +150,12 @@ function flow.env(name) end
 
 ---@class flow.param
 ---@class flow.param_options
----@field default? any without it the parameter is required
+---@field default? any a parameter without a default is required
 ---@field help? string
 ---@field min? number
 ---@field max? number
 ---@field pattern? string
----@field of? string of a list: its items' type
+---@field of? string the type of a list's items
 
 ---@class flow.params
 local params = {}
@@ -189,11 +189,11 @@ function params.list(options) end
 ---@field attempt integer 1 for the first
 ---@field rank integer from 0
 ---@field ranks integer
----@field comm flow.comm what the ranks do together
----@field device flow.device "cuda:0" where `gpus` gave it one, else "cpu"
----@field dir string a folder of this attempt
----@field seed integer from the key; math.random starts from it
----@field stopping boolean save and end
+---@field comm flow.comm collectives of the ranks
+---@field device flow.device "cuda:0" if the attempt has a GPU, otherwise "cpu"
+---@field dir string the scratch folder of this attempt
+---@field seed integer derived from the cache key; math.random is seeded with it
+---@field stopping boolean whether the attempt must save its state and end
 local context = {}
 ---@param format string
 function context:log(format, ...) end
@@ -204,31 +204,31 @@ function context:progress(fraction, metrics) end
 ---@param value number
 ---@param step? integer
 function context:metric(name, value, step) end
----@param state any copied, then written beside the attempt; durable at once, and the end, if ctx.stopping
+---@param state any copied, then written while the attempt continues; if ctx.stopping, durable before the attempt ends here
 function context:checkpoint(state) end
 ---@return any state the last checkpoint of this node and key, or nil
 function context:restore() end
 ---@generic T
 ---@param name string
----@param body fun(...): T called once: later attempts get its result
+---@param body fun(...): T called once; later attempts get the stored result
 ---@return T
 function context:step(name, body, ...) end
 ---@param signal string
 ---@param options? { timeout: string|number }
----@return any value nil, "timeout" after the timeout
----@return string? why
+---@return any value nil and "timeout" after the timeout
+---@return string? reason
 function context:wait(signal, options) end
 ---@param name string a file or folder below ctx.dir
----@return string file as a value
+---@return string file the file as a value
 function context:file(name) end
 
----@class flow.underway
-local underway = {}
----@return any result what the call would have given
-function underway:wait() end
+---@class flow.async_handle
+local async_handle = {}
+---@return any result the result of the call
+function async_handle:wait() end
 
 ---@alias flow.reduce_op "sum"|"mean"|"max"|"min"
----@alias flow.async { async: boolean } the call returns a flow.underway at once
+---@alias flow.async { async: boolean } the call returns a flow.async_handle at once
 
 ---@class flow.comm
 ---@field rank integer from 0
@@ -243,14 +243,14 @@ function comm:all_reduce(x, op, options) end
 ---@param x flow.tensor
 ---@param op? flow.reduce_op "sum"
 ---@param options? flow.async
----@return flow.tensor piece this rank's of the first dimension
+---@return flow.tensor slice this rank's part of the first dimension
 function comm:reduce_scatter(x, op, options) end
 ---@param x any
 ---@param options? flow.async
 ---@return flow.tensor|any[] all
 function comm:all_gather(x, options) end
 ---@param x any tensors are changed in place
----@param root? integer whose x: 0
+---@param root? integer rank whose x is sent (0)
 ---@param options? flow.async
 ---@return any x
 function comm:broadcast(x, root, options) end
@@ -260,11 +260,11 @@ function comm:broadcast(x, root, options) end
 function comm:all_to_all(x, options) end
 function comm:barrier() end
 ---@param x any
----@param rank integer to whom
+---@param rank integer destination
 ---@param options? flow.async
 function comm:send(x, rank, options) end
----@param x flow.tensor|{ shape: integer[], dtype?: flow.dtype }|nil nil for what is no tensor
----@param rank integer from whom
+---@param x flow.tensor|{ shape: integer[], dtype?: flow.dtype }|nil nil for values other than tensors
+---@param rank integer source
 ---@param options? flow.async
 ---@return any x
 function comm:recv(x, rank, options) end
@@ -292,12 +292,12 @@ local data = {}
 ---@return flow.rows
 function data.csv(path, options) end
 ---@param path string
----@return table[] values one a line
+---@return table[] values one per line
 function data.jsonl(path) end
 ---@param path string .gz compresses
 ---@param list table
 function data.write_jsonl(path, list) end
----@param path string IDX, as of MNIST
+---@param path string IDX, the format of MNIST
 ---@return flow.tensor
 function data.idx(path) end
 ---@param path string
@@ -317,16 +317,16 @@ function data.raw(path, type, shape, offset) end
 function data.write_raw(path, x) end
 ---@class flow.loader_options
 ---@field batch? integer rows of a batch
----@field shuffle? integer|boolean a seed; true takes one from math.random
+---@field shuffle? integer|boolean a seed; true draws one from math.random
 ---@field drop_last? boolean
 ---@field rank? integer from 0
 ---@field ranks? integer
----@field prefetch? integer batches that a thread puts together ahead
+---@field prefetch? integer number of batches that a thread prepares ahead
 ---@field transform? fun(batch: any): any
----@field length? integer items that a function gives
+---@field length? integer number of items of a function
 ---@class flow.loader_state
 ---@field epoch integer
----@field position integer batches that the epoch has given
+---@field position integer number of batches that the epoch has returned
 ---@field seed? integer
 ---@class flow.loader
 ---@operator len: integer
@@ -347,7 +347,7 @@ function data.loader(dataset, options) end
 ---@param options? { stride?: integer }
 ---@return { x: flow.tensor, y: flow.tensor } windows y is x one token later
 function data.windows(tokens, length, options) end
----Each of 1..n once, shuffled, `size` at a time.
+---The numbers 1..n, each once, shuffled, `size` at a time.
 ---@param n integer
 ---@param size integer
 ---@param seed? integer
@@ -356,9 +356,9 @@ function data.batches(n, size, seed) end
 
 ---@class flow.safetensors
 local safetensors = {}
----A header with a name twice is an error: the format disallows it.
+---A duplicate name in the header is an error, as the format requires.
 ---@param path string
----@param names? string[]|string these, or those that begin so
+---@param names? string[]|string a list of names, or a prefix
 ---@return table<string, flow.tensor> tensors
 ---@return table<string, string> metadata
 function safetensors.load(path, names) end
@@ -521,7 +521,7 @@ function fs.extension(path) end
 ---@class flow.image
 local image = {}
 ---@param path string
----@param x flow.tensor [height, width] or [height, width, 3]; u8, or floats of 0 to 1
+---@param x flow.tensor [height, width] or [height, width, 3]; u8, or floats from 0 to 1
 function image.png(path, x) end
 ---@param path string
 ---@param x flow.tensor
@@ -538,10 +538,10 @@ function image.ppm(path, x) end
 ---@field shape integer[]
 ---@field dtype flow.dtype
 ---@field device flow.device
----@field grad? flow.tensor what backward has added up
+---@field grad? flow.tensor the sum of the gradients from backward
 ---@field requires_grad boolean
 ---@field is_leaf boolean
----@field is_parameter boolean whether its gradient is wanted, or was before it was frozen
+---@field is_parameter boolean whether it wants a gradient, or wanted one before it was frozen
 ---@field [any] any
 ---@operator add: flow.tensor
 ---@operator sub: flow.tensor
@@ -581,7 +581,7 @@ function flow.randn(...) end
 ---@param high integer
 ---@param shape integer[]
 ---@param options? flow.make
----@return flow.tensor both ends included
+---@return flow.tensor with both ends
 function flow.randint(low, high, shape, options) end
 ---@param first number
 ---@param last? number
@@ -623,46 +623,46 @@ function flow.operations(path) end
 ---@alias flow.sizes integer|integer[]|fun(...): integer, ... up to three, or a function of the call's arguments
 
 ---@class flow.kernel_options
----@field block? flow.sizes threads of a block (256)
----@field grid? flow.sizes blocks; without it, one thread for each element of the first result
----@field per_thread? integer without `grid`: one thread for so many elements
----@field shared? integer|fun(...): integer bytes of dynamic shared memory of a block
----@field shape? fun(...): integer, ...|table<string, fun(...): integer, ...> of each `out` that is like nothing
+---@field block? flow.sizes threads per block (256)
+---@field grid? flow.sizes number of blocks; by default, one thread per element of the first result
+---@field per_thread? integer without `grid`: elements per thread
+---@field shared? integer|fun(...): integer bytes of dynamic shared memory per block
+---@field shape? fun(...): integer, ...|table<string, fun(...): integer, ...> the shape of each `out` without `like`
 ---@field options? string[] for the compiler: { "-DN=3", "--use_fast_math" }
----@field fallback? function does the same on the CPU
----@field gradient? fun(gradient: flow.tensor, ...): ... a gradient for each tensor of the call
+---@field fallback? function the same computation on the CPU
+---@field gradient? fun(gradient: flow.tensor, ...): ... returns a gradient for each tensor of the call
 
 ---@class flow.kernel
 ---@overload fun(...): flow.tensor, ...
 local kernel = {}
----Compiles it, or finds it in the state; without an architecture for the GPU that is here.
+---Compiles the kernel, or finds it in the state; by default for the GPU of this machine.
 ---@param architecture? string "sm_90"
 ---@return true
 function kernel:compile(architecture) end
 
----@param name string of a `__global__` function in the source
+---@param name string the name of a `__global__` function in the source
 ---@param source string CUDA C++
----@param signature string "a: f32, x: in f32, y: out f32 like x, n: count of y": an entry a parameter
+---@param signature string "a: f32, x: in f32, y: out f32 like x, n: count of y": one entry per parameter
 ---@param options? flow.kernel_options
 ---@return flow.kernel
 function flow.kernel(name, source, signature, options) end
 ---@param f function
----@return any what f returns
+---@return any the result of f
 function flow.no_grad(f, ...) end
 ---@param f function
----@return any what f returns
+---@return any the result of f
 function flow.enable_grad(f, ...) end
 ---@return boolean
 function flow.is_grad_enabled() end
 ---@param type flow.dtype
 ---@param f function
----@return any what f returns
+---@return any the result of f
 function flow.autocast(type, f, ...) end
 ---@param f function
 ---@return flow.tensor
 function flow.checkpoint(f, ...) end
----@param f function of operations on elements alone
----@return flow.tensor what f returns, computed in one pass
+---@param f function uses element-wise operations only
+---@return flow.tensor the result of f, computed in one pass
 function flow.fuse(f, ...) end
 ---@param forward function
 ---@param backward fun(gradient: flow.tensor, ...): ...
@@ -672,14 +672,14 @@ function flow.custom_gradient(forward, backward) end
 local gradient_hook = {}
 function gradient_hook:remove() end
 ---@param list flow.tensor[]
----@param ready fun(i: integer) nothing more is added to list[i].grad
----@param finished fun() after a backward that reached one of them
----@param started? fun(order: integer[]) before a backward: the places in the list that it will come by
+---@param ready fun(i: integer) list[i].grad is complete
+---@param finished fun() called after a backward that reached one of them
+---@param started? fun(order: integer[]) called before a backward: the indices that it will reach, in order
 ---@return flow.gradient_hook
 function flow.gradient_hook(list, ready, finished, started) end
 ---@param tensors flow.tensor[]
 ---@param limit number
----@return number norm before
+---@return number norm the norm before
 function flow.clip_grad_norm(tensors, limit) end
 
 ---@return flow.tensor
@@ -832,35 +832,35 @@ function tensor:fill_(value) end
 function tensor:copy_(other) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:sum(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:mean(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:prod(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:norm(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:any(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:all(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:amax(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
----@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+---@return flow.tensor|number|boolean a number if all dimensions are reduced and no gradient is recorded
 function tensor:amin(dims, keep) end
 ---@param dims? flow.dims
 ---@param keep? boolean
@@ -1044,7 +1044,7 @@ function tensor:resize(height, width, mode) end
 ---@param mean number[]|flow.tensor
 ---@param deviation number[]|flow.tensor
 ---@return flow.tensor
-function tensor:normalise(mean, deviation) end
+function tensor:normalize(mean, deviation) end
 ---@param temperature? number
 ---@param seed? integer
 ---@return flow.tensor
@@ -1078,15 +1078,15 @@ function module:forward(...) end
 function module:parameters() end
 ---@return { name: string, tensor: flow.tensor }[]
 function module:named_parameters() end
----@return { name: string, tensor: flow.tensor }[] all buffers too
+---@return { name: string, tensor: flow.tensor }[] all including buffers
 function module:named_tensors() end
 ---@return flow.tensor[]
 function module:gradients() end
 ---@return flow.module
 function module:zero_grad() end
----@return integer numbers that learn
+---@return integer number of trainable elements
 function module:count() end
----@return table<string, flow.tensor> state what crosses an edge or goes into a checkpoint
+---@return table<string, flow.tensor> state can cross an edge or be checkpointed
 function module:state() end
 ---@param state table<string, flow.tensor>
 ---@param options? { strict?: boolean }
@@ -1106,10 +1106,10 @@ function module:requires_grad_(flag) end
 ---@return flow.module itself
 function module:apply(f) end
 
----@class flow.data_parallel: flow.module the model itself, to whoever uses it
+---@class flow.data_parallel: flow.module behaves like the model itself
 local data_parallel = {}
 ---@generic T
----@param f fun(...): T backward in it shares no gradients
+---@param f fun(...): T backward in it does not reduce gradients
 ---@return T
 function data_parallel:no_sync(f, ...) end
 
@@ -1233,7 +1233,7 @@ function nn.checkpoint(f, ...) end
 ---@class flow.models
 local models = {}
 ---@param options { vocabulary: integer, context?: integer, width?: integer, heads?: integer, layers?: integer, dropout?: number, tied?: boolean, rotary?: boolean|number, checkpoint?: boolean }
----@return flow.module with loss(tokens, targets) and generate(prompt, count, options)
+---@return flow.module model with loss(tokens, targets) and generate(prompt, count, options)
 function models.gpt(options) end
 
 ---@class flow.optimizer
@@ -1264,12 +1264,12 @@ function optim.sgd(model, options) end
 ---@param comm flow.comm
 ---@param make fun(model: any, options: table): flow.optimizer such as flow.optim.adamw
 ---@param model flow.module|flow.tensor[]|table[]
----@param options? table those of the optimizer
+---@param options? table the options of the optimizer
 ---@return flow.optimizer
 function optim.sharded(comm, make, model, options) end
 ---@param model flow.module|flow.tensor[]
 ---@param limit number
----@return number norm before
+---@return number norm the norm before
 function optim.clip_grad_norm(model, limit) end
 ---@param options { lr: number, warmup?: integer, total?: integer, min_lr?: number }
 ---@return fun(step: integer): number
@@ -1287,11 +1287,11 @@ function metrics.accuracy(predicted, expected) end
 ---@param predicted flow.tensor|integer[]
 ---@param expected flow.tensor|integer[]
 ---@param classes integer
----@return integer[][] counts [expected][predicted]
+---@return integer[][] counts counts[expected][predicted]
 function metrics.confusion(predicted, expected, classes) end
 ---@param counts integer[][]
 ---@param first? integer the number shown for label 1
 ---@return flow.tensor picture [height, width, 3]
-function metrics.confusion_picture(counts, first) end
+function metrics.confusion_image(counts, first) end
 
 return flow

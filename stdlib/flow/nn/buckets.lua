@@ -1,10 +1,10 @@
--- Gradients that travel as one, for flow.nn.data_parallel.
+-- Buckets of gradients that are reduced together, for flow.nn.data_parallel.
 local flow = require "flow"
 
-local Bucket = {}
-Bucket.__index = Bucket
+local GradientBucket = {}
+GradientBucket.__index = GradientBucket
 
--- How gradients of `dtype` travel: bf16 compresses what is wider.
+-- The type in which gradients of `dtype` are sent: bf16 compresses wider types.
 local function travels_as(dtype, compressed)
   if compressed and (dtype == "f32" or dtype == "f64") then return compressed end
   return dtype
@@ -37,7 +37,7 @@ local function fill(bucket, parameters)
   return bucket
 end
 
--- Buckets of about `bytes` each of the parameters in `order`, which are places in their list.
+-- Buckets of about `bytes` each for the parameters in `order`, a list of indices.
 local function make(parameters, order, bytes, compressed, share)
   local open, out = {}, {}
   for _, i in ipairs(order) do
@@ -46,7 +46,7 @@ local function make(parameters, order, bytes, compressed, share)
     local kind = dtype .. " " .. parameter.device
     local bucket = open[kind]
     if not bucket or bucket.count * bytes_of(dtype) >= bytes then
-      bucket = setmetatable({ dtype = dtype, device = parameter.device, share = share, count = 0, places = {} }, Bucket)
+      bucket = setmetatable({ dtype = dtype, device = parameter.device, share = share, count = 0, places = {} }, GradientBucket)
       open[kind] = bucket
       out[#out + 1] = bucket
     end
@@ -57,24 +57,24 @@ local function make(parameters, order, bytes, compressed, share)
   return out
 end
 
-function Bucket:take(i)
+function GradientBucket:copy_in(i)
   local gradient = self.parameters[i].grad
   self.used[self.place_of[i]] = gradient and 1 or 0
   if gradient then self.views[i]:copy_(gradient) else self.views[i]:zero_() end
-  -- What stayed behind of a parameter that this rank does not use stays on: where no rank does nobody takes it.
+  -- The residual of a parameter that this rank does not use is kept: it could be lost if no rank uses it.
   if gradient and self.share then
     self.views[i]:add_(self.residual_views[i])
     self.residual_views[i]:zero_()
   end
 end
 
-function Bucket:set_out(comm)
+function GradientBucket:start_reduce(comm)
   self.flags:copy_(flow.tensor(self.used, { dtype = self.dtype, device = self.device }))
   if not self.share then
     self.handle = comm:all_reduce(self.flat, "mean", { async = true })
     return
   end
-  -- What is not sent stays, and is added to the next gradients.
+  -- The numbers that are not sent are kept, and added to the next gradients.
   local _, index = self.gradients:abs():topk(self.sent)
   local values = self.gradients:gather(1, index)
   self.residual:add_(self.gradients:scatter_add(1, index, -values))
@@ -83,7 +83,7 @@ function Bucket:set_out(comm)
   self.handle = comm:all_reduce(self.flags, "max", { async = true })
 end
 
--- In the order of ranks, so that all come to the same bits.
+-- In the order of ranks, so that all ranks compute the same bits.
 local function add_sent(self, comm)
   local index, values = self.index:wait(), self.values:wait()
   local sum = flow.zeros_like(self.gradients)
@@ -95,7 +95,7 @@ local function add_sent(self, comm)
   self.index, self.values = nil, nil
 end
 
-function Bucket:give_back(comm)
+function GradientBucket:copy_out(comm)
   self.handle:wait()
   self.handle = nil
   if self.share then add_sent(self, comm) end

@@ -1,12 +1,13 @@
--- Training one model on all ranks of a task, each with its own part of every batch: after loss:backward() the gradients
--- are the mean over the ranks, to the same bits on all of them.
+-- Trains one model on all ranks of a task, each with its own part of every batch: after loss:backward() the gradients
+-- are the mean over the ranks, with the same bits on all of them.
 --
 --   local model = flow.nn.data_parallel(net, ctx.comm)
 --   opt:zero_grad(); flow.nn.cross_entropy(model(x), y):backward(); opt:step()
 --
--- Gradients travel in buckets while backward computes the rest. A bucket sets out when the gradients in it are complete
--- and all buckets before it have set out, so that every rank sends them in one order. Behind the gradients a bucket has
--- a number for each parameter, above 0 where a rank has a gradient of it: a parameter that none used keeps none.
+-- Gradients are reduced in buckets while backward computes the rest. The reduction of a bucket starts when its
+-- gradients are complete and all buckets before it have started, so every rank starts them in the same order. After the
+-- gradients a bucket has one flag per parameter, above 0 if a rank has a gradient of it: a parameter that no rank used
+-- gets no gradient.
 local flow = require "flow"
 local buckets = require "flow.nn.buckets"
 
@@ -36,7 +37,7 @@ local function read_options(options, level)
   return bytes, compression == "bf16" and "bf16" or nil, share or nil
 end
 
--- Ranks whose models differ would add up what does not belong together.
+-- Ranks with different models would add unrelated numbers.
 local function check_alike(model, comm, level)
   local own = {}
   for i, each in ipairs(model:named_tensors()) do
@@ -45,17 +46,18 @@ local function check_alike(model, comm, level)
   for rank, theirs in ipairs(comm:all_gather(table.concat(own, "\n"))) do
     if theirs ~= table.concat(own, "\n") then
       error("flow.nn.data_parallel: the models of rank " .. comm.rank .. " and rank " .. rank - 1
-        .. " have other parameters: make the same model on all ranks", level)
+        .. " have different parameters: make the same model on all ranks", level)
     end
   end
 end
 
-local Reducer = {}
-Reducer.__index = Reducer
+local GradientReducer = {}
+GradientReducer.__index = GradientReducer
 
--- In the order in which the first backward will come by the parameters, as rank 0's graph has it; what is not in it comes
--- last. It is the same in every attempt: between nodes, where a number lies in a bucket decides how its sum is rounded.
-function Reducer:arrange()
+-- The order in which the first backward will complete the parameters, from rank 0's graph; unreached parameters come
+-- last. It is the same in every attempt: between nodes, the position of a number in a bucket decides how its sum is
+-- rounded.
+function GradientReducer:arrange()
   local order, there = self.comm:broadcast(self.order), {}
   for _, i in ipairs(order) do there[i] = true end
   for i = #self.parameters, 1, -1 do
@@ -69,55 +71,55 @@ function Reducer:arrange()
   self:begin()
 end
 
-function Reducer:begin()
+function GradientReducer:begin()
   self.taken, self.next = {}, 1
   for _, bucket in ipairs(self.buckets) do bucket.missing = #bucket.places end
 end
 
-function Reducer:take(i)
+function GradientReducer:mark_ready(i)
   if self.taken[i] then
-    error("the gradients of this flow.nn.data_parallel are half on their way: the backward before this one failed. Let the "
-      .. "attempt fail, so that the next one goes on from its checkpoint", 4)
+    error("the gradients of this flow.nn.data_parallel are partly reduced, because the previous backward failed. Let the "
+      .. "attempt fail, so that the next one continues from its checkpoint", 4)
   end
   if not self.buckets then self:arrange() end
   self.taken[i] = true
   local bucket = self.bucket_of[i]
-  bucket:take(i)
+  bucket:copy_in(i)
   bucket.missing = bucket.missing - 1
   while self.next <= #self.buckets and self.buckets[self.next].missing == 0 do
-    self.buckets[self.next]:set_out(self.comm)
+    self.buckets[self.next]:start_reduce(self.comm)
     self.next = self.next + 1
   end
 end
 
-function Reducer:finish()
+function GradientReducer:finish()
   for i in ipairs(self.parameters) do
-    if not self.taken[i] then self:take(i) end
+    if not self.taken[i] then self:mark_ready(i) end
   end
-  for _, bucket in ipairs(self.buckets) do bucket:give_back(self.comm) end
+  for _, bucket in ipairs(self.buckets) do bucket:copy_out(self.comm) end
   if self.buffers[1] then self.comm:broadcast(self.buffers) end
   self:begin()
 end
 
 local function make_reducer(model, comm, bytes, dtype, share)
   local self = setmetatable({ comm = comm, bytes = bytes, dtype = dtype, share = share, is_quiet = false,
-    taken = {} }, Reducer)
+    taken = {} }, GradientReducer)
   self.parameters, self.buffers = model:parameters(), {}
   local all = {}
   for _, each in ipairs(model:named_tensors()) do
     all[#all + 1] = each.tensor
-    -- A frozen parameter stays as it is: only buffers are rank 0's again after each backward.
+    -- A frozen parameter stays unchanged: only buffers are copied from rank 0 after each backward.
     if not each.tensor.is_parameter then self.buffers[#self.buffers + 1] = each.tensor end
   end
   flow.no_grad(function() comm:broadcast(all) end)
   flow.gradient_hook(self.parameters,
-    function(i) if not self.is_quiet then self:take(i) end end,
+    function(i) if not self.is_quiet then self:mark_ready(i) end end,
     function() if not self.is_quiet then self:finish() end end,
     function(order) self.order = order end)
   return self
 end
 
--- A module that is the model it wraps in all but this: what it is asked for that it lacks, the model has.
+-- A module that forwards all other fields and methods to the model that it wraps.
 local DataParallel = { __name = "DataParallel" }
 local own = {}
 
@@ -132,7 +134,7 @@ DataParallel.__call = function(self, ...) return rawget(self, "_model")(...) end
 
 function own:forward(...) return rawget(self, "_model"):forward(...) end
 
--- Backward inside f only adds up this rank's gradients; the next one outside shares the sums.
+-- A backward inside f only accumulates this rank's gradients; the next one outside reduces the sums.
 function own:no_sync(f, ...)
   local reducer = rawget(self, "_reducer")
   if not reducer then return f(...) end
@@ -145,13 +147,13 @@ function own:no_sync(f, ...)
 end
 
 function own.to()
-  error("model:to is called before flow.nn.data_parallel takes the model: it shares the gradients of the tensors that the "
-    .. "model had then", 2)
+  error("call model:to before flow.nn.data_parallel: it reduces the gradients of the tensors that the "
+    .. "model had at that time", 2)
 end
 
 function own.requires_grad_()
-  error("model:requires_grad_ is called before flow.nn.data_parallel takes the model: it shares the gradients that were "
-    .. "wanted then", 2)
+  error("call model:requires_grad_ before flow.nn.data_parallel: it reduces the gradients that were "
+    .. "wanted at that time", 2)
 end
 
 return function(model, comm, options)

@@ -1,10 +1,11 @@
--- An optimizer whose moments lie shared out over the ranks of a task (ZeRO, stage 1: Rajbhandari et al., 2020): each rank
--- keeps those of its share of all the numbers, changes that share of the parameters, and gets the rest from the others.
+-- An optimizer whose moments are sharded over the ranks of a task (ZeRO, stage 1: Rajbhandari et al., 2020): each rank
+-- stores the moments of its shard of all elements, updates that shard of the parameters, and gets the rest from the
+-- others.
 --
 --   local opt = flow.optim.sharded(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })
 --
--- Parameters of one type on one device are laid one behind the other and cut into equal pieces, one a rank; so a
--- parameter may lie in several pieces, and a step changes each of its numbers as it would without ranks.
+-- Parameters of one type on one device are concatenated and split into equal shards, one per rank. A parameter may span
+-- several shards, and a step changes each element as it would without ranks.
 local flow = require "flow"
 
 local Sharded = {}
@@ -51,7 +52,7 @@ local function families_of(parameters, ranks, level)
   return families
 end
 
--- The numbers of parameter `i` that lie in this rank's piece: the first, from 1, and how many; and where they lie there.
+-- The elements of parameter `i` in this rank's shard: the first, from 1, their number, and their position in the shard.
 local function overlap(self, family, i)
   local first, count = family.firsts[i], self.parameters[i]:count()
   local from = math.max(first, self.comm.rank * family.piece)
@@ -60,7 +61,7 @@ local function overlap(self, family, i)
   return from - first + 1, to - from, from - self.comm.rank * family.piece + 1
 end
 
--- Calls visit(i, family, from, count, at) for each parameter of which this rank has a part, in the order of the parameters.
+-- Calls visit(i, family, from, count, at) for each parameter of which this rank has a part, in the order of parameters.
 local function each_part(self, visit)
   for i in ipairs(self.parameters) do
     local family = self.family_of[i]
@@ -111,7 +112,8 @@ end
 function Sharded:lr() return self.inner:lr() end
 function Sharded:set_lr(lr) return self.inner:set_lr(lr) end
 
--- All ranks' parts of the family, where part_of(i) is this one's of parameter i: write(i, numbers) gets each as a whole.
+-- Gathers all ranks' parts of the family, where part_of(i) is this rank's part of parameter i: write(i, numbers) gets
+-- each complete parameter.
 local function gather(self, family, part_of, write)
   local own = flow.zeros(family.piece, { dtype = family.dtype, device = family.device })
   each_part(self, function(i, its, _, count, at)
@@ -125,14 +127,14 @@ local function gather(self, family, part_of, write)
   end
 end
 
--- Which parameter each part is of.
+-- The parameter of each part.
 local function places_of(self)
   local out = {}
   each_part(self, function(i) out[#out + 1] = i end)
   return out
 end
 
--- Gradients count `scale` times. They are to be the same on all ranks: as flow.nn.data_parallel leaves them.
+-- Gradients are multiplied by `scale`. They must be equal on all ranks, as after flow.nn.data_parallel.
 function Sharded:step(scale)
   local any, own = false, false
   for _, parameter in ipairs(self.parameters) do any = any or parameter.grad ~= nil end
@@ -160,8 +162,8 @@ end
 
 local function holds_tensors(value) return type(value) == "table" and flow.is_tensor(value[1]) end
 
--- On all ranks at once; what each gets is what an optimizer without ranks would give, and can load. So it can be loaded
--- with another number of ranks.
+-- Called by all ranks together; each gets the state that an optimizer without ranks would return and can load. So it
+-- can be loaded with another number of ranks.
 function Sharded:state()
   local own, places = self.inner:state(), places_of(self)
   local contents = { counts = {}, tensors = {} }
@@ -194,7 +196,7 @@ local function check_fit(self, list)
     fits = fits and flow.is_tensor(tensor)
       and table.concat(tensor.shape, ",") == table.concat(self.parameters[i].shape, ",")
   end
-  if not fits then error("opt:load takes what opt:state() of an optimizer of the same model gave", 3) end
+  if not fits then error("opt:load takes the result of opt:state() of an optimizer of the same model", 3) end
 end
 
 function Sharded:load(state)
