@@ -9,29 +9,30 @@
 namespace flow {
 
 struct GangOptions {
-  /// No other gang's that a rank could meet: of a run, a task and an attempt.
+  /// A name that no other gang of the cluster has: run, task and attempt.
   std::string gang;
   int rank = 0, ranks = 1;
-  /// Random bytes that all ranks of this gang were given, and nobody else. Without them ranks of
-  /// different nodes may meet on loopback alone.
+  /// Random bytes that only the ranks of this gang hold. Without them, ranks of different nodes may
+  /// connect over loopback only.
   std::string key;
-  /// What is long goes sealed to other nodes too, under keys of the link. What is short always
-  /// does.
+  /// Also encrypts large messages to other nodes, with keys of the link. Small messages are always
+  /// encrypted.
   bool encrypts = false;
-  /// To ranks on other nodes; outlives the communicator. Null: all are on this node.
+  /// Connects to ranks on other nodes; outlives the communicator. Null: all ranks are on this node.
   Transport* transport = nullptr;
   std::string listen = "127.0.0.1:0";
-  /// Ranks that say the same share memory. Empty: what tells this machine, user and container.
+  /// Ranks with the same text share memory. Empty: a text that identifies this machine, user and
+  /// container.
   std::string node;
-  /// Links between the nodes are made at once, so that nodes that can't reach each other are known
-  /// before there is a call that needs them.
+  /// Links between the nodes are made at the start, so that an unreachable node is reported before
+  /// a call needs it.
   bool connects_at_once = false;
   int64_t join_ms = 30'000;  // until all ranks of this node have joined
-  /// A rank that is waited for so long ends the communicator. 0: it is waited for for ever.
+  /// A rank that is awaited longer than this ends the communicator. 0: no limit.
   int64_t deadline_ms = 0;
 };
 
-/// On any thread; join() waits for the ranks of this node.
+/// Any thread; join() waits for the ranks of this node.
 Result<std::unique_ptr<Rendezvous>> make_rendezvous(const GangOptions& options);
 
 }  // namespace flow

@@ -35,8 +35,8 @@ Status check_op(const CollectiveCall& call) {
   const char* name = collective_name(call.what);
   if (call.op == ReduceOp::mean && is_integer(call.dtype))
     return user_error(fmt::format(
-        "{}: the mean of {} may not be an integer: take the sum, or convert it to f32 first", name,
-        dtype_name(call.dtype)));
+        "{}: the mean of {} is not supported for integers: take the sum, or convert to f32 first",
+        name, dtype_name(call.dtype)));
   if (call.dtype == DType::boolean && call.op != ReduceOp::max && call.op != ReduceOp::min)
     return user_error(
         fmt::format("{}: bools cannot be reduced with `{}`: `max` is whether any is true, `min` "
@@ -120,7 +120,7 @@ CollectiveCall recv(void* to, int64_t count, DType dtype, int from_rank) {
 }
 
 Status check(const CollectiveCall& call, int rank, int ranks) {
-  // Also of what is `ranks` times as long.
+  // The limit also holds for a buffer that is `ranks` times as long.
   int64_t most = std::numeric_limits<int64_t>::max() / 8 / kRanksMax;
   if (call.count < 0 || call.count > most)
     return user_error(fmt::format("{}: {} elements", collective_name(call.what), call.count));

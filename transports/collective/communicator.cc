@@ -104,7 +104,7 @@ std::shared_ptr<CollectiveWork> GangCommunicator::start(const CollectiveCall& ca
   return operation;
 }
 
-// Whoever is told may let go of the communicator at once.
+// The callback may release the communicator.
 void GangCommunicator::finish(Operation& operation, Status status) {
   unfinished_--;
   operation.finish(std::move(status));
@@ -127,7 +127,7 @@ void GangCommunicator::submit(const Shared& operation) {
   state_.ring_own_doorbell();
 }
 
-/// Of the messages between two ranks: the first sent is the first received.
+/// Numbers the messages between two ranks: they are matched in the order in which they are sent.
 void GangCommunicator::number(Operation& operation) {
   const CollectiveCall& call = operation.call;
   bool is_send = call.what == Collective::send;
@@ -143,7 +143,7 @@ bool GangCommunicator::has_work() const {
 }
 
 Status GangCommunicator::execute(const CollectiveCall& call) {
-  Signature signature = signature_of(call, ++number_);
+  CallSignature signature = signature_of(call, ++number_);
   state_.enter_call(signature);
   if (call.what == Collective::leave) state_.wait_without_limit();
   if (parts_.rank_links) parts_.rank_links->enter(signature);
@@ -152,12 +152,12 @@ Status GangCommunicator::execute(const CollectiveCall& call) {
   bool was_sound = !state_.has_failed();
   bool is_done = operations_.run(call, signature);
   state_.exit_call();
-  // All ranks have come to the last call: a link that closes from now on closes at its end.
+  // All ranks have reached the last call: a link that closes from now on is an orderly close.
   if (is_done && is_leaving_ && was_sound) {
     state_.complete();
     return {};
   }
-  // Whoever came late finds all that it needs, and still nobody else goes on.
+  // A late rank finds all data that it needs, and no other rank continues.
   if (is_done && !state_.has_failed() && !state_.take_failures()) return {};
   return state_.cause();
 }
@@ -217,7 +217,8 @@ void GangCommunicator::run_thread() {
   }
 }
 
-/// Until they are through, or there is a collective to run, in whose waits they go on.
+/// Progresses messages until they are done or a collective is queued; they continue within its
+/// waits.
 void GangCommunicator::run_messages() {
   state_.wait_moving([this] {
     if (posted_.empty() || new_count_.load(std::memory_order_seq_cst) > 0) return -1;
@@ -228,7 +229,7 @@ void GangCommunicator::run_messages() {
   state_.await_message(nullptr);
 }
 
-/// One that does not come, if there is such, before those that may.
+/// A receive that cannot complete is preferred to one that still may.
 const GangCommunicator::Shared& GangCommunicator::next_message() const {
   auto never = std::find_if(posted_.begin(), posted_.end(), [this](const Shared& operation) {
     return !operation->transfer.is_begun && state_.has_ended(operation->call.peer);
@@ -254,7 +255,7 @@ void GangCommunicator::finish_all() {
   for (Shared& operation : all) finish(*operation, cause);
 }
 
-/// Sees too what no wait would see now: who has died.
+/// Also detects ranks that have died, which only a wait would notice otherwise.
 Status GangCommunicator::state() const {
   state_.check_for_dead_ranks();
   return state_.has_failed() ? Status(state_.cause()) : Status();

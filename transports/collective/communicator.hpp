@@ -1,6 +1,6 @@
-// The queue of one communicator's calls, and who runs them: whoever calls run() where nothing is
-// under way, so that no thread has to be woken; else a thread of its own, one call after the other.
-// Sends and receives move beside them, in whatever wait there is.
+// The queue of a communicator's calls. The thread that calls run() executes its call itself where
+// nothing is running, so that no thread has to be woken; otherwise a thread of the communicator
+// executes the calls in order. Sends and receives progress during every wait.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace flow::collective {
 
-/// One call. Finished once, by whoever runs.
+/// One call. Finished once, by the thread that executes calls.
 class Operation final : public CollectiveWork {
  public:
   explicit Operation(const CollectiveCall& call) : call(call) {}
@@ -34,7 +34,8 @@ class Operation final : public CollectiveWork {
   Status status_;
 };
 
-/// What a communicator is made of. The wire ends first: it tells the core.
+/// The parts that a communicator owns. The links are destroyed first, because they report to the
+/// state.
 struct CommunicatorParts {
   std::unique_ptr<CommunicatorState> state;
   std::unique_ptr<RankLinks> rank_links;  // null: all ranks are on this node
@@ -64,7 +65,7 @@ class GangCommunicator final : public Communicator {
   bool has_work() const;
   bool is_idle() const { return !is_running_ && queue_.empty(); }
   void finish(Operation& operation, Status status);
-  // By whoever runs:
+  // Called by the thread that executes calls:
   Status execute(const CollectiveCall& call);
   void post_messages();
   void progress();
@@ -77,21 +78,21 @@ class GangCommunicator final : public Communicator {
   CommunicatorState& state_;
   Messages messages_;
   Operations operations_;
-  uint64_t number_ = 0;       // of collectives; whoever runs
-  bool is_leaving_ = false;   // whoever runs
-  bool has_ended_ = false;    // and has no message under way; whoever runs
-  std::list<Shared> posted_;  // sends and receives on their lanes; whoever runs
+  uint64_t number_ = 0;       // number of collectives; executing thread only
+  bool is_leaving_ = false;   // executing thread only
+  bool has_ended_ = false;    // and no message is in flight; executing thread only
+  std::list<Shared> posted_;  // sends and receives on their channels; executing thread only
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool is_running_ = false;  // somebody is
+  bool is_running_ = false;  // a thread is executing calls
   bool stopping_ = false;
   std::deque<Shared> queue_;  // collectives
   std::vector<Shared> messages_to_post_;
   std::vector<uint64_t> sent_, received_;  // by rank
-  std::atomic<int> new_count_{0};          // in queue_ and messages_to_post_, seen unlocked
+  std::atomic<int> new_count_{0};          // of queue_ and messages_to_post_; read without the lock
   std::atomic<int> posted_count_{0};
-  std::atomic<int> unfinished_{0};  // started, and nobody has been told yet how they ended
+  std::atomic<int> unfinished_{0};  // started, and their callback has not run yet
   std::thread thread_;
 };
 

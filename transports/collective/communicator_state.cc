@@ -17,8 +17,8 @@
 namespace flow::collective {
 namespace {
 
-constexpr int64_t kCheckUs = 20'000;  // how often it is seen who has died
-constexpr int kSpins = 1'000;         // some 20 us, where each rank has a core
+constexpr int64_t kCheckUs = 20'000;  // interval of the check for dead ranks
+constexpr int kSpins = 1'000;         // about 20 us, where each rank has a core
 
 int cores() {
   cpu_set_t set;
@@ -92,15 +92,15 @@ void CommunicatorState::leave() {
   for (const LocalRank& local_rank : local_ranks_) ring_doorbell(local_rank.segment.control());
 }
 
-void CommunicatorState::enter_call(const Signature& call) {
+void CommunicatorState::enter_call(const CallSignature& call) {
   LastCall last_call(static_cast<Collective>(call.what), call.number, true);
   if (!has_failed() && !take_failures())
     entered_.store(last_call.bits(), std::memory_order_relaxed);
   control_->last_call.store(last_call.bits(), std::memory_order_relaxed);
 }
 
-// A failure ends the wait of a rank, and only then the rank is asked where it waited. So standing()
-// keeps the call that the rank was in as the gang failed.
+// A failure ends the wait of a rank before rank_progress() is asked for its position, so the call
+// that the rank was in as the gang failed is kept.
 void CommunicatorState::exit_call() {
   uint64_t outside = entered_.load(std::memory_order_relaxed) & ~uint64_t{1};
   if (!has_failed()) entered_.store(outside, std::memory_order_relaxed);
@@ -176,7 +176,8 @@ bool CommunicatorState::wait_long(int (*missing)(void*), void* context) {
   }
 }
 
-/// What rings after `is_asleep` is set changes the bell, and what was written before is seen here.
+/// A ring after `is_waiting` is set changes the doorbell, and data written before that ring is
+/// visible here.
 void CommunicatorState::sleep(int (*missing)(void*), void* context) {
   uint32_t seen = control_->doorbell.load(std::memory_order_seq_cst);
   control_->is_waiting.store(1, std::memory_order_seq_cst);
@@ -212,18 +213,18 @@ void CommunicatorState::check_missing(int (*missing)(void*), void* context, int6
   int rank = missing(context);
   if (rank < 0) return;
   if (has_left(rank)) {
-    // What it sent before it left is there by now.
+    // Messages that the rank sent before it left have arrived by now.
     if (progress) progress();
     rank = missing(context);
     if (rank >= 0 && has_left(rank))
-      fail(environment_error(fmt::format("rank {} has left and does not come to {}; {}", rank,
+      fail(environment_error(fmt::format("rank {} has left and will not reach {}; {}", rank,
                                          call_text(), last_call_of(rank).text())));
   } else if (message_.load() != 0 && has_ended(rank)) {
     if (progress) progress();
-    // Of a message that has begun the rest is on its way.
+    // The rest of a message that has begun is still arriving.
     if (missing(context) == rank && message_.load() != 0)
       fail(
-          user_error(fmt::format("rank {} has come to its end, and rank {} waits in {}: each send "
+          user_error(fmt::format("rank {} has ended, and rank {} waits in {}: each send "
                                  "needs its recv",
                                  rank, options_.rank, call_text())));
   } else if (deadline_ms_ > 0) {
@@ -237,8 +238,7 @@ bool CommunicatorState::has_ended(int rank) const {
   return remote_has_ended && remote_has_ended(rank);
 }
 
-/// Whoever waits for one that itself waits for a third leaves it to that one to name it, for as
-/// long again.
+/// If the missing rank itself waits for a third rank, that rank gets as long again to report it.
 void CommunicatorState::check_deadline(int missing_rank, int64_t waited_us) {
   WaitForEdge wait_edge{LastCall(entered_.load()).number(), missing_rank,
                         WaitForEdge::In::collective};
@@ -256,7 +256,7 @@ void CommunicatorState::check_deadline(int missing_rank, int64_t waited_us) {
   if (std::string cycle = deadlock_cycle_text(wait_edge); !cycle.empty())
     return fail({ErrorKind::task, std::move(cycle)});
   if (is_waiting_for_other(missing_rank) && waited_us < 2 * deadline_us) return;
-  std::string late = fmt::format("has not come to {}", call_text());
+  std::string late = fmt::format("has not reached {}", call_text());
   if (entered_.load() != 0 || message_.load() != 0) {
     std::vector<int> ranks = waiting();
     std::erase(ranks, missing_rank);
@@ -276,8 +276,8 @@ void CommunicatorState::clear_wait_edge() {
 }
 
 /// "ranks 0 and 1 wait for each other for 8.0 s: rank 0 in send to rank 1, rank 1 in recv from rank
-/// 0", the same on each of them; "" where this rank waits in no such circle. One of collectives
-/// alone is none: who was stopped within one still says that it waits.
+/// 0", with the same text on every rank; "" if this rank is not part of such a cycle. Collectives
+/// alone never form one: a rank stopped within a collective still reports a wait.
 std::string CommunicatorState::deadlock_cycle_text(const WaitForEdge& own) const {
   constexpr size_t kNamedMax = 8;
   std::vector<std::pair<int, WaitForEdge>> cycle{{options_.rank, own}};
@@ -311,7 +311,7 @@ std::string CommunicatorState::deadlock_cycle_text(const WaitForEdge& own) const
                      is_of_sends ? ". Where all send first, make the sends async" : "");
 }
 
-/// Who is in the call that this rank is in, as far as it knows.
+/// The ranks in the call that this rank is in, as far as it knows.
 std::vector<int> CommunicatorState::waiting() const {
   if (message_.load() != 0) return {options_.rank};
   LastCall own(entered_.load());
@@ -330,7 +330,7 @@ std::vector<int> CommunicatorState::waiting() const {
   return ranks;
 }
 
-/// As far as this rank was told.
+/// As far as it was reported to this rank.
 WaitForEdge CommunicatorState::wait_edge_of(int rank) const {
   if (const LocalRank* local = this->local_rank(rank))
     return WaitForEdge::of(local->segment.control().wait_edge.load());
@@ -346,7 +346,7 @@ void CommunicatorState::check_for_dead_ranks() {
   if (has_failed() || take_failures()) return;
   for (const LocalRank& local_rank : local_ranks_) {
     if (!local_rank.exit.has_exited()) continue;
-    // What it said before it went comes first.
+    // Its last report is read before its exit is.
     if (take_failures()) return;
     if (local_rank.segment.control().state.load() == RankState::left) continue;
     return fail(

@@ -1,4 +1,4 @@
-// What the parts of one communicator share: who is on this node, how a wait goes, how it fails.
+// State that the parts of one communicator share: the ranks of this node, how to wait, how to fail.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace flow::collective {
 
-/// Tells of the end of another process, where the system does.
+/// Detects the exit of another process, where the system supports it.
 class ProcessExit {
  public:
   ProcessExit() = default;
@@ -37,41 +37,42 @@ struct LocalRank {
 
 struct CommunicatorOptions {
   int rank = 0, ranks = 1;
-  int64_t deadline_ms = 0;  // of any wait; 0: none
+  int64_t deadline_ms = 0;  // of any wait; 0: no limit
 };
 
 class CommunicatorState {
  public:
-  /// `local_ranks` by rank, this one among them.
+  /// `local_ranks` is in the order of ranks and includes this rank.
   CommunicatorState(const CommunicatorOptions& options, std::vector<LocalRank> local_ranks);
   CommunicatorState(const CommunicatorState&) = delete;
 
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
   const std::vector<LocalRank>& local_ranks() const { return local_ranks_; }
-  int me() const { return me_; }  // among the members
+  int me() const { return me_; }  // index among the ranks of this node
   Control& control() const { return *control_; }
   const LocalRank* local_rank(int rank) const;  // null: on another node
 
-  // Of whoever runs a call:
+  // Called by the thread that executes calls:
 
-  /// The others of this node have mapped what this one shares, and so has this one theirs.
+  /// Waits until all ranks of this node have mapped each other's segments. False: the deadline
+  /// passed.
   bool join(int64_t deadline_ms);
-  /// Nothing comes from this rank any more.
+  /// No more data comes from this rank.
   void leave();
-  /// The call that is under way, for what is told of it.
-  void enter_call(const Signature& call);
+  /// Sets the call in progress, which error messages name.
+  void enter_call(const CallSignature& call);
   void exit_call();
-  /// Outside of any call: the messages that are waited for, of which this is the next. Null: none.
+  /// Outside of a collective: the message that is awaited next. Null: none.
   void await_message(const CollectiveCall* call);
-  /// This rank sends nothing more, and receives nothing.
+  /// This rank sends and receives no more messages.
   void end();
-  /// All ranks have come to the last call: what fails from now on is only their end.
+  /// All ranks have reached the last call: a later failure does not matter.
   void complete();
-  /// Nobody that is waited for from now on ends the communicator by being late.
+  /// From now on no rank that is late ends the communicator.
   void wait_without_limit() { deadline_ms_ = 0; }
-  /// Waits until `missing` gives no rank any more, -1. False: the communicator has failed. What is
-  /// to be moved meanwhile moves.
+  /// Waits until `missing` returns -1 instead of a rank. False: the communicator has failed.
+  /// Pending messages progress meanwhile.
   template <typename Missing>
   bool wait(Missing missing) {
     for (int i = 0; i < spins_; i++) {
@@ -80,38 +81,38 @@ class CommunicatorState {
     }
     return wait_moving(missing);
   }
-  /// The same for what only moves when it is pumped.
+  /// The same for a wait that needs progress() to be called.
   template <typename Missing>
   bool wait_moving(Missing missing) {
     return wait_long([](void* f) { return (*static_cast<Missing*>(f))(); }, &missing);
   }
-  /// Whether another rank of this node has failed: its cause is this one's. Of any thread.
+  /// Whether another rank of this node has failed: its cause becomes this one's. Any thread.
   bool take_failures();
-  /// Moves messages, within waits.
+  /// Progresses messages, within waits.
   std::function<void()> progress;
-  // Of a rank on another node:
+  // For a rank on another node:
   std::function<LastCall(int rank)> remote_last_call;
   std::function<bool(int rank)> remote_has_left;
   std::function<bool(int rank)> remote_has_ended;
   std::function<WaitForEdge(int rank)> remote_wait_edge;
-  std::function<void(const WaitForEdge&)> send_wait_edge;  // to those
+  std::function<void(const WaitForEdge&)> send_wait_edge;  // to those ranks
 
-  // Of any thread:
+  // Any thread:
 
-  /// The first cause stays, and is told to all.
+  /// Keeps the first cause and notifies all ranks.
   void fail(const Error& cause);
-  /// Ranks of this node that have failed, or died before they left: the first of them is the cause.
+  /// Fails with the first rank of this node that has failed, or exited before it left.
   void check_for_dead_ranks();
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   Error cause() const;
   void ring_own_doorbell() { ring_doorbell(*control_); }
-  /// Wakes who sleeps. After what it waits for was written.
+  /// Wakes a waiting rank. Call it after the data that it waits for is written.
   static void ring_doorbell(Control& control);
-  /// Tells the other nodes. Set before there is anything to fail.
+  /// Notifies the other nodes. Set before anything can fail.
   std::function<void(const Error&)> on_fail;
   std::function<void()> on_end;
-  std::string call_text() const;  // "all_reduce #17", of the call under way
-  /// After a failure: where it was when it failed.
+  std::string call_text() const;  // "all_reduce #17", of the call in progress
+  /// After a failure: the position at the time of the failure.
   RankProgress rank_progress() const;
   bool has_ended(int rank) const;
 
@@ -137,7 +138,7 @@ class CommunicatorState {
   Control* control_ = nullptr;
   bool has_sent_wait_edge_ = false;
   std::atomic<uint64_t> entered_{0};  // a Record
-  std::atomic<uint32_t> message_{0};  // what and with whom; 0: none is waited for
+  std::atomic<uint32_t> message_{0};  // operation and peer; 0: no message is awaited
   std::atomic<bool> has_failed_{false};
   bool is_complete_ = false;  // under mutex_
   mutable std::mutex mutex_;

@@ -1,4 +1,4 @@
-// What two ranks of different nodes say to each other over their link.
+// Frames between two ranks of different nodes, over their link.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,16 +15,16 @@ constexpr uint8_t kGangLinkVersion = 3;
 enum class FrameKind : uint8_t {
   hello = 1,
   proof,
-  sealed,     ///< one of those below, all of it
-  with_bulk,  ///< one of those below, sealed, and data behind it that is not
-  data,       ///< a message, whole
-  announce,   ///< a message that goes as puts, once the other side expects them
-  ready,      ///< so many pieces of a message are expected, and of which
-  ack,        ///< so many messages were read
-  wait_edge,  ///< for another rank, for long
-  failed,     ///< the communicator has: why
-  goodbye,    ///< nothing comes any more
-  ended,      ///< it leaves, and no message of a user's comes any more
+  sealed,     ///< one of the kinds below, all of it sealed
+  with_bulk,  ///< one of the kinds below, sealed, followed by data that is not
+  data,       ///< a complete message
+  announce,   ///< a message that is transferred as puts, once the peer has posted its receives
+  ready,      ///< which chunks of a message have posted receives
+  ack,        ///< number of messages that were read
+  wait_edge,  ///< the sender has waited for another rank for long
+  failed,     ///< the communicator has failed: the cause
+  goodbye,    ///< no more frames follow
+  ended,      ///< the sender leaves; no more user messages follow
 };
 
 struct Hello {
@@ -39,18 +39,19 @@ struct Hello {
 
 struct Proof {
   FrameKind kind = FrameKind::proof;
-  uint8_t header[24] = {};  // what the sender's sealed frames begin with
+  uint8_t header[24] = {};  // the header of the sender's sealed frames
   uint8_t digest[32] = {};
 };
 
-/// All others are sealed, and begin with this.
+/// All other kinds are sealed and begin with this.
 struct FrameHead {
   FrameKind kind = FrameKind::data;
   uint8_t channel = 0;
   uint8_t unused[6] = {};
-  uint64_t sequence = 0;  // of the lane's messages
-  uint64_t count = 0;  // data: bytes; ready: pieces; took: messages; waits: Waits; failed: the kind
-  Signature signature;  // data, announce, ready: of the message
+  uint64_t sequence = 0;  // of the channel's messages
+  uint64_t count =
+      0;  // data: bytes; ready: chunks; ack: messages; wait_edge: WaitForEdge; failed: error kind
+  CallSignature signature;  // data, announce, ready: of the message
 };
 
 template <typename T>
@@ -58,8 +59,7 @@ std::string_view bytes_of(const T& head) {
   return {reinterpret_cast<const char*>(&head), sizeof head};
 }
 
-/// Nothing where the frame is too short; of which kind it is the caller looks. `rest` is what
-/// follows.
+/// Empty if the frame is too short. The caller checks the kind. `rest` is the data that follows.
 template <typename T>
 std::optional<T> read_head(std::string_view frame, std::string_view* rest = nullptr) {
   T head;

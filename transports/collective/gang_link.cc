@@ -9,11 +9,11 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kUnprovenMax = 256;  // who have not proven themselves yet
+constexpr size_t kUnprovenMax = 256;  // links that are not proven yet
 
 }  // namespace
 
-GangLink::GangLink(const Identity& identity, int peer, Admit admit)
+GangLink::GangLink(const RankIdentity& identity, int peer, Admit admit)
     : connects_(peer >= 0), admit_(std::move(admit)), seal_(identity, peer) {}
 
 void GangLink::attach(std::shared_ptr<Link> link) {
@@ -95,8 +95,7 @@ void GangLink::on_proof(std::string_view frame) {
   if (user_ != nullptr) user_->on_proven(seal_.peer());
 }
 
-/// The user is told of one that does not open while the link still is up: the other side can be
-/// told why.
+/// An error while the link is up is reported to the user, so that the peer can be sent the cause.
 void GangLink::on_sealed(std::string_view frame) {
   UnsealedFrame opened;
   Status is_open = seal_.open(frame, opened);

@@ -1,5 +1,5 @@
-// A link to a rank on another node, proven: both ends hold the gang's key, and say who they are.
-// What they say is sealed.
+// An authenticated link to a rank on another node: both ends have proven that they hold the gang's
+// key, and their ranks. Its frames are sealed.
 #pragma once
 #include <functional>
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace flow::collective {
 
-/// What a proven link tells, on its transport's thread.
+/// Events of a proven link, on its transport's thread.
 class GangLinkUser {
  public:
   virtual ~GangLinkUser() = default;
   virtual void on_proven(int rank) = 0;
-  /// `bulk`: data that was not sealed with it.
+  /// `bulk`: data that was not sealed with the frame.
   virtual void on_frame(int rank, std::string_view frame, std::string_view bulk) = 0;
   virtual void on_down(int rank, const Error& why) = 0;
 };
@@ -27,21 +27,21 @@ class GangLinkUser {
 /// Thread-safe.
 class GangLink final : public LinkHandler, public std::enable_shared_from_this<GangLink> {
  public:
-  /// Asked once the rank that came in is proven; false refuses it.
+  /// Called once an incoming rank is proven; false rejects it.
   using Admit = std::function<bool(int rank, const std::shared_ptr<GangLink>&)>;
-  /// `peer`: whom this side connects to. Negative: who comes in says it.
-  GangLink(const Identity& identity, int peer, Admit admit);
+  /// `peer`: the rank to connect to. Negative: the incoming peer names its rank.
+  GangLink(const RankIdentity& identity, int peer, Admit admit);
 
   void attach(std::shared_ptr<Link> link);
-  /// What came until now is told at once, all else when it comes; nothing after null.
+  /// Delivers frames that are already received, then all later ones; none after null.
   void set_user(GangLinkUser* user);
-  /// It is proven, and not down.
+  /// The link is proven and not down.
   bool is_up() const { return proven_link() != nullptr; }
-  // Of a link that is not up nothing is sent, and what is to be put or expected fails.
+  // On a link that is not up nothing is sent, and puts and receives fail.
   void send(std::string_view control, std::string_view bulk = {});
   void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
   void put(uint64_t tag, Region from, std::function<void(Status)> done);
-  /// Of a proven link: what seals puts; null where they go as they are.
+  /// Of a proven link: the cipher for puts; null if they are not encrypted.
   std::shared_ptr<const BulkSeal> bulk_seal() const { return seal_.bulk(); }
   void close(int64_t flush_ms);
   bool is_gone() const;
@@ -59,42 +59,42 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
   void send_frame(std::string frame);
 
   const bool connects_;
-  const Admit admit_;  // of who comes in
+  const Admit admit_;  // for incoming ranks
   GangSeal seal_;
-  std::mutex seal_mutex_;  // what is sealed first is sent first
+  std::mutex seal_mutex_;  // frames are sent in the order in which they are sealed
 
-  mutable std::mutex link_mutex_;  // of the next three
+  mutable std::mutex link_mutex_;  // guards the next three
   std::shared_ptr<Link> link_;
   bool is_proven_ = false, is_gone_ = false;
 
-  std::mutex user_mutex_;  // of what follows, while the user is told
+  std::mutex user_mutex_;  // guards the members below, held while the user is called
   GangLinkUser* user_ = nullptr;
   std::vector<std::pair<std::string, std::string>> early_;
-  bool is_down_ = false;  // nothing more is taken
+  bool is_down_ = false;  // drops later frames
   Error why_;
 };
 
-/// Where the links of other nodes' ranks come in, from before this rank knows theirs. Whoever opens
-/// it closes it.
+/// Accepts links of other nodes' ranks, from before this rank knows their addresses. The caller of
+/// open() calls close().
 class RankListener : public std::enable_shared_from_this<RankListener> {
  public:
-  RankListener(const Identity& identity, Transport& transport)
+  RankListener(const RankIdentity& identity, Transport& transport)
       : identity_(identity), transport_(transport) {}
 
-  Result<std::string> open(const std::string& address);  // which it got
-  /// From now on `user` is told; whoever has come in already is told of now.
+  Result<std::string> open(const std::string& address);  // returns the actual address
+  /// Calls `user` from now on, also for links that are already proven.
   void set_user(GangLinkUser* user);
-  /// The link to that rank, null where there is none yet.
+  /// The link to that rank, null if there is none yet.
   std::shared_ptr<GangLink> link_to(int rank) const;
   Status connect(int rank, const std::string& address);
-  /// What was sent before goes first, for up to `flush_ms`, which this waits for.
+  /// Waits up to `flush_ms` for frames that were sent before.
   void close(int64_t flush_ms);
 
  private:
   std::shared_ptr<GangLink> accept(std::shared_ptr<Link> link);
   bool admit(int rank, const std::shared_ptr<GangLink>& link);
 
-  const Identity identity_;
+  const RankIdentity identity_;
   Transport& transport_;
   mutable std::mutex mutex_;
   std::map<int, std::shared_ptr<GangLink>> links_;

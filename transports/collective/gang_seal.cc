@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kPurpose = "flow gang link, 2";
 
-std::string hello_of(const Identity& identity, int to) {
+std::string hello_of(const RankIdentity& identity, int to) {
   Hello hello;
   hello.encrypts = identity.encrypts ? 1 : 0;
   hello.from = identity.rank;
@@ -20,14 +20,14 @@ std::string hello_of(const Identity& identity, int to) {
 
 Error changed_on_the_way() {
   return environment_error(
-      "what came from it was changed, cut, repeated or left out on the way, or is somebody else's");
+      "its data was changed, cut, repeated or dropped on the way, or is not from that rank");
 }
 
 }  // namespace
 
-GangSeal::GangSeal(const Identity& identity, int peer)
+GangSeal::GangSeal(const RankIdentity& identity, int peer)
     : identity_(identity), connects_(peer >= 0), peer_(peer) {
-  if (connects_) ours_ = hello_of(identity_, peer_);
+  if (connects_) own_hello_ = hello_of(identity_, peer_);
 }
 
 Status GangSeal::receive_hello(std::string_view frame) {
@@ -38,18 +38,18 @@ Status GangSeal::receive_hello(std::string_view frame) {
       hello->from < 0 || hello->from >= identity_.ranks || hello->from == identity_.rank ||
       (connects_ && hello->from != peer_) ||
       std::memcmp(hello->gang, identity_.gang.bytes.data(), sizeof hello->gang) != 0)
-    return environment_error("it is no rank of this gang");
+    return environment_error("it is not a rank of this gang");
   if (!connects_) peer_ = hello->from;
-  theirs_ = frame;
-  if (!connects_) ours_ = hello_of(identity_, peer_);
+  peer_hello_ = frame;
+  if (!connects_) own_hello_ = hello_of(identity_, peer_);
   make_keys(identity_.encrypts || hello->encrypts == 1);
   return {};
 }
 
 void GangSeal::make_keys(bool encrypts) {
   Key secret = keyed_hash(Key{}, {kPurpose, identity_.key});
-  Key origin =
-      keyed_hash(secret, {kPurpose, connects_ ? ours_ : theirs_, connects_ ? theirs_ : ours_});
+  Key origin = keyed_hash(secret, {kPurpose, connects_ ? own_hello_ : peer_hello_,
+                                   connects_ ? peer_hello_ : own_hello_});
   keys_ = link_keys(origin, connects_);
   sealer_.emplace(keys_->seal_out);
   if (encrypts) bulk_ = std::make_shared<BulkSeal>(keys_->bulk_out, keys_->bulk_in);
@@ -67,7 +67,7 @@ Status GangSeal::receive_proof(std::string_view frame) {
   FLOW_CHECK(has_hello() && !is_proven());
   auto proof = read_head<Proof>(frame);
   if (!proof || frame.size() != sizeof(Proof) || proof->kind != FrameKind::proof)
-    return environment_error("it is no rank of this gang");
+    return environment_error("it is not a rank of this gang");
   std::string_view header(reinterpret_cast<const char*>(proof->header), sizeof proof->header);
   std::string_view digest(reinterpret_cast<const char*>(proof->digest), sizeof proof->digest);
   if (!secrets_equal(digest, keyed_hash(keys_->proof_in, {header}).view()))

@@ -60,9 +60,9 @@ uint64_t LinkChannel::tag_of(uint64_t sequence, uint64_t chunk) const {
 void LinkChannel::step() {
   auto link = rank_links_.link_to(peer_);
   if (link) receive_chunks(*link);
-  // Of a rank that has left too: what it sent before is here.
+  // A rank that has left may have sent frames before.
   read_frames();
-  for (const Incoming& incoming : in_) open_chunks(incoming);
+  for (const IncomingMessage& incoming : in_) open_chunks(incoming);
   finish_chunks();
   if (!link) return;
   send_some(*link);
@@ -81,7 +81,7 @@ void LinkChannel::read_frames() {
   std::erase_if(unmatched_, [this](const ReceivedFrame& one) { return match(one); });
 }
 
-/// Whether the frame is done with.
+/// Whether the frame is consumed.
 bool LinkChannel::match(const ReceivedFrame& frame) {
   if (frame.head.kind == FrameKind::ack) {
     unread_ -= std::min(unread_, frame.head.count);
@@ -90,14 +90,14 @@ bool LinkChannel::match(const ReceivedFrame& frame) {
   return frame.head.kind == FrameKind::ready ? match_ready(frame.head) : match_message(frame);
 }
 
-/// What is awaited differs from what would be sent: no piece goes, since it could overtake the
-/// frames that tell the other side.
+/// The awaited message differs from the announced one: no chunk is sent, because it could overtake
+/// the frames that report the mismatch.
 bool LinkChannel::match_ready(const FrameHead& ready) {
-  auto found = std::find_if(out_.begin(), out_.end(), [&](const Outgoing& outgoing) {
+  auto found = std::find_if(out_.begin(), out_.end(), [&](const OutgoingMessage& outgoing) {
     return outgoing.sequence == ready.sequence;
   });
-  if (found == out_.end()) return ready.sequence < next_out_;  // else it is yet to be sent
-  const Signature& sent = found->transfer->signature;
+  if (found == out_.end()) return ready.sequence < next_out_;  // otherwise it is not sent yet
+  const CallSignature& sent = found->transfer->signature;
   if (ready.signature != sent) {
     state_.fail(mismatch(state_.rank(), sent, peer_, ready.signature));
     return true;
@@ -108,11 +108,11 @@ bool LinkChannel::match_ready(const FrameHead& ready) {
 }
 
 bool LinkChannel::match_message(const ReceivedFrame& frame) {
-  auto found = std::find_if(in_.begin(), in_.end(), [&](const Incoming& incoming) {
+  auto found = std::find_if(in_.begin(), in_.end(), [&](const IncomingMessage& incoming) {
     return incoming.sequence == frame.head.sequence;
   });
   if (found == in_.end()) return false;
-  const Signature& expected = found->transfer->signature;
+  const CallSignature& expected = found->transfer->signature;
   if (frame.head.signature != expected) {
     state_.fail(mismatch(peer_, frame.head.signature, state_.rank(), expected));
     return true;
@@ -122,7 +122,7 @@ bool LinkChannel::match_message(const ReceivedFrame& frame) {
   return true;
 }
 
-bool LinkChannel::receive_whole(const Incoming& incoming, const ReceivedFrame& frame) {
+bool LinkChannel::receive_whole(const IncomingMessage& incoming, const ReceivedFrame& frame) {
   Transfer& transfer = *incoming.transfer;
   if (frame.body.size() != transfer.bytes || !is_whole(transfer)) {
     state_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
@@ -137,7 +137,7 @@ bool LinkChannel::receive_whole(const Incoming& incoming, const ReceivedFrame& f
 }
 
 void LinkChannel::receive_chunks(GangLink& link) {
-  for (Incoming& incoming : in_) {
+  for (IncomingMessage& incoming : in_) {
     if (is_whole(*incoming.transfer)) continue;
     post_receives(link, incoming);
     if (incoming.advertised == incoming.expected) continue;
@@ -148,14 +148,14 @@ void LinkChannel::receive_chunks(GangLink& link) {
   }
 }
 
-void LinkChannel::post_receives(GangLink& link, Incoming& incoming) {
+void LinkChannel::post_receives(GangLink& link, IncomingMessage& incoming) {
   uint64_t most =
       std::min(chunks_of(incoming.transfer->bytes), incoming.progress->done.load() + kChunksAhead);
   for (; incoming.expected < most; incoming.expected++)
     post_receive(link, incoming, incoming.expected);
 }
 
-void LinkChannel::post_receive(GangLink& link, const Incoming& incoming, uint64_t number) {
+void LinkChannel::post_receive(GangLink& link, const IncomingMessage& incoming, uint64_t number) {
   Region to = chunk_of(*incoming.transfer, number);
   SealedChunk sealed{number, link.bulk_seal(), nullptr, to.size};
   if (sealed.seal) {
@@ -180,7 +180,7 @@ void LinkChannel::post_receive(GangLink& link, const Incoming& incoming, uint64_
                     });
 }
 
-void LinkChannel::open_chunks(const Incoming& incoming) {
+void LinkChannel::open_chunks(const IncomingMessage& incoming) {
   std::vector<SealedChunk> chunks;
   {
     std::lock_guard lock(incoming.progress->mutex);
@@ -189,7 +189,7 @@ void LinkChannel::open_chunks(const Incoming& incoming) {
   for (const SealedChunk& chunk : chunks) {
     uint64_t tag = tag_of(incoming.sequence, chunk.number);
     if (!chunk.seal->open(tag, chunk.data.get(), chunk.size))
-      return rank_links_.on_down(peer_, environment_error("data from it was changed on the way"));
+      return rank_links_.on_down(peer_, environment_error("its data was changed on the way"));
     Region to = chunk_of(*incoming.transfer, chunk.number);
     std::memcpy(to.data, chunk.data.get(), to.size);
     incoming.progress->done++;
@@ -197,7 +197,7 @@ void LinkChannel::open_chunks(const Incoming& incoming) {
 }
 
 void LinkChannel::finish_chunks() {
-  std::erase_if(in_, [](const Incoming& incoming) {
+  std::erase_if(in_, [](const IncomingMessage& incoming) {
     bool is_done = !is_whole(*incoming.transfer) && incoming.is_announced &&
                    incoming.progress->done.load() == chunks_of(incoming.transfer->bytes);
     if (is_done) finish(*incoming.transfer);
@@ -206,8 +206,8 @@ void LinkChannel::finish_chunks() {
 }
 
 void LinkChannel::send_some(GangLink& link) {
-  bool is_stopped = false;  // whole messages stay in order
-  std::erase_if(out_, [&](Outgoing& outgoing) {
+  bool is_stopped = false;  // complete messages stay in order
+  std::erase_if(out_, [&](OutgoingMessage& outgoing) {
     if (is_whole(*outgoing.transfer) && is_stopped) return false;
     bool is_done = send_one(link, outgoing);
     if (is_done) finish(*outgoing.transfer);
@@ -216,8 +216,8 @@ void LinkChannel::send_some(GangLink& link) {
   });
 }
 
-/// Whether it is done with.
-bool LinkChannel::send_one(GangLink& link, Outgoing& outgoing) {
+/// Whether it is finished.
+bool LinkChannel::send_one(GangLink& link, OutgoingMessage& outgoing) {
   const Transfer& transfer = *outgoing.transfer;
   FrameHead head = head_of(FrameKind::announce, outgoing.sequence, 0);
   head.signature = transfer.signature;
@@ -235,12 +235,12 @@ bool LinkChannel::send_one(GangLink& link, Outgoing& outgoing) {
   return outgoing.progress->done.load() == chunks_of(transfer.bytes);
 }
 
-void LinkChannel::put_more(GangLink& link, Outgoing& outgoing) {
+void LinkChannel::put_more(GangLink& link, OutgoingMessage& outgoing) {
   uint64_t most = std::min(outgoing.ready_count, chunks_of(outgoing.transfer->bytes));
   for (; outgoing.put < most; outgoing.put++) put_chunk(link, outgoing, outgoing.put);
 }
 
-void LinkChannel::put_chunk(GangLink& link, const Outgoing& outgoing, uint64_t number) {
+void LinkChannel::put_chunk(GangLink& link, const OutgoingMessage& outgoing, uint64_t number) {
   uint64_t tag = tag_of(outgoing.sequence, number);
   Region from = chunk_of(*outgoing.transfer, number);
   std::shared_ptr<char[]> sealed;

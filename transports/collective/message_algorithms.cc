@@ -7,9 +7,9 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kDoublingBytes = size_t{64} << 10;  // a longer all_reduce goes round the ring
-constexpr size_t kTreeBytes = size_t{256} << 10;     // a longer broadcast down the chain
-constexpr size_t kDirectBytes = size_t{8} << 10;     // a longer all_gather round the ring
+constexpr size_t kDoublingBytes = size_t{64} << 10;  // a longer all_reduce uses the ring
+constexpr size_t kTreeBytes = size_t{256} << 10;     // a longer broadcast uses the chain
+constexpr size_t kDirectBytes = size_t{8} << 10;     // a longer all_gather uses the ring
 constexpr size_t kChainChunkBytes = size_t{256} << 10;
 
 }  // namespace
@@ -43,7 +43,7 @@ bool MessageCollectives::wait(const Transfer& transfer, int index) {
   bool is_there = state_.wait_moving([&, rank = at(index)] {
     return transfer.is_done.load(std::memory_order_acquire) ? -1 : rank;
   });
-  // The memory of transfers goes with who waits.
+  // The memory of the transfers belongs to the caller.
   if (!is_there) messages_.end();
   return is_there;
 }
@@ -72,8 +72,8 @@ bool MessageCollectives::all_gather(void* data, size_t bytes) {
       {static_cast<char*>(data), bytes * static_cast<size_t>(count_), 1, 0, count_ - 1, 0, {}});
 }
 
-/// Of ranks beyond a power of two each gives its numbers to a neighbour, and gets the result back.
-/// Who is before in the order is combined before: the bits are the same on both sides.
+/// Ranks beyond a power of two send their data to a neighbor and get the result back. Operands are
+/// combined in the order of ranks, so both sides compute the same bits.
 bool MessageCollectives::doubling(const Reducer& how, char* data, size_t count) {
   size_t bytes = count * dtype_size(how.dtype);
   std::vector<char> other(bytes);
@@ -140,7 +140,7 @@ bool MessageCollectives::broadcast(void* data, size_t bytes, int root) {
   return chain(static_cast<char*>(data), bytes, root);
 }
 
-/// Whoever has it gives it to the one half as far away as before.
+/// Binomial tree: in each step every rank that has the data sends it half as far as before.
 bool MessageCollectives::tree(char* data, size_t bytes, int root) {
   int place = (me_ - root + count_) % count_;
   int mask = 1;
@@ -184,7 +184,7 @@ bool MessageCollectives::chain(char* data, size_t bytes, int root) {
 bool MessageCollectives::all_to_all(const void* from, void* to, size_t bytes) {
   const auto* in = static_cast<const char*>(from);
   auto* out = static_cast<char*>(to);
-  std::vector<char> copied;  // what is sent later than its place is written
+  std::vector<char> copied;  // data that is sent after its location is overwritten
   if (from == to) {
     copied.assign(in, in + bytes * static_cast<size_t>(count_));
     in = copied.data();

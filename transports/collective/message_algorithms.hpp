@@ -1,5 +1,5 @@
-// Collectives by messages between ranks, wherever these are: trees and doubling where there is
-// little to move, rings where there is much.
+// Collectives by messages between ranks of any node: trees and recursive doubling for small data,
+// rings for large data.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -9,27 +9,29 @@
 
 namespace flow::collective {
 
-/// By whoever runs a call. All return false where the communicator has failed. Numbers of f16 and
-/// bf16 come here as f32.
+/// Called by the thread that executes calls. All return false if the communicator has failed. Data
+/// of f16 and bf16 is converted to f32 by the caller.
 class MessageCollectives {
  public:
-  /// Among `ranks`, in that order, of which this is one.
+  /// Among `ranks`, in that order; this rank is one of them.
   MessageCollectives(CommunicatorState& state, Messages& messages, std::vector<int> ranks);
 
-  void begin(const Signature& call) { call_ = call; }
+  void begin(const CallSignature& call) { call_ = call; }
   /// In place.
   bool all_reduce(const Reducer& how, void* data, size_t count);
-  /// `data`: `count` elements for each; its own piece is combined in place, the others are lost.
+  /// `data`: `count` elements per rank; this rank's slice is reduced in place, the others are
+  /// overwritten.
   bool reduce_scatter(const Reducer& how, void* data, size_t count);
-  /// `data`: pieces of `bytes`, of which its own is there.
+  /// `data`: one block of `bytes` per rank, of which this rank's is set.
   bool all_gather(void* data, size_t bytes);
   bool broadcast(void* data, size_t bytes, int root);
   bool all_to_all(const void* from, void* to, size_t bytes);
   bool barrier();
 
  private:
-  /// At step s a rank sends slice me - shift - s to the next and receives the one before that from
-  /// the one before; in the first `reducing_steps` steps it reduces what comes with its own.
+  /// In step s a rank sends slice me - shift - s to the next rank and receives the slice before
+  /// that from the previous rank; in the first `reducing_steps` steps it reduces received data with
+  /// its own.
   struct Ring {
     char* data = nullptr;
     size_t count = 0, element = 1;
@@ -62,7 +64,7 @@ class MessageCollectives {
   const std::vector<int> ranks_;
   const int count_;
   int me_ = 0;
-  Signature call_;
+  CallSignature call_;
 };
 
 }  // namespace flow::collective

@@ -1,4 +1,4 @@
-// The lanes to all other ranks, over shared memory and links.
+// The channels to all other ranks, over shared memory and links.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace flow::collective {
 
-/// By whoever runs a call.
+/// Called by the thread that executes calls.
 class Messages {
  public:
   /// `rank_links` is null where all ranks are on this node.
@@ -17,7 +17,7 @@ class Messages {
   void send(int rank, ChannelKind kind, Transfer& transfer);
   void receive(int rank, ChannelKind kind, Transfer& transfer);
   void progress();
-  /// The communicator has failed: when this returns, no transfer's memory is touched any more.
+  /// The communicator has failed: when this returns, no transfer's memory is accessed any more.
   void end();
 
  private:
@@ -26,7 +26,7 @@ class Messages {
 
   CommunicatorState& state_;
   RankLinks* rank_links_;
-  std::vector<std::unique_ptr<RankChannel>> shm_channels_;  // by lane and rank; null: not used yet
+  std::vector<std::unique_ptr<RankChannel>> shm_channels_;  // by kind and rank; null: not used yet
   std::vector<RankChannel*> busy_;
 };
 

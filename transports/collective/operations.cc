@@ -36,7 +36,7 @@ ShmCollectives& Operations::shm() {
   return shm_;
 }
 
-bool Operations::run(const CollectiveCall& call, const Signature& signature) {
+bool Operations::run(const CollectiveCall& call, const CallSignature& signature) {
   call_ = signature;
   all_.begin(signature);
   if (leaders_) leaders_->begin(signature);
@@ -64,8 +64,8 @@ bool Operations::run_in_shared_memory(const CollectiveCall& call) {
   }
 }
 
-/// Calls that are run by messages among all meet within the node first: a rank that calls something
-/// else waits there.
+/// Collectives by messages among all ranks first synchronize within the node, where a rank that
+/// calls something else is detected.
 bool Operations::run_by_messages(const CollectiveCall& call) {
   size_t bytes = payload_bytes(call);
   bool compares_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||

@@ -1,7 +1,7 @@
-// The collectives over whatever ranks there are: within a node, between nodes, both.
+// The collectives over any placement of ranks: within a node, between nodes, or both.
 //
-// Where several ranks share several nodes, numbers are combined within each node first, then among
-// the nodes' first ranks, and the result goes back within the nodes.
+// Where several ranks share each of several nodes, data is reduced within each node first, then
+// among the first ranks of the nodes, and the result is distributed within the nodes.
 #pragma once
 #include <memory>
 
@@ -11,11 +11,11 @@
 
 namespace flow::collective {
 
-/// By whoever runs a call. False where the communicator has failed.
+/// Called by the thread that executes calls. False if the communicator has failed.
 class Operations {
  public:
   Operations(CommunicatorState& state, Messages& messages, const Topology& topology);
-  bool run(const CollectiveCall& call, const Signature& signature);
+  bool run(const CollectiveCall& call, const CallSignature& signature);
 
  private:
   bool run_in_shared_memory(const CollectiveCall& call);
@@ -34,8 +34,8 @@ class Operations {
   const Topology topology_;
   ShmCollectives shm_;
   MessageCollectives all_;
-  std::unique_ptr<MessageCollectives> leaders_;  // of those
-  Signature call_;
+  std::unique_ptr<MessageCollectives> leaders_;  // among the first ranks of the nodes
+  CallSignature call_;
 };
 
 }  // namespace flow::collective

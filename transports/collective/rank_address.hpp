@@ -1,4 +1,4 @@
-// What a rank's address says.
+// The address of a rank, as text.
 #pragma once
 #include <string>
 
@@ -6,14 +6,14 @@ namespace flow::collective {
 
 struct RankAddress {
   int rank = 0, ranks = 0, pid = 0, descriptor = -1;
-  std::string started;  // of the process: a number is given again
+  std::string started;  // start time of the process, because process ids are reused
   std::string node;
-  std::string link;  // empty: it can be reached on its node alone
+  std::string link;  // empty: reachable on its node only
 };
 
-/// A line each.
+/// One line per field.
 std::string text_of(const RankAddress& rank_address);
-/// False where it is none.
+/// False if the text is not a valid address.
 bool parse_rank_address(const std::string& text, RankAddress& out);
 
 }  // namespace flow::collective

@@ -1,4 +1,4 @@
-// Messages between two ranks, in order, one lane for users' and one for collectives'.
+// Messages between two ranks, in order; one channel for users' messages and one for collectives.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -7,26 +7,26 @@
 
 namespace flow::collective {
 
-/// One message, at one side. It and its memory stay until it is done or dropped.
+/// One message, at one side. It and its memory stay valid until it is done or dropped.
 struct Transfer {
-  Signature signature;
+  CallSignature signature;
   char* data = nullptr;
   size_t bytes = 0;
-  bool is_begun = false;  // the other side has had a part in it
+  bool is_begun = false;  // the peer has taken part in it
   std::atomic<bool> is_done{false};
 };
 
-/// By whoever runs a call. What goes wrong fails the core.
+/// Called by the thread that executes calls. Errors fail the communicator.
 class RankChannel {
  public:
   RankChannel(CommunicatorState& state, int peer) : state_(state), peer_(peer) {}
   virtual ~RankChannel() = default;
   virtual void send(Transfer& transfer) = 0;
   virtual void receive(Transfer& transfer) = 0;
-  /// Moves what can be moved now.
+  /// Makes all progress that is possible now.
   virtual void step() = 0;
   virtual bool is_idle() const = 0;
-  /// The communicator has failed, and nobody writes any more: forgets what is under way.
+  /// The communicator has failed and no peer writes any more: drops all transfers.
   virtual void drop() = 0;
   int peer() const { return peer_; }
 

@@ -9,11 +9,11 @@
 namespace flow::collective {
 namespace {
 
-constexpr int64_t kCauseMs = 1'000;  // so long a cause may take to go
-constexpr size_t kEnteredMax = 64;   // collectives that a rank behind may still be compared with
+constexpr int64_t kCauseMs = 1'000;  // maximum time to send a cause
+constexpr size_t kEnteredMax = 64;   // calls that a slower rank may still be compared with
 
-/// Whether one of flow's own says so.
-bool is_sound(const FrameHead& head, std::string_view body) {
+/// Whether a rank of this version can have sent it.
+bool is_valid_frame(const FrameHead& head, std::string_view body) {
   bool is_known = head.kind >= FrameKind::data && head.kind <= FrameKind::ended;
   bool is_whole = head.kind == FrameKind::data ? body.size() == head.count
                                                : body.empty() || head.kind == FrameKind::failed;
@@ -51,7 +51,7 @@ RankLinks::RankLinks(CommunicatorState& state, std::shared_ptr<RankListener> lis
   listener_->set_user(this);
 }
 
-/// What was sent goes before the links go down.
+/// Flushes sent frames before the links close.
 RankLinks::~RankLinks() {
   constexpr int64_t kFlushMs = 2'000;
   FrameHead head;
@@ -102,12 +102,12 @@ Error RankLinks::link_failure(int rank, const Error& why) const {
   const Peer& peer = *peers_[static_cast<size_t>(rank)];
   if (peer.was_up) return lost(rank, why, last_call_of(rank));
   return environment_error(fmt::format(
-      "rank {} is lost: no link to it at {} came up: {}. Ranks on different machines reach each "
+      "rank {} is lost: cannot connect to it at {}: {}. Ranks on different machines reach each "
       "other at ports that the system chooses: a firewall between these two may drop that; {}",
       rank, peer.address, why.message, last_call_of(rank).text()));
 }
 
-/// The links are closing, behind the cause that the others are told.
+/// The links close after the cause was sent to the others.
 void RankLinks::quiesce() {
   auto hurry = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kCauseMs);
   bool is_hurried = false;
@@ -154,8 +154,8 @@ bool RankLinks::has_ended(int rank) const {
   return peers_[static_cast<size_t>(rank)]->has_ended.load();
 }
 
-void RankLinks::enter(const Signature& call) {
-  std::vector<std::pair<int, Signature>> peer_calls;
+void RankLinks::enter(const CallSignature& call) {
+  std::vector<std::pair<int, CallSignature>> peer_calls;
   {
     std::lock_guard lock(mutex_);
     entered_.push_back(call);
@@ -167,11 +167,11 @@ void RankLinks::enter(const Signature& call) {
     if (theirs != call) state_.fail(mismatch(state_.rank(), call, rank, theirs));
 }
 
-/// A call that comes from another rank against this one's of that number, wherever this one is.
-Status RankLinks::check_call(int rank, const Signature& theirs) {
+/// Compares a call of another rank with this rank's call of the same number.
+Status RankLinks::check_call(int rank, const CallSignature& theirs) {
   std::lock_guard lock(mutex_);
   peer_calls_[rank] = theirs;
-  for (const Signature& ours : entered_)
+  for (const CallSignature& ours : entered_)
     if (ours.number == theirs.number && ours != theirs)
       return mismatch(state_.rank(), ours, rank, theirs);
   return {};
@@ -198,9 +198,8 @@ void RankLinks::on_frame(int rank, std::string_view frame, std::string_view bulk
   auto head = read_head<FrameHead>(frame, &body);
   if (!bulk.empty()) body = bulk;
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  if (!head || !is_sound(*head, body))
-    return state_.fail(
-        lost(rank, environment_error("what came from it is damaged"), last_call_of(rank)));
+  if (!head || !is_valid_frame(*head, body))
+    return state_.fail(lost(rank, environment_error("its data is damaged"), last_call_of(rank)));
   if (head->kind == FrameKind::failed) return on_failed(*head, body);
   if (head->kind == FrameKind::goodbye) {
     peer.has_left = true;

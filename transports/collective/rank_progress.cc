@@ -1,4 +1,4 @@
-// Who holds up a gang that hangs.
+// Finds the rank that holds up a gang that hangs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string collective_text(const RankProgress& rank_progress) {
   return fmt::format("{} #{}", collective_name(rank_progress.what), rank_progress.number);
 }
 
-/// Where a rank that waits does so.
+/// Where a waiting rank waits.
 std::string wait_text(const RankProgress& rank_progress) {
   if (rank_progress.message)
     return fmt::format("{} {} rank {}", collective_name(*rank_progress.message),
@@ -31,14 +31,14 @@ std::string wait_text(const RankProgress& rank_progress) {
   return collective_text(rank_progress);
 }
 
-/// A rank's task ends in leave.
-std::string coming_text(const RankProgress& rank_progress) {
+/// A rank's task ends with the collective leave.
+std::string reached_text(const RankProgress& rank_progress) {
   bool is_end = !rank_progress.message && rank_progress.what == Collective::leave;
   return is_end ? "its end, for which" : fmt::format("{}, in which", wait_text(rank_progress));
 }
 
 std::string last_text(const std::optional<RankProgress>& rank_progress) {
-  if (!rank_progress) return "it says nothing";
+  if (!rank_progress) return "it does not answer";
   if (rank_progress->number == 0) return "it has called no collective";
   return "its last was " + collective_text(*rank_progress);
 }
@@ -85,7 +85,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks) {
-  std::map<std::string, std::vector<int>> places;  // where ranks wait
+  std::map<std::string, std::vector<int>> places;  // calls in which ranks wait
   std::vector<int> others;
   for (size_t i = 0; i < ranks.size(); i++) {
     int rank = static_cast<int>(i);
@@ -97,13 +97,13 @@ std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks) {
   bool has_no_progress =
       std::none_of(ranks.begin(), ranks.end(), [](const auto& rank) { return !!rank; });
   if (has_no_progress) return "";
-  if (places.empty()) return "no rank waits for another: each is in what its own code does";
+  if (places.empty()) return "no rank waits for another: each runs its own code";
   if (others.empty()) {
     std::string text;
     for (const auto& [place, there] : places)
       text += fmt::format("{}{} wait{} in {}", text.empty() ? "" : ", ", ranks_text(there),
                           there.size() == 1 ? "s" : "", place);
-    return places.size() == 1 ? text + ", which does not end"
+    return places.size() == 1 ? text + ", which does not return"
                               : "the ranks wait for each other: " + text;
   }
   auto late_for = [&](const std::vector<int>& there) {
@@ -126,8 +126,8 @@ std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks) {
   if (late.empty()) late = others;
   bool is_one = late.size() == 1;
   std::string text =
-      fmt::format("{} hang{}: {} not come to {} {} wait{}", ranks_text(late), is_one ? "s" : "",
-                  is_one ? "it has" : "they have", coming_text(place), ranks_text(*most),
+      fmt::format("{} hang{}: {} not reached {} {} wait{}", ranks_text(late), is_one ? "s" : "",
+                  is_one ? "it has" : "they have", reached_text(place), ranks_text(*most),
                   most->size() == 1 ? "s" : "");
   for (size_t i = 0; i < std::min(late.size(), kNamedMax); i++) {
     std::string last = last_text(ranks[static_cast<size_t>(late[i])]);

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiled for several CPUs, of which the best is taken at run time. Sanitizers start too late for
-// the choice.
+// Compiled for several CPU levels; the best is selected at run time. Sanitizers start too late for
+// that selection.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FLOW_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define FLOW_CLONES
 #endif
 
-// Places may be the same element for element, and never overlap otherwise.
+// Buffers may be equal element by element, and never overlap otherwise.
 #ifdef __clang__
 #define FLOW_NO_OVERLAP _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -22,7 +22,7 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kBlock = 1024;  // elements, in the nearest cache from first to last
+constexpr size_t kBlock = 1024;  // elements: stays in the L1 cache
 
 #define FLOW_REDUCE(NAME, TYPE, EXPRESSION)                                           \
   FLOW_CLONES void NAME(TYPE* to, const TYPE* one, const TYPE* other, size_t count) { \
@@ -42,7 +42,7 @@ FLOW_ORDER(int32_t, i32)
 FLOW_ORDER(uint8_t, u8)
 FLOW_REDUCE(f32_sum, float, a + b)
 FLOW_REDUCE(f64_sum, double, a + b)
-// Sums of integers wrap, which only those without a sign do.
+// Sums of integers wrap around, which is defined for unsigned types only.
 FLOW_REDUCE(u64_sum, uint64_t, a + b)
 FLOW_REDUCE(u32_sum, uint32_t, a + b)
 FLOW_REDUCE(u8_sum, uint8_t, a + b)
@@ -67,7 +67,7 @@ inline __attribute__((always_inline)) uint32_t bits_of(float value) {
   return bits;
 }
 
-// Without branches, so that many are done at once; every case is computed and one taken.
+// Without branches, so that it vectorizes: every case is computed and one is selected.
 FLOW_CLONES void f16_widen(const uint16_t* from, float* to, size_t count) {
   for (size_t i = 0; i < count; i++) {
     uint32_t half = from[i];
@@ -124,9 +124,9 @@ void divide(double* data, int divisor, size_t count) {
 }
 
 template <typename T>
-void divide(T*, int, size_t) {}  // a mean of integers is refused at the door
+void divide(T*, int, size_t) {}  // a mean of integers is rejected earlier
 
-/// Blocks are computed beside, as an output may be an input that is still to be read.
+/// Results go to a separate block, because the output may be an input that is still to be read.
 template <typename T>
 void reduce_as(Loop<T> loop, const Reducer& how, const void* const* in, int inputs, size_t count,
                void* out, void* also) {

@@ -1,4 +1,4 @@
-// Several ranks' numbers made one.
+// Element-wise reduction of several ranks' data.
 #pragma once
 #include <cstddef>
 
@@ -6,7 +6,7 @@
 
 namespace flow::collective {
 
-/// How: mean is a sum that is divided by `divisor` at the end; 1 divides nothing.
+/// Mean is a sum that is divided by `divisor` at the end; a divisor of 1 divides nothing.
 struct Reducer {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
@@ -14,11 +14,11 @@ struct Reducer {
 };
 
 /// out[i] = in[0][i], in[1][i], … combined in that order; the same into `also`, unless it is null.
-/// Each may be one of the inputs, exactly.
+/// Each output may be exactly one of the inputs.
 void reduce(const Reducer& how, const void* const* in, int inputs, size_t count, void* out,
             void* also = nullptr);
 
-bool is_small_float(DType dtype);  // f16, bf16: combined in f32
+bool is_small_float(DType dtype);  // f16, bf16: reduced in f32
 void widen(DType small, const void* from, float* to, size_t count);
 void narrow(DType small, const float* from, void* to, size_t count);
 

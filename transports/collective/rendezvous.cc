@@ -1,4 +1,4 @@
-// How the ranks of a gang find each other, and become a communicator.
+// How the ranks of a gang exchange addresses and become a communicator.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,13 +17,13 @@ namespace flow {
 namespace collective {
 namespace {
 
-/// When a process began, as its system counts; empty where there is none.
+/// Start time of a process, in the system's ticks; empty if there is no such process.
 std::string start_ticks_of(int pid) {
   auto stat = process_stat(pid);
   return stat ? std::to_string(stat->start_ticks) : "";
 }
 
-/// What two processes that can share memory have in common.
+/// A text that is equal for two processes that can share memory.
 std::string this_node() {
   struct stat pids {};
   ::stat("/proc/self/ns/pid", &pids);
@@ -76,11 +76,11 @@ Status GangRendezvous::open() {
   if (options_.transport != nullptr && options_.ranks > 1) {
     if (options_.key.empty() && !is_on_loopback(options_.listen))
       return user_error(
-          fmt::format("a gang without a key cannot listen at {}: anybody could join "
+          fmt::format("a gang without a key cannot listen at {}: any process could join "
                       "it. Only loopback is open to it",
                       options_.listen));
     listener_ = std::make_shared<RankListener>(
-        Identity{gang_, options_.key, options_.rank, options_.ranks, options_.encrypts},
+        RankIdentity{gang_, options_.key, options_.rank, options_.ranks, options_.encrypts},
         *options_.transport);
     auto listening = listener_->open(options_.listen);
     if (!listening.ok()) return listening.error();
@@ -99,12 +99,12 @@ Result<std::vector<RankAddress>> GangRendezvous::read(
   for (int rank = 0; rank < options_.ranks; rank++) {
     RankAddress& peer = peers[static_cast<size_t>(rank)];
     if (!parse_rank_address(addresses[static_cast<size_t>(rank)], peer))
-      return wrong_address(rank, "cannot be read: it is of another version of flow, or damaged");
+      return wrong_address(rank, "cannot be read: it is damaged or from another version of flow");
     if (peer.rank != rank || peer.ranks != options_.ranks)
-      return wrong_address(rank, "is that of another rank");
+      return wrong_address(rank, "belongs to another rank");
   }
   if (addresses[static_cast<size_t>(options_.rank)] != address_)
-    return wrong_address(options_.rank, "is not the one that this rank gave");
+    return wrong_address(options_.rank, "is not the one that this rank published");
   return peers;
 }
 
@@ -114,7 +114,7 @@ Status GangRendezvous::check_link(const RankAddress& peer) const {
         fmt::format("rank {} is on another node, and this rank has no "
                     "transport to other nodes",
                     peer.rank));
-  if (peer.link.empty()) return wrong_address(peer.rank, "says no place to connect to");
+  if (peer.link.empty()) return wrong_address(peer.rank, "has no address to connect to");
   if (options_.key.empty() && !is_on_loopback(peer.link))
     return wrong_address(peer.rank, "is beyond loopback, and the gang has no key");
   return {};

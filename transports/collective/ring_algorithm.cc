@@ -5,15 +5,15 @@
 namespace flow::collective {
 namespace {
 
-// Pieces that go as frames have to wait for nobody; puts are copied less often.
+// Chunks sent as frames must not wait for a receive; puts are copied less often.
 constexpr size_t kFrameChunkBytes = kWholeBytes, kPutChunkBytes = kLinkChunkBytes;
-constexpr size_t kPutSliceBytes = size_t{2} << 20;  // slices of so much go as puts
-constexpr size_t kRingAhead = 8;                    // pieces that are received ahead
+constexpr size_t kPutSliceBytes = size_t{2} << 20;  // slices of at least this size are sent as puts
+constexpr size_t kRingAhead = 8;                    // chunks whose receives are posted ahead
 
 }  // namespace
 
-/// One way round the ring. Every slice goes in pieces, each of which goes on as soon as it is
-/// combined: a step does not wait for the one before it.
+/// One pass around the ring. Every slice is sent in chunks, and each chunk is forwarded as soon as
+/// it is reduced: a step does not wait for the previous one.
 class MessageCollectives::RingRun {
  public:
   RingRun(MessageCollectives& collectives, const Ring& ring)
@@ -48,7 +48,8 @@ class MessageCollectives::RingRun {
     auto all = static_cast<size_t>(collectives_.count_);
     return (ring_.count + all - 1) / all;
   }
-  /// The `i`th piece that is sent; what is received comes `before` it in the ring.
+  /// The `i`th chunk that is sent; the chunk that is received is `before` slices earlier in the
+  /// ring.
   Chunk chunk(size_t i, int before) const {
     int step = static_cast<int>(i / chunks_), all = collectives_.count_;
     int slice = (collectives_.me_ - ring_.shift - step - before) % all;

@@ -18,7 +18,7 @@ constexpr size_t kRoundsBegin = 4096, kRoundsEnd = kRoundsBegin + 4 * kRoundByte
 static_assert(sizeof(Control) <= kRoundsBegin);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-/// Pages that nobody touches take no memory: there is a pipe to every rank.
+/// Untouched pages take no memory, and there is a pipe to every rank.
 size_t pipe_bytes_of(int ranks) { return ranks <= 64 ? size_t{128} << 10 : size_t{16} << 10; }
 
 size_t pipe_stride(size_t bytes) { return 2 * kLine + bytes; }
@@ -53,7 +53,7 @@ Status Segment::map(int ranks) {
   size_ = size_of(ranks);
   pipe_bytes_ = pipe_bytes_of(ranks);
   void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-  if (mapped == MAP_FAILED) return failure("cannot map the memory of a gang");
+  if (mapped == MAP_FAILED) return failure("cannot map the shared memory of a gang");
   data_ = static_cast<char*>(mapped);
   return {};
 }
@@ -61,10 +61,10 @@ Status Segment::map(int ranks) {
 Result<Segment> Segment::make(const Digest& gang, int rank, int ranks) {
   Segment segment;
   segment.descriptor_ = ::memfd_create("flow-gang", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (segment.descriptor_ < 0) return failure("cannot make the memory of a gang");
+  if (segment.descriptor_ < 0) return failure("cannot create the shared memory of a gang");
   if (::ftruncate(segment.descriptor_, static_cast<off_t>(size_of(ranks))) != 0)
-    return failure("cannot make the memory of a gang");
-  // Whoever cut it short would end every process that has it mapped.
+    return failure("cannot create the shared memory of a gang");
+  // Truncating it would crash every process that has it mapped.
   ::fcntl(segment.descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   FLOW_TRY(segment.map(ranks));
   auto* control = new (segment.data_) Control;
@@ -80,17 +80,17 @@ Result<Segment> Segment::open(int pid, int descriptor, const Digest& gang, int r
   std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
   segment.descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (segment.descriptor_ < 0)
-    return failure(
-        fmt::format("cannot open the memory of rank {}, process {} on this node", rank, pid));
+    return failure(fmt::format("cannot open the shared memory of rank {}, process {} on this node",
+                               rank, pid));
   off_t size = ::lseek(segment.descriptor_, 0, SEEK_END);
   if (size != static_cast<off_t>(size_of(ranks)))
-    return environment_error(fmt::format("{} is not the memory of rank {}", path, rank));
+    return environment_error(fmt::format("{} is not the shared memory of rank {}", path, rank));
   FLOW_TRY(segment.map(ranks));
   const Control& control = segment.control();
   if (control.magic != kMagic || control.rank != rank || control.ranks != ranks ||
       std::memcmp(control.gang, gang.bytes.data(), gang.bytes.size()) != 0)
     return environment_error(
-        fmt::format("{} is not the memory of rank {} of this gang", path, rank));
+        fmt::format("{} is not the shared memory of rank {} of this gang", path, rank));
   return segment;
 }
 

@@ -1,5 +1,5 @@
-// The memory that a rank shares with those on its node. Each makes one of its own, and maps those
-// of the others: nobody has to be first, and nothing is left behind when all are gone.
+// The memory that a rank shares with the other ranks of its node. Each rank creates one segment and
+// maps those of the others: no rank has to be first, and nothing remains when all have exited.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -12,42 +12,42 @@
 
 namespace flow::collective {
 
-/// What a rank brings at a time; twice, and twice for what it gives: all four stay in its core's
-/// cache.
+/// Data that a rank copies in per round. Two input and two output buffers of this size fit in a
+/// core's cache.
 constexpr size_t kRoundBytes = size_t{256} << 10;
 constexpr size_t kCauseBytes = 1024;
-constexpr size_t kLine = 64;  // of a cache: what different ranks write lies in different ones
+constexpr size_t kLine = 64;  // cache line: data written by different ranks is in different lines
 
-/// A rank has joined when it has mapped what all others share.
+/// A rank has joined when it has mapped all other segments.
 enum class RankState : uint32_t { joining, joined, left, failed };
 
-/// What the other ranks look at.
+/// The part that other ranks read.
 struct Control {
   uint64_t magic = 0;
   uint8_t gang[32] = {};
   int32_t rank = 0, ranks = 0;
 
-  alignas(kLine) std::atomic<uint64_t> step{0};      // places where all meet, passed or reached
-  alignas(kLine) std::atomic<uint32_t> doorbell{0};  // whoever waits sleeps on this
+  alignas(kLine) std::atomic<uint64_t> step{0};      // barriers passed or reached
+  alignas(kLine) std::atomic<uint32_t> doorbell{0};  // a waiting rank sleeps on this
   std::atomic<uint32_t> is_waiting{0};
   alignas(kLine) std::atomic<uint64_t> last_call{0};
-  std::atomic<uint64_t> wait_edge{0};      // a Waits, since it takes long
-  std::atomic<uint32_t> has_ended{0};      // it leaves, and has no message under way
-  alignas(kLine) Signature signatures[2];  // of this and the next collective within the node
+  std::atomic<uint64_t> wait_edge{0};          // a WaitForEdge, once the wait is long
+  std::atomic<uint32_t> has_ended{0};          // the rank leaves, and has no message in flight
+  alignas(kLine) CallSignature signatures[2];  // of this and the next collective within the node
   alignas(kLine) std::atomic<RankState> state{RankState::joining};
   std::atomic<uint32_t> cause_kind{0}, cause_size{0};
-  char cause[kCauseBytes] = {};  // there before `state` is failed
+  char cause[kCauseBytes] = {};  // set before `state` is failed
 };
 
-/// One direction between two ranks of a node: the sender's head, the receiver's tail. Lies in the
-/// sender's segment.
+/// One direction between two ranks of a node: head written by the sender, tail by the receiver. It
+/// is part of the sender's segment.
 struct Pipe {
   alignas(kLine) std::atomic<uint64_t> head{0};
   alignas(kLine) std::atomic<uint64_t> tail{0};
   alignas(kLine) char data[1];
 };
 
-/// Messages of users and those of collectives do not wait for each other.
+/// Users' messages and those of collectives do not wait for each other.
 enum class ChannelKind : uint8_t { user, collective };
 constexpr int kChannelKinds = 2;
 
@@ -59,7 +59,7 @@ class Segment {
   ~Segment();
 
   static Result<Segment> make(const Digest& gang, int rank, int ranks);
-  /// Of a process of the same user, under the number that it has for it.
+  /// Opens a segment of a process of the same user, by its descriptor in that process.
   static Result<Segment> open(int pid, int descriptor, const Digest& gang, int rank, int ranks);
 
   int descriptor() const { return descriptor_; }

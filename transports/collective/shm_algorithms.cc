@@ -9,12 +9,13 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kSmallBytes = size_t{16} << 10;  // of all ranks together: each combines everything
-constexpr size_t kSliceElements = 64;             // slices begin at whole lines
+constexpr size_t kSmallBytes = size_t{16}
+                               << 10;  // of all ranks together: each rank reduces everything
+constexpr size_t kSliceElements = 64;  // slices begin at full cache lines
 
 }  // namespace
 
-void ShmCollectives::begin(const Signature& call) {
+void ShmCollectives::begin(const CallSignature& call) {
   state_.control().signatures[++begun_ % 2] = call;
   is_compared_ = false;
 }
@@ -40,13 +41,13 @@ bool ShmCollectives::wait_for(uint64_t step) {
   return have_arrived && (is_compared_ || compare_calls());
 }
 
-/// All compare with the first: each that finds a difference finds the same one.
+/// Every rank compares with the first one, so all report the same mismatch.
 bool ShmCollectives::compare_calls() {
   is_compared_ = true;
   const LocalRank& first = state_.local_ranks().front();
-  const Signature& expected = first.segment.control().signatures[begun_ % 2];
+  const CallSignature& expected = first.segment.control().signatures[begun_ % 2];
   for (const LocalRank& local_rank : state_.local_ranks()) {
-    const Signature& signature = local_rank.segment.control().signatures[begun_ % 2];
+    const CallSignature& signature = local_rank.segment.control().signatures[begun_ % 2];
     if (signature == expected) continue;
     state_.fail(mismatch(first.rank, expected, local_rank.rank, signature));
     return false;
@@ -110,8 +111,8 @@ void ShmCollectives::read_outputs(char* to, size_t count, size_t size, uint64_t 
   }
 }
 
-/// Each turn has two places to meet, all have brought and all have given; what can be done before
-/// the next wait is done: the turn after is brought while others still combine this one.
+/// Each round has two barriers: after the copy in, and after the reduction. The next round is
+/// copied in while other ranks still reduce this one.
 bool ShmCollectives::all_reduce(const Reducer& how, const void* from, void* to, size_t count) {
   size_t size = dtype_size(how.dtype);
   if (count * size * static_cast<size_t>(count_) <= kSmallBytes)

@@ -1,9 +1,9 @@
-// Collectives among the ranks of one node, in the memory that they share.
+// Collectives among the ranks of one node, in shared memory.
 //
-// A rank brings data into its own segment, all meet, each reads what it needs of the others', in
-// turns of kTurnBytes. Two turns alternate in memory: whoever brings the next one but one has met
-// all others since they read this one. Every collective has a meeting, in which the calls are
-// compared.
+// A rank copies data into its own segment, all ranks meet at a barrier, and each reads its part
+// from all segments, in rounds of kRoundBytes. Two rounds alternate in memory: a rank that copies
+// in the next round but one has passed a barrier after all others read this one. Every collective
+// has at least one barrier, at which the calls are compared.
 #pragma once
 #include <cstdint>
 
@@ -12,19 +12,20 @@
 
 namespace flow::collective {
 
-/// By whoever runs a call. All return false where the communicator has failed.
+/// Called by the thread that executes calls. All return false if the communicator has failed.
 class ShmCollectives {
  public:
   explicit ShmCollectives(CommunicatorState& state)
       : state_(state), count_(static_cast<int>(state.local_ranks().size())) {}
 
-  /// What the next collective is part of. One call of a user may be several here.
-  void begin(const Signature& call);
+  /// Names the call that the next collective is part of. One call of a user may be several
+  /// collectives here.
+  void begin(const CallSignature& call);
 
   bool all_reduce(const Reducer& how, const void* from, void* to, size_t count);
-  /// `from`: `count` elements for each rank.
+  /// `from`: `count` elements per rank.
   bool reduce_scatter(const Reducer& how, const void* from, void* to, size_t count);
-  /// Pieces of `bytes`; `root` among the members.
+  /// Blocks of `bytes`; `root` is an index among the ranks of this node.
   bool all_gather(const void* from, void* to, size_t bytes);
   bool broadcast(void* data, size_t bytes, int root);
   bool all_to_all(const void* from, void* to, size_t bytes);
@@ -42,8 +43,8 @@ class ShmCollectives {
   void read_outputs(char* to, size_t count, size_t size, uint64_t round);
   Slice slice_of(int local_rank, size_t count) const;
 
-  void arrive();                 // this rank's next place
-  bool wait_for(uint64_t step);  // all have reached it
+  void arrive();                 // at this rank's next barrier
+  bool wait_for(uint64_t step);  // until all ranks have reached it
   bool arrive_and_wait() { return arrive(), wait_for(step_); }
   bool compare_calls();
   char* input_buffer(int local_rank, uint64_t round) const;

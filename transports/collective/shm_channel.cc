@@ -6,8 +6,8 @@
 namespace flow::collective {
 namespace {
 
-/// Copies up to the ring's end and on from its begin: copy(place in the ring, place in the bytes,
-/// size) does one run.
+/// Copies up to the end of the ring and continues at its beginning: copy(position in the ring,
+/// position in the data, size) copies one run.
 template <typename Copy>
 void in_ring(size_t ring, uint64_t position, size_t bytes, Copy copy) {
   size_t at = position % ring, first = std::min(bytes, ring - at);
@@ -31,14 +31,14 @@ void ShmChannel::step() {
   if (has_moved) CommunicatorState::ring_doorbell(their_control_);
 }
 
-void ShmChannel::finish(std::deque<Moving>& moving) {
+void ShmChannel::finish(std::deque<ShmTransfer>& moving) {
   Transfer& transfer = *moving.front().transfer;
   moving.pop_front();
   transfer.is_done.store(true, std::memory_order_release);
 }
 
 bool ShmChannel::push() {
-  Moving& moving = out_.front();
+  ShmTransfer& moving = out_.front();
   const Transfer& transfer = *moving.transfer;
   uint64_t head = there_.head.load(std::memory_order_relaxed), before = head;
   size_t free_bytes =
@@ -50,8 +50,8 @@ bool ShmChannel::push() {
     head += bytes;
     free_bytes -= bytes;
   };
-  if (!moving.is_begun && free_bytes >= sizeof(Signature)) {
-    write(reinterpret_cast<const char*>(&transfer.signature), sizeof(Signature));
+  if (!moving.is_begun && free_bytes >= sizeof(CallSignature)) {
+    write(reinterpret_cast<const char*>(&transfer.signature), sizeof(CallSignature));
     moving.is_begun = true;
   }
   size_t bytes = moving.is_begun ? std::min(free_bytes, transfer.bytes - moving.moved) : 0;
@@ -63,7 +63,7 @@ bool ShmChannel::push() {
 }
 
 bool ShmChannel::receive_signature(const Transfer& transfer) {
-  Signature received;
+  CallSignature received;
   in_ring(size_, here_.tail.load(std::memory_order_relaxed), sizeof received,
           [&](size_t at, size_t to, size_t size) {
             std::memcpy(reinterpret_cast<char*>(&received) + to, here_.data + at, size);
@@ -74,15 +74,15 @@ bool ShmChannel::receive_signature(const Transfer& transfer) {
 }
 
 bool ShmChannel::pull() {
-  Moving& moving = in_.front();
+  ShmTransfer& moving = in_.front();
   const Transfer& transfer = *moving.transfer;
   uint64_t tail = here_.tail.load(std::memory_order_relaxed), before = tail;
   size_t there = static_cast<size_t>(here_.head.load(std::memory_order_seq_cst) - tail);
   if (!moving.is_begun) {
-    if (there < sizeof(Signature) || !receive_signature(transfer)) return false;
+    if (there < sizeof(CallSignature) || !receive_signature(transfer)) return false;
     moving.is_begun = true;
-    tail += sizeof(Signature);
-    there -= sizeof(Signature);
+    tail += sizeof(CallSignature);
+    there -= sizeof(CallSignature);
   }
   size_t bytes = std::min(there, transfer.bytes - moving.moved);
   if (bytes > 0)

@@ -1,5 +1,5 @@
-// A lane between two ranks of one node: bytes through a ring in shared memory, each message behind
-// its signature.
+// A channel between two ranks of one node: bytes through a ring buffer in shared memory, each
+// message behind its signature.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -18,17 +18,17 @@ class ShmChannel final : public RankChannel {
   void drop() override { out_.clear(), in_.clear(); }
 
  private:
-  struct Moving {
+  struct ShmTransfer {
     Transfer* transfer = nullptr;
-    bool is_begun = false;  // its signature is through
+    bool is_begun = false;  // its signature is transferred
     size_t moved = 0;
   };
   bool push();
   bool pull();
   bool receive_signature(const Transfer& transfer);
-  static void finish(std::deque<Moving>& moving);
+  static void finish(std::deque<ShmTransfer>& moving);
 
-  std::deque<Moving> out_, in_;
+  std::deque<ShmTransfer> out_, in_;
 
   Control& their_control_;
   Pipe &there_, &here_;

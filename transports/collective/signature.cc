@@ -14,15 +14,15 @@ bool is_reduction(Collective what) {
   return what == Collective::all_reduce || what == Collective::reduce_scatter;
 }
 
-// Numbers are gathered, and combined by each rank.
+// An all_reduce of numbers is an all_gather that each rank reduces.
 Collective what_was_called(const CollectiveCall& call) {
   return call.subject == Subject::number ? Collective::all_reduce : call.what;
 }
 
 }  // namespace
 
-Signature signature_of(const CollectiveCall& call, uint64_t number) {
-  Signature signature;
+CallSignature signature_of(const CollectiveCall& call, uint64_t number) {
+  CallSignature signature;
   signature.number = number;
   Collective what = what_was_called(call);
   signature.what = static_cast<uint8_t>(what);
@@ -39,16 +39,16 @@ Signature signature_of(const CollectiveCall& call, uint64_t number) {
   return signature;
 }
 
-Signature message_signature(const CollectiveCall& call, uint64_t number) {
-  Signature signature = signature_of(call, number);
+CallSignature message_signature(const CollectiveCall& call, uint64_t number) {
+  CallSignature signature = signature_of(call, number);
   signature.what = static_cast<uint8_t>(Collective::send);
   return signature;
 }
 
-std::string text_of(const Signature& signature) {
+std::string text_of(const CallSignature& signature) {
   if (signature.what >= kWhats || signature.op >= kOps || signature.dtype >= kDtypes ||
       signature.subject >= kSubjects)
-    return "something that is no collective";
+    return "an unknown collective";
   CollectiveCall call;
   call.what = static_cast<Collective>(signature.what);
   call.op = static_cast<ReduceOp>(signature.op);
@@ -60,26 +60,26 @@ std::string text_of(const Signature& signature) {
   return collective_text(call) + (signature.is_device != 0 ? " on a GPU" : "");
 }
 
-Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other) {
-  Signature alike = other;
+Error mismatch(int one_rank, const CallSignature& one, int other_rank, const CallSignature& other) {
+  CallSignature alike = other;
   alike.names = one.names;
-  std::string_view lie = alike == one ? " under other keys" : "";
+  std::string_view difference = alike == one ? " under other keys" : "";
   alike.shape = one.shape;
-  if (lie.empty() && alike == one) lie = " that lie as another shape";
+  if (difference.empty() && alike == one) difference = " that lie as another shape";
   if (one.what == static_cast<uint8_t>(Collective::send) && other.what == one.what)
     return user_error(
         fmt::format("message #{0} from rank {1} to rank {2}: rank {1} sends {3}, rank "
                     "{2} receives {4}{5}",
-                    one.number, one_rank, other_rank, text_of(one), text_of(other), lie));
-  auto is_leave = [](const Signature& call) {
+                    one.number, one_rank, other_rank, text_of(one), text_of(other), difference));
+  auto is_leave = [](const CallSignature& call) {
     return call.what == static_cast<uint8_t>(Collective::leave);
   };
   return user_error(fmt::format(
       "collective #{}: rank {} called {}, rank {} called {}{}: all ranks must call the same in the "
       "same order{}",
-      one.number, one_rank, text_of(one), other_rank, text_of(other), lie,
+      one.number, one_rank, text_of(one), other_rank, text_of(other), difference,
       is_leave(one) || is_leave(other)
-          ? "; a rank that has come to its end calls leave, and one in ctx:wait calls wait"
+          ? "; a rank whose task ends calls leave, and one in ctx:wait calls wait"
           : ""));
 }
 
@@ -93,7 +93,7 @@ std::string LastCall::text() const {
   if (bits_ == 0) return "it has called nothing yet";
   auto what = static_cast<uint8_t>((bits_ & 0xff) >> 1);
   bool is_inside = (bits_ & 1) != 0;
-  if (what >= kWhats) return "what it did last is unreadable";
+  if (what >= kWhats) return "its last call is unreadable";
   return fmt::format("{} {} #{}", is_inside ? "it is in" : "it was last in",
                      collective_name(static_cast<Collective>(what)), bits_ >> 8);
 }

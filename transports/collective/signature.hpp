@@ -1,4 +1,4 @@
-// What a rank says of a call of its own, so that the others can tell whether it is the same.
+// The description of a rank's call, by which ranks check that they call the same collective.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,29 +7,29 @@
 
 namespace flow::collective {
 
-/// As it lies in shared memory and goes over links. `number` counts a communicator's collectives
-/// from 1, or what one rank sends another.
-struct Signature {
+/// Its layout in shared memory and on links. `number` counts a communicator's collectives from 1,
+/// or the messages from one rank to another.
+struct CallSignature {
   uint64_t number = 0;
   int64_t count = 0;
   uint64_t shape = 0, names = 0;
   int16_t peer = 0;
   uint16_t subject = 0;
   uint8_t what = 0, op = 0, dtype = 0;
-  uint8_t is_device = 0;  // its data lies on GPUs, and moves there
+  uint8_t is_device = 0;  // the data is on GPUs and is transferred between them
 
-  bool operator==(const Signature&) const = default;
+  bool operator==(const CallSignature&) const = default;
 };
 
-Signature signature_of(const CollectiveCall& call, uint64_t number);
-/// Sending and receiving are the same call then.
-Signature message_signature(const CollectiveCall& call, uint64_t number);
-/// "all_reduce(sum) of 1000 f32"; of anything that came from elsewhere too.
-std::string text_of(const Signature& signature);
-/// What all are told where two ranks called different things.
-Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other);
+CallSignature signature_of(const CollectiveCall& call, uint64_t number);
+/// A send and its receive have the same signature.
+CallSignature message_signature(const CollectiveCall& call, uint64_t number);
+/// "all_reduce(sum) of 1000 f32"; also of an invalid one from another process.
+std::string text_of(const CallSignature& signature);
+/// The error on all ranks where two ranks called different collectives.
+Error mismatch(int one_rank, const CallSignature& one, int other_rank, const CallSignature& other);
 
-/// The newest call of a rank: what is told of one that hangs or has died.
+/// The newest call of a rank, for messages about a rank that hangs or has died.
 class LastCall {
  public:
   LastCall() = default;
@@ -47,12 +47,12 @@ class LastCall {
   uint64_t bits_ = 0;
 };
 
-/// For whom a rank waits, and in what: it is not to blame then.
+/// The rank that a rank waits for, and in which operation.
 struct WaitForEdge {
   enum class In : uint8_t { collective, send, recv };
 
   uint64_t number = 0;  // of its newest collective
-  int rank = -1;        // -1: it waits for nobody
+  int rank = -1;        // -1: none
   In in = In::collective;
 
   static WaitForEdge of(uint64_t bits) {

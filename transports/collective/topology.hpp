@@ -1,4 +1,4 @@
-// Which ranks share a node.
+// The node of each rank.
 #pragma once
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 namespace flow::collective {
 
 struct Topology {
-  std::vector<std::vector<int>> nodes;  // ranks, in order; nodes by their first rank
+  std::vector<std::vector<int>> nodes;  // ranks in order; nodes in the order of their first rank
   std::vector<int> node_of;             // by rank
 
   explicit Topology(const std::vector<std::string>& names);

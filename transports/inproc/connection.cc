@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kUsPerMs = 1000;
 constexpr int kConnected = 0, kListened = 1;
 
-class WatchedSide final : public Watched {
+class ConnectionLoopClient final : public LoopClient {
  public:
-  WatchedSide(std::shared_ptr<InprocConnection> connection, int side)
+  ConnectionLoopClient(std::shared_ptr<InprocConnection> connection, int side)
       : connection_(std::move(connection)), side_(side) {}
   void check_deadlines(int64_t now_us) override { connection_->check_deadlines(side_, now_us); }
   void end() override {
@@ -54,7 +54,7 @@ class InprocLink final : public Link {
 
 Result<size_t> copy(const Item& item, const Region& to) {
   if (item.from.size > to.size) {
-    return environment_error(fmt::format("a put of {} bytes came for tag {}, where {} fit",
+    return environment_error(fmt::format("a put of {} bytes was received for tag {}, where {} fit",
                                          item.from.size, item.tag, to.size));
   }
   if (item.from.size > 0) std::memcpy(to.data, item.from.data, item.from.size);
@@ -85,7 +85,7 @@ void InprocConnection::begin(std::shared_ptr<LinkHandler> handler, int64_t deadl
     for (End& end : ends_) end.progress_us = monotonic_us();
   }
   for (int side : {kConnected, kListened}) {
-    auto watched = std::make_shared<WatchedSide>(shared_from_this(), side);
+    auto watched = std::make_shared<ConnectionLoopClient>(shared_from_this(), side);
     if (!ends_[side].loop->watch(this, watched)) {
       return end(1 - side, ended_by_peer(1 - side),
                  environment_error("the transport of this link was destroyed"));
@@ -97,8 +97,8 @@ void InprocConnection::accept(
     const std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>& accept) {
   std::shared_ptr<LinkHandler> handler = accept(make_link(shared_from_this(), kListened));
   if (!handler) {
-    return end(kListened, environment_error("the link was refused here"),
-               environment_error(fmt::format("{} refused the link", ends_[kConnected].address)));
+    return end(kListened, environment_error("the link was rejected here"),
+               environment_error(fmt::format("{} rejected the link", ends_[kConnected].address)));
   }
   if (!set_up(handler)) handler->on_down(ended_by_peer(kListened));
 }
@@ -124,7 +124,7 @@ Error InprocConnection::ended_by_peer(int side) const {
 void InprocConnection::send(int side, std::string frame) {
   if (frame.size() > kFrameBytesMax) {
     Error why = internal_error(
-        fmt::format("a frame of {} bytes was sent; {} are the most", frame.size(), kFrameBytesMax));
+        fmt::format("a frame has {} bytes; the maximum is {}", frame.size(), kFrameBytesMax));
     return end(side, why, why);
   }
   Item item;
@@ -137,7 +137,7 @@ void InprocConnection::put(int side, uint64_t tag, Region from, std::function<vo
   item.tag = tag;
   item.from = from;
   item.done = std::move(done);
-  const char* why = from.is_device             ? "links within a process take no memory of a GPU"
+  const char* why = from.is_device             ? "links within a process do not support GPU memory"
                     : from.size > kPutBytesMax ? "a put was longer than kPutBytesMax"
                     : !enqueue(side, item)     ? "the link is down or is being closed"
                                                : nullptr;
@@ -157,7 +157,7 @@ bool InprocConnection::enqueue(int side, Item& item) {
 }
 
 void InprocConnection::post_or_call(int side, std::function<void()> call) {
-  // A transport that was destroyed has no thread, but memory must be given back.
+  // A transport that was destroyed has no thread, but the memory must still be released.
   if (!ends_[side].loop->post(call)) call();
 }
 
@@ -192,7 +192,7 @@ std::function<void()> InprocConnection::take_put(int side, Item& item) {
   auto found = all.find(item.tag);
   if (found == all.end()) {
     sender.post([done = std::move(item.done), tag = item.tag] {
-      done(environment_error(fmt::format("the peer expects no put of tag {}", tag)));
+      done(environment_error(fmt::format("the peer has no receive posted for tag {}", tag)));
     });
     return [] {};
   }
@@ -212,11 +212,11 @@ size_t InprocConnection::unsent_bytes(int side) {
 
 void InprocConnection::post_receive(int side, uint64_t tag, Region to,
                                     std::function<void(Result<size_t>)> done) {
-  const char* why = to.is_device ? "links within a process take no memory of a GPU"
+  const char* why = to.is_device ? "links within a process do not support GPU memory"
                                  : add_receive(side, tag, PostedReceive{to, done});
   if (why == nullptr) return;
   post_or_call(side, [done = std::move(done), tag, why] {
-    done(environment_error(fmt::format("no put of tag {} is awaited: {}", tag, why)));
+    done(environment_error(fmt::format("cannot receive a put of tag {}: {}", tag, why)));
   });
 }
 
@@ -224,7 +224,7 @@ const char* InprocConnection::add_receive(int side, uint64_t tag, PostedReceive 
   std::lock_guard lock(mutex_);
   if (is_down_) return "the link is down";
   bool is_new = ends_[side].posted_receives.emplace(tag, std::move(posted_receive)).second;
-  return is_new ? nullptr : "its tag is expected already";
+  return is_new ? nullptr : "the tag has a receive posted already";
 }
 
 void InprocConnection::cancel_receive(int side, uint64_t tag) {
@@ -232,7 +232,7 @@ void InprocConnection::cancel_receive(int side, uint64_t tag) {
   auto found = ends_[side].posted_receives.find(tag);
   if (found == ends_[side].posted_receives.end()) return;
   ends_[side].loop->post([done = std::move(found->second.done)] {
-    done(environment_error("nobody waits for the put any more"));
+    done(environment_error("the receive was canceled"));
   });
   ends_[side].posted_receives.erase(found);
 }
@@ -269,7 +269,7 @@ void InprocConnection::check_deadlines(int side, int64_t now_us) {
       is_flushed = true;
     } else if ((!is_up_ || !is_empty) && now_us - peer.progress_us > own.deadline_us) {
       why = fmt::format("{} {} for {} ms", own.address,
-                        is_up_ ? "has taken nothing of what was sent" : "has not answered",
+                        is_up_ ? "has acknowledged nothing" : "has not answered",
                         own.deadline_us / kUsPerMs);
     }
   }

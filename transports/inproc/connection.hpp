@@ -1,4 +1,4 @@
-// What two links of one process have between them: what is under way, and how it ends.
+// The connection between two links of one process: data in flight, and how it ends.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,27 +30,27 @@ struct PostedReceive {
   std::function<void(Result<size_t>)> done;
 };
 
-/// One end: 0 connected, 1 listened. The loop outlives the connection.
+/// One end: 0 connected, 1 accepted. The loop outlives the connection.
 struct End {
   std::shared_ptr<Loop> loop;
   std::shared_ptr<LinkHandler> handler;
   std::string address;  // the peer's
   int64_t deadline_us = 0;
-  std::deque<Item> inbox;  // what the peer sent
+  std::deque<Item> inbox;  // sent by the peer
   size_t inbox_bytes = 0;
-  int64_t progress_us = 0;   // when something was last taken, or came into an empty inbox
-  bool is_draining = false;  // its loop was told to
-  int64_t closing_us = 0;    // where it closes: until when what it sent may go
+  int64_t progress_us = 0;   // when an item was last received, or entered an empty inbox
+  bool is_draining = false;  // a drain is posted to its loop
+  int64_t closing_us = 0;    // while it closes: deadline for sending its queued items
   std::map<uint64_t, PostedReceive> posted_receives;
 };
 
-/// Thread-safe. Nothing is told with the mutex held.
+/// Thread-safe. No callback is called with the mutex held.
 class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
  public:
   InprocConnection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
                    const std::string& from_address, const std::string& to_address);
 
-  /// Its loops look after it from now on.
+  /// From now on its loops check its deadlines.
   void begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms, int64_t peer_deadline_ms);
   /// On the listener's loop.
   void accept(const std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>& accept);
@@ -64,18 +64,19 @@ class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
   void close(int side, int64_t flush_ms);
   std::string description(int side);
 
-  /// Ends both sides, once: what this one is told, and what its peer is.
+  /// Ends both sides once: `why` is reported to `side`, `peers` to the other one.
   void end(int side, const Error& why, const Error& peers);
   Error ended_by_peer(int side) const;
   void check_deadlines(int side, int64_t now_us);
 
  private:
   bool set_up(const std::shared_ptr<LinkHandler>& handler);  // false: it has ended
-  bool enqueue(int side, Item& item);                        // false: nothing goes any more
-  const char* add_receive(int side, uint64_t tag, PostedReceive posted_receive);  // or why not
+  bool enqueue(int side, Item& item);                        // false: the link is down or closing
+  const char* add_receive(int side, uint64_t tag,
+                          PostedReceive posted_receive);  // returns the reason if it is rejected
   void post_or_call(int side, std::function<void()> call);
   void drain(int side);
-  /// What to tell of the next item, or null.
+  /// The callback for the next item, or null.
   std::function<void()> take_next(int side);
   // With the mutex held:
   void schedule_drain(int side);
@@ -88,7 +89,7 @@ class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
   bool is_down_ = false;
 };
 
-/// A side's link; its destructor closes that side.
+/// The link of a side; its destructor closes that side.
 std::shared_ptr<Link> make_link(std::shared_ptr<InprocConnection> connection, int side);
 
 }  // namespace flow::inproc

@@ -40,7 +40,7 @@ class InprocEndpoint {
   Accept accept_;
 };
 
-/// Where this process listens.
+/// The addresses at which this process listens.
 class EndpointRegistry {
  public:
   Result<std::string> open(Address address, std::shared_ptr<InprocEndpoint> endpoint) {
@@ -49,7 +49,7 @@ class EndpointRegistry {
     std::string text = address_text(address);
     if (!endpoints_.emplace(text, std::move(endpoint)).second) {
       return environment_error(
-          fmt::format("cannot listen at {}: something of this process does already", text));
+          fmt::format("cannot listen at {}: this process listens there already", text));
     }
     return text;
   }
@@ -82,7 +82,8 @@ class EndpointRegistry {
 };
 
 EndpointRegistry& endpoints() {
-  static EndpointRegistry* all = new EndpointRegistry;  // links may end as the process does
+  static EndpointRegistry* all =
+      new EndpointRegistry;  // never destroyed: links may end while the process exits
   return *all;
 }
 

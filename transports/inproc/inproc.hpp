@@ -6,8 +6,8 @@
 
 namespace flow {
 
-/// Addresses are names that all of a process's transports of this kind share; a port of 0 is
-/// chosen.
+/// Addresses are names that all transports of this kind in a process share; port 0 selects a free
+/// one.
 std::unique_ptr<Transport> make_inproc_transport(const TransportOptions& options = {});
 
 }  // namespace flow

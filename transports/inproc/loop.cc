@@ -20,7 +20,7 @@ bool Loop::post(std::function<void()> call) {
   return true;
 }
 
-bool Loop::watch(const void* key, std::shared_ptr<Watched> watched) {
+bool Loop::watch(const void* key, std::shared_ptr<LoopClient> watched) {
   std::lock_guard lock(mutex_);
   if (closed_) return false;
   watched_.emplace(key, std::move(watched));
@@ -75,9 +75,9 @@ void Loop::check_deadlines() {
   for (const auto& each : watched()) each->check_deadlines(now_us);
 }
 
-std::vector<std::shared_ptr<Watched>> Loop::watched() {
+std::vector<std::shared_ptr<LoopClient>> Loop::watched() {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Watched>> found;
+  std::vector<std::shared_ptr<LoopClient>> found;
   for (const auto& [key, each] : watched_) found.push_back(each);
   return found;
 }

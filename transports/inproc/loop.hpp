@@ -1,5 +1,5 @@
-// The thread of one transport: calls what it is given, in order, and looks at its links now and
-// then.
+// The thread of one transport: runs posted calls in order and checks the deadlines of its links
+// periodically.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace flow::inproc {
 
-/// What a loop looks after: one side of a connection.
-class Watched {
+/// One side of a connection, which a loop serves.
+class LoopClient {
  public:
-  virtual ~Watched() = default;
+  virtual ~LoopClient() = default;
   /// On the loop's thread, at least every kLookMs.
   virtual void check_deadlines(int64_t now_us) = 0;
-  /// The loop ends: what this still has to tell is posted now.
+  /// The loop ends: remaining callbacks are posted now.
   virtual void end() = 0;
 };
 
@@ -28,29 +28,29 @@ constexpr int64_t kCheckMs = 20;
 class Loop {
  public:
   Loop();
-  ~Loop();  // stops
+  ~Loop();  // stops it
 
-  /// Called on the thread, after what was posted before. False, and nothing happens, where the loop
-  /// has stopped.
+  /// Runs `call` on the thread, after calls that were posted before. False, without effect, if the
+  /// loop has stopped.
   bool post(std::function<void()> call);
-  /// False where the loop stops already.
-  bool watch(const void* key, std::shared_ptr<Watched> watched);
+  /// False if the loop is stopping.
+  bool watch(const void* key, std::shared_ptr<LoopClient> watched);
   void forget(const void* key);
-  /// Ends what is watched, calls what was posted, ends the thread.
+  /// Ends all watched sides, runs posted calls, ends the thread.
   void stop();
 
  private:
   void run();
-  bool take(std::vector<std::function<void()>>& calls);  // false: stopped, and nothing is left
+  bool take(std::vector<std::function<void()>>& calls);  // false: stopped, and no call is left
   void check_deadlines();
-  std::vector<std::shared_ptr<Watched>> watched();
+  std::vector<std::shared_ptr<LoopClient>> watched();
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::function<void()>> calls_;
-  std::multimap<const void*, std::shared_ptr<Watched>> watched_;
-  bool closed_ = false;   // watches nothing more
-  bool stopped_ = false;  // takes nothing more
+  std::multimap<const void*, std::shared_ptr<LoopClient>> watched_;
+  bool closed_ = false;   // accepts no more sides
+  bool stopped_ = false;  // accepts no more calls
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// What is used of NCCL, declared here: nothing of it is needed to build. Numbers and layouts are
-// its ABI's; a test holds them against nccl.h where that is installed.
+// The part of NCCL's API in use, declared here so that a build does not need nccl.h. Numbers and
+// layouts are its ABI's; a test compares them with nccl.h where that is installed.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -7,7 +7,7 @@
 namespace flow::nccl {
 
 struct Comm;  // opaque
-using Handle = Comm*;
+using NcclHandle = Comm*;
 using Code = int;
 constexpr Code kSuccess = 0, kInProgress = 7;
 
@@ -15,8 +15,7 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// As of 2.28: a library reads as much of it as `size` says, and takes what is unset for its
-/// default.
+/// As of 2.28: a library reads the first `size` bytes and uses defaults for unset fields.
 struct Config {
   size_t size;
   unsigned magic, version;
@@ -33,34 +32,34 @@ constexpr int kUint8 = 1, kInt32 = 2, kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kF
 constexpr int kSum = 0, kMax = 2, kMin = 3, kAvg = 4;
 constexpr int kShrinkAbort = 1;
 
-struct Calls {
+struct NcclCalls {
   Code (*get_version)(int*);
   Code (*get_unique_id)(UniqueId*);
-  Code (*init_rank)(Handle*, int, UniqueId, int, Config*);
-  Code (*get_async_error)(Handle, Code*);
-  Code (*finalize)(Handle);
-  Code (*destroy)(Handle);
-  Code (*abort)(Handle);
+  Code (*init_rank)(NcclHandle*, int, UniqueId, int, Config*);
+  Code (*get_async_error)(NcclHandle, Code*);
+  Code (*finalize)(NcclHandle);
+  Code (*destroy)(NcclHandle);
+  Code (*abort)(NcclHandle);
   Code (*group_start)();
   Code (*group_end)();
-  Code (*all_reduce)(const void*, void*, size_t, int, int, Handle, void*);
-  Code (*reduce_scatter)(const void*, void*, size_t, int, int, Handle, void*);
-  Code (*all_gather)(const void*, void*, size_t, int, Handle, void*);
-  Code (*broadcast)(const void*, void*, size_t, int, int, Handle, void*);
-  Code (*send)(const void*, size_t, int, int, Handle, void*);
-  Code (*recv)(void*, size_t, int, int, Handle, void*);
+  Code (*all_reduce)(const void*, void*, size_t, int, int, NcclHandle, void*);
+  Code (*reduce_scatter)(const void*, void*, size_t, int, int, NcclHandle, void*);
+  Code (*all_gather)(const void*, void*, size_t, int, NcclHandle, void*);
+  Code (*broadcast)(const void*, void*, size_t, int, int, NcclHandle, void*);
+  Code (*send)(const void*, size_t, int, int, NcclHandle, void*);
+  Code (*recv)(void*, size_t, int, int, NcclHandle, void*);
   const char* (*error_string)(Code);
-  Code (*shrink)(Handle, int*, int, Handle*, Config*, int);  // null before 2.27
+  Code (*shrink)(NcclHandle, int*, int, NcclHandle*, Config*, int);  // null before 2.27
 };
 
-/// Of one process, loaded at the first call. `problem` is empty where it may be used.
-struct Library {
-  Calls calls{};
+/// One per process, loaded at the first call. `problem` is empty if it can be used.
+struct NcclLibrary {
+  NcclCalls calls{};
   int version = 0;
   std::string problem;
 };
-const Library& library();
-Library load(const std::string& path);  // empty: where the system has it
+const NcclLibrary& library();
+NcclLibrary load(const std::string& path);  // empty: the system's search path
 std::string version_text(int version);
 
 }  // namespace flow::nccl

@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kPollInterval = std::chrono::microseconds(200);
 constexpr auto kCpuCheckInterval =
-    std::chrono::milliseconds(20);                      // how often it is seen who has died
+    std::chrono::milliseconds(20);                      // interval of the check for dead ranks
 constexpr auto kQueueLimit = std::chrono::seconds(60);  // connections are made at the first use
 
 int type_of(DType dtype) {
@@ -51,7 +51,7 @@ int op_of(ReduceOp op) {
 
 }  // namespace
 
-Code await_result(const Calls& calls, Handle handle, Clock::time_point until,
+Code await_result(const NcclCalls& calls, NcclHandle handle, Clock::time_point until,
                   const std::function<bool()>& stops) {
   while (true) {
     Code state = kSuccess;
@@ -63,7 +63,7 @@ Code await_result(const Calls& calls, Handle handle, Clock::time_point until,
   }
 }
 
-Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what) {
+Error nccl_error(const NcclCalls& calls, int rank, Code code, const std::string& what) {
   return environment_error(
       fmt::format("rank {}: NCCL failed in {}: {}", rank, what, calls.error_string(code)));
 }
@@ -86,12 +86,12 @@ void NcclWork::finish(Status status) {
   done_.notify_all();
 }
 
-NcclCommunicator::NcclCommunicator(const NcclOptions& options, Handle handle)
+NcclCommunicator::NcclCommunicator(const NcclOptions& options, NcclHandle handle)
     : options_(options), calls_(library().calls), handle_(handle) {
   watcher_ = engine_thread([this] { watch(); });
 }
 
-/// What is under way is ended. An idle communicator is finalized, and given up where that hangs:
+/// Aborts calls in flight. An idle communicator is finalized, or abandoned if that hangs because
 /// its peers may be gone.
 NcclCommunicator::~NcclCommunicator() {
   {
@@ -196,8 +196,8 @@ Code NcclCommunicator::call_nccl(const CollectiveCall& call) {
   check_failed("a collective", __FILE__, __LINE__);
 }
 
-/// One group: NCCL sends and receives at once within it. In place it would read what it has
-/// written.
+/// One group: NCCL sends and receives at the same time within it. In place it would read data that
+/// it has overwritten.
 Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
   auto count = static_cast<size_t>(call.count);
   size_t bytes = payload_bytes(call);
@@ -217,13 +217,13 @@ Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
   return first != kSuccess ? first : ended;
 }
 
-/// Waits while a call is being put on the stream.
+/// Waits while a call is being queued on the stream.
 Status NcclCommunicator::state() const {
   std::lock_guard lock(mutex_);
   return state_;
 }
 
-/// Does not wait for a call that NCCL does not take.
+/// Does not wait for a call that NCCL does not accept.
 void NcclCommunicator::abort(const std::string& reason) {
   {
     std::lock_guard lock(abort_mutex_);
@@ -239,7 +239,7 @@ bool NcclCommunicator::is_ending() const {
   return is_aborting_ || (options_.cpu_communicator && !options_.cpu_communicator->state().ok());
 }
 
-/// What NCCL says of a rank that has died is less than what is known of it on CPUs.
+/// NCCL's message about a dead rank has less detail than the CPU communicator's.
 void NcclCommunicator::fail_gang(const Error& cause) {
   Status others = options_.cpu_communicator ? options_.cpu_communicator->state() : Status();
   fail(others.ok() ? cause : others.error());
@@ -252,7 +252,7 @@ void NcclCommunicator::check_cpu_communicator() {
   if (Status others = options_.cpu_communicator->state(); !others.ok()) fail(others.error());
 }
 
-/// What the abort of NCCL's ends is finished here, with the one cause.
+/// Completes the abort of NCCL's operations here, with the one cause.
 void NcclCommunicator::fail(const Error& cause) {
   if (!state_.ok()) return;
   state_ = is_aborting_ ? aborted_ : cause;
@@ -284,7 +284,7 @@ void NcclCommunicator::check_in_flight() {
   if (Clock::now() < in_flight_.front().until) return check_cpu_communicator();
   fail_gang(environment_error(
       fmt::format("rank {}: {} has not ended for {} ms on its GPU: a rank has not "
-                  "come to it, or hangs",
+                  "reached it, or hangs",
                   rank(), in_flight_.front().text, options_.deadline_ms)));
 }
 
@@ -310,7 +310,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(const std::vector
   std::lock_guard lock(mutex_);
   if (calls_.shrink == nullptr)
     return environment_error(
-        fmt::format("{} cannot go on with fewer ranks: 2.27 is the first that "
+        fmt::format("{} cannot continue with fewer ranks: 2.27 is the first that "
                     "can",
                     version_text(library().version)));
   if (!state_.ok()) return state_.error();
@@ -322,23 +322,24 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(const std::vector
   options.ranks -= static_cast<int>(lost_ranks.size());
   FLOW_TRY(options_.stream->select());
   Config config = config_of(options_.gang.c_str());
-  Handle fewer = nullptr;
+  NcclHandle fewer = nullptr;
   auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
   Code code = calls_.shrink(handle_, lost_ranks.data(), static_cast<int>(lost_ranks.size()), &fewer,
                             &config, kShrinkAbort);
-  // The old one reports on the call, the new one on itself.
+  // The old communicator reports on the call, the new one on itself.
   if (code == kInProgress)
     code = await_result(calls_, handle_, until, [this] { return is_ending(); });
   if (code == kSuccess && fewer != nullptr)
     code = await_result(calls_, fewer, until, [this] { return is_ending(); });
-  fail(environment_error(fmt::format("rank {} went on with fewer ranks", rank())));
+  fail(environment_error(fmt::format("rank {} continued with fewer ranks", rank())));
   if (code == kSuccess && fewer != nullptr)
     return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(options, fewer));
   if (fewer != nullptr) calls_.abort(fewer);
   if (code == kInProgress || code == kSuccess)
-    return environment_error(fmt::format(
-        "rank {}: NCCL has not made a gang of fewer ranks in {} ms", rank(), options_.join_ms));
-  return nccl_error(calls_, rank(), code, "going on with fewer ranks");
+    return environment_error(
+        fmt::format("rank {}: NCCL has not created a communicator of fewer ranks in {} ms", rank(),
+                    options_.join_ms));
+  return nccl_error(calls_, rank(), code, "continuing with fewer ranks");
 }
 
 }  // namespace flow::nccl

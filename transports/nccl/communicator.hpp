@@ -1,4 +1,4 @@
-// One NCCL communicator, and the thread that watches what is under way on it.
+// One NCCL communicator, and the thread that watches its calls in flight.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -33,8 +33,8 @@ class NcclWork final : public CollectiveWork {
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// `handle` is up.
-  NcclCommunicator(const NcclOptions& options, Handle handle);
+  /// `handle` is initialized.
+  NcclCommunicator(const NcclOptions& options, NcclHandle handle);
   ~NcclCommunicator() override;
 
   int rank() const override { return options_.rank; }
@@ -44,7 +44,7 @@ class NcclCommunicator final : public Communicator {
   Status state() const override;
   void abort(const std::string& reason) override;
   std::string description() const override;
-  /// Of the ranks that are left; this one fails.
+  /// A communicator of the remaining ranks; this one fails.
   Result<std::unique_ptr<Communicator>> shrink(const std::vector<int>& without);
 
  private:
@@ -55,7 +55,7 @@ class NcclCommunicator final : public Communicator {
     Clock::time_point until;
   };
 
-  // All under mutex_:
+  // With mutex_ held:
   Status check_call(const CollectiveCall& call) const;
   Status queue(const CollectiveCall& call, const std::string& text);
   Code call_nccl(const CollectiveCall& call);
@@ -65,21 +65,21 @@ class NcclCommunicator final : public Communicator {
   void fail_gang(const Error& cause);
   void check_in_flight();
   void check_cpu_communicator();
-  bool is_ending() const;  // of any thread
+  bool is_ending() const;  // any thread
 
   void watch();
 
   const NcclOptions options_;
-  const Calls& calls_;
+  const NcclCalls& calls_;
 
   std::mutex abort_mutex_;
-  Error aborted_;                         // set once, before:
-  std::atomic<bool> is_aborting_{false};  // whoever waits under mutex_ stops
+  Error aborted_;                         // set once, before is_aborting_:
+  std::atomic<bool> is_aborting_{false};  // waits with mutex_ held end
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  Handle handle_ = nullptr;  // null: aborted
-  Status state_;             // its failure
+  NcclHandle handle_ = nullptr;  // null: aborted
+  Status state_;                 // its failure
   uint64_t number_ = 0;
   std::deque<PendingCall> in_flight_;
   bool stopping_ = false;
@@ -87,9 +87,10 @@ class NcclCommunicator final : public Communicator {
   std::thread watcher_;
 };
 
-/// Asks until it is no longer in progress; kInProgress at the deadline, or where `stops`.
-Code await_result(const Calls& calls, Handle handle, Clock::time_point until,
+/// Polls until it is no longer in progress; kInProgress at the deadline, or when `stops` returns
+/// true.
+Code await_result(const NcclCalls& calls, NcclHandle handle, Clock::time_point until,
                   const std::function<bool()>& stops = {});
-Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what);
+Error nccl_error(const NcclCalls& calls, int rank, Code code, const std::string& what);
 
 }  // namespace flow::nccl

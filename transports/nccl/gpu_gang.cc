@@ -1,7 +1,8 @@
-// A gang's GPUs beside its CPUs: how the ranks agree on NCCL, and the communicator that has both.
+// A gang whose collectives run on GPUs and CPUs: how the ranks agree on NCCL, and the communicator
+// that has both.
 //
-// Each call on GPUs is told on the CPUs too, where nothing of it moves: ranks that call different
-// things, that do not come or that die are found there, as they are without GPUs.
+// Each call on GPUs is announced on the CPU communicator too, without data: mismatched calls,
+// missing ranks and dead ranks are detected there, as they are without GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 namespace flow {
 namespace {
 
-constexpr size_t kTextBytes = 1024;  // what a rank tells all others at once
+constexpr size_t kTextBytes = 1024;  // text that a rank sends to all others
 
-/// What each rank says, in their order.
+/// The text of each rank, in the order of ranks.
 Result<std::vector<std::string>> exchange_texts(Communicator& ranks, const std::string& own) {
   auto count = static_cast<size_t>(ranks.ranks());
   std::string mine = own.substr(0, kTextBytes - 1), all(kTextBytes * count, '\0');
@@ -40,17 +41,17 @@ RankGpu parse_rank_gpu(const std::string& text) {
   RankGpu gpu;
   size_t first = text.find(kSeparator), second = text.find(kSeparator, first + 1);
   if (first == std::string::npos || second == std::string::npos)
-    return {"", "", "it says nothing that can be read"};
+    return {"", "", "it sent unreadable data"};
   gpu.uuid = text.substr(0, first);
   gpu.nccl = text.substr(first + 1, second - first - 1);
   gpu.problem = text.substr(second + 1);
   return gpu;
 }
 
-/// "NCCL 2.28" of "NCCL 2.28.9": what must be the same everywhere.
+/// "NCCL 2.28" of "NCCL 2.28.9": the part that must be equal on all ranks.
 std::string line_of(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
-/// A call on GPUs, for the thread that queues kernels there.
+/// A call on GPUs, as the thread that queues kernels sees it.
 class GpuWork final : public CollectiveWork {
  public:
   GpuWork(std::shared_ptr<CollectiveWork> work, std::shared_ptr<GpuStream> stream, void* mark)
@@ -108,13 +109,12 @@ class GpuGangCommunicator final : public Communicator {
 
   const std::shared_ptr<Communicator> cpus_;
   const std::shared_ptr<GpuStream> stream_;
-  const std::unique_ptr<Communicator> gpus_;  // goes first
-  std::mutex mutex_;                          // calls come in one order to both
+  const std::unique_ptr<Communicator> gpus_;  // destroyed first
+  std::mutex mutex_;                          // both communicators get the calls in one order
   std::shared_ptr<CollectiveWork> newest_;    // on the GPU
 };
 
-/// One stream runs what it is given one after the other: of two ranks that both send first, none
-/// would end.
+/// A stream runs its calls in order: if two ranks both sent first, neither would return.
 Status GpuGangCommunicator::check_call(const CollectiveCall& call) const {
   FLOW_TRY(check(call, rank(), ranks()));
   if (call.what != Collective::send && call.what != Collective::recv) return gpus_->state();
@@ -123,7 +123,7 @@ Status GpuGangCommunicator::check_call(const CollectiveCall& call) const {
 
 Status GpuGangCommunicator::run(const CollectiveCall& call) {
   if (call.is_device) return start(call)->wait();
-  // Nobody leaves while its GPU is at what the others' wait for.
+  // A rank does not leave before its GPU has finished calls that other ranks wait for.
   std::shared_ptr<CollectiveWork> newest;
   if (call.what == Collective::leave) {
     std::lock_guard lock(mutex_);
@@ -149,20 +149,20 @@ std::shared_ptr<CollectiveWork> GpuGangCommunicator::start(const CollectiveCall&
   return std::make_shared<GpuWork>(newest_, stream_, *mark);
 }
 
-/// The others were told of a call that does not come.
+/// The other ranks expect a call that this rank cannot make.
 std::shared_ptr<CollectiveWork> GpuGangCommunicator::abort_both(const Error& cause) {
   abort(cause.message);
   return std::make_shared<EndedWork>(cause);
 }
 
-/// What this rank has of NCCL when it has joined, or why it has nothing.
+/// A rank's NCCL state after it joined, or why it has none.
 struct NcclSetup {
   std::shared_ptr<GpuStream> stream;
   std::unique_ptr<Communicator> gpus;
   std::string problem;
 };
 
-/// The addresses of all, of which rank 0's holds the gang's id; they go between the ranks alone.
+/// The addresses of all ranks; rank 0's has the gang's NCCL id and is sent to the ranks only.
 Status join(NcclOptions options, NcclSetup& out) {
   std::unique_ptr<Rendezvous> rendezvous;
   if (out.problem.empty()) {
@@ -220,7 +220,7 @@ Result<GpuGang> join_gpus(const NcclOptions& options, const RankGpu& own,
   else
     setup.problem = stream.error().message;
   FLOW_TRY(join(options, setup));
-  // All or none: where one rank is not there the others let go.
+  // All or none: if one rank did not join, the others abort.
   auto outcomes = exchange_texts(*options.cpu_communicator, setup.problem);
   FLOW_TRY(outcomes);
   for (size_t rank = 0; rank < outcomes->size(); rank++)

@@ -11,8 +11,8 @@ namespace flow {
 namespace nccl {
 namespace {
 
-constexpr int kFirst = 21403;  // communicators that do not block their caller
-// Known to hang when a rank is lost and the others go on.
+constexpr int kFirst = 21403;  // the first with non-blocking communicators
+// Known to hang when a rank is lost and the others continue.
 constexpr int kBadFirst = 22803, kBadLast = 22808;
 
 template <typename Function>
@@ -21,8 +21,8 @@ bool find(void* library, const char* name, Function& out) {
   return out != nullptr;
 }
 
-/// The first name that is not there, or null.
-const char* find_all(void* library, Calls& calls) {
+/// The first missing name, or null.
+const char* find_all(void* library, NcclCalls& calls) {
   const char* missing = nullptr;
   auto need = [&](const char* name, auto& out) {
     if (missing == nullptr && !find(library, name, out)) missing = name;
@@ -68,8 +68,8 @@ Config config_of(const char* name) {
   return config;
 }
 
-Library load(const std::string& path) {
-  Library library;
+NcclLibrary load(const std::string& path) {
+  NcclLibrary library;
   void* handle = ::dlopen(path.empty() ? "libnccl.so.2" : path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     library.problem = fmt::format("it can't be loaded: {}. Install libnccl2, or name it by {}",
@@ -77,14 +77,14 @@ Library load(const std::string& path) {
     return library;
   }
   if (const char* missing = find_all(handle, library.calls)) {
-    library.problem = fmt::format("it has no {}: it is too old, or no NCCL", missing);
+    library.problem = fmt::format("it has no {}: it is too old, or is not NCCL", missing);
     return library;
   }
   Code code = library.calls.get_version(&library.version);
   if (code != kSuccess)
-    library.problem = fmt::format("it does not say its version: error {}", code);
+    library.problem = fmt::format("its version cannot be read: error {}", code);
   else if (library.version < kFirst)
-    library.problem = fmt::format("{} is too old: 2.14.3 is the first that can be given up",
+    library.problem = fmt::format("{} is too old: 2.14.3 is the first that can be aborted",
                                   version_text(library.version));
   else if (library.version >= kBadFirst && library.version <= kBadLast)
     library.problem = fmt::format("{} hangs where a rank is lost: use 2.28.9 or later",
@@ -92,11 +92,11 @@ Library load(const std::string& path) {
   return library;
 }
 
-const Library& library() {
-  static const Library loaded = [] {
+const NcclLibrary& library() {
+  static const NcclLibrary loaded = [] {
     const char* named = std::getenv(kNcclVariable);
-    Library off;
-    off.problem = fmt::format("it is left out by {}", kNcclVariable);
+    NcclLibrary off;
+    off.problem = fmt::format("it is disabled by {}", kNcclVariable);
     bool is_off = named != nullptr && std::string_view(named) == "off";
     return is_off ? off : load(named != nullptr ? named : "");
   }();
@@ -106,7 +106,7 @@ const Library& library() {
 }  // namespace nccl
 
 Result<std::string> nccl_version() {
-  const nccl::Library& library = nccl::library();
+  const nccl::NcclLibrary& library = nccl::library();
   if (!library.problem.empty()) return environment_error("NCCL can't be used: " + library.problem);
   return nccl::version_text(library.version);
 }

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kFormat = "flow-nccl 1";
 
-/// Rank 0's address holds NCCL's id of the gang, which is a secret: who has it can join.
+/// Rank 0's address contains NCCL's id of the gang, which is a secret: a process that has it can
+/// join.
 class NcclRendezvous final : public Rendezvous {
  public:
   explicit NcclRendezvous(const NcclOptions& options) : options_(options) {}
@@ -45,14 +46,14 @@ Result<UniqueId> NcclRendezvous::read(const std::vector<std::string>& addresses)
   for (int rank = 0; rank < options_.ranks; rank++)
     if (!addresses[static_cast<size_t>(rank)].starts_with(prefix(rank)))
       return environment_error(
-          fmt::format("the address of rank {} is that of another rank, or of "
+          fmt::format("the address of rank {} belongs to another rank, or to "
                       "another version of flow",
                       rank));
   std::string bytes;
   bool is_id = base64_decode(addresses[0].substr(prefix(0).size()), bytes);
   UniqueId id{};
   if (!is_id || bytes.size() != sizeof id.bytes)
-    return environment_error("the address of rank 0 holds no id of NCCL's");
+    return environment_error("the address of rank 0 has no NCCL id");
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
   return id;
 }
@@ -62,9 +63,9 @@ Result<std::unique_ptr<Communicator>> NcclRendezvous::join(
   auto id = read(addresses);
   if (!id.ok()) return id.error();
   FLOW_TRY(options_.stream->select());
-  const Calls& calls = library().calls;
+  const NcclCalls& calls = library().calls;
   Config config = config_of(options_.gang.c_str());
-  Handle handle = nullptr;
+  NcclHandle handle = nullptr;
   auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
   Code code = calls.init_rank(&handle, options_.ranks, *id, options_.rank, &config);
   if ((code == kSuccess || code == kInProgress) && handle != nullptr)
@@ -77,10 +78,10 @@ Result<std::unique_ptr<Communicator>> NcclRendezvous::join(
   if (handle != nullptr) calls.abort(handle);
   if (code != kInProgress) return nccl_error(calls, options_.rank, code, "joining the gang");
   if (options_.stops && options_.stops())
-    return Error{ErrorKind::interrupted, "joining the gang was given up"};
+    return Error{ErrorKind::interrupted, "joining the gang was canceled"};
   return environment_error(
       fmt::format("rank {}: NCCL has not joined the gang of {} ranks in {} ms: a "
-                  "rank has not come, or cannot be reached",
+                  "rank has not joined, or cannot be reached",
                   options_.rank, options_.ranks, options_.join_ms));
 }
 
@@ -99,7 +100,7 @@ Result<std::unique_ptr<Rendezvous>> make_nccl_rendezvous(const NcclOptions& opti
 Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator& communicator,
                                                   const std::vector<int>& without) {
   auto* ours = dynamic_cast<nccl::NcclCommunicator*>(&communicator);
-  if (ours == nullptr) return user_error("only a communicator of NCCL's goes on with fewer ranks");
+  if (ours == nullptr) return user_error("only an NCCL communicator can continue with fewer ranks");
   return ours->shrink(without);
 }
 

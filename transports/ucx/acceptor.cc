@@ -35,11 +35,11 @@ Error connect_error(int why) {
   return environment_error(fmt::format("{}. Does it listen there?", std::strerror(why)));
 }
 
-/// One that listens there, or -1 with errno.
+/// A listening socket, or -1 with errno.
 int listening_socket(const SocketAddress& at) {
   int socket = ::socket(at.address()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return -1;
-  int yes = 1;  // a restarted head listens where it did
+  int yes = 1;  // a restarted head listens at the same port
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(socket, at.address(), at.size) == 0 && ::listen(socket, kBacklog) == 0) return socket;
   int why = errno;
@@ -64,7 +64,7 @@ Acceptor::~Acceptor() {
 
 Status Acceptor::open() {
   events_ = ::epoll_create1(EPOLL_CLOEXEC);
-  return events_ >= 0 ? Status() : Status(failed("cannot make an epoll"));
+  return events_ >= 0 ? Status() : Status(failed("cannot create an epoll"));
 }
 
 Status Acceptor::watch(int socket, uint64_t id, uint32_t what) {
@@ -134,7 +134,7 @@ void Acceptor::connect(const SocketAddress& address, std::shared_ptr<Channel> ch
   if (!channel->is_coming_up()) return;
   int socket =
       ::socket(address.address()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) return channel->fail(failed("cannot make a socket").message);
+  if (socket < 0) return channel->fail(failed("cannot create a socket").message);
   auto pending = std::make_shared<PendingConnection>(
       socket,
       AuthHandshake(AuthHandshake::Side::client, ucx_thread_.options.key, advertised_ips()));
@@ -197,8 +197,9 @@ void Acceptor::evict_oldest_unproven(const ListenSocket& listen_socket) {
     if (first == 0 || id < first) first = id;
   }
   if (unproven >= kPendingMax) {
-    finish(first, user_error(fmt::format(
-                      "it was forgotten, as {} others have not proven themselves", kPendingMax)));
+    finish(first,
+           user_error(fmt::format(
+               "it was dropped, because {} other connections are not authenticated", kPendingMax)));
   }
 }
 
@@ -207,7 +208,7 @@ void Acceptor::handle_events(uint64_t id, uint32_t what) {
   if (found == pending_.end()) return;
   std::shared_ptr<PendingConnection> pending = found->second;
   Status status = handle_events(id, *pending, what);
-  // Once it is told the rest is UCX's, and the other side hangs up.
+  // Once the port is sent, the rest is UCX's, and the peer closes the connection.
   if (!status.ok()) finish(id, pending->has_ucx_port ? Status() : status);
 }
 
@@ -222,7 +223,7 @@ Status Acceptor::handle_events(uint64_t id, PendingConnection& pending, uint32_t
     return send(id, pending);
   }
   Status received = (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 ? receive(pending) : Status();
-  Status sent = send(id, pending);  // to one that is refused too, who then knows why
+  Status sent = send(id, pending);  // also to a rejected peer, which then knows why
   FLOW_TRY(received);
   FLOW_TRY(sent);
   return hand_to_ucx(id, pending);
@@ -253,7 +254,7 @@ Status Acceptor::send(uint64_t id, PendingConnection& pending) {
   return watch(pending.socket, id, pending.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
-/// Where both have proven themselves.
+/// When both sides are proven.
 Status Acceptor::hand_to_ucx(uint64_t id, PendingConnection& pending) {
   if (!pending.handshake.is_proven()) return {};
   if (!std::exchange(pending.is_trusted, true)) FLOW_TRY(trust(pending));
@@ -301,11 +302,11 @@ void Acceptor::accept_request(uint64_t id) {
   auto request = listeners_.take(*found->second->peer_listener);
   if (!request.ok()) return finish(id, request.error());
   std::shared_ptr<PendingConnection> pending = std::move(found->second);
-  pending_.erase(found);  // whoever is told may close the door
+  pending_.erase(found);  // the callback may end the acceptor
   auto channel = std::make_shared<Channel>(ucx_thread_, socket_text(pending->peer.storage));
   ucx_thread_.add(channel);
   auto handler = pending->listen_socket->accept(make_link(ucx_thread_.shared_from_this(), channel));
-  if (!handler) channel->fail("the link was refused here");
+  if (!handler) channel->fail("the link was rejected here");
   channel->set_handler(std::move(handler));
   channel->accept(pending->peer_listener->listener, *request);
   listeners_.close(std::move(pending->peer_listener));
@@ -335,7 +336,7 @@ bool Acceptor::check_deadlines(int64_t now_us) {
   for (const auto& [id, pending] : pending_) {
     if (pending->channel && !pending->channel->is_coming_up()) up.push_back(id);
     bool is_late = now_us - pending->began_us > ucx_thread_.options.deadline_ms * kUsPerMs;
-    if (pending->listen_socket && is_late) late.push_back(id);  // a channel knows that of itself
+    if (pending->listen_socket && is_late) late.push_back(id);  // a channel checks its own deadline
   }
   for (uint64_t id : up) finish(id, {});
   for (uint64_t id : late) {

@@ -1,5 +1,5 @@
-// Where links come in, and how they go out: plain sockets at which both sides prove themselves
-// before UCX hears of either. On the net thread only.
+// Accepts and opens links: plain sockets on which both sides authenticate before UCX gets any data
+// of the peer. On the UCX thread only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,11 +26,11 @@ struct ListenSocket {
   std::string address;
   Accept accept;
   Listener::OnRejected on_rejected;
-  bool is_full = false;  // no descriptors are left: it waits for the next look
+  bool is_full = false;  // no descriptors are left: accept again at the next check
   bool is_closed = false;
 };
 
-/// One who came to a door, or this process at another's.
+/// A connection to a listening socket of this process, or from this process to another's.
 struct PendingConnection {
   PendingConnection(int socket, AuthHandshake handshake)
       : socket(socket), handshake(std::move(handshake)) {}
@@ -43,12 +43,12 @@ struct PendingConnection {
   SocketAddress peer;
   std::string unsent;
   int64_t began_us = 0;
-  std::shared_ptr<ListenSocket> listen_socket;  // of one who came
-  std::shared_ptr<Channel> channel;             // of one who goes: it opens
-  bool is_connected = false;                    // likewise: there is somebody
-  bool has_ucx_port = false;                    // likewise: where UCX awaits it
+  std::shared_ptr<ListenSocket> listen_socket;  // of an incoming connection
+  std::shared_ptr<Channel> channel;             // of an outgoing connection: the channel to open
+  bool is_connected = false;                    // outgoing: the TCP connection is established
+  bool has_ucx_port = false;                    // outgoing: the port of UCX is received
   bool has_sent_data = false, is_trusted = false;
-  std::unique_ptr<PeerListener> peer_listener;  // of one who came and is proven
+  std::unique_ptr<PeerListener> peer_listener;  // of an authenticated incoming connection
 };
 
 class Acceptor {
@@ -61,18 +61,18 @@ class Acceptor {
   Status open();
   Result<std::shared_ptr<ListenSocket>> listen(const Address& address, Accept accept);
   void close(std::shared_ptr<ListenSocket> listen_socket);
-  /// At that address the channel finds what it connects to; else it fails.
+  /// Opens `channel` to that address; on failure the channel fails.
   void connect(const SocketAddress& address, std::shared_ptr<Channel> channel);
 
-  int events() const { return events_; }  // readable when there is something to hear
+  int events() const { return events_; }  // readable when an event is pending
   bool is_idle() const { return listen_sockets_.empty() && pending_.empty(); }
   bool poll_events();
-  /// Makes links of what UCX was asked for.
+  /// Creates links for connection requests that UCX received.
   bool accept_requests();
-  /// Ends visits that took too long, and what of UCX's listeners can be. Called now and then;
-  /// whether it should be again soon, as some of these are still there.
+  /// Ends connections that are late and destroys unused listeners of UCX. Call it periodically;
+  /// true: call it again soon, because some listeners remain.
   bool check_deadlines(int64_t now_us);
-  /// Nobody comes or goes any more.
+  /// No connection begins any more.
   void end();
 
  private:
@@ -94,7 +94,7 @@ class Acceptor {
 
   UcxThread& ucx_thread_;
   Listeners listeners_;
-  int events_ = -1;  // an epoll's
+  int events_ = -1;  // an epoll
   uint64_t last_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<ListenSocket>> listen_sockets_;
   std::unordered_map<uint64_t, std::shared_ptr<PendingConnection>> pending_;

@@ -16,12 +16,12 @@ namespace {
 constexpr uint64_t kMagic = 0x726f6f64776f6c66;  // "flowdoor"
 constexpr size_t kNonceBytes = 32;
 
-/// In the machine's own byte order: a version notices another.
+/// In the machine's own byte order: the version check detects another one.
 struct HelloHead {
   uint64_t magic = kMagic;
   uint32_t version = kHandshakeVersion;
   uint8_t has_key = 0;
-  uint8_t ips = 0;  // that follow
+  uint8_t ips = 0;  // number of addresses that follow
   uint16_t unused = 0;
   uint64_t nonce[kNonceBytes / sizeof(uint64_t)] = {};
 };
@@ -30,7 +30,7 @@ static_assert(sizeof(HelloHead) == 16 + kNonceBytes);
 constexpr size_t kMessageMax = sizeof(HelloHead) + kAdvertisedIpsMax * sizeof(Ip);
 constexpr size_t kDigestBytes = sizeof(Digest::bytes);
 
-/// Each message goes behind its size.
+/// Each message follows its size.
 std::string framed(std::string_view message) {
   auto size = static_cast<uint32_t>(message.size());
   std::string text(sizeof size, '\0');
@@ -51,19 +51,19 @@ std::string encode(bool has_key, const std::vector<Ip>& ips) {
 
 Error no_flow() {
   return user_error(
-      "what came is no greeting of flow: is another program at that address, or an older flow?");
+      "it did not send a flow handshake: is another program at that address, or an older flow?");
 }
 
 }  // namespace
 
 AuthHandshake::AuthHandshake(Side side, std::string key, const std::vector<Ip>& own)
-    : side_(side), key_(std::move(key)), ours_(encode(!key_.empty(), own)) {}
+    : side_(side), key_(std::move(key)), own_hello_(encode(!key_.empty(), own)) {}
 
 Digest AuthHandshake::mac(std::string_view what, std::string_view more) const {
   bool is_client = side_ == Side::client;
   return hmac_sha256(key_,
                      fmt::format("flow door {} {}\n{}{}{}", kHandshakeVersion, what,
-                                 is_client ? ours_ : theirs_, is_client ? theirs_ : ours_, more));
+                                 is_client ? own_hello_ : peer_hello_, is_client ? peer_hello_ : own_hello_, more));
 }
 
 std::string AuthHandshake::proof(Side side) const {
@@ -93,7 +93,7 @@ Status AuthHandshake::receive_message(std::string_view message, std::string& rep
     case Step::port:
       return receive_port(message);
     case Step::done:
-      return user_error("it said more than there is to say");
+      return user_error("it sent data beyond the handshake");
   }
   return no_flow();
 }
@@ -104,19 +104,19 @@ Status AuthHandshake::receive_hello(std::string_view message, std::string& reply
   if (message.size() < kAlways) return no_flow();
   std::memcpy(static_cast<void*>(&head), message.data(), std::min(message.size(), sizeof head));
   if (head.magic != kMagic) return no_flow();
-  if (side_ == Side::server) reply += ours_;
+  if (side_ == Side::server) reply += own_hello_;
   if (head.version != kHandshakeVersion) {
     return user_error(
-        fmt::format("it runs another version of flow: it greets as of version {}, this as of "
+        fmt::format("it runs another version of flow: its handshake has version {}, this one has "
                     "version {}. Install one flow on both",
                     head.version, kHandshakeVersion));
   }
   if (head.ips > kAdvertisedIpsMax || head.has_key > 1 ||
       message.size() != sizeof head + head.ips * sizeof(Ip))
     return no_flow();
-  theirs_ = framed(message);
-  if (theirs_ == ours_)
-    return user_error("what this process said came back to it: it has called itself");
+  peer_hello_ = framed(message);
+  if (peer_hello_ == own_hello_)
+    return user_error("this process received its own handshake: it has connected to itself");
   bool has_key = !key_.empty();
   if ((head.has_key != 0) != has_key) {
     return user_error(
@@ -135,9 +135,9 @@ Status AuthHandshake::receive_proof(std::string_view message) {
   Side theirs = side_ == Side::client ? Side::server : Side::client;
   if (!equal_constant_time(message, proof(theirs))) {
     return user_error(
-        key_.empty() ? "its proof does not fit what it said: what was sent was changed on the way"
+        key_.empty() ? "its proof does not match its handshake: data was changed on the way"
                      : "it did not prove that it knows the cluster's secret: its --secret-file is "
-                       "another than this one's, or somebody changes what is sent");
+                       "different, or data is changed on the way");
   }
   step_ = side_ == Side::client ? Step::port : Step::done;
   return {};
@@ -153,7 +153,7 @@ Status AuthHandshake::receive_port(std::string_view message) {
   if (message.size() != sizeof port_ + kDigestBytes) return no_flow();
   std::string_view port = message.substr(0, sizeof port_);
   if (!equal_constant_time(message.substr(sizeof port_), mac("place", port).view()))
-    return user_error("where UCX awaits this process was changed on the way");
+    return user_error("the port of UCX was changed on the way");
   std::memcpy(&port_, port.data(), sizeof port_);
   if (port_ == 0) return no_flow();
   step_ = Step::done;

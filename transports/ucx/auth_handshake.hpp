@@ -1,9 +1,10 @@
-// What two processes say at a door, before UCX hears of either: each proves that it holds the key,
-// and then the one that was called says where UCX awaits the other. Nothing here waits or sends.
+// The handshake before UCX gets any data of a peer: each side proves that it holds the key, then
+// the server sends the port at which UCX awaits the client. Nothing here waits or sends.
 //
-// The client says its HELLO: version, nonce, its machine's addresses. The server says its own and
-// its PROOF, the client its PROOF, the server the PLACE. A proof is an HMAC under the key over both
-// HELLOs and who says it: none fits another talk, another HELLO or the other side.
+// The client sends its HELLO: version, nonce, addresses of its machine. The server sends its own
+// HELLO and its PROOF, the client its PROOF, the server the PORT. A proof is an HMAC under the key
+// over both HELLOs and the sender's side: it is invalid in another handshake, for another HELLO and
+// from the other side.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,31 +18,31 @@
 namespace flow::ucx {
 
 constexpr uint32_t kHandshakeVersion = 1;
-constexpr size_t kAdvertisedIpsMax = 64;  // of a machine; the others are not told
+constexpr size_t kAdvertisedIpsMax = 64;  // of a machine; further ones are not sent
 
-/// Where more come to a door who have not proven themselves, the first of them is forgotten.
+/// If more unauthenticated connections are pending, the oldest is dropped.
 constexpr size_t kPendingMax = 256;
 
 class AuthHandshake {
  public:
   enum class Side : uint8_t { client, server };
 
-  /// `key`: "" where nobody has to prove anything. `own`: this machine's addresses.
+  /// `key`: "" if no proof is needed. `own`: this machine's addresses.
   AuthHandshake(Side side, std::string key, const std::vector<Ip>& own);
 
-  /// What a client begins with.
-  const std::string& hello() const { return ours_; }
-  /// What came, in any pieces. `reply` gets what is to be said to it, where the talk fails too:
-  /// the peer is refused, and the error is the user's to mend.
+  /// The first message of a client.
+  const std::string& hello() const { return own_hello_; }
+  /// Processes received bytes, split at any position. `reply` gets the answer, also on failure: the
+  /// peer is rejected, and the error is one that a user must fix.
   Status receive(std::string_view bytes, std::string& reply);
   /// The peer holds the key.
   bool is_proven() const { return step_ == Step::port || step_ == Step::done; }
-  /// The peer's machine's addresses, as it says; of one that is proven.
+  /// The addresses of the peer's machine, as it sent them; of an authenticated peer.
   const std::vector<Ip>& peer_ips() const { return peer_ips_; }
 
-  /// Of a server, to a client that is proven.
+  /// Of a server, to an authenticated client.
   std::string port_message(uint16_t port) const;
-  /// Of a client: where UCX awaits it; 0 while it was not told.
+  /// Of a client: the port at which UCX awaits it; 0 until it is received.
   uint16_t port() const { return port_; }
 
  private:
@@ -56,8 +57,8 @@ class AuthHandshake {
   const Side side_;
   const std::string key_;
   Step step_ = Step::hello;
-  std::string partial_;  // of a message that is not whole
-  std::string ours_, theirs_;
+  std::string partial_;  // an incomplete message
+  std::string own_hello_, peer_hello_;
   std::vector<Ip> peer_ips_;
   uint16_t port_ = 0;
 };

@@ -1,4 +1,4 @@
-// How a channel comes up, and how it ends.
+// How a channel opens and ends.
 #include "transports/ucx/channel.hpp"
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@ namespace flow::ucx {
 namespace {
 
 constexpr int64_t kUsPerMs = 1000;
-constexpr int64_t kGiveBackMs = 300;  // most of UCX's requests come back within 50
+constexpr int64_t kGiveBackMs = 300;  // most of UCX's requests complete within 50
 
-/// The names behind "lane[…]: N:NAME/DEVICE" in what UCX prints of an endpoint, each once.
+/// The names after "lane[…]: N:NAME/DEVICE" in UCX's description of an endpoint, each once.
 std::string lane_names(const std::string& text) {
   std::string names;
   for (const char* at = text.c_str(); (at = std::strstr(at, "lane[")) != nullptr; at++) {
@@ -70,8 +70,8 @@ void Channel::open(ucp_ep_params_t& params) {
   flush();
 }
 
-// UCX 1.13 loses and reorders what is sent before both ends have agreed on their lanes. A flush
-// that has come back says that they have.
+// UCX 1.13 loses and reorders messages that are sent before both ends have agreed on their lanes. A
+// completed flush means that they have.
 void Channel::flush() {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -105,8 +105,7 @@ void Channel::send_hello() {
 
 void Channel::receive_hello(const char* data, size_t size) {
   Hello hello;
-  if (has_hello_ || size != sizeof hello)
-    return fail("its peer said something that is no greeting");
+  if (has_hello_ || size != sizeof hello) return fail("its peer sent an invalid handshake");
   std::memcpy(&hello, data, sizeof hello);
   if (hello.magic != kHelloMagic || hello.version != kWireVersion) {
     return fail(
@@ -144,7 +143,7 @@ std::string Channel::failure(ucs_status_t status) const {
         "the link to {} broke: the process there has ended, or nothing reaches it any more ({})",
         address_, text);
   if (state_ == State::up) return fmt::format("the link to {} broke: {}", address_, text);
-  if (status == UCS_ERR_REJECTED) return fmt::format("{} refused the link", address_);
+  if (status == UCS_ERR_REJECTED) return fmt::format("{} rejected the link", address_);
   return fmt::format(
       "no link to {}: {}. Does it listen there, and is UCX_TLS, where set, with tcp?", address_,
       text);
@@ -188,7 +187,7 @@ void Channel::run_pending() {
     return;
   }
   if (has_agreed_ && !has_sent_hello_) send_hello();
-  post_answers();
+  post_put_outcomes();
   progress();
   start_puts();
   if (std::exchange(must_send_ack_, false)) send_ack();
@@ -219,11 +218,11 @@ void Channel::finish() {
   queue_.clear();
   std::vector<std::function<void(Status)>> dones;
   std::vector<std::function<void(Result<size_t>)>> arrivals;
-  // The puts themselves stay: what UCX has forgotten may still come back.
+  // The puts themselves stay: UCX may still complete a request that it dropped.
   for (auto& [id, put] : puts_) dones.push_back(std::move(put->done));
   for (auto& put : waiting_puts_) dones.push_back(std::move(put->done));
   forget_receives(arrivals);
-  for (auto& [id, each] : std::exchange(arriving_, {}))
+  for (auto& [id, each] : std::exchange(incoming_puts_, {}))
     arrivals.push_back(std::move(each.posted_receive.done));
   {
     std::lock_guard lock(mutex_);
@@ -240,7 +239,8 @@ void Channel::finish() {
 
 bool Channel::check_deadlines(int64_t now_us) {
   if (is_ending()) {
-    // UCX 1.13 may forget a rendezvous. Its endpoint is gone by now, and reads and writes no more.
+    // UCX 1.13 may drop a rendezvous. Its endpoint is closed by now, so it accesses no memory any
+    // more.
     is_forgotten_ = force_closed_us_ != 0 && now_us - force_closed_us_ > kGiveBackMs * kUsPerMs;
     if (is_forgotten_) ucx_thread_.schedule(*this);
     return true;
@@ -250,14 +250,14 @@ bool Channel::check_deadlines(int64_t now_us) {
     return true;
   }
   bool is_waiting = state_ == State::opening || !has_sent_hello_ || !is_all_acked() ||
-                    !receives_.empty() || !arriving_.empty();
+                    !receives_.empty() || !incoming_puts_.empty();
   if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
   is_moving_ = false;
   if (is_waiting && now_us - began_us_ > deadline_ms_ * kUsPerMs) {
-    fail(fmt::format("{} {} for {} ms", address_,
-                     state_ == State::up && has_sent_hello_ ? "has taken nothing of what was sent"
-                                                            : "has not answered",
-                     deadline_ms_));
+    fail(fmt::format(
+        "{} {} for {} ms", address_,
+        state_ == State::up && has_sent_hello_ ? "has acknowledged nothing" : "has not answered",
+        deadline_ms_));
   }
   return is_waiting;
 }

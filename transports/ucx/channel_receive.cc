@@ -1,4 +1,4 @@
-// What a channel receives: frames, puts, and what the peer says of those that came.
+// Receiving: frames, puts, and the peer's outcomes of puts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +14,16 @@ namespace {
 // A quarter of the peer's window.
 constexpr size_t kAckBytes = size_t{1} << 18;
 constexpr uint32_t kAckChunks = 256;
-constexpr size_t kFrameBufferBytes = size_t{1} << 20;  // of a frame's memory, for the next one
+constexpr size_t kFrameBufferBytes = size_t{1} << 20;  // frame memory that is kept for the next one
 
 }  // namespace
 
 void Channel::on_eager(const Head& head, const char* data, size_t size) {
   if (is_ending()) return;
   if (head.sequence != peer_sequence_++) return fail("UCX lost or reordered messages");
-  if (head.kind != MessageKind::hello && !has_hello_) return fail("its peer did not greet first");
-  if (!receive_ack(head)) return fail("its peer says it took what was not sent");
+  if (head.kind != MessageKind::hello && !has_hello_)
+    return fail("its peer did not begin with a handshake");
+  if (!receive_ack(head)) return fail("its peer acknowledged data that was not sent");
   switch (head.kind) {
     case MessageKind::hello:
       return receive_hello(data, size);
@@ -65,7 +66,7 @@ void Channel::count_received(size_t bytes) {
 }
 
 void Channel::answer(uint32_t id, PutOutcome outcome) {
-  answers_.emplace_back(id, outcome);
+  put_outcomes_.emplace_back(id, outcome);
   ucx_thread_.schedule(*this);
 }
 
@@ -78,7 +79,7 @@ void Channel::receive_chunk(const Head& head, const char* data, size_t size) {
     frame_left_ = head.value;
   }
   if (size == 0 || size > frame_left_ || head.value != frame_.size() + frame_left_)
-    return fail("its peer sent pieces of no frame");
+    return fail("its peer sent a chunk without a frame");
   frame_.append(data, size);
   frame_left_ -= size;
   if (frame_left_ > 0) return;
@@ -91,11 +92,11 @@ Status Channel::post_receive(uint64_t tag, Region to, std::function<void(Result<
   std::lock_guard lock(mutex_);
   const char* why = is_receiving_closed_ ? "the link is down"
                     : to.is_device && !ucx_thread_.takes_device_memory
-                        ? "UCX here takes no memory of a GPU"
-                    : posted_receives_.contains(tag) ? "its tag is expected already"
+                        ? "UCX here does not support GPU memory"
+                    : posted_receives_.contains(tag) ? "the tag has a receive posted already"
                                                      : nullptr;
   if (why != nullptr)
-    return environment_error(fmt::format("no put of tag {} is awaited: {}", tag, why));
+    return environment_error(fmt::format("cannot receive a put of tag {}: {}", tag, why));
   posted_receives_.emplace(tag, PostedReceive{to, std::move(done)});
   return {};
 }
@@ -122,10 +123,10 @@ void Channel::finish_canceled_receives() {
     std::lock_guard lock(mutex_);
     now.swap(canceled_receives_);
   }
-  for (PostedReceive& each : now) each.done(environment_error("nobody waits for the put any more"));
+  for (PostedReceive& each : now) each.done(environment_error("the receive was canceled"));
 }
 
-/// Of a put that came; null where it is dropped, which the peer is told.
+/// The receive for an incoming put; null if the put is dropped, which the peer is notified of.
 std::unique_ptr<PostedReceive> Channel::take_posted_receive(uint64_t tag, uint32_t id,
                                                             size_t size) {
   std::unique_ptr<PostedReceive> posted_receive = forget(tag);
@@ -135,20 +136,22 @@ std::unique_ptr<PostedReceive> Channel::take_posted_receive(uint64_t tag, uint32
   }
   if (size <= posted_receive->to.size) return posted_receive;
   answer(id, PutOutcome::too_long);
-  posted_receive->done(environment_error(fmt::format(
-      "a put of {} bytes came for tag {}, where {} fit", size, tag, posted_receive->to.size)));
+  posted_receive->done(
+      environment_error(fmt::format("a put of {} bytes was received for tag {}, where {} fit", size,
+                                    tag, posted_receive->to.size)));
   return nullptr;
 }
 
 void Channel::begin_put(const Head& head, const char* data, size_t size) {
   PutBegin begin;
-  if (size != sizeof begin) return fail("its peer sent a put that is none");
+  if (size != sizeof begin) return fail("its peer sent an invalid put");
   std::memcpy(&begin, data, sizeof begin);
   auto posted_receive = take_posted_receive(begin.tag, head.id, begin.size);
   if (!posted_receive) return;
   if (begin.size > 0) {
     bool is_new =
-        arriving_.emplace(head.id, Arriving{std::move(*posted_receive), begin.size, 0}).second;
+        incoming_puts_.emplace(head.id, IncomingPut{std::move(*posted_receive), begin.size, 0})
+            .second;
     if (!is_new) fail("its peer began a put twice");
     return;
   }
@@ -158,22 +161,22 @@ void Channel::begin_put(const Head& head, const char* data, size_t size) {
 
 void Channel::receive_put_chunk(const Head& head, const char* data, size_t size) {
   count_received(size);
-  auto found = arriving_.find(head.id);
-  if (found == arriving_.end()) return;  // it was dropped
-  Arriving& put = found->second;
-  if (size > put.size - put.arrived) return fail("its peer sent more of a put than there is");
+  auto found = incoming_puts_.find(head.id);
+  if (found == incoming_puts_.end()) return;  // it was dropped
+  IncomingPut& put = found->second;
+  if (size > put.size - put.arrived) return fail("its peer sent more of a put than it announced");
   std::memcpy(static_cast<char*>(put.posted_receive.to.data) + put.arrived, data, size);
   put.arrived += size;
   is_moving_ = true;
   if (put.arrived < put.size) return;
-  Arriving own = std::move(put);
-  arriving_.erase(found);
+  IncomingPut own = std::move(put);
+  incoming_puts_.erase(found);
   answer(head.id, PutOutcome::there);
   own.posted_receive.done(own.size);
 }
 
 ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size) {
-  // What is not received before this returns UCS_OK is dropped by UCX, which tells the sender's.
+  // UCX drops a message that is not received before this returns UCS_OK, and notifies the sender.
   if (is_ending() || !has_hello_) return UCS_OK;
   auto posted_receive = take_posted_receive(head.tag, head.id, size);
   if (!posted_receive) return UCS_OK;
@@ -209,7 +212,7 @@ void Channel::received(Receive* receive, ucs_status_t status) {
   receives_.erase(found);
   is_moving_ = true;
   if (status != UCS_OK) fail(failure(status));
-  if (!own->posted_receive.done) return;  // it came back too late
+  if (!own->posted_receive.done) return;  // it completed too late
   if (status != UCS_OK) return own->posted_receive.done(environment_error(why_));
   answer(own->id, PutOutcome::there);
   own->posted_receive.done(own->size);

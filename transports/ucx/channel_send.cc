@@ -1,4 +1,4 @@
-// What a channel sends: frames in pieces within a window, puts a few at a time.
+// Sending: frames in chunks within a window, a few puts at a time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr size_t kChunkBytes = 64'000;            // one message of UCX's: it copies and goes on
-constexpr size_t kWindowBytes = size_t{1} << 20;  // of frames, that the peer has not taken
+constexpr size_t kChunkBytes = 64'000;            // one UCX message: it is copied at once
+constexpr size_t kWindowBytes = size_t{1} << 20;  // frame bytes that the peer has not acknowledged
 constexpr uint32_t kWindowChunks = 1024;
-constexpr size_t kRequestsMost = 256;  // that UCX has not given back
+constexpr size_t kRequestsMost = 256;  // not completed by UCX
 constexpr size_t kPutsAtOnce = 4;
 
 }  // namespace
@@ -25,9 +25,9 @@ void Channel::send(std::string frame) {
   }
   if (frame.size() > kFrameBytesMax) {
     return fail(
-        fmt::format("a frame of {} bytes was sent; {} are the most", frame.size(), kFrameBytesMax));
+        fmt::format("a frame has {} bytes; the maximum is {}", frame.size(), kFrameBytesMax));
   }
-  auto outgoing = std::make_shared<Outgoing>();
+  auto outgoing = std::make_shared<OutgoingFrame>();
   outgoing->bytes = std::move(frame);
   queue_.push_back(std::move(outgoing));
   progress();
@@ -38,7 +38,7 @@ bool Channel::has_window() const {
          sent_chunks_ - acked_chunks_ < kWindowChunks && requests_ < kRequestsMost;
 }
 
-// Frames and puts take turns: neither waits for the other's end.
+// Frames and puts alternate: neither waits for all of the other.
 void Channel::progress() {
   if (ucx_thread_.is_progressing()) return ucx_thread_.schedule(*this);
   while (has_sent_hello_ && !is_ending() && has_window()) {
@@ -66,7 +66,7 @@ void Channel::post_next_put_chunk() {
 }
 
 void Channel::post_next_chunk() {
-  std::shared_ptr<Outgoing> frame = queue_.front();
+  std::shared_ptr<OutgoingFrame> frame = queue_.front();
   size_t size = std::min(kChunkBytes, frame->bytes.size() - frame->posted);
   const char* data = frame->bytes.data() + frame->posted;
   frame->posted += size;
@@ -89,8 +89,8 @@ Message* Channel::new_message(MessageKind kind) {
 
 void Channel::post(MessageKind kind) { post(new_message(kind), nullptr, 0); }
 
-void Channel::post_answers() {
-  for (auto [id, outcome] : std::exchange(answers_, {})) {
+void Channel::post_put_outcomes() {
+  for (auto [id, outcome] : std::exchange(put_outcomes_, {})) {
     if (is_ending()) return;
     Message* message = new_message(MessageKind::put_done);
     message->head.id = id;
@@ -143,7 +143,7 @@ void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
                     : closing_us_ != 0         ? "the link is being closed"
                     : from.size > kPutBytesMax ? "a put was longer than kPutBytesMax"
                     : from.is_device && !ucx_thread_.takes_device_memory
-                        ? "UCX here takes no memory of a GPU"
+                        ? "UCX here does not support GPU memory"
                         : nullptr;
   if (why != nullptr) {
     unsent -= std::min<size_t>(unsent, from.size);
@@ -170,8 +170,8 @@ void Channel::start_puts() {
   }
 }
 
-// UCX 1.13 forgets rendezvous whose peer dies: host memory goes in pieces, which the other side
-// copies to where they belong.
+// UCX 1.13 drops rendezvous whose peer dies: host memory is sent in chunks, which the peer copies
+// to their place.
 void Channel::start(Put& put) {
   bool may_be_device = ucx_thread_.takes_device_memory || peer_takes_device_;
   if (put.from.size > 0 && (may_be_device || ucx_thread_.options.is_rendezvous_always))
@@ -212,7 +212,7 @@ void Channel::start_rendezvous(Put& put) {
 void Channel::answered(uint32_t id, PutOutcome outcome) {
   auto found = puts_.find(id);
   if (found == puts_.end() || found->second->is_answered)
-    return fail("its peer answered a put that is not under way");
+    return fail("its peer answered a put that is not in flight");
   is_moving_ = true;
   found->second->is_answered = true;
   found->second->outcome = outcome;
@@ -231,12 +231,12 @@ void Channel::finish_if_complete(Put& put) {
     case PutOutcome::there:
       return own->done({});
     case PutOutcome::unexpected:
-      return own->done(
-          environment_error(fmt::format("the peer expects no put of tag {}", own->head.tag)));
-    case PutOutcome::too_long:
       return own->done(environment_error(
-          fmt::format("a put of {} bytes is longer than what the peer expects of tag {}",
-                      own->from.size, own->head.tag)));
+          fmt::format("the peer has no receive posted for tag {}", own->head.tag)));
+    case PutOutcome::too_long:
+      return own->done(environment_error(fmt::format(
+          "a put of {} bytes is longer than the receive that the peer posted for tag {}",
+          own->from.size, own->head.tag)));
   }
 }
 

@@ -14,20 +14,21 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr uint32_t kAll = 0xffffffff, kNothing = 0;  // of a packet that a filter lets through
-constexpr uint32_t kTcpFlags = 13;                   // where in TCP's header
+constexpr uint32_t kAll = 0xffffffff, kNothing = 0;  // bytes of a packet that a filter accepts
+constexpr uint32_t kTcpFlags = 13;                   // offset in the TCP header
 constexpr uint32_t kSyn = 0x02, kAck = 0x10;
-constexpr uint32_t kSource4 = 12, kSource6 = 8;  // where in the headers of IP
-constexpr size_t kV4At = 12;                     // in an Ip
+constexpr uint32_t kSource4 = 12, kSource6 = 8;  // offset in the IP headers
+constexpr size_t kV4At = 12;                     // offset in an Ip
 
-/// A program of the kernel's packet filter (classic BPF), which sees a packet from TCP's header on.
-class Program {
+/// A program of the kernel's packet filter (classic BPF), which sees a packet from its TCP header
+/// on.
+class BpfProgram {
  public:
   void load_byte(uint32_t at) { add(BPF_LD | BPF_B | BPF_ABS, at); }
   void load_word(uint32_t at) { add(BPF_LD | BPF_W | BPF_ABS, at); }
   void op(uint16_t what, uint32_t value) { add(static_cast<uint16_t>(BPF_ALU | what), value); }
   void let_through(uint32_t bytes) { add(BPF_RET | BPF_K, bytes); }
-  /// Goes on behind the next `skip` where what was loaded is not `value`.
+  /// Skips the next `skip` instructions if the loaded value is `value`.
   void unless(uint32_t value, uint8_t skip) { add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip); }
   void skip_if(uint32_t value, uint8_t skip) { add(BPF_JMP | BPF_JEQ | BPF_K, value, skip, 0); }
   void jump(uint32_t skip) { add(BPF_JMP | BPF_JA, skip); }
@@ -47,7 +48,7 @@ uint32_t word_of(const Ip& ip, size_t at) {
 
 uint32_t in_ip(uint32_t at) { return static_cast<uint32_t>(SKF_NET_OFF) + at; }
 
-void let_through_v4(Program& program, const std::vector<Ip>& ips) {
+void let_through_v4(BpfProgram& program, const std::vector<Ip>& ips) {
   program.load_word(in_ip(kSource4));
   for (const Ip& ip : ips) {
     if (!is_v4(ip)) continue;
@@ -57,7 +58,7 @@ void let_through_v4(Program& program, const std::vector<Ip>& ips) {
   program.let_through(kNothing);
 }
 
-void let_through_v6(Program& program, const std::vector<Ip>& ips) {
+void let_through_v6(BpfProgram& program, const std::vector<Ip>& ips) {
   constexpr uint32_t kWord = sizeof(uint32_t);
   constexpr uint32_t kWords = sizeof(Ip) / kWord;
   for (const Ip& ip : ips) {
@@ -71,10 +72,10 @@ void let_through_v6(Program& program, const std::vector<Ip>& ips) {
   program.let_through(kNothing);
 }
 
-/// What begins a connection goes through from `ips` alone, everything else does.
+/// Accepts connection requests from `ips` only, and all other packets.
 std::vector<sock_filter> program_of(const std::vector<Ip>& ips) {
   constexpr uint32_t kVersion4 = 4;
-  Program four, whole;
+  BpfProgram four, whole;
   let_through_v4(four, ips);
   std::vector<sock_filter> of_four = four.take();
   whole.load_byte(kTcpFlags);
@@ -87,7 +88,7 @@ std::vector<sock_filter> program_of(const std::vector<Ip>& ips) {
   whole.jump(static_cast<uint32_t>(of_four.size()));
   std::vector<sock_filter> code = whole.take();
   code.insert(code.end(), of_four.begin(), of_four.end());
-  Program six;
+  BpfProgram six;
   let_through_v6(six, ips);
   std::vector<sock_filter> of_six = six.take();
   code.insert(code.end(), of_six.begin(), of_six.end());
@@ -98,7 +99,7 @@ Status attach(int socket, std::vector<sock_filter> code) {
   sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
   if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return {};
   return environment_error(fmt::format(
-      "cannot keep strangers from a socket of UCX's (SO_ATTACH_FILTER): {}", std::strerror(errno)));
+      "cannot restrict the peers of a UCX socket (SO_ATTACH_FILTER): {}", std::strerror(errno)));
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ Status accept_only_from(int socket, const std::vector<Ip>& ips) {
 }
 
 Status block_connections(int socket) {
-  Program program;
+  BpfProgram program;
   program.let_through(kNothing);
   return attach(socket, program.take());
 }

@@ -1,5 +1,5 @@
-// Which machines a socket of UCX's hears: UCX parses what it is sent before anybody has proven
-// anything, and some of it ends the process.
+// Restricts the machines that may connect to a socket of UCX: UCX parses data before a peer is
+// authenticated, and some data crashes it.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,20 +11,21 @@
 
 namespace flow::ucx {
 
-/// A socket that listens lets in connections of these machines alone, from now on; what others
-/// send to begin one is dropped, unanswered. At most kFilterIpsMax.
+/// From now on a listening socket accepts connections from these machines only; requests of others
+/// are dropped without an answer. At most kFilterIpsMax.
 Status accept_only_from(int socket, const std::vector<Ip>& ips);
 constexpr size_t kFilterIpsMax = 400;
-/// Nobody, from now on: a connection that was begun before is not completed either. What waits to
-/// be accepted already stays.
+/// From now on no new connection is accepted; a connection whose handshake is incomplete is not
+/// completed either. Connections that wait for accept() stay.
 Status block_connections(int socket);
 
-/// What the lasting sockets of a UCX worker hear: machines that have proven themselves, the last
-/// kFilterIpsMax of their addresses, or fewer where the kernel has no room for so many.
+/// The machines that may connect to the permanent sockets of a UCX worker: those that have
+/// authenticated, the last kFilterIpsMax of their addresses, or fewer if the kernel has less memory
+/// for filters.
 class SocketFilter {
  public:
-  /// Of those of `sockets` that listen at a port that is in the worker's packed address. They hear
-  /// nobody yet.
+  /// Filters those of `sockets` that listen at a port that is in the worker's packed address. At
+  /// first they accept no connection.
   Status watch(const std::vector<int>& sockets, std::string_view worker_address);
   Status allow(const std::vector<Ip>& ips);  // of one machine
 
@@ -32,7 +33,7 @@ class SocketFilter {
   Status apply() const;
 
   std::vector<int> sockets_;
-  std::deque<Ip> ips_;  // who was proven last is last
+  std::deque<Ip> ips_;  // in the order of authentication
 };
 
 }  // namespace flow::ucx

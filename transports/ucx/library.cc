@@ -19,30 +19,30 @@ namespace {
 constexpr const char* kLibrary = "libucp.so.0";
 
 constexpr const char* kResource = "resource ";
-// Transports within a process, or to and from a GPU's memory.
+// Transports within a process, or to and from GPU memory.
 constexpr const char* kWithin[] = {" self/",     " cuda_copy/", " cuda_ipc/",
                                    " gdr_copy/", " rocm_copy/", " rocm_ipc/",
                                    " rocm_gdr/", " ze_copy/",   " ze_ipc/"};
 
 constexpr std::pair<const char*, const char*> kSettings[] = {
-    // Read as the library is loaded. It must catch no signals, print nothing, and say nothing of
-    // variables that only a newer one knows.
+    // Read when the library is loaded. It must not catch signals, print, or warn about variables
+    // that only a newer version knows.
     {"UCX_ERROR_SIGNALS", ""},
     {"UCX_HANDLE_ERRORS", "none"},
     {"UCX_LOG_LEVEL", "fatal"},
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},
-    // It would patch mmap, munmap and malloc of the whole process, to cache what it has registered.
+    // It would patch mmap, munmap and malloc of the whole process for its registration cache.
     {"UCX_MEM_EVENTS", "n"},
-    // Its queues in shared memory have many writers: one that is killed or stopped while it writes
-    // stops them all. TCP is left within a machine.
+    // Its shared memory queues have many writers: one that is killed or stopped during a write
+    // blocks all of them. Within a machine TCP is used instead.
     {"UCX_TLS", "^shm"},
-    // Of one message, which is copied once: in 8 KiB, the default, bytes go at a sixth of the rate.
+    // Of one message, which is copied once: with 8 KiB, the default, the rate is a sixth.
     {"UCX_TCP_TX_SEG_SIZE", "64k"},
     {"UCX_TCP_RX_SEG_SIZE", "64k"},
-    // Where an endpoint ends amid them, the answer to such a put ends the process: UCX 1.13 finds
-    // its own flag cleared (tcp_ep.c, uct_tcp_ep_handle_put_ack). Its messages carry bulk as well.
+    // If an endpoint ends during such a put, the answer to it crashes the process: UCX 1.13 finds
+    // its own flag cleared (tcp_ep.c, uct_tcp_ep_handle_put_ack). Messages carry bulk data as well.
     {"UCX_TCP_PUT_ENABLE", "n"},
-    // A host that is gone is noticed in 6 s instead of 28 s.
+    // A lost machine is detected in 6 s instead of 28 s.
     {"UCX_TCP_KEEPIDLE", "3s"},
     {"UCX_TCP_KEEPINTVL", "1s"},
     {"UCX_TCP_KEEPCNT", "3"},
@@ -51,7 +51,7 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
 };
 
 struct LoadResult {
-  Library library;
+  UcxLibrary library;
   std::string problem;
 };
 
@@ -80,7 +80,7 @@ LoadResult load_now() {
 
 }  // namespace
 
-std::string Library::version() const {
+std::string UcxLibrary::version() const {
   unsigned major = 0, minor = 0, patch = 0;
   ucp_get_version(&major, &minor, &patch);
   return fmt::format("{}.{}.{}", major, minor, patch);
@@ -112,7 +112,7 @@ bool reaches_others(std::string_view context_info) {
   return resources == 0 || within < resources;
 }
 
-Result<const Library*> load() {
+Result<const UcxLibrary*> load() {
   static const LoadResult result = load_now();
   if (result.problem.empty()) return &result.library;
   return environment_error(
@@ -123,7 +123,7 @@ Result<const Library*> load() {
 
 namespace {
 
-/// Of all that Settings made: another thread, or UCX, may still read it.
+/// Environments made by EnvironmentOverride are kept: another thread, or UCX, may still read them.
 struct EnvironmentStorage {
   std::deque<std::string> texts;
   std::deque<std::vector<char*>> lists;
@@ -158,7 +158,7 @@ EnvironmentOverride::EnvironmentOverride(bool is_ipv6_first) {
 }
 
 EnvironmentOverride::~EnvironmentOverride() {
-  if (environ == during_) environ = before_;  // else somebody's setenv has copied it
+  if (environ == during_) environ = before_;  // otherwise another setenv has copied it
   one_at_a_time().unlock();
 }
 

@@ -13,8 +13,8 @@
 
 namespace flow::ucx {
 
-/// What of UCX is used, as its headers declare it.
-struct Library {
+/// The functions of UCX in use, as its headers declare them.
+struct UcxLibrary {
 #define FLOW_UCX_CALLS(X)           \
   X(ucp_get_version)                \
   X(ucp_config_read)                \
@@ -53,19 +53,20 @@ struct Library {
   std::string text(ucs_status_t status) const { return ucs_status_string(status); }
 };
 
-/// Loaded once in a process, at the first call. Thread-safe.
-Result<const Library*> load();
+/// Loaded once per process, at the first call. Thread-safe.
+Result<const UcxLibrary*> load();
 
-/// What `print` writes into the file that it is given; empty where there is no memory for one.
+/// The text that `print` writes into the file that it gets; empty if memory for the file is
+/// missing.
 std::string printed(const std::function<void(std::FILE*)>& print);
 
-/// Of what ucp_context_print_info says: whether any transport leads out of this process. True where
-/// it names none in a way that is known.
+/// Whether the output of ucp_context_print_info names a transport that leads out of this process.
+/// True if its format is unknown.
 bool reaches_others(std::string_view context_info);
 
-/// The variables that UCX reads, where the user left them unset, for as long as this lives. Nothing
-/// that another thread may be reading is freed, as setenv would; and what this process starts does
-/// not inherit them. One at a time in a process.
+/// Sets the variables that UCX reads, where the user left them unset, while this object lives.
+/// Unlike setenv it frees nothing that another thread may read, and child processes do not inherit
+/// the variables. One at a time per process.
 class EnvironmentOverride {
  public:
   explicit EnvironmentOverride(bool is_ipv6_first = false);

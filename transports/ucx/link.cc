@@ -45,7 +45,7 @@ class UcxLink final : public Link {
   std::string description() const override { return channel_->description(); }
 
  private:
-  /// A transport that was destroyed has no thread, but memory must be given back.
+  /// A transport that was destroyed has no thread, but the memory must still be released.
   void run_or_call(const std::function<void()>& call) {
     if (!ucx_thread_->run(call)) call();
   }

@@ -1,4 +1,4 @@
-// What the users of a channel hold.
+// The link of a channel, as its users hold it.
 #pragma once
 #include <memory>
 

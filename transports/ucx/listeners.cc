@@ -17,7 +17,7 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr int64_t kUnusedUs = 10'000;  // so long before a listener is destroyed nobody was there
+constexpr int64_t kUnusedUs = 10'000;  // a listener is destroyed after it was unused for this long
 
 bool is_same(const SocketAddress& one, const SocketAddress& other) {
   return one.port() == other.port() && one.ip() == other.ip();
@@ -27,8 +27,8 @@ void on_request(ucp_conn_request_h request, void* peer_listener) {
   static_cast<PeerListener*>(peer_listener)->requests.push_back(request);
 }
 
-/// Whether nobody is connected to a socket that listens and not accepted yet: of one that listens,
-/// the kernel tells the length of that queue as tcpi_unacked.
+/// Whether the accept queue of a listening socket is empty: for such a socket the kernel reports
+/// the length of the queue as tcpi_unacked.
 bool all_are_accepted(int socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -66,7 +66,7 @@ Status Listeners::find_socket(PeerListener& peer_listener) {
   ucs_status_t status = ucx_thread_.ucx.ucp_listener_query(peer_listener.listener, &attributes);
   if (status != UCS_OK)
     return environment_error(
-        fmt::format("UCX does not say where it listens: {}", ucx_thread_.ucx.text(status)));
+        fmt::format("UCX does not report its listening port: {}", ucx_thread_.ucx.text(status)));
   peer_listener.at.storage = attributes.sockaddr;
   auto sockets = listening_sockets();
   if (!sockets.ok()) return sockets.error();
@@ -74,7 +74,7 @@ Status Listeners::find_socket(PeerListener& peer_listener) {
     if (is_same(own_end(socket), peer_listener.at)) peer_listener.socket = socket;
   }
   if (peer_listener.socket >= 0) return {};
-  return environment_error("a socket of UCX's that listens is not found");
+  return environment_error("the listening socket of UCX is not found");
 }
 
 Result<ucp_conn_request_h> Listeners::take(PeerListener& peer_listener) {
@@ -89,8 +89,8 @@ Result<ucp_conn_request_h> Listeners::take(PeerListener& peer_listener) {
     return request;
   }
   ucx_thread_.ucx.ucp_listener_reject(peer_listener.listener, request);
-  return environment_error(
-      fmt::format("UCX does not say who asks to be let in: {}", ucx_thread_.ucx.text(status)));
+  return environment_error(fmt::format("UCX does not report the peer of a connection request: {}",
+                                       ucx_thread_.ucx.text(status)));
 }
 
 void Listeners::close(std::unique_ptr<PeerListener> peer_listener) {
@@ -101,7 +101,7 @@ void Listeners::close(std::unique_ptr<PeerListener> peer_listener) {
 
 void Listeners::destroy_unused(int64_t now_us) {
   if (closing_.empty()) return;
-  std::vector<const PeerListener*> all_accepted;  // as of before the sockets are listed
+  std::vector<const PeerListener*> all_accepted;  // before the sockets are listed
   for (const auto& each : closing_) {
     for (; !each->requests.empty(); each->requests.pop_front())
       ucx_thread_.ucx.ucp_listener_reject(each->listener, each->requests.front());
@@ -110,7 +110,7 @@ void Listeners::destroy_unused(int64_t now_us) {
     if (each->is_blocked && all_are_accepted(each->socket)) all_accepted.push_back(each.get());
   }
   auto sockets = other_tcp_sockets();
-  if (!sockets.ok()) return;  // the next look may find them
+  if (!sockets.ok()) return;  // the next check may find them
   std::vector<const PeerListener*> with_peers = hang_up(*sockets);
   auto is_in = [](const std::vector<const PeerListener*>& some, const PeerListener& one) {
     return std::find(some.begin(), some.end(), &one) != some.end();
@@ -137,17 +137,18 @@ std::vector<const PeerListener*> Listeners::hang_up(const std::vector<int>& conn
   return with_peers;
 }
 
-// Whether it came there and was not let in.
+// Whether a connection came to it and was not accepted.
 bool Listeners::hang_up(int socket, const PeerListener& peer_listener) {
   if (!is_same(own_end(socket), peer_listener.at)) return false;
-  // UCX's thread may close it meanwhile, and its number be another's: a duplicate stays what it is.
+  // UCX's thread may close the socket meanwhile and its number be reused: a duplicate keeps the
+  // file.
   int same = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  if (same < 0) return true;            // the next look may have room for one
-  SocketAddress peer = peer_end(same);  // of no family where it has gone
+  if (same < 0) return true;            // the next check may have a free descriptor
+  SocketAddress peer = peer_end(same);  // without a family if it is gone
   bool was_accepted = peer_listener.accepted_peer.storage.ss_family != AF_UNSPEC &&
                       is_same(peer, peer_listener.accepted_peer);
   bool is_unaccepted = is_same(own_end(same), peer_listener.at) && !was_accepted;
-  if (is_unaccepted) ::shutdown(same, SHUT_RDWR);  // UCX reads the end of it, and closes it
+  if (is_unaccepted) ::shutdown(same, SHUT_RDWR);  // UCX reads the end of the stream and closes it
   ::close(same);
   return is_unaccepted;
 }

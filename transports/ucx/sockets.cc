@@ -34,7 +34,7 @@ Result<SocketAddress> look_up(const Address& address, int flags) {
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) {
     return environment_error(
-        fmt::format("no host is called `{}`: {}", address.host, ::gai_strerror(error)));
+        fmt::format("cannot resolve the host `{}`: {}", address.host, ::gai_strerror(error)));
   }
   SocketAddress socket;
   std::memcpy(&socket.storage, found->ai_addr, found->ai_addrlen);
@@ -103,7 +103,7 @@ SocketAddress unmapped(const SocketAddress& address) {
   return four;
 }
 
-/// What `ask`, getsockname or getpeername, says.
+/// The address that `ask`, getsockname or getpeername, returns.
 template <typename Ask>
 SocketAddress end_of(int socket, Ask ask) {
   SocketAddress end;
@@ -119,7 +119,7 @@ SocketAddress peer_end(int socket) { return end_of(socket, ::getpeername); }
 
 namespace {
 
-/// 0 where it has none: of no socket.
+/// 0 if the socket has no such option.
 int option_of(int socket, int option) {
   int value = 0;
   socklen_t size = sizeof value;

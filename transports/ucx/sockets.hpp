@@ -1,4 +1,4 @@
-// Addresses as sockets have them.
+// Socket addresses.
 #pragma once
 #include <sys/socket.h>
 
@@ -13,7 +13,7 @@
 
 namespace flow::ucx {
 
-/// A machine's: of IPv6, or of IPv4 as ::ffff:a.b.c.d.
+/// The address of a machine: IPv6, or IPv4 as ::ffff:a.b.c.d.
 using Ip = std::array<uint8_t, 16>;
 
 bool is_v4(const Ip& ip);
@@ -24,28 +24,28 @@ struct SocketAddress {
   socklen_t size = 0;
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
   bool is_loopback() const;
-  /// Where UCX is reached in its place: 127.0.0.1 for ::1, as UCX 1.13 takes one address of a
-  /// device, and loopback's is that of IPv4.
+  /// The address at which UCX listens instead: 127.0.0.1 for ::1, because UCX 1.13 uses one address
+  /// per device, and loopback's is IPv4.
   SocketAddress for_ucx() const;
   Ip ip() const;
   uint16_t port() const;
   void set_port(uint16_t port);
 };
 
-/// Of a socket's own end, and of its peer's; of no family where there is none. One of IPv4 is that
-/// on a socket of IPv6 too.
+/// The addresses of a socket's own end and of its peer; without a family if there is none. An IPv4
+/// address is the same on an IPv6 socket.
 SocketAddress own_end(int socket);
 SocketAddress peer_end(int socket);
-/// This process's TCP sockets that listen, and those that do not, UCX's among them. What another
-/// thread opens or closes meanwhile may be there or not.
+/// This process's TCP sockets that listen, and those that do not, including UCX's. Sockets that
+/// another thread opens or closes meanwhile may be missing.
 Result<std::vector<int>> listening_sockets();
 Result<std::vector<int>> other_tcp_sockets();
-/// This machine's, but for loopback's and those that hold on one link alone.
+/// This machine's addresses, except loopback and link-local ones.
 std::vector<Ip> own_ips();
 
 /// Of "10.0.0.7" and "::1"; an error for a name.
 Result<SocketAddress> numeric_socket(const Address& address);
-/// Of a name too, by asking who knows, on a thread of its own: `done` is called there.
+/// Resolves a name too, on a thread of its own, which calls `done`.
 void resolve(const Address& address, std::function<void(Result<SocketAddress>)> done);
 std::string socket_text(const sockaddr_storage& address);
 

@@ -52,7 +52,7 @@ class UcxTransport final : public Transport {
     auto parsed = parse_address(address);
     FLOW_TRY(parsed);
     Result<std::shared_ptr<ListenSocket>> listen_socket =
-        internal_error("the net thread has ended");
+        internal_error("the UCX thread has ended");
     std::string listens_at;
     ucx_thread_->run_now([&] {
       listen_socket = ucx_thread_->acceptor.listen(*parsed, std::move(accept));

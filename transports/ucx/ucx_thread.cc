@@ -20,19 +20,19 @@ namespace flow::ucx {
 namespace {
 
 constexpr int64_t kUsPerMs = 1000;
-constexpr int64_t kSpinUs = 50;           // a sleeping thread answers ten times later
-constexpr int64_t kAloneUs = 5;           // of these: then whoever has work goes first
-constexpr unsigned kProgressMost = 64;    // before calls are looked at again
-constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
+constexpr int64_t kSpinUs = 50;           // waking a thread takes ten times as long
+constexpr int64_t kAloneUs = 5;           // of these without sched_yield
+constexpr unsigned kProgressMost = 64;    // events before posted calls are checked again
+constexpr unsigned kBusyTurnsMost = 256;  // iterations before the clock is read
 constexpr int64_t kAcceptPollUs = 1000;
 constexpr int64_t kCheckBusyMs = 20, kCheckIdleMs = 100;
 
 }  // namespace
 
-UcxThread::UcxThread(const Library& library, const UcxThreadOptions& chosen)
+UcxThread::UcxThread(const UcxLibrary& library, const UcxThreadOptions& chosen)
     : ucx(library), options(chosen), acceptor(*this) {}
 
-Result<std::shared_ptr<UcxThread>> UcxThread::start(const Library& ucx,
+Result<std::shared_ptr<UcxThread>> UcxThread::start(const UcxLibrary& ucx,
                                                     const UcxThreadOptions& options) {
   std::shared_ptr<UcxThread> ucx_thread(new UcxThread(ucx, options));
   ucx_thread->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -119,7 +119,7 @@ bool UcxThread::turn() {
   }
   if (active_us_ == 0) active_us_ = now_us;
   int64_t idle_us = now_us - active_us_;
-  // Where there are fewer cores than threads, what is awaited may wait for this very core.
+  // With fewer cores than threads, the awaited process may need this core.
   if (!is_active && idle_us > kAloneUs && idle_us < kSpinUs) ::sched_yield();
   if (is_active || idle_us < kSpinUs) return true;
   if (!send_pending_acks() && scheduled_.empty()) sleep(now_us);
@@ -154,7 +154,7 @@ bool UcxThread::progress() {
   return count > 0;
 }
 
-// While there is work, the doors are looked at now and then.
+// While there is work, sockets are polled periodically only.
 bool UcxThread::poll_acceptor(int64_t now_us) {
   if (now_us < next_accept_poll_us_ || acceptor.is_idle()) return false;
   next_accept_poll_us_ = now_us + kAcceptPollUs;

@@ -1,4 +1,4 @@
-// The one thread that touches UCX: it owns the context, the worker, every endpoint and listener.
+// The one thread that uses UCX: it owns the context, the worker, every endpoint and listener.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -31,14 +31,14 @@ struct UcxThreadOptions : TransportOptions {
 
 class UcxThread : public std::enable_shared_from_this<UcxThread> {
  public:
-  static Result<std::shared_ptr<UcxThread>> start(const Library& ucx,
+  static Result<std::shared_ptr<UcxThread>> start(const UcxLibrary& ucx,
                                                   const UcxThreadOptions& options);
   ~UcxThread();
   UcxThread(const UcxThread&) = delete;
   UcxThread& operator=(const UcxThread&) = delete;
 
-  /// Thread-safe. Runs `call` on the net thread, after what this thread gave before; at once where
-  /// that is this thread. False, and `call` is not run, where the thread has ended.
+  /// Thread-safe. Runs `call` on the UCX thread, after earlier calls of this thread; immediately if
+  /// this is the UCX thread. False, and `call` is not run, if the thread has ended.
   template <typename Call>
   bool run(Call call) {
     if (is_here() && !is_taking_ && waiting_.load(std::memory_order_relaxed) == 0) {
@@ -47,41 +47,41 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
     }
     return submit(std::function<void()>(std::move(call)));
   }
-  /// Likewise, and waits until it has run.
+  /// The same, and waits until it has run.
   bool run_now(std::function<void()> call);
-  /// Ends every link and then the thread. Not on the net thread.
+  /// Ends every link and then the thread. Not on the UCX thread.
   void stop();
   bool is_here() const { return std::this_thread::get_id() == here_.load(); }
 
-  /// Of UCX and the machine; set before start() returns.
-  const Library& ucx;
+  /// Set before start() returns.
+  const UcxLibrary& ucx;
   const UcxThreadOptions options;
   bool takes_device_memory = false;
 
-  // On the net thread only:
+  // On the UCX thread only:
   ucp_worker_h worker = nullptr;
   Acceptor acceptor;
-  /// UCX's own sockets hear those machines from now on.
+  /// UCX's own sockets accept connections from those machines from now on.
   Status trust(std::vector<Ip> ips);
   void add(const std::shared_ptr<Channel>& channel);
   void know(ucp_ep_h endpoint, Channel& channel) { by_endpoint_[endpoint] = &channel; }
   void forget(ucp_ep_h endpoint) { by_endpoint_.erase(endpoint); }
-  /// Whether this is within a callback of UCX's.
+  /// Whether this is within a callback of UCX.
   bool is_progressing() const { return is_progressing_; }
-  /// The channel's tend() is called in this turn, or in the next one.
+  /// The channel's run_pending() is called in this iteration or the next.
   void schedule(Channel& channel);
-  /// Its acknowledgement goes before the thread sleeps.
+  /// Its acknowledgment is sent before the thread sleeps.
   void add_pending_ack(Channel& channel);
 
  private:
-  UcxThread(const Library& library, const UcxThreadOptions& chosen);
+  UcxThread(const UcxLibrary& library, const UcxThreadOptions& chosen);
   void run_thread(std::promise<Status>& began);
   Status open();
   Status open_context();
   Status open_worker();
   Status install_filter(const std::vector<int>& before);
-  /// Closes every door, and waits for UCX's listeners to be gone: false where some are still there
-  /// after a second.
+  /// Closes every listening socket and waits for UCX's listeners to be destroyed: false if some
+  /// remain after a second.
   bool end_listening();
   void close();
   bool turn();
@@ -108,7 +108,7 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   int wake_ = -1;                   // an eventfd
 
   ucp_context_h context_ = nullptr;
-  int events_ = -1;  // the worker's
+  int events_ = -1;  // of the worker
   SocketFilter socket_filter_;
   int64_t next_accept_poll_us_ = 0;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
@@ -120,7 +120,7 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   bool is_taking_ = false, is_progressing_ = false;
   bool is_ending_ = false;
   unsigned busy_turns_ = 0;
-  int64_t active_us_ = 0;  // when something last happened; 0: just now
+  int64_t active_us_ = 0;  // time of the last event; 0: just now
   int64_t next_check_us_ = 0;
   std::atomic<std::thread::id> here_{};
   std::thread thread_;

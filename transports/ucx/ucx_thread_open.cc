@@ -1,4 +1,4 @@
-// How the net thread begins and ends.
+// How the UCX thread starts and ends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace flow::ucx {
 namespace {
 
 constexpr const char* kLoopback = "lo";
-// How often, and how many times, it is looked whether closed listeners' visitors are gone.
+// Interval and maximum number of checks whether the connections of closed listeners are gone.
 constexpr std::chrono::milliseconds kGoneEach{1};
 constexpr int kGoneMost = 1'000;
 
@@ -28,7 +28,7 @@ constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0
 
 Status UcxThread::open() {
   EnvironmentOverride environment(
-      options.is_ipv6_first);  // the context and the worker read variables of their transports'
+      options.is_ipv6_first);  // the context and the worker read their transports' variables
   FLOW_TRY(acceptor.open());
   FLOW_TRY(open_context());
   return open_worker();
@@ -50,15 +50,15 @@ Status UcxThread::open_context() {
   ucx.ucp_config_release(config);
   if (status != UCS_OK) {
     context_ = nullptr;
-    return failed("finds no way to send (UCX_TLS and UCX_NET_DEVICES limit it)", status);
+    return failed("has no transport (UCX_TLS and UCX_NET_DEVICES limit them)", status);
   }
-  // Where it has but transports within a process, UCX 1.13 stops its own thread with the first link
-  // that fails, and then reads what it has freed of it.
+  // If it has only transports within a process, UCX 1.13 stops its own thread with the first link
+  // that fails, and then reads freed memory.
   auto print = [this](std::FILE* file) { ucx.ucp_context_print_info(context_, file); };
   if (!reaches_others(printed(print))) {
     return environment_error(
-        fmt::format("UCX {} finds no network here, not even loopback's. Is /sys mounted, and does "
-                    "UCX_TLS, where it is set, have tcp?",
+        fmt::format("UCX {} finds no network here, not even loopback. Is /sys mounted, and does "
+                    "UCX_TLS, if it is set, contain tcp?",
                     ucx.version()));
   }
   ucp_context_attr_t attributes{};
@@ -72,7 +72,7 @@ Status UcxThread::open_context() {
 Status UcxThread::open_worker() {
   auto failed = [this](ucs_status_t status) {
     return environment_error(
-        fmt::format("UCX {} cannot make a worker: {}", ucx.version(), ucx.text(status)));
+        fmt::format("UCX {} cannot create a worker: {}", ucx.version(), ucx.text(status)));
   };
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -102,7 +102,7 @@ Status UcxThread::open_worker() {
   return {};
 }
 
-// UCX has a listener of its own on each network: it hears nobody who has not proven himself here.
+// UCX has a listener of its own on each network: unauthenticated machines are blocked there.
 Status UcxThread::install_filter(const std::vector<int>& before) {
   auto now = listening_sockets();
   if (!now.ok()) return now.error();
@@ -130,7 +130,7 @@ bool UcxThread::end_listening() {
 }
 
 void UcxThread::close() {
-  if (!end_listening()) {  // UCX's own thread may come upon what would be destroyed: it stays
+  if (!end_listening()) {  // UCX's own thread may still use it: it is not destroyed
     worker = nullptr;
     context_ = nullptr;
   }

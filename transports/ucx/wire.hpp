@@ -1,5 +1,5 @@
-// What two ends of a link say to each other, in the machine's own byte order: `Hello` notices
-// another.
+// The messages between two ends of a link, in the machine's own byte order: `Hello` detects another
+// one.
 #pragma once
 #include <cstdint>
 
@@ -17,8 +17,8 @@ enum class MessageKind : uint8_t {
   put_begin = 3,  // put `id`, with a PutBegin
   put_chunk = 4,  // of put `id`
   put_done = 5,   // put `id` ended as `outcome` says
-  ack = 6,        // says what was taken, as every Head does
-  goodbye = 7,    // nothing more comes
+  ack = 6,        // acknowledges received data, as every Head does
+  goodbye = 7,    // no more messages follow
 };
 
 enum class PutOutcome : uint8_t { there = 0, unexpected = 1, too_long = 2 };
@@ -27,9 +27,9 @@ struct Head {
   MessageKind kind = MessageKind::ack;
   PutOutcome outcome = PutOutcome::there;
   uint16_t unused = 0;
-  uint32_t sequence = 0;      // of what has a Head: UCX 1.13 has lost and reordered messages
-  uint64_t acked_bytes = 0;   // of pieces, since the link is
-  uint32_t acked_chunks = 0;  // likewise, modulo 2^32
+  uint32_t sequence = 0;      // of messages with a Head: UCX 1.13 has lost and reordered messages
+  uint64_t acked_bytes = 0;   // bytes of frames, since the link is up
+  uint32_t acked_chunks = 0;  // the same in chunks, modulo 2^32
   uint32_t id = 0;
   uint64_t value = 0;
 };
@@ -39,7 +39,7 @@ struct Hello {
   uint64_t magic = kHelloMagic;
   uint32_t version = kWireVersion;
   uint32_t ucx[3] = {0, 0, 0};  // its version
-  uint32_t takes_device = 0;    // puts may go to a GPU's memory: none goes as a message
+  uint32_t takes_device = 0;    // puts may target GPU memory: none is sent as a message
   uint32_t unused = 0;
 };
 static_assert(sizeof(Hello) == 32);

@@ -5,7 +5,7 @@ namespace {
 
 Error left_out() {
   return environment_error(
-      "this flow was built without NCCL (FLOW_NCCL=OFF): GPUs of a gang cannot talk to each other. "
+      "this flow was built without NCCL (FLOW_NCCL=OFF): GPUs of a gang cannot communicate. "
       "Build it with FLOW_NCCL=AUTO");
 }
 
