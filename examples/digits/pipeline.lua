@@ -80,7 +80,7 @@ local evaluate = flow.task("evaluate", function(ctx, model, test)
   local predicted = flow.no_grad(net, test.x):argmax(2)
   local accuracy = flow.metrics.accuracy(predicted, test.y)
   local counts = flow.metrics.confusion(predicted, test.y, 10)
-  flow.image.png(ctx.dir .. "/confusion.png", flow.metrics.confusion_picture(counts, 0))
+  flow.image.png(ctx.dir .. "/confusion.png", flow.metrics.confusion_image(counts, 0))
   ctx:log("accuracy %.4f on %d digits", accuracy, #test.x)
   return { accuracy = accuracy, confusion = ctx:file("confusion.png"), counts = counts }
 end)

@@ -64,8 +64,8 @@ class Raw {
     while (code == nccl::kInProgress) calls_.get_async_error(handle_, &code);
     if (code != nccl::kSuccess) must(Status(environment_error(calls_.error_string(code))));
   }
-  const nccl::Calls& calls_ = nccl::library().calls;
-  nccl::Handle handle_ = nullptr;
+  const nccl::NcclCalls& calls_ = nccl::library().calls;
+  nccl::NcclHandle handle_ = nullptr;
   void* const stream_;
 };
 

@@ -138,7 +138,7 @@ void products() {
 void memory() {
   const Kernels& table = cpu_kernels();
   int64_t count = kBytes / 4;
-  // Not value-initialised by one thread's first touch only: all pages are written here.
+  // Not value-initialized by one thread's first touch only: all pages are written here.
   std::vector<float> a(count, 1.5f), b(count, -0.5f), out(count, 0.0f), other(count, 0.0f);
   for (int64_t i = 0; i < count; i++) a[i] = static_cast<float>(i % 1000) * 0.01f - 5;
   Shape flat{count}, rows{count / 1024, 1024};

@@ -172,7 +172,7 @@ class GangGpus(place.Place):
         (rank, text), = self.runs_alike("options.gpus = 1", FLOW_NCCL_LIB="/nowhere.so")
         self.assertIn(THROUGH_HOSTS + "rank 0: NCCL can't be used: it can't be loaded: /nowhere.so", text)
         self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_NCCL_LIB="off"),
-                         [(0, THROUGH_HOSTS + "rank 0: NCCL can't be used: it is left out by FLOW_NCCL_LIB")])
+                         [(0, THROUGH_HOSTS + "rank 0: NCCL can't be used: it is disabled by FLOW_NCCL_LIB")])
 
     def test_parts_of_gpus_go_through_the_hosts(self):
         self.write("machine", "gpu GPU-aa11 1024 emulated\n" + "".join("mig MIG-%d 300 emulated MIG\n" % i for i in range(3)))

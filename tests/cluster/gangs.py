@@ -179,7 +179,7 @@ class Gangs(cluster_place.ClusterPlace):
         self.open("gate")
         for what, cause, words in [("error", "user_error", ["rank 1 of 3: ", "out of cheese"]),
                                    ("kill", "signal", ["rank 1 of 3: ", "signal 9", "rank 1: its process", "it was last in all_reduce #1"]),
-                                   ("hang", "timeout", ["rank 1 hangs: it has not come to all_reduce #2, in which", "it was last in all_reduce #1"]),
+                                   ("hang", "timeout", ["rank 1 hangs: it has not reached all_reduce #2, in which", "it was last in all_reduce #1"]),
                                    ("differ", "user_error", ["rank 1 called barrier", "all_reduce(sum) of 10 f32"]),
                                    ("leave", "user_error", ["rank 1 called leave", "calls leave"])]:
             told, message = self.cause(self.end(self.breaks(what, "--fresh")))
@@ -191,7 +191,7 @@ class Gangs(cluster_place.ClusterPlace):
 
     def test_a_rank_that_hangs_until_the_timeout_is_named_with_its_last_collective(self):
         self.open("gate")
-        cause = "rank 1 hangs: it has not come to all_reduce #2, in which ranks 0 and 2 wait; its last was all_reduce #1. hangs.lua:8: `work` ran longer"
+        cause = "rank 1 hangs: it has not reached all_reduce #2, in which ranks 0 and 2 wait; its last was all_reduce #1. hangs.lua:8: `work` ran longer"
         script = BREAK.replace("LIMIT", "10m").replace("retries = 0,", 'retries = 0, timeout = "8s",')
         words = "run", "hangs.lua", "--json", "--fresh", "--grace", "1s", "--param", "what=hang", "--param", "gate=" + self.path("gate")
         self.write("hangs.lua", script)
@@ -209,7 +209,7 @@ return flow.pipeline("programs", function() return work() end)
 ''')
         told, message = self.cause(self.flow("run", "programs.lua", "--json", "--jobs", "3", "--grace", "1s"))
         self.assertEqual(told, "timeout", message)
-        cause = "rank 1 hangs: it has not come to its end, for which ranks 0 and 2 wait; it has called no collective. programs.lua:3: `work` ran longer"
+        cause = "rank 1 hangs: it has not reached its end, for which ranks 0 and 2 wait; it has called no collective. programs.lua:3: `work` ran longer"
         self.assertTrue(message.startswith(cause), message)
 
     def test_a_message_with_a_rank_that_has_ended_fails_at_once(self):

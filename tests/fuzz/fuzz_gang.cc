@@ -24,7 +24,7 @@ struct SentFrame {
 };
 
 struct End {
-  explicit End(const Identity& identity, int peer) : seal(identity, peer) {}
+  explicit End(const RankIdentity& identity, int peer) : seal(identity, peer) {}
   GangSeal seal;
   std::deque<std::string> in_flight;
   std::vector<std::string> past;  // all that came or could have
@@ -78,7 +78,7 @@ class Story {
   }
 
  private:
-  static Identity identity_of(int rank, uint8_t kind) {
+  static RankIdentity identity_of(int rank, uint8_t kind) {
     bool is_other = rank == 1 && (kind & 1) != 0;
     return {flow::sha256("gang"), is_other ? "another key" : "key", rank, 2,
             (kind & (rank == 0 ? 2 : 4)) != 0};

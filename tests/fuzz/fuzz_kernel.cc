@@ -21,7 +21,7 @@ void check_signature(std::string_view text) {
   auto back = parse_signature(written);
   FLOW_CHECK(back.ok() && text_of(*back) == written);
   FLOW_CHECK(back->parameters.size() == signature->parameters.size());
-  for (const Parameter& each : signature->parameters) {
+  for (const KernelParameter& each : signature->parameters) {
     FLOW_CHECK(each.of < static_cast<int>(signature->parameters.size()));
     if (each.role == Role::size)
       FLOW_CHECK(each.of >= 0 && signature->parameters[static_cast<size_t>(each.of)].is_tensor());

@@ -138,7 +138,7 @@ class Story {
     static const Digest digest = sha256("gang");
     return digest;
   }
-  Identity identity_of(int rank) const { return {gang(), "key", rank, 2, encrypts_}; }
+  RankIdentity identity_of(int rank) const { return {gang(), "key", rank, 2, encrypts_}; }
   FakeLink& link() { return *transport_.link; }
   std::string next_sent() {
     FLOW_CHECK(!link().sent.empty());
@@ -157,7 +157,7 @@ class Story {
                                  kLinkChunkBytes + 1};
     return kSizes[in.byte() % std::size(kSizes)];
   }
-  static Signature signature_of_size(size_t size) {
+  static CallSignature signature_of_size(size_t size) {
     return message_signature(flow::send("", static_cast<int64_t>(size), DType::u8, 1), 1);
   }
   void start(ChannelKind kind, bool is_send, size_t size) {

@@ -39,17 +39,17 @@ __global__ void types(float a, double b, int c, long long d, unsigned char e, bo
 }
 )";
 
-jit::Program program(const char* name, const char* text, const char* signature) {
+jit::ScriptKernel program(const char* name, const char* text, const char* signature) {
   jit::Source source;
   source.name = std::string(name);
   source.text = text;
   source.signature = *jit::parse_signature(signature);
   source.file = name;
-  return jit::Program(std::move(source));
+  return jit::ScriptKernel(std::move(source));
 }
 
 // `ahead`: as of a GPU that NVRTC does not know, for which the driver compiles PTX.
-jit::Function& function_of(jit::Program& program, int ahead = 0) {
+jit::LoadedFunction& function_of(jit::ScriptKernel& program, int ahead = 0) {
   void* stream = tensors::stream_of(kGpu).native;  // and its context is current
   cuda::DeviceInfo info = *cuda::describe(0);
   auto driver = jit::system_driver();
@@ -59,9 +59,9 @@ jit::Function& function_of(jit::Program& program, int ahead = 0) {
   return **found;
 }
 
-void start(jit::Program& program, jit::Call& call, const jit::Grid& grid) {
-  jit::Function* known = program.loaded(0);
-  jit::Function& function = known != nullptr ? *known : function_of(program);
+void start(jit::ScriptKernel& program, jit::KernelLaunch& call, const jit::Grid& grid) {
+  jit::LoadedFunction* known = program.loaded(0);
+  jit::LoadedFunction& function = known != nullptr ? *known : function_of(program);
   call.run(**jit::system_driver(), function, grid, tensors::stream_of(kGpu).native);
 }
 
@@ -76,12 +76,13 @@ Tensor count_up(DType dtype, int64_t count) {
 
 bool saxpy_with_gaps() {
   constexpr int64_t count = 1'000'003;
-  jit::Program saxpy = program("saxpy", kSaxpy, "a: f32, x: in f32, y: inout f32, n: count of y");
+  jit::ScriptKernel saxpy =
+      program("saxpy", kSaxpy, "a: f32, x: in f32, y: inout f32, n: count of y");
   Tensor x = count_up(DType::f32, 2 * count), y = count_up(DType::f32, 2 * count);
-  jit::Call call(saxpy.source());
-  call.give_number(0, Number::of(0.5));
-  call.give_tensor(1, tensors::narrow(x, 0, 1, count, 2));
-  call.give_tensor(2, tensors::narrow(y, 0, 0, count, 2));
+  jit::KernelLaunch call(saxpy.source());
+  call.set_number(0, Number::of(0.5));
+  call.set_tensor(1, tensors::narrow(x, 0, 1, count, 2));
+  call.set_tensor(2, tensors::narrow(y, 0, 0, count, 2));
   start(saxpy, call, call.grid_over_elements(256, 4));
   Tensor got = tensors::move(y, {});
   for (int64_t i = 0; i < 2 * count; i++) {
@@ -93,12 +94,12 @@ bool saxpy_with_gaps() {
 
 bool reversed_in_shared_memory() {
   constexpr int64_t count = 100 << 7;  // 100 KiB
-  jit::Program reversed =
+  jit::ScriptKernel reversed =
       program("reversed", kReversed, "x: in f64, y: out f64 like x, n: i32 count of x");
-  jit::Call call(reversed.source());
-  call.give_tensor(0, count_up(DType::f64, count));
+  jit::KernelLaunch call(reversed.source());
+  call.set_tensor(0, count_up(DType::f64, count));
   Tensor y = Tensor::empty(DType::f64, {count}, kGpu);
-  call.give_tensor(1, y);
+  call.set_tensor(1, y);
   jit::Grid grid;
   grid.shared = count * 8;
   start(reversed, call, grid);
@@ -109,16 +110,16 @@ bool reversed_in_shared_memory() {
 }
 
 bool numbers_of_every_type(int ahead) {
-  jit::Program types =
+  jit::ScriptKernel types =
       program("types", kTypes, "a: f32, b: f64, c: i32, d: i64, e: u8, f: bool, out: out f64");
   function_of(types, ahead);
-  jit::Call call(types.source());
+  jit::KernelLaunch call(types.source());
   const Number numbers[] = {Number::of(0.5),          Number::of(0.1),
                             Number::of(int64_t{-3}),  Number::of(int64_t{1} << 40),
                             Number::of(int64_t{255}), Number::of(int64_t{1})};
-  for (size_t at = 0; at < std::size(numbers); at++) call.give_number(at, numbers[at]);
+  for (size_t at = 0; at < std::size(numbers); at++) call.set_number(at, numbers[at]);
   Tensor out = Tensor::empty(DType::f64, {6}, kGpu);
-  call.give_tensor(6, out);
+  call.set_tensor(6, out);
   jit::Grid one;
   one.threads[0] = 1;
   start(types, call, one);
@@ -130,13 +131,14 @@ bool numbers_of_every_type(int ahead) {
 
 void measure() {
   using Clock = std::chrono::steady_clock;
-  jit::Program saxpy = program("saxpy", kSaxpy, "a: f32, x: in f32, y: inout f32, n: count of y");
+  jit::ScriptKernel saxpy =
+      program("saxpy", kSaxpy, "a: f32, x: in f32, y: inout f32, n: count of y");
   function_of(saxpy);
   for (int64_t count : {int64_t{1}, int64_t{1} << 28}) {
-    jit::Call call(saxpy.source());
-    call.give_number(0, Number::of(0.5));
-    call.give_tensor(1, Tensor::zeros(DType::f32, {count}, kGpu));
-    call.give_tensor(2, Tensor::zeros(DType::f32, {count}, kGpu));
+    jit::KernelLaunch call(saxpy.source());
+    call.set_number(0, Number::of(0.5));
+    call.set_tensor(1, Tensor::zeros(DType::f32, {count}, kGpu));
+    call.set_tensor(2, Tensor::zeros(DType::f32, {count}, kGpu));
     constexpr int times = 100;
     double best = 1e9;
     for (int round = 0; round < 5; round++) {

@@ -30,11 +30,11 @@ CASES = [
     ("another version", PREFIX + "const FlowOperation* flow_operations(int32_t a, int32_t* n) { *n = 0; return NULL; }", "",
      "it does not know version 1 of flow/operation.h"),
     ("many", PREFIX + "const FlowOperation* flow_operations(int32_t a, int32_t* n) { *n = 1 << 30; return (void*)16; }", "",
-     "it says that it has 1073741824 operations"),
+     "it declares 1073741824 operations"),
     ("a bad name", PREFIX + LIST % '{ "a-b", like, nothing, NULL }', "", "operation 1 needs a name"),
     ("no run", PREFIX + LIST % '{ "a", like, NULL, NULL }', "", "operation 1 needs a name"),
-    ("twice", PREFIX + LIST % '{ "a", like, nothing, NULL }, { "a", like, nothing, NULL }', "", "`a` is there twice"),
-    ("no backward", PREFIX + LIST % '{ "a", like, nothing, "b" }', "", "the backward of `a`, `b`, is not there"),
+    ("twice", PREFIX + LIST % '{ "a", like, nothing, NULL }, { "a", like, nothing, NULL }', "", "`a` is declared twice"),
+    ("no backward", PREFIX + LIST % '{ "a", like, nothing, "b" }', "", "the backward of `a`, `b`, is missing"),
     ("a wrong shape", PREFIX + "static int wrong(FlowCall* c) { c->outputs[0].type = 0; c->outputs[0].rank = 9; return 0; }"
      + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "describes an output that is not a valid tensor"),
     ("a negative size", PREFIX + "static int wrong(FlowCall* c) { c->outputs[0].rank = 1; c->outputs[0].sizes[0] = -4; return 0; }"

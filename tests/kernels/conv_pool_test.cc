@@ -256,7 +256,7 @@ TEST_CASE("a picture of another size is bilinear or nearest, and slopes go back 
 }
 
 TEST_CASE("bytes of pictures become planes of floats with their mean and deviation taken away") {
-  Generator random = generator("normalise");
+  Generator random = generator("normalize");
   for (DType dtype : kFloats) {
     Tensor in = random_tensor(random, DType::u8, {2, 5, 7, 3}, Layout::narrowed, 0, 256),
            mean = random_tensor(random, DType::f32, {3}),
@@ -265,10 +265,10 @@ TEST_CASE("bytes of pictures become planes of floats with their mean and deviati
     for_setups([&](Runner& runner) {
       out.poison();
       REQUIRE(runner([&](Stream& s) {
-                return table().normalise(s, in.view, mean.view, deviation.view, out.view);
+                return table().normalize(s, in.view, mean.view, deviation.view, out.view);
               }) == kDone);
       check(
-          "normalise", out,
+          "normalize", out,
           [&](int64_t i) {
             int64_t place = i % 35, c = i / 35 % 3, n = i / 105;
             return (in.get((n * 35 + place) * 3 + c) / 255 - mean.get(c)) / deviation.get(c);

@@ -77,7 +77,7 @@ TEST_CASE("every type casts to every type, by value") {
   }
 }
 
-TEST_CASE("floats become integers without undefined behaviour") {
+TEST_CASE("floats become integers without undefined behavior") {
   CHECK(convert<uint8_t>(-3.5f) == 0);
   CHECK(convert<uint8_t>(254.9f) == 254);
   CHECK(convert<uint8_t>(1e9f) == 255);

@@ -207,23 +207,23 @@ TEST_CASE("the body leaves no trace in a key, not even in a module's memo table"
 TEST_CASE("the parts of a code say in words what it is made of") {
   TaskDef def =
       task_of({{"p.lua", kHead + "local m = require 'features'\nlocal rate = 0.25\n_G.size = 3 " +
-                             task("return m.normalise(rate) + size") + kTail},
-               {"features.lua", "local m = {}\nfunction m.normalise(x) return x end\nreturn m"}});
+                             task("return m.normalize(rate) + size") + kTail},
+               {"features.lua", "local m = {}\nfunction m.normalize(x) return x end\nreturn m"}});
   std::vector<std::string> names;
   for (const CodeComponent& part : def.code_components)
     names.push_back(part.name + (part.text.empty() ? "" : " = " + part.text));
   CHECK(names == std::vector<std::string>{"its function", "`m` in p.lua", "`rate` in p.lua = 0.25",
                                           "the global `size` = 3",
-                                          "`m.normalise` in features.lua"});
+                                          "`m.normalize` in features.lua"});
   TaskDef changed = task_of(
       {{"p.lua", kHead + "local m = require 'features'\nlocal rate = 0.25\n_G.size = 3 " +
-                     task("return m.normalise(rate) + size") + kTail},
-       {"features.lua", "local m = {}\nfunction m.normalise(x) return x + 1 end\nreturn m"}});
+                     task("return m.normalize(rate) + size") + kTail},
+       {"features.lua", "local m = {}\nfunction m.normalize(x) return x + 1 end\nreturn m"}});
   std::vector<std::string> differing;
   for (size_t i = 0; i < def.code_components.size(); i++)
     if (def.code_components[i].digest != changed.code_components[i].digest)
       differing.push_back(def.code_components[i].name);
-  CHECK(differing == std::vector<std::string>{"`m.normalise` in features.lua"});
+  CHECK(differing == std::vector<std::string>{"`m.normalize` in features.lua"});
 }
 
 TEST_CASE("a thousand globals and a deep table have a code") {

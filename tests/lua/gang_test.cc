@@ -210,7 +210,8 @@ TEST_CASE("A rank that nothing joins to the others says so") {
                      [](int, GangHost& host) { host.joined = nullptr; });
   for (const RankOutcome& one : lone) {
     CHECK(one.lines == std::vector<std::string>{"2"});
-    CHECK(one.ended.message == "gang.lua:4: ctx.comm: nothing joins the 2 ranks of this task");
+    CHECK(one.ended.message ==
+          "gang.lua:4: ctx.comm: the 2 ranks of this task have no communicator");
   }
 }
 

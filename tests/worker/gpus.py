@@ -205,7 +205,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
         self.assertEqual(verdict, "warning")
         self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names can't be used: /nowhere.so"), text)
         self.assertEqual(libraries(FLOW_CUDNN_LIB="off")[1]["cuDNN"],
-                         ("ok", "left out by FLOW_CUDNN_LIB: flow's own kernels do convolutions"))
+                         ("ok", "disabled by FLOW_CUDNN_LIB: flow's own kernels compute convolutions"))
 
     def refused(self, options):
         self.pipeline('local fit = flow.task("fit", { %s }, print)\n' % options, "return fit()")

@@ -8,7 +8,7 @@ namespace {
 
 alignas(16) char memory[64];
 
-Convolution convolution(Way way, DType dtype) {
+Convolution convolution(ConvolutionDirection way, DType dtype) {
   Convolution v{way, {}, {}, {}, {}, nullptr};
   v.o = {{1, 2}, {3, 4}, {5, 6}, 2};
   v.x = dense(dtype, {7, 4, 30, 40}, memory);
@@ -17,7 +17,7 @@ Convolution convolution(Way way, DType dtype) {
   return v;
 }
 
-Numbers numbers(Way way, DType dtype, bool has_bias = false) {
+Numbers numbers(ConvolutionDirection way, DType dtype, bool has_bias = false) {
   Convolution v = convolution(way, dtype);
   View bias = dense(dtype, {6}, memory);
   if (has_bias) v.bias = &bias;
@@ -26,15 +26,17 @@ Numbers numbers(Way way, DType dtype, bool has_bias = false) {
   return n;
 }
 
-Offer good(int algorithm, int math) {
+AlgorithmPerf good(int algorithm, int math) {
   return {algorithm, kSuccess, 1, 0, kDeterministic, math, {}};
 }
 
-bool takes(const Numbers& n, const Offer& offer) { return next_offer(n, &offer, 1, 0) == 0; }
+bool takes(const Numbers& n, const AlgorithmPerf& offer) {
+  return next_algorithm(n, &offer, 1, 0) == 0;
+}
 
 TEST_CASE("the numbers of a convolution are its shapes and its window") {
-  Numbers n = numbers(Way::backward_input, DType::bf16);
-  CHECK(n == Numbers{Way::backward_input,
+  Numbers n = numbers(ConvolutionDirection::backward_input, DType::bf16);
+  CHECK(n == Numbers{ConvolutionDirection::backward_input,
                      false,
                      kBfloat16,
                      kFloat,
@@ -45,30 +47,32 @@ TEST_CASE("the numbers of a convolution are its shapes and its window") {
                      {1, 2},
                      {5, 6},
                      2});
-  CHECK(numbers(Way::forward, DType::f16).type == kHalf);
-  CHECK(numbers(Way::forward, DType::f32).compute == kFloat);
-  CHECK(numbers(Way::forward, DType::f64).compute == kDouble);
-  CHECK(numbers(Way::forward, DType::f32, true).has_bias);
-  CHECK(numbers(Way::forward, DType::f32) != numbers(Way::forward, DType::f32, true));
-  CHECK(numbers(Way::forward, DType::f32) != numbers(Way::backward_weight, DType::f32));
+  CHECK(numbers(ConvolutionDirection::forward, DType::f16).type == kHalf);
+  CHECK(numbers(ConvolutionDirection::forward, DType::f32).compute == kFloat);
+  CHECK(numbers(ConvolutionDirection::forward, DType::f64).compute == kDouble);
+  CHECK(numbers(ConvolutionDirection::forward, DType::f32, true).has_bias);
+  CHECK(numbers(ConvolutionDirection::forward, DType::f32) !=
+        numbers(ConvolutionDirection::forward, DType::f32, true));
+  CHECK(numbers(ConvolutionDirection::forward, DType::f32) !=
+        numbers(ConvolutionDirection::backward_weight, DType::f32));
 }
 
 TEST_CASE("what is empty, too large or not aligned is not asked for") {
   Numbers n{};
-  Convolution v = convolution(Way::forward, DType::f32);
+  Convolution v = convolution(ConvolutionDirection::forward, DType::f32);
   REQUIRE(numbers_of(v, n));
   v.x.shape[0] = v.y.shape[0] = 0;
   CHECK_FALSE(numbers_of(v, n));
-  v = convolution(Way::forward, DType::f32);
+  v = convolution(ConvolutionDirection::forward, DType::f32);
   v.x.shape[0] = 447392;  // 2^31 - 2048 elements
   CHECK(numbers_of(v, n));
   v.x.shape[0] = 447393;
   CHECK_FALSE(numbers_of(v, n));
-  v = convolution(Way::forward, DType::f32);
+  v = convolution(ConvolutionDirection::forward, DType::f32);
   v.o.padding[1] = int64_t{1} << 31;
   CHECK_FALSE(numbers_of(v, n));
   for (View Convolution::*operand : {&Convolution::x, &Convolution::w, &Convolution::y}) {
-    v = convolution(Way::forward, DType::f32);
+    v = convolution(ConvolutionDirection::forward, DType::f32);
     (v.*operand).data += 8;
     CHECK_FALSE(numbers_of(v, n));
   }
@@ -76,7 +80,7 @@ TEST_CASE("what is empty, too large or not aligned is not asked for") {
 
 TEST_CASE("a bias is dense and aligned, or cuDNN is not asked") {
   Numbers n{};
-  Convolution v = convolution(Way::forward, DType::f32);
+  Convolution v = convolution(ConvolutionDirection::forward, DType::f32);
   View bias = dense(DType::f32, {6}, memory);
   v.bias = &bias;
   CHECK(numbers_of(v, n));
@@ -88,26 +92,30 @@ TEST_CASE("a bias is dense and aligned, or cuDNN is not asked") {
 
 TEST_CASE("algorithms that add in any order are never taken") {
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
-    for (Way way : {Way::forward, Way::backward_input, Way::backward_weight}) {
+    for (ConvolutionDirection way :
+         {ConvolutionDirection::forward, ConvolutionDirection::backward_input,
+          ConvolutionDirection::backward_weight}) {
       Numbers n = numbers(way, dtype);
-      Offer offer = good(1, math_of(n));
+      AlgorithmPerf offer = good(1, math_of(n));
       CHECK(takes(n, offer));
       offer.determinism = 0;
       CHECK_FALSE(takes(n, offer));
       // By their names too: 0 and 3 of the weight's gradient, 0 of the input's.
       for (int algorithm : {0, 3})
-        CHECK(takes(n, good(algorithm, math_of(n))) == (way == Way::forward && algorithm == 0));
+        CHECK(takes(n, good(algorithm, math_of(n))) ==
+              (way == ConvolutionDirection::forward && algorithm == 0));
       // Fourier's and Winograd's ways.
       for (int algorithm : {4, 5, 6, 7}) CHECK_FALSE(takes(n, good(algorithm, math_of(n))));
     }
 }
 
 TEST_CASE("f32 never becomes TF32, and halves use tensor cores") {
-  Numbers f32 = numbers(Way::forward, DType::f32), f16 = numbers(Way::forward, DType::f16);
+  Numbers f32 = numbers(ConvolutionDirection::forward, DType::f32),
+          f16 = numbers(ConvolutionDirection::forward, DType::f16);
   CHECK(math_of(f32) == kFmaMath);
-  CHECK(math_of(numbers(Way::forward, DType::f64)) == kFmaMath);
+  CHECK(math_of(numbers(ConvolutionDirection::forward, DType::f64)) == kFmaMath);
   CHECK(math_of(f16) == kTensorOpMath);
-  CHECK(math_of(numbers(Way::forward, DType::bf16)) == kTensorOpMath);
+  CHECK(math_of(numbers(ConvolutionDirection::forward, DType::bf16)) == kTensorOpMath);
   for (int math : {kDefaultMath, kTensorOpMath, kTensorOpMathAllowConversion, kFmaMath}) {
     CHECK(takes(f32, good(1, math)) == (math == kDefaultMath || math == kFmaMath));
     CHECK(math_of(f32, good(1, math)) == kFmaMath);
@@ -117,22 +125,22 @@ TEST_CASE("f32 never becomes TF32, and halves use tensor cores") {
 }
 
 TEST_CASE("with a bias there is one algorithm") {
-  Numbers n = numbers(Way::forward, DType::f16, true);
+  Numbers n = numbers(ConvolutionDirection::forward, DType::f16, true);
   for (int algorithm = 0; algorithm < 8; algorithm++)
     CHECK(takes(n, good(algorithm, kTensorOpMath)) == (algorithm == kForwardImplicitPrecompGemm));
 }
 
 TEST_CASE("the first offer that works and has room is taken") {
-  Numbers n = numbers(Way::forward, DType::f32);
-  Offer offers[] = {good(7, kFmaMath), good(1, kFmaMath), good(1, kFmaMath), good(2, kFmaMath),
-                    good(0, kFmaMath)};
+  Numbers n = numbers(ConvolutionDirection::forward, DType::f32);
+  AlgorithmPerf offers[] = {good(7, kFmaMath), good(1, kFmaMath), good(1, kFmaMath),
+                            good(2, kFmaMath), good(0, kFmaMath)};
   offers[1].status = kNotSupported;
   offers[2].memory = kWorkspaceMax + 1;
   offers[3].memory = kWorkspaceMax;
-  CHECK(next_offer(n, offers, 5, 0) == 3);
-  CHECK(next_offer(n, offers, 5, 4) == 4);
-  CHECK(next_offer(n, offers, 3, 0) == -1);
-  CHECK(next_offer(n, offers, 0, 0) == -1);
+  CHECK(next_algorithm(n, offers, 5, 0) == 3);
+  CHECK(next_algorithm(n, offers, 5, 4) == 4);
+  CHECK(next_algorithm(n, offers, 3, 0) == -1);
+  CHECK(next_algorithm(n, offers, 0, 0) == -1);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "kernels/shared/types.hpp"
 
 using namespace flow::kernels;
-using flow::cuda::dnn::Offer;
+using flow::cuda::dnn::AlgorithmPerf;
 namespace dnn = flow::cuda::dnn;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -102,17 +102,17 @@ int window_of(void* x, void* w, void* conv, void* y, Window& to) {
   return 0;
 }
 
-int offer(const std::vector<Offer>& all, int room, int* count, Offer* to) {
+int offer(const std::vector<AlgorithmPerf>& all, int room, int* count, AlgorithmPerf* to) {
   fake_cudnn.heuristics++;
   *count = 0;
   if (fake_cudnn.offers_status != 0) return fake_cudnn.offers_status;
-  for (const Offer& each : all)
+  for (const AlgorithmPerf& each : all)
     if (*count < room && (!fake_cudnn.only_random || each.determinism == 0)) to[(*count)++] = each;
   return 0;
 }
 
 // What is better not taken comes first.
-Offer offer_of(int algorithm, bool is_same_each_time, int math, int status = 0) {
+AlgorithmPerf offer_of(int algorithm, bool is_same_each_time, int math, int status = 0) {
   return {algorithm, status, 1, fake_cudnn.workspace, is_same_each_time ? 1 : 0, math, {}};
 }
 
@@ -283,7 +283,8 @@ EXPORT int cudnnSetActivationDescriptor(void* activation, int mode, int, double)
 }
 
 EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(void* handle, void* x, void* w, void* conv,
-                                                  void* y, int room, int* count, Offer* offers) {
+                                                  void* y, int room, int* count,
+                                                  AlgorithmPerf* offers) {
   Window v;
   if (!thing_of(handle, 'h') || window_of(x, w, conv, y, v)) return kBadParameter;
   int math = v.o->math;
@@ -297,7 +298,7 @@ EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(void* handle, void* x, void* w
 }
 EXPORT int cudnnGetConvolutionBackwardDataAlgorithm_v7(void* handle, void* w, void* y, void* conv,
                                                        void* x, int room, int* count,
-                                                       Offer* offers) {
+                                                       AlgorithmPerf* offers) {
   Window v;
   if (!thing_of(handle, 'h') || window_of(x, w, conv, y, v)) return kBadParameter;
   return offer(
@@ -306,7 +307,7 @@ EXPORT int cudnnGetConvolutionBackwardDataAlgorithm_v7(void* handle, void* w, vo
 }
 EXPORT int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void* handle, void* x, void* y, void* conv,
                                                          void* w, int room, int* count,
-                                                         Offer* offers) {
+                                                         AlgorithmPerf* offers) {
   Window v;
   if (!thing_of(handle, 'h') || window_of(x, w, conv, y, v)) return kBadParameter;
   return offer(

@@ -42,15 +42,18 @@ struct Doubled {
   alignas(16) float b[1] = {100};
   alignas(16) char room[8192] = {};
   View bias = view({1}, b);
-  Convolution convolution{
-      Way::forward, {}, view({1, 1, 3, 3}, x), view({1, 1, 1, 1}, w), view({1, 1, 3, 3}, y)};
+  Convolution convolution{ConvolutionDirection::forward,
+                          {},
+                          view({1, 1, 3, 3}, x),
+                          view({1, 1, 1, 1}, w),
+                          view({1, 1, 3, 3}, y)};
   Stream stream;
 
   Doubled() { stream.scratch = {room, sizeof room, 0, 0}; }
   static View view(const Shape& shape, float* data) {
     return dense(DType::f32, shape, reinterpret_cast<char*>(data));
   }
-  int run(Library& library) { return library.run(stream, 0, convolution); }
+  int run(DnnLibrary& library) { return library.run(stream, 0, convolution); }
 };
 
 TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
@@ -58,7 +61,7 @@ TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
   int64_t before = dnn.alive;
   int mark = 0;
   {
-    Library library(FAKE_CUDNN);
+    DnnLibrary library(FAKE_CUDNN);
     CHECK(library.text() == "cuDNN 9.19.0");
     Doubled call;
     call.stream.native = &mark;
@@ -82,7 +85,7 @@ TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
 
 TEST_CASE("what an algorithm needs is asked for before anything is done") {
   FakeCudnn& dnn = fresh_fake();
-  Library library(FAKE_CUDNN);
+  DnnLibrary library(FAKE_CUDNN);
   Doubled call;
   call.stream.scratch = {};
   CHECK(call.run(library) == kNeedsScratch);
@@ -94,7 +97,7 @@ TEST_CASE("what an algorithm needs is asked for before anything is done") {
 
 TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a device") {
   FakeCudnn& dnn = fresh_fake();
-  Library library(FAKE_CUDNN);
+  DnnLibrary library(FAKE_CUDNN);
   Doubled call;
   auto run = [&](int device) {
     call.stream.scratch.used = 0;
@@ -104,15 +107,15 @@ TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a 
   CHECK(dnn.heuristics == 1);
   run(1), run(1);
   CHECK(dnn.heuristics == 2);
-  call.convolution.way = Way::backward_input;
+  call.convolution.way = ConvolutionDirection::backward_input;
   run(0), run(0);
   CHECK(dnn.heuristics == 3);
   CHECK(dnn.algorithm == kBackwardData1);
-  call.convolution.way = Way::backward_weight;
+  call.convolution.way = ConvolutionDirection::backward_weight;
   run(0), run(0);
   CHECK(dnn.heuristics == 4);
   CHECK(dnn.algorithm == kBackwardFilter1);
-  call.convolution.way = Way::forward;
+  call.convolution.way = ConvolutionDirection::forward;
   call.convolution.bias = &call.bias;
   run(0), run(0);
   CHECK(dnn.heuristics == 5);
@@ -124,11 +127,13 @@ TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a 
 
 TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
   FakeCudnn& dnn = fresh_fake();
-  Library library(FAKE_CUDNN);
+  DnnLibrary library(FAKE_CUDNN);
   Doubled call;
   SECTION("all offers add in any order") {
     dnn.only_random = true;
-    for (Way way : {Way::forward, Way::backward_input, Way::backward_weight}) {
+    for (ConvolutionDirection way :
+         {ConvolutionDirection::forward, ConvolutionDirection::backward_input,
+          ConvolutionDirection::backward_weight}) {
       call.convolution.way = way;
       CHECK(call.run(library) == kUnsupported);
     }
@@ -169,7 +174,7 @@ TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
 
 TEST_CASE("an algorithm without room is taken where the others need too much") {
   FakeCudnn& dnn = fresh_fake();
-  Library library(FAKE_CUDNN);
+  DnnLibrary library(FAKE_CUDNN);
   Doubled call;
   dnn.workspace = kWorkspaceMax + 1;
   call.stream.scratch = {};
@@ -180,28 +185,28 @@ TEST_CASE("an algorithm without room is taken where the others need too much") {
 
 TEST_CASE("a failure has cuDNN's words") {
   FakeCudnn& dnn = fresh_fake();
-  Library library(FAKE_CUDNN);
+  DnnLibrary library(FAKE_CUDNN);
   Doubled call;
   dnn.run_status = 5000;
   int code = call.run(library);
   CHECK(code == kDnnErrors + 5000);
   CHECK(std::string(cuda_kernels()->error_text(code)) ==
-        "cuDNN failed in a convolution that it had offered to do: CUDNN_STATUS_EXECUTION_FAILED");
+        "cuDNN failed in a convolution that it had accepted: CUDNN_STATUS_EXECUTION_FAILED");
 }
 
 TEST_CASE("another version, or one without a function, is not used") {
   FakeCudnn& dnn = fresh_fake();
   dnn.version = 8907;
-  Library old(FAKE_CUDNN);
+  DnnLibrary old(FAKE_CUDNN);
   CHECK_FALSE(old.works());
   CHECK(old.text() == "its version is 8907: flow knows cuDNN 9");
   Doubled call;
   CHECK(call.run(old) == kUnsupported);
   fresh_fake();
-  Library part(FAKE_CUDNN_WITHOUT_BIAS);
+  DnnLibrary part(FAKE_CUDNN_WITHOUT_BIAS);
   CHECK(part.text() == "it has no cudnnConvolutionBiasActivationForward");
   CHECK(call.run(part) == kUnsupported);
-  Library none("/nowhere/libcudnn.so");
+  DnnLibrary none("/nowhere/libcudnn.so");
   CHECK_THAT(none.text(), Contains("/nowhere/libcudnn.so"));
   CHECK(call.run(none) == kUnsupported);
 }
@@ -254,7 +259,7 @@ TEST_CASE("the environment leaves cuDNN out", "[.off]") {
   Doubled call;
   CHECK(run_table(call) == kDone);
   CHECK(call.y[8] == 16);
-  CHECK(cudnn_use().library == "left out by FLOW_CUDNN_LIB");
+  CHECK(cudnn_use().library == "disabled by FLOW_CUDNN_LIB");
 }
 
 }  // namespace

@@ -37,24 +37,24 @@ struct Alike<A (*)(As...), B (*)(Bs...)> {
 };
 
 TEST_CASE("cuDNN's functions are declared as its header declares them") {
-#define FLOW_DNN(name, ...) CHECK(Alike<decltype(Calls::name), decltype(&cudnn##name)>::value);
+#define FLOW_DNN(name, ...) CHECK(Alike<decltype(DnnCalls::name), decltype(&cudnn##name)>::value);
   FLOW_DNN_CALLS(FLOW_DNN)
 #undef FLOW_DNN
-  CHECK(Alike<decltype(Calls::GetVersion), decltype(&cudnnGetVersion)>::value);
-  CHECK(Alike<decltype(Calls::GetErrorString), decltype(&cudnnGetErrorString)>::value);
-  CHECK_FALSE(Alike<decltype(Calls::Create), decltype(&cudnnSetStream)>::value);
-  CHECK_FALSE(Alike<decltype(Calls::SetActivationDescriptor),
+  CHECK(Alike<decltype(DnnCalls::GetVersion), decltype(&cudnnGetVersion)>::value);
+  CHECK(Alike<decltype(DnnCalls::GetErrorString), decltype(&cudnnGetErrorString)>::value);
+  CHECK_FALSE(Alike<decltype(DnnCalls::Create), decltype(&cudnnSetStream)>::value);
+  CHECK_FALSE(Alike<decltype(DnnCalls::SetActivationDescriptor),
                     decltype(&cudnnSetFilter4dDescriptor)>::value);
 }
 
 template <typename Theirs>
 void check_offer() {
-  CHECK(sizeof(Offer) == sizeof(Theirs));
-  CHECK(offsetof(Offer, algorithm) == offsetof(Theirs, algo));
-  CHECK(offsetof(Offer, status) == offsetof(Theirs, status));
-  CHECK(offsetof(Offer, memory) == offsetof(Theirs, memory));
-  CHECK(offsetof(Offer, determinism) == offsetof(Theirs, determinism));
-  CHECK(offsetof(Offer, math) == offsetof(Theirs, mathType));
+  CHECK(sizeof(AlgorithmPerf) == sizeof(Theirs));
+  CHECK(offsetof(AlgorithmPerf, algorithm) == offsetof(Theirs, algo));
+  CHECK(offsetof(AlgorithmPerf, status) == offsetof(Theirs, status));
+  CHECK(offsetof(AlgorithmPerf, memory) == offsetof(Theirs, memory));
+  CHECK(offsetof(AlgorithmPerf, determinism) == offsetof(Theirs, determinism));
+  CHECK(offsetof(AlgorithmPerf, math) == offsetof(Theirs, mathType));
 }
 
 TEST_CASE("cuDNN's structs and numbers are its header's") {
@@ -98,7 +98,7 @@ Convolution row_of(int64_t size, const Conv2d& o, int64_t kernel) {
   auto after = [&](int64_t in, int dim) {
     return (in + 2 * o.padding[dim] - o.dilation[dim] * (kernel - 1) - 1) / o.stride[dim] + 1;
   };
-  Convolution v{Way::forward, o, {}, {}, {}, nullptr};
+  Convolution v{ConvolutionDirection::forward, o, {}, {}, {}, nullptr};
   v.x = dense(DType::f32, {3, 4, size, size + 3}, memory);
   v.w = dense(DType::f32, {6, 4 / o.groups, kernel, kernel}, memory);
   v.y = dense(DType::f32, {3, 6, after(size, 0), after(size + 3, 1)}, memory);
@@ -109,7 +109,7 @@ using OutputOf = int (*)(Descriptor conv, Descriptor x, Descriptor w, int* n, in
                          int* width);
 
 TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
-  Library library("");
+  DnnLibrary library("");
   if (!library.works()) {
     WARN("skipped: this machine has no cuDNN that can be used: " << library.problem());
     return;
@@ -144,7 +144,7 @@ TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
 }
 
 TEST_CASE("the machine's cuDNN without a GPU leaves the convolution to flow") {
-  Library library("");
+  DnnLibrary library("");
   if (!library.works()) {
     WARN("skipped: this machine has no cuDNN that can be used: " << library.problem());
     return;

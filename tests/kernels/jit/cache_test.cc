@@ -51,7 +51,7 @@ TEST_CASE("an image comes back from its bytes, and from no others") {
 }
 
 TEST_CASE("a key is of everything that the compiler is given") {
-  Order order{"f", "text", {}, 90};
+  CompileRequest order{"f", "text", {}, 90};
   Digest key = key_of(order, "13.0", {"-arch", "-D"});
   CHECK(key == key_of(order, "13.0", {"-arch", "-D"}));
   CHECK_FALSE(key == key_of(order, "13.1", {"-arch", "-D"}));

@@ -32,7 +32,7 @@ __global__ void f(float* x, long long n) {
 )";
 
 std::string problem_of(const Source& source, int arch = 90) {
-  auto image = Program(source).image(arch, Cache("/proc/nowhere"));
+  auto image = ScriptKernel(source).image(arch, Cache("/proc/nowhere"));
   return image.ok() ? "none" : image.error().message;
 }
 
@@ -94,20 +94,20 @@ TEST_CASE("NVRTC makes code for the GPUs that it knows, and PTX for younger ones
   if (!has_compiler()) return;
   Folder folder;
   for (int arch : {80, 90}) {
-    auto image = Program(source_of(kGood)).image(arch, Cache(folder.path));
+    auto image = ScriptKernel(source_of(kGood)).image(arch, Cache(folder.path));
     REQUIRE(image.ok());
     CHECK_FALSE(image->is_ptx);
     CHECK(image->entry == "_Z1fPfx");
     CHECK(image->bytes.substr(0, 4) == "\177ELF");
   }
-  auto young = Program(source_of(kGood)).image(999, Cache(folder.path));
+  auto young = ScriptKernel(source_of(kGood)).image(999, Cache(folder.path));
   REQUIRE(young.ok());
   CHECK(young->is_ptx);
   CHECK(young->bytes.find(".visible .entry _Z1fPfx") != std::string::npos);
   CHECK_THAT(problem_of(source_of(kGood), 20),
              Catch::Contains("makes no code for sm_20: the oldest"));
   std::string in_c = std::string("extern \"C\" ") + (kGood + 1);
-  CHECK(Program(source_of(in_c)).image(90, Cache(folder.path))->entry == "f");
+  CHECK(ScriptKernel(source_of(in_c)).image(90, Cache(folder.path))->entry == "f");
 }
 
 TEST_CASE("a compiler's errors have the script's lines, and warnings are left out") {
@@ -156,8 +156,8 @@ TEST_CASE("a function whose parameters are not the signature's is refused when i
                            "template <typename T> __global__ void f(T* x) {}", "",
                            "__global__ void f(float* x) {} __global__ void f(int* x) {}"})
     CHECK_THAT(problem(none, "x: inout f32"),
-               Catch::StartsWith(start + "the source has no one function `f`: a kernel's name is "
-                                         "that of a `__global__` function"));
+               Catch::StartsWith(start + "the source does not have exactly one function `f`: a "
+                                         "kernel's name is that of a `__global__` function"));
 }
 
 TEST_CASE("a source may define any names as macros, and end anywhere") {
@@ -208,7 +208,7 @@ TEST_CASE("what was compiled is found again by its content, and compiled anew wh
   if (!has_compiler()) return;
   Folder folder;
   Cache cache(folder.path);
-  Program program(source_of(kGood));
+  ScriptKernel program(source_of(kGood));
   std::string compiled = program.image(90, cache)->bytes;
   REQUIRE(std::distance(fs::directory_iterator(folder.path), {}) == 1);
   fs::path file = fs::directory_iterator(folder.path)->path();
@@ -221,11 +221,12 @@ TEST_CASE("what was compiled is found again by its content, and compiled anew wh
   CHECK(cache.find(key)->bytes == compiled);
   // Another source, option or GPU is another file.
   REQUIRE(program.image(80, cache).ok());
-  REQUIRE(Program(source_of(std::string(kGood) + " ")).image(90, cache).ok());
-  REQUIRE(Program(source_of(kGood, "x: inout f32, n: count of x", {"-DN"})).image(90, cache).ok());
+  REQUIRE(ScriptKernel(source_of(std::string(kGood) + " ")).image(90, cache).ok());
+  REQUIRE(
+      ScriptKernel(source_of(kGood, "x: inout f32, n: count of x", {"-DN"})).image(90, cache).ok());
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 4);
   // What can't be compiled leaves nothing.
-  CHECK_FALSE(Program(source_of("!")).image(90, cache).ok());
+  CHECK_FALSE(ScriptKernel(source_of("!")).image(90, cache).ok());
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 4);
 }
 

@@ -57,11 +57,11 @@ void every_type(Thread thread, void** p) {
   out[5] = at<bool>(p, 5);
 }
 
-struct Function {
+struct LoadedFunction {
   const char* name;
   void (*run)(Thread, void**);
 };
-const Function kFunctions[] = {
+const LoadedFunction kFunctions[] = {
     {"saxpy", saxpy}, {"twice", twice}, {"row_sums", row_sums}, {"every_type", every_type}};
 
 constexpr int kInvalidImage = 200, kNotFound = 500, kThreadsMax = 256 * 3;
@@ -106,9 +106,9 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**)
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   std::string wanted = std::string(name) + '\0';
   if (static_cast<Module*>(module)->code.find(wanted) == std::string::npos) return kNotFound;
-  for (const Function& each : kFunctions) {
+  for (const LoadedFunction& each : kFunctions) {
     if (wanted.find(each.name) == std::string::npos) continue;
-    *function = const_cast<Function*>(&each);
+    *function = const_cast<LoadedFunction*>(&each);
     return 0;
   }
   return kNotFound;
@@ -118,13 +118,13 @@ int cuFuncGetAttribute(int* value, int, void*) {
   return 0;
 }
 int cuFuncSetAttribute(void* function, int attribute, int value) {
-  launched += std::string(static_cast<Function*>(function)->name) + " attribute " +
+  launched += std::string(static_cast<LoadedFunction*>(function)->name) + " attribute " +
               std::to_string(attribute) + " = " + std::to_string(value) + "\n";
   return 0;
 }
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void* stream, void** parameters, void**) {
-  const auto& own = *static_cast<Function*>(function);
+  const auto& own = *static_cast<LoadedFunction*>(function);
   char line[200];
   std::snprintf(line, sizeof line, "%s grid %u %u %u block %u %u %u shared %u%s\n", own.name, gx,
                 gy, gz, bx, by, bz, shared, stream == nullptr ? " no stream" : "");

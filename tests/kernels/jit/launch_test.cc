@@ -81,16 +81,16 @@ TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
       "a: f32, b: f64, c: i32, d: i64, e: u8, g: bool, x: in i32, y: out f64 like x, n: count of "
       "y, m: "
       "i32 size 2 of x");
-  Call call(source);
+  KernelLaunch call(source);
   const Number numbers[] = {Number::of(0.5),          Number::of(-0.25),
                             Number::of(int64_t{-7}),  Number::of(INT64_MIN),
                             Number::of(int64_t{255}), Number::of(int64_t{1})};
-  for (size_t at = 0; at < 6; at++) call.give_number(at, numbers[at]);
+  for (size_t at = 0; at < 6; at++) call.set_number(at, numbers[at]);
   Tensor x = Tensor::zeros(DType::i32, {3, 5}), y = Tensor::empty(DType::f64, {3, 5});
-  call.give_tensor(6, x);
-  call.give_tensor(7, y);
+  call.set_tensor(6, x);
+  call.set_tensor(7, y);
   launched.wanted = 10;
-  Function function;
+  LoadedFunction function;
   function.threads_max = 1024;
   call.run(driver, function, call.grid_over_elements(4, 1), &stream);
   CHECK(launched.words == std::vector<uint64_t>{word_of(0.5f), word_of(-0.25), word_of(-7),
@@ -104,18 +104,18 @@ TEST_CASE(
     "a grid covers the elements of the first result, and nothing starts where there are none") {
   Driver driver = recording();
   Source source = source_of("z: inout f32, x: in f32, y: out f32");
-  Call call(source);
-  call.give_tensor(0, Tensor::zeros(DType::f32, {7}));
-  call.give_tensor(1, Tensor::zeros(DType::f32, {1}));
-  call.give_tensor(2, Tensor::zeros(DType::f32, {1000}));
+  KernelLaunch call(source);
+  call.set_tensor(0, Tensor::zeros(DType::f32, {7}));
+  call.set_tensor(1, Tensor::zeros(DType::f32, {1}));
+  call.set_tensor(2, Tensor::zeros(DType::f32, {1000}));
   CHECK(call.grid_over_elements(256, 1).blocks[0] == 4);
   CHECK(call.grid_over_elements(250, 1).blocks[0] == 4);
   CHECK(call.grid_over_elements(256, 4).blocks[0] == 1);
   CHECK(call.grid_over_elements(256, 2).blocks[0] == 2);
-  call.give_tensor(2, Tensor::zeros(DType::f32, {0, 3}));
+  call.set_tensor(2, Tensor::zeros(DType::f32, {0, 3}));
   Grid grid = call.grid_over_elements(256, 1);
   CHECK(grid.blocks[0] == 0);
-  Function function;
+  LoadedFunction function;
   function.threads_max = 1024;
   call.run(driver, function, grid, &stream);
   CHECK(launched.sizes.empty());
@@ -138,10 +138,10 @@ TEST_CASE("an input with gaps is made dense, and an inout is written back throug
     more.view().at<double>()[i] = 100 * i;
   }
   kernels::View turned = kernels::swap_dims(all.view(), 0, 1);
-  Call call(source);
-  call.give_tensor(0, Tensor(turned, all.storage()));
-  call.give_tensor(1, Tensor(kernels::swap_dims(more.view(), 0, 1), more.storage()));
-  Function function;
+  KernelLaunch call(source);
+  call.set_tensor(0, Tensor(turned, all.storage()));
+  call.set_tensor(1, Tensor(kernels::swap_dims(more.view(), 0, 1), more.storage()));
+  LoadedFunction function;
   function.threads_max = 1024;
   call.run(driver, function, call.grid_over_elements(256, 1), &stream);
   for (int i = 0; i < 6; i++) CHECK(all.view().at<double>()[i] == 102 * i);
@@ -149,7 +149,7 @@ TEST_CASE("an input with gaps is made dense, and an inout is written back throug
 
 TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU takes are refused") {
   Driver driver = recording();
-  Function function;
+  LoadedFunction function;
   function.threads_max = 512;
   std::vector<void*> none;
   Grid grid;
@@ -170,7 +170,7 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
   grid = {};
   grid.threads[0] = 513;
   CHECK(problem(grid) ==
-        "a block of 513 threads: it uses so much of each that 512 are the most; make `block` "
+        "a block of 513 threads: its use of registers limits it to 512; make `block` "
         "smaller, "
         "or give the option --maxrregcount");
   grid.threads[0] = 33;
@@ -203,20 +203,19 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
 
 TEST_CASE("what does not fit its parameter is refused in words") {
   Source source = source_of("a: i32, b: u8, x: in f32, y: out f32 like x, n: i32 size 3 of x");
-  Call call(source);
-  call.give_number(0, Number::of(int64_t{INT32_MAX}));
-  CHECK_THROWS_WITH(call.give_number(0, Number::of(int64_t{INT32_MAX} + 1)),
-                    "`a` of the kernel `f` is i32, and 2147483648 is none");
-  CHECK_THROWS_WITH(call.give_number(0, Number::of(1.5)),
-                    "`a` of the kernel `f` is i32, and 1.5 is none");
-  CHECK_THROWS_WITH(call.give_number(1, Number::of(int64_t{-1})),
-                    "`b` of the kernel `f` is u8, and -1 is none");
-  CHECK_THROWS_WITH(call.give_tensor(2, Tensor::zeros(DType::f64, {2})),
+  KernelLaunch call(source);
+  call.set_number(0, Number::of(int64_t{INT32_MAX}));
+  CHECK_THROWS_WITH(call.set_number(0, Number::of(int64_t{INT32_MAX} + 1)),
+                    "`a` of the kernel `f` is i32, not 2147483648");
+  CHECK_THROWS_WITH(call.set_number(0, Number::of(1.5)), "`a` of the kernel `f` is i32, not 1.5");
+  CHECK_THROWS_WITH(call.set_number(1, Number::of(int64_t{-1})),
+                    "`b` of the kernel `f` is u8, not -1");
+  CHECK_THROWS_WITH(call.set_tensor(2, Tensor::zeros(DType::f64, {2})),
                     "`x` of the kernel `f` is f32, not tensor f64 [2]: give it x:to(\"f32\")");
-  call.give_tensor(2, Tensor::zeros(DType::f32, {2}));
-  call.give_tensor(3, Tensor::zeros(DType::f32, {2}));
+  call.set_tensor(2, Tensor::zeros(DType::f32, {2}));
+  call.set_tensor(3, Tensor::zeros(DType::f32, {2}));
   Driver driver = recording();
-  Function function;
+  LoadedFunction function;
   function.threads_max = 1024;
   CHECK_THROWS_WITH(call.run(driver, function, Grid{}, &stream),
                     "`x` of the kernel `f` has no dimension 3: it is tensor f32 [2]");

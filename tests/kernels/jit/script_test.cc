@@ -185,8 +185,8 @@ TEST_CASE("a call that does not fit is refused before anything starts") {
           "the tensors of the kernel `saxpy` lie on different devices, cuda:0 and cpu",
           "`x` of the kernel `saxpy` is f32, not tensor f64 [2] on cuda:0: give it x:to(\"f32\")",
           "`a` of the kernel `saxpy` is a number, not a boolean",
-          "`c` of the kernel `every_type` is i32, and 1.5 is none",
-          "`e` of the kernel `every_type` is u8, and 256 is none",
+          "`c` of the kernel `every_type` is i32, not 1.5",
+          "`e` of the kernel `every_type` is u8, not 256",
           "`f` of the kernel `every_type` is a boolean, not a number",
           "the kernel `twice` needs a GPU, and here its tensors lie on the CPU: write `gpus = 1` "
           "in the task's options and move its tensors there, x:to(\"cuda\"); or give the kernel a "
@@ -212,10 +212,9 @@ TEST_CASE("code that the driver does not take, and names that it does not find, 
         "the kernel `unknown`: the GPU's driver can't find `_Z7unknownPf` in it: named symbol not "
         "found "
         "(CUDA_ERROR_NOT_FOUND)");
-  CHECK(
-      lines[1] ==
-      "the kernel `twice`: a block of 1024 threads: it uses so much of each that 768 are the most; "
-      "make `block` smaller, or give the option --maxrregcount");
+  CHECK(lines[1] ==
+        "the kernel `twice`: a block of 1024 threads: its use of registers limits it to 768; make "
+        "`block` smaller, or give the option --maxrregcount");
   CHECK(lines[2] == "the kernel `twice` can't be compiled for sm_90:");
   CHECK_THAT(lines[3], Catch::Matches("k.lua:\\d+: error: identifier \"y\" is undefined"));
 }

@@ -167,7 +167,7 @@ void check_resize(Suite& s, DType dtype, const Shape& of_in, int64_t oh, int64_t
   }
 }
 
-void check_normalise(Suite& s, DType dtype) {
+void check_normalize(Suite& s, DType dtype) {
   Array in(DType::u8, {2, 5, 7, 3}), mean = s.filled(DType::f32, {3}, Layout::dense, 0, 1);
   Array deviation = s.filled(DType::f32, {3}, Layout::dense, 0.2, 1), out(dtype, {2, 3, 5, 7});
   for (int64_t i = 0; i < in.count(); i++) in.set_integer(i, s.integer(0, 255));
@@ -176,9 +176,9 @@ void check_normalise(Suite& s, DType dtype) {
     int64_t channel = i / 35 % 3, pixel = i / 105 * 35 + i % 35;
     want.push_back((in.at(pixel * 3 + channel) / 255 - mean.at(channel)) / deviation.at(channel));
   }
-  s.check("normalise", &Kernels::normalise, dtype_name(dtype), {&in, &mean, &deviation, &out},
+  s.check("normalize", &Kernels::normalize, dtype_name(dtype), {&in, &mean, &deviation, &out},
           [](const Kernels& k, Stream& stream, Views v) {
-            return k.normalise(stream, v[0], v[1], v[2], v[3]);
+            return k.normalize(stream, v[0], v[1], v[2], v[3]);
           },
           {{&out, want, {}, 16, 2}});
 }
@@ -204,7 +204,7 @@ void check_conv_pool(Suite& s) {
     check_resize(s, dtype, {2, 1, 9, 7}, 3, 5);
     check_resize(s, dtype, {1, 1, 1, 3}, 5, 1);
     check_resize(s, dtype, {1, 1, 13, 10}, 29, 3);
-    check_normalise(s, dtype);
+    check_normalize(s, dtype);
   }
   check_resize(s, DType::u8, {1, 3, 6, 8}, 3, 16);
   check_resize(s, DType::u8, {1, 3, 8, 8}, 8, 8);

@@ -18,7 +18,7 @@ print(flow.rand({ 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.rand({ 9
 print(flow.randint(1, 6, { 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.randint(1, 6, { 9 }, { seed = 3 }))  -- expect: true
 print(flow.fuse(function(a, b) return (a * b + 1):tanh() end, y, y) == (y * y + 1):tanh())  -- expect: true
 local pictures = flow.randint(0, 255, { 2, 2, 2, 3 }, { dtype = "u8", seed = 3 })
-print(pictures:to("cuda"):normalise({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }):to("cpu") == pictures:normalise({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }))  -- expect: true
+print(pictures:to("cuda"):normalize({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }):to("cpu") == pictures:normalize({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }))  -- expect: true
 why(function() return y + flow.ones(4) end)  -- expect: cannot add tensor f32 [3, 4] on cuda:0 and tensor f32 [4]: they lie on different devices; move one with x:to("cpu")
 why(function() return y:matmul(flow.ones(4, 1)) end)  -- expect: matmul of tensor f32 [3, 4] on cuda:0 and tensor f32 [4, 1]: they lie on different devices; move one with x:to("cuda:0")
 why(function() return flow.zeros(3):to("cuda:7") end)  -- expect: cuda:7 can't be used: there are 1 GPUs here, the first is cuda:0
@@ -27,7 +27,7 @@ local found = y:embedding(flow.tensor({ 1, 4 }, "cuda"))
 why(function() return found:to("cpu") end)  -- expect: an index was outside its tensor on cuda:0: element 2 of the index of an operation since the last wait
 print(y:embedding(flow.tensor({ 1, 3 }, "cuda")):to("cpu") == x[flow.tensor { 1, 3 }])  -- expect: true
 local ok, full = pcall(flow.zeros, 1 << 31, "cuda")
-print(ok, (full:gsub("%d+", "N")))  -- expect: false	tensors.lua:N: out of memory on cuda:N: N bytes were asked for; N of its N bytes are free, this process holds N (the GPU cannot allocate N bytes: out of memory)
+print(ok, (full:gsub("%d+", "N")))  -- expect: false	tensors.lua:N: out of memory on cuda:N: N bytes were requested; N of its N bytes are free, this process holds N (the GPU cannot allocate N bytes: out of memory)
 -- What Lua drops goes back to the GPU.
 local bytes = flow.zeros({ 1 << 25 }, "u8")
 for i = 1, 40 do local room = bytes:to("cuda") end

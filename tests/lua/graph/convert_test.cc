@@ -137,18 +137,17 @@ TEST_CASE("in a task a file is its path, and the path is the file again") {
 TEST_CASE("a file that the task was not given has no content there") {
   Lua lua;
   lua.context.root = "/scripts";
-  CHECK(
-      lua.json("{ f = flow.file('x.csv') }") ==
-      "returned the file `x.csv`, which this task was not given at result.f: pass the file to the "
-      "task as an argument");
+  CHECK(lua.json("{ f = flow.file('x.csv') }") ==
+        "returned the file `x.csv`, which is not an input of this task at result.f: pass the file "
+        "to the "
+        "task as an argument");
 }
 
 TEST_CASE("a path of this attempt says: use ctx:file") {
   Lua lua;
   CHECK(lua.json("{ out = '/state/scratch/1/a/out.csv' }") ==
-        "returned the path `/state/scratch/1/a/out.csv` at result.out: it lies in ctx.dir, which "
-        "is gone "
-        "after the attempt; use ctx:file(\"a/out.csv\")");
+        "returned the path `/state/scratch/1/a/out.csv` at result.out: it is in ctx.dir, which is "
+        "deleted after the attempt; use ctx:file(\"a/out.csv\")");
   CHECK_THAT(lua.json("'/state/scratch/1'"), Catch::Contains("use ctx:file(\".\")"));
   CHECK_THAT(lua.json("'/state/other'"), Catch::Contains("it lies in the state's folder"));
   CHECK_THAT(lua.json("{ ['/state/scratch/1/x'] = 1 }"), Catch::Contains("use ctx:file(\"x\")"));

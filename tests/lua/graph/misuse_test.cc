@@ -158,8 +158,8 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
        "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, and its min, 3, is "
        "above its max, 2"},
       {"{ ranks = { min = 1 } }",
-       "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, of which min alone may "
-       "be left out"},
+       "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, where only min may be "
+       "left out"},
       {"{ ranks = 100000 }",
        "pipeline.lua:2: task `t`: the option `ranks` is a whole number of 1..4096, or { min =, max "
        "= }, not `100000`"},
@@ -204,7 +204,7 @@ TEST_CASE("map and when say what they take") {
       {"return flow.map(print, {})",
        "pipeline.lua:6: flow.map takes a task first, and this is a function"},
       {"return flow.map(count, 3)",
-       "pipeline.lua:6: flow.map of `count` goes over a list 1..n or a handle to one, and this is "
+       "pipeline.lua:6: flow.map of `count` takes a list 1..n or a handle to one, and this is "
        "an integer"},
       {"return flow.map(count, { 1, nil, 3 })",
        "pipeline.lua:6: flow.map of `count`: the list has nil at 2 and an item at 3; put "
@@ -293,7 +293,7 @@ TEST_CASE("a body changes nothing that a task could have seen") {
   CHECK(error("local n = 0", "n = n + 1") ==
         "pipeline.lua:4: the body of pipeline `p` assigns the captured variable `n` (in the "
         "function at "
-        "pipeline.lua:4): no task would see it, since each starts from what the script's load "
+        "pipeline.lua:4): no task would see it, because each starts from the state that the load "
         "left; pass "
         "it as an argument");
   CHECK_THAT(

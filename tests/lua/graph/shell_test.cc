@@ -115,18 +115,17 @@ TEST_CASE("$( ) in a here-document starts unquoted again") {
 
 TEST_CASE("a known name inside quotes is an error that says how to write it") {
   const Case cases[] = {
-      {"cat '{a}'", "error: line 1 of the command: `{a}` stands inside quotes: remove the quotes"},
+      {"cat '{a}'", "error: line 1 of the command: `{a}` is inside quotes: remove the quotes"},
       {"x\ncat \"pre {b}\"", "error: line 2 of the command: `{b}` stands inside quotes"},
       {"cat '{t.lr}'", "error: line 1 of the command: `{t.lr}` stands inside quotes"},
       {"cat '{cpus}'", "error: line 1 of the command: `{cpus}` stands inside quotes"},
       {"cat $'{a}'", "error: line 1 of the command: `{a}` stands inside quotes"},
-      {"x `cat {a}`", "error: line 1 of the command: `{a}` stands inside backquotes: write $( )"},
+      {"x `cat {a}`", "error: line 1 of the command: `{a}` is inside backquotes: write $( )"},
       {"x \"`cat $(echo {a})`\"", "error: line 1 of the command: `{a}` stands inside backquotes"},
       {"cat <<EOF\n{a}\nEOF", "error: line 2 of the command: `{a}` stands inside a here-document"},
       {"cat <<'EOF'\n$(cat {a})\nEOF",
        "error: line 2 of the command: `{a}` stands inside a here-document"},
-      {"echo \\{a}",
-       "error: line 1 of the command: `{a}` stands inside an escape: remove the backslash"},
+      {"echo \\{a}", "error: line 1 of the command: `{a}` is inside an escape: remove the backslash"},
       {"echo \"$(echo '{a}')\"", "error: line 1 of the command: `{a}` stands inside quotes"},
       {"cat {aa}",
        "error: line 1 of the command: `{aa}` is not an argument of this call: did you mean `{a}`?"},
@@ -141,7 +140,7 @@ TEST_CASE("a known name inside quotes is an error that says how to write it") {
       {"cat {null}", "error: the placeholder `{null}` is without a value"},
       {"cat {tables}", "error: the placeholder `{tables}` is a list of tables"},
       {"echo $(( {b} ))",
-       "error: the placeholder `{b}` is within $(( )), where only a number may stand"},
+       "error: the placeholder `{b}` is within $(( )), which allows only a number"},
       {"cat {memory}",
        "error: the placeholder `{memory}` has no value: give the task the option `memory`"},
   };

@@ -38,8 +38,8 @@ print(flow.fs.read(ctx.dir .. "/y.npy") == npy("{'descr': '<i4', 'fortran_order'
 why(flow.data.write_npy, ctx.dir .. "/y.npy", flow.zeros(2, "bf16"))  -- expect: flow.data.write_npy: NumPy has no bf16: write x:to("f32")
 why(flow.data.write_npy, ctx.dir .. "/y.npy", { 1 })  -- expect: the second argument of flow.data.write_npy is a tensor, not a table
 
-why(load, f4, "short")  -- expect: flow.data.npy: x.npy: its header says 2 x 3 elements of 4 bytes, and 5 bytes follow
-why(load, "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }")  -- expect: flow.data.npy: x.npy: its header says 4611686018427387904 x 4 elements of 4 bytes, and 0 bytes follow
+why(load, f4, "short")  -- expect: flow.data.npy: x.npy: its header has 2 x 3 elements of 4 bytes, and 5 bytes follow
+why(load, "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }")  -- expect: flow.data.npy: x.npy: its header has 4611686018427387904 x 4 elements of 4 bytes, and 0 bytes follow
 why(load, vector "|O", "")  -- expect: flow.data.npy: x.npy: its element type `|O` is not supported: expected one of f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, b1
 local no_header = "its header is not a dictionary of descr, fortran_order and shape of up to 8 dimensions"
 for _, dict in ipairs {
@@ -72,6 +72,6 @@ why(idx, "")  -- expect: flow.data.idx: x.idx: it is not an IDX file: such a fil
 why(idx, "\0\0\x07\1")  -- expect: flow.data.idx: x.idx: its element type 0x07 is not an IDX type: expected 08, 09, 0B, 0C, 0D or 0E
 why(idx, "\0\0\x08\xff")  -- expect: flow.data.idx: x.idx: it has 255 dimensions; a tensor has at most 8
 why(idx, "\0\0\x08\2\0\0\0\1")  -- expect: flow.data.idx: x.idx: it ends within its header
-why(idx, "\0\0\x08\3" .. ("\xff"):rep(12))  -- expect: flow.data.idx: x.idx: its header says 4294967295 x 4294967295 x 4294967295 elements of 1 bytes, and 0 bytes follow
-why(idx, "\0\0\x0e\2" .. string.pack(">I4I4", 0x80000000, 0x40000000))  -- expect: flow.data.idx: x.idx: its header says 2147483648 x 1073741824 elements of 8 bytes, and 0 bytes follow
-why(idx, "\0\0\x08\1\0\0\0\1ab")  -- expect: flow.data.idx: x.idx: its header says 1 elements of 1 bytes, and 2 bytes follow
+why(idx, "\0\0\x08\3" .. ("\xff"):rep(12))  -- expect: flow.data.idx: x.idx: its header has 4294967295 x 4294967295 x 4294967295 elements of 1 bytes, and 0 bytes follow
+why(idx, "\0\0\x0e\2" .. string.pack(">I4I4", 0x80000000, 0x40000000))  -- expect: flow.data.idx: x.idx: its header has 2147483648 x 1073741824 elements of 8 bytes, and 0 bytes follow
+why(idx, "\0\0\x08\1\0\0\0\1ab")  -- expect: flow.data.idx: x.idx: its header has 1 elements of 1 bytes, and 2 bytes follow

@@ -43,12 +43,12 @@ print(rows.types[1], flow.data.csv(file("id3.csv", "id\n9007199254740992\n\n1.5\
 print(flow.data.csv(ctx.dir .. "/id2.csv", { columns = { id = "f64" } })[1].id)  -- expect: 9.007199254741e+15
 -- A type that does not hold a value is refused, unless it is a float that is asked for.
 rows = flow.data.csv(file("label.csv", "label,y\n1,300\n,2\n2.5,16777217\n"))
-why(rows.column, rows, "label", "i64")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which i64 does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.column, rows, "label", "i64")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which i64 does not hold: read it as "f64", and convert with x:to(type)
 why(rows.column, rows, "y", "u8")  -- expect: rows:column: row 1 of column `y` is 300, which u8 does not hold: take a wider type
-why(rows.tensor, rows, 1, 2, "i64")  -- expect: rows:tensor: row 2 of column `label` is empty or NaN, which i64 does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.tensor, rows, 1, 2, "i64")  -- expect: rows:tensor: row 2 of column `label` is empty or NaN, which i64 does not hold: read it as "f64", and convert with x:to(type)
 why(rows.tensor, rows)  -- expect: rows:tensor: row 3 of column `y` is 16777217, which f32 does not hold: name the type, "i64", "f64" or "f32", which rounds it
 print(rows:tensor(2, 2, "f64")[3][1], rows:tensor(2, 2, "f32")[3][1], rows:tensor(2, 2, "i64")[3][1])  -- expect: 16777217.0	16777216.0	16777217
-why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which bool does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which bool does not hold: read it as "f64", and convert with x:to(type)
 rows = flow.data.csv(file("large.csv", "a\n0.5\n1e300\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 2 of column `a` is 1e+300, which f32 does not hold: name the type "f64"
 print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	inf
@@ -67,7 +67,7 @@ why(rows.tensor, rows)  -- expect: rows:tensor: row 1 of column `id` is 12345678
 rows = flow.data.csv(file("even.csv", "id\n16777218\n33554432\n\n1.5\n"))
 print(rows:tensor()[1][1], rows:tensor()[2][1])  -- expect: 16777218.0	33554432.0
 rows = flow.data.csv(file("half.csv", "a\n1.5\n2\n"))
-why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: read it as "f64", and convert with x:to(type)
 
 local csv = flow.data.csv
 why(csv, file("r.csv", "a,b\n1,2\n\n1,2,3\n"))  -- expect: flow.data.csv: r.csv: line 4 has 3 fields, the first row has 2
@@ -92,5 +92,5 @@ why(rows.column, rows, 2)  -- expect: rows:column: column 2 does not exist: the 
 why(rows.column, rows)  -- expect: rows:column takes a column's number or name, not nil
 why(rows.column, {})  -- expect: rows:column is a method of what flow.data.csv returned, not of a table
 why(function() return rows[3] end)  -- expect: row 3 is outside 1..2
-why(function() return rows.name end)  -- expect: rows have no `name`: there are rows[i], #rows, rows.names, rows.types, rows:tensor(a, b) and rows:column(k)
+why(function() return rows.name end)  -- expect: rows have no `name`: they have rows[i], #rows, rows.names, rows.types, rows:tensor(a, b) and rows:column(k)
 flow.data.csv(ctx.dir .. "/none.csv")  -- expect error: none.csv

@@ -76,7 +76,7 @@ for _, other in ipairs {
 -- expect: flow.fuse takes a function of operations on elements
 local kept
 flow.fuse(function(a) kept = a + 1 return a end, x)
-why(function() return kept + 1 end)  -- expect: what stood for an operand of flow.fuse was used after it: return what you need, and use flow.fuse's result
+why(function() return kept + 1 end)  -- expect: a symbol of flow.fuse was used after it: return the values that you need, and use flow.fuse's result
 why(function() return kept:sum() end)  -- expect: flow.fuse takes a function of operations on elements
 -- Nor does a later flow.fuse take what an earlier one's function kept.
 for i = 1, 3 do why(flow.fuse, function(a) return a * kept end, x) end
@@ -110,7 +110,7 @@ print(flow.fuse(function(v) return v:clamp(0 / 0, 1) end, flow.tensor { 1.0 }):s
 -- A checkpoint's function that uses its own result is told, and ends nothing.
 local again = flow.ones(3)
 for _ = 1, 3 do again = flow.checkpoint(function(v) return v * again end, u) end
-why(function() again:sum():backward() end)  -- expect: backward went through `checkpoint` before: what it kept is gone. Add the losses up and call backward once, or compute them anew; and give the function of flow.checkpoint as arguments what it uses
+why(function() again:sum():backward() end)  -- expect: backward has already passed `checkpoint`, and its saved values are released. Add the losses and call backward once, or compute them again; and pass the tensors that the function of flow.checkpoint uses as arguments
 -- What is assigned to a part would leave its history behind.
 local parts = flow.zeros(2, 3)
 why(function() parts[1] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()

@@ -12,7 +12,7 @@ for size = 2, #whole - 1 do
   local ok, message = pcall(flow.text.lines, file("cut.gz", whole:sub(1, size)))
   seen[ok and "read" or message:match("cut.gz: (.*)")] = true
 end
-for message in pairs(seen) do print(message) end  -- expect: its gzip data is broken: it ends too early
+for message in pairs(seen) do print(message) end  -- expect: its gzip data is broken: it is truncated
 why(flow.text.lines, file("sum.gz", whole:sub(1, -9) .. "\0\0\0\0\x08\0\0\0"))  -- expect: flow.text.lines: sum.gz: its gzip data is broken: incorrect data check
 why(flow.text.lines, file("tail.gz", whole .. "tail"))  -- expect: flow.text.lines: tail.gz: its gzip data is broken: incorrect header check
 why(flow.data.csv, file("method.gz", "\x1f\x8b\x07\0\0\0\0\0\x02\x03"))  -- expect: flow.data.csv: method.gz: its gzip data is broken: unknown compression method

@@ -14,6 +14,6 @@ flow.image.png(ctx.dir .. "/a.png", gray)
 local png = flow.fs.read(ctx.dir .. "/a.png")
 print(png:sub(1, 8) == "\x89PNG\r\n\x1a\n", string.unpack(">I4c4I4I4", png, 9))  -- expect: true	13	IHDR	2	2	25
 print(png:sub(25, 29) == "\8\0\0\0\0", png:sub(-12) == "\0\0\0\0IEND\xae\x42\x60\x82")  -- expect: true	true
-why(flow.image.png, ctx.dir .. "/a.png", flow.zeros(2, 2, 4))  -- expect: flow.image.png draws a tensor [height, width] (gray) or [height, width, 3] (colour) of u8 or of floats from 0 to 1, with sides of 1..65535, not tensor f32 [2, 2, 4]
-why(flow.image.png, ctx.dir .. "/a.png", flow.zeros(2, 2, "i64"))  -- expect: flow.image.png draws a tensor [height, width] (gray) or [height, width, 3] (colour) of u8 or of floats from 0 to 1, with sides of 1..65535, not tensor i64 [2, 2]
-why(flow.image.png, ctx.dir .. "/a.png", { 1 })  -- expect: what is drawn is a tensor, not a table
+why(flow.image.png, ctx.dir .. "/a.png", flow.zeros(2, 2, 4))  -- expect: flow.image.png draws a tensor [height, width] (gray) or [height, width, 3] (color) of u8 or of floats from 0 to 1, with sides of 1..65535, not tensor f32 [2, 2, 4]
+why(flow.image.png, ctx.dir .. "/a.png", flow.zeros(2, 2, "i64"))  -- expect: flow.image.png draws a tensor [height, width] (gray) or [height, width, 3] (color) of u8 or of floats from 0 to 1, with sides of 1..65535, not tensor i64 [2, 2]
+why(flow.image.png, ctx.dir .. "/a.png", { 1 })  -- expect: the image is a tensor, not a table

@@ -46,9 +46,9 @@ why(f, 2)  -- expect: the kernel `f` takes 2 arguments, f(a, x), not 1
 why(f, 2, x:to("f64"))  -- expect: `x` of the kernel `f` is f32, not tensor f64 [3]: give it x:to("f32")
 why(f, "2", x)  -- expect: `a` of the kernel `f` is a number, not a string
 why(f, 2, 3)  -- expect: `x` of the kernel `f` is a tensor, not a number
-why(add, a, b, 2.5)  -- expect: `by` of the kernel `add` is i32, and 2.5 is none
-why(add, a, b, 2^31)  -- expect: `by` of the kernel `add` is i32, and 2147483648 is none
-why(add, a, flow.zeros(1, "f64"):expand(2), 1)  -- expect: `add` would write tensor f64 [2] several times into one element: it was stretched by expand. Write x:clone() first
+why(add, a, b, 2.5)  -- expect: `by` of the kernel `add` is i32, not 2.5
+why(add, a, b, 2^31)  -- expect: `by` of the kernel `add` is i32, not 2147483648
+why(add, a, flow.zeros(1, "f64"):expand(2), 1)  -- expect: `add` would write tensor f64 [2] several times into one element: it was broadcast by expand. Write x:clone() first
 local function with(options, s) return flow.kernel("f", code, s or signature, options) end
 why(with { fallback = function() end }, 1, x)  -- expect: `y`, from the fallback of `f`, is a tensor, not nil
 why(with { fallback = function() return flow.zeros(2) end }, 1, x)  -- expect: the fallback of the kernel `f` gave tensor f32 [2] for `y`, which is f32 [3]
@@ -78,13 +78,13 @@ why(kernel, "f", code, signature, { block = "x" })  -- expect: `block` of the ke
 why(kernel, "f", code, signature, { block = { 16, 16 } })  -- expect: flow.kernel of `f`: a `block` of several dimensions, or of a function, needs a `grid`
 why(kernel, "f", code, signature, { block = { 16, 16 }, grid = { 1, 2, 3 }, shared = 1024 })  -- expect: no error
 why(kernel, "f", code, signature, { grid = { 1, 2, 3, 4 } })  -- expect: `grid` of the kernel `f` is 1 to 3 numbers, not 4
-why(kernel, "f", code, signature, { grid = 1, per_thread = 2 })  -- expect: flow.kernel of `f`: `per_thread` is for the grid that it gets without `grid`: leave one out
+why(kernel, "f", code, signature, { grid = 1, per_thread = 2 })  -- expect: flow.kernel of `f`: `per_thread` and `grid` exclude each other: leave one out
 why(kernel, "f", code, signature, { per_thread = 0 })  -- expect: flow.kernel of `f`: `per_thread` is a number, 1 to 1048576
 why(kernel, "f", code, signature, { per_thread = function() return 0 end })  -- expect: flow.kernel of `f`: `per_thread` is a number, 1 to 1048576
 why(kernel, "f", code, signature, { shared = { 1, 2 } })  -- expect: `shared` of the kernel `f` is one number, not 2
-why(kernel, "f", code, signature, { options = { "-I/tmp" } })  -- expect: flow.kernel of `f`: `-I/tmp` is no option that a kernel may have: there are -DNAME=VALUE, --use_fast_math, --fmad=…, --ftz=…, --prec-div=…, --prec-sqrt=…, --maxrregcount=N, --std=c++14, c++17 or c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the architecture is the GPU's
+why(kernel, "f", code, signature, { options = { "-I/tmp" } })  -- expect: flow.kernel of `f`: `-I/tmp` is not an option of kernels: there are -DNAME=VALUE, --use_fast_math, --fmad=…, --ftz=…, --prec-div=…, --prec-sqrt=…, --maxrregcount=N, --std=c++14, c++17 or c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the architecture is the GPU's
 why(kernel, "f", code, "x: inout f32", { gradient = print })  -- expect: flow.kernel of `f`: a kernel with a `gradient` has one `out` and no `inout`
 why(kernel, "f", code, "n: i64, y: out f32")  -- expect: flow.kernel of `f`: the shape of `y` is not known: write `y: out … like x`, or the option shape = function(n) return … end
-why(kernel, "f", code, signature, { shape = print })  -- expect: flow.kernel of `f`: `shape` is a function of the arguments, for the one `out` that is like nothing; for several a table, shape = { y = function(…) … end }
+why(kernel, "f", code, signature, { shape = print })  -- expect: flow.kernel of `f`: `shape` is a function of the arguments, for the one `out` without `like`; for several a table, shape = { y = function(…) … end }
 why(kernel, "f", code, "y: out f32, z: out f32", { shape = { y = print } })  -- expect: flow.kernel of `f`: `shape.z` is a function of the arguments
 why(kernel, "f", code, "y: out f32, z: out f32", { shape = { y = print, z = print, w = print } })  -- expect: `shape` of the kernel `f` has no option `w`; its options are `y`, `z`

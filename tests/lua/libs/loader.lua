@@ -135,7 +135,7 @@ print(left:state().position, rows(left, 1))  -- expect: 1	[0,1] [2,3] [4,5] [6,7
 local old = left:epoch(1)
 old()
 left:epoch(1)
-why(old)  -- expect: this loop over a loader is over: another one has begun, or a state was loaded
+why(old)  -- expect: this loop over a loader has ended: another one has begun, or a state was loaded
 print(rows(flow.data.loader(flow.zeros(0), { batch = 2 })) == "")  -- expect: true
 
 why(flow.data.loader, x, { batch = 0 })  -- expect: the option `batch` of flow.data.loader is a whole number of 1..4611686018427387903, not 0
@@ -144,5 +144,5 @@ why(flow.data.loader, { x, flow.zeros(3) })  -- expect: flow.data.loader: datase
 why(flow.data.loader, function() end)  -- expect: flow.data.loader: a function as dataset needs the option `length`: how many items there are
 why(flow.data.loader, function() end, { length = 2, prefetch = 1 })  -- expect: flow.data.loader: `prefetch` is for datasets of tensors: a function is Lua, which one thread runs
 why(flow.data.loader, x, { rank = 3, ranks = 3 })  -- expect: the option `rank` of flow.data.loader is a whole number of 0..2, not 3
-why(plain.load, plain, flow.data.loader(x, { batch = 3 }):state())  -- expect: loader:load: the state is of a loader whose `batch` is 3, and here it is 4: the batches that remain are others
+why(plain.load, plain, flow.data.loader(x, { batch = 3 }):state())  -- expect: loader:load: the state is of a loader whose `batch` is 3, and here it is 4: the remaining batches would differ
 why(flow.data.windows, tokens, 11)  -- expect: flow.data.windows: 11 tokens hold no window of 11 and the token after it

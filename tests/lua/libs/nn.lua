@@ -369,7 +369,7 @@ why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option
 -- A parameter is a tensor of its own, and is there once; one that wants no gradient stays as it is.
 do
   local one, fixed_one = flow.ones({ 1 }, { requires_grad = true }), flow.ones(1)
-  why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it is never given a gradient; pass those, or make a parameter of it: flow.nn.parameter(x)
+  why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it never gets a gradient; pass those, or make it a parameter: flow.nn.parameter(x)
   why(flow.optim.adamw, { one, fixed_one, one })  -- expect: flow.optim.adamw: parameter 3 is parameter 1 again; a step would change it twice
   why(flow.optim.sgd, { { params = { one } }, { params = { fixed_one, one } } })  -- expect: flow.optim.sgd: parameter 3 is parameter 1 again; a step would change it twice
   why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2: expected a tensor, got a number
@@ -410,10 +410,10 @@ end  -- expect: nn.lua:LINE: model:generate has no option `temprature`: there ar
 -- expect: nn.lua:LINE: model:generate: the option `seed` is a whole number, not 1.5
 -- expect: nn.lua:LINE: model:generate: the option `temperature` is a number of 0 or more, not -1
 why(gpt.generate, gpt, { 1 }, 2, 0.8)  -- expect: model:generate takes its options as a table, { temperature = … }, not a number
-why(gpt.generate, gpt, { 1 }, 2.5)  -- expect: model:generate takes how many tokens, a whole number, not 2.5
+why(gpt.generate, gpt, { 1 }, 2.5)  -- expect: model:generate takes a number of tokens, a whole number, not 2.5
 why(flow.optim.cosine, { lr = 1, total = 10, minlr = 0.1 })  -- expect: flow.optim.cosine has no option `minlr`: there are lr, min_lr, total and warmup
 why(flow.optim.linear, { lr = 1, steps = 10 })  -- expect: flow.optim.linear has no option `steps`: there are lr, min_lr, total and warmup
-why(flow.optim.cosine, { lr = 1 })  -- expect: flow.optim.cosine takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up
+why(flow.optim.cosine, { lr = 1 })  -- expect: flow.optim.cosine takes { lr =, total =, warmup =, min_lr = } with total greater than warmup
 why(flow.optim.cosine, { lr = "1", total = 10 })  -- expect: flow.optim.cosine: the option `lr` is a number of 0 or more, not 1
 why(flow.optim.linear, 1)  -- expect: flow.optim.linear takes a table, flow.optim.linear { lr = 3e-4, total = 1000 }, not a number
 why(flow.optim.adamw, layer, 0.1)  -- expect: flow.optim.adamw takes its options as a table, { lr = … }, not a number
@@ -423,7 +423,7 @@ why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is not a 
 why(layer.load, layer, { weight = flow.zeros(2, 3), bias = flow.zeros(2) })  -- expect: model:load: parameter `weight` has shape [2, 2], the state has [2, 3]
 why(nn.cross_entropy, 1)  -- expect: flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a number
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 0 })  -- expect: label 0 of row 1 is outside 1..2: a label is the number of its column; if yours begin with 0, pass labels + 1
-why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1.0 })  -- expect: cross_entropy takes logits [n, classes] and 1 labels, one integer a row, not tensor f32 [1, 2] and tensor f32 [1]
+why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1.0 })  -- expect: cross_entropy takes logits [n, classes] and 1 labels, one integer per row, not tensor f32 [1, 2] and tensor f32 [1]
 why(nn.nll_loss, flow.zeros(1, 2), flow.tensor { 1 }, { ignore = 1 })  -- expect: flow.nn.nll_loss has no option `ignore`: there are reduction
 why(nn.mse_loss, flow.ones(2), flow.ones(2), { reduction = "max" })  -- expect: a reduction is "mean", "sum" or "none", not "max"
 why(nn.transformer_block, 4, 2, { activation = "tanh" })  -- expect: flow.nn.transformer_block: activation is one of gelu_tanh, gelu, relu, silu, not tanh
@@ -451,6 +451,6 @@ print(kept:to("cpu").weight == weight, rawequal(kept:to("f32").weight, weight), 
 local turned = nn.linear(2, 2)
 turned.weight = flow.ones(2, 2):t():requires_grad_()
 turned(flow.ones(1, 2)):sum():backward()
-why(function() flow.optim.sgd(turned):step() end)  -- expect: sgd changes weights that lie row by row without gaps, and tensor f32 [2, 2] is a window on others or transposed: make the parameter of x:contiguous()
-why(opt.load, opt, { steps = 1, mean = { flow.zeros(3) }, square = { flow.zeros(2) } })  -- expect: opt:load takes what opt:state() of an optimizer of the same model gave
+why(function() flow.optim.sgd(turned):step() end)  -- expect: sgd changes dense weights, and tensor f32 [2, 2] is a view of another tensor or transposed: make the parameter from x:contiguous()
+why(opt.load, opt, { steps = 1, mean = { flow.zeros(3) }, square = { flow.zeros(2) } })  -- expect: opt:load takes the result of opt:state() of an optimizer of the same model
 nn.cross_entropy(flow.zeros(1, 2), flow.tensor { 3 })  -- expect error: label 3 of row 1 is outside 1..2

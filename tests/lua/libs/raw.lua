@@ -40,10 +40,10 @@ local z = flow.data.npy(at "z.npy")
 flow.data.write_npy(at "z.npy", z * 2)
 print(shown(z), shown(flow.data.npy(at "z.npy")))  -- expect: i64 [4] [1,2,3,4]	i64 [4] [2,4,6,8]
 
-why(flow.data.raw, at "y.bin", "i32", { 4 })  -- expect: flow.data.raw: y.bin: [4] elements of i32 from byte 0 on are asked for, and the file has 12 bytes
-why(flow.data.raw, at "y.bin", "i32", { 1 }, 13)  -- expect: flow.data.raw: y.bin: the offset 13 is not in the file, which has 12 bytes
+why(flow.data.raw, at "y.bin", "i32", { 4 })  -- expect: flow.data.raw: y.bin: [4] elements of i32 from byte 0 on are requested, and the file has 12 bytes
+why(flow.data.raw, at "y.bin", "i32", { 1 }, 13)  -- expect: flow.data.raw: y.bin: the offset 13 is outside the file, which has 12 bytes
 why(flow.data.raw, at "y.bin", "i32", { -1, -1 })  -- expect: flow.data.raw: one size of a shape may be -1
-why(flow.data.raw, at "y.bin", "u8", { 1 << 40, 1 << 40 })  -- expect: flow.data.raw: y.bin: [1099511627776, 1099511627776] elements of u8 from byte 0 on are asked for, and the file has 12 bytes
+why(flow.data.raw, at "y.bin", "u8", { 1 << 40, 1 << 40 })  -- expect: flow.data.raw: y.bin: [1099511627776, 1099511627776] elements of u8 from byte 0 on are requested, and the file has 12 bytes
 why(flow.data.raw, at "y.bin", "i32", 3)  -- expect: flow.data.raw takes a shape such as { -1, 28 }, not a number
 why(flow.data.raw, at "none.bin", "i32", { 1 })  -- expect: flow.data.raw: cannot open `none.bin`: No such file or directory
 why(flow.data.write_raw, at "y.bin", { 1 })  -- expect: the second argument of flow.data.write_raw is a tensor, not a table

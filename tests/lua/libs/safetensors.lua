@@ -45,7 +45,7 @@ st.save(at "a.safetensors", { b = x })
 print(shown(x), shown(st.load(at "a.safetensors").b), whole())  -- expect: f32 [2] [11.0,12.0]	f32 [2] [11.0,12.0]	true
 
 -- What it refuses.
-why(st.load, at "a.safetensors", { "bb" })  -- expect: flow.safetensors.load: the file has no tensor `bb` (did you mean `b`?); flow.safetensors.header lists what it has
+why(st.load, at "a.safetensors", { "bb" })  -- expect: flow.safetensors.load: the file has no tensor `bb` (did you mean `b`?); flow.safetensors.header lists those that it has
 why(st.load, at "none.safetensors")  -- expect: flow.safetensors.load: cannot open `none.safetensors`: No such file or directory
 why(st.save, at "b.safetensors", { 1 })  -- expect: flow.safetensors.save: tensors are a table by name, and a number is not a name: write { weight = x }
 why(st.save, at "b.safetensors", { x = 1 })  -- expect: flow.safetensors.save: `x` is a tensor, not a number

@@ -55,12 +55,12 @@ why(flow.zeros, 1 << 40, 1 << 40)  -- expect: a tensor f32 [1099511627776, 10995
 why(flow.zeros, 2, { type = "f32" })  -- expect: flow.zeros has no option `type`: there are `dtype`, `device` and `requires_grad`
 why(flow.rand, 2, "i64")  -- expect: flow.rand makes floats, not i64
 why(flow.arange, 1, 2, 0)  -- expect: flow.arange takes finite numbers and a step that is not 0
-why(flow.arange, math.mininteger, math.maxinteger)  -- expect: flow.arange: this is too long
+why(flow.arange, math.mininteger, math.maxinteger)  -- expect: flow.arange: the result is too long
 why(flow.cat, {})  -- expect: flow.cat takes a list of tensors, not an empty one
 why(flow.cat, { flow.ones(1, 2), flow.ones(1, 3) })  -- expect: cannot join tensor f32 [1, 2] and tensor f32 [1, 3] along dimension 1
 why(function() return x[3] end)  -- expect: index 3 is outside 1..2, dimension 1 of tensor i64 [2, 3]
 why(function() return x:summ() end)  -- expect: a tensor has no `summ` (did you mean `sum`?)
-why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), x:le(y), x:gt(y) or x:ge(y) for one boolean an element
+why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), x:le(y), x:gt(y) or x:ge(y) for one boolean per element
 why(function() return x + flow.ones(2) end)  -- expect: cannot add tensor i64 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.reshape, x, 4)  -- expect: cannot reshape tensor i64 [2, 3] (6 elements) to [4]
 why(x.sum, x, 3)  -- expect: x:sum takes a dimension of 1..2 of tensor i64 [2, 3], not 3
@@ -75,11 +75,11 @@ local total = (w * w):sum()
 print(w.requires_grad, w.is_leaf, total.is_leaf, flow.is_tensor(total), w.grad)  -- expect: true	true	false	true	nil
 total:backward()
 print(flow.json.encode(w.grad:table()), w:detach():sum(), flow.no_grad(function() return w:sum() end))  -- expect: [2.0,4.0,6.0]	6.0	6.0
-why(total.backward, total)  -- expect: backward went through `sum` before: what it kept is gone. Add the losses up and call backward once, or compute them anew
+why(total.backward, total)  -- expect: backward has already passed `sum`, and its saved values are released. Add the losses and call backward once, or compute them again
 why(function() w:add_(1) end)  -- expect: `add_` would change tensor f32 [3], whose gradient is wanted, behind autograd's back: write y = x + … for a new tensor, or call it inside flow.no_grad(function() … end)
 why(function() w[1] = 5 end)  -- expect: `assignment` would change tensor f32 [3], whose gradient is wanted, behind autograd's back: write y = x + … for a new tensor, or call it inside flow.no_grad(function() … end)
 why(x.requires_grad_, x)  -- expect: only floats have gradients, not tensor i64 [2, 3]
-why(flow.ones(2).backward, flow.ones(2))  -- expect: tensor f32 [2] has no gradients to compute: nothing that it was computed from asked for one with x:requires_grad_(), or it was computed in flow.no_grad
+why(flow.ones(2).backward, flow.ones(2))  -- expect: tensor f32 [2] has no gradients to compute: none of its inputs wants one, by x:requires_grad_(), or it was computed in flow.no_grad
 local _, no_gpu = pcall(flow.ones, 1, { device = "cuda:63" })
 print(no_gpu:find("cuda:63 can't be used: ", 1, true) ~= nil)  -- expect: true
 why(flow.ones, 1, { device = "gpu" })  -- expect: a device is "cpu", "cuda" or "cuda:N" with N from 0, not "gpu"
@@ -91,7 +91,7 @@ local e = flow.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }
 print(shown(e:clone():add_(e)), shown((function() local c = e:clone() return c:add_(c:t()) end)()))  -- expect: f32 [2,2] [[2.0,4.0],[6.0,8.0]]	f32 [2,2] [[2.0,5.0],[5.0,8.0]]
 print(shown((function() local c = e:clone() return c:mul_(c[1]) end)()))  -- expect: f32 [2,2] [[1.0,4.0],[3.0,8.0]]
 why(function() flow.zeros(3):add_(w * w) end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
-why(function() flow.zeros(1):expand(3):add_(1) end)  -- expect: `add_` would write tensor f32 [3] several times into one element: it was stretched by expand. Write x:clone() first
+why(function() flow.zeros(1):expand(3):add_(1) end)  -- expect: `add_` would write tensor f32 [3] several times into one element: it was broadcast by expand. Write x:clone() first
 local best, at = x:topk(2)
 print(shown(best), shown(at), shown(x:cumsum(2)), shown(x:any(1)), x:all())  -- expect: i64 [2,2] [[3,2],[6,5]]	i64 [2,2] [[3,2],[3,2]]	i64 [2,3] [[1,3,6],[4,9,15]]	bool [3] [true,true,true]	true
 print(shown(x:histogram(2, 1, 6)), shown(x:gather(2, flow.tensor { { 3 }, { 1 } })))  -- expect: i64 [2] [3,3]	i64 [2,1] [[3],[4]]

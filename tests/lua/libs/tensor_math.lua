@@ -38,7 +38,7 @@ local rows = {}
 for i, row in ipairs(x) do rows[i] = row:sum() end
 print(flow.json.encode(rows), #x[{ 2, 1 }])  -- expect: [2.0,4.25]	0
 
-why(x.cross_entropy, x, flow.tensor { 1 })  -- expect: cross_entropy takes logits [n, classes] and 2 labels, one integer a row, not tensor f32 [2, 3] and tensor i64 [1]
+why(x.cross_entropy, x, flow.tensor { 1 })  -- expect: cross_entropy takes logits [n, classes] and 2 labels, one integer per row, not tensor f32 [2, 3] and tensor i64 [1]
 why(x.matmul, x, x)  -- expect: cannot multiply the matrices tensor f32 [2, 3] and tensor f32 [2, 3]: [m, k] times [k, n] is [m, n]
 why(x.matmul, x, 3)  -- expect: y in x:matmul(y) is a tensor, not a number
 why(x.t, flow.ones(2, 2, 2))  -- expect: x:t() is of a matrix, not of tensor f32 [2, 2, 2]: name two dimensions, x:t(1, 2)
@@ -50,8 +50,8 @@ why(x.eq, x, "a")  -- expect: cannot compare tensor f32 [2, 3] and a string
 why(x.size, x, 0)  -- expect: x:size takes a dimension of 1..2 of tensor f32 [2, 3], not 0
 why(x.mean, x, 3)  -- expect: x:mean takes a dimension of 1..2 of tensor f32 [2, 3], not 3
 why(x.argmax, x, "a")  -- expect: x:argmax takes a dimension of 1..2 of tensor f32 [2, 3], not a string
-why(x.max, flow.zeros(0))  -- expect: max of tensor f32 [0]: nothing is in it
-why(x.mean, flow.zeros(0))  -- expect: tensor f32 [0] has no mean: nothing is in it
+why(x.max, flow.zeros(0))  -- expect: max of tensor f32 [0]: it is empty
+why(x.mean, flow.zeros(0))  -- expect: tensor f32 [0] has no mean: it is empty
 why(x.add_, x, flow.ones(3, 3))  -- expect: cannot add tensor f32 [2, 3] and tensor f32 [3, 3]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.add_, flow.arange(2), 0.5)  -- expect: x:add_ of tensor i64 [2] takes integers: write x:to("f32") before it
 why(x.mul_, flow.arange(2), flow.ones(2))  -- expect: tensor i64 [2] takes integers in place, not tensor f32 [2]: write x:to("f32") before it
@@ -74,7 +74,7 @@ why(function() return x[flow.tensor { 3 }] end)  -- expect: row 3 (element 1) is
 why(function() x[1] = flow.ones(2) end)  -- expect: cannot assign tensor f32 [2] to a part of shape [3]
 why(function() return x + "a" end)  -- expect: cannot add tensor f32 [2, 3] and a string
 print(shown(x % 2), shown(flow.tensor { -7, 7 } // 2))  -- expect: f32 [2,3] [[1.0,-0.0,1.0],[0.5,0.0,1.75]]	i64 [2] [-4,3]
-why(function() return x & 2 end)  -- expect: tensors have +, -, *, /, //, %, ^ and unary -; for others there are methods and x:table()
+why(function() return x & 2 end)  -- expect: tensors have +, -, *, /, //, %, ^ and unary -; for others use methods and x:table()
 why(function() return x .. "a" end)  -- expect: a tensor cannot be joined with `..`: write tostring(x), or flow.cat { x, y } to join tensors
 why(function() return x ^ flow.ones(2) end)  -- expect: cannot raise tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(pairs, x)  -- expect: a tensor is not a table: write `for i = 1, #x do local row = x[i] … end`, or x:table()

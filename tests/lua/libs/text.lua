@@ -20,7 +20,7 @@ print(text.replace("a.b.c", ".", "%1"), text.starts_with("abc", "ab"), text.ends
 print(text.starts_with("a", "ab"), text.ends_with("", "a"), text.starts_with("a", ""))  -- expect: false	false	true
 why(text.split, "a", "")  -- expect: flow.text.split: the separator is empty
 why(text.split, 1)  -- expect: flow.text.split takes a string, not a number
-why(text.replace, "a", "", "b")  -- expect: flow.text.replace: what is replaced is empty
+why(text.replace, "a", "", "b")  -- expect: flow.text.replace: the text to replace is empty
 why(text.join, { "a", {} })  -- expect: flow.text.join: item 2 is a table, not a string or a number
 why(text.histogram, { 1 })  -- expect: flow.text.histogram of a list takes a string, not a number
 why(text.lines, ctx.dir .. "/none")  -- expect: flow.text.lines: cannot open `none`: No such file or directory

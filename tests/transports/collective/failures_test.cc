@@ -136,8 +136,8 @@ TEST_CASE("A call that can come to nothing is refused, and harms nobody") {
   std::vector<float> data(8);
   auto problem = [&](const CollectiveCall& call) { return text_of(gang[0].run(call)); };
   CHECK(problem(all_reduce(data.data(), data.data(), 8, DType::i32, ReduceOp::mean)) ==
-        "all_reduce: the mean of i32 may not be an integer: take the sum, or convert it to f32 "
-        "first");
+        "all_reduce: the mean of i32 is not supported for integers: take the sum, or convert to "
+        "f32 first");
   CHECK(problem(reduce_scatter(data.data(), data.data(), 1, DType::boolean, ReduceOp::sum)) ==
         "reduce_scatter: bools cannot be reduced with `sum`: `max` is whether any is true, `min` "
         "whether all are");
@@ -192,7 +192,7 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
   });
   for (const std::string& one : outcomes) {
     CHECK(one == outcomes[0]);
-    CHECK_THAT(one, Catch::StartsWith("rank 2 hangs: it has not come to all_reduce #2, in which "
+    CHECK_THAT(one, Catch::StartsWith("rank 2 hangs: it has not reached all_reduce #2, in which "
                                       "rank") &&
                         Catch::EndsWith(" for 0.3 s; it was last in barrier #1"));
   }
@@ -520,8 +520,8 @@ TEST_CASE("Addresses that are not a gang's are refused") {
   };
   CHECK(problem({own}) == "1 addresses for 2 ranks");
   CHECK(problem({own, "what"}) ==
-        "the address of rank 1 cannot be read: it is of another version of flow, or damaged");
-  CHECK(problem({own, own}) == "the address of rank 1 is that of another rank");
+        "the address of rank 1 cannot be read: it is damaged or from another version of flow");
+  CHECK(problem({own, own}) == "the address of rank 1 belongs to another rank");
   options.rank = 1;
   options.node = "elsewhere";
   auto other = make_rendezvous(options);
@@ -538,7 +538,8 @@ TEST_CASE("Addresses that are not a gang's are refused") {
   auto open = make_rendezvous(options);
   REQUIRE_FALSE(open.ok());
   CHECK(open.error().message ==
-        "a gang without a key cannot listen at 10.1.2.3:0: anybody could join it. Only loopback is "
+        "a gang without a key cannot listen at 10.1.2.3:0: any process could join it. Only "
+        "loopback is "
         "open to it");
 }
 
@@ -552,6 +553,6 @@ TEST_CASE("A rank that does not join is named") {
   REQUIRE(second.ok());
   auto joined = (*first)->join({(*first)->address(), (*second)->address()});
   REQUIRE_FALSE(joined.ok());
-  CHECK_THAT(joined.error().message, Catch::StartsWith("rank 1 has not come to the gang for 0.") &&
+  CHECK_THAT(joined.error().message, Catch::StartsWith("rank 1 has not reached the gang for 0.") &&
                                          Catch::EndsWith("it has called nothing yet"));
 }

@@ -78,7 +78,7 @@ TEST_CASE("A rank that leaves early ends the gang, and is named with what it did
   Processes gang(kOne, {"goes_on", "leaves", "goes_on", "goes_on"});
   for (size_t rank : {0, 2, 3})
     CHECK(gang.output(rank) ==
-          "rank 1 has left and does not come to all_reduce #17; it was last in barrier #16\n");
+          "rank 1 has left and will not reach all_reduce #17; it was last in barrier #16\n");
 }
 
 #if FLOW_TEST_UCX

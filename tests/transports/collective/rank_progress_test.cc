@@ -26,37 +26,37 @@ RankProgress in_recv(int peer, uint64_t number = 0) {
 
 TEST_CASE("the rank that the others wait for in a collective is named, with its last") {
   CHECK(hang_text({in(7), after(6), in(7)}) ==
-        "rank 1 hangs: it has not come to all_reduce #7, in which ranks 0 and 2 wait; its last was "
+        "rank 1 hangs: it has not reached all_reduce #7, in which ranks 0 and 2 wait; its last was "
         "all_reduce #6");
   CHECK(hang_text({after(0), in(1, Collective::barrier)}) ==
-        "rank 0 hangs: it has not come to barrier #1, in which rank 1 waits; it has called no "
+        "rank 0 hangs: it has not reached barrier #1, in which rank 1 waits; it has called no "
         "collective");
   CHECK(hang_text({in(7), std::nullopt, in(7)}) ==
-        "rank 1 hangs: it has not come to all_reduce #7, in which ranks 0 and 2 wait; it says "
-        "nothing");
+        "rank 1 hangs: it has not reached all_reduce #7, in which ranks 0 and 2 wait; it does not "
+        "answer");
   CHECK(hang_text({in(7), after(6), in(7), after(2)}) ==
-        "ranks 1 and 3 hang: they have not come to all_reduce #7, in which ranks 0 and 2 wait; "
+        "ranks 1 and 3 hang: they have not reached all_reduce #7, in which ranks 0 and 2 wait; "
         "rank 1: its last was all_reduce #6; rank 3: its last was all_reduce #2");
 }
 
 TEST_CASE("a rank that is through with what others wait in is not the one") {
   CHECK(hang_text({after(7), in(7), after(6)}) ==
-        "rank 2 hangs: it has not come to all_reduce #7, in which rank 1 waits; its last was "
+        "rank 2 hangs: it has not reached all_reduce #7, in which rank 1 waits; its last was "
         "all_reduce #6");
 }
 
 TEST_CASE("a rank that has not come to its end is named by those that have") {
   CHECK(hang_text({in(3, Collective::leave), after(2)}) ==
-        "rank 1 hangs: it has not come to its end, for which rank 0 waits; its last was "
+        "rank 1 hangs: it has not reached its end, for which rank 0 waits; its last was "
         "all_reduce #2");
 }
 
 TEST_CASE("the rank from which a message is awaited is named") {
   CHECK(hang_text({in_recv(2, 4), after(4), after(4)}) ==
-        "rank 2 hangs: it has not come to recv from rank 2, in which rank 0 waits; its last was "
+        "rank 2 hangs: it has not reached recv from rank 2, in which rank 0 waits; its last was "
         "all_reduce #4");
   CHECK(hang_text({in_recv(1), in_recv(2), after(4)}) ==
-        "rank 2 hangs: it has not come to recv from rank 2, in which rank 1 waits; its last was "
+        "rank 2 hangs: it has not reached recv from rank 2, in which rank 1 waits; its last was "
         "all_reduce #4");
 }
 
@@ -64,11 +64,9 @@ TEST_CASE("where nobody is late it is said how they wait, or that they do not") 
   CHECK(hang_text({in_recv(1), in_recv(0)}) ==
         "the ranks wait for each other: rank 1 waits in recv from rank 0, rank 0 waits in recv "
         "from rank 1");
-  CHECK(hang_text({in(3), in(3)}) == "ranks 0 and 1 wait in all_reduce #3, which does not end");
-  CHECK(hang_text({after(3), after(0)}) ==
-        "no rank waits for another: each is in what its own code does");
-  CHECK(hang_text({std::nullopt, after(3)}) ==
-        "no rank waits for another: each is in what its own code does");
+  CHECK(hang_text({in(3), in(3)}) == "ranks 0 and 1 wait in all_reduce #3, which does not return");
+  CHECK(hang_text({after(3), after(0)}) == "no rank waits for another: each runs its own code");
+  CHECK(hang_text({std::nullopt, after(3)}) == "no rank waits for another: each runs its own code");
   CHECK(hang_text({std::nullopt, std::nullopt}).empty());
 }
 

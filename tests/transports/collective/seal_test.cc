@@ -32,11 +32,12 @@ CollectiveCall say(std::string& text) {
   return broadcast(text.data(), static_cast<int64_t>(text.size()), DType::u8, 0);
 }
 
-Identity identity_of(int rank) { return {sha256("a gang"), "its key", rank, 3, false}; }
+RankIdentity identity_of(int rank) { return {sha256("a gang"), "its key", rank, 3, false}; }
 
 /// Both ends of a link that nothing happened to.
 struct Pair {
-  explicit Pair(const Identity& one = identity_of(0), const Identity& other = identity_of(1))
+  explicit Pair(const RankIdentity& one = identity_of(0),
+                const RankIdentity& other = identity_of(1))
       : first(one, other.rank), second(other, -1) {
     REQUIRE(second.receive_hello(first.hello()).ok());
     REQUIRE(first.receive_hello(second.hello()).ok());
@@ -57,7 +58,7 @@ std::string control(FrameKind kind) {
 }
 
 const std::string kChanged =
-    "what came from it was changed, cut, repeated or left out on the way, or is somebody else's";
+    "its data was changed, cut, repeated or dropped on the way, or is not from that rank";
 
 std::string opened(GangSeal& seal, const std::string& frame) {
   UnsealedFrame out;
@@ -150,7 +151,7 @@ TEST_CASE("A frame that somebody meddled with ends the gang, and all are told so
   });
   bool is_bulk = size > kSealedBytes && (what == "cut" || what == "longer");
   for (const std::string& one : told)
-    CHECK(one == "rank 1 is lost: " + (is_bulk ? "what came from it is damaged" : kChanged) +
+    CHECK(one == "rank 1 is lost: " + (is_bulk ? "its data is damaged" : kChanged) +
                      "; it was last in barrier #1");
 }
 
@@ -168,8 +169,7 @@ TEST_CASE("Sealed data that is changed on the way ends the gang, and all are tol
     return said.ok() ? text_of(comm.run(barrier())) : text_of(said);
   });
   for (const std::string& one : told)
-    CHECK(one ==
-          "rank 0 is lost: data from it was changed on the way; it was last in broadcast #2");
+    CHECK(one == "rank 0 is lost: its data was changed on the way; it was last in broadcast #2");
 }
 
 TEST_CASE("What one link carried opens on no other, of the same ranks, key and gang") {
@@ -191,7 +191,7 @@ TEST_CASE("What a side said itself proves nothing to it, and does not open") {
   pair.prove();
   CHECK(opened(pair.first, pair.first.seal(control(FrameKind::goodbye))) == kChanged);
   GangSeal alone(identity_of(0), 1);
-  CHECK(alone.receive_hello(alone.hello()).error().message == "it is no rank of this gang");
+  CHECK(alone.receive_hello(alone.hello()).error().message == "it is not a rank of this gang");
 }
 
 TEST_CASE("A greeting or proof of which any bit is another is refused, and so is one that is cut") {
@@ -219,13 +219,13 @@ TEST_CASE("A greeting or proof of which any bit is another is refused, and so is
 }
 
 TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted") {
-  auto greets = [](const Identity& one, int to, const Identity& other) {
+  auto greets = [](const RankIdentity& one, int to, const RankIdentity& other) {
     return GangSeal(other, -1).receive_hello(GangSeal(one, to).hello()).ok();
   };
   CHECK(greets(identity_of(0), 1, identity_of(1)));
   CHECK_FALSE(greets(identity_of(0), 2, identity_of(1)));
   CHECK_FALSE(greets(identity_of(1), 1, identity_of(1)));
-  Identity stranger = identity_of(0);
+  RankIdentity stranger = identity_of(0);
   stranger.gang = sha256("another gang");
   CHECK_FALSE(greets(stranger, 1, identity_of(1)));
   stranger = identity_of(0);

@@ -197,8 +197,8 @@ TEST_CASE("A gang that does not come up is given up at the deadline") {
   fake().init_hangs = true;
   NcclGang gang(2, 0, 50);
   CHECK(gang.problems[1] ==
-        "rank 1: NCCL has not joined the gang of 2 ranks in 50 ms: a rank has not come, or cannot "
-        "be reached");
+        "rank 1: NCCL has not joined the gang of 2 ranks in 50 ms: a rank has not joined, or "
+        "cannot be reached");
   CHECK(fake().aborted == 2);
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("A collective that hangs on the GPU is ended at the deadline") {
   NcclGang gang(2, 50);
   auto said = gang.run([](Communicator& comm) { return comm.run(barrier()); });
   CHECK(said[0] ==
-        "rank 0: barrier (#1) has not ended for 50 ms on its GPU: a rank has not come to it, or "
+        "rank 0: barrier (#1) has not ended for 50 ms on its GPU: a rank has not reached it, or "
         "hangs");
   CHECK(fake().aborted == 2);
 }
@@ -304,9 +304,9 @@ TEST_CASE("Host memory, and addresses of others, are refused") {
   REQUIRE(made.ok());
   std::string own = (*made)->address();
   CHECK((*made)->join({own, own}).error().message ==
-        "the address of rank 1 is that of another rank, or of another version of flow");
+        "the address of rank 1 belongs to another rank, or to another version of flow");
   CHECK((*made)->join({"flow-nccl 1\n0\n2\nno id", "flow-nccl 1\n1\n2\n"}).error().message ==
-        "the address of rank 0 holds no id of NCCL's");
+        "the address of rank 0 has no NCCL id");
 }
 
 TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {

@@ -43,7 +43,7 @@ end
 local wrapped = flow.nn.data_parallel(make(1), ctx.comm)
 print(#wrapped:parameters(), #wrapped:named_tensors(), wrapped:count(), flow.table.count(wrapped:state()), wrapped:eval().training)  -- expect: 6	6	111	6	false
 print(wrapped:load(reference:state()) == wrapped, distance(wrapped, reference))  -- expect: true	0.0
-print(pcall(function() wrapped:to("f64") end))  -- expect: false	data_parallel.lua:46: model:to is called before flow.nn.data_parallel takes the model: it shares the gradients of the tensors that the model had then
+print(pcall(function() wrapped:to("f64") end))  -- expect: false	data_parallel.lua:46: call model:to before flow.nn.data_parallel: it reduces the gradients of the tensors that the model had at that time
 print(pcall(function() flow.nn.data_parallel(make(1), ctx.comm, { buckets = 1 }) end))  -- expect: false	data_parallel.lua:47: flow.nn.data_parallel has no option `buckets`: there are bucket and compression
 
 -- A bucket is on its way before the backward is through.
@@ -120,9 +120,9 @@ print(weighted.w:detach():amax() < 0, behind - weighted.w:detach() == weights * 
 print(pcall(function()
   flow.nn.data_parallel(ctx.rank == 2 and flow.nn.linear(2, 2) or flow.nn.linear(2, 3), ctx.comm)
 end))
--- expect rank 0: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 0 and rank 2 have other parameters: make the same model on all ranks
--- expect rank 1: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 1 and rank 2 have other parameters: make the same model on all ranks
--- expect rank 2: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 2 and rank 0 have other parameters: make the same model on all ranks
+-- expect rank 0: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 0 and rank 2 have different parameters: make the same model on all ranks
+-- expect rank 1: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 1 and rank 2 have different parameters: make the same model on all ranks
+-- expect rank 2: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 2 and rank 0 have different parameters: make the same model on all ranks
 
 -- After a backward that failed some buckets are on their way.
 local broken = flow.nn.data_parallel(make(1), ctx.comm, { bucket = 1 })
@@ -130,7 +130,7 @@ local input = own(x):clone()
 local loss = flow.nn.cross_entropy(broken(input), own(y))
 input:add_(1)
 print(pcall(function() loss:backward() end))  -- expect: false	data_parallel.lua:132: backward needs tensor f32 [4, 5] as it was when it was used, but it was changed in place since: change a copy, x:clone(), or change it after backward
-print(pcall(function() flow.nn.cross_entropy(broken(own(x)), own(y)):backward() end))  -- expect: false	data_parallel.lua:133: the gradients of this flow.nn.data_parallel are half on their way: the backward before this one failed. Let the attempt fail, so that the next one goes on from its checkpoint
+print(pcall(function() flow.nn.cross_entropy(broken(own(x)), own(y)):backward() end))  -- expect: false	data_parallel.lua:133: the gradients of this flow.nn.data_parallel are partly reduced, because the previous backward failed. Let the attempt fail, so that the next one continues from its checkpoint
 
 -- What stays behind of a parameter is there when it is used again, and keeps no other from being sent meanwhile.
 local Turns = flow.nn.class("Turns")

@@ -74,7 +74,7 @@ one:sum():backward()
 small:step()
 print(("%.3f"):format(one:item()), small:state().mean[1]:count(), small:state().steps)  -- expect: 0.000	1	1
 print(pcall(function() opt:step() end))  -- expect: false	sharded.lua:76: opt:step: no parameter has a gradient: call loss:backward() before it
-print(pcall(function() opt:load { steps = 1, mean = { flow.ones(2) } } end))  -- expect: false	sharded.lua:77: opt:load takes what opt:state() of an optimizer of the same model gave
+print(pcall(function() opt:load { steps = 1, mean = { flow.ones(2) } } end))  -- expect: false	sharded.lua:77: opt:load takes the result of opt:state() of an optimizer of the same model
 print(pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, 3) end))  -- expect: false	sharded.lua:78: flow.optim.sharded takes ctx.comm, an optimizer, a model and options: flow.optim.sharded(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })
 local frozen = make():requires_grad_(false)
 for _, given in ipairs { frozen, frozen:parameters(), { { params = frozen } } } do

@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.execute('ls')  -- expect error: os.execute: no program is started
+local x = os.execute('ls')  -- expect error: os.execute: no program can be started

@@ -1,2 +1,2 @@
 -- mode: load
-local x = io.popen('ls')  -- expect error: io.popen: no program is started
+local x = io.popen('ls')  -- expect error: io.popen: no program can be started

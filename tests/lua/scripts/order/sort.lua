@@ -12,7 +12,7 @@ for i = 2, 40 do
   if a.key > b.key or (a.key == b.key and a.at > b.at) then stable = false end
 end
 print(stable)  -- expect: true
-print(pcall(table.sort, { 1, 2, 2, 1 }, function(a, b) return a <= b end))  -- expect: false	sort.lua:15: invalid order function for sorting: it says of two items that each comes before the other; write `<`, not `<=`
+print(pcall(table.sort, { 1, 2, 2, 1 }, function(a, b) return a <= b end))  -- expect: false	sort.lua:15: invalid order function for sorting: it returns true for two items in both orders; write `<`, not `<=`
 print(pcall(table.sort, { 1, "x" }))  -- expect: false	attempt to compare string with number
 print(select("#", table.sort({})))  -- expect: 0
 local words = { "b", "a\0z", "a", "B" }
