@@ -59,8 +59,9 @@ struct Scalar {
 /// A reference to a callable.
 class RunCall {
  public:
+  /// Not for a RunCall itself: that is copied, or the copy would refer to a parameter that is gone.
   template <typename F>
-  RunCall(F& f)
+  requires(!std::is_same_v<std::remove_const_t<F>, RunCall>) RunCall(F& f)
       : object_(const_cast<void*>(static_cast<const void*>(&f))),
         call_([](void* object, const void* const* in, void* out, int64_t count, int64_t position) {
           (*static_cast<std::remove_reference_t<F>*>(object))(in, out, count, position);

@@ -9,7 +9,7 @@ namespace flow::cpu {
 class PartsOf {
  public:
   template <typename F>
-  PartsOf(F& f)
+  requires(!std::is_same_v<std::remove_const_t<F>, PartsOf>) PartsOf(F& f)
       : object_(const_cast<void*>(static_cast<const void*>(&f))),
         call_([](void* object, int64_t first, int64_t last) {
           (*static_cast<std::remove_reference_t<F>*>(object))(first, last);

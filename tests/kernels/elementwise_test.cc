@@ -1,4 +1,7 @@
 // Element by element: every operation against libm in double, over types, layouts and sizes.
+#include <memory>
+
+#include "kernels/cpu/elementwise.hpp"
 #include "kernels/shared/scalar.hpp"
 #include "tests/kernels/tensors.hpp"
 
@@ -548,6 +551,16 @@ TEST_CASE("large matrices are turned over by several threads") {
           0);
     });
   }
+}
+
+TEST_CASE("a copied reference to a loop does not depend on the first one") {
+  int64_t elements = 0;
+  auto count = [&](const void* const*, void*, int64_t n, int64_t) { elements += n; };
+  auto first = std::make_unique<cpu::RunCall>(count);
+  cpu::RunCall second(*first);
+  first.reset();
+  second(nullptr, nullptr, 3, 0);
+  CHECK(elements == 3);
 }
 
 }  // namespace
