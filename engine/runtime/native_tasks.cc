@@ -1,4 +1,4 @@
-// A small pool of threads for native tasks; grows to its bound as jobs arrive.
+// A small thread pool for native tasks. It grows to its bound as jobs arrive.
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -46,7 +46,7 @@ core::Failure late(const AttemptOrder& order, int64_t took_us) {
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
-      "`{}` ran longer than its timeout of {} and its result is refused, because it ended after "
+      "`{}` ran longer than its timeout of {} and its result is rejected, because it ended after "
       "{}; "
       "`timeout` gives it more time",
       order.task, format_duration(order.timeout_ms), format_duration(took_us / kUsPerMs));
@@ -101,7 +101,7 @@ void NativeRunner::stop(const core::AttemptId& id) {
 
 void NativeRunner::run_jobs() {
   std::unique_lock lock(mutex_);
-  // A task is the host's: it, and what it starts, take the signals that the host's threads take.
+  // Native tasks and their child processes use the signal mask of the host program's threads.
   ::pthread_sigmask(SIG_SETMASK, &host_mask_, nullptr);
   while (true) {
     idle_++;

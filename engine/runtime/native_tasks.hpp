@@ -1,5 +1,5 @@
-// Native tasks: functions of the embedding program, on threads of its process. No isolation,
-// cooperative cancel.
+// Native tasks: functions of the host program, run on threads of its process. They are not isolated
+// and are cancelled cooperatively.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -45,13 +45,13 @@ class NativeRunner {
   const std::function<void(std::vector<Report>)> on_report_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  // As many as the embedding program defines.
+  // Bounded by the number that the host program defines.
   std::map<std::string, std::pair<std::string, NativeTask>> tasks_;
-  sigset_t host_mask_{};  // of the thread that defined the newest
+  sigset_t host_mask_{};  // of the thread that made the newest definition
   std::deque<Job> queue_;
   // Attempts that have not ended.
   std::map<core::AttemptId, std::shared_ptr<std::atomic<bool>>> running_;
-  std::vector<std::thread> threads_;  // up to threads_max_
+  std::vector<std::thread> threads_;  // at most threads_max_
   size_t idle_ = 0;
   bool quit_ = false;
 };

@@ -94,7 +94,7 @@ Error build_failure(const BuildOrder& order, const BuildChild::End& end, const s
   int status = end.status;
   std::string script = order.root + "/" + order.main;
   std::string tail = output.size() > 2000 ? output.substr(output.size() - 2000) : output;
-  bool is_late = end.cpu_ms >= order.time_limit_ms;  // the limit's signal may be either
+  bool is_late = end.cpu_ms >= order.time_limit_ms;  // the signal of either limit may arrive first
   bool cpu = WIFSIGNALED(status) &&
              (WTERMSIG(status) == SIGXCPU || (WTERMSIG(status) == SIGKILL && is_late));
   if (cpu) {
@@ -105,11 +105,11 @@ Error build_failure(const BuildOrder& order, const BuildChild::End& end, const s
   }
   if (!is_ours && is_killed_from_outside(status)) {
     std::string by =
-        had_memory ? "" : ", since no memory was left on this machine or in its container";
+        had_memory ? "" : " because no memory was left on this machine or in its container";
     return environment_error(fmt::format(
         "{}: the process that builds the graph was killed from outside by signal {} ({}){}: the "
-        "script is not the cause. See what kills processes here (`dmesg` names those that the "
-        "kernel ends for want of memory), and start again. {}",
+        "script is not the cause. Find out what kills processes here (`dmesg` lists those that the "
+        "kernel kills for lack of memory), and start again. {}",
         script, WTERMSIG(status), ::strsignal(WTERMSIG(status)), by, tail));
   }
   if (WIFSIGNALED(status)) {
@@ -220,7 +220,7 @@ Result<std::unique_ptr<BuildChild>> Builder::start() const {
 
 void Builder::prefork() {
   auto child = start();
-  if (!child.ok()) return;  // who builds tries again, and tells
+  if (!child.ok()) return;  // the next build retries and reports the error
   std::lock_guard lock(mutex_);
   preforked_ = std::move(*child);
 }

@@ -25,7 +25,8 @@ core::Failure timeout_failure(const AssignedAttempt& running, const std::string&
   failure.message = fmt::format(
       "{}`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
       location_prefix(running.order), running.order.task, format_duration(running.order.timeout_ms),
-      running.has_late_result ? "its result is refused, because it ended after" : "was ended after",
+      running.has_late_result ? "its result is rejected, because it ended after"
+                              : "was ended after",
       format_duration(running.ended_us / 1000));
   failure.message += running.where;
   failure.evidence = evidence;
@@ -42,7 +43,7 @@ core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
   if (limit <= 0) {
     failure.message += fmt::format(
         "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
-        "`memory` keeps tasks that need much from running together",
+        "set `memory` so that large tasks do not run together",
         running.order.task);
   } else if (slot.has_limit) {
     failure.message += fmt::format(

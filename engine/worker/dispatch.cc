@@ -15,8 +15,9 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kPipelineMax = 64;    // orders in one executor's hands
-constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then a new one
+constexpr size_t kPipelineMax = 64;  // maximum number of orders in one executor's queue
+constexpr size_t kRememberedMax =
+    64;  // maximum number of runs and bundles per executor; then it is replaced
 
 bool has_many_cached(const Slot& slot) {
   return slot.environments.size() >= kRememberedMax || slot.bundles.size() >= kRememberedMax;
@@ -226,7 +227,7 @@ void LocalWorker::write_slot(Slot& slot) {
     ssize_t written = ::send(slot.process.wire, slot.out.data() + at, slot.out.size() - at,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;  // full: it is written on when there is room; gone: reading tells
+    if (written <= 0) break;  // full: continues when there is room; closed: the reader notices
     at += static_cast<size_t>(written);
   }
   slot.out.erase(0, at);

@@ -18,10 +18,10 @@ namespace flow {
 namespace {
 
 constexpr int64_t kMemoryCheckUs = 100'000;
-constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // what it needs while a command runs
-constexpr int64_t kLuaExecutorBytes = 16 << 20;      // beside what Lua's own limit counts,
-constexpr int64_t kLuaPart = 16;                     // and this part of the limit more
-constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what was interrupted
+constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // memory of the executor while a command runs
+constexpr int64_t kLuaExecutorBytes = 16 << 20;      // memory beyond what Lua's own limit counts,
+constexpr int64_t kLuaPart = 16;                     // plus this fraction of the limit
+constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of an interrupted attempt
 
 }  // namespace
 
@@ -226,7 +226,8 @@ bool LocalWorker::has_new_oom_kill(Slot& slot) {
 }
 
 void LocalWorker::note_memory(Slot& slot, AssignedAttempt& running, const TaskFinished& finished) {
-  constexpr int kKilledExit = 128 + SIGKILL;  // as a shell tells it of its program
+  constexpr int kKilledExit =
+      128 + SIGKILL;  // the exit code that a shell reports for a killed program
   bool has_failed = finished.outcome == TaskFinished::Outcome::failed;
   bool is_killed =
       has_failed &&

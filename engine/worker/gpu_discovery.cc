@@ -104,8 +104,8 @@ MachineGpus visible_gpus(MachineGpus machine, const char* mask) {
       bool hides = entry == "-1" || entry == "NoDevFiles";
       if (!hides)
         machine.problems.push_back(fmt::format(
-            "`{}` in {} names no GPU of this machine, or more than one: it and what follows it "
-            "are left out, as CUDA does",
+            "`{}` in {} does not name exactly one GPU of this machine: it and all later entries "
+            "are ignored, as CUDA does",
             entry, kVisibleVariable));
       break;
     }

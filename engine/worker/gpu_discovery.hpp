@@ -8,7 +8,7 @@
 
 namespace flow {
 
-/// A driver that has to initialize its GPUs first takes seconds per GPU.
+/// A driver that must first initialize its GPUs takes seconds per GPU.
 constexpr int64_t kFindGpusMsMax = 20'000;
 
 /// The machine's GPUs that `mask`, the value of CUDA_VISIBLE_DEVICES, selects; null: all. Parsed as

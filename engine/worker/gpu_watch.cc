@@ -17,7 +17,7 @@ namespace flow {
 
 namespace {
 
-constexpr int64_t kAgainMs = 10'000;  // before a child that ended has a successor
+constexpr int64_t kAgainMs = 10'000;  // delay before a child that ended is restarted
 
 std::string end_words(int status) {
   return WIFSIGNALED(status) ? fmt::format("by signal {}", WTERMSIG(status))
@@ -56,7 +56,7 @@ bool GpuWatch::wait_quit(int64_t ms) const {
 }
 
 void GpuWatch::note(const std::string& text) {
-  if (std::exchange(last_note_, text) != text) on_note_("errors of GPUs are not heard of: " + text);
+  if (std::exchange(last_note_, text) != text) on_note_("GPU errors are not reported: " + text);
 }
 
 void GpuWatch::loop() {
@@ -71,7 +71,7 @@ void GpuWatch::loop() {
     bool may_report_more = listen(*child);
     int status = end_executor(*child);
     if (!may_report_more || wait_quit(0)) return;
-    note("the process that waits for them ended " + end_words(status) + ", and is started again");
+    note("the process that waits for them ended " + end_words(status) + " and is restarted");
   } while (!wait_quit(kAgainMs));
 }
 

@@ -34,7 +34,7 @@ class GpuWatch {
   bool wait_quit(int64_t ms) const;
 
   const std::string executor_;
-  std::set<std::string> uuids_;  // of this machine
+  std::set<std::string> uuids_;  // GPUs of this machine
   const OnError on_error_;
   const OnNote on_note_;
   std::string last_note_;

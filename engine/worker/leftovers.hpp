@@ -38,7 +38,7 @@ std::optional<CgroupRecord> parse_cgroup_record(std::string_view text, std::stri
 /// of its own, so that it does not take the processes of the original for its leftovers.
 Result<std::string> state_id(const std::string& state_dir);
 
-/// The value of FLOW_SLOT, which is also the control group's name.
+/// Value of FLOW_SLOT and name of the control group.
 std::string slot_mark(const std::string& state_id, const std::string& name);
 std::string cgroup_name(std::string_view state_id, const std::string& name);
 /// Call this before the executor starts. Returns false if the record cannot be written.
@@ -49,10 +49,10 @@ bool record_cgroup(const std::string& state_dir, const std::string& name,
 /// their states. A group in use holds its executor, so the kernel keeps it.
 void remove_old_cgroups(const std::string& parent);
 
-/// Kills every process that an earlier engine's attempts over this state left behind, and waits for
-/// their end.
+/// Kills all processes that attempts of an earlier engine on this state left behind, and waits
+/// until they have ended.
 void kill_leftovers(const std::string& state_dir, const std::string& state_id);
-/// The same for one executor that died. `cgroup` is its group's folder, or "".
+/// The same for one executor that died. `cgroup` is the folder of its group, or "".
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,
                        const std::string& cgroup);
 /// Removes the executor's files and its control group.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kTickMs = 20;
 constexpr int kEventsMax = 64;
-constexpr size_t kOwnOrdersMax = 4;  // that whoever hands them over may send itself
+constexpr size_t kOwnOrdersMax = 4;  // orders that the submitting thread may send itself
 
 }  // namespace
 

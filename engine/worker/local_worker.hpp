@@ -18,8 +18,8 @@
 namespace flow {
 
 constexpr int64_t kLongAttemptUs =
-    5'000;  // an attempt that takes longer lets go of what is behind it
-constexpr int64_t kEndGraceUs = 500'000;  // an executor that is told to end has this long
+    5'000;  // an attempt that takes longer loses the orders queued behind it
+constexpr int64_t kEndGraceUs = 500'000;  // time for an executor to end when it is asked to
 
 class LocalWorker final : public Worker {
  public:
@@ -147,22 +147,22 @@ class LocalWorker final : public Worker {
   int epoll_ = -1, wake_ = -1;
 
   std::mutex incoming_mutex_;
-  std::vector<PendingOrder> incoming_;  // orders that nobody has looked at yet
+  std::vector<PendingOrder> incoming_;  // not yet looked at
 
-  std::mutex mutex_;  // of all that follows; taken before the other
+  std::mutex mutex_;  // protects all members below; taken before the other mutex
   bool quit_ = false;
-  bool is_blocked_ = false;           // the thread wakes only when it is woken
-  int64_t drain_by_us_ = 0;           // then what still runs is told to end; 0 while nothing drains
-  uint64_t released_ = 0;             // the newest commit that is durable
-  std::deque<PendingOrder> pending_;  // as many as the head has assigned
-  std::list<Slot> slots_;             // they leave in bury()
+  bool is_blocked_ = false;  // the thread wakes only on request
+  int64_t drain_by_us_ = 0;  // then running attempts are asked to end; 0 while not draining
+  uint64_t released_ = 0;    // the newest commit that is durable
+  std::deque<PendingOrder> pending_;  // bounded by the head's assignments
+  std::list<Slot> slots_;             // removed in bury()
   // Delivered at the end of each pass of the loop; bounded by kUnackedLogsMax.
   std::vector<Report> reports_;
-  size_t unacked_ = 0;        // cost of the logs that were reported and not taken in
-  bool is_log_full_ = false;  // from the bound down to its half
+  size_t unacked_ = 0;        // cost of reported, unacknowledged logs
+  bool is_log_full_ = false;  // set at the bound, cleared at half of it
   int64_t memory_checked_us_ = 0;
-  int64_t oom_kills_ = 0;               // in the worker's own group, that were seen
-  int64_t last_duration_us_ = kSpinUs;  // by the newest attempt that ended
+  int64_t oom_kills_ = 0;               // kills in the worker's own group that were counted
+  int64_t last_duration_us_ = kSpinUs;  // of the newest attempt that ended
   std::thread thread_;
 };
 

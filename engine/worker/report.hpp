@@ -57,8 +57,8 @@ struct TaskFinished {
   bool waited = false;   // ctx:wait was called
   core::Failure failure;
   bool of_gang = false;           // all ranks failed together, for the reason in the message
-  std::string signal, wait_name;  // of `waiting`
-  int64_t wait_timeout_ms = -1;   // of `waiting`; below 0: none
+  std::string signal, wait_name;  // for `waiting`
+  int64_t wait_timeout_ms = -1;   // for `waiting`; below 0: none
   int64_t duration_us = 0;
   int32_t pid = 0;
 };
@@ -76,12 +76,12 @@ struct RankAddressReported {
   std::string address;
 };
 
-/// How a rank saw another one end.
+/// How this rank saw another rank end.
 struct PeerFailureReported {
   std::string text;
 };
 
-/// In which collective call a rank is.
+/// The collective call that a rank is in.
 struct RankProgressReported {
   std::string progress;  // an encoded RankProgress
 };
@@ -89,7 +89,7 @@ struct RankProgressReported {
 struct Report {
   core::AttemptId id;
   uint32_t rank = 0;  // of a gang; else 0
-  core::Time at = 0;  // wall clock, ms: of log lines and of ends; 0 where it is not known
+  core::Time at = 0;  // wall clock, ms: of log lines and of ends; 0 if unknown
   std::variant<LogLines, ProgressReported, MetricReported, CheckpointReported, StepReported,
                TaskFinished, TaskRequeued, ServiceReported, RankAddressReported,
                PeerFailureReported, RankProgressReported>

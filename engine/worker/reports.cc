@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kTailLines = 20;
 constexpr size_t kTailLineMax = 2000;
 constexpr size_t kErrorLineMax = 64 * 1024;
-constexpr size_t kLogCost = 1024;  // of one in memory, beside its text
+constexpr size_t kLogCost = 1024;  // memory cost of one log line besides its text
 
 }  // namespace
 
@@ -58,7 +58,7 @@ bool LocalWorker::cut(Slot& slot) {
 
 void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (message.has_started()) {
-    bool is_group = message.started().pid() > 1;  // to kill 1 is to kill everybody
+    bool is_group = message.started().pid() > 1;  // kill(-1) would kill every process
     bool is_first = !slot.queue.empty() &&
                     slot.queue.front().order.rank_id() == rank_id(message.started().id());
     if (is_first && is_group) slot.queue.front().program = message.started().pid();
@@ -92,7 +92,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const AssignedAttempt& r) {
     return r.order.rank_id() == report.rank_id();
   });
-  if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
+  if (running == slot.queue.end()) return;  // an attempt that this slot does not run: stale
   if (auto* finished = report.as<TaskFinished>()) {
     last_duration_us_ = finished->duration_us;
     running->ended_us = std::max(finished->duration_us, monotonic_us() - running->began_us);

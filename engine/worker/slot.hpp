@@ -23,24 +23,24 @@ namespace flow {
 /// An order that was sent to an executor. The first of a slot's queue is the running one.
 struct AssignedAttempt {
   AttemptOrder order;
-  Secrets secrets;              // the order's
-  int64_t began_us = 0;         // when it became the first, or was released if that was later
-  int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
-  int64_t kill_at_us = 0;       // 0: nobody asked it to end
-  uint64_t commit = 0;          // that holds its event
-  bool awaits_commit = false;   // it waits for the commit, or will where it touches what is outside
+  Secrets secrets;              // of the order
+  int64_t began_us = 0;         // time when it became the first, or was released if that was later
+  int64_t terminate_at_us = 0;  // when an interrupted attempt gets SIGTERM; 0: never
+  int64_t kill_at_us = 0;       // 0: it was not asked to end
+  uint64_t commit = 0;          // number of the commit that holds its event
+  bool awaits_commit = false;   // it waits for the commit, or will before its first external effect
   bool timed_out = false;
-  bool has_late_result = false;  // that is refused
+  bool has_late_result = false;  // its result came after the deadline and is rejected
   bool stopped = false;          // asked to end by the head
-  int64_t ended_us = 0;          // how long it had run then; 0 while it runs
+  int64_t ended_us = 0;          // run time when it was asked to end; 0 while it runs
   int64_t memory_peak = 0;
-  bool over_memory = false;  // beyond its limit, or killed by the kernel for want of memory
+  bool over_memory = false;  // beyond its limit, or killed by the kernel for lack of memory
   std::deque<std::string> errors_tail;  // its last lines on stderr
-  LogBound log_bound;                   // of what it and its programs print to its streams
-  std::string where;  // of a shell task: the lines that say in which folder what command runs
-  pid_t program = 0;  // a shell task's process group, of one whose memory is watched
+  LogBound log_bound;                   // limits what it and its programs print to their streams
+  std::string where;  // of a shell task: lines that name the folder and the command
+  pid_t program = 0;  // process group of a shell task whose memory is watched
 
-  /// For the first of a slot's queue. While it waits for a commit, that time counts as its own.
+  /// For the first of a slot's queue. Time that it waits for a commit counts as its own.
   bool runs_longer_than(int64_t us, int64_t now_us) const {
     return !awaits_commit && now_us - began_us > us;
   }
@@ -48,33 +48,33 @@ struct AssignedAttempt {
 
 struct Slot {
   ExecutorProcess process;
-  std::string name;                // random
-  std::string mark;                // FLOW_SLOT of it and of all that it starts
-  Cgroup cgroup;                   // of it and of all that it starts; where one could be made
+  std::string name;  // random
+  std::string mark;  // FLOW_SLOT of the executor and its descendants
+  Cgroup cgroup;     // control group of the executor and its descendants, if one could be created
   bool is_outside_cgroup = false;  // the executor reported that it could not join it
   bool has_limit = false;          // the kernel limits the memory of its group
-  int64_t oom_kills = 0;           // in its group, that were seen
-  std::vector<std::string> gpus;   // that its process sees: CUDA reads that once
+  int64_t oom_kills = 0;           // counted kills in its group
+  std::vector<std::string> gpus;   // visible to its process; CUDA reads the list once
   FrameCutter cutter;
   std::string out;                                         // not yet written
-  uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
+  uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // watched events
   std::deque<AssignedAttempt> queue;                       // up to kPipelineMax
   // Bundles that its process has loaded. At kRememberedMax a new process replaces it.
   std::set<Digest> bundles;
-  // Environments that it was sent, by run; not kept alive here. A resumed run may have another
-  // environment.
+  // Environments that were sent to it, by run; not kept alive here. A resumed run may have another
+  // Environments that were sent to it, by run; not kept alive here. A resumed run may have another
   std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
       environments;
-  std::string errors_partial;       // up to kErrorLineMax: what is over is reported in pieces
-  bool has_requeued_queue = false;  // what was queued behind a long attempt was asked back
+  std::string errors_partial;       // up to kErrorLineMax; a longer line is reported in parts
+  bool has_requeued_queue = false;  // the orders behind a long attempt were requested back
   int64_t ending_since_us = 0;
-  bool broken = false;   // what it said was no message
-  bool is_gone = false;  // its process closed the wire
+  bool broken = false;   // it sent bytes that are not a message
+  bool is_gone = false;  // its process closed the connection
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);
-/// Decodes an order, without what a Start does not hold: the bundle's bytes, the environment, the
-/// timeout, fractions of a CPU. Returns false if it is invalid.
+/// Decodes an order, without the fields that a Start does not hold: the bundle's bytes, the
+/// environment, the timeout, fractions of a CPU. Returns false if it is invalid.
 bool read_start(wire::Start& start, AttemptOrder& order);
 wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank = 0);
 core::AttemptId attempt_id(const wire::AttemptName& name);

@@ -262,7 +262,8 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       return true;
     }
     case wire::FromExecutor::kRequeued:
-      if (message.requeued().ids_size() != 1) return false;  // a slot's own, of many
+      if (message.requeued().ids_size() != 1)
+        return false;  // the list of several belongs to a slot
       set_rank(message.requeued().ids(0));
       report.body = TaskRequeued{};
       return true;

@@ -19,25 +19,25 @@ namespace flow {
 struct AttemptOrder {
   core::AttemptId id;
   uint32_t rank = 0, ranks = 1;
-  uint32_t local_rank = 0, local_ranks = 1;  // among those on its host
-  std::string gang_key;                      // random: what a gang's ranks know each other by
-  bool encrypts = false;                     // they seal what is long for each other too
-  bool is_spread = false;                    // ranks are on other hosts
-  std::string remote_address;  // where is_spread: an address in whose direction they are
+  uint32_t local_rank = 0, local_ranks = 1;  // among the ranks on its worker
+  std::string gang_key;        // random; authenticates the ranks of a gang to each other
+  bool encrypts = false;       // long transfers between its ranks are encrypted
+  bool is_spread = false;      // ranks are on other workers
+  std::string remote_address;  // if is_spread: an address that is routed to the other workers
   std::string worker;          // name of the worker that runs it; "" this machine's own
   std::string task;            // ctx.task
   std::string task_name;       // TaskDef::name
   TaskKind kind = TaskKind::lua;
   Digest bundle;
-  std::shared_ptr<const std::string> bundle_bytes;  // sent once an executor
+  std::shared_ptr<const std::string> bundle_bytes;  // sent once per executor
   uint32_t ordinal = 0;
   std::string args;                                   // canonical bytes, refs resolved
-  std::vector<std::pair<Digest, std::string>> blobs;  // small ones args needs
+  std::vector<std::pair<Digest, std::string>> blobs;  // small blobs that args needs
   Digest key;
   uint64_t seed = 0;
   Resources resources;
-  std::vector<std::string> gpus;     // UUIDs of those that it is given
-  std::vector<std::string> visible;  // of a gang's programs: those of all ranks on its host
+  std::vector<std::string> gpus;     // UUIDs of the GPUs that are assigned to it
+  std::vector<std::string> visible;  // for programs of a gang: GPUs of all ranks on its worker
   int64_t timeout_ms = 0;
   int64_t grace_ms = 10'000;
   std::vector<std::pair<std::string, std::string>> steps, signals;  // name to canonical bytes
@@ -51,7 +51,7 @@ struct AttemptOrder {
   std::vector<Wait> waits;
   std::shared_ptr<const std::vector<std::pair<std::string, std::string>>>
       environment;                                       // the submitter's
-  std::vector<std::pair<std::string, std::string>> env;  // the task's, filled in
+  std::vector<std::pair<std::string, std::string>> env;  // of the task, with placeholders replaced
   std::vector<std::string> hide;                         // shown as *** in logs
   std::shared_ptr<const ShellSpec> shell;                // of a shell task
   std::string defined_at;                                // of a shell task: "p.lua:3"
@@ -67,7 +67,7 @@ constexpr size_t kUnackedLogsMax = 32 << 20;
 struct WorkerOptions {
   std::string state_dir;      // scratch is below state_dir/scratch
   std::string executor;       // path of flow-executor
-  int32_t executors_max = 2;  // processes at once
+  int32_t executors_max = 2;  // maximum number of processes
 };
 
 struct BuildOrder {
@@ -79,14 +79,14 @@ struct BuildOrder {
 struct BuildReply {
   std::string plan, bundle;  // encoded
   std::vector<std::string> errors;
-  std::string printed;  // by the script, at its top and in its body
+  std::string printed;  // by the script, at top level and in its body
 };
 
 /// Thread-safe. OnReport is called on the worker's own thread without a lock.
 class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
-  virtual ~Worker() = default;  // kills every executor's process group and waits for it
+  virtual ~Worker() = default;  // kills every executor's process group and waits for its end
   /// Passes orders whose events are part of this commit, while it is being written. Until its
   /// release they cause no lasting or visible effect (speculative start): a Lua task may compute
   /// its result but waits before its first external effect; commands and services wait before they
@@ -121,8 +121,8 @@ class Worker {
   virtual void ack_logs(size_t cost) = 0;
 };
 
-/// A connected worker on another machine. It numbers its reports from 1 on, over all its
-/// connections.
+/// A connected worker on another machine. Its reports are numbered from 1, continuously over all
+/// its connections.
 class WorkerConnection : public Worker {
  public:
   /// Accepts the join: offered attempts that were not stopped by now continue, and the worker sends
@@ -145,7 +145,7 @@ class BuildChild;
 class Builder {
  public:
   explicit Builder(std::string executor);
-  ~Builder();  // ends its children
+  ~Builder();  // ends its child processes
   /// Starts the child process for the next graph in advance, because starting takes as long as
   /// building a small graph. Done automatically from the second build on.
   void prefork();

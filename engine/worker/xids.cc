@@ -11,7 +11,7 @@ namespace {
 struct XidMeaning {
   uint32_t xid;
   const char* what;
-  bool is_dead;  // for what ran there too
+  bool is_dead;  // whether work on the GPU has failed too
 };
 
 // From NVIDIA's catalog, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: the
@@ -19,17 +19,17 @@ struct XidMeaning {
 // those that a program causes, for which Kubernetes' device plugin does not disable a GPU either
 // (13, 31, 43, 45, 68 and 109), and those whose remedy is to restart the program.
 constexpr std::array kMeanings = std::to_array<XidMeaning>({
-    {46, "stopped doing what it was given", true},
-    {48, "has memory with an error that can't be corrected", true},
+    {46, "stopped processing its work", true},
+    {48, "has an uncorrectable memory error", true},
     {61, "has a controller that stopped", false},
     {62, "has a controller that halted", true},
-    {63, "has set memory aside, which a reset makes good", false},
-    {64, "could not set memory aside that has errors", false},
+    {63, "has retired memory; a reset completes it", false},
+    {64, "could not retire memory that has errors", false},
     {74, "has an error on NVLink", false},
     {79, "fell off the bus", true},
-    {92, "has corrected more errors of its memory than it should", false},
-    {94, "had an error of its memory that was contained", false},
-    {95, "had an error of its memory that was not contained", true},
+    {92, "has corrected too many memory errors", false},
+    {94, "had a contained memory error", false},
+    {95, "had an uncontained memory error", true},
     {119, "has a system processor that does not answer", true},
     {120, "has a system processor that failed", true},
     {140, "has memory with errors that it did not recover from", true},

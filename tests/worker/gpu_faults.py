@@ -104,7 +104,7 @@ class GpuFaults(ClusterPlace):
         self.assertEqual(self.show()["result"], ["GPU-bb22\n"] * 2)
         self.assertEqual(sorted(self.begun()), ["GPU-aa11", "GPU-bb22", "GPU-bb22"])
         [task] = [task for task in self.tasks().values() if task["attempts"] == 2]
-        self.assertIn("gpu_fault: GPU-aa11 (NVIDIA H100), which it ran on, had an error of its memory that was contained "
+        self.assertIn("gpu_fault: GPU-aa11 (NVIDIA H100), which it ran on, had a contained memory error "
                       "(Xid 94)", self.good("why", "last", task["name"]).out)
 
     def test_without_another_gpu_a_run_ends_and_goes_on_when_there_is_one(self):

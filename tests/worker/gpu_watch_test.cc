@@ -57,10 +57,9 @@ TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a prog
       "xid 1 13\nxid 1 74\nxid 0 43\nxid 0 95\nxid 1 109\nxid 1 7777\nxid 1 gone\n");
   received.watch({"GPU-a", "GPU-b"}, 3);
   CHECK(received.texts() ==
-        std::vector<std::string>{
-            "GPU-b has an error on NVLink (Xid 74)",
-            "GPU-a had an error of its memory that was not contained (Xid 95), dead",
-            "GPU-b is lost to its driver, dead"});
+        std::vector<std::string>{"GPU-b has an error on NVLink (Xid 74)",
+                                 "GPU-a had an uncontained memory error (Xid 95), dead",
+                                 "GPU-b is lost to its driver, dead"});
 }
 
 TEST_CASE("a GPU that is not there any more as the wait for errors begins anew is lost") {
@@ -80,15 +79,14 @@ TEST_CASE("all instances of a GPU fail with it") {
   ReceivedErrors received("gpu GPU-a 80 A\nmig MIG-1 40 A\nmig MIG-2 40 A\nxid 0 48\n");
   received.watch({"MIG-1", "MIG-2"}, 2);
   CHECK(received.texts() ==
-        std::vector<std::string>{
-            "MIG-1 has memory with an error that can't be corrected (Xid 48), dead",
-            "MIG-2 has memory with an error that can't be corrected (Xid 48), dead"});
+        std::vector<std::string>{"MIG-1 has an uncorrectable memory error (Xid 48), dead",
+                                 "MIG-2 has an uncorrectable memory error (Xid 48), dead"});
 }
 
 TEST_CASE("a driver that tells of no errors is said once, and why") {
   ReceivedErrors received(std::string(kTwo) + "fail nvmlDeviceRegisterEvents 3\n");
   received.watch({"GPU-a"}, 1);
   CHECK(received.texts() ==
-        std::vector<std::string>{"errors of GPUs are not heard of: the NVIDIA driver does not tell "
+        std::vector<std::string>{"GPU errors are not reported: the NVIDIA driver does not tell "
                                  "of errors: Unknown Error (status 3)"});
 }

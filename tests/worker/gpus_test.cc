@@ -66,7 +66,8 @@ TEST_CASE("a mask's entry that names no GPU, several, or one again is told of") 
   MachineGpus unknown = told(kThree, "1,7,0");
   CHECK(uuids(unknown) == Uuids{"GPU-aa22"});
   REQUIRE(unknown.problems.size() == 1);
-  CHECK_THAT(unknown.problems[0], Catch::StartsWith("`7` in CUDA_VISIBLE_DEVICES names no GPU"));
+  CHECK_THAT(unknown.problems[0],
+             Catch::StartsWith("`7` in CUDA_VISIBLE_DEVICES does not name exactly one GPU"));
   CHECK(uuids(told(kThree, "GPU-bb,GPU-aa")) == Uuids{"GPU-bb33"});
   CHECK(told(kThree, "GPU-aa").problems.size() == 1);
   MachineGpus twice = told(kThree, "0,GPU-aa1");

@@ -194,7 +194,7 @@ return flow.pipeline("late", {}, function() return { late(), waits(), program(),
         tasks = self.tasks()
         for name in ("late", "waits", "program"):
             self.assertEqual((tasks[name]["status"], tasks[name]["attempts"]), ("failed", 1), tasks[name])
-            self.assertRegex(tasks[name]["error"], r"`%s` ran longer than its timeout of 200ms and its result is refused, because it ended after [\d.]+m?s" % name)
+            self.assertRegex(tasks[name]["error"], r"`%s` ran longer than its timeout of 200ms and its result is rejected, because it ended after [\d.]+m?s" % name)
         self.assertEqual(self.show()["result"], [None, None, None, "in time"])
 
     def test_a_checkpoint_within_the_grace_of_a_timeout_is_gone_on_from(self):
