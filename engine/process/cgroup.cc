@@ -41,7 +41,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return number;
 }
 
-/// /proc escapes blanks and backslashes of paths as three octal digits.
+/// /proc escapes blanks and backslashes in paths as three octal digits.
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); i++) {
@@ -91,8 +91,8 @@ bool has_word(std::string_view words, std::string_view word, char separator) {
   return false;
 }
 
-/// The group `path` as a folder. What lies outside of the mounted part is not visible: then it is
-/// the topmost group that is.
+/// The folder of the group `path`. A group outside of the mounted part is not visible; the topmost
+/// visible group is returned instead.
 CgroupHierarchy place_of(const Mount& mount, std::string path) {
   CgroupHierarchy found{mount.point, mount.point};
   if (path.find("/..") != std::string::npos) return found;
@@ -110,7 +110,7 @@ std::string text_of(const std::string& path) {
   return text.ok() ? std::move(*text) : "";
 }
 
-/// The number behind `name` in lines of "NAME NUMBER"; 0 where it is not there.
+/// The number behind `name` in lines of "NAME NUMBER"; 0 if it is missing.
 int64_t field_of(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     std::string_view line = next_part(text, '\n');
@@ -130,7 +130,7 @@ bool write_value(const std::string& path, const std::string& value) {
   return ok;
 }
 
-/// `look` at each group from the process's own up to the topmost visible one.
+/// Calls `look` for each group from the process's own up to the topmost visible one.
 template <typename Look>
 void each_above(const CgroupHierarchy& group, Look look) {
   std::string folder = group.folder;
@@ -243,13 +243,13 @@ int32_t usable_cpus() {
   return static_cast<int32_t>(std::max<int64_t>(1, cpus));
 }
 
-// ---- a group of our own
+// ---- a group that flow created
 
 bool Cgroup::set_memory_limit(int64_t bytes) const {
   if (!has_memory_) return false;
   std::string value = bytes > 0 ? std::to_string(bytes) : is_v2_ ? "max" : "-1";
   if (is_v2_) {
-    // Memory that moves to swap would be a way around the limit.
+    // Swap would circumvent the memory limit.
     (void)write_value(folder_ + "/memory.swap.max", bytes > 0 ? "0" : "max");
     return write_value(folder_ + "/memory.max", value);
   }
@@ -316,7 +316,7 @@ bool remove_cgroup(const std::string& folder) {
   return ::rmdir(folder.c_str()) == 0;
 }
 
-// ---- where groups can be made
+// ---- where groups can be created
 
 namespace {
 
@@ -325,7 +325,7 @@ struct Candidate {
   bool is_v2 = false, has_memory = false;
 };
 
-/// In the order of preference.
+/// In order of preference.
 std::vector<Candidate> candidates(const std::map<std::string, CgroupHierarchy>& groups,
                                   std::string& why) {
   std::vector<Candidate> all;
@@ -334,8 +334,8 @@ std::vector<Candidate> candidates(const std::map<std::string, CgroupHierarchy>& 
     auto hands_on = [&](const std::string& folder) {
       return has_word(text_of(folder + "/cgroup.subtree_control"), "memory", ' ');
     };
-    // A group of version 2 that has processes hands no controller on, but for the root's; a group
-    // beside it does as well.
+    // A version 2 group that has processes passes no controller on, except the root. A sibling of
+    // the group works as well.
     bool can = has_word(text_of(v2->folder + "/cgroup.controllers"), "memory", ' ');
     if (can && !hands_on(v2->folder))
       (void)write_value(v2->folder + "/cgroup.subtree_control", "+memory");
@@ -353,20 +353,20 @@ std::vector<Candidate> candidates(const std::map<std::string, CgroupHierarchy>& 
   return all;
 }
 
-/// Whether a group can be made there that a process of ours may join.
+/// Whether a group can be created there that a child process may join.
 bool works(const Candidate& candidate, std::string& why) {
   std::string probe = candidate.folder + "/flow-probe-" + random_name();
   if (::mkdir(probe.c_str(), 0755) != 0) {
-    why = "no group can be made in `" + candidate.folder + "`: " + std::strerror(errno);
+    why = "no group can be created in `" + candidate.folder + "`: " + std::strerror(errno);
     return false;
   }
-  // A process that moves needs to be let out of the common group as well.
+  // A process that moves must also have write access to the common ancestor group.
   bool ok = ::access((probe + "/cgroup.procs").c_str(), W_OK) == 0 &&
             (!candidate.is_v2 || ::access((candidate.folder + "/cgroup.procs").c_str(), W_OK) == 0);
   if (!ok) why = "no process can be moved to a group in `" + candidate.folder + "`";
   const char* limit = candidate.is_v2 ? "/memory.max" : "/memory.limit_in_bytes";
   if (ok && candidate.has_memory && ::access((probe + limit).c_str(), W_OK) != 0) {
-    why = "groups in `" + candidate.folder + "` have no limit of memory";
+    why = "groups in `" + candidate.folder + "` have no memory limit";
     ok = false;
   }
   ::rmdir(probe.c_str());

@@ -39,7 +39,7 @@ void set_streams(SpawnSetup& setup, const ChildStreams& streams) {
   }
 }
 
-/// The parent's environment, with these in place of what has their names.
+/// The parent's environment, with `variables` replacing those of the same name.
 std::vector<char*> environment_with(std::vector<std::string>& variables) {
   std::vector<char*> all;
   for (char** variable = environ; *variable != nullptr; variable++) {
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Child>> Child::spawn(std::vector<std::string> argv,
   restore_open_files(pid);
   child->began_ms_ = monotonic_us() / 1000;
   child->pidfd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (child->pidfd_ < 0) return cannot("watch", errno);  // nobody could say when it has ended
+  if (child->pidfd_ < 0) return cannot("watch", errno);  // otherwise its end could not be noticed
   return child;
 }
 

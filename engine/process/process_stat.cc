@@ -34,17 +34,18 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
   return stat;
 }
 
-// A process may end between the opening and the reading, which fails then.
+// If the process ends between open and read, the read fails.
 std::optional<ProcessStat> process_stat(pid_t pid) {
   int file = ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
-  constexpr size_t kLineMax = 4096;  // of which the kernel writes some 300, as one piece
+  constexpr size_t kLineMax = 4096;  // the kernel writes about 300 bytes, in one read
   char line[kLineMax];
   ssize_t size = ::read(file, line, sizeof line);
   ::close(file);
   if (size <= 0) return std::nullopt;
   auto stat = parse_process_stat({line, static_cast<size_t>(size)});
-  // One that was waited for just now still has a line, with no group (do_task_stat of Linux).
+  // A process that has just been waited for still has a line, with no group (do_task_stat of
+  // Linux).
   if (stat && stat->group < 0) return std::nullopt;
   return stat;
 }

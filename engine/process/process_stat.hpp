@@ -1,4 +1,4 @@
-// What the kernel says of a process in /proc/PID/stat.
+// The kernel's data about a process in /proc/PID/stat.
 #pragma once
 #include <sys/types.h>
 
@@ -10,17 +10,17 @@
 namespace flow {
 
 struct ProcessStat {
-  char state = 0;  // 'Z' has ended and is not waited for
+  char state = 0;  // 'Z': ended, but not yet waited for
   pid_t parent = 0, group = 0;
   uint64_t start_ticks = 0;  // after the boot
   int64_t resident_pages = 0;
 };
 
-/// Nothing where the line ends too soon.
+/// Nothing if the line is too short.
 std::optional<ProcessStat> parse_process_stat(std::string_view line);
-/// Nothing where there is no such process.
+/// Nothing if the process does not exist.
 std::optional<ProcessStat> process_stat(pid_t pid);
-/// Calls `visit` for each process that /proc lists; for none where /proc cannot be read.
+/// Calls `visit` for each process that /proc lists; never if /proc cannot be read.
 void each_process(const std::function<void(pid_t)>& visit);
 
 }  // namespace flow

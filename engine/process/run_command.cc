@@ -16,9 +16,9 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kOutputMax = 4u << 20;  // of what is kept
+constexpr size_t kOutputMax = 4u << 20;  // maximum output that is kept
 
-/// Both ends of a pipe, closed whatever happens.
+/// Both ends of a pipe, closed by the destructor.
 struct Pipe {
   int read = -1, write = -1;
   Status open() {
@@ -39,7 +39,7 @@ struct Pipe {
   }
 };
 
-/// False when nothing more comes.
+/// Returns false at the end of the output.
 bool take_output(int descriptor, std::string& text) {
   char chunk[16 * 1024];
   ssize_t got = ::read(descriptor, chunk, sizeof chunk);
@@ -67,7 +67,7 @@ Result<CommandResult> run_command(const std::vector<std::string>& argv, int64_t 
     if (watched[0].revents != 0 && !take_output(out.read, result.out)) Pipe::close(out.read);
     if (watched[1].revents != 0 && !take_output(err.read, result.err)) Pipe::close(err.read);
   }
-  // Who closes its output may live on.
+  // A program may close its output and continue to run.
   bool is_late = out.read >= 0 || err.read >= 0 || !(*child)->ends_within(left_ms());
   if (is_late) {
     (*child)->kill_group();

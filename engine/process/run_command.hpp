@@ -1,4 +1,4 @@
-// A program of the system that is run for its answer.
+// Runs a system program and returns its output.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,12 +8,12 @@
 namespace flow {
 
 struct CommandResult {
-  int code = 0;  // exit code; of one that a signal ended 128 and the signal
+  int code = 0;  // exit code; 128 plus the signal if a signal ended the program
   std::string out, err;
 };
 
-/// Runs argv[0], found in the PATH, without input, and waits. An error where it can't be started or
-/// does not end in time: it is killed then.
+/// Runs argv[0], searched in PATH, without input, and waits. Error if it cannot be started or does
+/// not end within `within_ms`; then it is killed.
 Result<CommandResult> run_command(const std::vector<std::string>& argv, int64_t within_ms);
 
 }  // namespace flow

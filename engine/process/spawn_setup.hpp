@@ -1,4 +1,4 @@
-// What posix_spawn is given, freed whatever happens.
+// Attributes and file actions of posix_spawn, freed by the destructor.
 #pragma once
 #include <spawn.h>
 #include <unistd.h>
@@ -21,8 +21,8 @@ struct SpawnSetup {
   SpawnSetup(const SpawnSetup&) = delete;
   SpawnSetup& operator=(const SpawnSetup&) = delete;
 
-  /// In a group of its own, since Ctrl-C is for this process, with no signal blocked, and with none
-  /// of this process's descriptors but the three that were set: libraries open sockets that a
+  /// The child has its own process group, because Ctrl-C is for this process. No signal is blocked,
+  /// and only the three descriptors that were set are inherited: libraries open sockets that a
   /// program would inherit.
   void isolate() {
     ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
