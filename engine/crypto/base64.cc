@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kVariant = sodium_base64_VARIANT_ORIGINAL;
 
-// libsodium 1.0.18 compares characters as signed numbers: it takes most bytes above 127 for digits.
+// libsodium 1.0.18 compares characters as signed numbers and accepts most bytes above 127 as
+// digits.
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });

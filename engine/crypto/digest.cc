@@ -1,4 +1,4 @@
-// SHA-256 through OpenSSL; nobody above this file sees its types.
+// SHA-256 through OpenSSL. No other file sees its types.
 #include "flow/digest.hpp"
 
 #include <openssl/evp.h>

@@ -12,9 +12,9 @@ struct FileDigest {
   uint64_t size = 0;
 };
 Result<FileDigest> sha256_file(const std::string& path);
-/// Whether the file at `path` is this content. Reads it whole where the size is right.
+/// Whether the file at `path` has this digest. Reads the whole file if the size matches.
 bool holds(const std::string& path, const Digest& digest, uint64_t size);
-/// Removes the file where it can be read and is other content; true where it did.
+/// Removes the file if it is readable and has another digest. Returns true if it was removed.
 bool remove_unless(const std::string& path, const Digest& digest);
 
 }  // namespace flow

@@ -9,7 +9,7 @@ namespace flow {
 /// `key` may have any length.
 Digest hmac_sha256(std::string_view key, std::string_view data);
 
-/// Whether both are the same bytes. The time depends on the sizes alone.
+/// Whether both are equal. The time depends only on the sizes.
 bool equal_constant_time(std::string_view one, std::string_view other);
 
 }  // namespace flow

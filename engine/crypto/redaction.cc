@@ -52,7 +52,7 @@ std::vector<Secrets::Span> Secrets::exempt_spans(std::string_view text) const {
   for (const std::string& each : exempt_) {
     for (size_t at = text.find(each); at != std::string::npos; at = text.find(each, at + 1)) {
       size_t end = at + each.size();
-      if (text.substr(end).starts_with(kObjects))  // a path of the state's content
+      if (text.substr(end).starts_with(kObjects))  // path of a blob in the state
         end = std::min(text.find_first_not_of("0123456789abcdef/", end + kObjects.size()),
                        text.size());
       spans.push_back({at, end});
@@ -99,7 +99,7 @@ std::string Secrets::hidden(std::string text) const {
 std::string Secrets::hide_begun(std::string& text) const {
   if (values_.empty()) return "";
   std::vector<Span> found = matches(text);
-  // A match that reaches into the open end stays whole: what follows may extend it.
+  // A match that reaches the end of the text is kept whole: later text may extend it.
   size_t open = open_end(text), end = open;
   for (const Span& match : found)
     if (match.end > open) end = std::min(end, match.begin);

@@ -24,7 +24,7 @@ const uint8_t* bytes_of(std::string_view text) {
 }
 uint8_t* bytes_of(char* data) { return reinterpret_cast<uint8_t*>(data); }
 
-// Chooses the code for this CPU, and opens the system's randomness.
+// Selects the code for this CPU and opens the system's random source.
 void prepare() {
   static const bool ready = sodium_init() >= 0;
   FLOW_CHECK(ready);
@@ -83,7 +83,7 @@ Key subkey(const Key& key, uint64_t number) {
   return out;
 }
 
-// Numbers of the first side's keys are odd, of the other's even.
+// Key numbers of the first side are odd, those of the other side even.
 LinkKeys link_keys(const Key& origin, bool is_first) {
   uint64_t out = is_first ? 0 : 1, in = 1 - out;
   return {subkey(origin, 1 + out), subkey(origin, 1 + in),  subkey(origin, 3 + out),
@@ -141,7 +141,7 @@ bool Opener::open(std::string_view frame, std::string& message) {
                                                     frame.size() - 1, bytes_of(frame), 1) == 0;
 }
 
-// The sealed bytes, then what proves them, then the nonce.
+// The ciphertext, then the authentication tag, then the nonce.
 void BulkSeal::seal(uint64_t tag, char* data, size_t size) const {
   uint8_t* bytes = bytes_of(data);
   uint8_t* nonce = bytes + size + kTagBytes;

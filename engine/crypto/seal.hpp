@@ -1,5 +1,5 @@
-// Keys, and what is sealed with them: the one place that knows libsodium. What is opened is what
-// was sealed, or nothing.
+// Keys, and authenticated encryption with them. The only place that uses libsodium for encryption.
+// Opening returns exactly the sealed bytes or fails.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,11 +12,11 @@
 namespace flow {
 
 constexpr size_t kKeyBytes = 32;
-constexpr size_t kSealBytes = 17;        // a sealed frame is longer by these
-constexpr size_t kSealHeaderBytes = 24;  // what a stream of them begins with
-constexpr size_t kBulkSealBytes = 40;    // a sealed put is longer by these
+constexpr size_t kSealBytes = 17;        // a sealed frame is longer by this
+constexpr size_t kSealHeaderBytes = 24;  // size of the header of a sealed stream
+constexpr size_t kBulkSealBytes = 40;    // a sealed put is longer by this
 
-/// Bytes that nobody else may know, wiped when they go.
+/// Secret bytes, wiped by the destructor.
 struct Key {
   Key() = default;
   Key(const Key&) = default;
@@ -32,44 +32,45 @@ struct Key {
 Key random_key();
 std::string random_bytes(size_t size);
 void wipe(void* data, size_t size);
-/// In a time that says nothing of where they differ.
+/// In constant time for equal sizes.
 bool secrets_equal(std::string_view a, std::string_view b);
 
-/// BLAKE2b under a key; each part goes in behind its length, so no two lists of parts are alike.
+/// Keyed BLAKE2b. Each part is preceded by its length, so different lists of parts have different
+/// inputs.
 Key keyed_hash(const Key& key, std::initializer_list<std::string_view> parts);
-/// Keys of one origin that say nothing of each other, by number.
+/// Independent keys derived from one origin, by number.
 Key subkey(const Key& key, uint64_t number);
 
-/// The keys of one link, told by direction from one side.
+/// The keys of one connection, one per direction.
 struct LinkKeys {
   Key proof_out, proof_in, seal_out, seal_in, bulk_out, bulk_in;
 };
-/// Both sides make them of one origin; `is_first` is true on one of them alone.
+/// Both sides derive them from the same origin; `is_first` is true on exactly one side.
 LinkKeys link_keys(const Key& origin, bool is_first);
 
-/// One side of an X25519 exchange: what both get nobody can compute who only listened, not even
-/// with every secret that is kept.
+/// One side of an X25519 key exchange. An eavesdropper cannot compute the result, even with all
+/// stored secrets (forward secrecy).
 class KeyExchange {
  public:
   KeyExchange();
   std::string_view offered() const { return public_.view(); }
-  /// False for what is no key of a peer that can be trusted to have chosen one.
+  /// Returns false for a key that is not valid or not contributory.
   bool agree(std::string_view theirs, Key& shared) const;
 
  private:
   Key private_, public_;
 };
 
-/// Seals frames of one direction, one behind the other. This is libsodium's secretstream
-/// (XChaCha20, Poly1305): number, nonce and rekeying are its own, and each frame's seal hangs on
-/// all before it. So a frame that is changed, left out, repeated or moved does not open, and we
-/// have no nonce that could be used twice.
+/// Seals the frames of one direction, in order. This is libsodium's secretstream (XChaCha20,
+/// Poly1305). It manages numbers, nonces and rekeying, and each frame's tag depends on all earlier
+/// frames. A changed, missing, repeated or reordered frame does not open, and no nonce can be used
+/// twice.
 class Sealer {
  public:
   explicit Sealer(const Key& key);
   ~Sealer();
   std::string_view header() const { return {header_.data(), header_.size()}; }
-  /// A frame: `type`, which is sealed with it and seen by everybody, and then the sealed message.
+  /// A frame: `type`, which is authenticated and readable, followed by the encrypted message.
   std::string seal(uint8_t type, std::string_view message);
 
  private:
@@ -78,12 +79,12 @@ class Sealer {
   std::unique_ptr<State> state_;
 };
 
-/// Opens what the peer's Sealer made, in its order.
+/// Opens the frames of the peer's Sealer, in their order.
 class Opener {
  public:
   Opener(const Key& key, std::string_view header);
   ~Opener();
-  /// False for any frame but the next one.
+  /// Returns false for any frame other than the next one.
   bool open(std::string_view frame, std::string& message);
 
  private:
@@ -91,14 +92,14 @@ class Opener {
   std::unique_ptr<State> state_;
 };
 
-/// Seals puts, each by itself, for whoever wants them secret: XChaCha20-Poly1305 with a random
-/// nonce, which is long enough never to come twice. Host memory only. Any thread.
+/// Seals puts independently of each other: XChaCha20-Poly1305 with a random nonce, which is long
+/// enough to be unique. Host memory only. Thread-safe.
 class BulkSeal {
  public:
   BulkSeal(const Key& outward, const Key& inward) : outward_(outward), inward_(inward) {}
-  /// In place: `data` has `size` bytes and room for kBulkSealBytes behind them.
+  /// In place: `data` has `size` bytes, with room for kBulkSealBytes after them.
   void seal(uint64_t tag, char* data, size_t size) const;
-  /// In place, of all that came; false where it is not what the peer sealed for that tag.
+  /// In place. Returns false if the bytes are not what the peer sealed for this tag.
   bool open(uint64_t tag, char* data, size_t sealed_size) const;
 
  private:
