@@ -1,4 +1,4 @@
-// The canonical bytes of a value, piece by piece: for encodings that hold values within.
+// The canonical bytes of a value in parts, for encodings that contain values.
 //
 // clang-format off
 //   nil                       f7 (undefined)
@@ -23,16 +23,16 @@
 
 namespace flow {
 
-constexpr int kTableDepthMax = 200;   // of tables, in what a task takes or returns
-constexpr int kValueDepthMax = 1000;  // of what is stored: values in lists, maps and results
+constexpr int kTableDepthMax = 200;   // nesting of tables in arguments and results
+constexpr int kValueDepthMax = 1000;  // nesting of stored values: values in lists, maps and results
 
 /// Appends encode_value(value).
 void append_value(const Value& value, std::string& out);
-/// What comes before the items of a table without fields.
+/// The header before the items of a table without fields.
 void append_list_header(size_t items, std::string& out);
-/// Whether a tensor, a file or a ref is in the bytes of a value. True too of bytes that are none.
+/// Whether the bytes of a value contain a tensor, a file or a ref. Also true for invalid bytes.
 bool holds_tag(std::string_view bytes);
-/// Takes one value off the front of `bytes`, as strictly as decode_value.
+/// Decodes one value from the front of `bytes`, as strictly as decode_value, and removes it.
 Result<Value> take_value(std::string_view& bytes);
 
 }  // namespace flow

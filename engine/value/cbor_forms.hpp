@@ -1,5 +1,5 @@
-// What the writing and the reading of canonical CBOR share: the bytes that begin an item, and which
-// numbers are exact in how many bits. The table of forms is in cbor.hpp.
+// Shared by the writer and the reader of canonical CBOR: initial bytes of items, and which numbers
+// are exact in how many bits. The table of forms is in cbor.hpp.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@ inline constexpr uint8_t kHalf = 0xf9, kSingle = 0xfa, kDouble = 0xfb;
 inline constexpr uint64_t kTensorTag = 26220, kFileTag = 26221, kRefTag = 26222;
 inline constexpr uint64_t kExecutable = 1, kFolder = 2, kAnonymous = 4;
 
-// The half-precision bits of `value`; false where half can't hold it exactly.
+// The half-precision bits of `value`; false if half precision cannot hold it exactly.
 inline bool to_half(float value, uint16_t& out) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);

@@ -1,4 +1,5 @@
-// Reading values from deterministic CBOR: every form the writer would not have chosen is refused.
+// Reads values from deterministic CBOR. Every form that the writer would not have chosen is
+// rejected.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace {
 
 using namespace cbor;
 
-constexpr size_t kReserveMax = 1024;  // what an announced length may allocate before its items came
+constexpr size_t kReserveMax =
+    1024;  // limits what an announced length may allocate before its items arrive
 constexpr size_t kTensorRankMax = 64;
 
 double from_half(uint16_t half) {
@@ -26,7 +28,7 @@ double from_half(uint16_t half) {
   return half & 0x8000 ? -value : value;
 }
 
-// Reads until the first fault, which stays in `fault()`; every reader after it returns a default.
+// Reads until the first fault, which is kept in `fault()`. After that every read returns a default.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -153,7 +155,7 @@ class Reader {
     return Value(number);
   }
 
-  // An item takes a byte at least, so a longer count is a lie; checked before anything is
+  // An item takes at least one byte, so a larger count is invalid. Checked before anything is
   // allocated.
   bool countable(uint64_t count, uint64_t bytes_each, int depth) {
     if (depth > kValueDepthMax) fail(fmt::format("nested deeper than {}", kValueDepthMax));
@@ -312,7 +314,7 @@ class Reader {
 
 }  // namespace
 
-// Item by item, without regard to what contains what.
+// Item by item, regardless of nesting.
 bool holds_tag(std::string_view bytes) {
   for (size_t at = 0; at < bytes.size();) {
     uint8_t first = static_cast<uint8_t>(bytes[at++]);

@@ -95,8 +95,8 @@ class Writer {
       return;
     }
     head(kMap, table.list.size() + table.fields.size());
-    // Fields come as integers ascending, strings bytewise, booleans. Bytes want: integers from 0
-    // up, then from -1 down, strings by kind and length, booleans.
+    // Input order of fields: integers ascending, strings bytewise, booleans. Order of the bytes:
+    // integers from 0 up, then from -1 down, strings by kind and length, booleans.
     size_t zero = 0, strings = 0, booleans = 0;
     for (const auto& [key, item] : table.fields) {
       bool is_integer = key.kind() == Value::Kind::integer;

@@ -1,5 +1,5 @@
-// Values as JSON and back, as docs/reference-cli.md gives them. The only file that sees
-// nlohmann::json, of which it takes the parser.
+// Conversion between values and JSON, as defined in docs/reference-cli.md. The only file that uses
+// nlohmann::json, and of it only the parser.
 #include "engine/value/json.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char *kMap = "$map", *kBytes = "$bytes";
 
-// Whether a table is an object of JSON: all its keys are text. One key with a `$` would read as one
-// of our own objects.
+// Whether a table is a JSON object: all its keys are text. A single key with a `$` would be read as
+// one of flow's own forms.
 bool is_object(const Value::Table& table) {
   if (!table.list.empty()) return false;
   for (const auto& [key, value] : table.fields)
@@ -76,7 +76,8 @@ class Writer {
     auto end = std::to_chars(buffer, buffer + sizeof buffer, n).ptr;
     std::string_view text(buffer, static_cast<size_t>(end - buffer));
     out_ += text;
-    if (text.find_first_of(".e") == text.npos) out_ += ".0";  // a float stays one when read back
+    if (text.find_first_of(".e") == text.npos)
+      out_ += ".0";  // keeps it a float when it is read back
   }
 
   void quoted(std::string_view text) {
@@ -150,7 +151,7 @@ class Writer {
 
   // ---- tables
 
-  // `{"$ref":…}` of another program, where only our own two forms would be taken for such.
+  // `{"$ref":…}` of another program, unless it would be read as one of flow's own two forms.
   bool is_plain_object(const Value::Table& table) const {
     if (!is_plain_ || !table.list.empty() || table.fields.size() != 1) return false;
     const Value& key = table.fields[0].first;
@@ -288,12 +289,12 @@ Value long_integer(const std::string& digits, double number) {
   return shortest == digits ? Value(number) : Value(digits);
 }
 
-// Builds values as the parser names what it reads; the parser itself does not recurse.
+// Builds values from the parser's callbacks. The parser itself does not recurse.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Value result;
-  std::string fault;    // why it stopped, where that is not the parser's own reason
-  size_t fault_at = 0;  // byte the parser stopped at
+  std::string fault;    // why parsing stopped, if that is not the parser's own reason
+  size_t fault_at = 0;  // byte at which the parser stopped
   std::string syntax;   // the parser's reason
 
   bool null() override { return add(Value::null()); }
@@ -324,8 +325,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_object() override {
     Open object = std::move(open_.back());
     open_.pop_back();
-    // An object of one of our forms that we would not have written is another program's: it is what
-    // it says.
+    // An object that looks like one of flow's forms but that flow would not have written comes from
+    // another program: it is an ordinary object.
     if (object.keys.size() == 1) {
       Value own;
       if (object.keys[0].as_string() == kMap && read_map(object.values[0], own))
@@ -404,8 +405,8 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<Open> open_;
 };
 
-// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …" without
-// what we say ourselves.
+// Removes "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …",
+// because the position is added here.
 std::string reason_of(const std::string& what) {
   size_t column = what.find("column ");
   size_t colon = what.find(": ", column == what.npos ? 0 : column);
@@ -415,7 +416,7 @@ std::string reason_of(const std::string& what) {
 }
 
 Error parse_failure(std::string_view text, const Builder& builder) {
-  // The parser stopped after this byte: a line that it ends belongs to the fault.
+  // The parser stopped after this byte. A newline there belongs to the faulty line.
   size_t last = std::min(std::max<size_t>(builder.fault_at, 1) - 1, text.size());
   std::string_view before = text.substr(0, last);
   auto lines = std::count(before.begin(), before.end(), '\n');
@@ -440,7 +441,7 @@ std::string to_plain_json(const Value& value, int indent) {
 }
 
 Result<Value> from_json(std::string_view text) {
-  // The parser takes a NUL for the end of the text.
+  // The parser treats a NUL as the end of the text.
   if (size_t zero = text.find('\0'); zero != text.npos) {
     auto line =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n') + 1;
@@ -450,7 +451,7 @@ Result<Value> from_json(std::string_view text) {
   }
   Builder builder;
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.result);
-  if (!builder.fault.empty()) return user_error("this JSON can't be read: " + builder.fault);
+  if (!builder.fault.empty()) return user_error("this JSON cannot be read: " + builder.fault);
   return parse_failure(text, builder);
 }
 

@@ -6,8 +6,8 @@
 
 namespace flow {
 
-/// As to_json, but a table with a single key that begins with `$` is the object it is
-/// (`{"$ref":"#/x"}`), wherever from_json does not take that object for one of flow's own forms.
+/// Like to_json, but a table with a single key that begins with `$` is written as that object
+/// (`{"$ref":"#/x"}`), unless from_json would read that object as one of flow's own forms.
 std::string to_plain_json(const Value& value, int indent = -1);
 
 }  // namespace flow

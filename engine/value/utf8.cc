@@ -61,7 +61,7 @@ std::string to_utf8(std::string_view text) {
 }
 
 size_t character_begin(std::string_view text, size_t at) {
-  constexpr size_t kTailsMax = 3;  // bytes of a character after its first
+  constexpr size_t kTailsMax = 3;  // continuation bytes per character
   size_t begin = at;
   while (begin > 0 && begin < text.size() && is_tail(static_cast<uint8_t>(text[begin]))) {
     if (at - begin == kTailsMax) return at;

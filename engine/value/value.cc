@@ -1,4 +1,4 @@
-// How a value is put together, found in and compared. Its bytes are in cbor_*.cc, its JSON in
+// Construction, lookup and comparison of values. Encoding as bytes is in cbor_*.cc, as JSON in
 // json.cc.
 #include "flow/value.hpp"
 
@@ -46,7 +46,7 @@ using Field = std::pair<Value, Value>;
 
 bool key_less(const Field& a, const Field& b) { return compare_keys(a.first, b.first) < 0; }
 
-// A key as Lua has it: 2.0 is 2. What can't be a key is a defect of the caller.
+// A key as Lua normalizes it: 2.0 is 2. An invalid key is a defect of the caller.
 void settle_key(Value& key) {
   if (key.kind() == Value::Kind::number) {
     double number = key.as_number();
@@ -57,7 +57,7 @@ void settle_key(Value& key) {
   FLOW_CHECK(key_rank(key) >= 0 && "a table's key is a string, an integer or a boolean");
 }
 
-// Sorts, and of equal keys keeps the last.
+// Sorts; of equal keys the last one is kept.
 void sort_fields(std::vector<Field>& fields) {
   bool sorted = true;
   for (size_t i = 1; i < fields.size() && sorted; i++) sorted = key_less(fields[i - 1], fields[i]);
@@ -96,8 +96,8 @@ void move_into_list(Value::Table& table) {
   table.fields.resize(kept);
 }
 
-// A list with holes and fields beside it: what comes after the first hole is a field. A pure list
-// keeps its nils, since a list of arguments needs its places.
+// A list with holes and fields: everything after the first hole becomes a field. A pure list keeps
+// its nils, because positions matter in a list of arguments.
 void close_holes(Value::Table& table) {
   auto& list = table.list;
   auto hole = std::find_if(list.begin(), list.end(), [](const Value& v) { return v.is_nil(); });

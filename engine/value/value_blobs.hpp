@@ -1,4 +1,4 @@
-// Which content a value refers to: the one walk that every list of it is made with.
+// Which blobs a value refers to. All lists of blobs are made by this function.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,8 @@ inline std::optional<uint64_t> size_of(const Tensor& tensor) {
 }
 
 /// Calls `visit(digest, size, origin)` for each tensor, file and file of a folder in the value,
-/// repeats too. `origin` is the path of a file that is read in place, else "". `size` is empty for
-/// a tensor of an impossible shape.
+/// repeats included. `origin` is the path of a file that is read in place, else "". `size` is empty
+/// for a tensor with an impossible shape.
 template <typename Visit>
 void for_each_blob(const Value& value, Visit&& visit) {
   switch (value.kind()) {
@@ -37,7 +37,7 @@ void for_each_blob(const Value& value, Visit&& visit) {
         visit(file.digest, std::optional<uint64_t>(file.size), file.origin);
         return;
       }
-      // The digest of a folder is that of its listing, which is in the value.
+      // The digest of a folder is that of its listing, and the listing is in the value.
       for (const File::Entry& entry : file.entries) {
         visit(entry.digest, std::optional<uint64_t>(entry.size),
               file.origin.empty() ? std::string() : file.origin + "/" + entry.path);

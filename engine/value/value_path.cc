@@ -1,4 +1,4 @@
-// Following a path into a value, and the nearest name where a path or a word is wrong.
+// Resolves a path within a value; suggests the nearest name if the path or a word is wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kNameMax = 100;  // longer words are not compared
 constexpr size_t kNamesShown = 8;
 
-// Spelled alike but for case and separators: "batchSize" and "batch_size" differ by nothing.
+// Equal except for case and separators: "batchSize" and "batch_size" have distance 0.
 std::string folded(std::string_view word) {
   std::string out;
   for (char c : word) {
@@ -22,7 +22,8 @@ std::string folded(std::string_view word) {
   return out;
 }
 
-// Optimal string alignment: insert, delete, replace, swap neighbours, each once.
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbors cost 1
+// each.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); j++) previous[j] = j;
@@ -71,7 +72,7 @@ std::string key_text(const Value& key) {
   return "[" + to_json(key) + "]";
 }
 
-// "it has: a, b" or "did you mean `a`?": what there is under `table`.
+// "it has: a, b" or "did you mean `a`?": the names in `table`.
 std::string what_there_is(const Value::Table& table, const Value& wanted) {
   std::vector<std::string> names;
   for (const auto& [key, value] : table.fields)
@@ -104,7 +105,7 @@ Error missing(const Value& whole, const Value& key, const std::string& place) {
 std::string nearest_name(std::string_view word, const std::vector<std::string>& names) {
   if (word.empty() || word.size() > kNameMax) return "";
   std::string wanted = folded(word), nearest;
-  // One slip in three letters: "trian" is "train", "cat" is not "dog".
+  // One edit per three letters: "trian" matches "train", "cat" does not match "dog".
   size_t best = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& name : names) {
     if (name.empty() || name.size() > kNameMax) continue;

@@ -81,6 +81,6 @@ TEST_CASE("what a body gives away nests to 200, and its error has the path") {
 TEST_CASE("JSON nests to 200 where a task reads it") {
   CHECK(in_task("flow.json.decode(('['):rep(200) .. (']'):rep(200))") == "");
   CHECK_THAT(in_task("flow.json.decode(('['):rep(201) .. (']'):rep(201))"),
-             Catch::StartsWith("p.lua:4: flow.json.decode: this JSON can't be read: it is nested "
+             Catch::StartsWith("p.lua:4: flow.json.decode: this JSON cannot be read: it is nested "
                                "deeper than 200"));
 }
