@@ -23,7 +23,7 @@ bool can_join(const Tensors& a, const Tensors& b) {
            x.second.shape.size() == y.second.shape.size() &&
            std::equal(x.second.shape.begin() + 1, x.second.shape.end(), y.second.shape.begin() + 1);
   };
-  // Without a row there would be nothing of the answer to give back.
+  // Without rows the answer could not be split.
   auto same_rows = [](const Tensors& tensors) {
     return std::all_of(tensors.begin(), tensors.end(), [&](const auto& each) {
       return each.second.shape.front() == tensors.begin()->second.shape.front() &&
@@ -60,7 +60,7 @@ Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vecto
     if (tensor.shape.empty() || tensor.shape.front() != total) {
       return Error{ErrorKind::task,
                    fmt::format("`predict` got {} rows and its output `{}` does not have as many: "
-                               "every output needs a row for each input's",
+                               "every output needs one row per input row",
                                total, name)};
     }
     size_t row_bytes = total == 0 ? 0 : tensor.data->size() / static_cast<size_t>(total);

@@ -1,4 +1,4 @@
-// Requests become one batch along the first dimension, and its answer becomes theirs again.
+// Joins requests to one batch along the first dimension and splits its result again.
 #pragma once
 #include <vector>
 
@@ -6,12 +6,12 @@
 
 namespace flow {
 
-/// The first dimension of every input; 1 where they differ or there is none.
+/// The common first dimension of all inputs; 1 if they differ or there are none.
 int64_t rows_of(const Tensors& inputs);
-/// The same names, datatypes and shapes but for the first dimension.
+/// Whether names, datatypes and shapes are equal except for the first dimension.
 bool can_join(const Tensors& a, const Tensors& b);
 Tensors join_rows(const std::vector<const Tensors*>& parts);
-/// Error where an output's first dimension is not the batch's.
+/// Error if an output's first dimension is not that of the batch.
 Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vector<int64_t>& rows);
 
 }  // namespace flow

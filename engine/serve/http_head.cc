@@ -11,7 +11,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kDigitsMax = 18;  // of a Content-Length: fits 64 bits
+constexpr size_t kDigitsMax = 18;  // maximum digits of a Content-Length: fits in 64 bits
 constexpr size_t kChunkLineMax = 256;
 constexpr size_t kTrailerBytesMax = 4 * 1024;
 
@@ -67,8 +67,8 @@ bool has_word(const std::vector<std::string_view>& values, std::string_view word
   return false;
 }
 
-/// A web page whose domain is pointed at 127.0.0.1 makes its visitors' browsers send that domain.
-/// Addresses and names without a dot are in nobody's hands.
+/// DNS rebinding: a web page whose domain resolves to 127.0.0.1 makes its visitors' browsers send
+/// that domain as Host. Addresses and names without a dot cannot be registered by an attacker.
 bool is_near(std::string_view host) {
   if (host.starts_with('[')) return true;
   std::string name = lowered(host.substr(0, host.find(':')));
@@ -81,7 +81,7 @@ bool is_near(std::string_view host) {
 std::optional<HttpError> check_host(const std::vector<Header>& headers, bool old) {
   auto hosts = values_of(headers, "host");
   if (hosts.empty() && old) return {};
-  if (hosts.empty()) return HttpError{400, "HTTP/1.1 needs a Host"};
+  if (hosts.empty()) return HttpError{400, "an HTTP/1.1 request needs a Host"};
   if (hosts.size() > 1) return HttpError{400, "there is more than one Host"};
   if (is_near(hosts[0])) return {};
   return HttpError{403,
@@ -97,7 +97,7 @@ std::optional<HttpError> read_framing(const std::vector<Header>& headers, bool o
   if (!codings.empty()) {
     if (!lengths.empty())
       return HttpError{400, "Content-Length and Transfer-Encoding exclude each other"};
-    if (old) return HttpError{400, "HTTP/1.0 has no Transfer-Encoding"};
+    if (old) return HttpError{400, "HTTP/1.0 does not have Transfer-Encoding"};
     if (codings.size() > 1 || lowered(codings[0]) != "chunked")
       return HttpError{501, fmt::format("the Transfer-Encoding `{}` is not supported, only chunked",
                                         codings[0])};
@@ -107,7 +107,8 @@ std::optional<HttpError> read_framing(const std::vector<Header>& headers, bool o
     if (length != lengths[0]) return HttpError{400, "there are two Content-Lengths that differ"};
     bool digits = !length.empty() && std::all_of(length.begin(), length.end(), is_digit);
     if (!digits || length.size() > kDigitsMax)
-      return HttpError{400, fmt::format("the Content-Length `{}` is no number of bytes", length)};
+      return HttpError{400,
+                       fmt::format("the Content-Length `{}` is not a number of bytes", length)};
     std::from_chars(length.data(), length.data() + length.size(), head.length);
   }
   bool takes_body = head.method == "POST";
@@ -140,15 +141,15 @@ std::optional<HttpError> read_request_line(std::string_view line, Methods method
   if (!good || !version.starts_with("HTTP/")) return broken;
   old = version == "HTTP/1.0";
   if (!old && version != "HTTP/1.1")
-    return HttpError{505, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
+    return HttpError{505, "only HTTP/1.1 and HTTP/1.0 are supported"};
   if (head.target.size() > kTargetBytesMax)
     return HttpError{414, fmt::format("the address is longer than {} bytes", kTargetBytesMax)};
   std::string_view path = std::string_view(head.target).substr(0, head.target.find('?'));
   std::string allowed(methods(path));
   if (allowed.empty())
-    return HttpError{404, fmt::format("nothing here answers {} {}", head.method, path)};
+    return HttpError{404, fmt::format("there is no resource for {} {}", head.method, path)};
   if ((", " + allowed + ",").find(" " + head.method + ",") == std::string::npos)
-    return HttpError{405, fmt::format("{} answers {} and no {}", path, allowed, head.method),
+    return HttpError{405, fmt::format("{} supports {}, not {}", path, allowed, head.method),
                      allowed};
   return {};
 }
@@ -156,7 +157,7 @@ std::optional<HttpError> read_request_line(std::string_view line, Methods method
 }  // namespace
 
 size_t end_of_head(std::string_view text) {
-  size_t end = text.find("\r\n\r\n"), odd = text.find("\n\n");  // the latter is refused at once
+  size_t end = text.find("\r\n\r\n"), odd = text.find("\n\n");  // the latter is rejected at once
   if (end == std::string_view::npos && odd == std::string_view::npos) return 0;
   return end < odd ? end + 4 : odd + 2;
 }
@@ -200,7 +201,7 @@ ChunkedDecoder::State ChunkedDecoder::take(std::string& in, std::string& body) {
   return state;
 }
 
-/// One frame line, or a piece of data; leaves `at` where more has to come first.
+/// One frame line, or a part of the data. Leaves `at` unchanged if more bytes are needed.
 ChunkedDecoder::State ChunkedDecoder::step(std::string_view in, size_t& at, std::string& body) {
   if (part_ == Part::data) {
     size_t taken = std::min<uint64_t>(left_, in.size() - at);

@@ -1,5 +1,5 @@
-// The head of an HTTP request and the framing of its body, read strictly before the library sees
-// any of it. Pure: bytes in, a verdict out.
+// The head of an HTTP request and the framing of its body, parsed strictly before the HTTP library
+// reads anything. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,11 +11,11 @@ namespace flow {
 constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
 
-/// Why a request is not served; the connection ends with it.
+/// Why a request is rejected; the connection is closed after it.
 struct HttpError {
   int status = 0;
   std::string message;
-  std::string allow = {};  // of a 405
+  std::string allow = {};  // for status 405
 };
 
 struct RequestHead {
@@ -23,27 +23,27 @@ struct RequestHead {
   uint64_t length = 0;  // of the body, unless it is chunked
   bool chunked = false;
   bool expects_continue = false;
-  bool close = false;  // after the answer
+  bool close = false;  // close the connection after the response
   std::string accept_encoding;
 };
 
-/// The methods that a path answers, as in `Allow`; empty for a path that is unknown.
+/// The methods of a path, as in `Allow`; empty for an unknown path.
 using Methods = std::string_view (*)(std::string_view path);
 
-/// `text` is all up to the empty line and with it.
+/// `text` is everything up to and including the empty line.
 std::variant<RequestHead, HttpError> read_head(std::string_view text, uint64_t body_max,
                                                Methods methods);
 
-/// Where the head ends in `text` (behind the empty line); 0 where it has not ended.
+/// End of the head in `text` (after the empty line); 0 if the head is incomplete.
 size_t end_of_head(std::string_view text);
 
-/// Takes the frames of a chunked body off.
+/// Decodes the framing of a chunked body.
 class ChunkedDecoder {
  public:
   enum class State { more, whole, broken, too_large };
 
   explicit ChunkedDecoder(uint64_t body_max) : body_max_(body_max) {}
-  /// Moves what is there from `in` to `body`; what follows the body stays in `in`.
+  /// Moves available data from `in` to `body`. What follows the body stays in `in`.
   State take(std::string& in, std::string& body);
 
  private:

@@ -22,14 +22,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kQueueMax = 256;  // connections that wait for a thread
+constexpr size_t kQueueMax = 256;  // maximum number of connections that wait for a thread
 constexpr auto kWriteTime = std::chrono::seconds(60);
 constexpr auto kLingerTime = std::chrono::seconds(1);
 constexpr auto kEvictionCheck = std::chrono::milliseconds(100);
 constexpr size_t kReadBytes = 64 * 1024;
 
 thread_local bool is_accepting_thread =
-    false;  // on the thread that accepts, for one that finds no place
+    false;  // run on the accepting thread, for a connection that is not accepted
 
 const char* reason_of(int status) {
   switch (status) {
@@ -88,7 +88,7 @@ bool send_all(int socket, std::string_view text, Clock::time_point deadline) {
   return true;
 }
 
-/// A request that was read whole, to the library.
+/// Passes a complete request to the library.
 class WholeRequest final : public httplib::Stream {
  public:
   WholeRequest(int socket, std::string text)
@@ -113,7 +113,7 @@ class WholeRequest final : public httplib::Stream {
   int socket_;
   std::string text_;
   size_t at_ = 0;
-  Clock::time_point deadline_;  // from the first byte of the answer
+  Clock::time_point deadline_;  // counted from the first byte of the response
 };
 
 }  // namespace
@@ -151,7 +151,7 @@ class HttpServer::ConnectionQueue final : public httplib::TaskQueue {
   std::unique_ptr<ThreadPool> threads_;  // until shutdown()
 };
 
-/// What one connection says, request after request. On its own thread.
+/// Handles the requests of one connection, on its own thread.
 class HttpServer::HttpConnection {
  public:
   HttpConnection(HttpServer& server, ServedConnection& served) : server_(server), served_(served) {}
@@ -203,7 +203,7 @@ class HttpServer::HttpConnection {
     return got > 0 || again ? Got::bytes : Got::end;
   }
 
-  /// None where the connection ended, or was refused.
+  /// Nothing if the connection ended or the request was rejected.
   std::optional<std::string> read_head_text() {
     auto deadline = Clock::now() + std::chrono::milliseconds(server_.limits_.idle_ms);
     bool asking = false;
@@ -262,7 +262,8 @@ class HttpServer::HttpConnection {
     }
   }
 
-  /// Says why and reads on for a moment: to close on unread bytes would take the answer back.
+  /// Sends the error and reads for a moment: closing a socket with unread bytes would discard the
+  /// response.
   bool reject(const HttpError& error, bool without_body = false) {
     if (!enter_phase(ServedConnection::Phase::asking)) return false;
     auto deadline = Clock::now() + kLingerTime;
@@ -282,7 +283,7 @@ HttpServer::HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods m
     : limits_(limits), body_max_(body_max), methods_(methods) {
   new_task_queue = [this] { return new ConnectionQueue(*this); };
   set_idle_interval(kEvictionCheck);
-  set_keep_alive_timeout(limits.idle_ms / 1000);  // what the answers announce
+  set_keep_alive_timeout(limits.idle_ms / 1000);  // announced in responses
 }
 
 Status HttpServer::widen_backlog() {
@@ -313,7 +314,8 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
   return true;
 }
 
-/// Those that have said nothing for longest; then those that began to ask.
+/// Evicts connections: first those that have been silent longest, then those with the oldest
+/// incomplete request.
 void HttpServer::evict_idle(size_t wanted) {
   std::lock_guard lock(mutex_);
   auto latest = Clock::now() - std::chrono::milliseconds(limits_.evict_after_ms);

@@ -1,6 +1,6 @@
-// Who may come in: the library's server behind a door that reads every request whole, under
-// deadlines and limits, and hands on only what it has read as sound. A connection holds a thread;
-// where all are taken, the one that has kept us waiting longest gives way.
+// The HTTP server: reads each request whole, under deadlines and limits, and passes only valid
+// requests to the HTTP library. A connection occupies one thread. If all threads are occupied, the
+// connection that has been idle longest is closed.
 #pragma once
 #include <httplib.h>
 
@@ -26,11 +26,11 @@ class HttpServer final : public httplib::Server {
  public:
   HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods methods);
 
-  /// Takes as many connections that wait to be accepted as the system allows: the library was built
-  /// for 5. After the bind; an Error says why not.
+  /// Raises the accept backlog to the system's maximum, because the library was built with 5. Call
+  /// it after the bind. An Error gives the reason of a failure.
   Status widen_backlog();
-  /// Hangs up on those that ask nothing; `all`: also on those that are being answered. Nobody comes
-  /// in any more.
+  /// Closes idle connections; with `all` also those whose request is being answered. No new
+  /// connection is accepted.
   void close(bool all);
 
  private:
@@ -46,7 +46,7 @@ class HttpServer final : public httplib::Server {
   const uint64_t body_max_;
   const Methods methods_;
   std::mutex mutex_;
-  ServedConnections connections_;  // as many as have a thread
+  ServedConnections connections_;  // one per thread at most
   bool closed_ = false;
 };
 

@@ -1,5 +1,5 @@
-// What a service answers: routes, and the queue between the threads that are asked and the one that
-// predicts.
+// The HTTP API of a service: routes, and the queue between the connection threads and the thread
+// that predicts.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -25,12 +25,13 @@ namespace flow {
 namespace {
 
 constexpr size_t kQueueMax = 1024;
-constexpr size_t kFailuresMax = 100;  // that are logged one by one between two batches
+constexpr size_t kFailuresMax =
+    100;  // maximum number of failures between two batches that are logged individually
 constexpr auto kHangUp = std::chrono::milliseconds(10);
-constexpr int kAnswerRounds = 100;  // of kHangUp
+constexpr int kAnswerRounds = 100;  // times kHangUp
 constexpr auto kStopCheck = std::chrono::milliseconds(100);
 
-/// What each path answers, for those that ask it something else.
+/// The methods of each path, for the Allow header of a 405.
 std::string_view methods_of(std::string_view path) {
   constexpr std::string_view kModels = "/v2/models/";
   const std::string_view gets = "GET, HEAD";
@@ -61,7 +62,7 @@ Error listening_error(const std::string& name, int port, int code) {
   return environment_error(what + std::strerror(code));
 }
 
-/// cpp-httplib does not report errno: tries to listen once more to get it.
+/// cpp-httplib does not report errno. Listens once more to find it.
 int errno_of_listening(uint16_t port) {
   int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener < 0) return errno;
@@ -73,7 +74,7 @@ int errno_of_listening(uint16_t port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
                  ::listen(listener, 1) == 0;
-  int code = listens ? EADDRINUSE : errno;  // it has become free since
+  int code = listens ? EADDRINUSE : errno;  // the port has become free since
   ::close(listener);
   return code;
 }
@@ -91,7 +92,7 @@ class ModelServerImpl final : public ModelServer {
   ~ModelServerImpl() override {
     close_queue();
     server_.stop();
-    // What is being answered is still written, for a while.
+    // Responses in progress are still written, for a limited time.
     for (int round = 0; thread_.joinable() && !ended_; round++) {
       server_.close(round >= kAnswerRounds);
       std::this_thread::sleep_for(kHangUp);
@@ -102,10 +103,10 @@ class ModelServerImpl final : public ModelServer {
   Status listen() {
     server_.set_payload_max_length(kRequestBytesMax);
     server_.set_keep_alive_max_count(10'000);
-    // The library writes head and body of an answer apart: without this the body waits for the
-    // client's delayed acknowledgement of the head, 40 ms a request.
+    // The library writes head and body of a response separately. Without this the body waits for
+    // the client's delayed acknowledgement of the head, 40 ms per request.
     server_.set_tcp_nodelay(true);
-    // Without SO_REUSEPORT, so that a port in use is an error and not a second listener.
+    // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener.
     server_.set_socket_options([](socket_t socket) {
       int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -148,7 +149,7 @@ class ModelServerImpl final : public ModelServer {
                          "application/json");
   }
 
-  /// A failure of the service, not of its client: `run`'s thread logs it.
+  /// A failure of the service, not of its client; logged by the thread of `run`.
   void send_failure(httplib::Response& response, const std::string& id,
                     const std::string& message) {
     {
@@ -259,8 +260,8 @@ class ModelServerImpl final : public ModelServer {
     response.set_content(*text, "application/json");
   }
 
-  /// What may go together: the same names, types and row shapes, up to batch_max rows, after the
-  /// first's wait.
+  /// Selects requests for one batch: the same names, types and row shapes, up to batch_max rows,
+  /// within the wait time of the first request.
   std::vector<std::shared_ptr<PendingRequest>> next_batch() {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, kStopCheck, [this] { return !queue_.empty(); });
@@ -304,7 +305,8 @@ class ModelServerImpl final : public ModelServer {
                                        : Result<Tensors>(split.error()));
       }
     }
-    // Alone; also each of a batch that failed, so that one bad request fails nobody else's.
+    // Alone; also each request of a batch that failed, so that one bad request does not fail the
+    // others.
     if (replies.empty()) {
       for (const Tensors* inputs : parts) replies.push_back(guarded(predict, *inputs));
     }
@@ -336,8 +338,8 @@ class ModelServerImpl final : public ModelServer {
   std::condition_variable arrived_, answered_;
   std::deque<std::shared_ptr<PendingRequest>> queue_;  // up to kQueueMax
   bool ready_ = false, closed_ = false;
-  std::vector<std::string> failures_;  // that are not logged yet
-  size_t failed_ = 0;                  // with those beyond kFailuresMax
+  std::vector<std::string> failures_;  // not logged yet
+  size_t failed_ = 0;                  // including those beyond kFailuresMax
 };
 
 }  // namespace

@@ -76,7 +76,8 @@ bool append_item(std::string& out, DType dtype, const Value& item) {
   }
 }
 
-/// A field that is text, or null: JSON of ours may hold other bytes, the protocol's does not.
+/// A text field, or null if it is not UTF-8: flow's JSON may hold other bytes, but the protocol's
+/// may not.
 const Value* text_field(const Value& table, std::string_view name) {
   const Value* found = table.find(name);
   bool is_text =
@@ -89,11 +90,11 @@ std::string shown(const Value& item) {
   return to_utf8(to_json(item).substr(0, kShown));
 }
 
-/// Flat or nested; `where` and the input's name are for the error.
+/// Flat or nested data. `where` and the input's name are for the error.
 Status append_data(std::string& out, const Type& type, const Value& data, const std::string& where,
                    const std::string& name) {
   if (data.kind() != Value::Kind::table || !data.as_table().fields.empty())
-    return user_error(where + " is no array");
+    return user_error(where + " is not an array");
   size_t index = 0;
   for (const Value& item : data.as_table().list) {
     if (item.kind() == Value::Kind::table) {
@@ -129,7 +130,7 @@ Result<Tensor> parse_input(const Value& input, const std::string& where, const s
   for (const Value& extent : extents) {
     bool ok = extent.kind() == Value::Kind::integer && extent.as_integer() >= 0 &&
               extent.as_integer() <= static_cast<int64_t>(kRequestBytesMax);
-    if (!ok) return user_error(where + ".shape has a dimension that is no count");
+    if (!ok) return user_error(where + ".shape has a dimension that is not a count");
     tensor.shape.push_back(extent.as_integer());
     count *= static_cast<size_t>(extent.as_integer());
     if (count > kRequestBytesMax)
@@ -153,8 +154,8 @@ Status check_finite(const std::string& name, std::string_view bytes) {
     std::memcpy(&value, bytes.data() + at, sizeof value);
     if (std::isfinite(value)) continue;
     return Error{ErrorKind::task,
-                 fmt::format("output `{}` holds {} at index {}, which JSON cannot say", name, value,
-                             at / sizeof(T))};
+                 fmt::format("output `{}` holds {} at index {}, which JSON cannot represent", name,
+                             value, at / sizeof(T))};
   }
   return {};
 }
@@ -174,7 +175,7 @@ void print_numbers(std::string& out, std::string_view bytes) {
 Result<Tensors> parse_infer_request(std::string_view body, std::string& id) {
   if (body.size() > kRequestBytesMax) return user_error("the request is too large");
   auto request = from_json(body);
-  if (!request.ok()) return user_error("the body is no JSON: " + request.error().message);
+  if (!request.ok()) return user_error("the body is not JSON: " + request.error().message);
   const Value* inputs = request->find("inputs");
   if (inputs == nullptr || inputs->kind() != Value::Kind::table || inputs->as_table().list.empty())
     return user_error("the body has no `inputs`");

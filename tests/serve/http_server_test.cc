@@ -44,9 +44,9 @@ TEST_CASE("A refusal is a sentence in JSON, and the connection ends with it") {
     CHECK(reply.body == "{\"error\":\"" + words + "\"}");
   };
   refused("GARBAGE\r\n\r\n", 400, "the request line is not `METHOD /path HTTP/1.1`");
-  refused("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", 404, "nothing here answers GET /nowhere");
+  refused("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", 404, "there is no resource for GET /nowhere");
   refused(kPost + "Content-Length: -1\r\n\r\n", 400,
-          "the Content-Length `-1` is no number of bytes");
+          "the Content-Length `-1` is not a number of bytes");
   refused(kPost + "\r\n", 411, "a body needs a Content-Length, or Transfer-Encoding: chunked");
   refused(kPost + "Content-Length: 67108865\r\n\r\n", 413,
           "the body is larger than 67108864 bytes");

@@ -84,7 +84,7 @@ TEST_CASE("A predict that returns an infinity is a 500 that names the output") {
   Reply reply = request(service.port, "POST", kInfer, infer_body("endless", 1));
   CHECK(reply.status == 500);
   CHECK(reply.body ==
-        R"({"error":"output `endless` holds inf at index 0, which JSON cannot say"})");
+        R"({"error":"output `endless` holds inf at index 0, which JSON cannot represent"})");
 }
 
 TEST_CASE("A number that its datatype cannot hold is a 400 that names the input") {
@@ -216,7 +216,7 @@ TEST_CASE("A request that the service fails to answer is logged, a client's mist
   CHECK(logged[0] == "request failed: boom: predict failed");
   CHECK(logged[1] == "request failed: `predict` failed: thrown");
   CHECK(logged[2] ==
-        "request `r7` failed: output `endless` holds inf at index 0, which JSON cannot say");
+        "request `r7` failed: output `endless` holds inf at index 0, which JSON cannot represent");
 }
 
 TEST_CASE("It listens on loopback alone") {
