@@ -7,8 +7,8 @@
 
 namespace flow {
 
-/// The transport of a cluster's sessions, over UCX. If `address` is a loopback address, nothing
-/// listens beyond this machine.
+/// The transport of a cluster's sessions, over UCX. With a loopback address it listens only on this
+/// machine.
 Result<std::unique_ptr<Transport>> cluster_transport(const std::string& address,
                                                      const cluster::SessionOptions& session);
 

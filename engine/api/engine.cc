@@ -1,5 +1,5 @@
-// flow::Engine: the writer of a state where its lock is free, else a client of the process that
-// holds it; or a client of a head on another machine.
+// flow::Engine: the writer of a state if its lock is free, else a client of the process that holds
+// it; or a client of a head on another machine.
 #include <fmt/format.h>
 
 #include "engine/api/cluster_transport.hpp"

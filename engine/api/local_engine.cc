@@ -1,4 +1,4 @@
-// Runs, resumes, cancels and signals over the driver of this process.
+// Runs, resumes, cancels and signals through the engine loop of this process.
 #include "engine/api/local_engine.hpp"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
     loop_options.requested_nodes = requested_nodes_of(*options.slurm, *custom_resources);
   loop_options.announced = announced_workers(options);
   if (options.workers > 0 || options.slurm) {
-    loop_options.jobs = 0;  // they are the workers' to share
+    loop_options.jobs = 0;  // all CPU slots belong to the workers
   } else {
     loop_options.custom_resources = std::move(*custom_resources);
     loop_options.jobs = loop_options.leads_cluster ? options.jobs : jobs_of(options);
@@ -56,7 +56,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(grow_after);
   loop_options.grow_after_ms = *grow_after;
   loop_options.builder = std::make_shared<Builder>(loop_options.executor);
-  loop_options.builder->prefork();  // while the state opens
+  loop_options.builder->prefork();  // in parallel with opening the state
   auto store = open_store(dir);
   FLOW_TRY(store);
   auto started = EngineLoop::start(loop_options, std::move(*store));
@@ -81,7 +81,7 @@ Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
   return std::unique_ptr<detail::EngineImpl>(std::move(*engine));
 }
 
-// What workers of an engine that died still run is for this one to adopt, where it leads them.
+// If this engine leads the workers of an engine that died, it adopts their attempts.
 Status LocalEngine::lead(const std::string& dir) {
   auto launcher = engine_loop_->parts().store.get(Family::kv, launcher_key());
   if (launcher.ok() && launcher->has_value()) engine_loop_->put_metadata(launcher_key(), "");
@@ -110,7 +110,7 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster.secret_file = options_.secret_file;
   cluster.encrypt = options_.encrypt;
   cluster.lost_after_ms = options_.lost_after_ms;
-  // Its own workers died with it.
+  // Workers of this process died with it.
   cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
   auto started = ClusterMembership::start(*engine_loop_, cluster);
   if (!started.ok() && !listen->second.empty()) {
@@ -208,7 +208,7 @@ Status LocalEngine::start_workers(const std::string& dir) {
   return await_workers();
 }
 
-// So that what is run first knows what there is.
+// The first tasks are placed with knowledge of all workers.
 Status LocalEngine::await_workers() {
   constexpr int kTries = 1'000;
   constexpr int kPauseMs = 20;
@@ -352,7 +352,7 @@ void report(detail::RunHandle& state, const char* type, std::string text) {
   state.on_event(std::move(event));
 }
 
-/// What goes on with other code says first what will run again.
+/// When a run continues with other code, first shows what will run again.
 void report_build(detail::RunHandle& state, const Plan& plan) {
   for (const std::string& line : plan.printed) report(state, "print", line);
   for (const std::string& warning : plan.warnings) report(state, "warning", warning);
@@ -373,16 +373,16 @@ void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
 
 }  // namespace
 
-// A writer may die between the commit and its answer. Who then asks again means what it asked for
-// first: that run goes on, or is over.
+// A writer may die between the commit and its reply. A client that repeats its request means the
+// run of the first request: it continues or has ended.
 std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& submission) {
   const std::string& request = submission.options.request;
   if (request.empty()) return nullptr;
   auto run = value_or_throw(engine_loop_->parts().store.get(Family::kv, request_key(request)));
   if (!run) return nullptr;
-  auto state = watch(*run);  // from here on gc keeps the run
+  auto state = watch(*run);  // gc keeps the run from here on
   auto record = select_record(engine_loop_->parts().store, *run);
-  if (!record.ok()) return nullptr;  // collected
+  if (!record.ok()) return nullptr;  // removed by gc
   Submission again = submission;
   again.options.request.clear();
   if (!is_over(record->status)) return resume_for(record->id, "", false, again);
@@ -458,8 +458,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     return state;
   }
   if (record.status == "succeeded" && task.empty()) {
-    // Nothing else of this request is committed; gc needs this row to map the client's mark to the
-    // run.
+    // Nothing else of this request is committed yet. gc needs this row to map the client's mark to
+    // the run.
     const std::string& request = from.options.request;
     if (!request.empty()) engine_loop_->put_metadata(request_key(request), record.id);
     state->on_end();
@@ -488,7 +488,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   if (!changed.empty()) {
     report(
         *state, "warning",
-        fmt::format("{} differs from what the run was started with; the run goes on with its own "
+        fmt::format("{} differs from what the run was started with; the run continues with its own "
                     "code. `flow resume {} --code new` takes the new one.",
                     changed, record.id));
   }
@@ -499,7 +499,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
 
 namespace {
 
-/// "`a`, `b` and 2 more inputs", with paths from `directory` on.
+/// "`a`, `b` and 2 more inputs", with paths relative to `directory`.
 std::string names_of(const std::vector<std::string>& paths, const std::string& directory) {
   constexpr size_t kNamedMax = 3;
   std::string names;
@@ -522,7 +522,7 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
   if (!lost.empty())
     report(
         state, "warning",
-        fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
+        fmt::format("the state lost the content of {}, and no file has it any more: tasks "
                     "that take it fail. `flow resume {} --code new` takes what is there now, and "
                     "the script as it is now.",
                     names_of(lost, record.directory), record.id));
@@ -538,7 +538,7 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
   if (changed.empty()) return;
   report(
       state, "warning",
-      fmt::format("{} {} from what the run was started with; the run goes on with the content "
+      fmt::format("{} {} from what the run was started with; the run continues with the content "
                   "that it read then. `flow resume {} --code new` takes the new content, and the "
                   "script as it is now.",
                   names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
@@ -548,7 +548,7 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
 void LocalEngine::cancel(const std::string& selector) {
   RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
-  if (!admitted && record.status != "cancelled")  // who asks again has what it asked for
+  if (!admitted && record.status != "cancelled")  // a repeated request succeeds
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
                                         status_clause(record.status))));
 }
@@ -569,14 +569,14 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   bool admitted = value_or_throw(engine_loop_->post_and_wait(
       core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
   if (admitted) return;
-  // The first signal of a name answers every wait of it: a second one changes nothing.
+  // The first signal of a name answers all its waits. A second one changes nothing.
   bool goes_on = false;
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     auto run = state.runs.find(record.id);
     goes_on = run != state.runs.end() && !core::is_final(run->second.status);
   });
   if (goes_on) return;
-  // Who asks again, having lost the answer, has what it asked for.
+  // A client that lost the reply and repeats its request succeeds.
   LoadedRun ended = value_or_throw(
       load_run(engine_loop_->parts().store, engine_loop_->parts().blobs,
                value_or_throw(select_record(engine_loop_->parts().store, record.id))));
@@ -594,7 +594,7 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
   return plan_for(submission);
 }
 
-// In a turn, so that what earlier turns decided is durable, and nothing is collected meanwhile.
+// In a turn: all decisions of earlier turns are durable, and gc does not run meanwhile.
 PlanInfo LocalEngine::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
   PlanInfo info;
   engine_loop_->inspect([&](const core::State&, InputResolver&) {
@@ -620,7 +620,7 @@ Counts LocalEngine::counts(const RunId& id) {
   });
   if (counts) return *counts;
   auto record =
-      record_of(engine_loop_->parts().store, id);  // a run that is over has left the state
+      record_of(engine_loop_->parts().store, id);  // the state no longer holds a finished run
   return record ? record->counts : Counts{};
 }
 

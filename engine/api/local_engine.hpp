@@ -1,4 +1,4 @@
-// The engine as the state's writer.
+// The engine as the writer of a state.
 #pragma once
 #include <atomic>
 #include <map>
@@ -28,7 +28,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   static Result<std::unique_ptr<LocalEngine>> open(const EngineOptions& options,
                                                    const std::string& dir,
                                                    std::unique_ptr<StateLock> lock);
-  /// The same as an OpenWriter.
+  /// The same, as an OpenWriter function.
   static Result<std::unique_ptr<detail::EngineImpl>> open_writer(const EngineOptions& options,
                                                                  const std::string& dir,
                                                                  std::unique_ptr<StateLock> lock);
@@ -76,36 +76,37 @@ class LocalEngine final : public EngineService, private RunEngine {
  private:
   LocalEngine() = default;
   std::shared_ptr<detail::RunHandle> watch(const RunId& id);
-  /// Those that this process, or a client, still has at hand.
+  /// Runs that this process or a client still holds.
   std::set<std::string> watched_runs();
   std::shared_ptr<detail::RunHandle> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);
-  /// An error where workers of an engine that died may still run something, which this one does
-  /// not lead.
+  /// Error if workers of an engine that died may still run attempts and this engine does not lead
+  /// them.
   Status check_for_work_elsewhere() const;
   void warn_all(const std::string& text) override;
   void give_up(const Error& why) override;
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
-  /// Warns where an input of the run holds something else now.
+  /// Warns if an input of the run has changed.
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
 
-  /// What `plan` would do in this state; with `resumed`, as that run's continuation.
+  /// What `plan` would do in this state; with `resumed`, as the continuation of that run.
   PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed);
 
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<EngineLoop> engine_loop_;
-  std::string leader_;                       // that an engine before this one was, of
-  std::vector<std::string> busy_elsewhere_;  // workers that may still run what it gave them
-  std::string address_;  // of the cluster, for workers and clients; "" where it leads none
-  std::unique_ptr<ClusterMembership> cluster_;  // of a head
+  std::string leader_;                       // how an earlier engine led its workers
+  std::vector<std::string> busy_elsewhere_;  // workers that may still run its attempts
+  std::string address_;  // of the cluster, for workers and clients; "" if it does not lead one
+  std::unique_ptr<ClusterMembership> cluster_;  // only of a head
   std::unique_ptr<LocalWorkers> workers_;
   NestedRuns nested_;
   std::mutex watched_mutex_;
-  std::vector<std::weak_ptr<detail::RunHandle>> watched_;  // those that are gone leave with an add
+  std::vector<std::weak_ptr<detail::RunHandle>>
+      watched_;  // expired entries are removed when one is added
   std::unique_ptr<SlurmHead> slurm_;
   std::unique_ptr<Server> server_;
 };

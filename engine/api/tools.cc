@@ -1,5 +1,5 @@
-// What the public header offers beside an engine: lint, the graph of a script, where state and
-// executor are, the machine's GPUs.
+// The part of the public header besides engines: lint, the graph of a script, paths of state and
+// executor, the machine's GPUs.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -66,7 +66,7 @@ ClusterInfo cluster_info(const EngineOptions& options) {
   if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
   if (!answer.ok())
     throw Failed(environment_error(fmt::format(
-        "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));
+        "no flow process has the state `{}` open: start `flow head` or `flow run` on it", dir)));
   if (answer->has_error()) throw Failed(get_error(answer->error()));
   return {answer->worker_list().address(), get_nodes(answer->worker_list())};
 }
@@ -98,7 +98,7 @@ SlurmRequest slurm_request(const EngineOptions& options) {
 
 std::vector<GpuLibrary> gpu_libraries() {
   std::vector<GpuLibrary> libraries = script_gpu_libraries();
-  if (libraries.empty()) return libraries;  // this build does nothing on GPUs
+  if (libraries.empty()) return libraries;  // this build does not support GPUs
   auto nccl = nccl_version();
   libraries.push_back(
       {"NCCL", nccl.ok(), nccl.ok() ? *nccl : host_route_text(nccl.error().message)});
@@ -107,7 +107,7 @@ std::vector<GpuLibrary> gpu_libraries() {
 
 std::string changed_sources(const Bundle& bundle) {
   std::string names;
-  if (!bundle.root.starts_with("/")) return names;  // another machine's
+  if (!bundle.root.starts_with("/")) return names;  // of another machine
   for (const auto& [path, text] : bundle.files) {
     auto now = read_file((fs::path(bundle.root) / path).string());
     if (now.ok() && *now == text) continue;

@@ -1,4 +1,4 @@
-// flow::WorkerNode: a worker's process over the node of engine/cluster.
+// flow::WorkerNode: the process of a worker, on top of engine/cluster.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,13 +39,13 @@ Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& 
   core::WorkerInfo host;
   host.name = options.name.empty() ? machine_name() : options.name;
   if (host.name == kHeadWorkerName)
-    return user_error(
-        fmt::format("a worker can't be named `{}`, as what the head runs itself is shown: give it "
-                    "another name with --name",
-                    kHeadWorkerName));
+    return user_error(fmt::format(
+        "a worker cannot be named `{}`, the name under which the head itself is shown: give it "
+        "another name with --name",
+        kHeadWorkerName));
   host.cpus_milli = jobs_of(engine_options(options)) * 1000;
   int32_t cpus = jobs_of({});
-  constexpr int32_t kOftenMeant = 8;  // tasks that wait for others may be so many a CPU
+  constexpr int32_t kOftenMeant = 8;  // this many tasks per CPU are plausible if they mostly wait
   if (options.jobs / kOftenMeant > cpus)
     problems += fmt::format("--jobs {} is far more than the {} CPUs that this worker may use\n",
                             options.jobs, cpus);
@@ -79,7 +79,7 @@ Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& 
   return host;
 }
 
-/// On this machine, and there again when the worker comes back.
+/// The default folder: on a local disk, and the same after a restart of the worker.
 std::string directory_of(const WorkerNodeOptions& options, const std::string& name) {
   std::string dir = options.directory;
   if (dir.empty()) dir = fmt::format("/var/tmp/flow-worker-{}-{}", ::getuid(), name);
@@ -98,7 +98,7 @@ uint64_t content_max_of(const WorkerNodeOptions& options) {
 }  // namespace
 
 struct WorkerNode::Impl {
-  std::shared_ptr<void> log;  // first: it outlives what logs
+  std::shared_ptr<void> log;  // first: it outlives all that log
   std::string name;
   std::unique_ptr<StateLock> lock;
   std::unique_ptr<Transport> transport;
@@ -177,14 +177,14 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
 }
 
 WorkerNode::~WorkerNode() {
-  impl_->watch.reset();  // each before what it uses
+  impl_->watch.reset();  // each before the members that it uses
   impl_->node.reset();
   log::info("worker stopped", {.worker = impl_->name});
 }
 
 void WorkerNode::drain(int64_t within_ms, const std::string& why) {
   log::info("worker draining", {.worker = impl_->name, .detail = why});
-  constexpr int64_t kEndMs = 2'500;  // from SIGTERM to SIGKILL, and what is told of it
+  constexpr int64_t kEndMs = 2'500;  // from SIGTERM to SIGKILL, including the final reports
   impl_->node->drain(std::max<int64_t>(0, within_ms - kEndMs), why);
 }
 

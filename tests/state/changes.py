@@ -257,7 +257,7 @@ end)
             change()
             done = self.exits(1, self.flow("resume"), "`folder` differs", "are read in place and not copied",
                               why, "--code new` takes what is there now")
-            self.assertNotIn("goes on with the content", done.err)
+            self.assertNotIn("continues with the content", done.err)
         self.write("folder/large", "2\n")
         self.write("input.txt", "good\n")
         self.good("resume", "--code", "new")
