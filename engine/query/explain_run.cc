@@ -1,4 +1,4 @@
-// Why a task waits, why it ran again, why it failed: in words a person can act on.
+// Explains to users why a task waits, ran again or failed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,8 +28,8 @@ std::string changed(const std::string& what, const std::string& before, const st
                      now.empty() ? "another content" : shown(now));
 }
 
-/// The JSON of two values that differ, as much of it as fits in a line each: from shortly before
-/// the first difference on.
+/// The JSON of two different values, one line each, cut to start shortly before the first
+/// difference.
 std::pair<std::string, std::string> around_difference(const Value& before, const Value& now) {
   constexpr size_t kShown = 120, kBefore = 20;
   std::string old_text = to_json(before), new_text = to_json(now);
@@ -45,7 +45,7 @@ std::pair<std::string, std::string> around_difference(const Value& before, const
   return {cut(old_text), cut(new_text)};
 }
 
-/// What differs between two values of the part `what`, item by item.
+/// Lists the differences between two values of the component `what`, item by item.
 class ValueDifferences {
  public:
   std::vector<std::string> of(const std::string& what, const Value& before, const Value& now) {
@@ -132,7 +132,7 @@ std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& 
   return out;
 }
 
-/// A map has no attempts of its own: it is what its tasks came to.
+/// A map has no attempts of its own. Its state is that of its instances.
 std::string explain_map(const core::Run& run, core::UnitId map) {
   std::string name = InputResolver::unit_name(run, map);
   const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
@@ -158,7 +158,7 @@ std::string explain_map(const core::Run& run, core::UnitId map) {
                      InputResolver::unit_name(run, *telling));
 }
 
-/// Nor has a flow.when.
+/// A flow.when has no attempts either.
 std::string explain_when(const core::Run& run, core::UnitId when) {
   const char* taken =
       run.units[when].branch == core::Branch::then_branch ? "its first" : "its second";
@@ -166,7 +166,7 @@ std::string explain_when(const core::Run& run, core::UnitId when) {
                      taken);
 }
 
-/// Of the attempts before, the last that failed: for a task that runs again or did.
+/// The last failed attempt before this one, for a task that was retried.
 std::string failed_before(const core::Unit& u) {
   if (u.attempts < 2 || !u.detail || u.detail->failure.cause == core::Cause::none) return "";
   const core::Failure& failure = u.detail->failure;
@@ -175,7 +175,7 @@ std::string failed_before(const core::Unit& u) {
                      failure.message.substr(0, failure.message.find('\n')));
 }
 
-/// What flow warned of in the newest attempt.
+/// Warnings of flow during the newest attempt.
 std::string warnings_of(const Store& store, const core::Run& run, core::UnitId unit) {
   std::string text, prefix = warning_prefix(run.id, unit, run.units[unit].attempts);
   (void)store.scan(Family::kv, prefix, prefix, [&](std::string_view, std::string_view line) {
@@ -185,7 +185,7 @@ std::string warnings_of(const Store& store, const core::Run& run, core::UnitId u
   return text;
 }
 
-/// "\nfailed: attempt 1 on `a` (exit_code), 2 on `b` (lost)", of a state that has workers.
+/// "\nfailed: attempt 1 on `a` (exit_code), 2 on `b` (lost)", for a state with workers.
 std::string failed_workers_text(const LoadedRun& loaded, const core::Unit& u) {
   if (!u.detail || u.detail->failed.empty()) return "";
   std::string text;
@@ -198,13 +198,13 @@ std::string failed_workers_text(const LoadedRun& loaded, const core::Unit& u) {
   return text;
 }
 
-/// Of whoever is to give the nodes that it waits for.
+/// The message of Slurm, which allocates the nodes that the run waits for.
 std::string launcher_text(const Store& store) {
   auto row = store.get(Family::kv, launcher_key());
   return row.ok() && row->has_value() ? "\n" + **row : "";
 }
 
-/// "the worker `a`", "the workers `a` and `b`", of those that nothing is heard of; "" for none.
+/// "the worker `a`", "the workers `a` and `b`": the disconnected ones; "" if there are none.
 std::string disconnected_text(const core::State& state, const core::Unit& u) {
   std::vector<std::string> names;
   for (core::WorkerId worker : core::workers_of(u)) {
@@ -216,7 +216,7 @@ std::string disconnected_text(const core::State& state, const core::Unit& u) {
   return fmt::format("the worker{} {}", names.size() == 1 ? "" : "s", fmt::join(names, ", "));
 }
 
-/// The state is as the last flow that wrote it left it, and that may be gone.
+/// The state is as its last writer left it; that process may have ended.
 std::string running_text(const Store& store, const LoadedRun& loaded, core::UnitId unit) {
   const core::Unit& u = loaded.run->units[unit];
   std::string name = InputResolver::unit_name(*loaded.run, unit);
@@ -376,7 +376,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                         earlier->loaded.record.id, core::status_name(before.status));
     }
     return text +
-           "although its key is that of the earlier run: its result is not served to "
+           "although its key equals that of the earlier run: its result is not served to "
            "other runs (it waits for a signal, or runs for its effect), or it was asked for by "
            "`retry`.";
   }

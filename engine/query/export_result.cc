@@ -1,4 +1,4 @@
-// Copying out by name. What is in a value is data: no name in it leads out of the folder.
+// Copies blobs under their names. Names in a value are data: they never lead out of the folder.
 #include "engine/query/export_result.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kTemporary = ".flow-copy-";
-constexpr size_t kRandomLength = 24;  // so that no file of a user has such a name
+constexpr size_t kRandomLength = 24;  // long enough not to equal the name of a user's file
 
 }  // namespace
 
@@ -40,11 +40,11 @@ std::string temporary_name() { return std::string(kTemporary) + random_name(kRan
 
 namespace {
 
-/// A file being written in the folder of `path`, which it replaces whole when it is kept. Its own
-/// name is random and short: a name derived from that of `path` could be another result's, or
-/// longer than the system allows. Its mode is 0666 or 0777 less the umask. It is not synced: the
-/// state still has what is copied. It is locked until it is renamed; an unlocked temporary file was
-/// left by a killed process.
+/// A file that is written in the folder of `path` and replaces it atomically when it is kept. Its
+/// own name is random and short, because a name derived from `path` could equal that of another
+/// result or be too long for the system. Its mode is 0666 or 0777 less the umask. It is not synced,
+/// because the state still has the data. It is locked until it is renamed; an unlocked temporary
+/// file was left by a killed process.
 class NewFile {
  public:
   NewFile(const fs::path& path, bool executable) : path_(path) {
@@ -95,7 +95,7 @@ class NewFile {
   }
 
   fs::path path_, temporary_;
-  int descriptor_ = -1, held_ = -1;  // one open file: closing the first tells of failed writes
+  int descriptor_ = -1, held_ = -1;  // one open file: closing the first reports failed writes
 };
 
 bool is_temporary(const std::string& name) {
@@ -104,7 +104,7 @@ bool is_temporary(const std::string& name) {
          std::ranges::all_of(name.substr(kTemporary.size()), is_random);
 }
 
-/// Removes temporary files that killed copies left in this folder.
+/// Removes temporary files of killed copies from this folder.
 void remove_leftovers(const fs::path& folder) {
   std::error_code failed;
   for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
@@ -113,7 +113,7 @@ void remove_leftovers(const fs::path& folder) {
   }
 }
 
-/// Copies all of `source` and returns the digest of what was copied.
+/// Copies all of `source` and returns the digest of the copied bytes.
 Digest copy_bytes(const std::string& source, NewFile& target) {
   int from = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
   if (from < 0)
@@ -124,14 +124,14 @@ Digest copy_bytes(const std::string& source, NewFile& target) {
   return value_or_throw(std::move(content)).digest;
 }
 
-/// `stem` and `end` as one name that the system allows, cut at a character where it is too long.
+/// `stem` and `end` as one file name, cut at a character if it is too long for the system.
 std::string fitting_name(std::string stem, const std::string& end) {
   size_t room = NAME_MAX - std::min<size_t>(end.size(), NAME_MAX);
   if (stem.size() > room) stem.resize(character_begin(stem, room));
   return stem + end;
 }
 
-/// The first two bytes of a float are the bfloat16 of the same value.
+/// Bytes 2 and 3 of a float are the bfloat16 of the same value.
 std::string widened_bf16(std::string_view bytes) {
   static_assert(std::endian::native == std::endian::little);
   std::string wide;
@@ -143,8 +143,8 @@ std::string widened_bf16(std::string_view bytes) {
   return wide;
 }
 
-/// The state that the folder is, or lies in; "" where there is none. Below `scratch` a folder is a
-/// task's own, which may run `flow get` there.
+/// The state that the folder is or lies in; "" if there is none. A folder below `scratch` belongs
+/// to a task, which may run `flow get` there.
 std::string state_around(const fs::path& folder) {
   std::error_code failed;
   fs::path absolute = fs::absolute(folder, failed);
@@ -159,7 +159,7 @@ std::string state_around(const fs::path& folder) {
   return "";
 }
 
-/// The first part of the path `folder` that is not a folder, and why; "" if there is none.
+/// The first part of the path `folder` that is not a folder, and the reason; "" if all are folders.
 std::string obstacle(const fs::path& folder) {
   fs::path at;
   for (const fs::path& name : folder) {
@@ -197,7 +197,7 @@ class Copier {
 
  private:
   fs::path place(std::string name) {
-    // A name from a result is data: it never leaves the folder.
+    // A name from a result is data. It never leads out of the folder.
     for (char& c : name) {
       if (c == '/' || c == '\0') c = '_';
     }
@@ -218,7 +218,8 @@ class Copier {
     written.push_back(path.string());
   }
 
-  /// Makes `folder`, which lies in ours, and which no link may lead out of. Ours may be a link.
+  /// Creates `folder` inside the target. No symbolic link may lead out of the target, but the
+  /// target itself may be a link.
   void make_folder(const fs::path& folder) {
     fs::path at = directory_;
     for (const fs::path& name : folder.lexically_relative(directory_)) {
@@ -281,7 +282,7 @@ class Copier {
     static const std::map<DType, const char*> codes = {
         {DType::f32, "<f4"}, {DType::f16, "<f2"}, {DType::f64, "<f8"},     {DType::i64, "<i8"},
         {DType::i32, "<i4"}, {DType::u8, "|u1"},  {DType::boolean, "|b1"}, {DType::bf16, "<f4"}};
-    // NumPy has no bfloat16: as float32 the numbers are the same.
+    // NumPy has no bfloat16. float32 represents the same numbers.
     if (tensor.dtype == DType::bf16) bytes = widened_bf16(bytes);
     std::string shape;
     for (int64_t extent : tensor.shape) shape += fmt::format("{},", extent);
@@ -297,7 +298,7 @@ class Copier {
 
   const Blobs& blobs_;
   fs::path directory_;
-  std::set<std::string> taken_;    // a folder's own path too
+  std::set<std::string> taken_;    // including the paths of folders
   std::set<std::string> cleaned_;  // folders in which remove_leftovers() has run
 };
 
@@ -319,7 +320,7 @@ void make_target(const std::string& directory) {
   fs::create_directories(directory, failed);
   if (!failed) return;
   throw Failed(environment_error(fmt::format(
-      "cannot make the folder `{}` for the result: {}. Name a folder that you may write "
+      "cannot create the folder `{}` for the result: {}. Name a folder that you may write "
       "to, with -o or --out",
       directory, failed.message())));
 }

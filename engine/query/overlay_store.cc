@@ -12,7 +12,7 @@ class Overlay final : public Store {
 
   Status commit(const Batch& batch, bool sync) override {
     for (const Batch::Write& write : batch.writes)
-      FLOW_CHECK(write.value);  // who only looks has nothing to erase
+      FLOW_CHECK(write.value);  // a read-only store never deletes
     return above_->commit(batch, sync);
   }
 

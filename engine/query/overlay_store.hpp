@@ -1,4 +1,4 @@
-// A store that is read and keeps nothing: what is written is there until the process ends.
+// A store whose writes stay in memory until the process ends.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,7 @@
 
 namespace flow {
 
-/// Over `below`, which it borrows; null stands for an empty state.
+/// Reads from `below`, which it borrows; null means an empty state.
 std::unique_ptr<Store> make_overlay(const Store* below);
 
 }  // namespace flow

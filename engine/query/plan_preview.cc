@@ -134,7 +134,7 @@ class PlanPreview::ScratchRun {
     apply(std::move(submitted));
   }
 
-  /// Answers queries until the cache holds nothing more that helps.
+  /// Resolves queries until the cache has no more entries for them.
   void advance() {
     std::deque<core::Command> queries;
     while (true) {
@@ -263,7 +263,7 @@ class PlanPreview::ScratchRun {
   History history_;
   core::State state_;
   std::vector<core::Command> commands_;
-  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts_;  // and reasons
+  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts_;  // with reasons
 };
 
 PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now)
@@ -287,7 +287,7 @@ PlanInfo PlanPreview::preview(const Plan& plan, bool fresh, const RunRecord* res
 
 namespace {
 
-/// This machine, for checks that look for nothing outside of the process.
+/// This machine, for checks that use nothing outside of the process.
 Capacity offline_capacity(const OfflinePreviewOptions& options) {
   Capacity capacity;
   capacity.requested = options.requested_nodes;
@@ -313,7 +313,7 @@ Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, cons
   fs::path temporary = fs::temp_directory_path(ignored);
   std::string staging = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
   if (mkdtemp(staging.data()) == nullptr) {
-    return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
+    return environment_error(fmt::format("cannot create a folder for the script's files, `{}`: {}",
                                          staging, std::strerror(errno)));
   }
   Blobs files(*overlay, staging);

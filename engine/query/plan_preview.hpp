@@ -18,21 +18,21 @@
 
 namespace flow {
 
-/// Runs the core on a scratch state that is never committed, with what the cache holds. Reads only.
-/// Used by one thread, while nothing is collected.
+/// Runs the core on a scratch state that is never committed, with the entries of the cache. Reads
+/// only. Used by one thread, while gc does not run.
 class PlanPreview {
  public:
   struct Machine {
     int32_t jobs = 1;  // CPU slots
     ResourceQuantities custom_resources{};
   };
-  /// `store` and `blobs` outlive it. `now`: by the clock of the state.
+  /// `store` and `blobs` outlive the preview. `now` is a time of the state's clock.
   PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now);
   PlanPreview(const PlanPreview&) = delete;
   PlanPreview& operator=(const PlanPreview&) = delete;
 
-  /// Each node of the plan with its verdict. With `resumed`, for that run continued with `plan`:
-  /// the reasons compare with what it did before.
+  /// Each node of the plan with its verdict. With `resumed`: as the continuation of that run with
+  /// `plan`; reasons compare with that run.
   PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
 
  private:
@@ -42,7 +42,7 @@ class PlanPreview {
   Blobs& blobs_;
   const Machine machine_;
   const core::Time now_;
-  Commits staged_;  // holds gathered values only
+  Commits staged_;  // holds only gathered values
   StopCause ignored_;
   TurnBlobs turn_blobs_;
   const CacheLookup cache_;
@@ -56,7 +56,7 @@ struct OfflinePreviewOptions {
 };
 
 /// Builds `submission` and previews its plan, also while another process writes the state. Runs no
-/// task and writes nothing there. A null `store` stands for a state that does not exist yet.
+/// task and writes nothing. A null `store` means that the state does not exist yet.
 Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, const Store* store,
                                       const Submission& submission);
 

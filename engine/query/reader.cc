@@ -1,4 +1,4 @@
-// flow::Reader: a secondary beside whoever writes; needs no lock.
+// flow::Reader: reads a state without its lock, also while another process writes it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ PlanInfo plan_info(const Plan& plan) {
 struct ReaderImpl {
   EngineOptions options;
   std::string dir;
-  bool had_writer = false;  // asked before the store is opened: a run may end meanwhile
+  bool had_writer = false;  // asked before the store is opened, because a run may end meanwhile
   std::unique_ptr<Store> store;
   std::unique_ptr<Blobs> blobs;
 
@@ -79,8 +79,8 @@ struct ReaderImpl {
     if (live && !had_writer) record.status = "interrupted";
     return record;
   }
-  /// A run's row is written when its status changes: what it has done since is in the journal,
-  /// which is replayed once for all of them. Returns the URLs of those that serve, by run.
+  /// A run's row is written when its status changes. Its later progress is in the journal, which is
+  /// replayed once for all runs. Returns the URLs of the runs that serve, by run.
   std::map<std::string, std::string> count_unfinished(std::vector<RunRecord>& records) const {
     std::map<std::string, std::string> urls;
     auto is_unfinished = [](const RunRecord& record) { return !is_over(record.status); };
@@ -120,7 +120,8 @@ std::vector<RunInfo> Reader::list(bool results) const {
   std::map<std::string, std::string> urls = impl_->count_unfinished(records);
   for (RunRecord& record_with_counts : records) {
     RunRecord record = impl_->current_record(std::move(record_with_counts));
-    InputResolver resolver = impl_->resolver();  // holds the values it read: one a run
+    InputResolver resolver =
+        impl_->resolver();  // one per run, because it holds the values that it read
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
     if (record.status != "interrupted") out.back().url = urls[record.id];
   }
@@ -153,7 +154,7 @@ RunInfo Reader::show(const std::string& selector) const {
   RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
   if (loaded.record.status == "interrupted") {
     info.status = loaded.record.status;
-    info.url.clear();  // its services ended with their flow
+    info.url.clear();  // its services ended with the process
     for (TaskInfo& task : info.tasks) task.url.clear();
   }
   return info;
@@ -182,7 +183,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   }
   if (!task.empty()) {
     units.push_back(value_or_throw(find_unit(*loaded.run, task)));
-    // A map is all its instances.
+    // A map stands for all its instances.
     for (core::UnitId instance : core::instances_of(*loaded.run, units.front()))
       units.push_back(instance);
   } else {
@@ -306,7 +307,7 @@ std::vector<PathStep> parse_value_path(const std::string& part) {
       size_t close = part.find(']', at);
       if (close == std::string::npos)
         throw Failed(
-            user_error(fmt::format("`{}` is not a part of a result: a `[` is not closed", part)));
+            user_error(fmt::format("`{}` is not a part of a result: a `[` has no `]`", part)));
       std::string inside = part.substr(at + 1, close - at - 1);
       auto key = from_json(inside);
       step.key = key.ok() ? *key : Value(inside);
@@ -338,7 +339,8 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
   Value result = *value_or_throw(resolver.value(loaded.run->result));
   if (part.empty()) return result;
   auto found = value_at(result, parse_value_path(part));
-  if (!found.ok()) throw Failed(user_error(found.error().message));  // a word of the command line
+  if (!found.ok())
+    throw Failed(user_error(found.error().message));  // the name is from the command line
   return std::move(*found);
 }
 

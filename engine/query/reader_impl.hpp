@@ -1,4 +1,5 @@
-// Reading a state: rows, frozen runs and live ones. The same code beside a writer and inside it.
+// Reads a state: rows, archived runs and active runs. The same code is used by other processes and
+// by the writer.
 #pragma once
 #include <optional>
 #include <string>
@@ -17,11 +18,12 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
                         InputResolver& resolver);
 std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
                          core::UnitId unit, InputResolver& resolver);
-/// How `now`'s key parts differ from `before`'s, as sentences; empty where they are the same.
+/// The differences between the key components of `now` and `before`, as sentences; empty if they
+/// are equal.
 std::vector<std::string> differences(const std::vector<KeyComponent>& before,
                                      const TaskDef& before_def,
                                      const std::vector<KeyComponent>& now, const TaskDef& now_def);
-/// The newest earlier run (before `record`) that has a unit of this name with a key.
+/// The newest run before `record` that has a unit of this name with a key.
 struct PreviousUnit {
   LoadedRun loaded;
   core::UnitId unit = kNoNode;

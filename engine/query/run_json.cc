@@ -1,4 +1,4 @@
-// The JSON of runs and events, as docs/reference-cli.md gives it.
+// The JSON of runs and events, as defined in docs/reference-cli.md.
 #include <fmt/format.h>
 
 #include "engine/base/size_units.hpp"
@@ -66,7 +66,7 @@ std::string RunInfo::json() const {
 
 namespace {
 
-/// Below 0: not known.
+/// Below 0: unknown.
 std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
 
 std::string moved_json(const BlobTraffic& moved) {
