@@ -1,4 +1,4 @@
-// Cutting and writing frames.
+// Splits streams into frames, and writes frames.
 #include "engine/protocol/frames.hpp"
 
 #include <poll.h>

@@ -1,4 +1,5 @@
-// Frames between a worker and its executors: a u32 length, little-endian, and a protobuf message.
+// Frames between a worker and its executors: a u32 length, little-endian, followed by a protobuf
+// message.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -14,15 +15,15 @@ namespace wire {
 class Gpu;
 }
 
-constexpr uint32_t kFrameMax = 256u << 20;  // larger content goes through objects/ files
-constexpr int kWireDescriptor = 3;          // an executor's end
+constexpr uint32_t kFrameMax = 256u << 20;  // larger data goes through files under objects/
+constexpr int kWireDescriptor = 3;          // of an executor
 
-// How an executor ends that can do nothing more on its GPU. It has said why as its last line.
-constexpr int kLostGpuExit = 70;    // what ran there broke its own context
+// Exit codes of an executor whose GPU context is unusable. Its last line gives the reason.
+constexpr int kLostGpuExit = 70;    // the attempt broke its own context
 constexpr int kFailedGpuExit = 71;  // the device failed
 
-// Which GPUs a process sees, as CUDA reads it.
-// Which attempt a program belongs to.
+// The GPUs that a process sees, as CUDA reads it.
+// The attempt that a program belongs to.
 constexpr const char* kRunVariable = "FLOW_RUN";
 constexpr const char* kTaskVariable = "FLOW_TASK";  // as ctx.task
 constexpr const char* kAttemptVariable = "FLOW_ATTEMPT";
@@ -32,11 +33,11 @@ constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kOrderVariable = "CUDA_DEVICE_ORDER";
 constexpr const char* kOrder = "PCI_BUS_ID";
 
-/// Cuts a stream of bytes into frames.
+/// Splits a stream of bytes into frames.
 class FrameCutter {
  public:
   void add(std::string_view bytes) { buffer_.append(bytes); }
-  /// The next whole frame, or false. Sets `broken` where a length is over the limit.
+  /// The next complete frame, or false. Sets `broken` if a length exceeds the limit.
   bool next(std::string_view& frame, bool& broken);
 
  private:
@@ -55,7 +56,7 @@ void append_frame(std::string& out, const Message& message) {
 void put_gpu(const Gpu& gpu, wire::Gpu& to);
 Gpu get_gpu(const wire::Gpu& from);
 
-/// False when the other side is gone.
+/// Returns false if the peer has closed the connection.
 bool write_fully(int descriptor, std::string_view bytes);
 bool read_fully(int descriptor, char* data, size_t size);
 
