@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMilli = 1000;
 
-/// What a host has, or what is left of it.
+/// Capacity of a worker, or its remainder.
 struct WorkerResources {
   int64_t cpus_milli = 0, memory_bytes = 0, gpus_milli = 0;
 };
@@ -59,8 +59,8 @@ void take(const core::State& state, const core::RunId& id, core::UnitId unit,
   });
 }
 
-/// The first task that no host has room for once the rest has ended, though one has room for it
-/// when it is empty.
+/// The first task that fits no worker after the remaining tasks have ended, although it fits an
+/// empty worker.
 const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>& all,
                             const std::vector<WorkerResources>& left) {
   int64_t most_milli = 0;
@@ -78,7 +78,8 @@ const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>
     if (node.kind == NodeKind::when || node.def >= plan.defs.size()) continue;
     used.insert(node.def);
     if (plan.defs[node.def].kind != TaskKind::dynamic) continue;
-    for (uint32_t def = 0; def < plan.defs.size(); def++) used.insert(def);  // it may call any
+    for (uint32_t def = 0; def < plan.defs.size(); def++)
+      used.insert(def);  // a dynamic task may call any task
   }
   for (uint32_t number : used) {
     const TaskDef& def = plan.defs[number];
@@ -109,7 +110,7 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
                                            const Environment& environment) {
   auto outer = outer_attempt_of(environment);
   if (!outer || engine_loop.parts().options.requested_nodes)
-    return Hold();  // further machines may come
+    return Hold();  // more workers may join
   Hold hold(mutex_);
   const TaskDef* starved = nullptr;
   bool is_nested = false;

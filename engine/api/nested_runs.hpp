@@ -1,5 +1,5 @@
-// Runs that a task starts over the state that its own run is in. The task holds its CPUs, memory
-// and GPUs until that run has ended, so the run has to find room beside it.
+// Runs that a task starts on the state of its own run. The task holds its CPUs, memory and GPUs
+// until the nested run has ended, so the nested run must fit into the remaining resources.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace flow {
 
-/// The attempt that a process belongs to, as its environment says.
+/// The attempt that this process belongs to, according to its environment.
 struct OuterAttempt {
   core::RunId run;
   std::string task;
@@ -19,14 +19,14 @@ struct OuterAttempt {
 };
 std::optional<OuterAttempt> outer_attempt_of(const Environment& environment);
 
-/// Thread-safe. Keeps one entry for each unfinished run that an attempt started.
+/// Thread-safe. Holds one entry per unfinished run that an attempt started.
 class NestedRuns {
  public:
-  /// Held from the check of a run until it is in the state, so that two do not count on the same
-  /// room. Nothing is locked where no attempt of the state submits the run.
+  /// Held from the check of a run until the run is in the state, so that two runs do not count on
+  /// the same resources. Nothing is locked unless an attempt of this state submits the run.
   using Hold = std::unique_lock<std::mutex>;
-  /// An Error where a task of `plan`, or of a nested run before it, would wait for ever for what
-  /// the tasks that wait for nested runs hold.
+  /// Error if a task of `plan`, or of an earlier nested run, would wait forever for resources that
+  /// are held by tasks that wait for nested runs.
   Result<Hold> check(EngineLoop& engine_loop, const core::RunId& run,
                      std::shared_ptr<const Plan> plan, const Environment& environment);
 

@@ -1,4 +1,5 @@
-// Where the inputs of ready task instances are, for the scheduler.
+// The location of the inputs of ready units, for the scheduler: which workers have reported the
+// large blobs that the units' keys were made of.
 #pragma once
 #include <map>
 #include <string>
@@ -11,8 +12,7 @@
 
 namespace flow {
 
-/// Knows the large blobs that cache keys were made of, and the workers that have reported them.
-/// Valid while the workers of the state stay the same. Computes nothing before it is asked.
+/// Valid while the set of workers does not change. Lookups are lazy.
 class InputLocality final : public core::InputLocations {
  public:
   InputLocality(const core::State& state, const InputResolver& resolver,
@@ -39,7 +39,7 @@ class InputLocality final : public core::InputLocations {
   const core::State& state_;
   const InputResolver& resolver_;
   const cluster::BlobDirectory& blob_directory_;
-  mutable std::map<std::string, core::WorkerId> workers_;  // filled at the first question
+  mutable std::map<std::string, core::WorkerId> workers_;  // filled at the first request
 };
 
 }  // namespace flow

@@ -1,5 +1,5 @@
-// Garbage collection: mark what the kept runs and the cache entries of kept runs refer to, sweep
-// the rest.
+// Garbage collection: marks everything that the kept runs and their cache entries refer to, and
+// sweeps the rest.
 #include "engine/runtime/garbage_collection.hpp"
 
 #include <fmt/format.h>
@@ -33,27 +33,28 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr core::Time kYoungMs = 3'600'000;  // what is younger may not have been reported yet
+constexpr core::Time kYoungMs =
+    3'600'000;  // a younger file may belong to an event that has not been reported yet
 constexpr core::Time kNever = INT64_MAX;
 
-/// When a file was last written, by the clock of its file system; kNever where it can't be told.
+/// Modification time of a file, by the clock of its file system; kNever if it is unknown.
 core::Time written_ms(const fs::path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return kNever;
   return core::Time{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
 }
 
-/// The regular file itself: what a link leads to is not the state's.
+/// Only regular files: the target of a link does not belong to the state.
 bool is_file(const fs::directory_entry& entry) {
   std::error_code failed;
   return entry.symlink_status(failed).type() == fs::file_type::regular;
 }
 
-// The walks below enter no linked folder but the top one, which a user may have put on another
-// disk. The real parent of each entry is therefore that folder or lies inside it. What else a user
-// has there is not the state's: only names that flow makes are removed.
+// The walks below enter no linked folder except the top one, which a user may have placed on
+// another disk. So the real parent of each entry is that folder or lies inside it. Other files in
+// the linked folder do not belong to the state: only names that flow creates are removed.
 
-/// Removes the file unless it is too young, and returns how many bytes that freed.
+/// Removes the file unless it is too young. Returns the number of bytes freed.
 uint64_t remove_old(const fs::directory_entry& file, core::Time until) {
   if (written_ms(file.path()) >= until) return 0;
   std::error_code failed;
@@ -61,7 +62,7 @@ uint64_t remove_old(const fs::directory_entry& file, core::Time until) {
   return fs::remove(file.path(), failed) ? size : 0;
 }
 
-/// The blobs in `objects`/`name` to which nothing refers.
+/// Removes the unreferenced blobs in `objects`/`name`.
 uint64_t sweep_blobs(const fs::path& folder, const References& needed, core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
@@ -75,7 +76,7 @@ uint64_t sweep_blobs(const fs::path& folder, const References& needed, core::Tim
   return freed;
 }
 
-/// Of what nothing refers to, what was written before `until`.
+/// Only unreferenced files that were written before `until`.
 uint64_t sweep_blob_folders(const std::string& dir, const References& needed, core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
@@ -84,7 +85,7 @@ uint64_t sweep_blob_folders(const std::string& dir, const References& needed, co
     std::error_code each;
     std::string name = walk->path().filename().string();
     bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
-    // What a killed process was writing, or was removing.
+    // Left by a process that was killed while it wrote or removed them.
     bool is_temporary = name.starts_with(kTemporaryBlob);
     if (is_temporary && is_file(*walk)) freed += remove_old(*walk, until);
     if (is_temporary && is_folder && written_ms(walk->path()) < until)
@@ -94,7 +95,7 @@ uint64_t sweep_blob_folders(const std::string& dir, const References& needed, co
   return freed;
 }
 
-/// Of a run's checkpoints, the files that no row names.
+/// Removes those checkpoint files of a run that no row names.
 uint64_t sweep_run(const fs::path& root, const fs::path& run, const std::set<std::string>& named,
                    core::Time until) {
   uint64_t freed = 0;
@@ -109,13 +110,13 @@ uint64_t sweep_run(const fs::path& root, const fs::path& run, const std::set<std
         !is_file(*walk) || named.contains(walk->path().lexically_relative(root).string());
     if (!is_needed) freed += remove_old(*walk, until);
   }
-  // Inner ones come later. One that is not empty stays.
+  // Inner folders come later. A folder that is not empty stays.
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
     fs::remove(*folder, failed);
   return freed;
 }
 
-// Checkpoints of runs that are gone, and files that no row names: a crash left them.
+// Checkpoints of removed runs, and files without a row: left by a crash.
 uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& named,
                            core::Time until) {
   uint64_t freed = 0;
@@ -131,12 +132,12 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
   return freed;
 }
 
-/// What was written since then may be content that no event has reported yet: of an attempt, here
-/// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
-/// such content.
+/// Files written since this time may be blobs that no event has reported yet: of an attempt, here
+/// or on a worker that rejoins, or of a run that is being submitted. kNever if there cannot be such
+/// blobs.
 core::Time unreported_since(const EngineLoop& engine_loop, const core::State& live) {
   core::Time now = engine_loop.parts().clock.now();  // by the clock that stamps records
-  core::Time oldest_ms = 0;                          // that an attempt runs
+  core::Time oldest_ms = 0;                          // start of the oldest running attempt
   bool may_write = !engine_loop.parts().pins.empty();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;
@@ -149,7 +150,7 @@ core::Time unreported_since(const EngineLoop& engine_loop, const core::State& li
   return may_write ? now_ms() - oldest_ms - kYoungMs : kNever;
 }
 
-/// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
+/// Runs within a turn: nothing is committed meanwhile, so unmarked data is not needed.
 class Collection {
  public:
   Collection(EngineLoop& engine_loop, std::set<std::string> watched)
@@ -160,7 +161,7 @@ class Collection {
           return blobs.get(digest);
         }) {}
 
-  /// Finds what is needed; what is not and is a row is erased by `batch`.
+  /// Marks what is needed and lets `batch` erase unmarked rows.
   Status mark(const core::State& live, uint32_t keep, Batch& batch) {
     until_ = unreported_since(engine_loop_, live);
     for (const Digest& digest : engine_loop_.parts().pins.all()) needed_.add(digest);
@@ -172,11 +173,11 @@ class Collection {
     return drop_blobs(batch);
   }
 
-  /// When the batch is committed: files.
+  /// Removes files, after the batch is committed.
   void sweep() {
     freed_ += sweep_blob_folders(engine_loop_.parts().options.state_dir, needed_, until_);
     freed_ += sweep_checkpoints(engine_loop_.parts().options.state_dir, checkpoints_, until_);
-    // Scratch of failed attempts stays until here.
+    // Scratch folders of failed attempts are kept until gc.
     for (const std::string& run : dropped_)
       (void)remove_tree(engine_loop_.parts().options.state_dir + "/scratch/" + run);
   }
@@ -216,7 +217,7 @@ class Collection {
     return {};
   }
 
-  /// A cache entry lives as long as the run that made it, or a kept run that was served from it.
+  /// A cache entry is kept as long as the run that made it, or a kept run that used it.
   Status mark_cache(Batch& batch) {
     return store_.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
       auto entry = decode_cache_entry(value);
@@ -231,8 +232,9 @@ class Collection {
     });
   }
 
-  /// If a blob cannot be read, its references are unknown. No run can use a lost or damaged blob. A
-  /// blob that the disk does not return now may be readable later, so nothing is collected.
+  /// If a blob cannot be read, its references are unknown. A lost or damaged blob is useless to all
+  /// runs. But a blob that the disk does not return now may be readable later, so nothing is
+  /// collected.
   Status check_unread() const {
     for (const Digest& digest : needed_.unread()) {
       Status status = engine_loop_.parts().blobs.check_unread(digest);
@@ -255,7 +257,7 @@ class Collection {
                        });
   }
 
-  /// Steps, checkpoints and logs go with their run.
+  /// Steps, checkpoints and logs are removed together with their run.
   Status drop_what_runs_left(Batch& batch) {
     for (Family family : {Family::kv, Family::logs}) {
       FLOW_TRY(store_.scan(family, "", "", [&](std::string_view key, std::string_view value) {
@@ -288,11 +290,12 @@ class Collection {
 
   EngineLoop& engine_loop_;
   Store& store_;
-  const std::set<std::string> watched_;  // finished runs that somebody still waits for
+  const std::set<std::string>
+      watched_;  // finished runs that are still held by this process or a client
   References needed_;
   std::set<std::string> kept_, dropped_;  // runs
-  std::set<std::string> checkpoints_;     // files that are named
-  core::Time until_ = kNever;             // files written since then stay
+  std::set<std::string> checkpoints_;     // referenced files
+  core::Time until_ = kNever;             // files written since then are kept
   uint64_t freed_ = 0;
 };
 

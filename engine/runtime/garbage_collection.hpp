@@ -1,4 +1,4 @@
-// Forgetting: old runs, and content that no run and no cache entry needs.
+// Removes old runs, and blobs that no run and no cache entry needs.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace flow {
 
-/// Keeps the newest `keep` finished runs, those that `watched` names, and every unfinished one;
-/// returns the bytes freed. `watched` is called once no run can be submitted any more.
+/// Keeps the newest `keep` finished runs, those that `watched` names, and all unfinished ones.
+/// Returns the number of bytes freed. `watched` is called when no more runs can be submitted.
 Result<uint64_t> collect_garbage(EngineLoop& engine_loop, uint32_t keep,
                                  const std::function<std::set<std::string>()>& watched = nullptr);
 

@@ -21,7 +21,7 @@ void append(std::string& list, const std::string& word) {
   list += (list.empty() ? "" : ", ") + word;
 }
 
-/// UUIDs are the same for all processes that see a device.
+/// UUIDs of a device are the same in all processes.
 const core::WorkerInfo* owner_of(const core::State& state, const std::string& uuid) {
   for (const core::WorkerState& worker : state.workers)
     if (!worker.is_lost() && core::find_gpu(worker.info.gpus, uuid)) return &worker.info;

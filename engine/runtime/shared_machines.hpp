@@ -1,5 +1,5 @@
-// Workers of a head that run on one machine, and what they offer twice. A GPU counts for one of
-// them. CPUs and memory count as offered, and a note tells of more than the machine has.
+// Workers on the same machine and the resources that they offer twice. A GPU counts for only one of
+// them. CPUs and memory count as offered; a note warns if the sum exceeds the machine.
 #pragma once
 #include <map>
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace flow {
 
-/// Used by the engine's thread only. An entry is removed when its worker is lost.
+/// Used only by the engine's thread. An entry is removed when its worker is lost.
 class SharedMachines {
  public:
-  /// `own`: the machine that the engine runs on.
+  /// `own`: the machine on which the engine runs.
   explicit SharedMachines(Hardware own = own_hardware()) : own_(std::move(own)) {}
 
-  /// Before the worker joins. Removes the GPUs that another worker, or the head, has.
+  /// Call it before the worker joins. Removes the GPUs that another worker or the head already has.
   void add(const core::State& state, core::WorkerInfo& info, Hardware machine);
   void remove(const std::string& name) { workers_.erase(name); }
   void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                   bool is_dead);
 
-  /// GPUs that no worker has any more, for workers that offered them and are up. One event per
-  /// worker; the worker that is first among the hosts gets a GPU that several offered.
+  /// Returns released GPUs to connected workers that offered them, as one event per worker. If
+  /// several workers offered a GPU, the first worker gets it.
   std::vector<core::GpusFound> orphans(const core::State& state) const;
-  /// A sentence that names what the worker and another one both offer, and the remedy; "" if there
-  /// is nothing.
+  /// A sentence that names the resources that the worker and another one both offer, and the
+  /// remedy; "" if there are none.
   std::string note_of(const core::State& state, const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// The time that a state's records are stamped with.
+// The clock whose times stamp the records of a state.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace flow {
 
-/// Runs on the machine's monotonic clock while a process writes the state, so that a span (a
-/// backoff, a timeout of ctx:wait) lasts as long as it says when the wall clock is set. Between two
-/// processes it advances as the wall clock does. Thread-safe. Times are milliseconds.
+/// Follows the machine's monotonic clock while a process writes the state, so that a duration (a
+/// backoff, a timeout of ctx:wait) is not affected when the wall clock is set. Between two
+/// processes it advances by the difference of the wall clock. Thread-safe.
 class StateClock {
  public:
   struct Source {
@@ -32,9 +32,9 @@ class StateClock {
     ahead_of_monotonic_ = (at_rest ? wall : last + between) - source_.monotonic();
   }
   core::Time now() const { return source_.monotonic() + ahead_of_monotonic_; }
-  /// What now() was when this machine's wall clock showed `wall`.
+  /// The value of now() when this machine's wall clock showed `wall`.
   core::Time at_wall(core::Time wall) const { return wall + ahead_of_wall(); }
-  /// now() less the wall clock: what a later process needs to know to resume.
+  /// now() minus the wall clock: a later process needs it to continue.
   core::Time ahead_of_wall() const { return now() - source_.wall(); }
   /// Forward to the wall clock's time, if that is later. Only with no span under way.
   void catch_up() {
