@@ -8,10 +8,10 @@
 
 namespace {
 
-/// Where a standard stream is closed, the next file opened would get its number, and what is
-/// printed would go into that file.
+/// If a standard stream is closed, the next opened file would get its descriptor, and output would
+/// go to that file.
 void open_missing_streams() {
-  // What is printed to a closed output fails, and is told, as ever: /dev/null is not to be written.
+  // Writing to a closed output must still fail and be reported, so /dev/null is opened read-only.
   for (auto [stream, mode] : {std::pair(STDIN_FILENO, O_RDONLY), std::pair(STDOUT_FILENO, O_RDONLY),
                               std::pair(STDERR_FILENO, O_WRONLY)}) {
     if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", mode) != stream)

@@ -35,8 +35,8 @@ EngineOptions VerbContext::engine(int32_t jobs, int32_t workers) const {
          ", and --state one on this machine: give one of them.");
   if (!head.empty() && secret_file.empty())
     fail(
-        "--head needs --secret-file FILE, the cluster's secret: `flow head` makes it and prints "
-        "where. Copy it to this machine, readable by you alone.");
+        "--head needs --secret-file FILE, the cluster's secret: `flow head` creates it and prints "
+        "its path. Copy it to this machine, readable only by you.");
   if (!head.empty() && workers > 0)
     fail("--workers starts workers on this machine, and the run is for the head at " + head +
          ", which has its own: give one of them.");
@@ -59,7 +59,7 @@ const std::vector<std::string> kLogLevels = {"trace", "debug", "info", "warning"
 LogOptions VerbContext::log() const {
   if (!log_format.empty() && log_level.empty() && log_file.empty())
     fail(
-        "--log-format says how log lines look, and there are none: add --log-file FILE or "
+        "--log-format sets the format of log lines, and there are none: add --log-file FILE or "
         "--log-level LEVEL.");
   LogOptions options;
   auto level = std::find(kLogLevels.begin(), kLogLevels.end(), log_level);
@@ -76,7 +76,7 @@ void add_log_options(CLI::App* verb, VerbContext& context) {
       ->type_name("LEVEL")
       ->check(one_of("--log-level", kLogLevels));
   verb->add_option("--log-file", context.log_file,
-                   "append log lines to this file; a new one begins at 10 MiB, 5 are kept "
+                   "append log lines to this file; rotated at 10 MiB, 5 files are kept "
                    "(default: standard error)")
       ->type_name("FILE");
   verb->add_option("--log-format", context.log_format,
@@ -88,16 +88,16 @@ void add_log_options(CLI::App* verb, VerbContext& context) {
 CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what) {
   CLI::App* verb = app.add_subcommand(name, what);
-  verb->add_option("--state", context.state, "the state's folder")->type_name("DIR");
+  verb->add_option("--state", context.state, "folder of the state")->type_name("DIR");
   verb->add_flag("--json", context.json, "print JSON, one object per line");
   return verb;
 }
 
 void add_head_options(CLI::App* verb, VerbContext& context) {
-  verb->add_option("--head", context.head,
-                   "use the head that listens there, on any machine, instead of a state here")
+  verb->add_option("--head", context.head, "address of a head to use instead of a local state")
       ->type_name("HOST:PORT");
-  verb->add_option("--secret-file", context.secret_file, "with --head: the cluster's secret")
+  verb->add_option("--secret-file", context.secret_file,
+                   "with --head: file with the cluster's secret")
       ->type_name("FILE");
 }
 
@@ -108,8 +108,8 @@ RunInfo find_run(const VerbContext& context, const std::string& selector) {
 
 void add_run_argument(CLI::App* verb, std::string& run, bool required) {
   CLI::Option* option = verb->add_option("run", run,
-                                         std::string("an id, the start of one, a name, or `last`") +
-                                             (required ? "" : " (the default)"))
+                                         std::string("an id, a prefix of one, a name, or `last`") +
+                                             (required ? "" : " (default: last)"))
                             ->type_name("RUN");
   if (required) option->required();
 }
@@ -169,7 +169,7 @@ void print_warning(const std::string& message) { print_paragraph("warning", mess
 
 namespace {
 
-// On whichever thread it failed: errno is that thread's, and other calls change it.
+// Called on the thread of the failed write: errno is per thread, and other calls change it.
 std::atomic<int> first_output_error{0};
 
 void note_output(bool is_written) {
@@ -294,7 +294,7 @@ size_t columns_of(std::string_view text) {
 
 namespace {
 
-/// U+0080 to U+009F in UTF-8: terminals take them for escape sequences.
+/// U+0080 to U+009F in UTF-8: terminals treat them as control sequences.
 bool is_c1(std::string_view text, size_t at) {
   return text[at] == '\xc2' && at + 1 < text.size() && (text[at + 1] & 0xe0) == 0x80;
 }
@@ -308,7 +308,7 @@ std::string printable(std::string_view text) {
   for (size_t i = 0; i < text.size(); i++) {
     unsigned char byte = static_cast<unsigned char>(text[i]);
     if (is_c1(text, i)) {
-      // JSON's own form: a line of JSON stays what it is.
+      // JSON has its own escapes, so a line of JSON stays valid.
       unsigned char code = static_cast<unsigned char>(text[++i]);
       std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(code));
       out += escaped;
@@ -338,7 +338,7 @@ std::string shortened(const std::string& text, size_t columns_max) {
       break;
     }
     columns += starts;
-    bool steers = c < 0x20 || c == 0x7f || is_c1(text, i);  // a task's text never does
+    bool steers = c < 0x20 || c == 0x7f || is_c1(text, i);  // never true for a task's text
     line += steers ? ' ' : text[i];
     i += is_c1(text, i);
   }

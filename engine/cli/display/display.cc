@@ -1,4 +1,4 @@
-// Events become lines; the tasks of the moment become a frame.
+// Converts events to lines, and the current tasks to a frame.
 #include "engine/cli/display/display.hpp"
 
 #include <algorithm>
@@ -58,8 +58,8 @@ std::string padded(std::string text, size_t columns) {
   return text;
 }
 
-/// A waiting task's event names the signal, or says in words what it waits for; a dynamic task's
-/// is silent.
+/// A waiting task's event names the signal, or describes in words what it waits for; that of a
+/// dynamic task is empty.
 std::string wait_text(const std::string& what, const std::string& run) {
   if (what.empty()) return "waits for its calls";
   if (what.find(' ') != std::string::npos) return "waits for " + what;
@@ -70,7 +70,7 @@ std::string first_line(const std::string& text) {
   return shortened(text.substr(0, text.find('\n')), kReasonColumnsMax);
 }
 
-/// A command that changed comes on lines of its own.
+/// A changed command is printed on separate lines.
 std::string one_line(const std::string& text) {
   std::string line;
   for (char c : text) {
@@ -102,7 +102,7 @@ Value outlined(const Value& value) {
   }
 }
 
-/// Where what was to be mapped is no list, or a part is not there, nothing ran.
+/// If the list to map is not a list, or a part is missing, no task ran.
 uint64_t failed_attempted(const RunInfo& run) {
   auto count = std::count_if(run.tasks.begin(), run.tasks.end(), [](const TaskInfo& task) {
     return task.status == "failed" && task.attempts > 0;
@@ -196,7 +196,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
     if (cached_lines_ == kCachedLinesMax) return {"… more cached tasks are only counted"};
     return {event.task + ": cached"};
   }
-  // A map, a when: they only gather what others computed.
+  // A map or a when: it only gathers results.
   if (event.status == "succeeded" && !was_shown) return {};
   std::string line = event.task + ": " + event.status;
   if (elapsed_ms >= 0) line += " in " + format_duration(elapsed_ms);

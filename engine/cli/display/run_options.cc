@@ -1,4 +1,4 @@
-// From words on the command line to RunOptions.
+// Converts options of the command line to RunOptions.
 #include "engine/cli/display/run_options.hpp"
 
 #include <algorithm>
@@ -55,13 +55,13 @@ std::string read_params_file(const std::string& path) {
 }  // namespace
 
 void add_parameter_options(CLI::App* verb, RunArguments& arguments) {
-  verb->add_option("--param", arguments.params, "a parameter; may be repeated, wins over --params")
+  verb->add_option("--param", arguments.params, "a parameter; may be repeated, overrides --params")
       ->type_name("K=V")
       ->allow_extra_args(false);
-  verb->add_option("--params", arguments.params_file, "parameters as a JSON object")
+  verb->add_option("--params", arguments.params_file, "file with parameters as a JSON object")
       ->type_name("FILE.json");
   verb->add_flag("--fresh", arguments.fresh,
-                 "read no result of another run from the cache, and replace its entries");
+                 "use no results of other runs from the cache; replace its entries");
 }
 
 void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
@@ -100,7 +100,7 @@ void add_workers_option(CLI::App* verb, RunArguments& arguments) {
       ->type_name("N")
       ->check(whole_number("--workers", 1, kWorkersMax));
   verb->add_flag("--encrypt", arguments.encrypt,
-                 "encrypt content between these workers, or those of --on slurm, and this machine");
+                 "encrypt data between this machine and its workers (--workers, --on slurm)");
   add_lost_after_option(verb, arguments.lost_after);
 }
 
@@ -123,9 +123,10 @@ int64_t lost_after_of(const std::string& text) {
 }
 
 void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
-  verb->add_option("--serve-for", arguments.serve_for, "end services after this time, e.g. 30s")
+  verb->add_option("--serve-for", arguments.serve_for,
+                   "end services after this time, e.g. 30s (default: never)")
       ->type_name("TIME");
-  verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (10s)")
+  verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (default: 10s)")
       ->type_name("TIME");
   verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
 }

@@ -1,4 +1,4 @@
-// Options that run, resume, retry and plan have in common.
+// Options shared by run, resume, retry and plan.
 #pragma once
 #include <string>
 #include <utility>
@@ -23,21 +23,22 @@ struct RunArguments {
 void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
 void add_jobs_option(CLI::App* verb, RunArguments& arguments);
 void add_resource_option(CLI::App* verb, std::vector<std::string>& resources);
-/// Checked and converted; what is wrong ends with exit 2.
+/// Checked and converted. Invalid options end the process with exit code 2.
 std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts);
 void add_workers_option(CLI::App* verb, RunArguments& arguments);
-/// For the head of a cluster. Checked and converted; what is wrong ends with exit 2.
+/// For the head of a cluster. Checked and converted. Invalid options end the process with exit code
+/// 2.
 void add_lost_after_option(CLI::App* verb, std::string& lost_after);
 int64_t lost_after_of(const std::string& text);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
 void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --quiet
 
-/// Checked and converted; what is wrong ends with exit 2.
+/// Checked and converted. Invalid options end the process with exit code 2.
 RunOptions run_options(const RunArguments& arguments);
-/// The engine that these ask for; what is wrong ends with exit 2.
+/// The requested engine. Invalid options end the process with exit code 2.
 EngineOptions engine_options(const VerbContext& context, const RunArguments& arguments);
-/// The script that FILE|DIR means; a missing one ends with exit 2.
+/// The script that FILE|DIR names. If it is missing, the process ends with exit code 2.
 std::string script_path(const std::string& file_or_dir);
 
 }  // namespace flow::cli

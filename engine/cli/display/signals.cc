@@ -33,7 +33,7 @@ void notify(char what) {
 
 void handle(int) { notify(kArrived); }
 
-/// A signal that is held from the start on.
+/// A signal that is kept from the start.
 struct HeldSignal {
   int number = 0;
   std::atomic<int> arrived{0};
@@ -83,7 +83,7 @@ std::thread begin_thread(std::function<void()> run) {
   sigset_t handled, before;
   sigemptyset(&handled);
   for (int number : kHandled) sigaddset(&handled, number);
-  sigaddset(&handled, SIGUSR2);  // where a verb takes that too
+  sigaddset(&handled, SIGUSR2);  // for verbs that also handle it
   pthread_sigmask(SIG_BLOCK, &handled, &before);
   std::thread thread(std::move(run));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -105,7 +105,8 @@ Signals::Signals(std::function<void(int)> on_signal, int also)
   for (int number : handled_) {
     struct sigaction old {};
     sigaction(number, nullptr, &old);
-    // nohup stays nohup. The other two count even where a script's shell ignores them for us.
+    // SIGHUP stays ignored under nohup. The other two are handled even if a script's shell ignores
+    // them.
     if (number == SIGHUP && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }
@@ -117,7 +118,7 @@ Signals::Signals(std::function<void(int)> on_signal, int also)
   }
 }
 
-// The work is done: from now on a signal only ends the process, with the code of set_exit_code().
+// The work is done: from now on a signal ends the process with the code of set_exit_code().
 Signals::~Signals() {
   struct sigaction action {};
   action.sa_handler = handle_late;

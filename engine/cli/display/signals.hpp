@@ -1,5 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP, or one more, as calls on an ordinary thread. At most one Signals
-// lives at a time.
+// Delivers SIGINT, SIGTERM, SIGHUP and optionally one more signal as calls on an ordinary thread.
+// At most one Signals object exists at a time.
 #pragma once
 #include <functional>
 #include <thread>
@@ -7,22 +7,22 @@
 
 namespace flow::cli {
 
-/// Call first in main(). Signals that arrive from now on are kept for the verb's Signals object.
+/// Call it first in main(). Later signals are kept for the verb's Signals object.
 void hold_signals();
-/// For a verb without a Signals object: restores the former handlers. A signal that was kept ends
-/// the process now, unless it is ignored.
+/// For a verb without a Signals object: restores the previous handlers. A kept signal ends the
+/// process now, unless it is ignored.
 void release_signals();
-/// Sets the exit code that a signal ends the process with once the verb's Signals object is
+/// Sets the exit code with which a signal ends the process after the verb's Signals object is
 /// destroyed.
 void set_exit_code(int code);
 
-/// A thread that takes none of them: they are the main thread's.
+/// Blocks these signals on the calling thread; the main thread handles them.
 std::thread begin_thread(std::function<void()> run);
 
 class Signals {
  public:
-  /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own, also for those
-  /// that were held. `also` is one more that counts.
+  /// `on_signal(n)` is called for the n-th signal, from 1, on its own thread, including signals
+  /// that were kept. `also` is one more signal to handle.
   explicit Signals(std::function<void(int count)> on_signal, int also = 0);
   ~Signals();
   Signals(const Signals&) = delete;

@@ -1,4 +1,4 @@
-// --on slurm and what goes with it.
+// --on slurm and its options.
 #include <charconv>
 
 #include "engine/cli/display/run_options.hpp"
@@ -28,7 +28,7 @@ void read_elastic(const std::string& text, SlurmOptions& options) {
        "`. Write for example `--elastic 0:8`.");
 }
 
-/// Options that mean nothing without --on slurm.
+/// Options that are valid only with --on slurm.
 void refuse_without_slurm(const RunArguments& arguments) {
   const SlurmOptions& slurm = arguments.slurm;
   const std::pair<const char*, bool> given[] = {{"--nodes", slurm.nodes > 0},
@@ -64,12 +64,12 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
   verb->add_option("--gpus-per-node", slurm.gpus_per_node, "GPUs of each node")
       ->type_name("N")
       ->check(whole_number("--gpus-per-node", 1, kNodesMax));
-  add_text(verb, "--time", slurm.time, "time limit of an allocation: 2h, or as Slurm writes it",
+  add_text(verb, "--time", slurm.time, "time limit of an allocation: 2h, or in Slurm's format",
            "TIME");
-  add_text(verb, "--partition", slurm.partition, "of Slurm", "NAME");
-  add_text(verb, "--account", slurm.account, "of Slurm", "NAME");
-  add_text(verb, "--qos", slurm.qos, "of Slurm", "NAME");
-  add_text(verb, "--constraint", slurm.constraint, "features of the nodes", "LIST");
+  add_text(verb, "--partition", slurm.partition, "Slurm partition", "NAME");
+  add_text(verb, "--account", slurm.account, "Slurm account", "NAME");
+  add_text(verb, "--qos", slurm.qos, "Slurm QOS", "NAME");
+  add_text(verb, "--constraint", slurm.constraint, "required features of the nodes", "LIST");
   verb->add_option("--slurm-arg", slurm.arguments, "extra sbatch argument; may be repeated")
       ->type_name("ARG")
       ->allow_extra_args(false);
@@ -82,7 +82,7 @@ EngineOptions engine_options(const VerbContext& context, const RunArguments& arg
   EngineOptions options = context.engine(arguments.jobs, arguments.workers);
   options.resources = resources_of(arguments.resources);
   if (!context.head.empty() && !options.resources.empty())
-    fail("--resource says what this machine has, and the run is for the head at " + context.head +
+    fail("--resource describes this machine, and the run is for the head at " + context.head +
          ", whose workers set their own: give one of them.");
   options.encrypt = arguments.encrypt;
   if (arguments.encrypt && arguments.workers == 0 && arguments.on.empty())

@@ -1,4 +1,5 @@
-// Events on the calling thread, a terminal's frame on a ticker of its own, signals on theirs.
+// Events arrive on the calling thread; a ticker thread draws the terminal's frame; signals have
+// their own thread.
 #include "engine/cli/display/watch.hpp"
 
 #include <sys/ioctl.h>
@@ -21,12 +22,13 @@ namespace flow::cli {
 
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush of a pipe
+constexpr auto kTick =
+    std::chrono::milliseconds(100);  // interval of frames, or of flushes to a pipe
 constexpr size_t kErrorsShownMax = 10;
 
 int64_t steady_ms() {
   timespec now{};
-  // This clock also counts while the machine is suspended, as the state's clock does.
+  // This clock also counts suspended time, as the state's clock does.
   clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
 }
@@ -45,7 +47,7 @@ void terminal_size(size_t& width, size_t& height) {
 
 enum class Style { json, plain, live, silent };
 
-/// Owns stdout while the run goes on.
+/// Owns stdout while the run is active.
 class Screen {
  public:
   Screen(Run run, Style style, std::string title)
@@ -68,7 +70,7 @@ class Screen {
       erase();
       return print_printed(event.text);
     }
-    // The event of a plan is stamped before the run begins.
+    // Events of a plan are stamped before the run begins.
     if (event.type != "plan") {
       event_ms_ = event.at_ms;
       event_steady_ms_ = steady_ms();
@@ -88,7 +90,7 @@ class Screen {
     print_line(text);
   }
 
-  /// A line to stderr that leaves the frame whole.
+  /// Prints a line to stderr without damaging the frame.
   void note(const std::string& line) {
     std::lock_guard lock(mutex_);
     erase();
@@ -120,7 +122,7 @@ class Screen {
     while (!wake_.wait_for(lock, kTick, [this] { return closed_; })) {
       if (style_ == Style::live) {
         lock.unlock();
-        Counts counts = run_.counts();  // may wait for the engine; events go on meanwhile
+        Counts counts = run_.counts();  // may wait for the engine; other events arrive meanwhile
         lock.lock();
         if (closed_) return;
         draw(counts);
@@ -140,15 +142,15 @@ class Screen {
     print_raw(out);
   }
 
-  /// The current time on the clock that stamps the run's events. It does not depend on this
-  /// machine's wall clock.
+  /// The current time on the clock that stamps the run's events, independent of this machine's wall
+  /// clock.
   int64_t run_now_ms() const { return event_ms_ + steady_ms() - event_steady_ms_; }
 
-  /// From the line below the frame to its first one.
+  /// Moves the cursor from the line below the frame to its first line.
   std::string to_top() const { return drawn_ == 0 ? "" : "\x1b[" + std::to_string(drawn_) + "A\r"; }
 
-  /// Line by line: a terminal multiplexer takes an erasure of the whole screen at once for text
-  /// that belongs in its history.
+  /// Line by line: terminal multiplexers treat an erasure of the whole screen as text for their
+  /// history.
   std::string erasing() const {
     std::string out = to_top();
     for (size_t i = 0; i < drawn_; i++) out += "\x1b[K\x1b[B";
@@ -166,13 +168,13 @@ class Screen {
   std::mutex mutex_;
   std::condition_variable wake_;
   RunView view_;
-  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it came
+  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it arrived
   size_t drawn_ = 0;
   bool closed_ = false;
-  std::thread ticker_;  // last: uses the rest
+  std::thread ticker_;  // last: uses the other members
 };
 
-/// What only a machine with the state can do.
+/// Suffix for commands that only a machine with the state can run.
 std::string on_head_text(const VerbContext& context) {
   return context.head.empty() ? "" : " on the head's machine";
 }
@@ -197,7 +199,7 @@ int code_of(const std::string& status) {
   return kInterrupted;
 }
 
-/// Nothing but the nulls that stand for parts which failed.
+/// Whether the value consists only of nulls, which stand for failed parts.
 bool is_only_null(const Value& value) {
   if (value.is_nil() || value.kind() == Value::Kind::null) return true;
   if (value.kind() != Value::Kind::table) return false;
@@ -289,7 +291,8 @@ void Interrupts::on_signal(int) {
     return stop_copies();
   }
   if (!run_) {
-    // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
+    // It is not known yet whether the run is committed. It stops after the commit and can be
+    // resumed.
     if (++early_ > 1) exit_before_creation();
     std::fputs(
         "stopping as soon as the run is created, so that it can be resumed; press again to leave "
@@ -322,7 +325,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
                 : is_terminal() ? Style::live
                                 : Style::plain;
   bool talks = style == Style::plain || style == Style::live;
-  bool shown = false;  // the result
+  bool shown = false;  // whether the result was shown
   if (talks) {
     print_line("run " + first.id + " of " + first.pipeline);
   }
@@ -331,10 +334,10 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
                     [screen](const std::string& line) { screen->note(line); });
   while (std::optional<Event> event = run.next_event()) {
     bool is_runs = event->type == "run";
-    // Before it is shown: who reads that it serves may end it well.
+    // Before it is shown, because a user who sees that it serves may end it.
     if (is_runs) interrupts.set_serving(event->status == "serving");
     screen->show(*event);
-    // Only services are left: what the run came to is known, and may be waited for.
+    // Only services are left: the result is final and can be printed.
     if (is_runs && event->status == "serving" && talks && !shown) {
       screen->line("result: " + result_text(run.summary().result));
       shown = true;

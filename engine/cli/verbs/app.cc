@@ -1,4 +1,4 @@
-// Parses the command line, runs the verb, turns what went wrong into a paragraph and an exit code.
+// Parses the command line, runs the verb, and converts errors to a paragraph and an exit code.
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   return app;
 }
 
-/// The first word after flow's own options: the verb, or what was meant to be one. "" where an
-/// option that is not flow's own comes before it.
+/// The first word after flow's own options: the intended verb. "" if an unknown option comes before
+/// it.
 std::string first_word(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     std::string word = argv[i];
@@ -69,7 +69,7 @@ std::string first_word(int argc, char** argv) {
   fail(option + " needs a value: give one, or leave the option out.");
 }
 
-/// CLI11 takes the next word for the value of `--name=`.
+/// CLI11 takes the next word as the value of `--name=`.
 void check_equals_signs(const CLI::App& app, const std::vector<char*>& words,
                         const std::string& verb) {
   for (size_t i = 1; i < words.size() && std::strcmp(words[i], "--") != 0; i++) {
@@ -109,7 +109,7 @@ void check_verb(const CLI::App& app, const std::string& word) {
   fail("flow has no verb `" + word + "`." + near + " `flow --help` lists them.");
 }
 
-/// The first argument that has to be there and is not.
+/// The first required argument that is missing.
 const CLI::Option* missing_argument(const CLI::App& verb) {
   for (const CLI::Option* option : verb.get_options()) {
     if (option->get_positional() && option->get_required() && option->count() == 0) return option;
@@ -117,7 +117,7 @@ const CLI::Option* missing_argument(const CLI::App& verb) {
   return nullptr;
 }
 
-/// An option without its value, or given more than once: CLI11 says "--name: …".
+/// An option without its value, or given more than once. CLI11's text is "--name: …".
 std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
   std::string name = what.substr(0, what.find(':'));
   const CLI::Option* option = verb.get_option_no_throw(name);
@@ -127,7 +127,7 @@ std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
          ".";
 }
 
-/// Of an option that other verbs have: " It is one of `flow head` and `flow run`."
+/// For an option that other verbs have: " It is an option of `flow head` and `flow run`."
 std::string who_has(const CLI::App& app, const std::string& option) {
   constexpr size_t kNamedMax = 4;
   std::vector<std::string> verbs;
@@ -140,11 +140,11 @@ std::string who_has(const CLI::App& app, const std::string& option) {
   }
   std::string text;
   for (size_t i = 0; i < verbs.size(); i++)
-    text += (i == 0 ? " It is one of " : i + 1 == verbs.size() ? " and " : ", ") + verbs[i];
+    text += (i == 0 ? " It is an option of " : i + 1 == verbs.size() ? " and " : ", ") + verbs[i];
   return text.empty() ? "" : text + ".";
 }
 
-/// What CLI11 found wrong, with the nearest option where one is unknown.
+/// Describes CLI11's error, with the nearest option if one is unknown.
 std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   auto parsed = app.get_subcommands();
   bool before_verb = parsed.empty() || !app.remaining(false).empty();
@@ -174,14 +174,15 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
-  bool is_long = word.starts_with("--");  // two letters are near to any other two
+  bool is_long = word.starts_with("--");  // a two-letter option is near to every other one
   std::string hint = is_long && !before_verb ? who_has(app, word) : "";
   if (hint.empty() && is_long) hint = did_you_mean(word, names);
   return "`" + command + "` has no option `" + word + "`." + hint + help;
 }
 
-/// A write to a pipe without a reader, or past the limit on a file's size, fails instead of ending
-/// the process. Handlers and no SIG_IGN, because what is ignored stays ignored in every child.
+/// Makes a write to a pipe without a reader, or beyond the file size limit, fail instead of ending
+/// the process. These are handlers and not SIG_IGN, because ignored signals stay ignored in every
+/// child.
 void survive_failed_writes() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
@@ -201,7 +202,7 @@ std::vector<char*> words_of(int argc, char** argv) {
   return words;
 }
 
-/// Whether the verb begins with Signals.
+/// Whether the verb creates a Signals object.
 bool takes_signals(const CLI::App& app) {
   const CLI::App& verb = *app.get_subcommands().front();
   for (const char* name : {"run", "resume", "retry", "head"})
@@ -267,8 +268,7 @@ int flow_main(int argc, char** argv) {
     if (code == kDone) code = kUnreachable;
     set_exit_code(code);
   }
-  // A library that an exception came through may still hold its locks: no destructor waits for
-  // them.
+  // A library that threw an exception may still hold its locks, so no destructor may wait for them.
   if (!is_whole) _exit(code);
   return code;
 }

@@ -5,7 +5,7 @@ namespace flow::cli {
 
 void add_cancel(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "cancel", "end a run for good");
+  CLI::App* verb = add_verb(app, context, "cancel", "cancel a run; it cannot be resumed");
   add_run_argument(verb, *selector, true);
   add_head_options(verb, context);
   verb->callback([&context, selector] {

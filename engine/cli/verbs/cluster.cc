@@ -1,4 +1,4 @@
-// flow worker, flow nodes: the machines of a cluster.
+// flow worker, flow nodes: the workers of a cluster.
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ void print_node(const NodeInfo& node) {
     print_line("resource " + name + "=" + number_text(amount));
 }
 
-/// The head on this machine closes its end when it dies.
+/// The pipe from the process that started this worker closes when that process dies.
 void end_with_stdin(SignalWait& wait) {
   begin_thread([&wait] {
     char byte;
@@ -76,7 +76,7 @@ void end_with_stdin(SignalWait& wait) {
   }).detach();
 }
 
-/// Until nothing is left of what ran, the time is over, or a second signal comes.
+/// Waits until all attempts have ended, the time is over, or a second signal arrives.
 void drain(WorkerNode& node, SignalWait& wait, int64_t within_ms,
            const std::function<void(const std::string&)>& note) {
   constexpr int64_t kPauseMs = 20;
@@ -106,16 +106,16 @@ int work(const VerbContext& context, const WorkerArguments& arguments) {
   }
   if (arguments.join.empty())
     fail(
-        "`flow worker` needs --join HOST:PORT, where its head listens: `flow head` prints it. "
+        "`flow worker` needs --join HOST:PORT, the address of its head: `flow head` prints it. "
         "`flow worker --show` prints what this machine would offer.");
   if (arguments.secret_file.empty())
     fail(
-        "`flow worker` needs --secret-file FILE, the cluster's secret: `flow head` makes it and "
-        "prints where. Copy it to this machine, readable by you alone.");
+        "`flow worker` needs --secret-file FILE, the cluster's secret: `flow head` creates it and "
+        "prints its path. Copy it to this machine, readable only by you.");
   WorkerNodeOptions options = node_options(arguments);
   options.log = context.log();
   options.on_note = print_note;
-  SignalWait wait(SIGUSR2);  // what a batch system sends before its time limit
+  SignalWait wait(SIGUSR2);  // batch systems send it before their time limit
   if (arguments.until_eof) end_with_stdin(wait);
   int64_t drain_ms = kDrainMs, alone_max_ms = INT64_MAX;
   if (!arguments.drain.empty()) drain_ms = parse_duration("--drain", arguments.drain);
@@ -157,7 +157,7 @@ std::string gpus_text(const NodeInfo& node) {
   return number_text(used) + "/" + all;
 }
 
-/// "GPU 0  NVIDIA H200  GPU-a  0.5/1, 10.0 GiB/140.0 GiB: RUN TASK, RUN TASK", a line each.
+/// "GPU 0  NVIDIA H200  GPU-a  0.5/1, 10.0 GiB/140.0 GiB: RUN TASK, RUN TASK", one line per GPU.
 std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < std::min(node.gpus.size(), node.gpu_uses.size()); i++) {
@@ -187,7 +187,7 @@ std::vector<std::string> row_of(const NodeInfo& node) {
           node.address};
 }
 
-/// "" where nothing was moved.
+/// "" if nothing was transferred.
 std::string moved_text(const NodeInfo& node) {
   auto part = [](const BlobTraffic& moved, const char* where) {
     if (moved.blobs == 0) return std::string();
@@ -198,7 +198,7 @@ std::string moved_text(const NodeInfo& node) {
   return text.empty() ? "" : "content: " + text.substr(2);
 }
 
-/// A line a machine, and below it what runs there, who has its GPUs, and what does not work.
+/// Prints one line per machine, followed by its tasks, the users of its GPUs, and faults.
 int list_nodes(const VerbContext& context) {
   ClusterInfo cluster = cluster_info(context.engine());
   std::vector<std::vector<std::string>> rows;
@@ -230,21 +230,22 @@ int list_nodes(const VerbContext& context) {
 void add_worker(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<WorkerArguments>();
   CLI::App* verb = add_verb(app, context, "worker", "work for a cluster's head");
-  verb->add_option("--join", arguments->join, "where the head listens")->type_name("HOST:PORT");
-  verb->add_option("--secret-file", arguments->secret_file, "the cluster's secret")
+  verb->add_option("--join", arguments->join, "address of the head")->type_name("HOST:PORT");
+  verb->add_option("--secret-file", arguments->secret_file, "file with the cluster's secret")
       ->type_name("FILE");
   verb->add_option("--name", arguments->name, "name in the cluster (default: this machine's name)")
       ->type_name("NAME");
   verb->add_option("--dir", arguments->dir,
-                   "folder for scratch, content and reports that the head has not received "
+                   "folder for scratch, blobs and reports that the head has not received "
                    "(default: below /var/tmp)")
       ->type_name("DIR");
-  verb->add_option("--memory", arguments->memory, "memory for attempts (default: the machine's)")
+  verb->add_option("--memory", arguments->memory,
+                   "memory for attempts, e.g. 64GiB (default: all of the machine)")
       ->type_name("SIZE");
   verb->add_option("--content-max", arguments->content_max,
-                   "most bytes of inputs and results to keep (default: no limit)")
+                   "maximum size of kept inputs and results (default: no limit)")
       ->type_name("SIZE");
-  verb->add_option("--label", arguments->labels, "a label; may be repeated")
+  verb->add_option("--label", arguments->labels, "label of this worker; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   add_resource_option(verb, arguments->resources);
@@ -252,15 +253,14 @@ void add_worker(CLI::App& app, VerbContext& context) {
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number("--jobs", 1, kJobsMax));
-  verb->add_option(
-          "--drain", arguments->drain,
-          "time to save after SIGTERM before it leaves (default: 30s); a second SIGTERM ends it")
+  verb->add_option("--drain", arguments->drain,
+                   "time to save after SIGTERM (default: 30s); a second SIGTERM ends it at once")
       ->type_name("TIME");
   verb->add_option("--head-timeout", arguments->head_timeout,
                    "exit after this long without a head (default: never)")
       ->type_name("TIME");
   add_log_options(verb, context);
-  verb->add_flag("--show", arguments->show, "print what this machine has, and exit");
+  verb->add_flag("--show", arguments->show, "print the resources of this machine and exit");
   verb->add_flag("--until-eof", arguments->until_eof, "exit when the standard input ends");
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return work(context, *arguments); };
@@ -268,7 +268,7 @@ void add_worker(CLI::App& app, VerbContext& context) {
 }
 
 void add_nodes(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = add_verb(app, context, "nodes", "list a cluster's machines and what runs there");
+  CLI::App* verb = add_verb(app, context, "nodes", "list a cluster's machines and their tasks");
   add_head_options(verb, context);
   verb->callback([&context] { context.action = [&context] { return list_nodes(context); }; });
 }

@@ -1,4 +1,4 @@
-// What the verbs of a cluster share.
+// Shared by the verbs of a cluster.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -12,19 +12,19 @@
 
 namespace flow::cli {
 
-constexpr int64_t kPollMs = 500;  // how often it is seen whether something has changed
+constexpr int64_t kPollMs = 500;  // interval at which changes are polled
 
-/// For signals, and for an end that is told.
+/// Waits for signals, and for a requested end.
 class SignalWait {
  public:
   explicit SignalWait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
   void end() { note(kEnd); }
-  /// Until so many signals came, or it is the end.
+  /// Blocks until `count` signals arrived or the end was requested.
   void wait(int signals) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return count_ >= signals; });
   }
-  /// The same, for a time; false where neither was.
+  /// The same with a time limit; false if it expired.
   bool wait_for(int signals, int64_t ms) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::milliseconds(ms),
@@ -53,7 +53,7 @@ inline std::string number_text(double number) {
   return text;
 }
 
-/// A line of what has happened, with the time.
+/// Prints one line about an event, with the time.
 inline void print_note(const std::string& text) {
   print_line(local_time(now_ms()) + "  " + text);
   flush_output();

@@ -1,4 +1,4 @@
-// flow completion bash|zsh|fish: a script made from the verbs and options of this program.
+// flow completion bash|zsh|fish: a script generated from the verbs and options of this program.
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
@@ -8,7 +8,7 @@ namespace {
 struct CompletedVerb {
   std::string name, what;
   std::vector<std::pair<std::string, std::string>> options;  // "--jobs" and its help
-  std::string valued;                                        // options that a value follows
+  std::string valued;                                        // options that take a value
 };
 
 std::vector<CompletedVerb> verbs_of(const CLI::App& app) {
@@ -41,19 +41,20 @@ std::string single_quoted(const std::string& text) {
   return out + "'";
 }
 
-/// Verbs whose first argument is a run, and those whose second one is a task of it.
+/// Verbs whose first argument is a run, and verbs whose second argument is a task of it.
 constexpr const char* kRunVerbs = "resume|retry|cancel|signal|show|get|logs|why|diff|graph";
 constexpr const char* kTaskVerbs = "retry|logs|why";
 
-constexpr const char* kFormats = "dot svg mermaid json";  // of `flow graph`
+constexpr const char* kFormats = "dot svg mermaid json";  // for `flow graph`
 
-/// Shell commands that print the candidates of an argument; RUN stands for the run that is named.
+/// Shell commands that print the candidates for an argument; RUN stands for the run on the command
+/// line.
 constexpr const char* kRuns = "echo last; flow ls 2>/dev/null | cut -d' ' -f1";
 constexpr const char* kTasks = "flow show \"RUN\" 2>/dev/null | sed -n '1,/^$/d;/^$/q;s/ .*//p'";
 constexpr const char* kSignals =
     "flow show \"RUN\" 2>/dev/null | sed -n 's/.*the signal `\\([^`]*\\)`.*/\\1/p'";
 
-/// "resume:0|retry:0", a pattern of verbs and the number of arguments before the one that is typed.
+/// "resume:0|retry:0": a pattern of verbs and the number of arguments before the current one.
 std::string at_place(const std::string& verbs, const std::string& place) {
   std::string out;
   for (char c : verbs) out += c == '|' ? ":" + place + "|" : std::string(1, c);
@@ -159,7 +160,7 @@ std::string zsh_script(const std::vector<CompletedVerb>& verbs) {
          "  esac\n"
          "  _files\n"
          "}\n"
-         // As a file of fpath it is run in place of the function when that is first called.
+         // As a file in fpath it is run in place of the function at the first call.
          "if [[ $funcstack[1] == _flow ]]; then _flow \"$@\"; else compdef _flow flow; fi\n";
 }
 

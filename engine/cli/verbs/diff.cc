@@ -1,4 +1,4 @@
-// flow diff RUN RUN: what differs between two runs, task by task.
+// flow diff RUN RUN: differences between two runs, task by task.
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
@@ -6,7 +6,7 @@ namespace flow::cli {
 void add_diff(CLI::App& app, VerbContext& context) {
   auto before = std::make_shared<std::string>();
   auto after = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "diff", "say what differs between two runs");
+  CLI::App* verb = add_verb(app, context, "diff", "show the differences between two runs");
   verb->add_option("before", *before, "the earlier run")->type_name("RUN")->required();
   verb->add_option("after", *after, "the later run")->type_name("RUN")->required();
   verb->callback([&context, before, after] {

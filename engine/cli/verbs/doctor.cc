@@ -1,4 +1,4 @@
-// flow doctor: looks at the machine and the state, and says what would stand in a run's way.
+// flow doctor: checks the machine and the state, and reports obstacles for runs.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -24,7 +24,7 @@ namespace {
 struct Check {
   enum class Verdict { ok, warning, problem } verdict;
   std::string name, text;
-  std::string more{};  // fields of its JSON
+  std::string more{};  // additional fields of its JSON
 };
 using Verdict = Check::Verdict;
 
@@ -80,7 +80,7 @@ void add_workers(const EngineOptions& options, std::vector<Check>& checks) {
   try {
     cluster = cluster_info(options);
   } catch (const Failed&) {
-    return;  // nothing runs there
+    return;  // no process has the state open
   }
   for (const NodeInfo& node : cluster.nodes) {
     if (!node.note.empty())
@@ -95,7 +95,7 @@ void add_workers(const EngineOptions& options, std::vector<Check>& checks) {
   }
 }
 
-/// A line a GPU, one for each thing that does not work, and one a library that GPUs are used with.
+/// One line per GPU, per fault, and per GPU library.
 std::vector<Check> check_gpus(const EngineOptions& options) {
   MachineGpus machine;
   try {
@@ -132,7 +132,7 @@ Check check_open_files() {
           text + ": many tasks at once need more. Raise it with `ulimit -n 4096`."};
 }
 
-/// The nearest folder above `path` that exists: where a new state would be made.
+/// The nearest existing folder above `path`, in which a new state would be created.
 std::string existing_above(const std::string& path) {
   std::error_code failed;
   fs::path at = fs::absolute(path, failed);
@@ -211,7 +211,7 @@ Check check_bash() {
           "not found: shell tasks need it, or `shell = { \"sh\", \"-eu\", \"-c\" }`."};
 }
 
-/// What is found where GPUs use it says more than how this was built.
+/// The libraries that GPUs use tell more than the build options.
 Check check_nccl(std::vector<Check>& gpus) {
   auto found = std::find_if(gpus.begin(), gpus.end(),
                             [](const Check& check) { return check.name == "NCCL"; });

@@ -1,4 +1,4 @@
-// flow gc [--keep N]: forgets old finished runs and what only they held.
+// flow gc [--keep N]: removes old finished runs and the data that only they used.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,14 +16,14 @@ void require_state(const VerbContext& context) {
   bool is_missing = access((dir + "/db").c_str(), F_OK) != 0 && errno == ENOENT;
   if (is_missing)
     fail("there is no state `" + dir +
-         "`: name the folder of one with --state or FLOW_STATE. The first `flow run` makes it.");
+         "`: name the folder of one with --state or FLOW_STATE. The first `flow run` creates it.");
 }
 
 }  // namespace
 
 void add_gc(CLI::App& app, VerbContext& context) {
   auto keep = std::make_shared<uint32_t>(kKeepDefault);
-  CLI::App* verb = add_verb(app, context, "gc", "forget old finished runs and free their space");
+  CLI::App* verb = add_verb(app, context, "gc", "remove old finished runs and free their space");
   verb->add_option("--keep", *keep, "number of newest finished runs to keep (default: 20)")
       ->type_name("N")
       ->check(whole_number("--keep", 0, UINT32_MAX));

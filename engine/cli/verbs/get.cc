@@ -1,4 +1,4 @@
-// flow get RUN [PART] [-o DIR]: the result, printed as JSON or copied out as files.
+// flow get RUN [PART] [-o DIR]: prints a result as JSON or copies it out as files.
 #include <unistd.h>
 
 #include "engine/cli/display/signals.hpp"
@@ -14,8 +14,7 @@ void add_get(CLI::App& app, VerbContext& context) {
   CLI::App* verb = add_verb(app, context, "get", "copy a run's result to a folder, or print it");
   add_run_argument(verb, *selector);
   verb->add_option("part", *part, "a part of the result, e.g. report.files[1]")->type_name("PART");
-  verb->add_option("-o,--out", *out,
-                   "the folder to copy files into; without it the value is printed")
+  verb->add_option("-o,--out", *out, "folder to copy files to (default: print the value)")
       ->type_name("DIR");
   verb->callback([&context, selector, part, out] {
     context.action = [&context, selector, part, out] {

@@ -30,7 +30,7 @@ void print_svg(const std::string& dot) {
     fail_environment(
         "--format svg needs Graphviz, and its program `dot` is not on the PATH. Install the "
         "package "
-        "graphviz, or take --format dot or mermaid.");
+        "graphviz, or use --format dot or mermaid.");
   }
   flush_output();
   std::FILE* pipe = popen("dot -Tsvg", "we");
@@ -57,7 +57,7 @@ void add_graph(CLI::App& app, VerbContext& context) {
   verb->add_option("target", *target, "a script, a folder with a pipeline.lua, or a run")
       ->type_name("FILE|RUN")
       ->required();
-  verb->add_option("--format", *format, "dot, svg, mermaid or json (dot)")
+  verb->add_option("--format", *format, "output format: dot, svg, mermaid or json (default: dot)")
       ->type_name("FORMAT")
       ->check(one_of("--format", {"dot", "svg", "mermaid", "json"}));
   add_parameter_options(verb, *arguments);

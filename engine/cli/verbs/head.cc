@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kListenDefault = "127.0.0.1:7117";
 constexpr int kExpectedMax = 4'096;
-constexpr int64_t kClientsWaitMs = 5'000;  // those who asked for runs hear first why they end
+constexpr int64_t kClientsWaitMs =
+    5'000;  // time for clients to receive the reason before the head ends
 
 struct HeadArguments {
   std::string listen = kListenDefault, secret_file, lost_after;
@@ -24,11 +25,11 @@ struct HeadArguments {
   bool encrypt = false;
 };
 
-/// The workers that are known, and how they were.
+/// Workers and their last known states.
 class WorkerStatusLog {
  public:
   explicit WorkerStatusLog(const std::vector<NodeInfo>& nodes) { changes(nodes); }
-  /// What became of them since: a line for each that is new, or no longer as it was.
+  /// Changes since the last call: one line per new or changed worker.
   std::vector<std::string> changes(const std::vector<NodeInfo>& nodes) {
     std::vector<std::string> lines;
     for (const NodeInfo& node : nodes) {
@@ -51,7 +52,7 @@ class WorkerStatusLog {
     return text;
   }
 
-  std::map<std::string, std::string> known_;  // names and states
+  std::map<std::string, std::string> known_;  // states by name
 };
 
 void print_address(const VerbContext& context, const HeadArguments& arguments, const Engine& engine,
@@ -74,7 +75,7 @@ void print_address(const VerbContext& context, const HeadArguments& arguments, c
   flush_output();
 }
 
-/// Ends with the error that the engine was stopped by, once its clients have heard it.
+/// Ends with the error that stopped the engine, after clients have received it.
 [[noreturn]] void end_with(const std::string& why, const Engine& engine, SignalWait& wait) {
   for (int64_t ms = 0; ms < kClientsWaitMs && engine.client_runs() > 0; ms += kPollMs)
     wait.wait_for(1, kPollMs);
@@ -112,12 +113,13 @@ int lead(const VerbContext& context, const HeadArguments& arguments) {
 
 void add_head(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<HeadArguments>();
-  CLI::App* verb = add_verb(app, context, "head", "lead a cluster: workers join, runs run on them");
+  CLI::App* verb = add_verb(app, context, "head", "lead a cluster, whose workers execute the runs");
   verb->add_option("--listen", arguments->listen,
-                   std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
+                   std::string("address to listen on (default: ") + kListenDefault +
+                       "); port 0: a free port")
       ->type_name("HOST:PORT");
   verb->add_option("--secret-file", arguments->secret_file,
-                   "the cluster's secret (default: STATE/secret); created if it does not exist")
+                   "file with the cluster's secret (default: STATE/secret); created if missing")
       ->type_name("FILE");
   verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (default: 0)")
       ->type_name("N")
@@ -127,7 +129,7 @@ void add_head(CLI::App& app, VerbContext& context) {
       ->type_name("N")
       ->check(whole_number("--expect-workers", 0, kExpectedMax));
   add_resource_option(verb, arguments->resources);
-  verb->add_flag("--encrypt", arguments->encrypt, "encrypt content between head and workers");
+  verb->add_flag("--encrypt", arguments->encrypt, "encrypt data between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
   add_log_options(verb, context);
   verb->callback([&context, arguments] {

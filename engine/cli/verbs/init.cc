@@ -1,4 +1,4 @@
-// flow init DIR: a small pipeline that runs as it is.
+// flow init DIR: creates a small pipeline that runs as it is.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -37,7 +37,7 @@ end)
 )";
 constexpr const char* kIgnore = ".flow/\n";
 
-/// Where lua-language-server finds what scripts can call; "" where it was not installed.
+/// Where lua-language-server finds flow's definitions; "" if they are not installed.
 std::string annotations() {
   std::error_code failed;
   fs::path program = fs::read_symlink("/proc/self/exe", failed);
@@ -62,13 +62,13 @@ void write_new(const fs::path& path, const std::string& content) {
 
 void add_init(CLI::App& app, VerbContext& context) {
   auto dir = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "init", "make a folder with a small pipeline");
-  verb->add_option("dir", *dir, "the folder")->type_name("DIR")->required();
+  CLI::App* verb = add_verb(app, context, "init", "create a folder with a small pipeline");
+  verb->add_option("dir", *dir, "folder to create")->type_name("DIR")->required();
   verb->callback([&context, dir] {
     context.action = [&context, dir] {
       std::error_code failed;
       fs::create_directories(*dir, failed);
-      if (failed) fail_environment("cannot make the folder `" + *dir + "`: " + failed.message());
+      if (failed) fail_environment("cannot create the folder `" + *dir + "`: " + failed.message());
       fs::path script = fs::path(*dir) / "pipeline.lua", ignore = fs::path(*dir) / ".gitignore";
       if (fs::exists(script, failed)) {
         fail("`" + script.string() + "` exists already and is not changed. Choose another folder.");

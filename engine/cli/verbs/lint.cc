@@ -1,4 +1,4 @@
-// flow lint FILE: where a script seems to use a handle as a plain value.
+// flow lint FILE: finds places where a script uses a handle as a plain value.
 #include "engine/cli/display/run_options.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 

@@ -23,10 +23,10 @@ const char* stream_name(int stream) {
   }
 }
 
-/// What is said before each line.
+/// The label before each line.
 struct LinePrefix {
   bool task = false;
-  std::set<std::string> gangs;  // tasks whose lines say their rank
+  std::set<std::string> gangs;  // tasks whose lines show their rank
 };
 
 void print_log(const LogLine& line, bool json, const LinePrefix& prefix) {
@@ -48,7 +48,7 @@ bool is_active(const std::string& status) {
   return status == "pending" || status == "running" || status == "serving" || status == "waiting";
 }
 
-/// Prints what came after the first `printed` lines of each task and attempt; counts them.
+/// Prints the lines after the first `printed` ones of each task and attempt; updates the counts.
 class Printer {
  public:
   Printer(bool json, int rank) : json_(json), rank_(rank) {}
@@ -77,12 +77,12 @@ void add_logs(CLI::App& app, VerbContext& context) {
   auto task = std::make_shared<std::string>();
   auto follow = std::make_shared<bool>(false);
   auto rank = std::make_shared<int>(-1);
-  CLI::App* verb = add_verb(app, context, "logs", "print what tasks logged and printed");
+  CLI::App* verb = add_verb(app, context, "logs", "print the logs and output of tasks");
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "a task, or one attempt of it: train@2")
       ->type_name("TASK[@ATTEMPT]");
   verb->add_flag("-f,--follow", *follow, "follow until the run ends");
-  verb->add_option("--rank", *rank, "only what this rank of a gang printed")
+  verb->add_option("--rank", *rank, "only output of this rank of a gang (default: all ranks)")
       ->type_name("N")
       ->check(whole_number("--rank", 0, INT_MAX));
   verb->callback([&context, selector, task, follow, rank] {
@@ -91,7 +91,7 @@ void add_logs(CLI::App& app, VerbContext& context) {
       std::string run = Reader(options).show(*selector).id;
       Printer printer(context.json, *rank);
       for (bool was_active = false;;) {
-        // A reader sees the state as it was when it was opened.
+        // A reader sees the state as of the time when it was opened.
         Reader reader(options);
         RunInfo now = reader.show(run);
         bool more = *follow && is_active(now.status);
@@ -100,8 +100,8 @@ void add_logs(CLI::App& app, VerbContext& context) {
           if (each.ranks > 1) prefix.gangs.insert(each.name);
         printer.print(reader.logs(run, *task), prefix);
         if (was_active && now.status == "interrupted") {
-          print_error("the run " + run + " is interrupted: the flow that drove it has ended, and " +
-                      "what is printed from now on is shown once `flow resume " + run +
+          print_error("the run " + run + " is interrupted: its process has ended, and " +
+                      "later lines are shown once `flow resume " + run +
                       "`, or its restarted head, continues it.");
           return int{kInterrupted};
         }

@@ -1,4 +1,4 @@
-// flow ls: a line a run, oldest first.
+// flow ls: one line per run, oldest first.
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@ namespace flow::cli {
 namespace {
 
 std::string json_line(const RunInfo& run) {
-  std::string whole = run.json();  // without tasks: what `flow show` prints, but for the list
+  std::string whole = run.json();  // without tasks: like `flow show`, except for the task list
   size_t tasks = whole.rfind(",\"tasks\":[]");
   if (tasks != std::string::npos) whole.erase(tasks, sizeof(",\"tasks\":[]") - 1);
   return whole;
@@ -38,7 +38,7 @@ void add_ls(CLI::App& app, VerbContext& context) {
       Reader reader(context.engine());
       std::vector<RunInfo> runs = reader.list(context.json);
       if (runs.empty() && access(reader.state_dir().c_str(), F_OK) != 0) {
-        std::fprintf(stderr, "there is no state `%s` yet: the first `flow run` makes it\n",
+        std::fprintf(stderr, "there is no state `%s` yet: the first `flow run` creates it\n",
                      printable(reader.state_dir()).c_str());
       }
       for (const RunInfo& run : runs) {

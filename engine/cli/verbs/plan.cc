@@ -1,4 +1,4 @@
-// flow plan FILE: what would run and why, what is cached. Nothing runs.
+// flow plan FILE: which tasks would run and why, which are cached. Runs no task.
 #include <algorithm>
 
 #include "engine/cli/display/run_options.hpp"
@@ -30,7 +30,7 @@ void print_plan(const PlanInfo& plan, bool json) {
              count("runs") + " to run, " + count("unknown") + " unknown");
 }
 
-/// What `flow run` with the same options would ask Slurm.
+/// The request that `flow run` with the same options would send to Slurm.
 void print_request(const SlurmRequest& request, bool json) {
   if (json)
     return print_line("{\"command\":" + json_text(request.command) +
@@ -46,7 +46,8 @@ void print_request(const SlurmRequest& request, bool json) {
 void add_plan(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto file = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "plan", "say what a run would do, and why; nothing runs");
+  CLI::App* verb =
+      add_verb(app, context, "plan", "preview which tasks would run, and why; runs none");
   verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
       ->type_name("FILE|DIR")
       ->required();

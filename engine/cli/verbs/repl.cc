@@ -1,4 +1,4 @@
-// flow repl: a prompt inside a pipeline script's sandbox. The executor holds it: this program loads
+// flow repl: a prompt inside a pipeline script's sandbox. The executor runs it: this program loads
 // no user code.
 #include <unistd.h>
 

@@ -11,7 +11,8 @@ void add_resume(CLI::App& app, VerbContext& context) {
   auto code = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, context, "resume", "continue an interrupted or failed run");
   add_run_argument(verb, *selector);
-  verb->add_option("--code", *code, "`new`: use the script that is on disk now")
+  verb->add_option("--code", *code,
+                   "`new`: use the current script on disk (default: the run's own code)")
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);
@@ -26,7 +27,7 @@ void add_resume(CLI::App& app, VerbContext& context) {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
       EngineOptions asked = engine_options(context, *arguments);
-      // A run that succeeded is only shown: no engine, no lock.
+      // A run that succeeded is only shown, which needs no engine and no lock.
       RunInfo before = find_run(context, *selector);
       if (before.status == "succeeded" && code->empty()) {
         if (context.json || !context.quiet) print_run(before, context.json);

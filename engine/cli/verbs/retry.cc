@@ -10,7 +10,7 @@ void add_retry(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
   CLI::App* verb =
-      add_verb(app, context, "retry", "run failed tasks of a run, or one task of it, again");
+      add_verb(app, context, "retry", "run all failed tasks of a run again, or one task");
   add_run_argument(verb, *selector, true);
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
   add_jobs_option(verb, *arguments);

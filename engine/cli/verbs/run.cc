@@ -18,9 +18,10 @@ void add_run(CLI::App& app, VerbContext& context) {
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, context);
-  verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
-  verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
-  verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
+  verb->add_flag("--fail-fast", arguments->fail_fast,
+                 "start no more tasks after the first failure");
+  verb->add_option("--name", arguments->name, "name of the run (default: none)")->type_name("NAME");
+  verb->add_option("--out", arguments->out, "folder to copy the result to")->type_name("DIR");
   add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   verb->callback([&context, arguments, file] {

@@ -15,7 +15,7 @@ std::string indented(const std::string& text, const std::string& indent) {
   return out;
 }
 
-/// "on GPU-8f3c2a1b": a beginning is enough to tell them apart, also for CUDA.
+/// "on GPU-8f3c2a1b": a prefix is unique enough, also for CUDA.
 std::string gpus_text(const std::vector<std::string>& uuids) {
   constexpr size_t kShown = 12;
   std::string text;

@@ -7,10 +7,11 @@ void add_signal(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "signal", "answer a task that waits with ctx:wait");
+  CLI::App* verb =
+      add_verb(app, context, "signal", "send a signal to a task that waits with ctx:wait");
   add_run_argument(verb, *selector, true);
-  verb->add_option("name", *name, "the signal's name")->type_name("NAME")->required();
-  verb->add_option("json", *json, "its value as JSON; `true` without")->type_name("JSON");
+  verb->add_option("name", *name, "name of the signal")->type_name("NAME")->required();
+  verb->add_option("json", *json, "value as JSON (default: true)")->type_name("JSON");
   add_head_options(verb, context);
   verb->callback([&context, selector, name, json] {
     context.action = [&context, selector, name, json] {

@@ -1,4 +1,4 @@
-// Every verb adds itself to the program; each is defined in the file of its name.
+// Every verb adds itself to the program and is defined in the file of its name.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
@@ -30,7 +30,7 @@ void add_nodes(CLI::App& app, VerbContext& context);
 /// What `flow show` prints, as text or as the JSON object.
 void print_run(const RunInfo& run, bool json);
 
-/// The whole command line; returns the exit code. What `main` calls.
+/// Runs a whole command line and returns the exit code. Called by `main`.
 int flow_main(int argc, char** argv);
 
 }  // namespace flow::cli

@@ -1,4 +1,4 @@
-// flow why [RUN] [TASK]: why it waits, why it ran again, why it failed.
+// flow why [RUN] [TASK]: why a task waits, ran again or failed.
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
