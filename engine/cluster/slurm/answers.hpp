@@ -38,14 +38,15 @@ struct JobStatus {
 constexpr size_t kAnswerBytesMax = 4u << 20;
 constexpr size_t kWordBytesMax = 256;
 
-/// Parses lines of `id|state|reason`. Elements of job arrays and heterogeneous jobs are skipped: flow
-/// submits none. The error names the first invalid line.
+/// Parses lines of `id|state|reason`. Elements of job arrays and heterogeneous jobs are skipped:
+/// flow submits none. The error names the first invalid line.
 Result<std::vector<JobStatus>> parse_squeue(std::string_view text);
 /// Parses `sbatch --parsable`: the id, or the id and the cluster's name. Skips earlier lines that a
 /// site prints.
 Result<uint64_t> parse_sbatch(std::string_view text);
 
-/// Whether the same request may succeed later: the controller did not answer, or a limit is reached.
+/// Whether the same request may succeed later: the controller did not answer, or a limit is
+/// reached.
 bool is_transient(std::string_view refusal);
 /// Whether every job that scancel did not cancel has ended already, according to its output.
 bool are_over(std::string_view refusal);

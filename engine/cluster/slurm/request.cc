@@ -55,8 +55,8 @@ void add_option(CommandLine& command, const char* name, const std::string& value
   if (!value.empty()) command.push_back(fmt::format("--{}={}", name, value));
 }
 
-/// Options of a step with one worker per node: Slurm neither binds nor divides resources, and the end
-/// of one worker does not end the others.
+/// Options of a step with one worker per node: Slurm neither binds nor divides resources, and the
+/// end of one worker does not end the others.
 CommandLine step_options() {
   return {"--overlap",       "--ntasks-per-node=1", "--kill-on-bad-exit=0",
           "--wait=0",        "--no-kill",           "--cpu-bind=none",
