@@ -135,7 +135,7 @@ Tensor recorded(const OperationLibrary& library, const FlowOperation& operation,
   std::vector<SavedTensor> saved;
   for (const Tensor& each : inputs) saved.emplace_back(each);
   auto back = [library, backward, numbers, saved, result = SavedTensor(out)](const Tensor& gradient,
-                                                                       Gradients& to) {
+                                                                             Gradients& to) {
     std::vector<Tensor> operands;
     for (const SavedTensor& each : saved) operands.push_back(each.get());
     operands.push_back(result.get());

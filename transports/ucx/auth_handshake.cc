@@ -61,9 +61,9 @@ AuthHandshake::AuthHandshake(Side side, std::string key, const std::vector<Ip>& 
 
 Digest AuthHandshake::mac(std::string_view what, std::string_view more) const {
   bool is_client = side_ == Side::client;
-  return hmac_sha256(key_,
-                     fmt::format("flow door {} {}\n{}{}{}", kHandshakeVersion, what,
-                                 is_client ? own_hello_ : peer_hello_, is_client ? peer_hello_ : own_hello_, more));
+  return hmac_sha256(key_, fmt::format("flow door {} {}\n{}{}{}", kHandshakeVersion, what,
+                                       is_client ? own_hello_ : peer_hello_,
+                                       is_client ? peer_hello_ : own_hello_, more));
 }
 
 std::string AuthHandshake::proof(Side side) const {
