@@ -1,4 +1,4 @@
-// What an embedding program relies on, told through flow.hpp with real executors and a real state.
+// The behaviour that host programs rely on, through flow.hpp with real executors and a real state.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
@@ -26,8 +26,8 @@ struct TempFolder : test::TempFolder {
 /// A shell command that needs more than 60 MB.
 constexpr const char* kHog = "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\n";
 
-/// A program in place of the executor: the shell commands `body`, in which $executor is the
-/// executor.
+/// Replaces the executor by a program that runs the shell commands `body`, in which $executor is
+/// the real executor.
 std::string wrapped(const TempFolder& temp, const std::string& body) {
   std::string executor = temp.options().executor, commands = body;
   constexpr std::string_view kName = "$executor";
@@ -55,8 +55,8 @@ return flow.pipeline("sum", { x = flow.param.int { default = 1 } }, function(p)
 end)
 )";
 
-/// The signals that a thread blocks, by its folder below /proc. None of one that has ended: its
-/// folder outlives it for a moment, and what it blocked then reads as nothing.
+/// The signals that a thread blocks, from its folder below /proc. Empty for a thread that has
+/// ended: its folder exists for a moment longer, with an empty mask.
 std::optional<uint64_t> blocked_signals(const fs::path& thread) {
   constexpr std::string_view kThreads = "Threads:";
   constexpr std::string_view kBlocked = "SigBlk:";
@@ -68,7 +68,7 @@ std::optional<uint64_t> blocked_signals(const fs::path& thread) {
   return std::nullopt;
 }
 
-/// Threads of this process that would take a SIGTERM or a SIGINT.
+/// Threads of this process that do not block SIGTERM or SIGINT.
 int threads_that_take_signals() {
   constexpr uint64_t kAsked = uint64_t{1} << (SIGTERM - 1) | uint64_t{1} << (SIGINT - 1);
   int count = 0;
@@ -94,7 +94,7 @@ TEST_CASE("a pipeline's result comes back as a value") {
   CHECK(task(info, "add#2").attempts == 1);
 }
 
-TEST_CASE("each of many tasks is given its own arguments") {
+TEST_CASE("each of many tasks gets its own arguments") {
   TempFolder temp;
   Engine engine(temp.options());
   Run run = engine.run(temp.script(R"(
@@ -124,7 +124,7 @@ end)
   CHECK(run.wait() == Value::list({Value(sum_to(2994)), Value(sum_to(3000))}));
 }
 
-TEST_CASE("a second run is served from the cache, and only what changed runs") {
+TEST_CASE("a second run uses the cache and runs only tasks that changed") {
   TempFolder temp;
   Engine engine(temp.options());
   engine.run(temp.script(kSum)).wait();
@@ -136,7 +136,7 @@ TEST_CASE("a second run is served from the cache, and only what changed runs") {
   CHECK(other.info().counts.cached == 0);
 }
 
-TEST_CASE("early cut-off: an edit that changes nothing in an output stops there") {
+TEST_CASE("early cutoff: an edit that does not change an output re-runs nothing downstream") {
   TempFolder temp;
   Engine engine(temp.options());
   auto source = [&](const char* body) {
@@ -171,7 +171,7 @@ return flow.pipeline("p", {}, function() return after(bad()) end)
   CHECK_THAT(task(info, "after").error, Catch::Contains("bad"));
 }
 
-TEST_CASE("maps, branches, dynamic tasks and shell tasks meet in one result") {
+TEST_CASE("results of maps, branches, dynamic tasks and shell tasks are combined in one result") {
   TempFolder temp;
   Engine engine(temp.options());
   Run run = engine.run(temp.script(R"(
@@ -192,7 +192,7 @@ end)
   CHECK(task(run.info(), "no").status == "skipped");
 }
 
-TEST_CASE("that a dynamic task waits for its calls, and that it succeeded, is told once") {
+TEST_CASE("a dynamic task reports once that it waits for its calls and once that it succeeded") {
   TempFolder temp;
   Engine engine(temp.options());
   std::string script = temp.script(R"(
@@ -214,7 +214,7 @@ return flow.pipeline("p", {}, function() return search() end)
   CHECK(told_of_search() == std::vector<std::string>{"succeeded, cached"});
 }
 
-TEST_CASE("what tasks print, return and fail with need not be UTF-8") {
+TEST_CASE("output, results and errors of tasks need not be UTF-8") {
   TempFolder temp;
   Engine engine(temp.options());
   Run run = engine.run(temp.script(R"(
@@ -239,7 +239,7 @@ return flow.pipeline("p", {}, function() return { said = say().stdout, logged = 
   CHECK(lines.find("log \xff\n") != std::string::npos);
 }
 
-TEST_CASE("an executor that talks nonsense fails its attempt, once") {
+TEST_CASE("an executor that sends an invalid message fails its attempt once") {
   TempFolder temp;
   EngineOptions options = temp.options();
   options.executor = wrapped(temp, "printf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n");
@@ -250,7 +250,7 @@ TEST_CASE("an executor that talks nonsense fails its attempt, once") {
   CHECK(task(run.info(), "add").error.find("not a message") != std::string::npos);
 }
 
-TEST_CASE("memory that an executor uses before it joins its group is not its attempt's") {
+TEST_CASE("memory that an executor uses before it joins its group does not count for its attempt") {
   if (!CgroupParent::find(own_cgroups()).has_memory()) return;
   TempFolder temp;
   EngineOptions options = temp.options();
@@ -264,7 +264,7 @@ return flow.pipeline("p", {}, function() return t() end)
   CHECK(task(run.info(), "t").attempts == 1);
 }
 
-TEST_CASE("a memory limit holds where the executor cannot join its control group") {
+TEST_CASE("a memory limit applies even if the executor cannot join its control group") {
   TempFolder temp;
   EngineOptions options = temp.options();
   options.executor = wrapped(temp, "exec '$executor' \"$1\" \"$2\" --cgroup /dev/null/none\n");
@@ -280,7 +280,8 @@ return flow.pipeline("p", {}, function() return t() end)
 }
 
 TEST_CASE(
-    "the deepest table that a task may return crosses every edge, and a deeper one is named") {
+    "the deepest table that a task may return crosses every edge, and a deeper one is rejected by "
+    "name") {
   TempFolder temp;
   Engine engine(temp.options());
   Run run = engine.run(temp.script(R"(
@@ -314,7 +315,7 @@ end)
   }
 }
 
-TEST_CASE("retries are spent by failures, and steps are not done twice") {
+TEST_CASE("failures use up retries, and steps are not repeated") {
   TempFolder temp;
   Engine engine(temp.options());
   std::string log = (temp.path / "log").string();
@@ -335,7 +336,7 @@ return flow.pipeline("p", { log = flow.param.string {} }, function(p) return fla
   CHECK(fs::file_size(log) == 1);
 }
 
-TEST_CASE("a waiting task gives its slot back and goes on at the signal") {
+TEST_CASE("a waiting task releases its slot and continues when the signal arrives") {
   TempFolder temp;
   Engine engine(temp.options(1));
   Run run = engine.run(temp.script(R"(
@@ -349,7 +350,7 @@ return flow.pipeline("p", {}, function() return ask() end)
   CHECK(to_json(run.wait()) == R"({"by":"me"})");
 }
 
-TEST_CASE("an interrupted run is taken up by the next engine") {
+TEST_CASE("the next engine resumes an interrupted run") {
   TempFolder temp;
   std::string script = temp.script(R"(
 local quick = flow.task("quick", function() return 1 end)
@@ -378,7 +379,7 @@ return flow.pipeline("p", { go = flow.param.string {} }, function(p) return slow
   CHECK(task(run.info(), "quick").attempts == 1);
 }
 
-TEST_CASE("a native task runs in the host's process") {
+TEST_CASE("a native task runs in the host program's process") {
   TempFolder temp;
   Engine engine(temp.options());
   engine.define("shout", "v1", [](TaskContext&, const Value& in) -> Value {
@@ -391,7 +392,7 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK(to_json(run.wait()) == "\"hey!\"");
 }
 
-TEST_CASE("a native task that goes on after its timeout has failed, whatever it returns") {
+TEST_CASE("a native task that ends after its timeout fails, whatever it returns") {
   TempFolder temp;
   Engine engine(temp.options());
   engine.define("slow", "v1", [](TaskContext& context, const Value&) -> Value {
@@ -408,7 +409,7 @@ return flow.pipeline("p", {}, function() return slow() end)
                              "refused"));
 }
 
-TEST_CASE("a native task is told the GPUs that it was given") {
+TEST_CASE("a native task gets the GPUs that were assigned to it") {
   TempFolder temp;
   std::ofstream(temp.path / "machine") << "gpu GPU-a 40960 NVIDIA A100\n";
   ::setenv("FLOW_NVML_LIB", std::getenv("FLOW_TEST_NVML"), 1);
@@ -427,8 +428,7 @@ return flow.pipeline("p", {}, function() return name() end)
   CHECK(task(run.info(), "name").gpus == std::vector<std::string>{"GPU-a"});
 }
 
-TEST_CASE(
-    "what the engine adds to a script's graph is in the stored plan: a native task's version") {
+TEST_CASE("the stored plan includes the version of a native task, which the engine adds") {
   TempFolder temp;
   std::string script = temp.script(R"(
 local shout = flow.native("shout")
@@ -443,7 +443,7 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK_THAT(why, Catch::Contains("version") && Catch::Contains("v1") && Catch::Contains("v2"));
 }
 
-TEST_CASE("operations of the host are a file that its library's content makes") {
+TEST_CASE("native operations are a file whose value depends on the bytes of the library") {
   TempFolder temp;
   const char* body = R"(
 local size = flow.task("size", function(ctx, library) return #flow.fs.read(library) end)
@@ -471,7 +471,7 @@ return flow.pipeline("p", {}, function() return d() end)
   CHECK(to_json(engine.run(script).wait()) == "6");
 }
 
-TEST_CASE("a folder that nobody can lay out fails its taker at once") {
+TEST_CASE("a folder with unsafe or duplicate paths fails its consumer at once") {
   const std::pair<std::vector<std::string>, const char*> folders[] = {
       {{"../out"}, "the folder `tree` has the unsafe path `../out`"},
       {{std::string(300, 'x')}, "the folder `tree` has the unsafe path `xxx"},
@@ -499,7 +499,7 @@ return flow.pipeline("p", {}, function() return look(make()).stdout end)
   }
 }
 
-TEST_CASE("the host's signals are for the host's threads") {
+TEST_CASE("signals of the host program are handled by the host program's threads") {
   int before = threads_that_take_signals();
   CHECK(before >= 1);
   TempFolder temp;
@@ -517,7 +517,7 @@ return flow.pipeline("p", {}, function() return nothing() end)
   }
 }
 
-TEST_CASE("a native task takes the signals that the host's threads take") {
+TEST_CASE("a native task uses the signal mask of the host program's threads") {
   TempFolder temp;
   Engine engine(temp.options());
   engine.define("look", "1", [](TaskContext&, const Value&) {
@@ -530,7 +530,7 @@ return flow.pipeline("p", {}, function() return look() end)
   CHECK(run.wait() == Value(static_cast<int64_t>(*blocked_signals("/proc/thread-self"))));
 }
 
-TEST_CASE("a second engine over the same state is a client of the first") {
+TEST_CASE("a second engine on the same state is a client of the first") {
   TempFolder temp;
   Engine writer(temp.options());
   Engine client(temp.options());
@@ -541,7 +541,7 @@ TEST_CASE("a second engine over the same state is a client of the first") {
   CHECK(Reader(temp.options()).show("last").status == "succeeded");
 }
 
-TEST_CASE("a wrong script is a user's error, and the state is as before") {
+TEST_CASE("an invalid script is a user error and leaves the state unchanged") {
   TempFolder temp;
   Engine engine(temp.options());
   try {

@@ -1,6 +1,6 @@
-// Garbage collection beside runs, at every event of theirs: nothing that is still needed goes.
-// Pipelines have content in every place where a value can stand; which content it is comes of a
-// seed.
+// Garbage collection while runs are active, at each of their events: it never removes data that is
+// still needed. The pipelines have blobs in every place where a value can be; a seed determines
+// which.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ struct TempFolder : test::TempFolder {
     std::ofstream(path / name) << text;
   }
   std::string script() const { return (path / "pipeline.lua").string(); }
-  /// As if all objects had been there for long: none is protected by its age.
+  /// Makes all blobs so old that none is protected by its age.
   void age_objects() const {
     const timespec old[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     std::error_code failed;
@@ -36,12 +36,12 @@ struct TempFolder : test::TempFolder {
   }
 };
 
-/// Small content is a row of the database, large content a file. Each is unlike all others.
-class Contents {
+/// Small blobs are rows of the database, large ones are files. All differ from each other.
+class ValueGenerator {
  public:
-  Contents(const TempFolder& temp, uint32_t seed) : place_(temp), random_(seed) {}
+  ValueGenerator(const TempFolder& temp, uint32_t seed) : place_(temp), random_(seed) {}
 
-  /// A Lua expression for a value that the script has as it is loaded.
+  /// A Lua expression for a value that the script creates while it is loaded.
   std::string given() {
     std::string name = next_name();
     if (below(3) == 0) return "text(\"" + name + "\", " + count() + ")";
@@ -50,7 +50,7 @@ class Contents {
     place_.write(name, text);
     return "flow.file(\"" + name + "\")";
   }
-  /// The same for a value that a task makes.
+  /// The same for a value that a task creates.
   std::string made() {
     std::string name = next_name();
     switch (below(3)) {
@@ -94,9 +94,9 @@ local again = flow.task("again", { cache = false, retries = { infra = 0 } }, fun
 local pause = flow.task("pause", function(ctx, name) return #ctx:wait(name) end)
 )";
 
-/// Every kind of node, each with content, and waits that hold them apart.
+/// Every kind of node, each with blobs, separated by waits.
 std::string random_script(const TempFolder& temp, uint32_t seed) {
-  Contents contents(temp, seed);
+  ValueGenerator contents(temp, seed);
   std::string script = kTasks;
   size_t at = 0;
   for (const char* part : {
@@ -148,15 +148,15 @@ std::string signal_value(const std::string& name) {
   return "\"" + text + "\"";
 }
 
-/// What a run comes to, with all content of its result read.
-struct CollectionOutcome {
+/// The result of a run, with all its blobs read.
+struct RunOutcome {
   std::string result;
   std::map<std::string, std::string> files;
-  bool operator==(const CollectionOutcome&) const = default;
+  bool operator==(const RunOutcome&) const = default;
 };
 
-CollectionOutcome outcome_of(Engine& engine, const std::string& run, const fs::path& to) {
-  CollectionOutcome outcome{to_json(engine.show(run).result), {}};
+RunOutcome outcome_of(Engine& engine, const std::string& run, const fs::path& to) {
+  RunOutcome outcome{to_json(engine.show(run).result), {}};
   engine.get(run, "", to.string());
   for (const auto& each : fs::recursive_directory_iterator(to)) {
     if (!each.is_regular_file()) continue;
@@ -167,9 +167,8 @@ CollectionOutcome outcome_of(Engine& engine, const std::string& run, const fs::p
   return outcome;
 }
 
-/// Runs to the end, sending what is left of the signals as the run waits. `meanwhile` is called at
-/// every event, and where nothing goes on before the next signal; the run is interrupted where it
-/// returns false.
+/// Runs to the end and sends the remaining signals when the run waits. `meanwhile` is called at
+/// every event and before each signal; if it returns false, the run is interrupted.
 RunInfo drive(Engine& engine, Run run, size_t& sent,
               const std::function<bool(bool is_quiet)>& meanwhile) {
   bool is_stopped = false;
@@ -195,14 +194,14 @@ void require_success(const RunInfo& info) {
 
 }  // namespace
 
-TEST_CASE("garbage collected at every event of a run takes nothing that the run needs") {
+TEST_CASE("garbage collection at any event of a run removes nothing that the run needs") {
   for (uint32_t seed = 1; seed <= 4; seed++) {
     CAPTURE(seed);
     TempFolder temp;
     temp.write("pipeline.lua", random_script(temp, seed));
     temp.write("param", std::string(seed % 2 == 0 ? 100'000 : 10, 'p'));
     std::vector<std::pair<std::string, Value>> params{{"p", Value("param")}};
-    CollectionOutcome undisturbed;
+    RunOutcome undisturbed;
     {
       EngineOptions other = temp.options();
       other.state = (temp.path / "other").string();
@@ -214,7 +213,7 @@ TEST_CASE("garbage collected at every event of a run takes nothing that the run 
     }
     Engine engine(temp.options());
     auto collect = [&](bool is_quiet) {
-      if (is_quiet) temp.age_objects();  // no attempt has content that it did not report yet
+      if (is_quiet) temp.age_objects();  // no attempt has unreported blobs
       engine.gc(0);
       return true;
     };
@@ -225,7 +224,7 @@ TEST_CASE("garbage collected at every event of a run takes nothing that the run 
       collect(true);
       CHECK(outcome_of(engine, run.id(), temp.path / "first") == undisturbed);
     }
-    // The cache serves what it holds, and what its entries refer to is there.
+    // The cache still serves its entries, and the blobs that they refer to exist.
     temp.age_objects();
     engine.gc(1);
     Run run = engine.run(temp.script(), params);
@@ -237,7 +236,8 @@ TEST_CASE("garbage collected at every event of a run takes nothing that the run 
   }
 }
 
-TEST_CASE("garbage collected between an interrupt and a resume takes nothing that the run needs") {
+TEST_CASE(
+    "garbage collection between an interrupt and a resume removes nothing that the run needs") {
   for (uint32_t seed = 11; seed <= 12; seed++) {
     CAPTURE(seed);
     TempFolder temp;
@@ -256,7 +256,7 @@ TEST_CASE("garbage collected between an interrupt and a resume takes nothing tha
       temp.age_objects();
       engine.gc(0);
     }
-    // The state has what the script named: its files are not read again.
+    // The state holds the files of the script: they are not read again.
     std::vector<fs::path> files;
     for (const auto& each : fs::directory_iterator(temp.path)) {
       if (each.path().filename().string().starts_with("content-")) files.push_back(each.path());
@@ -274,7 +274,7 @@ TEST_CASE("garbage collected between an interrupt and a resume takes nothing tha
   }
 }
 
-TEST_CASE("a cached dynamic task whose calls refer to content that is gone runs again") {
+TEST_CASE("a cached dynamic task runs again if its calls refer to missing blobs") {
   TempFolder temp;
   temp.write("pipeline.lua", std::string(kTasks) + R"(
 local plan = flow.dynamic("plan", function(ctx)
@@ -291,7 +291,7 @@ return flow.pipeline("calls", {}, function() return plan() end)
   for (const TaskInfo& task : run.info().tasks) CHECK_FALSE(task.cached);
 }
 
-TEST_CASE("a resume makes content anew that only the calls of a dynamic task refer to") {
+TEST_CASE("a resume recomputes blobs that only the calls of a dynamic task refer to") {
   TempFolder temp;
   temp.write("pipeline.lua", std::string(kTasks) + R"(
 local source = flow.task("source", function(ctx) return file(ctx, "source", 30000) end)
@@ -317,7 +317,7 @@ end)
   CHECK_THROWS_AS(run.wait(), RunFailed);
   lose();
   temp.write("gate", "");
-  // The calls find their content gone, and fail for want of it.
+  // The calls find that their blobs are missing, and fail.
   CHECK_THROWS_AS(engine.resume(run.id()).wait(), RunFailed);
   Value result = engine.resume(run.id()).wait();
   std::string list =
@@ -325,7 +325,7 @@ end)
   CHECK(to_json(result) == "[[" + list + "],[" + list + "]]");
 }
 
-TEST_CASE("a run that somebody still has at hand is kept") {
+TEST_CASE("a run that a process still holds is kept") {
   TempFolder temp;
   temp.write("pipeline.lua", std::string(kTasks) + R"(
 local make = flow.task("make", function(ctx) return file(ctx, "large", 30000) end)
@@ -347,7 +347,7 @@ return flow.pipeline("one", {}, function() return make() end)
   CHECK_THROWS_AS(engine.show(id), Failed);
 }
 
-TEST_CASE("content that came before its run stays while it is pinned") {
+TEST_CASE("a blob that was stored before its run stays while it is pinned") {
   TempFolder temp;
   EngineLoopOptions options;
   options.state_dir = (temp.path / "state").string();
@@ -356,15 +356,15 @@ TEST_CASE("content that came before its run stays while it is pinned") {
   REQUIRE(store.ok());
   auto engine_loop = EngineLoop::start(options, std::move(*store));
   REQUIRE(engine_loop.ok());
-  Blobs& blobs = (*engine_loop)->parts().blobs;
+  Blobs& blobs = (*engine_loop)->blobs();
   Batch batch;
   std::vector<Digest> brought;
   for (size_t size : {size_t{10}, size_t{100'000}})
     brought.push_back(*blobs.put(std::string(size, 'x'), batch));
-  REQUIRE((*engine_loop)->parts().store.commit(batch).ok());
+  REQUIRE((*engine_loop)->store().commit(batch).ok());
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
-  auto pin = (*engine_loop)->parts().pins.pin(brought);
-  auto second = (*engine_loop)->parts().pins.pin({brought[0]});
+  auto pin = (*engine_loop)->pins().pin(brought);
+  auto second = (*engine_loop)->pins().pin({brought[0]});
   temp.age_objects();
   REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());

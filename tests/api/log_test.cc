@@ -1,4 +1,4 @@
-// The engine's log, as an embedding program gets it.
+// The engine's log, as a host program receives it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -10,7 +10,7 @@
 
 using namespace flow;
 
-TEST_CASE("a sink gets the lines of a run, and none after its engine has ended") {
+TEST_CASE("a sink receives the lines of a run, and none after its engine has ended") {
   test::TempFolder temp;
   std::ofstream(temp.path / "pipeline.lua") << R"(local flow = require "flow"
 local add = flow.task("add", function(ctx, a) return a + 1 end)

@@ -1,4 +1,4 @@
-// A folder of a test's own with a state in it, for tests that embed the engine.
+// A temporary folder with a state, for tests that embed the engine.
 #pragma once
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace flow::test {
 
-/// Removed with all that is in it.
+/// Removed with its contents by the destructor.
 struct TempFolder {
   std::filesystem::path path;
   TempFolder() {
