@@ -4,7 +4,7 @@
 
 using namespace flow;
 
-TEST_CASE("An address is a host and a port, and is written as it was read") {
+TEST_CASE("an address has a host and a port and is printed as it was read") {
   for (const char* text : {"127.0.0.1:7700", "node7.example:1", "[::1]:7700", "0.0.0.0:0"}) {
     CAPTURE(text);
     auto address = parse_address(text);
@@ -15,7 +15,7 @@ TEST_CASE("An address is a host and a port, and is written as it was read") {
   CHECK(parse_address("node7:65535")->port == 65535);
 }
 
-TEST_CASE("What is no address is refused") {
+TEST_CASE("an invalid address is rejected") {
   using namespace std::string_literals;
   for (const std::string& text :
        {""s, ":"s, "node7"s, "node7:"s, ":7700"s, "node7:65536"s, "node7:-1"s, "node7:7 "s,

@@ -1,4 +1,4 @@
-// Digests, ids, files, units, base64, UTF-8 and secrets: the small things everybody stands on.
+// Digests, ids, files, units, base64, UTF-8 and secrets.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ int64_t ms_of(const char* text) {
 
 }  // namespace
 
-TEST_CASE("SHA-256 of FIPS 180-4's examples, at once and in pieces") {
+TEST_CASE("SHA-256 equals the examples of FIPS 180-4, whole and in parts") {
   CHECK(sha256("").hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(sha256("abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   Sha256 hash;
@@ -50,7 +50,7 @@ TEST_CASE("SHA-256 of FIPS 180-4's examples, at once and in pieces") {
   CHECK(hash.finish().hex() == "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-TEST_CASE("digests are read from hex and from bytes, or refused") {
+TEST_CASE("digests are parsed from hex and from bytes, or rejected") {
   Digest digest = sha256("abc"), back;
   REQUIRE(Digest::parse_hex(digest.hex(), back));
   CHECK(back == digest);
@@ -61,7 +61,7 @@ TEST_CASE("digests are read from hex and from bytes, or refused") {
   CHECK(Digest{}.is_zero());
 }
 
-TEST_CASE("run ids of one process sort in the order they were made") {
+TEST_CASE("run ids of one process sort in the order of their creation") {
   int64_t time_ms = 1795238220123;  // 2026-11-21T05:17:00.123Z
   std::string previous = make_run_id(time_ms);
   CHECK(previous.substr(0, 16) == "20261121-051700-");
@@ -75,7 +75,7 @@ TEST_CASE("run ids of one process sort in the order they were made") {
   CHECK(make_run_id(time_ms + 1000) > previous);
 }
 
-TEST_CASE("a run id holds its time") {
+TEST_CASE("a run id contains its time") {
   for (int64_t time_ms : {int64_t{0}, int64_t{1795238220123}, int64_t{4102444799999}})
     CHECK(run_id_ms(run_id_start(time_ms) + "00000") == time_ms);
 }
@@ -110,7 +110,7 @@ TEST_CASE("a file is written whole and read back") {
   CHECK(read_file("/proc/self/status").ok());  // no size known beforehand
 }
 
-TEST_CASE("what can't be read or written is named with its reason") {
+TEST_CASE("an error of reading or writing names the path and the reason") {
   Folder folder;
   CHECK(read_file(folder.path + "/none").error().message ==
         "cannot open `" + folder.path + "/none`: No such file or directory");
@@ -122,7 +122,7 @@ TEST_CASE("what can't be read or written is named with its reason") {
              Catch::Contains("Not a directory"));
 }
 
-TEST_CASE("folders are made with all that is above them, for the owner only") {
+TEST_CASE("folders are created with their parents, accessible only to the owner") {
   Folder folder;
   std::string deep = folder.path + "/a/b//c/";
   REQUIRE(make_dirs(deep).ok());
@@ -132,14 +132,14 @@ TEST_CASE("folders are made with all that is above them, for the owner only") {
   CHECK((info.st_mode & 0777) == 0700);
 }
 
-TEST_CASE("words are quoted for a shell where they need it") {
+TEST_CASE("words are quoted for a shell if necessary") {
   CHECK(quote_shell("plain-1.0/x=") == "'plain-1.0/x='");
   CHECK(quote_shell("plain-1.0/x") == "plain-1.0/x");
   CHECK(quote_shell("") == "''");
   CHECK(quote_shell("it's $HOME") == "'it'\\''s $HOME'");
 }
 
-TEST_CASE("sizes are read") {
+TEST_CASE("sizes are parsed") {
   CHECK(bytes_of("4096") == 4096);
   CHECK(bytes_of("512M") == 512 << 20);
   CHECK(bytes_of("2GiB") == int64_t{2} << 30);
@@ -156,7 +156,7 @@ TEST_CASE("sizes are read") {
       "2GiB");
 }
 
-TEST_CASE("durations are read") {
+TEST_CASE("durations are parsed") {
   CHECK(ms_of("10m") == 600'000);
   CHECK(ms_of("2d") == 2 * 86'400'000);
   CHECK(ms_of("2ms") == 2);
@@ -197,7 +197,7 @@ TEST_CASE("sizes and durations are printed") {
   CHECK(format_duration(-5) == "-5ms");
 }
 
-TEST_CASE("base64 of RFC 4648, and nothing but its canonical form back") {
+TEST_CASE("base64 follows RFC 4648, and only its canonical form is decoded") {
   const std::pair<const char*, const char*> vectors[] = {{"", ""},
                                                          {"f", "Zg=="},
                                                          {"fo", "Zm8="},
@@ -215,7 +215,7 @@ TEST_CASE("base64 of RFC 4648, and nothing but its canonical form back") {
     CHECK_FALSE(base64_decode(wrong, back));
 }
 
-TEST_CASE("base64 of all bytes, of any length, comes back") {
+TEST_CASE("all bytes of any length survive base64 encoding and decoding") {
   std::string bytes, back;
   for (int i = 0; i < 1000; i++) {
     REQUIRE(base64_decode(base64_encode(bytes), back));
@@ -224,7 +224,7 @@ TEST_CASE("base64 of all bytes, of any length, comes back") {
   }
 }
 
-TEST_CASE("base64 takes 64 characters and no other byte, wherever it stands") {
+TEST_CASE("base64 accepts 64 characters and no other byte, at any position") {
   const std::string_view digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t at = 0; at < 8; at++) {
@@ -241,7 +241,7 @@ TEST_CASE("base64 takes 64 characters and no other byte, wherever it stands") {
   }
 }
 
-TEST_CASE("UTF-8 is told from other bytes") {
+TEST_CASE("UTF-8 is distinguished from other bytes") {
   for (const char* good : {"", "plain text of many words", "é", "日本語", "😀", "\xf4\x8f\xbf\xbf"})
     CHECK(is_utf8(good));
   for (const char* bad :
@@ -250,12 +250,12 @@ TEST_CASE("UTF-8 is told from other bytes") {
     CHECK_FALSE(is_utf8(bad));
 }
 
-TEST_CASE("other bytes become U+FFFD, text stays") {
+TEST_CASE("invalid bytes become U+FFFD, and text stays") {
   CHECK(to_utf8("aé\xff\xc3") == "aé\xef\xbf\xbd\xef\xbf\xbd");
   CHECK(to_utf8("日本語") == "日本語");
 }
 
-TEST_CASE("a file whose name is as long as the system allows is written and replaced") {
+TEST_CASE("a file with a name of the maximum length is written and replaced") {
   Folder folder;
   const std::string path = folder.path + "/" + std::string(255, 'n');
   REQUIRE(write_file_atomic(path, "one").ok());
@@ -263,22 +263,22 @@ TEST_CASE("a file whose name is as long as the system allows is written and repl
   CHECK(*read_file(path) == "two");
 }
 
-TEST_CASE("a secret that comes in pieces is redacted") {
+TEST_CASE("a secret that arrives in parts is redacted") {
   Secrets secrets({"s3cret", "creature", "aaaa"});
   auto pieces = [&](std::string text) {
     std::string rest = secrets.hide_begun(text);
     return text + "|" + rest;
   };
   CHECK(pieces("a s3cr") == "a |s3cr");
-  CHECK(pieces("a s3crea") == "a s3|crea");  // the longest that may go on
+  CHECK(pieces("a s3crea") == "a s3|crea");  // the longest prefix that may continue
   CHECK(pieces("a s3cret.") == "a ***.|");
   CHECK(pieces("s3cret s3cret s") == "*** *** |s");
   CHECK(pieces("a s3cret") == "a ***|");
   CHECK(pieces("s3cre.") == "s3cre.|");
   CHECK(pieces("") == "|");
   CHECK(pieces("aaaaaaa.") == "***.|");
-  CHECK(pieces("baaaa") == "b|aaaa");        // the next may be one more `a`
-  CHECK(pieces("baaaaaaaa") == "b|aaaaaa");  // what is covered already is not kept
+  CHECK(pieces("baaaa") == "b|aaaa");        // the next one may be another `a`
+  CHECK(pieces("baaaaaaaa") == "b|aaaaaa");  // bytes that are already covered are not kept
 
   Secrets none;
   std::string text = "s3c";
@@ -286,7 +286,7 @@ TEST_CASE("a secret that comes in pieces is redacted") {
   CHECK(text == "s3c");
 }
 
-TEST_CASE("overlapping secrets are one redaction, in whichever order they are named") {
+TEST_CASE("overlapping secrets are one redaction, in any order of their names") {
   std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
       {{"hunter22", "hunter22-suffix-XYZ"}, {"z is hunter22-suffix-XYZ", "z is ***"}},
       {{"bob-1", "left-bob-1-right"}, {"left-bob-1-right", "***"}},
@@ -315,7 +315,7 @@ TEST_CASE("values under 4 bytes, ids and paths of the state are not redacted") {
   CHECK(secrets.hide_begun(text) == "/home/me/.flo");
 }
 
-TEST_CASE("text in pieces is redacted as the whole is") {
+TEST_CASE("text in parts is redacted like the whole text") {
   std::mt19937 random(7);
   auto word = [&](size_t size) {
     std::string text;
@@ -327,9 +327,9 @@ TEST_CASE("text in pieces is redacted as the whole is") {
     for (size_t i = random() % 4; i > 0; i--) values.push_back(word(4 + random() % 5));
     Secrets secrets(values);
     std::string whole = word(random() % 60), out, partial;
-    // Each byte of the whole that any occurrence covers is redacted, and no other one.
+    // A byte of the whole is redacted exactly if an occurrence covers it.
     std::string expected;
-    std::vector<int> covered(whole.size() + 1, 0);  // by which merged match; 0: by none
+    std::vector<int> covered(whole.size() + 1, 0);  // by which merged match; 0: not covered
     int match = 0;
     size_t until = 0;
     for (size_t at = 0; at < whole.size(); at++) {

@@ -1,4 +1,5 @@
-// Canonical bytes: RFC 8949's own vectors, equal values equal bytes, and nothing else accepted.
+// Canonical bytes: the vectors of RFC 8949, equal bytes for equal values, and rejection of all
+// other forms.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ using Fields = std::vector<std::pair<Value, Value>>;
 
 }  // namespace
 
-TEST_CASE("the vectors of RFC 8949, appendix A") {
+TEST_CASE("the vectors of RFC 8949, appendix A, are encoded and decoded") {
   struct {
     Value value;
     const char* bytes;
@@ -118,7 +119,7 @@ TEST_CASE("the vectors of RFC 8949, appendix A") {
   }
 }
 
-TEST_CASE("floats take the narrowest width that keeps them") {
+TEST_CASE("floats use the narrowest width that keeps their value") {
   CHECK(encoded(Value(0x1p-24)) == "f90001");
   CHECK(encoded(Value(0x1p-25)) == "fa33000000");
   CHECK(encoded(Value(0x1.ff8p-15)) == "f903ff");  // the largest subnormal half
@@ -151,7 +152,7 @@ TEST_CASE("keys of a map are sorted by their bytes") {
   CHECK(*back == value);
 }
 
-TEST_CASE("more fields than are sorted on the stack") {
+TEST_CASE("a map with more fields than are sorted on the stack is sorted") {
   Fields fields;
   for (int i = 0; i < 100; i++)
     fields.emplace_back(std::string(1 + i % 7, 'a') + std::to_string(i), i);
@@ -161,7 +162,7 @@ TEST_CASE("more fields than are sorted on the stack") {
   CHECK(*back == value);
 }
 
-TEST_CASE("equal values have equal bytes, whatever order they were built in") {
+TEST_CASE("equal values have equal bytes, in any order of construction") {
   std::mt19937 random(7);
   Fields fields = {{"x", 1}, {"y", 2.5}, {3, "three"}, {1, "one"}, {2, "two"}, {true, false}};
   std::string bytes = encode_value(Value::map(fields));
@@ -174,7 +175,7 @@ TEST_CASE("equal values have equal bytes, whatever order they were built in") {
   CHECK(encode_value(Value::map({})) == encode_value(Value::list({})));
 }
 
-TEST_CASE("every random value comes back as it was, and is seen to hold a tag or none") {
+TEST_CASE("random values survive encoding and decoding, and tags in them are detected") {
   uint64_t seed = GENERATE(take(20, random(uint64_t{1}, uint64_t{1} << 60)));
   INFO("seed " << seed);
   test::RandomValue random(seed);
@@ -192,7 +193,7 @@ TEST_CASE("every random value comes back as it was, and is seen to hold a tag or
   }
 }
 
-TEST_CASE("a tag is seen beside strings of bytes that are like tags, and not in them") {
+TEST_CASE("a tag is detected next to strings that look like tags, and not in them") {
   std::string like_tags(70'000, '\xc6');  // its length takes three bytes
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{23}, size_t{24}, size_t{255}, size_t{256}, like_tags.size()}) {
@@ -203,7 +204,7 @@ TEST_CASE("a tag is seen beside strings of bytes that are like tags, and not in 
   }
 }
 
-TEST_CASE("what the writer would not write is refused") {
+TEST_CASE("every form that the writer does not produce is rejected") {
   CHECK(refusal("") == "the bytes are not a canonical value: it ends early at byte 0");
   CHECK(refusal("0000") == "the bytes are not a canonical value: 1 bytes follow it");
   CHECK_THAT(refusal("1817"), Catch::Contains("wider than needed"));
@@ -236,7 +237,7 @@ TEST_CASE("what the writer would not write is refused") {
   CHECK_THAT(refusal("bb7fffffffffffffff"), Catch::Contains("ends early"));
 }
 
-TEST_CASE("depth is 1000 and no deeper") {
+TEST_CASE("a nesting depth of 1000 is accepted and a deeper one rejected") {
   CHECK(decode_value(encode_value(nested(1000))).ok());
   auto deeper = decode_value(encode_value(nested(1001)));
   REQUIRE_FALSE(deeper.ok());
@@ -244,7 +245,8 @@ TEST_CASE("depth is 1000 and no deeper") {
 }
 
 TEST_CASE(
-    "tensors and files are by digest; names of anonymous files and origins are not in a key") {
+    "tensors and files are encoded by digest, and keys exclude origins and names of anonymous "
+    "files") {
   Value tensor = Tensor{DType::f32, {2, 3}, sha256("t"), nullptr};
   CHECK(encoded(tensor) == "d9666c83636633328202035820" + sha256("t").hex());
   File file;
@@ -265,14 +267,14 @@ TEST_CASE(
   CHECK(encode_value_for_key(Value(file)) != encode_value_for_key(Value(renamed)));
 }
 
-TEST_CASE("a tensor whose size overflows is refused, an empty one is not") {
+TEST_CASE("a tensor whose size overflows is rejected, an empty one is accepted") {
   Value huge = Tensor{DType::f64, {INT64_MAX, 2}, Digest{}, nullptr};
   CHECK_FALSE(decode_value(encode_value(huge)).ok());
   Value empty = Tensor{DType::f64, {INT64_MAX, INT64_MAX, 0}, Digest{}, nullptr};
   CHECK(decode_value(encode_value(empty)).ok());
 }
 
-TEST_CASE("values in a row are taken one by one") {
+TEST_CASE("consecutive values are decoded one by one") {
   std::string bytes;
   append_value(Value(1), bytes);
   append_value(Value("two"), bytes);

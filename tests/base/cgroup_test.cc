@@ -1,4 +1,4 @@
-// Control groups: as the kernel describes them, and as they are here.
+// Control groups: parsing of the kernel's texts, and the groups of this machine.
 #include "engine/process/cgroup.hpp"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ class Folder {
 
 }  // namespace
 
-TEST_CASE("version 1 has a hierarchy for each controller") {
+TEST_CASE("version 1 has one hierarchy per controller") {
   auto groups = parse_cgroups(
       "9:name=systemd:/\n4:memory:/jobs/7\n2:cpu,cpuacct:/jobs/7\n",
       "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -40,7 +40,7 @@ TEST_CASE("version 1 has a hierarchy for each controller") {
   CHECK(groups.at("cpuacct").folder == groups.at("cpu").folder);
 }
 
-TEST_CASE("version 2 has one hierarchy, and a path with blanks is written with octal digits") {
+TEST_CASE("version 2 has one hierarchy, and blanks in a path are octal escapes") {
   auto groups = parse_cgroups("0::/user.slice/a b\n",
                               "24 1 0:22 / /sys/fs/my\\040group rw - cgroup2 none rw\n");
   REQUIRE(groups.size() == 1);
@@ -48,7 +48,7 @@ TEST_CASE("version 2 has one hierarchy, and a path with blanks is written with o
   CHECK(groups.at("").folder == "/sys/fs/my group/user.slice/a b");
 }
 
-TEST_CASE("a container sees its own group at the top, under whatever name the host has for it") {
+TEST_CASE("a container sees its own group at the top, regardless of its name outside") {
   const char* mounts =
       "35 31 0:32 /docker/4f /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
       "24 1 0:22 / /sys/fs/cgroup/unified ro - cgroup2 none rw\n";
@@ -61,13 +61,13 @@ TEST_CASE("a container sees its own group at the top, under whatever name the ho
         "/sys/fs/cgroup/memory");
 }
 
-TEST_CASE("a controller that is not mounted, or a line that is cut, gives nothing") {
+TEST_CASE("a controller that is not mounted, and a truncated line, give no group") {
   CHECK(parse_cgroups("4:memory:/\n", "35 31 0:32 / /m rw - cgroup cgroup rw,cpu\n").empty());
   for (const char* text : {"", "4", "4:memory", "4:memory:", "4:memory:x", "::", "0::"})
     CHECK(parse_cgroups(text, "35 31 0:32 / /m rw - cgroup cgroup rw,memory\n").empty());
 }
 
-TEST_CASE("the smallest limit of the group and those above it holds") {
+TEST_CASE("the smallest limit of the group and its ancestors applies") {
   Folder folder;
   std::map<std::string, CgroupHierarchy> groups{{"", {folder.path, folder.path + "/a/b"}}};
   fs::create_directories(folder.path + "/a/b");
@@ -94,7 +94,7 @@ TEST_CASE("the smallest limit of the group and those above it holds") {
   CHECK(cgroup_cpu_limit_milli(old) == 2500);
 }
 
-TEST_CASE("kills for want of memory are counted in either version") {
+TEST_CASE("kills for lack of memory are counted in both versions") {
   Folder folder;
   folder.write("memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 3\noom_group_kill 0\n");
   folder.write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
@@ -105,7 +105,7 @@ TEST_CASE("kills for want of memory are counted in either version") {
   CHECK(Cgroup(folder.path, true, false).oom_kills() == 0);
 }
 
-TEST_CASE("a group of our own can be made and removed where the system allows it") {
+TEST_CASE("a control group can be created and removed if the system allows it") {
   CgroupParent parent = CgroupParent::find(own_cgroups());
   CHECK(parent.has_memory() == parent.why_no_memory().empty());
   if (!parent.exists()) return;

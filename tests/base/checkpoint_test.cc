@@ -1,4 +1,4 @@
-// A state as a safetensors file, and back.
+// A state as a safetensors file, and its restoration.
 #include "engine/blobs/checkpoint.hpp"
 
 #include <catch2/catch.hpp>
@@ -40,7 +40,7 @@ bool same(const Value& a, const Value& b) {
 
 }  // namespace
 
-TEST_CASE("a state with tensors is a file whose tensors are named by their paths") {
+TEST_CASE("tensors of a state are named by their paths in the file") {
   Value inner = Value::map({{"weight", tensor_of(DType::f32, {2}, "12345678")},
                             {"bias", tensor_of(DType::u8, {}, "x")}});
   Value state = Value::map({{"model", Value::list({inner, tensor_of(DType::i64, {0, 3}, "")})},
@@ -65,7 +65,7 @@ TEST_CASE("a state with tensors is a file whose tensors are named by their paths
   CHECK(same(*back, state));
 }
 
-TEST_CASE("tensors whose paths read alike have different names") {
+TEST_CASE("tensors whose paths look alike get different names") {
   Value state = Value::map({{"a.b", tensor_of(DType::u8, {1}, "1")},
                             {"a", Value::map({{"b", tensor_of(DType::u8, {1}, "2")}})},
                             {"__metadata__", tensor_of(DType::u8, {1}, "3")},
@@ -82,7 +82,7 @@ TEST_CASE("tensors whose paths read alike have different names") {
   CHECK(same(*unflatten_checkpoint(content_of(*flatten_checkpoint(alone))), alone));
 }
 
-TEST_CASE("a file of others, and one with a tensor of another shape, are no checkpoint") {
+TEST_CASE("a foreign file, and one with a tensor of another shape, are not checkpoints") {
   SafetensorsHeader header;
   header.tensors.push_back({"x", DType::u8, {1}});
   std::string other = *lay_out_safetensors(header) + "1";
@@ -96,7 +96,7 @@ TEST_CASE("a file of others, and one with a tensor of another shape, are no chec
   CHECK_FALSE(unflatten_checkpoint(std::make_shared<const std::string>(content)).ok());
 }
 
-TEST_CASE("a row is a state or the place of its file, and an older flow's is a state") {
+TEST_CASE("a row is a state or the path of its file, and a row of an older version is a state") {
   Value state = Value::map({{"step", 1}});
   auto row = decode_checkpoint_row(encode_checkpoint_row({state, "", {}}, Value()));
   REQUIRE(row.ok());

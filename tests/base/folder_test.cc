@@ -50,7 +50,7 @@ std::string problem_of(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a folder is its files, also those behind links, without what is left out") {
+TEST_CASE("a folder consists of its files, including those behind links, without skipped ones") {
   Tree tree;
   for (const char* name : {"d/b", "d/a/x", "d/skipped/y", "other/z"}) tree.file(name);
   tree.link("../other", "d/c");
@@ -60,7 +60,7 @@ TEST_CASE("a folder is its files, also those behind links, without what is left 
   CHECK(names_in(tree / "d").size() == 5);
 }
 
-TEST_CASE("a link that leads back, a broken one and a pipe are no part of a folder") {
+TEST_CASE("circular links, broken links and pipes are not allowed in a folder") {
   Tree tree;
   tree.file("d/a/x");
   for (const char* target : {".", "..", "../..", "/"}) {
@@ -77,7 +77,7 @@ TEST_CASE("a link that leads back, a broken one and a pipe are no part of a fold
   REQUIRE(::unlink((tree / "d/lost").c_str()) == 0);
   tree.file("e/x");
   tree.link("../e", "d/e");
-  tree.link("../d", "e/d");  // a circle of two
+  tree.link("../d", "e/d");  // a cycle of two links
   CHECK_THAT(
       problem_of(tree / "d"),
       Catch::Contains("`e/d`") && Catch::Contains("a symbolic link to a folder that contains it"));
@@ -86,7 +86,7 @@ TEST_CASE("a link that leads back, a broken one and a pipe are no part of a fold
   CHECK_THAT(problem_of(tree / "d"), Catch::Contains("is a named pipe"));
 }
 
-TEST_CASE("the state of a flow is left out of a folder and is none itself") {
+TEST_CASE("a state inside a folder is skipped, and a state is not accepted as a folder") {
   Tree tree;
   for (const char* name : {"d/x", "d/below/.flow/lock", "d/below/.flow/db/CURRENT", "d/lock"})
     tree.file(name);
@@ -97,7 +97,7 @@ TEST_CASE("the state of a flow is left out of a folder and is none itself") {
   CHECK_THAT(problem_of(tree / "d/below/.flow"), Catch::Contains("is the state of a flow"));
 }
 
-TEST_CASE("a folder's digest tells every two listings apart") {
+TEST_CASE("different listings have different digests") {
   const Digest one = sha256("one"), two = sha256("two");
   auto of = [](std::vector<File::Entry> entries) { return folder_digest(entries); };
   File::Entry a{"a", false, 3, one}, b{"b", false, 3, two};
@@ -108,7 +108,7 @@ TEST_CASE("a folder's digest tells every two listings apart") {
   CHECK(of({{"x\\", false, 3, one}}) != of({{"x\\\\", false, 3, one}}));
 }
 
-TEST_CASE("a tree is removed, closed folders too, and no link of it is followed") {
+TEST_CASE("a tree is removed with its write-protected folders, and links are not followed") {
   Tree tree;
   for (const char* name : {"d/a/x", "d/b/c/y", "kept/z"}) tree.file(name);
   tree.link("../../kept", "d/a/away");
@@ -129,7 +129,7 @@ TEST_CASE("a tree is removed, closed folders too, and no link of it is followed"
   CHECK(remove_tree(tree / "no/such").ok());
 }
 
-TEST_CASE("a path lies inside a folder where its real parent does") {
+TEST_CASE("a path lies inside a folder if its real parent does") {
   Tree tree;
   for (const char* name : {"out/a/x", "other/y"}) tree.file(name);
   tree.link("out", "link");

@@ -1,4 +1,4 @@
-// Which paths a pattern matches, and which braces stand for what.
+// Which paths a pattern matches, and how braces expand.
 #include "engine/base/glob.hpp"
 
 #include <sys/stat.h>
@@ -66,7 +66,7 @@ TEST_CASE("patterns match within names, and ** matches over folders") {
 }
 
 TEST_CASE("a folder that cannot be listed is an error") {
-  if (::geteuid() == 0) return;  // who may list any
+  if (::geteuid() == 0) return;  // root may list every folder
   Folder folder;
   folder.add("closed/a.t");
   ::chmod((folder.path + "/closed").c_str(), 0);
@@ -95,7 +95,7 @@ TEST_CASE("braces with a comma are alternatives") {
   CHECK_FALSE(expand_braces(many).ok());
 }
 
-TEST_CASE("escaped text matches itself alone") {
+TEST_CASE("escaped text matches only itself") {
   CHECK(is_glob("a*"));
   CHECK(is_glob("{a,b}"));
   CHECK_FALSE(is_glob("{a}"));

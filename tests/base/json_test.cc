@@ -1,4 +1,4 @@
-// JSON as docs/reference-cli.md gives it, and what is read back.
+// JSON as defined in docs/reference-cli.md, written and read.
 #include "engine/value/json.hpp"
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ std::string refusal(std::string_view text) {
   return value.ok() ? "accepted: " + to_json(*value) : value.error().message;
 }
 
-// Can it come back from JSON? Tensors, files, handles, nil, NaN and infinities can't.
+// Whether the value survives JSON. Tensors, files, handles, nil, NaN and infinities do not.
 bool is_plain(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::nil:
@@ -44,7 +44,7 @@ bool is_plain(const Value& value) {
 
 }  // namespace
 
-TEST_CASE("scalars in JSON") {
+TEST_CASE("scalars are written as JSON") {
   CHECK(to_json(Value()) == "null");
   CHECK(to_json(Value::null()) == "null");
   CHECK(to_json(Value(true)) == "true");
@@ -62,7 +62,7 @@ TEST_CASE("scalars in JSON") {
   CHECK(to_json(Value("\xff\x00z")) == "{\"$bytes\":\"/w==\"}");
 }
 
-TEST_CASE("tables in JSON") {
+TEST_CASE("tables are written as JSON") {
   CHECK(to_json(Value::list({})) == "[]");
   CHECK(to_json(Value::list({1, "x", Value::list({2.0})})) == "[1,\"x\",[2.0]]");
   CHECK(to_json(Value::map({{"b", 1}, {"a", Value::list({})}})) == "{\"a\":[],\"b\":1}");
@@ -73,7 +73,7 @@ TEST_CASE("tables in JSON") {
   CHECK(to_json(Value::map({{"\xff", 1}})) == "{\"$map\":[[{\"$bytes\":\"/w==\"},1]]}");
 }
 
-TEST_CASE("tensors, files and handles in JSON") {
+TEST_CASE("tensors, files and handles are written as JSON") {
   CHECK(to_json(Tensor{DType::f32, {2, 3}, Digest{}, nullptr}) ==
         "{\"$tensor\":{\"dtype\":\"f32\",\"shape\":[2,3],\"digest\":\"" + std::string(64, '0') +
             "\"}}");
@@ -86,12 +86,12 @@ TEST_CASE("tensors, files and handles in JSON") {
         "{\"$ref\":{\"node\":3,\"path\":[{\"key\":\"x\"},{\"each\":\"bam\"}]}}");
 }
 
-TEST_CASE("indented JSON") {
+TEST_CASE("JSON is written with indentation") {
   Value value = Value::map({{"a", Value::list({1, 2})}, {"b", Value::list({})}});
   CHECK(to_json(value, 2) == "{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": []\n}");
 }
 
-TEST_CASE("JSON text becomes values") {
+TEST_CASE("JSON text is read as values") {
   CHECK(parsed("null") == Value::null());
   CHECK(parsed(" [1, 2.0, \"x\", {}] ") == Value::list({1, 2.0, "x", Value::list({})}));
   CHECK(parsed("9223372036854775807") == Value(INT64_MAX));
@@ -108,7 +108,7 @@ TEST_CASE("JSON text becomes values") {
   CHECK(parsed("\"\\u00e9\\ud83d\\ude00\"") == Value("é😀"));
 }
 
-TEST_CASE("what is no JSON is an error that says where") {
+TEST_CASE("invalid JSON is an error with its position") {
   CHECK(refusal("") ==
         "this is not JSON: line 1, column 1: syntax error while parsing value - unexpected end of "
         "input; expected '[', '{', or a literal");
@@ -123,7 +123,7 @@ TEST_CASE("what is no JSON is an error that says where") {
   CHECK(refusal(std::string("[\n\"\0\"]", 6)) == "this is not JSON: line 2, column 2: a NUL byte");
 }
 
-TEST_CASE("an object that flow would not have written is another program's") {
+TEST_CASE("an object that flow would not have written is read as an ordinary object") {
   auto is_object = [](const char* text, const char* name, const Value& value) {
     Value read = parsed(text);
     CHECK(read == Value::map({{name, value}}));
@@ -143,24 +143,25 @@ TEST_CASE("an object that flow would not have written is another program's") {
   CHECK(to_plain_json(parsed("{\"$bytes\":1}")) == "{\"$map\":[[\"$bytes\",1]]}");
 }
 
-TEST_CASE("an integer beyond 64 bits is a number where that says as much, else its digits") {
+TEST_CASE("an integer beyond 64 bits becomes a number if that is exact, else its digits") {
   CHECK(parsed("12345678901234567890") == Value("12345678901234567890"));
   CHECK(parsed("-9223372036854775809") == Value("-9223372036854775809"));
   CHECK(parsed("100000000000000000000000000000000000001") ==
         Value("100000000000000000000000000000000000001"));
   CHECK(parsed("100000000000000000000") == Value(1e20));
-  CHECK(parsed("123456789012345680000") == Value(123456789012345680000.0));  // as JavaScript has it
+  CHECK(parsed("123456789012345680000") ==
+        Value(123456789012345680000.0));  // as JavaScript prints it
   CHECK(parsed("12345678901234567890.0") == Value(12345678901234567890.0));
 }
 
-TEST_CASE("JSON nests to 200 and no deeper") {
+TEST_CASE("JSON is read up to depth 200 and no deeper") {
   CHECK(from_json(std::string(200, '[') + std::string(200, ']')).ok());
   CHECK_THAT(refusal(std::string(201, '[') + std::string(201, ']')),
              Catch::Contains("deeper than 200"));
   CHECK_FALSE(from_json(std::string(1'000'000, '[')).ok());
 }
 
-TEST_CASE("random plain values come back from JSON as they were") {
+TEST_CASE("random plain values survive JSON") {
   uint64_t seed = GENERATE(take(20, random(uint64_t{1}, uint64_t{1} << 60)));
   INFO("seed " << seed);
   test::RandomValue random(seed);

@@ -1,4 +1,4 @@
-// What is kept of a log that is longer than its bound.
+// The part of a log that is kept if it exceeds its bound.
 #include "engine/base/log_bound.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-/// The log as it ends up: what was logged at once, and what at the end.
+/// The resulting log: lines logged immediately, then lines logged at the end.
 std::vector<std::string> logged(LogBound& bound, const std::vector<std::string>& texts) {
   std::vector<std::string> all;
   int64_t at = 0;
@@ -21,7 +21,7 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a log within its bound is whole") {
+TEST_CASE("a log within its bound is kept whole") {
   LogBound bound(10, 10);
   CHECK(logged(bound, {"one", "two"}) == Texts{"one", "two"});
   CHECK(bound.finish().empty());
@@ -36,12 +36,12 @@ TEST_CASE("a log over its bound keeps its beginning and its end, and counts the 
               "8", "9"});
 }
 
-TEST_CASE("nothing is dropped where the rest fits into the end") {
+TEST_CASE("nothing is dropped if the rest fits into the end") {
   LogBound bound(4, 8);
   CHECK(logged(bound, {"one", "two", "six"}) == Texts{"one", "two", "six"});
 }
 
-TEST_CASE("the parts of one line count once, and empty lines count too") {
+TEST_CASE("parts of one line count once, and empty lines count too") {
   LogBound bound(0, 2);
   CHECK_FALSE(bound.add({0, "part", 1}, false));
   CHECK_FALSE(bound.add({0, "rest", 2}));

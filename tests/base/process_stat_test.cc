@@ -1,4 +1,4 @@
-// Lines as the kernel writes them.
+// Lines in the format of the kernel.
 #include "engine/process/process_stat.hpp"
 
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ const std::string kAfterName =
 
 }  // namespace
 
-TEST_CASE("A process's fields are counted after its name, whatever that holds") {
+TEST_CASE("fields of a process are counted after its name, whatever the name contains") {
   for (const char* name : {"(sh)", "(a b)", "() S 1 2)", "(a\nb)", "()"}) {
     auto stat = parse_process_stat("99 " + std::string(name) + kAfterName);
     REQUIRE(stat);
@@ -30,14 +30,14 @@ TEST_CASE("A process's fields are counted after its name, whatever that holds") 
   }
 }
 
-TEST_CASE("Of a process that ends while it is looked at there is nothing, or what it was") {
+TEST_CASE("a process that ends while it is read yields nothing or its last data") {
   constexpr int kProcesses = 5000;
   std::atomic<pid_t> looked_at{::getpid()};
   std::atomic<bool> is_over{false}, is_half_told{false};
   std::thread looks([&] {
     while (!is_over) {
       auto stat = process_stat(looked_at);
-      if (stat && stat->parent == 0) is_half_told = true;  // it always has one
+      if (stat && stat->parent == 0) is_half_told = true;  // true because the parent always exists
     }
   });
   for (int i = 0; i < kProcesses; i++) {
@@ -51,13 +51,13 @@ TEST_CASE("Of a process that ends while it is looked at there is nothing, or wha
   CHECK_FALSE(is_half_told);
 }
 
-TEST_CASE("What is no line of a process is nothing") {
+TEST_CASE("an invalid line yields nothing") {
   for (const char* text : {"", "99 (sh", "99 (sh)", "99 (sh) S 41 42", "99 (sh) S 41  "})
     CHECK_FALSE(parse_process_stat(text));
   CHECK_FALSE(process_stat(-1));
 }
 
-TEST_CASE("This process is its parent's child and began after the boot") {
+TEST_CASE("this process is its parent's child and began after the boot") {
   auto stat = process_stat(::getpid());
   REQUIRE(stat);
   CHECK(stat->parent == ::getppid());

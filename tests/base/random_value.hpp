@@ -1,4 +1,4 @@
-// Random values for tests: every kind, awkward numbers and strings, nested a little.
+// Random values for tests: all kinds, edge cases of numbers and strings, some nesting.
 #pragma once
 #include <cmath>
 #include <limits>

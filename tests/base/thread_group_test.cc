@@ -12,7 +12,7 @@ TEST_CASE("threads that have ended are joined when others start") {
   bool may_end = false;
   int ended = 0;
   ThreadGroup group;
-  group.start([&] {  // it outlives the others
+  group.start([&] {  // outlives the others
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return may_end; });
   });
@@ -28,7 +28,7 @@ TEST_CASE("threads that have ended are joined when others start") {
     lock.unlock();
     most = std::max(most, group.size());
   }
-  CHECK(most < 20);  // of which few have told their end and not come to it
+  CHECK(most < 20);  // some have reported their end but not yet ended
   {
     std::lock_guard lock(mutex);
     may_end = true;

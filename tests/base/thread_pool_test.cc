@@ -1,4 +1,4 @@
-// Thread pools: order within a strand, the bound of the queue, the end of a pool.
+// Thread pools: order within a strand, the bound of the queue, destruction.
 #include <pthread.h>
 #include <sched.h>
 
@@ -22,9 +22,9 @@ ThreadPoolOptions threads(size_t count) {
   return {.name = "test", .threads_max = count, .queue_max = 10'000};
 }
 
-TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts them") {
+TEST_CASE("a strand runs its jobs in order and one at a time, whichever thread posts them") {
   constexpr int kJobs = 2'000;
-  std::vector<int> ran;  // guarded by nothing but the strand
+  std::vector<int> ran;  // guarded only by the strand
   {
     ThreadPool thread_pool(threads(4));
     auto strand = std::make_shared<Strand>(thread_pool),
@@ -38,7 +38,7 @@ TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts t
   CHECK(std::is_sorted(ran.begin(), ran.end()));
 }
 
-TEST_CASE("a strand that never ends keeps no other job from a thread") {
+TEST_CASE("a strand that never ends does not keep other jobs from running") {
   std::atomic<bool> is_over{false};
   std::atomic<int> turns{0}, others{0};
   std::shared_ptr<Strand> endless;
@@ -46,7 +46,7 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
     turns++;
     if (!is_over) endless->post(again);
   };
-  ThreadPool thread_pool(threads(2));  // which ends first: until then one may run
+  ThreadPool thread_pool(threads(2));  // destroyed first; until then one job may run
   endless = std::make_shared<Strand>(thread_pool);
   endless->post(again);
   for (int i = 0; i < 100; i++) {
@@ -60,19 +60,19 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
     std::make_shared<Strand>(thread_pool)->post([&] { count(second); });
     first.get_future().wait();
     second.get_future().wait();
-    while (turns == before) std::this_thread::yield();  // nor do the others keep it
+    while (turns == before) std::this_thread::yield();  // and the others do not block it
   }
   CHECK(others == 200);
   is_over = true;
 }
 
-// Both threads are needed at once: the one that a job's end wakes, and its own.
-TEST_CASE("two strands run beside each other") {
+// Both threads are needed at once: the one that the end of a job wakes, and the strand's own.
+TEST_CASE("two strands run concurrently") {
   ThreadPool thread_pool(threads(2));
   auto one = std::make_shared<Strand>(thread_pool), other = std::make_shared<Strand>(thread_pool);
   for (int i = 0; i < 500; i++) {
     std::promise<void> met, answered;
-    std::string steps;  // guarded by the promises alone
+    std::string steps;  // guarded only by the promises
     one->post([&] { met.set_value(); });
     one->post([&] {
       answered.get_future().wait();
@@ -90,8 +90,8 @@ TEST_CASE("two strands run beside each other") {
   }
 }
 
-// Whoever hears of a job may end what it was posted to, while post() has not returned.
-TEST_CASE("jobs may end while a post of one that has run returns") {
+// The receiver of a job's result may destroy the strand before post() returns.
+TEST_CASE("jobs may end while the post that queued them has not returned") {
   std::atomic<int> count{0};
   for (int i = 0; i < 500; i++) {
     auto thread_pool = std::make_unique<ThreadPool>(threads(1));
@@ -109,7 +109,7 @@ TEST_CASE("jobs may end while a post of one that has run returns") {
   }
 }
 
-TEST_CASE("without threads jobs wait until they are run, those that they post too") {
+TEST_CASE("without threads jobs wait until they are run, including those that they post") {
   ThreadPool thread_pool(threads(0));
   int count = 0;
   thread_pool.post([&] { thread_pool.post([&] { count++; }); });
@@ -120,7 +120,7 @@ TEST_CASE("without threads jobs wait until they are run, those that they post to
   CHECK(count == 21);
 }
 
-TEST_CASE("a full queue refuses a job and leaves it as it is") {
+TEST_CASE("a full queue rejects a job and leaves it unchanged") {
   std::promise<void> entered, go_on;
   std::atomic<int> count{0};
   {
@@ -173,7 +173,7 @@ TEST_CASE("the threads of a pool have its name") {
   CHECK(name.get_future().get() == "flow-name-of-15");
 }
 
-TEST_CASE("the destructor runs what jobs post meanwhile") {
+TEST_CASE("the destructor runs jobs that are posted meanwhile") {
   std::atomic<int> count{0};
   {
     ThreadPool thread_pool(threads(2));
@@ -183,7 +183,7 @@ TEST_CASE("the destructor runs what jobs post meanwhile") {
   CHECK(count == 100);
 }
 
-TEST_CASE("threads of a batch pool preempt none that computes") {
+TEST_CASE("threads of a batch pool do not preempt computing threads") {
   ThreadPool thread_pool({.name = "test", .threads_max = 1, .queue_max = 1, .is_batch = true});
   std::promise<int> policy;
   thread_pool.post([&] { policy.set_value(::sched_getscheduler(0)); });

@@ -1,11 +1,11 @@
-// How values are built, found in, compared, and followed by a path.
+// Construction, lookup and comparison of values, and paths into them.
 #include <catch2/catch.hpp>
 
 #include "tests/base/random_value.hpp"
 
 using namespace flow;
 
-TEST_CASE("a table moves 1..n into its list and sorts the rest") {
+TEST_CASE("a table moves keys 1..n to its list and sorts the rest") {
   Value value = Value::map({{"b", 1},
                             {3, "c"},
                             {"a", 2},
@@ -23,14 +23,14 @@ TEST_CASE("a table moves 1..n into its list and sorts the rest") {
   CHECK(table.fields == fields);
 }
 
-TEST_CASE("of equal keys the last counts, and 2.0 is the key 2") {
+TEST_CASE("the last of equal keys counts, and 2.0 is the key 2") {
   CHECK(Value::map({{"a", 1}, {"a", 2}}) == Value::map({{"a", 2}}));
   CHECK(Value::map({{"a", 1}, {"a", Value()}}) == Value::list({}));
   CHECK(Value::map({{1.0, "x"}, {2.0, "y"}}) == Value::list({"x", "y"}));
   CHECK(Value(Value::Table{{"x"}, {{1, "y"}}}) == Value::list({"y"}));
 }
 
-TEST_CASE("a pure list keeps its nils; beside fields what follows a hole is a field") {
+TEST_CASE("a pure list keeps its nils, and with fields everything after a hole is a field") {
   Value arguments = Value::list({Value(), "x", Value()});
   CHECK(arguments.as_table().list.size() == 3);
   Value mixed = Value::Table{{"a", Value(), "c"}, {{"n", 1}}};
@@ -38,7 +38,7 @@ TEST_CASE("a pure list keeps its nils; beside fields what follows a hole is a fi
   CHECK(mixed.as_table().list.size() == 1);
 }
 
-TEST_CASE("find sees the list and the fields") {
+TEST_CASE("find looks in the list and the fields") {
   Value value = Value::Table{{"one", "two"}, {{"k", 1}, {10, "ten"}, {true, "yes"}}};
   CHECK(*value.find("k") == Value(1));
   CHECK(*value.find(Value(2)) == Value("two"));
@@ -52,7 +52,7 @@ TEST_CASE("find sees the list and the fields") {
   CHECK(Value(1).find("k") == nullptr);
 }
 
-TEST_CASE("equality is by content") {
+TEST_CASE("values are compared by content") {
   CHECK(Value(NAN) == Value(-NAN));
   CHECK_FALSE(Value(0.0) == Value(-0.0));
   CHECK_FALSE(Value(1) == Value(1.0));
@@ -61,7 +61,7 @@ TEST_CASE("equality is by content") {
         Value(Tensor{DType::i32, {2}, sha256("x"), std::make_shared<std::string>("x")}));
 }
 
-TEST_CASE("only nil, null and false are not truthy") {
+TEST_CASE("only nil, null and false are falsy") {
   CHECK_FALSE(Value().truthy());
   CHECK_FALSE(Value::null().truthy());
   CHECK_FALSE(Value(false).truthy());
@@ -88,7 +88,7 @@ TEST_CASE("dtypes have names and sizes") {
   CHECK_FALSE(parse_dtype("float", dtype));
 }
 
-TEST_CASE("blobs are collected depth first; a folder's are its files'") {
+TEST_CASE("blobs are visited depth first, and those of a folder are its files") {
   File folder;
   folder.is_folder = true;
   folder.digest = sha256("listing");
@@ -110,7 +110,7 @@ TEST_CASE("a path leads to a part, also of each item") {
   CHECK(*value_at(value, {{false, "layers"}, {true, "bam"}}) == Value::list({"1", "2"}));
 }
 
-TEST_CASE("a missing part is named, with what there is") {
+TEST_CASE("an error for a missing part lists the existing ones") {
   Value value =
       Value::map({{"train", Value::list({Value::map({{"weights", 1}}), 5})}, {"test", 2}});
   auto message = [&](std::vector<PathStep> path) {
@@ -129,7 +129,7 @@ TEST_CASE("a missing part is named, with what there is") {
   CHECK(message({{true, "train"}}) == "`result` is a table with fields, and `:each` needs a list");
 }
 
-TEST_CASE("the nearest name is a slip away, not a guess") {
+TEST_CASE("the nearest name differs by a typing error only") {
   std::vector<std::string> names = {"train", "evaluate", "batch_size", "cpus", "gpus"};
   CHECK(nearest_name("trian", names) == "train");
   CHECK(nearest_name("Evaluate", names) == "evaluate");
