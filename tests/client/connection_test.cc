@@ -1,4 +1,4 @@
-// Frames over a socket of this process.
+// Frames over a socket within this process.
 #include "engine/client/connection.hpp"
 
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 
 using namespace flow;
 
-TEST_CASE("who sends nothing in time is told from who is gone") {
+TEST_CASE("a silent peer is distinguished from a disconnected one") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   UnixConnection link(ends[0]);
@@ -33,7 +33,7 @@ TEST_CASE("who sends nothing in time is told from who is gone") {
   CHECK(link.receive<ServerReply>().error().message == "the other side is gone");
 }
 
-TEST_CASE("a client waits for a writer that answers pings as long as it takes") {
+TEST_CASE("a client waits for a writer as long as it answers pings") {
   char folder[] = "/tmp/flow-link-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
   std::string path = socket_path(folder);
@@ -63,7 +63,7 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
   ::rmdir(folder);
 }
 
-TEST_CASE("content that is being received stops between two of its pieces") {
+TEST_CASE("receiving a blob can be stopped between two chunks") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   UnixConnection link(ends[0]);
@@ -104,7 +104,7 @@ const std::string kThisVersion = std::string("version 2 (flow ") + version() + "
 
 }  // namespace
 
-TEST_CASE("a message over the limit is not sent, and the connection goes on") {
+TEST_CASE("a message over the limit is not sent, and the connection stays usable") {
   Pair pair;
   UnixConnection client(pair.ends[0]), server(pair.ends[1]);
   ClientRequest request;
@@ -117,7 +117,7 @@ TEST_CASE("a message over the limit is not sent, and the connection goes on") {
   CHECK(received->has_ping());
 }
 
-TEST_CASE("a client of version 1 gets an error reply of its own form that names both versions") {
+TEST_CASE("a client of version 1 gets an error reply in its own format that names both versions") {
   Pair pair;
   UnixConnection server(pair.ends[1]);
   test::send_raw(pair.ends[0],
@@ -141,7 +141,7 @@ TEST_CASE("a client of version 1 gets an error reply of its own form that names 
   ::close(pair.ends[0]);
 }
 
-TEST_CASE("a server of another version, or of none, is an error reply that names both versions") {
+TEST_CASE("a server of another or no version causes an error that names both versions") {
   auto [first, other] = GENERATE(
       std::pair(encode_value(Value::map({{"frame", "error"}, {"message", "another version"}})),
                 std::string("version 1")),
@@ -165,7 +165,7 @@ TEST_CASE("a server of another version, or of none, is an error reply that names
   ::close(pair.ends[1]);
 }
 
-TEST_CASE("the preface of this version is one that version 1 reads as an error") {
+TEST_CASE("version 1 reads the preface of this version as an error") {
   auto preface = decode_value(encode_preface());
   REQUIRE(preface.ok());
   CHECK(*preface->find("frame") == Value("error"));

@@ -1,4 +1,4 @@
-// A client of the writer of a state, and what it waits for.
+// A client of the process that writes a state.
 #include "engine/client/local_client.hpp"
 
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ using namespace flow;
 
 namespace {
 
-/// Holds connections to one unix socket back, as a full backlog does.
+/// Delays connections to one unix socket, like a full backlog.
 class ConnectLatch {
  public:
   void close(const std::string& path) {
@@ -52,7 +52,7 @@ class ConnectLatch {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string path_;  // empty: all pass
+  std::string path_;  // empty: connections are not delayed
   int waiting_ = 0;
 };
 
@@ -63,14 +63,14 @@ ConnectLatch& latch() {
 
 }  // namespace
 
-// In place of the C library's, for the whole program.
+// Replaces the C library's function in the whole program.
 extern "C" int connect(int descriptor, const sockaddr* address, socklen_t size) {
   if (address->sa_family == AF_UNIX && size > sizeof address->sa_family)
     latch().pass(reinterpret_cast<const sockaddr_un*>(address)->sun_path);
   return static_cast<int>(::syscall(SYS_connect, descriptor, address, size));
 }
 
-TEST_CASE("a client that waits for a head's socket answers its other callers meanwhile") {
+TEST_CASE("a client that waits for a head's socket still answers its other callers") {
   test::TempFolder temp;
   std::string state = temp.options().state, path = socket_path(state);
   std::filesystem::create_directories(state);
@@ -103,8 +103,7 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   ::close(*listening);
 }
 
-TEST_CASE(
-    "a writer of version 1 is an error at once, also if it hung up before the whole request") {
+TEST_CASE("a writer of version 1 is an error at once, even if it closed before the whole request") {
   test::TempFolder temp;
   std::string state = temp.options().state;
   std::filesystem::create_directories(state);
@@ -147,7 +146,7 @@ TEST_CASE(
   ::close(*listening);
 }
 
-TEST_CASE("a client of version 1 gets an error from a writer, which serves others as before") {
+TEST_CASE("a client of version 1 gets an error from a writer, which continues to serve others") {
   test::TempFolder temp;
   Engine writer(temp.options());
   int descriptor = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -175,7 +174,7 @@ TEST_CASE("a client of version 1 gets an error from a writer, which serves other
   CHECK(answer->error().message() == "the writer does not know this request");
 }
 
-TEST_CASE("gc of the next writer keeps a finished run while the client that started it uses it") {
+TEST_CASE("gc of the next writer keeps a finished run that its client still uses") {
   test::TempFolder temp;
   std::filesystem::path script = temp.path / "pipeline.lua";
   std::ofstream(script) << R"(
@@ -207,7 +206,7 @@ return flow.pipeline("made", {}, function() return make().o end)
   CHECK(std::filesystem::is_empty(temp.path / "state" / "clients"));
 }
 
-TEST_CASE("gc removes the mark of a client that was killed") {
+TEST_CASE("gc removes the mark of a killed client") {
   test::TempFolder temp;
   Engine writer(temp.options());
   std::filesystem::path clients = temp.path / "state" / "clients";

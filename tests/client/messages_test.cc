@@ -1,4 +1,4 @@
-// Requests and replies, and the engine's types in them, are after decoding what they were before.
+// Requests and replies, and the engine's types in them, survive encoding and decoding.
 #include "engine/client/messages.hpp"
 
 #include <google/protobuf/descriptor.h>
@@ -25,7 +25,7 @@ std::string text_for(const FieldDescriptor& field, int number) {
   return field.name() == "working_directory" ? "/" + text : text;
 }
 
-/// Sets every field, each to another value; lists get two items.
+/// Sets every field to a different value; lists get two items.
 void fill(Message& message, int& number) {
   const auto& reflection = *message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); i++) {
@@ -159,7 +159,7 @@ TEST_CASE("every request and every reply is decoded as it was encoded") {
   }
 }
 
-TEST_CASE("every field of a message is in the type of the engine that it stands for") {
+TEST_CASE("every field of a message is in the corresponding type of the engine") {
   {
     auto from = filled<client_protocol::Submission>();
     from.mutable_prebuilt_graph()->set_machine("laptop");
@@ -210,7 +210,7 @@ TEST_CASE("every field of a message is in the type of the engine that it stands 
   }
 }
 
-TEST_CASE("an error of an unknown kind is an internal one") {
+TEST_CASE("an error of an unknown kind is an internal error") {
   client_protocol::Error from;
   from.set_kind(77);
   from.set_message("m");
@@ -218,7 +218,7 @@ TEST_CASE("an error of an unknown kind is an internal one") {
   CHECK(get_error(from).message == "m");
 }
 
-TEST_CASE("bytes that are not a message are rejected with a sentence") {
+TEST_CASE("bytes that are not a message are rejected with a message text") {
   for (const ClientRequest& request : all_kinds<ClientRequest>()) {
     std::string bytes = request.SerializeAsString();
     bytes.back() = '\xff';
@@ -239,7 +239,7 @@ TEST_CASE("bytes that are not a message are rejected with a sentence") {
   CHECK(decode_reply("")->kind_case() == ServerReply::KIND_NOT_SET);
 }
 
-TEST_CASE("a value in a message that is not canonical is rejected with a sentence") {
+TEST_CASE("a non-canonical value in a message is rejected with a message text") {
   using Catch::Matchers::StartsWith;
   const std::string wrong = "\x18\x01",
                     sentence = "the other side sent a value that cannot be read";

@@ -1,4 +1,4 @@
-// Frames of a connection between client and server, as a process of any version sends them.
+// Frames between client and server, as processes of any version send them.
 #pragma once
 #include <sys/socket.h>
 
@@ -11,7 +11,7 @@
 
 namespace flow::test {
 
-/// Sends `bytes` as one frame. The other side may be gone.
+/// Sends `bytes` as one frame. The peer may have disconnected.
 inline void send_raw(int descriptor, std::string_view bytes) {
   uint32_t size = static_cast<uint32_t>(bytes.size());
   std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
@@ -19,7 +19,7 @@ inline void send_raw(int descriptor, std::string_view bytes) {
   (void)!::send(descriptor, frame.data(), frame.size(), MSG_NOSIGNAL);
 }
 
-/// The bytes of the next frame; "" if the other side is gone.
+/// The bytes of the next frame; "" if the peer has disconnected.
 inline std::string receive_raw(int descriptor) {
   uint32_t size = 0;
   if (::recv(descriptor, &size, sizeof size, MSG_WAITALL) != sizeof size) return "";
@@ -28,7 +28,7 @@ inline std::string receive_raw(int descriptor) {
   return bytes;
 }
 
-/// How this process reports a peer of version 1.
+/// The error text for a peer of version 1.
 inline std::string version_1_error() {
   return std::string("the process at the other end speaks version 1 of the client protocol, and ") +
          "this one speaks version 2 (flow " + version() + "): use the same build of flow for both";

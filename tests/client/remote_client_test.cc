@@ -1,4 +1,4 @@
-// A client of a head on another machine, which here is a test that answers as it likes.
+// A client of a head on another machine; the test plays the head.
 #include "engine/client/remote_client.hpp"
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A head that answers each client as `answer` does, by a thread per client.
+/// A head that handles each client with `answer`, on one thread per client.
 class TestHead {
  public:
   using Answer = std::function<void(const std::shared_ptr<cluster::SessionChannel>&)>;
@@ -81,8 +81,7 @@ std::unique_ptr<detail::EngineImpl> client_of(const TestHead& head, const TempSe
 
 }  // namespace
 
-TEST_CASE(
-    "a head that is back and asks for what the run does not name ends the run with an error") {
+TEST_CASE("a reconnected head that requests an unknown blob ends the run with an error") {
   if (!FLOW_TEST_UCX) return;
   TempSecret secret;
   std::atomic<int> asked = 0;
@@ -99,7 +98,7 @@ TEST_CASE(
     }
     reply.mutable_missing_blobs()->add_digests(std::string(sizeof(Digest), 'x'));
     link.send(reply);
-    (void)link.receive<ClientRequest>();  // until the client goes
+    (void)link.receive<ClientRequest>();  // until the client disconnects
   });
   auto engine = client_of(head, secret);
   auto run = engine->resume("r1", {}, false);
@@ -121,7 +120,7 @@ TEST_CASE("a head of version 1 is an error at once") {
     uint32_t size = static_cast<uint32_t>(reply.size());
     channel->write({reinterpret_cast<const char*>(&size), sizeof size});
     channel->write(reply);
-    while (channel->read(&byte, 1, std::nullopt)) continue;  // until the client goes
+    while (channel->read(&byte, 1, std::nullopt)) continue;  // until the client disconnects
   });
   auto engine = client_of(head, secret);
   CHECK_THROWS_WITH(engine->resume("r1", {}, false), test::version_1_error());
