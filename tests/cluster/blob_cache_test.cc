@@ -1,4 +1,4 @@
-// A worker's folder of content: what stays, what goes, and what a crash leaves.
+// The blob cache of a worker: retention, eviction, and recovery after a crash.
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -45,7 +45,7 @@ std::vector<uint64_t> held(const TestFolder& folder) {
 
 using Numbers = std::vector<uint64_t>;
 
-TEST_CASE("what was used longest ago goes first, and no more than room is needed for") {
+TEST_CASE("the least recently used blobs are evicted first, and only as many as necessary") {
   TestFolder folder;
   auto store = open_store(folder);
   for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
@@ -60,7 +60,7 @@ TEST_CASE("what was used longest ago goes first, and no more than room is needed
   CHECK(temporaries_in(folder.path) == 0);
 }
 
-TEST_CASE("what is pinned stays as long as anybody pins it, and what comes needs its room") {
+TEST_CASE("pinned blobs are kept, and the space of new blobs is reserved") {
   TestFolder folder;
   auto store = open_store(folder);
   store->pin("a", {digest_of(0), digest_of(1)});
@@ -75,7 +75,7 @@ TEST_CASE("what is pinned stays as long as anybody pins it, and what comes needs
   store->unpin("a");
   REQUIRE(take(*store, 4).ok());
   CHECK(held(folder) == Numbers{1, 2, 3, 4});
-  auto coming = store->begin(digest_of(5), kPiece);  // in 4's place
+  auto coming = store->begin(digest_of(5), kPiece);  // instead of blob 4
   REQUIRE(coming.ok());
   CHECK_FALSE(store->begin(digest_of(6), kPiece).ok());
   coming->reset();
@@ -85,18 +85,18 @@ TEST_CASE("what is pinned stays as long as anybody pins it, and what comes needs
   CHECK(store->usage().pinned_bytes == 0);
 }
 
-TEST_CASE("what an attempt makes or finds made stays until it has ended") {
+TEST_CASE("blobs that an attempt creates or finds are kept until it has ended") {
   TestFolder folder;
   auto store = open_store(folder);
   REQUIRE(take(*store, 0).ok());
   REQUIRE(take(*store, 1).ok());
-  ::usleep(20'000);  // the file system's clock has ticks
+  ::usleep(20'000);  // the file system's clock has a coarse resolution
   store->pin("attempt", {});
-  put_object(folder.path, piece(2));                                 // made
-  REQUIRE(refresh_blob(blob_path(folder.path, digest_of(0))).ok());  // found made
+  put_object(folder.path, piece(2));                                 // created
+  REQUIRE(refresh_blob(blob_path(folder.path, digest_of(0))).ok());  // found
   bool was_seen = GENERATE(false, true);
   for (uint64_t i : {0u, 2u}) {
-    if (!was_seen) continue;  // by a fetch, or by the head that asks for it
+    if (!was_seen) continue;  // by a download, or by the head that requests it
     CHECK(store->has({digest_of(i), kPiece}));
     CHECK(store->open_reader(digest_of(i)).ok());
   }
@@ -106,13 +106,13 @@ TEST_CASE("what an attempt makes or finds made stays until it has ended") {
   ::usleep(20'000);
   store->pin("next", {});
   for (uint64_t i = 10; i < 14; i++) REQUIRE(take(*store, i).ok());
-  if (!was_seen) CHECK(held(folder) == Numbers{2, 10, 11, 12, 13});  // not known, not in the way
+  if (!was_seen) CHECK(held(folder) == Numbers{2, 10, 11, 12, 13});  // unknown, and no obstacle
   store->pin("next", {digest_of(10), digest_of(11), digest_of(12), digest_of(13)});
   CHECK_FALSE(take(*store, 14).ok());
   CHECK(held(folder) == Numbers{10, 11, 12, 13});
 }
 
-TEST_CASE("after a crash what is whole is found, and what is half is removed") {
+TEST_CASE("after a crash complete blobs are found and incomplete ones removed") {
   TestFolder folder;
   {
     auto store = open_store(folder);
@@ -130,11 +130,12 @@ TEST_CASE("after a crash what is whole is found, and what is half is removed") {
   for (const auto& each : std::filesystem::recursive_directory_iterator(folder / "objects"))
     CHECK((each.is_directory() || each.file_size() == kPiece));
   REQUIRE(take(*store, 5).ok());
-  CHECK(held(folder) == Numbers{1, 2, 3, 5});  // the oldest went
+  CHECK(held(folder) == Numbers{1, 2, 3, 5});  // the oldest was evicted
 }
 
-// What is fetched is not synced: its name may outlive its bytes.
-TEST_CASE("what a power cut has spoilt is not there for who begins anew, and comes again") {
+// Downloaded blobs are not synced: the name may survive a power failure without the bytes.
+TEST_CASE(
+    "a blob that a power failure damaged is missing after a restart and is downloaded again") {
   TestFolder folder;
   {
     auto store = open_store(folder);
@@ -155,7 +156,7 @@ TEST_CASE("what a power cut has spoilt is not there for who begins anew, and com
   CHECK(store->has({digest_of(2), kPiece}));
 }
 
-TEST_CASE("takes content in, as the test behind this one asks for", "[.takes_in]") {
+TEST_CASE("stores a blob, for the next test", "[.takes_in]") {
   const char *dir = ::getenv("FLOW_TEST_DIR"), *is_state = ::getenv("FLOW_TEST_IS_STATE");
   REQUIRE(dir != nullptr);
   auto store =
@@ -163,8 +164,8 @@ TEST_CASE("takes content in, as the test behind this one asks for", "[.takes_in]
   REQUIRE(take(*store, 0).ok());
 }
 
-// A failpoint, which a process looks for once, stands behind the sync.
-TEST_CASE("what a state takes in is synced, and what a worker does is not") {
+// A failpoint, which a process reads once, is placed after the sync.
+TEST_CASE("a head's state syncs stored blobs, and a worker does not") {
   TestFolder folder;
   auto is_killed = [&](const std::string& settings) {
     std::string command = "FLOW_TEST_DIR=" + folder.path + " " + settings + " exec " +
@@ -180,7 +181,7 @@ TEST_CASE("what a state takes in is synced, and what a worker does is not") {
   CHECK(is_killed("FLOW_TEST_IS_STATE=yes FLOW_FAILPOINT=blob-after-sync"));
 }
 
-TEST_CASE("a checkpoint at its place that a power cut has spoilt is taken for none") {
+TEST_CASE("a checkpoint file that a power failure damaged is not accepted") {
   TestFolder folder;
   const std::string place = "checkpoints/run/task/1.safetensors";
   {
@@ -200,7 +201,7 @@ TEST_CASE("a checkpoint at its place that a power cut has spoilt is taken for no
   CHECK((*read_file(folder / place) == piece(1)));
 }
 
-TEST_CASE("only what holds what its name says is there") {
+TEST_CASE("a blob exists only if its bytes match its name") {
   TestFolder folder;
   auto store = open_store(folder);
   REQUIRE(take(*store, 0).ok());
@@ -220,7 +221,7 @@ TEST_CASE("only what holds what its name says is there") {
   CHECK(held(folder) == Numbers{0});
 }
 
-TEST_CASE("what the disk has no room for is refused before anything of it comes") {
+TEST_CASE("a blob that does not fit on the disk is rejected before it is transferred") {
   TestFolder folder;
   auto store = BlobCache::of_state(folder.path, nullptr);
   std::filesystem::create_directories(folder.path + "/objects");
@@ -233,7 +234,7 @@ TEST_CASE("what the disk has no room for is refused before anything of it comes"
 }
 
 TEST_CASE(
-    "where the disk is full what was used longest ago goes, and nothing where that won't do") {
+    "on a full disk the least recently used blobs are evicted, unless that would not suffice") {
   TestFolder folder;
   if (::mount("flow-test", folder.path.c_str(), "tmpfs", 0, "size=16k") != 0) {
     WARN("skipped: mounting a small disk needs root");
@@ -252,7 +253,7 @@ TEST_CASE(
   CHECK(::umount2(folder.path.c_str(), MNT_DETACH) == 0);
 }
 
-TEST_CASE("a head's state has no limit, and nothing of it goes") {
+TEST_CASE("a head's state has no limit and evicts nothing") {
   TestFolder folder;
   auto state = BlobCache::of_state(folder.path, nullptr);
   for (uint64_t i = 0; i < 8; i++) REQUIRE(take(*state, i).ok());
@@ -273,7 +274,7 @@ std::string all_of(const BlobReader& source) {
   return bytes;
 }
 
-TEST_CASE("all that nobody needs makes room for who has none on the disk") {
+TEST_CASE("all unused blobs are evicted for a blob that does not fit on the disk") {
   TestFolder folder;
   auto store = open_store(folder);
   store->pin("a", {digest_of(1), digest_of(2)});
@@ -289,7 +290,7 @@ TEST_CASE("all that nobody needs makes room for who has none on the disk") {
   CHECK(store->usage().bytes == 0);
 }
 
-TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
+TEST_CASE("an external file serves as a blob while it is registered") {
   TestFolder folder;
   auto store = open_store(folder);
   REQUIRE(write_file_atomic(folder / "input", piece(1)).ok());
@@ -313,7 +314,7 @@ TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
   CHECK(store->open_reader(digest_of(1)).ok());
 }
 
-TEST_CASE("content that is lent from several places is given from one that is still there") {
+TEST_CASE("a blob that is registered at several places is read from one that still exists") {
   TestFolder folder;
   auto store = open_store(folder);
   for (const char* name : {"first", "second", "third"})
@@ -324,12 +325,13 @@ TEST_CASE("content that is lent from several places is given from one that is st
   auto source = store->open_reader(digest_of(1));
   REQUIRE(source.ok());
   CHECK(source->source_path() == folder / "first");
-  store->lend("a", digest_of(1), folder / "third", true);  // in place of the first
+  store->lend("a", digest_of(1), folder / "third", true);  // instead of the first
   std::filesystem::remove(folder / "third");
   CHECK_FALSE(store->open_reader(digest_of(1)).ok());
 }
 
-TEST_CASE("what is fetched for several places stays an object until it is at the last") {
+TEST_CASE(
+    "a blob that is downloaded for several places stays an object until it is at the last one") {
   TestFolder folder;
   auto store = open_store(folder);
   store->will_place(digest_of(1));
@@ -345,7 +347,7 @@ TEST_CASE("what is fetched for several places stays an object until it is at the
   CHECK((*read_file(folder / "checkpoints/b") == piece(1)));
 }
 
-TEST_CASE("content has a second name where a checkpoint's file is looked for") {
+TEST_CASE("a blob has a second name at the path of a checkpoint") {
   TestFolder folder;
   auto store = open_store(folder);
   for (uint64_t i = 0; i < 2; i++) REQUIRE(take(*store, i).ok());
@@ -361,7 +363,8 @@ TEST_CASE("content has a second name where a checkpoint's file is looked for") {
   CHECK_THAT(store->link_to(digest_of(9), "x").error().message, Contains("cannot link"));
 }
 
-TEST_CASE("a source is a regular file or bytes, and says where others may write to it") {
+TEST_CASE(
+    "a blob reader reads a regular file or bytes and reports whether others may write to it") {
   TestFolder folder;
   REQUIRE(write_file_atomic(folder / "file", "content").ok());
   auto file = BlobReader::of_file(folder / "file", true);

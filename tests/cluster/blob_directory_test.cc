@@ -1,4 +1,4 @@
-// Whom a worker that wants content is sent to, and what is known of where content lies.
+// Which workers a request for a blob is directed to, and what is known about locations of blobs.
 #include <catch2/catch.hpp>
 
 #include "engine/cluster/transfer/blob_directory.hpp"
@@ -25,12 +25,12 @@ struct Story {
   }
 };
 
-TEST_CASE("who wants content is sent to those that have it, and to no others") {
+TEST_CASE("a request is directed to workers that have the blob, and to no others") {
   Story story;
   for (const char* name : {"a", "b", "c"}) story.join(name);
   CHECK(story.locate("a", "x").empty());
   story.has("a", {blob_of("x")});
-  CHECK(story.locate("a", "x").empty());  // it asks, so it has it no more
+  CHECK(story.locate("a", "x").empty());  // it asks, so it no longer has the blob
   CHECK(story.locate("b", "x") == Addresses{"a:1"});
   story.has("b", {blob_of("x")});
   Addresses both = story.locate("c", "x");
@@ -39,7 +39,8 @@ TEST_CASE("who wants content is sent to those that have it, and to no others") {
   CHECK(story.locate("c", "x") == Addresses{"b:1"});
   story.directory.leave(story.workers["b"]);
   CHECK(story.locate("c", "x").empty());
-  story.directory.update(story.workers["b"], {{blob_of("x")}, {}, {}});  // it crossed its end
+  story.directory.update(story.workers["b"],
+                         {{blob_of("x")}, {}, {}});  // this report crossed the end of the request
   CHECK(story.locate("c", "x").empty());
   BlobDirectory::WorkerKey silent = story.directory.enter();
   story.directory.join(silent, "silent", "");
@@ -47,7 +48,8 @@ TEST_CASE("who wants content is sent to those that have it, and to no others") {
   CHECK(story.locate("c", "x").empty());
 }
 
-TEST_CASE("what many want at once comes from more and more, and from each by a few at a time") {
+TEST_CASE(
+    "a blob that many request spreads from more and more workers, a few downloads from each") {
   Story story;
   story.join("maker");
   story.has("maker", {blob_of("x"), blob_of("y")});
@@ -57,7 +59,7 @@ TEST_CASE("what many want at once comes from more and more, and from each by a f
   size_t from_head = 0;
   for (const std::string& name : names) from_head += story.locate(name, "x").empty();
   CHECK(from_head == names.size() - kAskersMax);
-  CHECK_FALSE(story.locate("w0", "y").empty());  // it is one that asks there already
+  CHECK_FALSE(story.locate("w0", "y").empty());  // a worker already downloads there
   CHECK(story.locate("w9", "y").empty());
   for (size_t i = 0; i < kAskersMax; i++) story.has(names[i], {blob_of("x")});
   std::map<std::string, size_t> asked;
@@ -71,7 +73,7 @@ TEST_CASE("what many want at once comes from more and more, and from each by a f
   for (const auto& [address, count] : asked) CHECK(count <= kAskersMax);
 }
 
-TEST_CASE("a worker that leaves, or asks for more than it can have under way, holds nobody up") {
+TEST_CASE("a worker that leaves or exceeds its request limit does not block others") {
   Story story;
   story.join("maker");
   std::vector<BlobInfo> many;
@@ -97,10 +99,10 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   story.has("other", others);
   for (size_t i = 0; i < kDownloadsMax; i++)
     CHECK_FALSE(story.locate("w1", "other" + std::to_string(i)).empty());
-  CHECK(story.locate("last", "0") == Addresses{"maker:1"});  // w1's came to nothing
+  CHECK(story.locate("last", "0") == Addresses{"maker:1"});  // w1's download failed
 }
 
-TEST_CASE("of a task's inputs it is known how much lies where, and no more than can be kept") {
+TEST_CASE("the size of a task's inputs per worker is known, within a bound") {
   Story story;
   for (const char* name : {"a", "b"}) story.join(name);
   story.has("a", {blob_of("x", 300'000), blob_of("y", 500'000)});
@@ -115,13 +117,13 @@ TEST_CASE("of a task's inputs it is known how much lies where, and no more than 
     for (size_t i = 0; i < kInventoryDeltaMax; i++)
       here.push_back(blob_of(std::to_string(round) + "/" + std::to_string(i)));
     story.has("b", here);
-    CHECK(story.locate("b", "x") == Addresses{"a:1"});  // asked for: it is known still
+    CHECK(story.locate("b", "x") == Addresses{"a:1"});  // requested, therefore still known
   }
   CHECK(story.directory.bytes_of({blob_of("y")}).all == 0);
   CHECK(story.directory.bytes_of({blob_of("x")}).all == 300'000);
 }
 
-TEST_CASE("what a worker has moved is known while it is there") {
+TEST_CASE("transfer totals of a worker are known while it is connected") {
   Story story;
   story.join("a");
   Traffic traffic{{1, 2}, {3, 4}, {5, 6}};

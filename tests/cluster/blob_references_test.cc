@@ -1,4 +1,4 @@
-// What an order and a report name that does not travel with them.
+// Blobs that orders and reports refer to and that are transferred separately.
 #include <catch2/catch.hpp>
 
 #include "engine/blobs/checkpoint.hpp"
@@ -31,7 +31,7 @@ File folder_of(const std::vector<std::string>& texts, std::string origin = "") {
   return folder;
 }
 
-/// "a 12 origin file", in their order, where `names` are the texts of the digests.
+/// "a 12 origin file", in order; `names` are the texts of the digests.
 std::vector<std::string> words_of(const std::vector<BlobReference>& all,
                                   const std::vector<std::string>& names) {
   std::vector<std::string> words;
@@ -47,7 +47,7 @@ std::vector<std::string> words_of(const std::vector<BlobReference>& all,
 
 using Words = std::vector<std::string>;
 
-TEST_CASE("an order needs what its arguments, steps and checkpoint name, each once") {
+TEST_CASE("an order refers to the blobs of its arguments, steps and checkpoint, each once") {
   AttemptOrder order;
   Tensor tensor = tensor_of("tensor", {3, 5});
   order.args = encode_value(Value::list(
@@ -74,7 +74,7 @@ Result<std::vector<BlobReference>> references_of(TaskFinished finished) {
   return referenced_blobs(Report{{}, 0, 0, std::move(finished)});
 }
 
-TEST_CASE("a report needs what its result or checkpoint names, and what its dynamic calls do") {
+TEST_CASE("a report refers to the blobs of its result, checkpoint and dynamic calls") {
   TaskFinished finished;
   finished.value =
       encode_value(Value::list({Value(tensor_of("tensor", {})), Value(file_of("f1"))}));
@@ -100,7 +100,7 @@ TEST_CASE("a report needs what its result or checkpoint names, and what its dyna
   CHECK(referenced_blobs(Report{{}, 0, 0, LogLines{0, "line"}})->empty());
 }
 
-TEST_CASE("a report that can't be is refused") {
+TEST_CASE("an invalid report is rejected") {
   TaskFinished finished;
   finished.value = "\xff";
   CHECK_FALSE(references_of(finished).ok());
@@ -119,7 +119,7 @@ TEST_CASE("a report that can't be is refused") {
   }
 }
 
-TEST_CASE("arguments for another machine name nothing that is read in place here") {
+TEST_CASE("arguments for another machine do not refer to files that are read in place") {
   std::string args = encode_value(
       Value::list({Value(file_of("there", "/data/there.csv")), Value("text"),
                    Value::map({{"folder", Value(folder_of({"one"}, "/data/folder"))}, {"n", 1}})}));

@@ -1,4 +1,4 @@
-// Content goes from one side's folder to the other's: whole, verified, once, or not at all.
+// Blobs are transferred from one folder to another: complete, verified, once, or not at all.
 #include <unistd.h>
 
 #include <deque>
@@ -29,7 +29,7 @@ TransferOptions options_of(std::shared_ptr<BlobCache> store) {
   return options;
 }
 
-/// A head's state and a worker's folder, and a session between.
+/// A head's state and a worker's folder, connected by a session.
 struct Story {
   explicit Story(const std::string& name = "inproc", uint64_t bytes_max = 0,
                  BlobCache::Resolve resolve = nullptr)
@@ -66,7 +66,8 @@ struct Story {
 
 std::string error_of(const Status& status) { return status.ok() ? "" : status.error().message; }
 
-TEST_CASE("content of any size comes from either side, durable under its name") {
+TEST_CASE(
+    "blobs of any size are transferred in both directions and are durable under their names") {
   std::string name = GENERATE(from_range(kNames));
   bool is_sealed = GENERATE(false, true);
   Story story(name);
@@ -89,7 +90,7 @@ TEST_CASE("content of any size comes from either side, durable under its name") 
   story.check_sound();
 }
 
-/// A transfer that seals once `is_told`, and what it says to nobody.
+/// A transfer without a peer, which seals once `is_told` is set.
 struct Alone final : Link {
   Alone() : store(*BlobCache::open(folder.path, 0)) {
     TransferOptions options = options_of(store);
@@ -127,7 +128,7 @@ struct Alone final : Link {
     dones.push_back(std::move(done));
     came.notify_all();
   }
-  /// Waits for so many, and for more that would be one too many.
+  /// Waits for `count` messages, and for one that must not arrive.
   bool puts_only(int count) {
     std::unique_lock lock(mutex);
     auto reaches = [&](int least) { return [this, least] { return puts >= least; }; };
@@ -158,7 +159,7 @@ struct Alone final : Link {
   std::optional<BlobTransfer> transfer;
 };
 
-TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
+TEST_CASE("a downloader that must encrypt rejects unsealed offers with a message") {
   Alone alone;
   BlobInfo blob = blob_of("weights");
   std::promise<Status> done;
@@ -175,7 +176,9 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
   CHECK(alone.puts == 0);
 }
 
-TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offered so before") {
+TEST_CASE(
+    "an uploader that must encrypt sends nothing unsealed, whatever was requested or offered "
+    "before") {
   Alone alone;
   BlobInfo blob = put_object(alone.folder.path, "weights");
   blob_protocol::Message want, ready;
@@ -196,7 +199,7 @@ TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offer
   CHECK(alone.says(2).offer().sealed());
 }
 
-TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken") {
+TEST_CASE("requested blobs are read only a few chunks ahead of the peer's progress") {
   Alone alone;
   alone.is_told = false;
   size_t chunk = GENERATE(as<size_t>{}, kChunkBytes, kChunkBytes / 4, 700'000);
@@ -223,7 +226,7 @@ TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken"
   CHECK(alone.puts_only(asked));
 }
 
-TEST_CASE("what a peer may ask for at once is bounded, and what is over counts no more") {
+TEST_CASE("the number of a peer's requests is bounded, and excess ones are ignored") {
   constexpr int kMost = 64;
   Alone alone;
   alone.is_told = false;
@@ -253,19 +256,20 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
   CHECK_FALSE(asks(2));
 }
 
-TEST_CASE("100 MiB come while messages go on between the chunks") {
+TEST_CASE("100 MiB are transferred while messages pass between the chunks") {
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
   BlobInfo large = story.at_head(random_bytes_of(100 * kMib));
   story.connect();
-  story.head().ping_after = 4;  // it is asked, and three chunks
+  story.head().ping_after = 4;  // the request, and three chunks
   CHECK(error_of(story.worker().fetch(large)).empty());
   CHECK(story.worker().ping_came_at < 60 * kMib);
   CHECK(story.worker().transfer->counters().bytes_in == 100 * kMib);
   story.check_sound();
 }
 
-TEST_CASE("many at once come all, and what many ask for comes once") {
+TEST_CASE(
+    "many concurrent blobs are transferred, and a blob with many requests is transferred once") {
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
   constexpr int kCount = 200;
@@ -290,7 +294,7 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
   story.check_sound();
 }
 
-TEST_CASE("content that the other side has not is told so, and the session goes on") {
+TEST_CASE("a missing blob is reported, and the session continues") {
   Story story;
   story.connect();
   BlobInfo blob = blob_of("nowhere");
@@ -302,7 +306,7 @@ TEST_CASE("content that the other side has not is told so, and the session goes 
   story.check_sound();
 }
 
-TEST_CASE("content is read in place, or where else it is, and what changed there is named") {
+TEST_CASE("a blob is read in place or from an alternative file, and a change there is reported") {
   std::string good = random_bytes_of(3 * kMib), other = random_bytes_of(3 * kMib, 2);
   TestFolder inputs;
   std::string path = inputs / "input.bin";
@@ -323,11 +327,11 @@ TEST_CASE("content is read in place, or where else it is, and what changed there
   REQUIRE(write_file_atomic(path, good).ok());
   CHECK(error_of(story.worker().fetch(blob_of(good))).empty());
   std::filesystem::remove(path);
-  CHECK(error_of(story.worker().fetch(blob_of(good))).empty());  // it is here
+  CHECK(error_of(story.worker().fetch(blob_of(good))).empty());  // it exists here
   story.check_sound();
 }
 
-TEST_CASE("damaged content is not taken, and is removed where it lies") {
+TEST_CASE("a damaged blob is rejected by the receiver and removed by the sender") {
   Story story;
   BlobInfo blob = story.at_worker(random_bytes_of(2 * kMib));
   std::string path = story.store->path_of(blob.digest);
@@ -342,7 +346,7 @@ TEST_CASE("damaged content is not taken, and is removed where it lies") {
   story.check_sound();
 }
 
-TEST_CASE("content that is damaged here is fetched again") {
+TEST_CASE("a blob that is damaged here is downloaded again") {
   Story story;
   std::string bytes = random_bytes_of(kMib);
   BlobInfo blob = story.at_head(bytes);
@@ -355,7 +359,7 @@ TEST_CASE("content that is damaged here is fetched again") {
   CHECK((*read_file(path) == bytes));
 }
 
-TEST_CASE("what has no room is refused, and what is pinned stays") {
+TEST_CASE("a blob without space is rejected, and pinned blobs are kept") {
   Story story("inproc", 4 * kMib);
   BlobInfo a = story.at_head(random_bytes_of(2 * kMib, 1)),
            b = story.at_head(random_bytes_of(2 * kMib, 2)),
@@ -377,7 +381,7 @@ TEST_CASE("what has no room is refused, and what is pinned stays") {
   story.check_sound();
 }
 
-TEST_CASE("when the session ends every fetch is told, and another session fetches anew") {
+TEST_CASE("the end of a session fails every download, and the next session downloads again") {
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
   std::string bytes = random_bytes_of(60 * kMib);
@@ -395,7 +399,7 @@ TEST_CASE("when the session ends every fetch is told, and another session fetche
   CHECK(failed > 0);
   CHECK_THAT(error_of(story.worker().fetch(large)), !Catch::Matchers::Equals(""));
   story.pair.reset();
-  story.transport = transport_of(name);  // the old one has let go of everything
+  story.transport = transport_of(name);  // the old session has released everything
   CHECK(temporaries_in(story.worker_folder.path) == 0);
   story.connect();
   CHECK(error_of(story.worker().fetch(large)).empty());
@@ -403,7 +407,7 @@ TEST_CASE("when the session ends every fetch is told, and another session fetche
   CHECK((*read_file(story.store->path_of(large.digest)) == bytes));
 }
 
-/// A head that names others, and a worker that asks them.
+/// A head that redirects to other workers, and a worker that follows.
 struct Elsewhere : Story {
   using Story::Story;
   void connect() {
@@ -431,7 +435,7 @@ struct Elsewhere : Story {
   std::atomic<uint64_t> moved{0};
 };
 
-TEST_CASE("who is sent to others fetches there, once for all who want it, and not from the head") {
+TEST_CASE("a redirected download is done once for all requests, and not from the head") {
   Elsewhere story;
   std::string bytes = random_bytes_of(3 * kMib);
   BlobInfo blob = story.at_head(bytes);
@@ -450,7 +454,7 @@ TEST_CASE("who is sent to others fetches there, once for all who want it, and no
   story.check_sound();
 }
 
-TEST_CASE("what the others do not give comes from the head after all") {
+TEST_CASE("if redirected workers do not deliver, the blob comes from the head") {
   Elsewhere story;
   BlobInfo blob = story.at_head(random_bytes_of(3 * kMib));
   story.connect();
@@ -463,7 +467,7 @@ TEST_CASE("what the others do not give comes from the head after all") {
   story.check_sound();
 }
 
-TEST_CASE("a fetch that others are asked for ends with its session") {
+TEST_CASE("a redirected download ends with its session") {
   Elsewhere story;
   BlobInfo blob = story.at_head(random_bytes_of(kMib));
   story.connect();
@@ -471,10 +475,11 @@ TEST_CASE("a fetch that others are asked for ends with its session") {
   Elsewhere::Asked asked = story.asked.get_future().get();
   story.worker().transfer->end(environment_error("cut"));
   CHECK(error_of(fetch.get()) == "cut");
-  asked.done({});  // nobody waits for that
+  asked.done({});  // no request waits for it
 }
 
-TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
+TEST_CASE(
+    "without other workers, or if more than the blob was requested, the blob comes from the peer") {
   Elsewhere story;
   story.named.clear();
   BlobInfo blob = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
@@ -484,7 +489,8 @@ TEST_CASE("whoever knows of no others, and who was asked for more than the conte
   CHECK(story.located == 1);
   blob_protocol::Message named;
   named.mutable_redirect()->set_id(1);
-  CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));  // nobody
+  CHECK_FALSE(
+      story.worker().transfer->on_message(named.SerializeAsString()));  // without alternatives
   named.mutable_redirect()->add_addresses("10.0.0.1:1");
   CHECK(story.worker().transfer->on_message(named.SerializeAsString()));  // it has ended
   named.mutable_redirect()->set_id(2);

@@ -1,4 +1,4 @@
-// The stream of bytes that a client and its head make of their session.
+// The byte stream that a client and its head run over their session.
 #include "engine/cluster/session/byte_stream.hpp"
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ std::string taken(ByteStream& stream, size_t size) {
   return bytes;
 }
 
-/// Sends until there is no room; how much that was.
+/// Sends until the window is full. Returns the number of bytes.
 size_t fill(ByteStream& from, ByteStream& to) {
   size_t sent = 0;
   while (size_t window = from.window()) {
@@ -28,7 +28,7 @@ size_t fill(ByteStream& from, ByteStream& to) {
   return sent;
 }
 
-TEST_CASE("bytes come in their order, in whatever pieces they are taken") {
+TEST_CASE("bytes arrive in order, whatever the sizes of reads") {
   ByteStream a, b;
   REQUIRE(b.on_message(a.put("hello ")));
   REQUIRE(b.on_message(a.put("there")));
@@ -38,7 +38,7 @@ TEST_CASE("bytes come in their order, in whatever pieces they are taken") {
   CHECK(taken(b, 100).empty());
 }
 
-TEST_CASE("who sends stops at the window and goes on when a part of it was taken") {
+TEST_CASE("a sender stops at the window and continues when bytes were consumed") {
   ByteStream a, b;
   CHECK(fill(a, b) == kStreamWindow);
   CHECK(b.waiting() == kStreamWindow);
@@ -50,7 +50,7 @@ TEST_CASE("who sends stops at the window and goes on when a part of it was taken
   CHECK(fill(a, b) == kStreamAckAfter);
 }
 
-TEST_CASE("more than the window, an empty piece, one too long and what is no message are refused") {
+TEST_CASE("data beyond the window, empty or oversized chunks and invalid messages are rejected") {
   ByteStream a, b, other;
   std::string more = other.put("y");
   fill(a, b);
@@ -63,7 +63,7 @@ TEST_CASE("more than the window, an empty piece, one too long and what is no mes
   CHECK_FALSE(other.on_message("\x03x"));
 }
 
-TEST_CASE("what was taken is told once, rises, and is never more than was sent") {
+TEST_CASE("consumed bytes are acknowledged once, and never more than were sent") {
   auto told = [](uint64_t number) {
     std::string message(1, '\x02');
     for (int i = 0; i < 8; i++) message += static_cast<char>(number >> (8 * i));
@@ -80,7 +80,7 @@ TEST_CASE("what was taken is told once, rises, and is never more than was sent")
   CHECK(a.on_message(told(8)));
 }
 
-TEST_CASE("a client has a session with a head, and with nobody else") {
+TEST_CASE("a client has a session with a head and with no other role") {
   SessionOptions client = options_of(Role::client);
   Pair pair(options_of(Role::head), client);
   pair.deliver();
@@ -95,7 +95,7 @@ TEST_CASE("a client has a session with a head, and with nobody else") {
   CHECK(clients.head.session->has_ended());
 }
 
-/// Both ends of a session over links within the process.
+/// Both ends of a session over links within this process.
 struct Channels {
   Channels() {
     auto listening = head.listen("127.0.0.1:0", [this](const SessionPeer&, auto link) {
@@ -119,7 +119,7 @@ struct Channels {
   std::unique_ptr<Listener> listener;
 };
 
-TEST_CASE("many times the window goes through a channel, both ways at once") {
+TEST_CASE("many windows of data pass through a channel in both directions") {
   constexpr size_t kBytes = 5 * kStreamWindow + 7;
   Channels ends;
   auto pattern = [](size_t i, char of) { return static_cast<char>(of + i % 251); };
@@ -145,7 +145,7 @@ TEST_CASE("many times the window goes through a channel, both ways at once") {
   CHECK((wrong[0] == 0 && wrong[1] == 0));
 }
 
-TEST_CASE("an end wakes who writes and who reads, and what came before it is still read") {
+TEST_CASE("an end wakes the writer and the reader, and received data is still read") {
   Channels ends;
   REQUIRE(ends.here->write("last"));
   bool wrote = true;
@@ -165,7 +165,7 @@ TEST_CASE("an end wakes who writes and who reads, and what came before it is sti
   CHECK(ends.there->end()->first == EndKind::left);
 }
 
-TEST_CASE("who reads does so until a time") {
+TEST_CASE("a read has a deadline") {
   Channels ends;
   char byte = 0;
   CHECK_FALSE(ends.here->read(&byte, 1, std::chrono::steady_clock::now()));

@@ -1,5 +1,5 @@
-// Where a worker has checkpoints: at their places while a rank needs them, then as content like
-// other, and of a gang's that were saved elsewhere the newest.
+// Checkpoints of a worker: at their paths while a rank needs them, then ordinary blobs; of a gang's
+// checkpoints that were saved elsewhere, the newest.
 #include "engine/cluster/worker/checkpoint_replicas.hpp"
 #include "tests/cluster/transfer_pair.hpp"
 
@@ -12,7 +12,7 @@ RankId rank_of(uint32_t attempt, uint32_t rank = 0) { return {{"run", 3, attempt
 
 struct Worker1 {
   Worker1() : store(*BlobCache::open(folder.path, 0)), placed(store) {}
-  /// As an executor saves it.
+  /// Saves a file like an executor.
   PlacedCheckpoints::PlacedCheckpoint save(const std::string& name, const std::string& bytes) {
     std::string file = "checkpoints/run/task/" + name;
     REQUIRE(make_dirs(folder / "checkpoints/run/task").ok());
@@ -29,7 +29,9 @@ struct Worker1 {
   PlacedCheckpoints placed;
 };
 
-TEST_CASE("what a rank saved is content when it has ended, and gone when nobody begins it anew") {
+TEST_CASE(
+    "a rank's checkpoint is a blob after the rank has ended, and is released when no attempt needs "
+    "it") {
   Worker1 worker;
   CHECK_FALSE(worker.placed.take(rank_of(1), worker.save("a-1", "one")));
   CHECK(worker.placed.take(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
@@ -49,11 +51,11 @@ TEST_CASE("what a rank saved is content when it has ended, and gone when nobody 
   CHECK(worker.placed.leave(rank_of(2), true).path.empty());
 }
 
-TEST_CASE("a place that another rank uses stays, whatever becomes of the first") {
+TEST_CASE("a checkpoint that another rank uses is kept when the first rank ends") {
   Worker1 worker;
   auto one = worker.save("a-1", "one");
   worker.placed.take(rank_of(1), one);
-  worker.placed.take(rank_of(2), one);  // it has begun before the end of the first was taken
+  worker.placed.take(rank_of(2), one);  // it began before the end of the first was acknowledged
   CHECK(worker.placed.leave(rank_of(1), false).path.empty());
   CHECK(worker.is_at_place("a-1"));
   CHECK_FALSE(worker.placed.take(rank_of(2, 1), one));
@@ -63,7 +65,7 @@ TEST_CASE("a place that another rank uses stays, whatever becomes of the first")
   CHECK(worker.is_at_place("b-2"));
 }
 
-TEST_CASE("what is not what it should be is found when it is used") {
+TEST_CASE("a damaged checkpoint is detected when it is used") {
   Worker1 worker;
   auto one = worker.save("a-1", "one");
   fs::permissions(worker.folder / one.file, fs::perms::owner_all);
@@ -75,14 +77,15 @@ TEST_CASE("what is not what it should be is found when it is used") {
   CHECK(worker.placed.leave(rank_of(2), false).digest == sha256("lost"));
 }
 
-TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the older let go") {
+TEST_CASE(
+    "the newest checkpoint of a gang is fetched, one at a time, and older ones are released") {
   Replicas replicas;
   core::AttemptId of{"run", 1, 1, 1}, other{"run", 2, 1, 1};
   Digest one = sha256("1"), two = sha256("2"), three = sha256("3");
   CHECK(replicas.should_fetch(of, one));
   CHECK(replicas.should_fetch(other, one));
   CHECK_FALSE(replicas.should_fetch(of, two));
-  CHECK_FALSE(replicas.should_fetch(of, three));  // in place of the one that nobody needs any more
+  CHECK_FALSE(replicas.should_fetch(of, three));  // instead of the one that is no longer needed
   auto next = replicas.on_fetched(of, one, true);
   CHECK(next.fetch == three);
   CHECK(next.evict.empty());
@@ -91,24 +94,24 @@ TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the
   CHECK(next.evict == std::vector<Digest>{one});
 
   CHECK(replicas.should_fetch(of, two));
-  next = replicas.on_fetched(of, two, false);  // what there is stays
+  next = replicas.on_fetched(of, two, false);  // the existing one is kept
   CHECK((!next.fetch && next.evict.empty()));
-  CHECK(replicas.should_fetch(of, three));  // saved again as it was
+  CHECK(replicas.should_fetch(of, three));  // saved again unchanged
   CHECK(replicas.on_fetched(of, three, true).evict.empty());
   of.attempt = 2;
   CHECK(replicas.drop(of) == std::vector<Digest>{three});
   CHECK(replicas.drop(of).empty());
 
-  CHECK(replicas.keep(of, one).empty());  // an attempt here left it
+  CHECK(replicas.keep(of, one).empty());  // an attempt left it here
   CHECK(replicas.keep(of, one).empty());
   CHECK(replicas.keep(of, two) == std::vector<Digest>{one});
   CHECK(replicas.drop(of) == std::vector<Digest>{two});
 
-  CHECK(replicas.drop(other).empty());  // on its way still
+  CHECK(replicas.drop(other).empty());  // still being downloaded
   CHECK(replicas.on_fetched(other, one, true).evict == std::vector<Digest>{one});
 }
 
-TEST_CASE("what is known of gangs that came to nothing is bounded") {
+TEST_CASE("the records of ended gangs are bounded") {
   Replicas replicas;
   for (uint32_t unit = 0; unit < 3 * Replicas::kMax; unit++) {
     core::AttemptId of{"run", unit, 1, 1};
@@ -120,7 +123,7 @@ TEST_CASE("what is known of gangs that came to nothing is bounded") {
   CHECK(replicas.should_fetch({"run-2", 0, 1, 1}, sha256("3")));
   CHECK(replicas.drop_run("run").size() > 1);
   CHECK(replicas.drop_run("run").empty());
-  CHECK(replicas.drop_run("run-2").empty());  // on its way still
+  CHECK(replicas.drop_run("run-2").empty());  // still being downloaded
   auto next = replicas.on_fetched({"run-2", 0, 1, 1}, sha256("3"), true);
   CHECK(next.evict == std::vector<Digest>{sha256("3")});
 }

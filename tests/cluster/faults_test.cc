@@ -1,6 +1,5 @@
-// A head and two workers over links that do to frames and puts what they like: whatever comes late,
-// twice, in another order or not at all, each report is taken once and in its order, and content is
-// what it should be.
+// A head and two workers over links that delay, repeat, reorder and lose frames and puts. Each
+// report is still taken once and in order, and blobs are correct.
 #include <random>
 #include <set>
 #include <thread>
@@ -16,7 +15,7 @@
 namespace flow::cluster {
 namespace {
 
-constexpr uint32_t kOrders = 24, kLines = 6;  // of each worker; that each order says
+constexpr uint32_t kOrders = 24, kLines = 6;  // log lines per order, for each worker
 constexpr auto kLong = std::chrono::seconds(120);
 
 Tensor tensor_of(const std::string& bytes) {
@@ -43,10 +42,10 @@ AttemptOrder order_of(uint32_t unit, const std::string& input) {
 
 std::string result_of(uint32_t unit) { return random_bytes_of(1000 + unit * 40'001, unit); }
 
-/// Runs nothing: an order that is released says its lines and its result.
-class Sayer final : public Worker {
+/// Starts no process: a released order immediately reports its log lines and its result.
+class ReportingWorker final : public Worker {
  public:
-  Sayer(std::string folder, OnReport on_report)
+  ReportingWorker(std::string folder, OnReport on_report)
       : folder_(std::move(folder)), on_report_(std::move(on_report)) {}
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override {
     std::lock_guard lock(mutex_);
@@ -78,7 +77,7 @@ class Sayer final : public Worker {
     std::string result = result_of(order.id.unit);
     const Tensor made = tensor_of(result);
     bool is_made = write_object(made.digest, result);
-    // What it was given is here, whole.
+    // Its blobs are here and complete.
     const Tensor input = decode_value(order.args)->as_table().list[0].as_tensor();
     auto read = sha256_file(blob_path(folder_, input.digest));
     bool has_input = read.ok() && read->digest == input.digest;
@@ -101,7 +100,8 @@ class Sayer final : public Worker {
   std::vector<std::pair<uint64_t, AttemptOrder>> staged_;
 };
 
-/// What a head's engine does for its workers, in little: what one does not have it is given again.
+/// The part of an engine that assigns orders to workers: an order that a worker lacks is sent
+/// again.
 class Engine final : public WorkerListenerUser {
  public:
   Engine(std::string folder, std::string input)
@@ -133,7 +133,7 @@ class Engine final : public WorkerListenerUser {
     std::lock_guard lock(mutex_);
     uint32_t unit = taken.report.id.unit;
     Side& side = sides_[unit < kOrders ? "a" : "b"];
-    if (side.host.get() != &host) return;  // the next session tells it again
+    if (side.host.get() != &host) return;  // the next session reports it again
     wrong_ += taken.number != ++side.taken;
     host.ack_reports(taken.number);
     if (const auto* lines = taken.report.as<LogLines>()) {
@@ -185,12 +185,12 @@ class Engine final : public WorkerListenerUser {
   std::string failures_;  // of attempts
 };
 
-struct Weather {
+struct FaultRates {
   const char* name;
   Faults faults;
-  bool breaks;  // whether sessions end of it
+  bool breaks;  // whether it breaks sessions
 };
-const Weather kWeathers[] = {
+const FaultRates kWeathers[] = {
     {"calm", {}, false},
     {"late", {.late = 0.3, .put_late = 0.3}, false},
     {"lost", {.lost = 0.01}, true},
@@ -208,7 +208,7 @@ const Weather kWeathers[] = {
      true},
 };
 
-/// Of sessions that are soon found to lack a frame, the greeting too.
+/// For sessions whose lost frames are noticed soon, including those of the handshake.
 SessionOptions quick_options_of(Role role) {
   SessionOptions options = options_of(role);
   options.handshake_ms = 1'000;
@@ -216,7 +216,7 @@ SessionOptions quick_options_of(Role role) {
   return options;
 }
 
-void play(const Weather& weather, uint64_t seed) {
+void play(const FaultRates& weather, uint64_t seed) {
   CAPTURE(weather.name, seed);
   Faults faults = weather.faults;
   faults.seed = seed;
@@ -246,7 +246,7 @@ void play(const Weather& weather, uint64_t seed) {
     auto node =
         WorkerProcess::start(transport, std::move(options), [&](Worker::OnReport on_report) {
           return Result<std::unique_ptr<Worker>>(
-              std::make_unique<Sayer>(folder, std::move(on_report)));
+              std::make_unique<ReportingWorker>(folder, std::move(on_report)));
         });
     REQUIRE(node.ok());
     nodes.push_back(std::move(*node));
@@ -259,7 +259,7 @@ void play(const Weather& weather, uint64_t seed) {
   head->reset();
 }
 
-TEST_CASE("whatever a network does, each report is taken once, in order, with its content") {
+TEST_CASE("with any network faults each report is taken once and in order, with its blobs") {
   play(GENERATE(from_range(std::begin(kWeathers), std::end(kWeathers))), GENERATE(1, 2));
 }
 

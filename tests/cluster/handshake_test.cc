@@ -5,7 +5,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Of a session that came to nothing, on one side: why.
+// Why a session failed, as one side sees it.
 std::string refusal(End& end) {
   Events events = end.events();
   REQUIRE(events.size() == 1);
@@ -14,7 +14,7 @@ std::string refusal(End& end) {
   return events[0];
 }
 
-TEST_CASE("a head and a worker that hold one secret know each other and exchange messages") {
+TEST_CASE("a head and a worker with the same secret authenticate and exchange messages") {
   Pair pair;
   pair.deliver();
   CHECK(pair.head.events() == Events{"opened worker w1 0.1.0 42 proven"});
@@ -27,7 +27,8 @@ TEST_CASE("a head and a worker that hold one secret know each other and exchange
   CHECK(pair.worker.events() == Events{std::string("message \0binary", 15)});
 }
 
-TEST_CASE("without a secret on both sides sessions open, and say that nobody is proven") {
+TEST_CASE(
+    "without a secret on both sides sessions open and report that the peer is not authenticated") {
   Pair pair(options_of(Role::head, nullptr), options_of(Role::worker, nullptr));
   pair.deliver();
   CHECK(pair.head.events() == Events{"opened worker w1 0.1.0 42 unproven"});
@@ -37,7 +38,7 @@ TEST_CASE("without a secret on both sides sessions open, and say that nobody is 
   CHECK(pair.head.events() == Events{"message hello"});
 }
 
-TEST_CASE("another secret is told on both sides, and nothing is accepted") {
+TEST_CASE("a different secret is reported on both sides, and nothing is accepted") {
   Pair pair(options_of(Role::head, secret_of(1)), options_of(Role::worker, secret_of(2)));
   pair.deliver();
   CHECK_THAT(refusal(pair.head), Contains("did not prove that it knows the cluster's secret"));
@@ -45,7 +46,7 @@ TEST_CASE("another secret is told on both sides, and nothing is accepted") {
   CHECK_FALSE(pair.worker.send("x").ok());
 }
 
-TEST_CASE("a secret on one side alone is told on both, and the side without is not let in") {
+TEST_CASE("a secret on one side only is reported on both sides, and the other side is rejected") {
   Pair pair(options_of(Role::head), options_of(Role::worker, nullptr));
   pair.deliver();
   CHECK_THAT(
@@ -54,7 +55,7 @@ TEST_CASE("a secret on one side alone is told on both, and the side without is n
   CHECK_THAT(refusal(pair.worker), Contains("it has a secret and this has none"));
 }
 
-TEST_CASE("messages of another schema are told with both numbers and both versions") {
+TEST_CASE("a different message schema is reported with both numbers and both versions") {
   SessionOptions newer = options_of(Role::worker);
   newer.schema = 4;
   newer.version = "0.2.0";
@@ -68,7 +69,7 @@ TEST_CASE("messages of another schema are told with both numbers and both versio
       Contains("it is flow 0.1.0 with messages of schema 3; this is flow 0.2.0 with schema 4"));
 }
 
-TEST_CASE("two of a role have no session") {
+TEST_CASE("two processes of the same role cannot have a session") {
   Pair pair(options_of(Role::head), options_of(Role::head));
   pair.deliver();
   CHECK_THAT(refusal(pair.head),
@@ -79,7 +80,7 @@ TEST_CASE("two of a role have no session") {
   CHECK_THAT(refusal(workers.head), Contains("it is a worker and this is a worker too"));
 }
 
-TEST_CASE("a worker that asks another one is its peer, and no head's") {
+TEST_CASE("a worker that connects to another worker is its peer, and not that of a head") {
   Pair workers(options_of(Role::worker), options_of(Role::peer));
   workers.deliver();
   CHECK(workers.head.events() == Events{"opened peer w1 0.1.0 42 proven"});
@@ -96,17 +97,17 @@ TEST_CASE("a worker that asks another one is its peer, and no head's") {
   CHECK_THAT(refusal(astray.worker), Contains("it is a head and this is a peer"));
 }
 
-TEST_CASE("what a side says and gets back is no peer") {
+TEST_CASE("a reflected handshake does not authenticate a peer") {
   Pair pair;
   std::string hello = pair.head.sent.front();
   pair.head.frame(hello, 0);
   CHECK_THAT(refusal(pair.head), Contains("this process received its own greeting"));
 }
 
-// The greeting of the other version range; the rest of it is as of the given session.
-struct Skewed {
-  explicit Skewed(uint16_t min, uint16_t max, const std::string& version,
-                  Role role = Role::worker) {
+// A greeting with another version range; all else is as in the given session.
+struct VersionRangeSession {
+  explicit VersionRangeSession(uint16_t min, uint16_t max, const std::string& version,
+                               Role role = Role::worker) {
     SessionHello greeting;
     greeting.protocol_min = min;
     greeting.protocol_max = max;
@@ -120,9 +121,10 @@ struct Skewed {
   std::unique_ptr<Handshake> handshake;
 };
 
-TEST_CASE("a peer of other versions of the protocol is told with both, and which is older") {
+TEST_CASE(
+    "a peer with another protocol version is reported with both versions and which is older") {
   Pair pair;
-  Skewed later(2, 5, "0.9.0");
+  VersionRangeSession later(2, 5, "0.9.0");
   pair.head.frame(later.handshake->hello(), 0);
   CHECK_THAT(refusal(pair.head),
              Contains("it is flow 0.9.0 and speaks version 2 to 5 of the protocol; this is flow "
@@ -134,8 +136,8 @@ TEST_CASE("a peer of other versions of the protocol is told with both, and which
                       "this is flow 0.9.0 and speaks version 2 to 5"));
 }
 
-TEST_CASE("the greatest version that both speak is taken, on both sides") {
-  Skewed later(1, 5, "0.9.0"), early(1, 3, "0.9.0", Role::head);
+TEST_CASE("both sides use the greatest version that both support") {
+  VersionRangeSession later(1, 5, "0.9.0"), early(1, 3, "0.9.0", Role::head);
   REQUIRE(later.handshake->take_hello(early.handshake->hello()).ok());
   REQUIRE(early.handshake->take_hello(later.handshake->hello()).ok());
   CHECK(later.handshake->protocol() == 3);
@@ -146,8 +148,8 @@ TEST_CASE("the greatest version that both speak is taken, on both sides") {
   CHECK(*taken == header);
 }
 
-TEST_CASE("a worker of another version of flow is refused, and both versions are named") {
-  Skewed worker(1, 1, "0.9.0"), head(1, 1, "0.8.0", Role::head);
+TEST_CASE("a worker of another version of flow is rejected with both versions in the message") {
+  VersionRangeSession worker(1, 1, "0.9.0"), head(1, 1, "0.8.0", Role::head);
   auto refused = head.handshake->take_hello(worker.handshake->hello());
   REQUIRE_FALSE(refused.ok());
   CHECK_THAT(
@@ -157,8 +159,8 @@ TEST_CASE("a worker of another version of flow is refused, and both versions are
   CHECK_FALSE(worker.handshake->take_hello(head.handshake->hello()).ok());
 }
 
-TEST_CASE("a greeting that says more than this version knows is read, and what it says is proven") {
-  // What a later version adds is under the proof: one that adds it on the way is found out.
+TEST_CASE("unknown fields of a greeting are accepted, and the proof covers them") {
+  // Fields of later versions are covered by the proof: fields added in transit are detected.
   Pair pair;
   pair.worker.sent.front() += "of a later version";
   pair.deliver();
@@ -166,7 +168,7 @@ TEST_CASE("a greeting that says more than this version knows is read, and what i
   CHECK_THAT(refusal(pair.worker), Contains("or the traffic is changed on the way"));
 }
 
-TEST_CASE("no bit of a greeting or a proof can be changed on the way") {
+TEST_CASE("changing any bit of a greeting or a proof is detected") {
   size_t hello_bytes = Pair().head.sent.front().size();
   size_t proof_bytes = 1 + kSealHeaderBytes + kKeyBytes;
   for (bool is_proof : {false, true}) {
@@ -186,7 +188,7 @@ TEST_CASE("no bit of a greeting or a proof can be changed on the way") {
   }
 }
 
-TEST_CASE("a cut or lengthened greeting or proof is refused at every length") {
+TEST_CASE("a greeting or proof of any wrong length is rejected") {
   size_t hello_bytes = Pair().head.sent.front().size();
   for (size_t size = 0; size < hello_bytes; size++) {
     Pair pair;
@@ -204,7 +206,7 @@ TEST_CASE("a cut or lengthened greeting or proof is refused at every length") {
   }
 }
 
-TEST_CASE("what was recorded of a session opens no other one") {
+TEST_CASE("a recorded session cannot be replayed") {
   Pair recorded;
   std::vector<std::string> said = {recorded.worker.sent.front()};
   recorded.move(recorded.head, recorded.worker);
@@ -216,7 +218,7 @@ TEST_CASE("what was recorded of a session opens no other one") {
   CHECK_THAT(refusal(pair.head), Contains("did not prove"));
 }
 
-TEST_CASE("a side's own proof proves nothing to it") {
+TEST_CASE("a side's own proof is not accepted by it") {
   Pair pair;
   pair.move(pair.worker, pair.head);
   std::string proof = pair.head.sent.back();
@@ -224,7 +226,7 @@ TEST_CASE("a side's own proof proves nothing to it") {
   CHECK_THAT(refusal(pair.head), Contains("did not prove"));
 }
 
-TEST_CASE("who sits between and has no secret can't swap the keys of the session") {
+TEST_CASE("an intermediary without the secret cannot replace the session's keys") {
   Pair pair;
   KeyExchange own;
   std::string& hello = pair.worker.sent.front();
@@ -235,7 +237,7 @@ TEST_CASE("who sits between and has no secret can't swap the keys of the session
   CHECK_FALSE(pair.worker.send("x").ok());
 }
 
-TEST_CASE("keys of an exchange that has one outcome only are refused") {
+TEST_CASE("degenerate key exchanges are rejected") {
   Pair pair;
   std::string& hello = pair.worker.sent.front();
   hello.replace(hello.size() - kKeyBytes, kKeyBytes, std::string(kKeyBytes, '\0'));
@@ -244,7 +246,7 @@ TEST_CASE("keys of an exchange that has one outcome only are refused") {
              Contains("the key that it offers for this session is not a valid key"));
 }
 
-TEST_CASE("before the handshake nothing else is taken, however it looks") {
+TEST_CASE("before the handshake no other frame is accepted") {
   Pair other;
   other.open();
   REQUIRE(other.worker.send("sneak").ok());
@@ -266,14 +268,14 @@ TEST_CASE("before the handshake nothing else is taken, however it looks") {
   }
 }
 
-TEST_CASE("a first frame is refused by its length before it is read") {
+TEST_CASE("a first frame of invalid length is rejected before it is read") {
   Pair pair;
   pair.worker.sent.front().resize(kHandshakeBytesMax + 1);
   pair.deliver();
   CHECK_THAT(refusal(pair.head), Contains("it began with 1025 bytes"));
 }
 
-TEST_CASE("a peer that does not finish the handshake in its time is refused") {
+TEST_CASE("a peer that exceeds the handshake timeout is rejected") {
   for (bool with_hello : {false, true}) {
     Pair pair;
     if (with_hello) pair.move(pair.worker, pair.head);
@@ -289,7 +291,7 @@ TEST_CASE("a peer that does not finish the handshake in its time is refused") {
   }
 }
 
-TEST_CASE("names that could not be told apart from other text are refused") {
+TEST_CASE("names with characters that could be confused with other text are rejected") {
   for (const char* name : {"", "a b", "a\nb", "w`1", "\xc3\xa9"}) {
     SessionOptions options = options_of(Role::worker);
     options.name = name;
@@ -305,7 +307,7 @@ TEST_CASE("names that could not be told apart from other text are refused") {
   CHECK_FALSE(check(options).ok());
 }
 
-TEST_CASE("times that contradict each other are a user's mistake") {
+TEST_CASE("contradictory timeouts are a user error") {
   auto with = [](int64_t heartbeat, int64_t suspect, int64_t lost) {
     SessionOptions options = options_of(Role::head);
     options.heartbeat_ms = heartbeat;

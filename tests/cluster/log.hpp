@@ -1,4 +1,4 @@
-// What threads tell, written down for a test that waits for it.
+// Records events of other threads for a test that waits for them.
 #pragma once
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -18,7 +18,7 @@ class Log {
     words_.push_back(word);
     added_.notify_all();
   }
-  /// All of them, once there are `count`.
+  /// All entries, once there are `count`.
   Events wait(size_t count) {
     std::unique_lock lock(mutex_);
     bool came =
@@ -34,8 +34,8 @@ class Log {
   Events words_;
 };
 
-/// Writes down what its session tells.
-class User : public SessionUser {
+/// Records the events of its session.
+class RecordingSessionUser : public SessionUser {
  public:
   void on_open(const SessionPeer& peer) override { log.add(words_of(SessionOpened{peer})); }
   void on_message(std::string message) override { log.add("message " + message); }

@@ -1,4 +1,4 @@
-// A head's session and a worker's, joined by queues that a test can do anything to.
+// A session of a head and one of a worker, connected by queues that a test can manipulate.
 #pragma once
 #include <catch2/catch.hpp>
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace flow::cluster {
 
-constexpr int64_t kStepMs = 100;  // how often the sessions of a test are ticked
+constexpr int64_t kStepMs = 100;  // interval of the ticks
 
 inline std::shared_ptr<const Secret> secret_of(uint8_t byte) {
   auto secret = std::make_shared<Secret>();
@@ -30,7 +30,7 @@ inline SessionOptions options_of(Role role, std::shared_ptr<const Secret> secret
   return options;
 }
 
-/// One end: its session, what is on the way from it, and what it has told.
+/// One end: its session, the frames in transit from it, and its recorded events.
 struct End {
   End(const SessionOptions& options, const std::string& address) {
     SessionOutput out;
@@ -67,7 +67,7 @@ struct End {
     session->on_link_down(environment_error(why), out);
     take(std::move(out));
   }
-  /// All that was told, in words, and forgotten.
+  /// Returns all recorded events as text and clears them.
   std::vector<std::string> events();
 
   std::unique_ptr<Session> session;
@@ -102,7 +102,7 @@ struct Pair {
   Pair(const SessionOptions& a, const SessionOptions& b)
       : head(a, "10.0.0.2:41 (tcp)"), worker(b, "10.0.0.1:77 (tcp)") {}
 
-  /// Until nothing is on the way.
+  /// Until no frame is in transit.
   void deliver() {
     while (!head.sent.empty() || !worker.sent.empty()) {
       move(head, worker);
@@ -116,7 +116,7 @@ struct Pair {
       to.frame(frame, now_us);
     }
   }
-  /// Both sides live for so long; `between` is what the network does after each tick.
+  /// Both sides run for `ms`; `between` simulates the network after each tick.
   void live(int64_t ms, const std::function<void()>& between) {
     for (; ms > 0; ms -= kStepMs) {
       now_us += kStepMs * 1000;
@@ -128,7 +128,7 @@ struct Pair {
   void live(int64_t ms) {
     live(ms, [this] { deliver(); });
   }
-  /// Over the handshake, with nothing on the way and nothing told.
+  /// After the handshake, with no frame in transit and no recorded event.
   void open() {
     deliver();
     REQUIRE(head.session->is_open());

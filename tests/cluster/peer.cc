@@ -1,7 +1,7 @@
-// A worker in a process of its own, for tests that stop and end it. Usage: session_peer ADDRESS
-// SECRET_FILE [DIR]. It sends back every message, or with DIR serves the content that is in that;
-// at the session's end it says why, and ends with the kind of it; with DIR it tries again where it
-// did not come to a session, as every worker does.
+// A worker in its own process, for tests that stop and end it. Usage: session_peer ADDRESS
+// SECRET_FILE [DIR]. It echoes every message, or with DIR serves the blobs in that folder. At the
+// session's end it prints the reason and exits with the kind of the end; with DIR it retries failed
+// connections, as every worker does.
 #include <atomic>
 #include <cstdio>
 #include <optional>

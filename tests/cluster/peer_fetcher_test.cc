@@ -1,5 +1,5 @@
-// Content between workers: from the first of those named that gives it, and nobody who fails at
-// that, in whatever way, is waited for.
+// Blobs between workers: they come from the first named worker that delivers, and a failing worker
+// is not waited for.
 #include "engine/cluster/worker/peer_fetcher.hpp"
 #include "tests/cluster/pair.hpp"
 #include "tests/cluster/transfer_pair.hpp"
@@ -19,7 +19,7 @@ std::unique_ptr<Transport> transport_of(const std::string& name) {
   return std::move(*made);
 }
 
-/// A worker's process, as far as the others see it.
+/// The process of a worker, as others see it.
 struct TestPeer {
   explicit TestPeer(Transport& transport, PeerFetcherOptions options = {},
                     std::shared_ptr<const Secret> secret = secret_of(7))
@@ -54,8 +54,8 @@ struct TestPeer {
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
 };
 
-/// Says that it has whatever it is asked for, and never gives it.
-struct Idler {
+/// Offers every requested blob and never sends it.
+struct StallingPeer {
   class User final : public SessionUser {
    public:
     explicit User(std::shared_ptr<SessionLink> link) : link_(std::move(link)) {}
@@ -74,7 +74,8 @@ struct Idler {
    private:
     std::shared_ptr<SessionLink> link_;
   };
-  explicit Idler(Transport& transport) : sessions(transport, options_of(Role::worker), nullptr) {
+  explicit StallingPeer(Transport& transport)
+      : sessions(transport, options_of(Role::worker), nullptr) {
     auto opened =
         sessions.listen("127.0.0.1:0", [](const SessionPeer&, std::shared_ptr<SessionLink> link) {
           return std::make_shared<User>(std::move(link));
@@ -97,7 +98,7 @@ void until(const std::function<bool()>& holds) {
 const auto kNames =
     FLOW_TEST_UCX ? std::vector<std::string>{"inproc", "ucx"} : std::vector<std::string>{"inproc"};
 
-TEST_CASE("content comes from a fellow, as much of it as is wanted, and both count it") {
+TEST_CASE("a blob comes from a peer in the requested amount, and both sides count it") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
   TestPeer holder(*transport), asker(*transport);
   REQUIRE(holder.listening.ok());
@@ -118,12 +119,12 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
   for (auto& fetch : fetches) CHECK(fetch.get().ok());
   for (const BlobInfo& blob : blobs) CHECK(asker.has(blob));
   CHECK(asker.bytes_in == bytes);
-  until([&] { return holder.bytes_out >= bytes; });  // it is told a moment later
+  until([&] { return holder.bytes_out >= bytes; });  // reported a moment later
   CHECK(holder.bytes_out == bytes);
   CHECK(holder.bytes_in + asker.bytes_out == 0);
 }
 
-TEST_CASE("who is not there, has it not or has it damaged is passed over") {
+TEST_CASE("peers that are unreachable, or whose blob is missing or damaged, are skipped") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
   TestPeer without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
   std::string bytes = random_bytes_of(3 << 20);
@@ -139,19 +140,19 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   CHECK(asker.fetch(blob, {"no address", nowhere, without.fetcher->address(),
                            spoiled.fetcher->address(), holder.fetcher->address()}) == "");
   CHECK(asker.has(blob));
-  until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
+  until([&] { return !std::filesystem::exists(path); });  // the peer is notified of the damage
   BlobInfo other = blob_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
   CHECK_THAT(asker.fetch(other, {without.fetcher->address()}), Contains("is not stored here"));
   CHECK_THAT(asker.fetch(other, {}), Contains("no worker is known to hold it"));
 }
 
-TEST_CASE("one that gives nothing more of what it began is left for the next, and then avoided") {
+TEST_CASE("a peer that stalls during a transfer is skipped, and then avoided") {
   auto transport = make_inproc_transport();
   PeerFetcherOptions quick;
   quick.stall_ms = 1'000;
   TestPeer holder(*transport), asker(*transport, quick);
-  Idler idler(*transport);
+  StallingPeer idler(*transport);
   BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
   BlobInfo other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
   CHECK(asker.fetch(blob, {idler.listener->address(), holder.fetcher->address()}) == "");
@@ -160,7 +161,7 @@ TEST_CASE("one that gives nothing more of what it began is left for the next, an
   CHECK(asker.fetch(other, {holder.fetcher->address()}) == "");
 }
 
-TEST_CASE("a session of which nothing is wanted ends, and the next fetch has another") {
+TEST_CASE("an unused session ends, and the next download opens another") {
   FaultyTransport transport(make_inproc_transport(), {});
   PeerFetcherOptions quick;
   quick.idle_ms = 1;
@@ -173,10 +174,10 @@ TEST_CASE("a session of which nothing is wanted ends, and the next fetch has ano
   });
 }
 
-TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing") {
+TEST_CASE("a worker that ends cancels its downloads, and an unauthenticated process gets nothing") {
   auto transport = make_inproc_transport();
   TestPeer holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
-  Idler idler(*transport);
+  StallingPeer idler(*transport);
   BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
   CHECK_THAT(stranger.fetch(blob, {holder.fetcher->address()}), Contains("secret"));
   CHECK_FALSE(stranger.has(blob));
@@ -188,7 +189,7 @@ TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing"
   CHECK_THAT(asker.fetch(blob, {holder.fetcher->address()}), Contains("this worker ends"));
 }
 
-TEST_CASE("without a secret a worker is there for its own machine alone") {
+TEST_CASE("without a secret a worker serves only its own machine") {
   auto transport = make_inproc_transport();
   TestPeer open(*transport, {}, nullptr);
   CHECK(open.listening.ok());

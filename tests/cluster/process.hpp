@@ -1,4 +1,4 @@
-// A head, and its worker in a process of its own, over UCX.
+// A head, and its worker in another process, over UCX.
 #pragma once
 #include <signal.h>
 #include <spawn.h>
@@ -16,7 +16,7 @@
 
 namespace flow::cluster {
 
-/// The program `session_peer`, killed at the end. `dir`: a folder whose content it serves.
+/// Runs the program `session_peer` and kills it at the end. `dir`: a folder whose blobs it serves.
 class Process {
  public:
   Process(const std::string& address, const std::string& secret_file, std::string dir = "") {
@@ -29,14 +29,14 @@ class Process {
     if (pid_ != 0) signal(SIGKILL), exit_code();
   }
   void signal(int number) const { ::kill(pid_, number); }
-  /// Returns once all its threads stand still.
+  /// Returns when all its threads have stopped.
   void stop() const {
     signal(SIGSTOP);
     int status = 0;
     REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
     REQUIRE(WIFSTOPPED(status));
   }
-  /// Once it has ended; what ended it below 0.
+  /// Waits for the end; below 0 if a signal ended it.
   int exit_code() {
     int status = 0;
     ::waitpid(std::exchange(pid_, 0), &status, 0);
@@ -47,7 +47,7 @@ class Process {
   pid_t pid_ = 0;
 };
 
-/// On a busy machine a process that is not stopped may say nothing for some time.
+/// On a busy machine a process may be silent for some time without being stopped.
 constexpr int64_t kNeverMs = 60'000, kSoonMs = 1'500;
 
 struct PeerHead {
@@ -80,7 +80,7 @@ struct PeerHead {
     transport.reset();
     std::filesystem::remove_all(folder);
   }
-  /// Of sessions that open from now on, instead of `user`.
+  /// For sessions that open from now on, instead of `user`.
   void give_to(std::shared_ptr<SessionUser> other) {
     std::lock_guard lock(mutex_);
     other_user_ = std::move(other);
@@ -90,7 +90,7 @@ struct PeerHead {
 
   std::string folder;
   Log notes;
-  std::shared_ptr<User> user = std::make_shared<User>();
+  std::shared_ptr<RecordingSessionUser> user = std::make_shared<RecordingSessionUser>();
   std::shared_ptr<SessionLink> link;
   std::unique_ptr<Transport> transport;
   std::optional<Sessions> sessions;

@@ -1,4 +1,4 @@
-// A worker in a process of its own, over UCX, that is stopped, killed, or has another secret.
+// A worker in another process, over UCX, that is stopped, killed, or has a different secret.
 #include "tests/cluster/process.hpp"
 
 #if FLOW_TEST_UCX
@@ -9,7 +9,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-TEST_CASE("messages of all sizes go to another process and back, and a goodbye ends it") {
+TEST_CASE("messages of all sizes are echoed by another process, and a goodbye ends it") {
   PeerHead head;
   Process worker(head.address(), head.secret_file());
   CHECK(head.user->log.last(1) == "opened worker w1 0.1.0 0 proven");
@@ -24,7 +24,7 @@ TEST_CASE("messages of all sizes go to another process and back, and a goodbye e
   CHECK(worker.exit_code() == 10 + static_cast<int>(EndKind::left));
 }
 
-TEST_CASE("a process that is stopped is suspect, and well when it goes on") {
+TEST_CASE("a stopped process is stalled, and recovers when it continues") {
   PeerHead head(kSoonMs);
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
@@ -37,7 +37,7 @@ TEST_CASE("a process that is stopped is suspect, and well when it goes on") {
   CHECK(head.user->log.last(4) == "message there?");
 }
 
-TEST_CASE("a process that stays stopped is lost, idle or with messages on the way") {
+TEST_CASE("a process that stays stopped is lost, idle or with messages in transit") {
   bool is_busy = GENERATE(false, true);
   PeerHead head(kSoonMs);
   Process worker(head.address(), head.secret_file());
@@ -49,14 +49,14 @@ TEST_CASE("a process that stays stopped is lost, idle or with messages on the wa
   CHECK_THAT(events[1], StartsWith("suspected: "));
   REQUIRE_THAT(events[2], StartsWith("lost: nothing was received from node `w1` at ") &&
                               Contains("its process is stopped, its machine is down"));
-  // What it finds when it goes on: a session that is over.
+  // When it continues, its session has ended.
   worker.signal(SIGCONT);
   int code = worker.exit_code();
   CHECK((code == 10 + static_cast<int>(EndKind::cut) ||
          code == 10 + static_cast<int>(EndKind::lost)));
 }
 
-TEST_CASE("a process that is killed is told as cut") {
+TEST_CASE("a killed process is reported as disconnected") {
   PeerHead head;
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
@@ -65,7 +65,7 @@ TEST_CASE("a process that is killed is told as cut") {
              StartsWith("cut: the link to node `w1` at ") && Contains("without a goodbye"));
 }
 
-TEST_CASE("a process with another secret is refused on both sides") {
+TEST_CASE("a process with a different secret is rejected on both sides") {
   PeerHead head;
   std::string other = head.folder + "/other";
   REQUIRE(read_or_make_secret(other).ok());

@@ -10,14 +10,14 @@ constexpr EndKind kKinds[] = {EndKind::rejected, EndKind::damaged, EndKind::lost
                               EndKind::cut,      EndKind::left,    EndKind::ended};
 constexpr int64_t kLongUs = kRetryLastMs * 1000;
 
-/// One that has tried in vain for long.
+/// A backoff after many failed attempts.
 ReconnectBackoff tired() {
   ReconnectBackoff backoff;
   for (int i = 0; i < 20; i++) (void)backoff.pause_ms(0);
   return backoff;
 }
 
-TEST_CASE("a worker waits longer each time, up to a limit, and a little at random") {
+TEST_CASE("delays between attempts grow up to a limit, with some randomness") {
   ReconnectBackoff backoff;
   std::vector<int64_t> pauses;
   for (int i = 0; i < 8; i++) pauses.push_back(backoff.pause_ms(0));
@@ -27,7 +27,7 @@ TEST_CASE("a worker waits longer each time, up to a limit, and a little at rando
   CHECK(backoff.pause_ms(1001) == kRetryLastMs / 2);
 }
 
-TEST_CASE("a session of some length was none of the tries in vain") {
+TEST_CASE("a session that lasted resets the delay") {
   for (EndKind kind : kKinds) {
     ReconnectBackoff backoff = tired();
     CHECK(backoff.on_end(kind, false, kLongUs));
@@ -35,7 +35,7 @@ TEST_CASE("a session of some length was none of the tries in vain") {
   }
 }
 
-TEST_CASE("a link that breaks under a worker that is welcome is had again at once, however often") {
+TEST_CASE("a connection that breaks after an accepted join is reconnected at once, however often") {
   for (EndKind kind : {EndKind::cut, EndKind::damaged}) {
     ReconnectBackoff backoff = tired();
     for (int i = 0; i < 20; i++) {
@@ -45,7 +45,7 @@ TEST_CASE("a link that breaks under a worker that is welcome is had again at onc
   }
 }
 
-TEST_CASE("what is refused soon is refused again: the next try waits") {
+TEST_CASE("after an early rejection the next attempt is delayed") {
   for (EndKind kind : kKinds) {
     bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
     for (bool was_accepted : {false, true}) {

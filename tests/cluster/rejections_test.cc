@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kSecond = 1'000'000;
 
 TEST_CASE(
-    "the first refusal of a host is told, the next after a minute, with how many there were") {
+    "the first rejection of an address is reported at once, later ones once per minute with their "
+    "number") {
   RejectionLog rejections;
   CHECK(*rejections.add("10.0.0.7:1 (tcp)", "a", 0) == "a");
   for (int64_t i = 1; i < 60; i++)
@@ -21,7 +22,7 @@ TEST_CASE(
   CHECK(*rejections.add("10.0.0.7:5 (tcp)", "f", 2000 * kSecond) == "f");
 }
 
-TEST_CASE("one host's refusals hide no other's") {
+TEST_CASE("rejections of one address do not hide those of another") {
   RejectionLog rejections;
   CHECK(rejections.add("10.0.0.7:1 (tcp)", "a", 0).has_value());
   CHECK(rejections.add("10.0.0.8:1 (tcp)", "b", 0).has_value());
@@ -29,7 +30,7 @@ TEST_CASE("one host's refusals hide no other's") {
   CHECK_FALSE(rejections.add("[::1]:2 (tcp)", "d", 1).has_value());
 }
 
-TEST_CASE("hosts beyond the limit count as one until others are forgotten") {
+TEST_CASE("addresses beyond the limit count as one until others are forgotten") {
   RejectionLog rejections;
   for (size_t i = 0; i < kRejectionHostsMax; i++)
     CHECK(rejections.add("h" + std::to_string(i) + ":1", "x", 0).has_value());

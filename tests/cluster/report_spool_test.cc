@@ -1,5 +1,5 @@
-// A spool gives what was put in, once more after a restart, until it is taken; and numbers that it
-// gave are never given again.
+// A spool returns its reports until they are acknowledged, also after a restart, and never reuses
+// numbers.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -44,7 +44,7 @@ fs::path newest_file(const Folder& folder) {
 
 }  // namespace
 
-TEST_CASE("a spool gives again what was not taken, also after a restart") {
+TEST_CASE("a spool returns unacknowledged reports again, also after a restart") {
   Folder folder;
   auto spool = open(folder);
   std::string id = spool->id();
@@ -59,7 +59,7 @@ TEST_CASE("a spool gives again what was not taken, also after a restart") {
 
   spool = open(folder);
   CHECK(spool->id() == id);
-  // Of what was taken a file still knows; whoever took it knows better.
+  // A file may still contain acknowledged reports; the head's acknowledgement is authoritative.
   CHECK(all(*spool).size() == 3);
   spool->acknowledge(2);
   CHECK(all(*spool) == Entries{"3:"});
@@ -75,7 +75,7 @@ TEST_CASE("a spool gives again what was not taken, also after a restart") {
   CHECK(spool->id() == id);
 }
 
-TEST_CASE("files that nothing needs go, and numbers go on") {
+TEST_CASE("unneeded files are removed, and numbers continue") {
   Folder folder;
   auto spool = open(folder);
   std::string big(5u << 20, 'x');
@@ -101,7 +101,7 @@ TEST_CASE("files that nothing needs go, and numbers go on") {
   CHECK(spool->problem().empty());
 }
 
-TEST_CASE("what was being written at a crash is dropped, and its numbers with it") {
+TEST_CASE("a report that was incomplete at a crash is dropped with its number") {
   Folder folder;
   auto spool = open(folder);
   std::string id = spool->id();

@@ -37,7 +37,7 @@ struct Folder {
   std::string path;
 };
 
-TEST_CASE("a secret is 64 digits and a newline, of either case") {
+TEST_CASE("a secret has 64 digits of either case and a newline") {
   Folder folder;
   auto secret = read_secret(folder.file(kText));
   REQUIRE(secret.ok());
@@ -47,7 +47,7 @@ TEST_CASE("a secret is 64 digits and a newline, of either case") {
   CHECK(secret->bytes[31] == 0x0f);
 }
 
-TEST_CASE("any other form is refused with what was seen and what it should be") {
+TEST_CASE("any other form is rejected with its description and the expected form") {
   Folder folder;
   auto refusal = [&](const std::string& text) {
     auto secret = read_secret(folder.file(text));
@@ -69,7 +69,7 @@ TEST_CASE("any other form is refused with what was seen and what it should be") 
   CHECK_THAT(refusal("hunter2\n"), Contains("it has 8 bytes"));
 }
 
-TEST_CASE("a secret needs no newline, and may have that of Windows") {
+TEST_CASE("the newline of a secret is optional, and may be that of Windows") {
   Folder folder;
   auto plain = read_secret(folder.file(kText));
   REQUIRE(plain.ok());
@@ -81,7 +81,7 @@ TEST_CASE("a secret needs no newline, and may have that of Windows") {
   }
 }
 
-TEST_CASE("a secret that others may read or write is refused with the command that mends it") {
+TEST_CASE("a secret that others may access is rejected with the command that fixes it") {
   Folder folder;
   for (mode_t mode : {0640, 0604, 0620, 0601, 0666}) {
     auto secret = read_secret(folder.file(kText, mode));
@@ -93,7 +93,7 @@ TEST_CASE("a secret that others may read or write is refused with the command th
   CHECK(read_secret(folder.file(kText, 0440)).ok());  // a volume for the group of a pod
 }
 
-TEST_CASE("what is no file is refused at once") {
+TEST_CASE("a path that is not a regular file is rejected at once") {
   Folder folder;
   CHECK_THAT(read_secret(folder.path).error().message, Contains("is not a file"));
   std::string pipe = folder.path + "/pipe";
@@ -103,14 +103,14 @@ TEST_CASE("what is no file is refused at once") {
              Contains("No such file or directory. The head makes one"));
 }
 
-TEST_CASE("a link to a secret is read: mounted secrets are links") {
+TEST_CASE("a link to a secret is followed, because mounted secrets are links") {
   Folder folder;
   std::string link = folder.path + "/link";
   REQUIRE(::symlink(folder.file(kText).c_str(), link.c_str()) == 0);
   CHECK(read_secret(link).ok());
 }
 
-TEST_CASE("the head makes a secret that only its owner reads, once") {
+TEST_CASE("the head creates a secret once, readable only by its owner") {
   Folder folder;
   std::string path = folder.path + "/secret";
   auto made = read_or_make_secret(path);
@@ -126,14 +126,14 @@ TEST_CASE("the head makes a secret that only its owner reads, once") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("a file that is there is never replaced, right or wrong") {
+TEST_CASE("an existing file is never replaced, valid or not") {
   Folder folder;
   std::string path = folder.file("mine\n");
   CHECK_FALSE(read_or_make_secret(path).ok());
   CHECK(*read_file(path) == "mine\n");
 }
 
-TEST_CASE("a secret can't be made where there is no folder, and the error says so") {
+TEST_CASE("a secret cannot be created in a missing folder, and the error says so") {
   Folder folder;
   auto made = read_or_make_secret(folder.path + "/none/secret");
   REQUIRE_FALSE(made.ok());
@@ -141,7 +141,7 @@ TEST_CASE("a secret can't be made where there is no folder, and the error says s
                                             "/none/secret`: No such file"));
 }
 
-TEST_CASE("heads that make a secret at once all get the same") {
+TEST_CASE("heads that create a secret concurrently all get the same one") {
   Folder folder;
   std::string path = folder.path + "/secret";
   std::vector<Secret> secrets(8);

@@ -10,14 +10,14 @@ constexpr const char* kDamaged =
     "damaged: the session with node `w1` at 10.0.0.2:41 (tcp) can no longer be trusted: the "
     "received frame is not the next one that it encrypted";
 
-// Three messages of the worker are on the way.
+// Three messages of the worker are in transit.
 struct Three : Pair {
   Three() {
     open();
     for (const char* text : {"one", "two", "three"}) REQUIRE(worker.send(text).ok());
     REQUIRE(worker.sent.size() == 3);
   }
-  /// They come; all before the first that is wrong, then the end, then nothing.
+  /// Delivers them: all before the first wrong one arrive, then the end, then nothing.
   void expect_damage_after(const Events& messages) {
     move(worker, head);
     Events events = head.events();
@@ -34,25 +34,25 @@ struct Three : Pair {
   }
 };
 
-TEST_CASE("a frame that is left out ends the session") {
+TEST_CASE("a missing frame ends the session") {
   Three pair;
   pair.worker.sent.erase(pair.worker.sent.begin() + 1);
   pair.expect_damage_after({"message one"});
 }
 
-TEST_CASE("a frame that comes twice ends the session") {
+TEST_CASE("a duplicated frame ends the session") {
   Three pair;
   pair.worker.sent.insert(pair.worker.sent.begin(), pair.worker.sent.front());
   pair.expect_damage_after({"message one"});
 }
 
-TEST_CASE("frames that change places end the session") {
+TEST_CASE("reordered frames end the session") {
   Three pair;
   std::swap(pair.worker.sent[1], pair.worker.sent[2]);
   pair.expect_damage_after({"message one"});
 }
 
-TEST_CASE("a frame that is sent again later ends the session") {
+TEST_CASE("a frame that is replayed later ends the session") {
   Three pair;
   std::string first = pair.worker.sent.front();
   pair.deliver();
@@ -67,14 +67,14 @@ TEST_CASE("a frame of another session ends this one") {
   pair.expect_damage_after({});
 }
 
-TEST_CASE("a side's own frame that comes back to it ends the session") {
+TEST_CASE("a reflected frame ends the session") {
   Three pair;
   REQUIRE(pair.head.send("mine").ok());
   pair.worker.sent.push_front(pair.head.sent.back());
   pair.expect_damage_after({});
 }
 
-TEST_CASE("a frame with any bit changed ends the session") {
+TEST_CASE("a frame with any changed bit ends the session") {
   for (size_t bit = 0;; bit++) {
     Three pair;
     std::string& frame = pair.worker.sent[1];
@@ -89,7 +89,7 @@ TEST_CASE("a frame with any bit changed ends the session") {
   }
 }
 
-TEST_CASE("a frame that is cut or longer ends the session, at every length") {
+TEST_CASE("a truncated or extended frame ends the session, at every length") {
   for (size_t size = 0; size < 40; size++) {
     Three pair;
     if (size == pair.worker.sent[1].size()) continue;
@@ -108,7 +108,7 @@ TEST_CASE("garbage and handshakes after the handshake end the session") {
   }
 }
 
-TEST_CASE("what is sent can't be read on the way") {
+TEST_CASE("messages cannot be read in transit") {
   Pair pair;
   pair.open();
   std::string text(200, 'k');
@@ -120,7 +120,7 @@ TEST_CASE("what is sent can't be read on the way") {
   CHECK(first.find("kkk") == std::string::npos);
 }
 
-TEST_CASE("a message may be as long as a frame holds, and no longer") {
+TEST_CASE("a message may be as long as a frame allows, and no longer") {
   Pair pair;
   pair.open();
   std::string message(kMessageBytesMax, 'm');
@@ -134,7 +134,7 @@ TEST_CASE("a message may be as long as a frame holds, and no longer") {
   CHECK(pair.worker.session->is_open());
 }
 
-TEST_CASE("nothing is sent before a session is open, or after its end") {
+TEST_CASE("nothing is sent before a session is open or after its end") {
   Pair pair;
   CHECK_THAT(pair.worker.send("x").error().message, Contains("is not open yet"));
   pair.open();
@@ -142,7 +142,7 @@ TEST_CASE("nothing is sent before a session is open, or after its end") {
   CHECK_THAT(pair.worker.send("x").error().message, Contains("has ended"));
 }
 
-TEST_CASE("a goodbye comes with its reason, behind what was sent before") {
+TEST_CASE("a goodbye arrives with its reason, after all earlier messages") {
   Pair pair;
   pair.open();
   REQUIRE(pair.worker.send("last").ok());
@@ -162,7 +162,7 @@ TEST_CASE("a goodbye comes with its reason, behind what was sent before") {
   CHECK(pair.head.events().empty());
 }
 
-TEST_CASE("a link that goes down without a goodbye is told as cut") {
+TEST_CASE("a link that breaks without a goodbye is reported as disconnected") {
   Pair pair;
   pair.open();
   pair.head.link_down("the peer closed the connection");
@@ -171,14 +171,14 @@ TEST_CASE("a link that goes down without a goodbye is told as cut") {
                "goodbye: the peer closed the connection"});
 }
 
-TEST_CASE("an idle session lives on its heartbeats, which tell the time there and back") {
+TEST_CASE("an idle session is kept alive by heartbeats, which measure the round-trip time") {
   Pair pair;
   pair.open();
   pair.live(60'000);
   CHECK(pair.head.events().empty());
   CHECK(pair.worker.events().empty());
   CHECK(pair.head.session->counters().silent_us <= 1'000'000);
-  // Each way takes 20 ms of the time between two ticks.
+  // Each direction takes 20 ms of the interval between two ticks.
   auto slow = [&] {
     pair.now_us += 20'000;
     pair.move(pair.head, pair.worker);
@@ -188,12 +188,12 @@ TEST_CASE("an idle session lives on its heartbeats, which tell the time there an
   pair.live(60'000, slow);
   CHECK(pair.head.session->counters().rtt_us.has_value());
   auto rtt_us = *pair.head.session->counters().rtt_us;
-  CHECK(rtt_us > 55'000);  // 20 ms out, 40 ms back
+  CHECK(rtt_us > 55'000);  // 20 ms in one direction, 40 ms in the other
   CHECK(rtt_us < 65'000);
   CHECK(pair.head.events().empty());
 }
 
-TEST_CASE("a peer that is silent is suspect, is well when it is heard, and lost when it is not") {
+TEST_CASE("a silent peer is stalled, recovers when it sends, and is lost if it does not") {
   Pair pair;
   pair.open();
   auto silence = [&] { pair.worker.sent.clear(), pair.head.sent.clear(); };
@@ -213,10 +213,10 @@ TEST_CASE("a peer that is silent is suspect, is well when it is heard, and lost 
   CHECK(pair.head.session->has_ended());
 }
 
-TEST_CASE("a peer that is heard again is no longer suspect") {
+TEST_CASE("a peer that sends again is no longer stalled") {
   Pair pair;
   pair.open();
-  pair.live(5'000, [] {});  // all waits on the way
+  pair.live(5'000, [] {});  // all frames are delayed
   CHECK(pair.head.events().size() == 1);
   pair.deliver();
   CHECK(pair.head.events() == Events{"heard again"});
@@ -224,7 +224,8 @@ TEST_CASE("a peer that is heard again is no longer suspect") {
   CHECK(pair.head.events().empty());
 }
 
-TEST_CASE("a side that sends and is not heard is lost too: a partition with data on the way") {
+TEST_CASE(
+    "a side that sends and receives nothing is lost too, as in a partition with data in transit") {
   Pair pair;
   pair.open();
   pair.live(10'100, [&] {
@@ -234,7 +235,7 @@ TEST_CASE("a side that sends and is not heard is lost too: a partition with data
   CHECK_THAT(pair.head.events().back(), StartsWith("lost: nothing was received from node `w1`"));
 }
 
-TEST_CASE("a head says for both sides how long a silence may be") {
+TEST_CASE("the head sets the silence timeout for both sides") {
   for (int64_t ms : {2'000, 60'000}) {
     SessionOptions head = options_of(Role::head);
     set_lost_after(head, ms);
@@ -257,7 +258,7 @@ TEST_CASE("a head says for both sides how long a silence may be") {
   }
 }
 
-TEST_CASE("a worker's word on how long a silence may be counts for nothing") {
+TEST_CASE("a silence timeout that a worker sends is ignored") {
   SessionOptions worker = options_of(Role::worker);
   set_lost_after(worker, 2'000);
   Pair pair(options_of(Role::head), worker);
@@ -266,7 +267,7 @@ TEST_CASE("a worker's word on how long a silence may be counts for nothing") {
   CHECK(pair.worker.events() == Events{"opened head h1 0.1.0 41 proven", "lost after 10000 ms"});
 }
 
-TEST_CASE("a head that bears no silence at all is not followed") {
+TEST_CASE("a silence timeout of zero from a head is ignored") {
   SessionOptions head = options_of(Role::head);
   head.heartbeat_ms = 1, head.suspect_after_ms = 2, head.lost_after_ms = 9;
   Pair pair(head, options_of(Role::worker));
@@ -276,7 +277,7 @@ TEST_CASE("a head that bears no silence at all is not followed") {
   CHECK_THAT(pair.worker.events().back(), StartsWith("damaged: the session with node `h1`"));
 }
 
-TEST_CASE("what nobody sealed does not count as heard") {
+TEST_CASE("unauthenticated frames do not count as received") {
   Pair pair;
   pair.open();
   pair.live(9'900, [&] { pair.worker.sent.clear(); });
@@ -285,7 +286,7 @@ TEST_CASE("what nobody sealed does not count as heard") {
   CHECK_THAT(pair.head.events().at(0), StartsWith("damaged: "));
 }
 
-TEST_CASE("a side that did not run itself blames nobody") {
+TEST_CASE("a process that was suspended itself does not declare its peers lost") {
   Pair pair;
   pair.open();
   pair.now_us += 3'600'000'000;
@@ -297,7 +298,7 @@ TEST_CASE("a side that did not run itself blames nobody") {
   CHECK(pair.worker.events().empty());
 }
 
-TEST_CASE("a clock that goes back, or to its ends, harms nothing") {
+TEST_CASE("a clock that goes backwards or to its limits is harmless") {
   Pair pair;
   pair.open();
   for (int64_t now_us : {int64_t{-5}, INT64_MIN, INT64_MAX, INT64_MIN, int64_t{0}}) {
@@ -325,7 +326,7 @@ TEST_CASE("frames and bytes are counted") {
   CHECK(pair.worker.session->counters().bytes_out == there.bytes_out + 1 + 5 + kSealBytes);
 }
 
-TEST_CASE("a put that is sealed opens for its tag, at the peer, unchanged, and not else") {
+TEST_CASE("a sealed put opens only for its tag, at the peer, and unchanged") {
   Pair pair;
   pair.open();
   BulkSeal here = pair.worker.session->bulk(), there = pair.head.session->bulk();

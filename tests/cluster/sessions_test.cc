@@ -1,4 +1,4 @@
-// Sessions over links within the process, with all the threads that there are.
+// Sessions over links within this process, with all real threads.
 #include "engine/cluster/session/sessions.hpp"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-/// Takes part in no session: a link alone.
-class Stranger : public LinkHandler {
+/// Uses a link without a session.
+class RawLinkHandler : public LinkHandler {
  public:
   void on_up() override { log.add("up"); }
   void on_frame(std::string_view frame) override {
@@ -31,7 +31,7 @@ class Stranger : public LinkHandler {
   Log log;
 };
 
-/// A head that listens, and what comes to it.
+/// A listening head and its recorded events.
 struct Head {
   explicit Head(const SessionOptions& options = options_of(Role::head))
       : sessions(*transport, options, [this](std::string note) { notes.add(note); }) {
@@ -47,7 +47,7 @@ struct Head {
   std::string address() const { return listener->address(); }
 
   Log log, notes;
-  std::shared_ptr<User> user = std::make_shared<User>();
+  std::shared_ptr<RecordingSessionUser> user = std::make_shared<RecordingSessionUser>();
   std::shared_ptr<SessionLink> link;
   std::unique_ptr<Transport> transport = make_inproc_transport();
   Sessions sessions;
@@ -61,7 +61,7 @@ struct Worker {
     REQUIRE(opened.ok());
     link = *opened;
   }
-  std::shared_ptr<User> user = std::make_shared<User>();
+  std::shared_ptr<RecordingSessionUser> user = std::make_shared<RecordingSessionUser>();
   std::unique_ptr<Transport> transport = make_inproc_transport();
   Sessions sessions;
   std::shared_ptr<SessionLink> link;
@@ -76,7 +76,7 @@ SessionOptions quick(Role role) {
   return options;
 }
 
-TEST_CASE("messages of many threads come whole, in each one's order, both ways") {
+TEST_CASE("messages of several threads arrive complete, in order per thread, in both directions") {
   constexpr int kMessages = 500;
   Head head;
   Worker worker(head);
@@ -92,7 +92,7 @@ TEST_CASE("messages of many threads come whole, in each one's order, both ways")
       });
   for (auto& thread : threads) thread.join();
   CHECK(refused == 0);
-  for (User* user : {head.user.get(), worker.user.get()}) {
+  for (RecordingSessionUser* user : {head.user.get(), worker.user.get()}) {
     Events all = user->log.wait(1 + 2 * kMessages);
     int next[2] = {0, 0};
     for (size_t i = 1; i < all.size(); i++) {
@@ -104,7 +104,7 @@ TEST_CASE("messages of many threads come whole, in each one's order, both ways")
   }
 }
 
-TEST_CASE("a goodbye comes behind what was sent before it") {
+TEST_CASE("a goodbye arrives after all earlier messages") {
   Head head;
   Worker worker(head);
   worker.user->log.wait(1);
@@ -118,12 +118,12 @@ TEST_CASE("a goodbye comes behind what was sent before it") {
   CHECK_FALSE(worker.link->send("x").ok());
 }
 
-TEST_CASE("a user may send and end from within what it is told") {
-  struct Echo : User {
+TEST_CASE("a user may send and end the session from within its callbacks") {
+  struct Echo : RecordingSessionUser {
     void on_message(std::string message) override {
       (void)link->send("echo " + message);
       link->end("answered");
-      User::on_message(message);
+      RecordingSessionUser::on_message(message);
     }
     std::shared_ptr<SessionLink> link;
   };
@@ -142,8 +142,7 @@ TEST_CASE("a user may send and end from within what it is told") {
   echo->link.reset();
 }
 
-TEST_CASE(
-    "another secret never reaches the user, is told once with the address, and harms nobody else") {
+TEST_CASE("a wrong secret is reported once with the address and does not affect other sessions") {
   Head head;
   Worker right(head);
   right.user->log.wait(1);
@@ -162,9 +161,9 @@ TEST_CASE(
   CHECK(head.log.wait(1).size() == 1);
 }
 
-TEST_CASE("garbage is answered with an end, and told") {
+TEST_CASE("garbage ends the connection and is reported") {
   Head head;
-  auto stranger = std::make_shared<Stranger>();
+  auto stranger = std::make_shared<RawLinkHandler>();
   auto transport = make_inproc_transport();
   auto link = transport->connect(head.address(), stranger);
   REQUIRE(link.ok());
@@ -176,10 +175,10 @@ TEST_CASE("garbage is answered with an end, and told") {
   CHECK_THAT(events[2], StartsWith("down: "));
 }
 
-TEST_CASE("a peer that goes away before it is proven is told too") {
+TEST_CASE("a peer that disconnects before authentication is reported too") {
   Head head;
   auto transport = make_inproc_transport();
-  auto link = transport->connect(head.address(), std::make_shared<Stranger>());
+  auto link = transport->connect(head.address(), std::make_shared<RawLinkHandler>());
   REQUIRE(link.ok());
   (*link)->send(End(options_of(Role::worker), "x").sent.front());
   (*link)->close(1'000);
@@ -187,9 +186,9 @@ TEST_CASE("a peer that goes away before it is proven is told too") {
              StartsWith("no session with client:") && Contains("closed the link"));
 }
 
-TEST_CASE("a peer that says nothing is closed when its time for the handshake is over") {
+TEST_CASE("a silent peer is closed when its handshake timeout expires") {
   Head head(quick(Role::head));
-  auto stranger = std::make_shared<Stranger>();
+  auto stranger = std::make_shared<RawLinkHandler>();
   auto transport = make_inproc_transport();
   auto link = transport->connect(head.address(), stranger);
   REQUIRE(link.ok());
@@ -198,8 +197,8 @@ TEST_CASE("a peer that says nothing is closed when its time for the handshake is
   CHECK_THAT(stranger->log.wait(3)[2], StartsWith("down: "));
 }
 
-/// Does the handshake and then hangs: nobody ticks it.
-class Hanging : public LinkHandler {
+/// Completes the handshake and then stalls, because it is never ticked.
+class StallingLinkHandler : public LinkHandler {
  public:
   void on_up() override {
     step([&](SessionOutput& out) { session_.emplace(quick(Role::worker), "x", 0, out); });
@@ -222,17 +221,18 @@ class Hanging : public LinkHandler {
   bool stopped_ = false;
 };
 
-TEST_CASE("a peer that hangs behind a link that is well is suspect, then lost, and its link goes") {
+TEST_CASE(
+    "a peer that stalls behind a working link is stalled, then lost, and its link is closed") {
   Head head(quick(Role::head));
-  auto hanging = std::make_shared<Hanging>();
+  auto hanging = std::make_shared<StallingLinkHandler>();
   auto there = make_inproc_transport();
-  // It listens, so that its link is known before anything comes.
+  // It listens, so its link is known before anything arrives.
   auto listener = there->listen("127.0.0.1:0", [&](std::shared_ptr<Link> link) {
     hanging->link = std::move(link);
     return hanging;
   });
   REQUIRE(listener.ok());
-  auto user = std::make_shared<User>();
+  auto user = std::make_shared<RecordingSessionUser>();
   auto session = head.sessions.connect((*listener)->address(), user);
   REQUIRE(session.ok());
   Events events = user->log.wait(3);
@@ -244,9 +244,9 @@ TEST_CASE("a peer that hangs behind a link that is well is suspect, then lost, a
   hanging->link.reset();
 }
 
-TEST_CASE("idle sessions stay, and know the time there and back") {
+TEST_CASE("idle sessions stay open and know their round-trip time") {
   SessionOptions head_options = quick(Role::head), worker_options = quick(Role::worker);
-  head_options.lost_after_ms = worker_options.lost_after_ms = 60'000;  // on a busy machine too
+  head_options.lost_after_ms = worker_options.lost_after_ms = 60'000;  // also on a busy machine
   head_options.suspect_after_ms = worker_options.suspect_after_ms = 60'000;
   Head head(head_options);
   Worker worker(head, worker_options);
@@ -262,10 +262,10 @@ TEST_CASE("idle sessions stay, and know the time there and back") {
   CHECK(worker.user->log.wait(1).size() == 1);
 }
 
-/// Goes down at the second frame, and says so as it is called.
-class Brittle : public Link {
+/// Breaks at the second frame, and reports it within the call.
+class BreakingLink : public Link {
  public:
-  explicit Brittle(LinkHandler& handler) : handler_(handler) {}
+  explicit BreakingLink(LinkHandler& handler) : handler_(handler) {}
   void send(std::string) override {
     if (++frames_ == 2) handler_.on_down(environment_error("it broke"));
   }
@@ -281,20 +281,20 @@ class Brittle : public Link {
   int frames_ = 0;
 };
 
-TEST_CASE("a link may say that it is down as it is given a frame") {
-  auto user = std::make_shared<User>();
+TEST_CASE("a link may report that it is down while a frame is passed to it") {
+  auto user = std::make_shared<RecordingSessionUser>();
   auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
-  session->attach(std::make_shared<Brittle>(*session));
+  session->attach(std::make_shared<BreakingLink>(*session));
   session->on_up();
-  session->on_frame(End(options_of(Role::head), "y").sent.front());  // a proof is the answer
+  session->on_frame(End(options_of(Role::head), "y").sent.front());  // the answer is a proof
   CHECK(user->log.wait(1) == Events{"cut: no session with x:1: it broke"});
   CHECK(session->is_down());
 }
 
-/// Where it is closed somebody sends, as another thread may at that moment.
-class Busy : public Link {
+/// While it is closed, it sends, as another thread may at that moment.
+class SendingOnCloseLink : public Link {
  public:
-  explicit Busy(std::function<void()> on_close) : on_close_(std::move(on_close)) {}
+  explicit SendingOnCloseLink(std::function<void()> on_close) : on_close_(std::move(on_close)) {}
   void send(std::string frame) override { frames.push_back(std::move(frame)); }
   size_t unsent_bytes() const override { return 0; }
   void post_receive(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
@@ -308,17 +308,17 @@ class Busy : public Link {
   const std::function<void()> on_close_;
 };
 
-TEST_CASE("who sends as a session ends is told nothing of it in there") {
-  struct Listening : User {
+TEST_CASE("a sender gets no callback within the send that meets the end of the session") {
+  struct Listening : RecordingSessionUser {
     void on_end(EndKind kind, const Error& why) override {
       was_sending = is_sending;
-      User::on_end(kind, why);
+      RecordingSessionUser::on_end(kind, why);
     }
     bool is_sending = false, was_sending = false;
   };
   auto user = std::make_shared<Listening>();
   auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
-  auto link = std::make_shared<Busy>([user, to = session.get()] {
+  auto link = std::make_shared<SendingOnCloseLink>([user, to = session.get()] {
     user->is_sending = true;
     CHECK_FALSE(to->send("x").ok());
     user->is_sending = false;
@@ -336,17 +336,17 @@ TEST_CASE("who sends as a session ends is told nothing of it in there") {
   CHECK_FALSE(user->was_sending);
 }
 
-TEST_CASE("where nobody listens there is no session, and its user is told why") {
+TEST_CASE("if no process listens, there is no session and its user gets the reason") {
   auto transport = make_inproc_transport();
   Sessions sessions(*transport, options_of(Role::worker), nullptr);
-  auto user = std::make_shared<User>();
+  auto user = std::make_shared<RecordingSessionUser>();
   auto session = sessions.connect("127.0.0.1:9", user);
   REQUIRE(session.ok());
   CHECK_THAT(user->log.last(1),
              StartsWith("cut: no session with 127.0.0.1:9 (inproc): nothing listens"));
 }
 
-TEST_CASE("a session that its accepter does not want ends with a goodbye") {
+TEST_CASE("a session that the acceptor rejects ends with a goodbye") {
   Head head;
   head.user = nullptr;
   Worker worker(head);
@@ -354,16 +354,16 @@ TEST_CASE("a session that its accepter does not want ends with a goodbye") {
   CHECK_THAT(events[1], Contains("has left: this session was refused"));
 }
 
-TEST_CASE("without a secret nothing is reached beyond this machine") {
+TEST_CASE("without a secret no connection leaves this machine") {
   auto transport = make_inproc_transport();
   Sessions open(*transport, options_of(Role::head, nullptr), nullptr);
-  auto accept = [](const SessionPeer&, auto) { return std::make_shared<User>(); };
+  auto accept = [](const SessionPeer&, auto) { return std::make_shared<RecordingSessionUser>(); };
   for (const char* address :
        {"0.0.0.0:0", "10.0.0.1:0", "node7:0", "[::]:0", "127.example.org:0"}) {
     auto listener = open.listen(address, accept);
     REQUIRE_FALSE(listener.ok());
     CHECK_THAT(listener.error().message, StartsWith(address) && Contains("--secret-file"));
-    CHECK_FALSE(open.connect(address, std::make_shared<User>()).ok());
+    CHECK_FALSE(open.connect(address, std::make_shared<RecordingSessionUser>()).ok());
   }
   for (const char* address : {"127.0.0.1:0", "[::1]:0", "localhost:0", "127.1.2.3:0"})
     CHECK(open.listen(address, accept).ok());
@@ -372,7 +372,7 @@ TEST_CASE("without a secret nothing is reached beyond this machine") {
   CHECK_FALSE(closed.listen("nonsense", accept).ok());
 }
 
-TEST_CASE("who lets go of its sessions ends them, and its peers are told") {
+TEST_CASE("destroying the sessions ends them and notifies the peers") {
   Head head;
   auto worker = std::make_unique<Worker>(head);
   worker->user->log.wait(1);
@@ -382,7 +382,7 @@ TEST_CASE("who lets go of its sessions ends them, and its peers are told") {
   CHECK_THAT(head.user->log.wait(2)[1], Contains("its process ends all sessions"));
 }
 
-TEST_CASE("a put goes sealed over the session's link") {
+TEST_CASE("a put is sealed over the link of the session") {
   Head head;
   Worker worker(head);
   head.user->log.wait(1);
@@ -402,15 +402,15 @@ TEST_CASE("a put goes sealed over the session's link") {
   CHECK(events == Events{"put", "weights"});
 }
 
-TEST_CASE("only so many peers are in the handshake at a time, and then there is room again") {
+TEST_CASE("the number of peers in the handshake is bounded, and places become free again") {
   SessionOptions options = quick(Role::head);
   options.handshake_ms = 3'000;
   Head head(options);
   auto transport = make_inproc_transport();
-  std::vector<std::shared_ptr<Stranger>> strangers;
+  std::vector<std::shared_ptr<RawLinkHandler>> strangers;
   std::vector<std::shared_ptr<Link>> links;
   for (int i = 0; i <= kHandshakesMax; i++) {
-    strangers.push_back(std::make_shared<Stranger>());
+    strangers.push_back(std::make_shared<RawLinkHandler>());
     auto link = transport->connect(head.address(), strangers.back());
     REQUIRE(link.ok());
     links.push_back(*link);

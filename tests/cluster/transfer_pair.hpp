@@ -1,4 +1,4 @@
-// Two sides with a folder each, whose transfers talk over a link of a transport.
+// Two sides with one folder each, whose transfers use a link of a transport.
 #pragma once
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace flow::cluster {
 
-/// A folder that goes away.
+/// A temporary folder.
 class TestFolder {
  public:
   TestFolder() {
@@ -37,7 +37,7 @@ inline std::string random_bytes_of(size_t size, uint64_t seed = 1) {
 
 inline BlobInfo blob_of(std::string_view bytes) { return {sha256(bytes), bytes.size()}; }
 
-/// As an executor writes it.
+/// Writes a file like an executor.
 inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
   BlobInfo blob = blob_of(bytes);
   std::string path = blob_path(dir, blob.digest);
@@ -46,7 +46,7 @@ inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
   return blob;
 }
 
-/// Files below objects/ that are no content.
+/// Files below objects/ that are not blobs.
 inline int temporaries_in(const std::string& dir) {
   int count = 0;
   for (const auto& each : std::filesystem::recursive_directory_iterator(dir + "/objects"))
@@ -95,7 +95,7 @@ class Side final : public LinkHandler {
   std::promise<void> up, ready, down;
   std::shared_future<void> started = ready.get_future().share();
   std::atomic<int> frames{0};
-  int ping_after = 0;  // messages of the peer's
+  int ping_after = 0;  // messages of the peer
   std::atomic<uint64_t> ping_came_at{UINT64_MAX};
   std::atomic<bool> is_broken{false};
 };

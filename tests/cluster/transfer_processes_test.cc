@@ -1,4 +1,4 @@
-// Content of a worker in a process of its own that is killed while it gives it, and comes back.
+// A worker in another process that is killed while it sends a blob, and returns.
 #include "tests/cluster/process.hpp"
 #include "tests/cluster/transfer_pair.hpp"
 
@@ -9,10 +9,11 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-/// A head's end of a session that carries content alone.
-class Taker final : public SessionUser {
+/// The head's end of a session that transfers only blobs.
+class BlobSessionUser final : public SessionUser {
  public:
-  Taker(PeerHead& head, std::shared_ptr<BlobCache> store) : head_(head), store_(std::move(store)) {}
+  BlobSessionUser(PeerHead& head, std::shared_ptr<BlobCache> store)
+      : head_(head), store_(std::move(store)) {}
   void on_open(const SessionPeer& peer) override {
     TransferOptions options;
     options.store = store_;
@@ -52,13 +53,14 @@ class Taker final : public SessionUser {
   std::optional<BlobTransfer> transfer_;
 };
 
-TEST_CASE("a worker that is killed while it gives content gives it after it has come back") {
+TEST_CASE("a worker that is killed during a transfer delivers the blob after it has returned") {
   TestFolder worker_folder, state_folder;
   auto state = BlobCache::of_state(state_folder.path, nullptr);
   std::string bytes = random_bytes_of(size_t{100} << 20);
   BlobInfo blob = put_object(worker_folder.path, bytes);
   PeerHead head;
-  auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
+  auto first = std::make_shared<BlobSessionUser>(head, state),
+       second = std::make_shared<BlobSessionUser>(head, state);
   head.give_to(first);
   {
     Process worker(head.address(), head.secret_file(), worker_folder.path);

@@ -1,4 +1,4 @@
-// The first version of the protocol, spoken by hand: what a later flow must still be able to say.
+// The first version of the protocol, encoded by hand: later versions must still support it.
 #include "tests/cluster/pair.hpp"
 
 namespace flow::cluster {
@@ -8,7 +8,7 @@ std::string text(std::string_view bytes) {
   return static_cast<char>(bytes.size()) + std::string(bytes);
 }
 
-TEST_CASE("a worker that follows the description alone has a session") {
+TEST_CASE("a worker that follows only the description gets a session") {
   End head(options_of(Role::head), "10.0.0.2:41 (tcp)");
   std::string head_hello = head.sent.front();
   CHECK(head_hello.substr(0, head_hello.size() - 64) ==
@@ -43,7 +43,7 @@ TEST_CASE("a worker that follows the description alone has a session") {
   CHECK(head.sent.back()[0] == 4);
   std::string heartbeat = std::string("\1\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
                           std::string("\1\0\0\0\0\0\0\0", 8);
-  // The first version's ended here.
+  // End of the first version's fields.
   CHECK(opened == heartbeat + std::string("\x10\x27\0\0\0\0\0\0", 8));
   head.frame(sealer.seal(4, heartbeat), 0);
   head.frame(sealer.seal(3, "ready"), 0);
@@ -52,7 +52,8 @@ TEST_CASE("a worker that follows the description alone has a session") {
         Events{"message ready", "left: node `w1` at 10.0.0.2:41 (tcp) has left: bye"});
 }
 
-TEST_CASE("a head of the first version, which says nothing of its patience, is followed in none") {
+TEST_CASE(
+    "a head of the first version, which sends no silence timeout, is accepted with the default") {
   Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
   End worker(options_of(Role::worker), "x:1");
   worker.frame(head.hello(), 0);
@@ -66,7 +67,7 @@ TEST_CASE("a head of the first version, which says nothing of its patience, is f
   CHECK(worker.events() == Events{"lost after 6000 ms"});
 }
 
-TEST_CASE("who has all that was said and the secret still lacks the keys of the session") {
+TEST_CASE("an observer with all messages and the secret still lacks the keys of the session") {
   Pair pair;
   std::string head_hello = pair.head.sent.front(), hello = pair.worker.sent.front();
   pair.move(pair.worker, pair.head);
@@ -82,9 +83,7 @@ TEST_CASE("who has all that was said and the secret still lacks the keys of the 
   CHECK_FALSE(fits(""));
 }
 
-TEST_CASE(
-    "a sealed frame of a type that this version has not, or a heartbeat cut short, ends the "
-    "session") {
+TEST_CASE("an unknown sealed frame type or a truncated heartbeat ends the session") {
   for (int type : {0, 1, 2, 4, 6, 255}) {
     Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
     End worker(options_of(Role::worker), "x:1");

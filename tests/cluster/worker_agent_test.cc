@@ -1,5 +1,5 @@
-// A worker of another machine behind messages: what goes in at one end comes out at the other, and
-// what is no message is refused.
+// A worker on another machine, reached through messages: orders and reports pass unchanged, and
+// invalid messages are rejected.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -18,8 +18,8 @@ using namespace flow::cluster;
 
 namespace {
 
-/// Keeps what it is told, and says what a test has it say.
-struct Told {
+/// Records its calls and reports what a test requests.
+struct RecordedCalls {
   std::vector<AttemptOrder> orders;
   std::vector<uint64_t> commits, releases;
   std::vector<std::string> calls;
@@ -28,7 +28,9 @@ struct Told {
 
 class Recorder final : public Worker {
  public:
-  Recorder(Told& told, OnReport on_report) : told_(told) { told_.say = std::move(on_report); }
+  Recorder(RecordedCalls& told, OnReport on_report) : told_(told) {
+    told_.say = std::move(on_report);
+  }
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override {
     for (AttemptOrder& order : orders) {
       told_.orders.push_back(std::move(order));
@@ -58,10 +60,10 @@ class Recorder final : public Worker {
   void ack_logs(size_t cost) override { told_.calls.push_back("took " + std::to_string(cost)); }
 
  private:
-  Told& told_;
+  RecordedCalls& told_;
 };
 
-/// Nothing that these tests do needs content.
+/// These tests transfer no blobs.
 class NoLink final : public Link {
  public:
   void send(std::string) override {}
@@ -73,19 +75,19 @@ class NoLink final : public Link {
   std::string description() const override { return "nowhere"; }
 };
 
-/// A head and a worker whose messages arrive at once, while there is a session.
+/// A head and a worker that deliver messages immediately while there is a session.
 struct Wire {
   JoinRequest joined;
   std::vector<Report> reports;
   std::vector<uint64_t> numbers;
-  std::vector<std::string> pieces;  // that went to the worker
+  std::vector<std::string> pieces;  // sent to the worker
   std::vector<BlobInventoryDelta> news;
   std::string disconnect_reason, draining;
-  Told told;
+  RecordedCalls told;
   std::mutex mutex;
   std::condition_variable came;
-  std::vector<blob_protocol::Message> asked;  // of content, by threads of the agent's
-  std::atomic<bool> took_all = true;          // the agent's threads say it too, as they send
+  std::vector<blob_protocol::Message> asked;  // blob messages, from threads of the agent
+  std::atomic<bool> took_all = true;          // the agent's threads set it when they send
   bool is_admitted = true, encrypt = false;
   std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
   std::string folder = "/tmp/flow-nodes-" + random_name();
@@ -212,7 +214,7 @@ AttemptOrder full_order() {
   return order;
 }
 
-/// What an order says, as text that two can be compared by.
+/// An order as text, for comparisons.
 std::string text_of(const AttemptOrder& order, uint64_t commit) {
   worker_protocol::Order message;
   put_order(order, commit, message);
@@ -246,14 +248,14 @@ const TaskFinished& end_of(const Report& report) { return body_of<TaskFinished>(
 
 }  // namespace
 
-TEST_CASE("a worker tells what it has, and takes orders as they were given") {
+TEST_CASE("a worker reports its resources and receives orders unchanged") {
   Wire wire(big_host());
   CHECK(wire.joined.worker.cpus_milli == 64'000);
   CHECK(wire.joined.worker.memory_bytes == int64_t{1} << 40);
   CHECK(wire.joined.worker.gpus == big_host().gpus);
   CHECK(wire.joined.worker.labels == big_host().labels);
   CHECK(wire.joined.worker.custom_resources == big_host().custom_resources);
-  CHECK(wire.joined.worker.name.empty());  // the session's to say
+  CHECK(wire.joined.worker.name.empty());  // set by the session
   CHECK(wire.joined.blob_address == "10.0.0.7:7");
 
   AttemptOrder second = full_order();
@@ -263,7 +265,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.told.commits == std::vector<uint64_t>{9, 9});
   CHECK(text_of(wire.told.orders[0], 9) == text_of(full_order(), 9));
   CHECK(text_of(wire.told.orders[1], 9) == text_of(second, 9));
-  // The bundle and the environment went once, behind the welcome; and no attempt twice.
+  // Bundle and environment were sent once, after JoinAccepted, and no attempt twice.
   CHECK(wire.pieces.size() == 5);
 
   wire.head->release(9);
@@ -281,7 +283,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.took_all);
 }
 
-TEST_CASE("a worker asks for content once its head has said whether it goes sealed") {
+TEST_CASE("a worker requests blobs only after its head has said whether they are sealed") {
   Wire wire(big_host());
   AttemptOrder order = full_order();
   File file;
@@ -305,7 +307,7 @@ TEST_CASE("a worker asks for content once its head has said whether it goes seal
   CHECK(wire.took_all);
 }
 
-TEST_CASE("reports arrive as they were said, with the content that is what it says") {
+TEST_CASE("reports arrive unchanged, with those blobs that match their digests") {
   Wire wire(big_host());
   const core::AttemptId id = {"r", 1, 2, 3};
   const Report log{id, 0, 1000, LogLines{2, "line\n\xff", 71}};
@@ -339,11 +341,11 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
   CHECK(last.duration_us == 1234);
   CHECK(last.waited);
   CHECK(last.pid == 42);
-  REQUIRE(last.blobs.size() == 1);  // the other is not what its digest says
+  REQUIRE(last.blobs.size() == 1);  // the other does not match its digest
   CHECK(last.blobs[0].second == "blob");
 }
 
-TEST_CASE("a long message goes in pieces, between which no other comes") {
+TEST_CASE("a long message is sent in parts, without other messages between them") {
   Wire wire(big_host());
   AttemptOrder order = full_order();
   order.args = encode_value(Value(std::string(5 * kMessageChunkBytes / 2, 'a')));
@@ -362,7 +364,7 @@ TEST_CASE("a long message goes in pieces, between which no other comes") {
   CHECK(message == "half done");
 }
 
-TEST_CASE("what is no message of the peer's is refused") {
+TEST_CASE("invalid messages of the peer are rejected") {
   auto piece = [](const auto& message) {
     return std::string(1, '\0') + message.SerializeAsString();
   };
@@ -370,7 +372,7 @@ TEST_CASE("what is no message of the peer's is refused") {
   JoinRequest request{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}, ""};
   worker_protocol::FromWorker join;
   put_join_request(request, *join.mutable_join());
-  CHECK_FALSE(wire.head->on_message(piece(join)));  // it has joined
+  CHECK_FALSE(wire.head->on_message(piece(join)));  // it has already joined
   CHECK_FALSE(wire.head->on_message(std::string("\0\xff\xff\xff", 4)));
   CHECK_FALSE(wire.head->on_message(piece(worker_protocol::FromWorker())));
   JoinRequest heard;
@@ -415,12 +417,12 @@ TEST_CASE("what is no message of the peer's is refused") {
     CHECK_FALSE(fresh.on_message(piece(bad)));
   }
   CHECK(fresh.on_message(piece(said)));
-  CHECK_FALSE(fresh.on_message(piece(said)));  // numbers grow
+  CHECK_FALSE(fresh.on_message(piece(said)));  // numbers must increase
   CHECK(numbers == std::vector<uint64_t>{5});
 
   worker_protocol::ToWorker order;
   put_order(full_order(), 1, *order.mutable_order());
-  CHECK_FALSE(wire.agent->on_message(piece(order)));  // its bundle did not come before it
+  CHECK_FALSE(wire.agent->on_message(piece(order)));  // its bundle was not sent before
   worker_protocol::ToWorker bundle;
   bundle.mutable_bundle()->set_digest(std::string(sha256("this").view()));
   bundle.mutable_bundle()->set_bundle("that");
@@ -446,7 +448,7 @@ TEST_CASE("what is no message of the peer's is refused") {
   CHECK(wire.told.orders.size() == 2);
   worker_protocol::ToWorker welcome;
   welcome.mutable_join_accepted();
-  CHECK_FALSE(wire.agent->on_message(piece(welcome)));  // it is welcome already
+  CHECK_FALSE(wire.agent->on_message(piece(welcome)));  // already accepted
 }
 
 namespace {
@@ -465,7 +467,7 @@ AttemptOrder order_of(uint32_t unit) {
 
 }  // namespace
 
-TEST_CASE("what happens while there is no head is told to the next one, once") {
+TEST_CASE("events without a head are reported to the next head, once") {
   Wire wire(big_host());
   wire.head->stage({order_of(1), order_of(2), order_of(3)}, 5);
   wire.head->release(5);
@@ -481,12 +483,12 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
 
   wire.connect();
   CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
-  CHECK(wire.reports.empty());  // before it is welcome
+  CHECK(wire.reports.empty());  // before the join is accepted
   CHECK_FALSE(wire.agent->was_accepted());
   wire.head->accept_join(1);
   CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
   CHECK(body_of<LogLines>(wire.reports[0]).text == "alone");
-  // The connection is cut before the head says that it has them: it has, and knows.
+  // The connection breaks before the acknowledgement arrives: the head already has them.
   wire.disconnect();
   wire.connect();
   CHECK(wire.joined.attempts.size() == 2);
@@ -499,7 +501,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.agent->attempts() == 0);
 }
 
-TEST_CASE("when an attempt ended is told by the head's clock, whatever the worker's shows") {
+TEST_CASE("the end time of an attempt is converted to the head's clock") {
   JoinRequest request{big_host(), "", "process", "spool", {}, ""};
   constexpr core::Time kHour = 3'600'000;
   request.now = now_ms() - kHour;
@@ -521,7 +523,7 @@ TEST_CASE("when an attempt ended is told by the head's clock, whatever the worke
   worker_protocol::FromWorker said;
   put_report(report, 1, *said.mutable_report());
   tell(said);
-  report.at = 0;  // of a worker that does not say it
+  report.at = 0;  // from a worker that does not report the time
   put_report(report, 2, *said.mutable_report());
   tell(said);
   REQUIRE(times.size() == 2);
@@ -530,13 +532,14 @@ TEST_CASE("when an attempt ended is told by the head's clock, whatever the worke
   CHECK(times[1] == 0);
 }
 
-TEST_CASE("what was not released when the head died begins when the next one welcomes it") {
+TEST_CASE(
+    "orders that were not released when the head died begin when the next head accepts the join") {
   Wire wire(big_host());
   wire.head->stage({order_of(1)}, 7);
   wire.disconnect();
   wire.told.releases.clear();
   wire.connect();
-  // The next head counts its commits anew: none of them lets begin what it does not know.
+  // The next head numbers its commits from 1: none of them releases unknown orders.
   wire.head->stage({order_of(2)}, 1);
   wire.head->release(1);
   CHECK(wire.told.commits == std::vector<uint64_t>{7, 8});
@@ -570,7 +573,7 @@ TEST_CASE("the answer to a save that was lost with a session is found in the nex
   CHECK(wire.took_all);
 }
 
-TEST_CASE("a worker's process that died tells what it had finished") {
+TEST_CASE("a restarted worker process reports attempts that had finished") {
   Wire wire(big_host());
   wire.disconnect();
   wire.head->stage({}, 0);
@@ -592,7 +595,7 @@ TEST_CASE("a worker's process that died tells what it had finished") {
   CHECK(wire.reports[0].id == ended(1).id);
 }
 
-TEST_CASE("a head that lags gets no more than so much at a time") {
+TEST_CASE("the data in transit to a slow head is bounded") {
   Wire wire(big_host());
   const Report log{ended(1).id, 0, 0, LogLines{0, std::string(kInFlightBytesMax / 4, 'x')}};
   for (int i = 0; i < 10; i++) wire.told.say({log});
@@ -603,8 +606,7 @@ TEST_CASE("a head that lags gets no more than so much at a time") {
   CHECK(wire.reports.size() == 10);
 }
 
-TEST_CASE(
-    "a worker that drains says so first, gives back what comes, and tells what it cut short") {
+TEST_CASE("a draining worker announces it, requeues new orders and reports interrupted attempts") {
   Wire wire(big_host());
   wire.head->stage({order_of(1), order_of(2)}, 5);
   wire.head->release(5);
@@ -622,14 +624,14 @@ TEST_CASE(
   stopped.outcome = TaskFinished::Outcome::stopped;
   wire.told.say({{order_of(1).id, 0, 0, stopped}});
   CHECK(end_of(wire.reports.back()).outcome ==
-        TaskFinished::Outcome::stopped);  // it goes on from what it saved
+        TaskFinished::Outcome::stopped);  // it resumes from its saved state
   wire.told.say({{order_of(2).id, 0, 0, stopped}});
   CHECK(end_of(wire.reports.back()).outcome == TaskFinished::Outcome::failed);
   CHECK(end_of(wire.reports.back()).failure.cause == core::Cause::preempted);
   CHECK(end_of(wire.reports.back()).failure.message.find("maintenance") != std::string::npos);
-  CHECK(wire.agent->attempts() == 3);  // until the head has it
+  CHECK(wire.agent->attempts() == 3);  // until the head has the report
 
-  // It is said again to a head that comes while it drains.
+  // It is announced again to a head that connects while it drains.
   wire.draining.clear();
   wire.disconnect();
   wire.connect();
@@ -640,7 +642,7 @@ TEST_CASE(
   CHECK(wire.took_all);
 }
 
-TEST_CASE("who is ended by the signal that ends its worker has not failed by itself") {
+TEST_CASE("an attempt that dies from the signal that ends its worker has not failed by itself") {
   Wire wire(big_host());
   wire.head->stage({order_of(1), order_of(2), order_of(3), order_of(4)}, 5);
   wire.head->release(5);
@@ -649,7 +651,7 @@ TEST_CASE("who is ended by the signal that ends its worker has not failed by its
     killed.failure = {cause, "killed", "", code};
     return Report{ended(unit).id, 0, 0, std::move(killed)};
   };
-  // The worker is told a moment later.
+  // The worker receives the signal a moment later.
   std::thread teller([&] { wire.told.say({killed(1, core::Cause::signal, 15)}); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   wire.agent->drain(700, "its time is over");
@@ -664,11 +666,11 @@ TEST_CASE("who is ended by the signal that ends its worker has not failed by its
 
   Wire other(big_host());
   other.head->stage({order_of(1)}, 5);
-  other.told.say({killed(1, core::Cause::signal, 15)});  // by somebody else
+  other.told.say({killed(1, core::Cause::signal, 15)});  // from another process
   CHECK(end_of(other.reports.back()).failure.cause == core::Cause::signal);
 }
 
-TEST_CASE("a worker tells what large content it has, makes and loses, and how much it moved") {
+TEST_CASE("a worker reports which large blobs it adds and removes, and its transfer totals") {
   Wire wire(big_host());
   auto tensor_of = [](const std::string& bytes) {
     Tensor tensor;
@@ -719,7 +721,7 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   CHECK(wire.took_all);
 }
 
-TEST_CASE("news of content that can't be are refused") {
+TEST_CASE("an invalid blob inventory report is rejected") {
   BlobInventoryDelta news{{blob_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
   worker_protocol::BlobInventoryDelta sound;
   put_inventory_delta(news, sound);
@@ -745,9 +747,9 @@ TEST_CASE("news of content that can't be are refused") {
   }
 }
 
-TEST_CASE("both ends of a session forget bundle and environment with the runs that use them") {
+TEST_CASE("both ends of a session forget bundle and environment when no run uses them") {
   Wire wire(big_host());
-  std::map<std::string, decltype(AttemptOrder::environment)> environments;  // the head's
+  std::map<std::string, decltype(AttemptOrder::environment)> environments;  // of the head
   auto stage = [&](const std::string& run, uint32_t unit, const std::string& bundle) {
     AttemptOrder order = full_order();
     order.environment = environments.try_emplace(run, order.environment).first->second;
@@ -759,7 +761,7 @@ TEST_CASE("both ends of a session forget bundle and environment with the runs th
     wire.head->stage({order}, 0);
     REQUIRE(wire.told.orders.size() == 1);
     REQUIRE(wire.took_all);
-    size_t count = 0;  // of messages: what is known already is not sent again
+    size_t count = 0;  // of messages: known bundles are not sent again
     for (const std::string& piece : wire.pieces) count += piece.empty() ? 0 : 1;
     return count;
   };
@@ -789,12 +791,12 @@ TEST_CASE("both ends of a session forget bundle and environment with the runs th
   wire.head->forget("run-2");
   CHECK(bundle.expired());
 
-  CHECK(stage("run-1", 2, "shared") == 3);  // it was taken up again
+  CHECK(stage("run-1", 2, "shared") == 3);  // the run was resumed
   end("run-1", 2);
   CHECK(wire.agent->attempts() == 0);
 }
 
-TEST_CASE("a run that is taken up again has its new environment on a worker") {
+TEST_CASE("a resumed run has its new environment on a worker") {
   Wire wire(big_host());
   std::vector<std::string> values;
   auto old = std::make_shared<const std::vector<std::pair<std::string, std::string>>>(
