@@ -1,5 +1,5 @@
-// The journal and its snapshots: what was written is read back, old bytes replay, damage and newer
-// versions are told.
+// The journal and its snapshots: records are read back, bytes of old schemas replay, damage and
+// newer schemas are reported.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <set>
@@ -168,7 +168,7 @@ std::vector<core::Record> of_gangs() {
   core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a"}, 1};
   assigned.others = {{1, {"GPU-b"}}, {2, {"GPU-a"}}, {0, {"GPU-c"}}};
   assigned.share = {1500, int64_t{1} << 33};
-  core::Assigned alone{{"run-1", 0, 1, 3 << 16}, {}, 0, {}, {250, 0}};  // an elastic one
+  core::Assigned alone{{"run-1", 0, 1, 3 << 16}, {}, 0, {}, {250, 0}};  // an elastic gang
   return {{1, 1000, assigned}, {2, 1001, alone}};
 }
 
@@ -185,7 +185,7 @@ std::string unhex(const std::string& text) {
   return out;
 }
 
-/// The file's lines, "" if there is no such file.
+/// The lines of the file; "" if it does not exist.
 std::string pinned(const std::string& name) {
   std::ifstream file(FLOW_PINNED_DIR "/" + name + ".hex");
   std::string text, line;
@@ -196,7 +196,7 @@ std::string pinned(const std::string& name) {
 /// The first field of a batch.
 std::string schema_bytes(int schema) { return {'\x08', static_cast<char>(schema)}; }
 
-/// The records in the pinned bytes of a schema. They must equal `records`.
+/// The records in the stored bytes of a schema. They must equal `records`.
 std::vector<core::Record> replayed(const std::string& version,
                                    const std::vector<core::Record>& records,
                                    const Sources& sources) {
@@ -209,7 +209,7 @@ std::vector<core::Record> replayed(const std::string& version,
   if (!back.ok()) FAIL(back.error().message);
   CHECK(encode_records(*back) == now);
   CHECK(unhex(text).substr(0, 2) == schema_bytes(std::stoi(version)));
-  CHECK(now.substr(0, 2) == schema_bytes(15));  // new batches have the newest, whatever they hold
+  CHECK(now.substr(0, 2) == schema_bytes(15));  // new batches always have the newest schema
   return std::move(*back);
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("bytes of version 1 replay") {
   replayed("1", one_of_each(sources), sources);
 }
 
-TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse as newer") {
+TEST_CASE("GPUs are journaled, and older versions reject them as newer") {
   Sources sources;
   std::string bytes = encode_records(of_gpus());
   auto back = decode_records(bytes, sources.find_plan, sources.find_fragment);
@@ -251,7 +251,7 @@ TEST_CASE("bytes of version 2 replay") {
   replayed("2", of_gpus(), sources);
 }
 
-TEST_CASE("bytes of version 3, of workers, replay") {
+TEST_CASE("bytes of version 3, with workers, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("3", of_workers(), sources);
   const core::WorkerInfo& worker = std::get<core::WorkerJoined>(back.at(0).event).worker;
@@ -263,7 +263,7 @@ TEST_CASE("bytes of version 3, of workers, replay") {
   CHECK(std::get<core::WorkerLost>(back.at(2).event).why == "it is silent");
 }
 
-TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
+TEST_CASE("bytes of version 4, with disconnected workers, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("4", of_disconnected_workers(), sources);
   const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
@@ -276,7 +276,7 @@ TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   CHECK(disconnected.why == "its line was cut");
 }
 
-TEST_CASE("bytes of version 5, of workers that drain, replay") {
+TEST_CASE("bytes of version 5, with draining workers, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("5", of_draining_workers(), sources);
   const auto& draining = std::get<core::WorkerDraining>(back.at(1).event);
@@ -284,7 +284,7 @@ TEST_CASE("bytes of version 5, of workers that drain, replay") {
   CHECK(draining.why == "it was asked to end");
 }
 
-TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
+TEST_CASE("bytes of version 7, with NVLink between GPUs, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("7", of_joined_gpus(), sources);
   const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
@@ -307,7 +307,7 @@ void record(core::State& live, core::Event event) {
 
 }  // namespace
 
-TEST_CASE("bytes of version 8, of resources by name, replay") {
+TEST_CASE("bytes of version 8, with custom resources, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("8", of_named(), sources);
   const auto& started = std::get<core::EngineStarted>(back.at(0).event);
@@ -328,7 +328,7 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
 
-TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers too, replay") {
+TEST_CASE("bytes of version 9, with an engine that runs tasks and leads workers, replay") {
   Sources sources;
   core::EngineStarted leading{3, 2000, 4096, {}, true};
   std::vector<core::Record> back = replayed("9", {{7, 1000, leading}}, sources);
@@ -350,7 +350,7 @@ TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers to
   CHECK_FALSE(restored->leads_workers);
 }
 
-TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
+TEST_CASE("bytes of version 10, with GPU failures, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("10", of_failed_gpus(), sources);
   const auto& joined = std::get<core::WorkerJoined>(back.at(0).event);
@@ -373,7 +373,7 @@ TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
 
-TEST_CASE("an engine that runs nothing itself led workers before it was said") {
+TEST_CASE("an engine without slots is read as leading workers from before that was recorded") {
   Sources sources;
   core::State live;
   record(live, core::EngineStarted{3, 0, 4096, {}, false});
@@ -383,7 +383,7 @@ TEST_CASE("an engine that runs nothing itself led workers before it was said") {
   CHECK(restored->leads_workers);
 }
 
-TEST_CASE("bytes of version 6, of gangs that grow, replay") {
+TEST_CASE("bytes of version 6, with growing gangs, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("6", of_growing_gangs(), sources);
   const auto& resize = std::get<core::ResizeRequested>(back.at(0).event);
@@ -391,7 +391,7 @@ TEST_CASE("bytes of version 6, of gangs that grow, replay") {
   CHECK(resize.ranks == 3);
 }
 
-TEST_CASE("bytes of version 4, of gangs, replay") {
+TEST_CASE("bytes of version 4, with gangs, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("4-gangs", of_gangs(), sources);
   for (size_t i = 0; i < back.size(); i++) {
@@ -404,7 +404,8 @@ TEST_CASE("bytes of version 4, of gangs, replay") {
   }
 }
 
-TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank that is nowhere") {
+TEST_CASE(
+    "a snapshot contains the ranks of a gang, and one with a rank without a place is rejected") {
   auto plan = std::make_shared<Plan>(*small_plan());
   plan->defs[0].resources.ranks = 3;
   FindPlan find_plan = [&](const Digest&) { return plan; };
@@ -431,7 +432,8 @@ TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank tha
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
 }
 
-TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is refused") {
+TEST_CASE(
+    "a snapshot contains the workers, and one with an attempt on a missing worker is rejected") {
   auto plan = small_plan();
   FindPlan find_plan = [&](const Digest&) { return plan; };
   core::State live;
@@ -479,8 +481,7 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
 }
 
-TEST_CASE(
-    "a snapshot keeps the GPUs and who holds them, and one that contradicts itself is refused") {
+TEST_CASE("a snapshot contains the GPUs and their users, and a contradictory one is rejected") {
   auto plan = std::make_shared<Plan>(*small_plan());
   plan->defs[0].resources.gpus_milli = 500;
   FindPlan find_plan = [&](const Digest&) { return plan; };
@@ -505,7 +506,7 @@ TEST_CASE(
              Catch::Contains("an attempt on a worker, or a GPU, that is not there"));
 }
 
-TEST_CASE("a damaged batch is refused at every byte") {
+TEST_CASE("a damaged batch is rejected, whichever byte is damaged") {
   Sources sources;
   std::string bytes = encode_records(one_of_each(sources));
   for (size_t i = 0; i < bytes.size(); i++) {
@@ -519,21 +520,21 @@ TEST_CASE("a damaged batch is refused at every byte") {
   CHECK_FALSE(decode_records("", sources.find_plan, sources.find_fragment).ok());
 }
 
-TEST_CASE("a journal of a newer version says so") {
+TEST_CASE("a journal of a newer version is reported as newer") {
   Sources sources;
-  std::string newer = schema_bytes(16);  // nothing else
+  std::string newer = schema_bytes(16);  // no other field
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK_THAT(back.error().message, Catch::Contains("newer"));
 }
 
-TEST_CASE("crc32c is the one of RFC 3720") {
+TEST_CASE("crc32c equals that of RFC 3720") {
   CHECK(crc32c("123456789") == 0xe3069283u);
   CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aau);
 }
 
-TEST_CASE("a snapshot and the records after it give the state that the records alone give") {
+TEST_CASE("a snapshot and the records after it give the same state as all records") {
   Sources sources;
   core::State live;
   std::vector<core::Command> commands;
@@ -559,7 +560,7 @@ TEST_CASE("a snapshot and the records after it give the state that the records a
   CHECK(encode_snapshot(*restored) == encode_snapshot(live));
 }
 
-TEST_CASE("recovery stops at a gap and names it") {
+TEST_CASE("recovery stops at a gap and reports it") {
   Sources sources;
   auto store = make_memory_store();
   Blobs blobs(*store, "/nowhere");
@@ -574,7 +575,7 @@ TEST_CASE("recovery stops at a gap and names it") {
   CHECK_THAT(state.error().message, Catch::Contains("no record 2"));
 }
 
-TEST_CASE("bytes of version 11, of results that are gone, replay") {
+TEST_CASE("bytes of version 11, with missing results, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("11", of_lost_results(), sources);
   const auto& retry = std::get<core::RetryRequested>(back.at(0).event);
@@ -583,7 +584,7 @@ TEST_CASE("bytes of version 11, of results that are gone, replay") {
   CHECK(retry.lost == std::vector<core::UnitId>{2, 7});
 }
 
-TEST_CASE("bytes of version 12, of workers that died and machines that are set aside, replay") {
+TEST_CASE("bytes of version 12, with dead workers and excluded machines, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("12", of_deaths(), sources);
   CHECK(std::get<core::WorkerJoined>(back.at(0).event).is_restarted);
@@ -598,7 +599,7 @@ TEST_CASE("bytes of version 12, of workers that died and machines that are set a
   CHECK(std::get<core::WorkersAnnounced>(back.at(4).event).count == 4);
 }
 
-TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
+TEST_CASE("bytes of version 13, with a GPU that is given to a worker, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("13", of_given_gpus(), sources);
   const auto& found = std::get<core::GpusFound>(back.at(0).event);
@@ -606,13 +607,13 @@ TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
   CHECK(found.gpus.at(0).uuid == "GPU-a");
 }
 
-TEST_CASE("bytes of version 14, of an input that is gone, replay") {
+TEST_CASE("bytes of version 14, with a missing input, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("14", of_gone_inputs(), sources);
   CHECK(core::is_lasting(std::get<core::AttemptFailed>(back.at(0).event).failure));
 }
 
-TEST_CASE("bytes of version 15, of every kind of event, replay and are written the same") {
+TEST_CASE("bytes of version 15, with every kind of event, replay and are written unchanged") {
   Sources sources;
   std::vector<core::Record> records = one_of_each(sources);
   for (const auto& more :
@@ -628,7 +629,7 @@ TEST_CASE("bytes of version 15, of every kind of event, replay and are written t
   CHECK(hex(encode_records(records)) == pinned("journal-15"));
 }
 
-TEST_CASE("a state of schemas 1 to 14 opens, and what follows is of schema 15") {
+TEST_CASE("a state of schemas 1 to 14 opens, and new records have schema 15") {
   Sources sources;
   auto store = make_memory_store();
   Blobs blobs(*store, "/nowhere");
@@ -681,7 +682,7 @@ TEST_CASE("a state of schemas 1 to 14 opens, and what follows is of schema 15") 
   CHECK(encode_snapshot(*both).substr(0, 2) == schema_bytes(15));
 }
 
-TEST_CASE("a snapshot keeps what failed where, and which machines are set aside") {
+TEST_CASE("a snapshot contains failures per machine and the excluded machines") {
   auto plan = small_plan();
   FindPlan find_plan = [&](const Digest&) { return plan; };
   core::State live;

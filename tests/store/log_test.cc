@@ -1,5 +1,5 @@
-// A log after a kill, a loss of power, and a changed bit: what was synced is there, what came to
-// the disk in part is no damage, and nothing is dropped in silence.
+// A log after a kill, a power failure, or a changed bit: synced data is kept, partial writes are
+// not damage, and no data is dropped silently.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr int kSynced = 30, kLater = 4;
 
 std::string key_of(int i) { return "key" + std::to_string(i); }
 
-/// From a few bytes to more than a block; no byte of it is zero.
+/// From a few bytes to more than a block, without zero bytes.
 std::string value_of(int i) {
   static constexpr size_t kSizes[] = {10, 300, 5'000, 70'000, 900, 33'000};
   return std::string(kSizes[static_cast<size_t>(i) % std::size(kSizes)],
@@ -36,8 +36,8 @@ void put(Store& store, int i, bool sync) {
   REQUIRE(store.commit(batch, sync).ok());
 }
 
-/// `to` becomes what `from` is. A store that is open may shorten a file meanwhile, or remove it,
-/// which fs::copy takes for an error.
+/// Copies `from` to `to`. An open store may shorten or remove a file meanwhile, which fs::copy
+/// reports as an error.
 void copy_state(const fs::path& from, const fs::path& to) {
   fs::remove_all(to);
   fs::create_directories(to);
@@ -51,16 +51,16 @@ void copy_state(const fs::path& from, const fs::path& to) {
   }
 }
 
-/// A state as a kill leaves it: batches that were synced one by one, and some later ones that were
+/// A state as a kill leaves it: batches that were synced individually, and later ones that were
 /// not.
-struct Killed {
+struct KilledState {
   TempFolder temp;
   fs::path whole = temp.path / "killed", again = temp.path / "again";
   std::string log;     // its bytes
-  size_t durable = 0;  // of them
+  size_t durable = 0;  // number of synced bytes
   size_t written = 0;
 
-  Killed() {
+  KilledState() {
     auto store = open_store(temp.state());
     REQUIRE(store.ok());
     for (int i = 0; i < kSynced; i++) put(**store, i, true);
@@ -80,7 +80,7 @@ struct Killed {
   }
 };
 
-/// Makes what was written as if it had not come to the disk.
+/// Overwrites written data as if it had not reached the disk.
 void unwrite(std::string& log, size_t from, size_t to) {
   std::string fill(log.size(), '\0');
   fill_unwritten(fill, 0);
@@ -93,7 +93,7 @@ void flip(const fs::path& path, size_t at) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// How many of the batches are there, each whole and none after one that is not.
+/// Number of batches that are present. Each is complete, and none follows a missing one.
 int batches_in(const Store& store) {
   int count = 0;
   bool is_gone = false;
@@ -113,8 +113,8 @@ int batches_in(const Store& store) {
 
 }  // namespace
 
-TEST_CASE("a log that was being written to ends where it was written, for writers and readers") {
-  Killed killed;
+TEST_CASE("a log that was open ends after its last write, for writers and readers") {
+  KilledState killed;
   for (bool read_only : {true, false}) {
     auto store = killed.open_with(killed.log, read_only);
     REQUIRE(store.ok());
@@ -126,8 +126,7 @@ TEST_CASE("a log that was being written to ends where it was written, for writer
 }
 
 TEST_CASE(
-    "a log that was closed ends where it was written, and what is unwritten is no part of a "
-    "state's size") {
+    "a closed log ends after its last write, and unwritten space does not count for its size") {
   TempFolder temp;
   uint64_t while_open = 0;
   {
@@ -142,12 +141,12 @@ TEST_CASE(
   uint64_t after = 0;
   for (const auto& entry : fs::recursive_directory_iterator(temp.state()))
     after += entry.is_regular_file() ? entry.file_size() : 0;
-  CHECK(while_open < after + 1000);  // RocksDB notes its end
+  CHECK(while_open < after + 1000);  // RocksDB records its end
 }
 
-TEST_CASE("after a loss of power what was synced is there, whichever sectors came to the disk",
+TEST_CASE("after a power failure synced data is present, whichever sectors reached the disk",
           "[one-thread]") {
-  Killed killed;
+  KilledState killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   for (int round = 0; round < 40; round++) {
@@ -166,14 +165,14 @@ TEST_CASE("after a loss of power what was synced is there, whichever sectors cam
   }
 }
 
-TEST_CASE("after a kill in the middle of a write what was synced is there") {
-  Killed killed;
+TEST_CASE("after a kill during a write synced data is present") {
+  KilledState killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   for (int round = 0; round < 30; round++) {
     size_t end = killed.durable + random() % (killed.written - killed.durable);
     INFO("seed " << seed << " end " << end);
-    // A write is made in pieces; what a piece holds is there or is not.
+    // A write consists of parts, each of which is present or missing.
     std::string log = killed.log;
     unwrite(log, std::max(end - end % 4096, killed.durable), log.size());
     auto store = killed.open_with(log);
@@ -182,8 +181,8 @@ TEST_CASE("after a kill in the middle of a write what was synced is there") {
   }
 }
 
-TEST_CASE("a changed bit of a log is reported or changes nothing", "[one-thread]") {
-  Killed killed;
+TEST_CASE("a changed bit of a log is reported or has no effect", "[one-thread]") {
+  KilledState killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   int told = 0;
@@ -205,7 +204,7 @@ TEST_CASE("a changed bit of a log is reported or changes nothing", "[one-thread]
   CHECK(told > kRounds / 2);
 }
 
-TEST_CASE("a changed bit of a last batch of zeros is told of") {
+TEST_CASE("a changed bit in a last batch of zeros is reported") {
   TempFolder temp;
   fs::path whole = temp.path / "killed";
   {
@@ -228,8 +227,8 @@ TEST_CASE("a changed bit of a last batch of zeros is told of") {
   }
 }
 
-TEST_CASE("a last record whose header alone is zeros is damage") {
-  Killed killed;
+TEST_CASE("a last record with a zeroed header only is damage") {
+  KilledState killed;
   size_t last = 0;
   end_of_whole(killed.log, 0, [&](size_t at) { last = at; });
   std::string log = killed.log;
@@ -239,8 +238,8 @@ TEST_CASE("a last record whose header alone is zeros is damage") {
   CHECK_FALSE(killed.open_with(log).ok());
 }
 
-TEST_CASE("what came to the disk of a record's ends is no damage, and what came of nothing is") {
-  Killed killed;
+TEST_CASE("a record whose ends reached the disk partly is not damage, and one that is missing is") {
+  KilledState killed;
   auto is_damaged = [&](std::initializer_list<std::pair<size_t, int>> changes) {
     std::string log = killed.log;
     for (auto [at, bits] : changes) log[at] = static_cast<char>(log[at] ^ bits);
@@ -256,8 +255,8 @@ TEST_CASE("what came to the disk of a record's ends is no damage, and what came 
   CHECK(is_damaged({{sector + 200, 0x7f}, {sector + 201, 0x7f}}));
 }
 
-TEST_CASE("sectors of the fill that did not come to the disk are no damage") {
-  Killed killed;
+TEST_CASE("missing sectors of the fill are not damage") {
+  KilledState killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   for (int round = 0; round < 10; round++) {
@@ -284,7 +283,7 @@ TEST_CASE("a manifest that ends in zeros opens") {
   CHECK(open_store(temp.state()).ok());
 }
 
-TEST_CASE("a log is durable before a later one is begun, and the later one tells its size") {
+TEST_CASE("a log is durable before the next one begins, and the next one records its size") {
   TempFolder temp;
   auto progress = std::make_shared<SyncProgress>();
   auto files = make_log_files(progress);
@@ -306,8 +305,8 @@ TEST_CASE("a log is durable before a later one is begun, and the later one tells
   CHECK(progress->marks().before.size == 10);
 }
 
-TEST_CASE("what is missing of a log that a later one follows is damage") {
-  constexpr int kBatches = 700;  // more than a memtable: a second log is begun
+TEST_CASE("a missing part of a log that has a successor is damage") {
+  constexpr int kBatches = 700;  // more than a memtable, so a second log begins
   TempFolder temp;
   fs::path whole = temp.path / "killed", again = temp.path / "again";
   {
@@ -344,8 +343,8 @@ TEST_CASE("what is missing of a log that a later one follows is damage") {
   for (int i = 0; i < kBatches; i++) CHECK((*store)->get(Family::kv, key_of(i))->has_value());
 }
 
-TEST_CASE("a sector of what was synced that is gone is damage") {
-  Killed killed;
+TEST_CASE("a missing sector of synced data is damage") {
+  KilledState killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   for (int round = 0; round < 20; round++) {
@@ -360,11 +359,11 @@ TEST_CASE("a sector of what was synced that is gone is damage") {
   }
 }
 
-TEST_CASE("a batch that stands in a log a second time is damage") {
-  Killed killed;
+TEST_CASE("a batch that appears twice in a log is damage") {
+  KilledState killed;
   size_t size = record_size(killed.log, 0);
   std::string again = killed.log.substr(0, killed.written) + killed.log.substr(0, size);
-  REQUIRE(left_in_block(killed.written) > size);  // the copy is a whole record
+  REQUIRE(left_in_block(killed.written) > size);  // the copy is a complete record
   for (bool read_only : {false, true}) {
     auto store = killed.open_with(again, read_only);
     REQUIRE_FALSE(store.ok());
@@ -373,8 +372,8 @@ TEST_CASE("a batch that stands in a log a second time is damage") {
   CHECK(killed.open_with(killed.log.substr(0, killed.written)).ok());
 }
 
-TEST_CASE("a log that is there a second time under a later number is damage") {
-  Killed killed;
+TEST_CASE("a log that appears again under a later number is damage") {
+  KilledState killed;
   copy_state(killed.whole, killed.again);
   fs::path log = newest_log(killed.again.string());
   fs::copy_file(log, log.parent_path() / "999999.log");
@@ -385,7 +384,7 @@ TEST_CASE("a log that is there a second time under a later number is damage") {
 
 namespace {
 
-/// Puts what cannot be synced (EINVAL) in the place of an open file.
+/// Replaces an open file by something that cannot be synced (EINVAL).
 void fail_syncs_of(const std::string& path) {
   int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   REQUIRE(null >= 0);
@@ -393,7 +392,7 @@ void fail_syncs_of(const std::string& path) {
   std::vector<fs::path> links;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) links.push_back(entry.path());
   for (const fs::path& link : links) {
-    std::error_code gone;  // the listing's own
+    std::error_code gone;  // of the listing
     if (fs::read_symlink(link, gone) != path) continue;
     REQUIRE(::dup3(null, std::stoi(link.filename().string()), O_CLOEXEC) >= 0);
     count++;
@@ -404,7 +403,7 @@ void fail_syncs_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a log whose sync failed at its close says why to what is written after it") {
+TEST_CASE("a log whose sync failed at its close reports the reason to later writes") {
   TempFolder temp;
   std::string log = (temp.path / "000001.log").string();
   auto files = make_log_files(std::make_shared<SyncProgress>());
@@ -422,5 +421,5 @@ TEST_CASE("a log whose sync failed at its close says why to what is written afte
     CHECK(status.ToString() == "IO error: sync of a log: Invalid argument");
   }
   after.reset();
-  CHECK(fs::file_size(next) == 0);  // nothing came to be before what it follows
+  CHECK(fs::file_size(next) == 0);  // no write was done before its predecessor
 }

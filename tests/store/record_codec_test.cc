@@ -1,5 +1,5 @@
-// Records of schema 15: random ones of every kind come back field by field, and each kind of damage
-// is an error that names the record and the field.
+// Records of schema 15: random records of every kind survive field by field, and each kind of
+// damage is an error that names the record and the field.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <random>
@@ -32,14 +32,14 @@ std::vector<std::invoke_result_t<Make, size_t>> list(size_t size, const Make& ma
   return values;
 }
 
-/// Random values of the types that events have.
+/// Random values of the types that events use.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
 
   uint64_t below(uint64_t n) { return engine_() % n; }
   bool flag() { return below(2) == 1; }
-  /// Small and large ones, and the largest.
+  /// Small and large numbers, and the maximum.
   uint32_t u32() {
     switch (below(4)) {
       case 0:
@@ -165,7 +165,7 @@ std::vector<core::Event> random_events(Random& r) {
           core::WorkersAnnounced{static_cast<uint32_t>(r.below(core::kWorkersMax + 1))}};
 }
 
-// ---- all fields of an event, to compare
+// ---- all fields of an event, for comparisons
 
 auto fields(const core::Failure& f) { return std::tuple(f.cause, f.message, f.evidence, f.code); }
 auto fields(const core::EngineStarted& e) {
@@ -245,7 +245,7 @@ std::string field(int number, const std::string& value) {
   return varint(static_cast<uint64_t>(number) << 3 | 2) + varint(value.size()) + value;
 }
 
-/// What is wrong with record 7 of this kind, whose batch has the run "r" and an empty one.
+/// The error of record 7 of this kind; its batch has the run "r" and an empty one.
 std::string problem_of(int kind, const std::string& event) {
   std::string record = field(1, 7) + (kind == 0 ? "" : field(kind, event));
   std::string bytes = field(1, 15) + field(2, "r") + field(2, "") + field(4, record);
@@ -280,7 +280,7 @@ TEST_CASE("random records of every kind are written, read and written to the sam
   }
 }
 
-TEST_CASE("a damaged record is refused with its sequence number and its field") {
+TEST_CASE("a damaged record is rejected with its sequence number and its field") {
   const std::string digest(32, 'd'), id = field(1, 1) + field(3, 1), attempt = field(1, id);
   const uint64_t minus_one = std::numeric_limits<uint64_t>::max();
   const std::string failure = field(1, 2);
@@ -346,7 +346,7 @@ TEST_CASE("a damaged record is refused with its sequence number and its field") 
   CHECK(problem_of(3, "") == "");
 }
 
-TEST_CASE("a record that names an unknown plan or list of calls says so") {
+TEST_CASE("a record that names an unknown plan or list of calls is an error") {
   core::RunSubmitted submitted{"r", "", sha256("p"), any_plan({}), 0, false, false};
   core::AttemptSucceeded succeeded{{"r", 0, 1, 1}, sha256("v"), any_fragment({}), sha256("f")};
   FindPlan no_plan = [](const Digest&) { return nullptr; };
@@ -361,7 +361,7 @@ TEST_CASE("a record that names an unknown plan or list of calls says so") {
                                     sha256("f").hex() + ", which the state does not hold");
 }
 
-TEST_CASE("a batch without a schema is refused, and the table ends with what is written") {
+TEST_CASE("a batch without a schema is rejected, and the table ends with the newest schema") {
   std::string bytes = field(4, field(1, 7));
   seal(bytes);
   auto back = decode_records(bytes, any_plan, any_fragment);

@@ -1,5 +1,5 @@
-// The state on disk: what is committed is there, what is not is not, and damage is told, never
-// dropped in silence.
+// The state on disk: committed data is present, uncommitted data is not, and damage is reported,
+// never dropped silently.
 #include <fcntl.h>
 #include <rocksdb/db.h>
 #include <sys/mount.h>
@@ -46,7 +46,7 @@ std::optional<std::string> read(const Store& store, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("what was committed is there after a reopen, whole") {
+TEST_CASE("committed data is present and complete after a reopen") {
   TempFolder temp;
   {
     auto store = opened(temp.state());
@@ -66,7 +66,7 @@ TEST_CASE("what was committed is there after a reopen, whole") {
   CHECK((info.st_mode & 0777) == 0700);
 }
 
-TEST_CASE("a scan visits a prefix in order, from where it is told, and stops when told") {
+TEST_CASE("a scan visits a prefix in order, from the given start until it is stopped") {
   auto store = make_memory_store();
   for (const char* key : {"a1", "b1", "b2", "b3", "c1"}) put(*store, key, key);
   std::string seen;
@@ -86,7 +86,7 @@ TEST_CASE("a scan visits a prefix in order, from where it is told, and stops whe
   CHECK(count == 2);
 }
 
-TEST_CASE("rows by digest are found one by one, many at once, and all in order") {
+TEST_CASE("rows by digest are found individually, in groups, and in order") {
   constexpr int kRows = 3000, kErased = 7;
   TempFolder temp;
   std::vector<Digest> digests;
@@ -132,7 +132,7 @@ TEST_CASE("rows by digest are found one by one, many at once, and all in order")
   check(*opened(temp.state()));
 }
 
-TEST_CASE("a reader works beside a writer that goes on writing") {
+TEST_CASE("a reader works while a writer writes") {
   TempFolder temp;
   auto writer = opened(temp.state());
   put(*writer, "first", "1");
@@ -148,7 +148,7 @@ TEST_CASE("a reader works beside a writer that goes on writing") {
   busy.join();
 }
 
-TEST_CASE("readers open beside each other, and a writer opens alone") {
+TEST_CASE("several readers can open a state, but only one writer") {
   TempFolder temp;
   fs::create_directories(temp.state() + "/db");
   auto reader = std::make_unique<OpenLock>(temp.state(), OpenLock::Access::reader);
@@ -158,14 +158,15 @@ TEST_CASE("readers open beside each other, and a writer opens alone") {
     OpenLock alone(temp.state(), OpenLock::Access::writer);
     was_over = is_over.load();
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // one that did not wait would be in
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(50));  // it would be inside if it did not wait
   is_over = true;
   reader.reset();
   writer.join();
   CHECK(was_over);
 }
 
-TEST_CASE("a truncated log opens at its last whole batch") {
+TEST_CASE("a truncated log opens at its last complete batch") {
   TempFolder temp;
   {
     auto store = opened(temp.state());
@@ -184,7 +185,7 @@ TEST_CASE("a truncated log opens at its last whole batch") {
   CHECK_FALSE((*store->get(Family::runs, "right9")).has_value());
 }
 
-TEST_CASE("a flipped byte in the log is an error that names the file, and nothing is dropped") {
+TEST_CASE("a flipped byte in the log is an error that names the file, and no data is dropped") {
   TempFolder temp;
   {
     auto store = opened(temp.state());
@@ -210,7 +211,7 @@ TEST_CASE("a flipped byte in the log is an error that names the file, and nothin
   CHECK(fs::file_size(log) == size);
 }
 
-TEST_CASE("a state of a newer format is left alone") {
+TEST_CASE("a state of a newer format is left unchanged") {
   TempFolder temp;
   {
     auto store = opened(temp.state());
@@ -223,7 +224,9 @@ TEST_CASE("a state of a newer format is left alone") {
   CHECK_THAT(store.error().message, Catch::Contains("newer") && Catch::Contains("99"));
 }
 
-TEST_CASE("a state whose maker was killed is none for a reader, and is made whole by a writer") {
+TEST_CASE(
+    "a state whose creation was interrupted does not exist for a reader and is completed by a "
+    "writer") {
   TempFolder temp;
   fs::create_directories(temp.state());
   {
@@ -241,7 +244,7 @@ TEST_CASE("a state whose maker was killed is none for a reader, and is made whol
   CHECK(read(*opened(temp.state(), true), "a") == "1");
 }
 
-TEST_CASE("a full disk stops the commit with the free space in its words, and loses nothing") {
+TEST_CASE("a full disk fails the commit with the free space in the error, and loses no data") {
   TempFolder temp;
   fs::path small = temp.path / "small";
   fs::create_directory(small);
@@ -274,7 +277,7 @@ TEST_CASE("a full disk stops the commit with the free space in its words, and lo
   for (int i = 0; i < committed; i++) CHECK(read(*store, "key" + std::to_string(i)).has_value());
 }
 
-TEST_CASE("content is kept inline up to the limit and as a read-only file beyond") {
+TEST_CASE("small blobs are stored inline, larger ones as read-only files") {
   TempFolder temp;
   auto store = opened(temp.state());
   Blobs blobs(*store, temp.state());
@@ -299,7 +302,7 @@ TEST_CASE("content is kept inline up to the limit and as a read-only file beyond
   }
 }
 
-TEST_CASE("damaged content is refused by its digest") {
+TEST_CASE("a damaged blob is detected by its digest") {
   TempFolder temp;
   auto store = opened(temp.state());
   Blobs blobs(*store, temp.state());
@@ -314,7 +317,7 @@ TEST_CASE("damaged content is refused by its digest") {
   CHECK_THAT(bytes.error().message, Catch::Contains("damaged"));
 }
 
-TEST_CASE("one process holds the lock, and it goes with its holder") {
+TEST_CASE("one process holds the lock until it ends") {
   TempFolder temp;
   auto first = StateLock::acquire(temp.state());
   REQUIRE(first.ok());
@@ -331,7 +334,7 @@ TEST_CASE("one process holds the lock, and it goes with its holder") {
   CHECK(*third);
 }
 
-TEST_CASE("keys of a run are found again by their run") {
+TEST_CASE("keys of a run are found by their run") {
   Digest digest = sha256("k");
   CHECK(run_of_key(Family::kv, archive_key("r1")) == "r1");
   CHECK(run_of_key(Family::kv, step_prefix("r1", "t", digest) + "name") == "r1");
@@ -344,7 +347,7 @@ TEST_CASE("keys of a run are found again by their run") {
   CHECK(journal_key(255) < journal_key(256));
 }
 
-TEST_CASE("rows survive their encoding") {
+TEST_CASE("rows survive encoding and decoding") {
   RunRecord record;
   record.id = "20261121-051700-aaaa";
   record.name = "n\xff";
@@ -389,7 +392,7 @@ size_t count_tables(const std::string& dir) {
   return count;
 }
 
-/// The files of a folder, with their content.
+/// The files of a folder with their bytes.
 std::map<std::string, std::string> files_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -399,7 +402,7 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
   return files;
 }
 
-/// A process that adds a row to each of these families. Its keys come after those before.
+/// A process that adds a row to each of these families, with keys after all existing ones.
 void add_rows(const std::string& dir, int number) {
   auto store = opened(dir);
   Batch batch;
@@ -413,7 +416,7 @@ void add_rows(const std::string& dir, int number) {
 
 TEST_CASE("the number of tables does not grow with the number of processes") {
   constexpr int kProcesses = 80;
-  constexpr size_t kTablesMax = 4 * 33 + 2;  // a family's tables are merged when they are more
+  constexpr size_t kTablesMax = 4 * 33 + 2;  // a family's tables are merged above this number
   TempFolder temp;
   for (int i = 0; i < kProcesses; i++) add_rows(temp.state(), i);
   CHECK(count_tables(temp.state()) < kTablesMax);
@@ -427,7 +430,7 @@ TEST_CASE("the number of tables does not grow with the number of processes") {
   CHECK(rows == kProcesses);
 }
 
-TEST_CASE("a reader opens more tables than it may have files open") {
+TEST_CASE("a reader opens more tables than its file limit") {
   TempFolder temp;
   for (int i = 0; i < 30; i++) add_rows(temp.state(), i);
   constexpr rlim_t kFiles = 90;
@@ -451,7 +454,7 @@ TEST_CASE("a reader opens more tables than it may have files open") {
   CHECK(rows == 29);
 }
 
-TEST_CASE("a database without its CURRENT is damaged, and no state that is not there") {
+TEST_CASE("a database without its CURRENT is damaged, not missing") {
   TempFolder temp;
   for (int i = 0; i < 2; i++) add_rows(temp.state(), i);
   auto before = files_of(temp.state() + "/db");
@@ -463,7 +466,8 @@ TEST_CASE("a database without its CURRENT is damaged, and no state that is not t
   REQUIRE_FALSE(store.ok());
   CHECK(store.error().kind == ErrorKind::environment);
   CHECK_THAT(store.error().message, Catch::Contains("CURRENT is missing"));
-  for (int i = 0; i < 2; i++) {  // the first must not make what the second would take for the state
+  for (int i = 0; i < 2;
+       i++) {  // the first pass must not create what the second would take for the state
     auto writer = open_store(temp.state());
     REQUIRE_FALSE(writer.ok());
     CHECK_THAT(writer.error().message, Catch::Contains("CURRENT is missing"));
@@ -473,14 +477,14 @@ TEST_CASE("a database without its CURRENT is damaged, and no state that is not t
   CHECK(open_store(temp.state()).ok());
 }
 
-TEST_CASE("a folder with the log of a worker to come may become its state") {
+TEST_CASE("a folder with the log of a future worker may become its state") {
   TempFolder temp;
   fs::create_directories(temp.state());
   std::ofstream(temp.state() + "/log") << "";
   CHECK(StateLock::acquire(temp.state()).ok());
 }
 
-TEST_CASE("a folder that holds something else is no state and stays as it is") {
+TEST_CASE("a folder with other files is rejected as a state and stays unchanged") {
   TempFolder temp;
   fs::create_directories(temp.state());
   std::ofstream(temp.state() + "/notes.txt") << "mine";

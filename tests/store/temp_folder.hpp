@@ -1,4 +1,4 @@
-// A folder for one test, removed at its end.
+// A folder for one test, removed by the destructor.
 #pragma once
 #include <catch2/catch.hpp>
 #include <cstdlib>
