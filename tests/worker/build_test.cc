@@ -1,4 +1,4 @@
-// The child that builds a graph: what it prints, and each limit that ends it with its own words.
+// The process that builds a graph: its output, and the error of each limit.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -44,7 +44,7 @@ std::string error_of(const std::string& script, const BuildOrder& order = {}) {
   return reply->errors.empty() ? "built" : reply->errors[0];
 }
 
-/// Processes whose parent is this one.
+/// Child processes of this process.
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -62,7 +62,7 @@ const std::string kPipeline = "return require('flow').pipeline('p', {}, function
 
 }  // namespace
 
-TEST_CASE("a build gives a plan, a bundle, and what the script printed") {
+TEST_CASE("a build returns a plan, a bundle, and the output of the script") {
   auto reply = build("print('top') io.write('no newline')\n" + kPipeline);
   REQUIRE(reply.ok());
   CHECK(reply->errors.empty());
@@ -71,7 +71,7 @@ TEST_CASE("a build gives a plan, a bundle, and what the script printed") {
   CHECK_THAT(reply->printed, Catch::StartsWith("top\nno newline"));
 }
 
-TEST_CASE("a script that never ends is stopped at its time") {
+TEST_CASE("a script that never ends is stopped at its time limit") {
   BuildOrder order;
   order.time_limit_ms = 1000;
   CHECK_THAT(error_of("while true do end", order),
@@ -80,15 +80,15 @@ TEST_CASE("a script that never ends is stopped at its time") {
              Catch::Contains("/p.lua: the script did not finish loading within"));
 }
 
-TEST_CASE("a script that prints without end is stopped at its output") {
+TEST_CASE("a script that prints endlessly is stopped at its output limit") {
   CHECK_THAT(error_of("while true do print(('x'):rep(1000)) end"),
              Catch::Contains("/p.lua: the script printed more than 1024 KiB while its graph was "
                              "built: print in a task"));
   CHECK(error_of("for _ = 1, 500 do print(('x'):rep(1000)) end " + kPipeline) == "built");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // no limit of memory there
-TEST_CASE("a script that takes memory without end is refused it") {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // no memory limit there
+TEST_CASE("a script that allocates endlessly gets an out-of-memory error") {
   BuildOrder order;
   order.memory_limit_bytes = int64_t{512} << 20;
   CHECK_THAT(error_of("local t = {}\nwhile true do t[#t + 1] = ('x'):rep(1 << 20) end", order),
@@ -97,16 +97,17 @@ TEST_CASE("a script that takes memory without end is refused it") {
 }
 #endif
 
-TEST_CASE("recursion without end, and nesting beyond the parser's, are errors of their lines") {
+TEST_CASE(
+    "infinite recursion, and nesting beyond the parser's limit, are errors with their lines") {
   CHECK_THAT(error_of("\nlocal function f() return 1 + f() end\nf()"),
              Catch::StartsWith("p.lua:2: stack overflow"));
   CHECK_THAT(error_of("return " + std::string(300, '(') + "1" + std::string(300, ')')),
              Catch::StartsWith("p.lua: C stack overflow: it nests too deep"));
 }
 
-TEST_CASE("a graph of more nodes than a run may have is refused at the call that is too many") {
+TEST_CASE("a graph with too many nodes is rejected at the first excess call") {
   BuildOrder order;
-  order.time_limit_ms = 600'000;  // a sanitizer on a busy machine takes long for four million calls
+  order.time_limit_ms = 600'000;  // a sanitizer on a busy machine needs long for four million calls
   CHECK_THAT(error_of("local flow = require('flow')\nlocal t = flow.task('t', function() end)\n"
                       "return flow.pipeline('p', {}, function()\n"
                       "  for i = 1, 5000000 do t(i) end\nend)",
@@ -114,7 +115,7 @@ TEST_CASE("a graph of more nodes than a run may have is refused at the call that
              Catch::StartsWith("p.lua:4: the graph has more than 4000000 nodes: use flow.map"));
 }
 
-TEST_CASE("a child that was started ahead builds one graph, and one that died meanwhile none") {
+TEST_CASE("a process that was started in advance builds one graph, and is replaced if it died") {
   Folder folder;
   std::ofstream(folder.path + "/p.lua") << kPipeline;
   BuildOrder order;
@@ -128,18 +129,18 @@ TEST_CASE("a child that was started ahead builds one graph, and one that died me
   REQUIRE(ahead.size() == 1);
   REQUIRE(builder.build(order).ok());
   builder.wait_idle();
-  CHECK(children().empty());  // that one, and no other
+  CHECK(children().empty());  // this process, and no other
   REQUIRE(builder.build(order).ok());
   builder.wait_idle();
   std::vector<pid_t> next = children();
-  REQUIRE(next.size() == 1);  // whoever builds again will once more
+  REQUIRE(next.size() == 1);  // the next build starts one more
   REQUIRE(::kill(next.front(), SIGKILL) == 0);
   siginfo_t ended{};
   ::waitid(P_PID, static_cast<id_t>(next.front()), &ended, WEXITED | WNOWAIT);
   CHECK(builder.build(order).ok());
 }
 
-TEST_CASE("a host without standard streams builds a graph") {
+TEST_CASE("a host program without standard streams builds a graph") {
   Folder folder;
   std::ofstream(folder.path + "/p.lua") << "print('said')\n" + kPipeline;
   BuildOrder order;
@@ -161,9 +162,10 @@ TEST_CASE("a host without standard streams builds a graph") {
   CHECK(reply->printed == "said\n");
 }
 
-TEST_CASE("a build that something else killed reached no limit and is not the script's fault") {
+TEST_CASE(
+    "a build that was killed from outside did not reach a limit and is not the script's fault") {
   for (int signal : {SIGKILL, SIGTERM}) {
-    std::atomic<bool> over = false;  // also where no child could be started
+    std::atomic<bool> over = false;  // also if no process could be started
     std::thread killer([&] {
       while (!over) {
         for (pid_t pid : children()) ::kill(pid, signal);

@@ -1,4 +1,4 @@
-// What an executor's exit tells of the attempt that it ran.
+// What the exit status of an executor says about its attempt.
 #include <catch2/catch.hpp>
 
 #include "engine/core/retry.hpp"
@@ -14,13 +14,14 @@ core::Failure death(int code, const std::vector<std::string>& gpus) {
   AssignedAttempt front;
   front.order.task = "train";
   front.errors_tail = {"epoch 3", "p.lua:9: train: cuda:0 failed: uncorrectable ECC error"};
-  return death_of(slot, front, code << 8);  // as waitpid tells it
+  return death_of(slot, front, code << 8);  // as waitpid returns it
 }
 
 }  // namespace
 
 TEST_CASE(
-    "a process that its GPU failed under ends as a GPU fault, on the infrastructure's account") {
+    "a process whose GPU failed ends as a GPU fault, which uses the infrastructure's retry "
+    "budget") {
   core::Failure failure = death(kFailedGpuExit, {"GPU-aa11", "GPU-bb22"});
   CHECK(failure.cause == core::Cause::gpu_fault);
   CHECK(core::budget_of(failure.cause) == core::Budget::infrastructure);
@@ -30,8 +31,7 @@ TEST_CASE(
   CHECK(failure.evidence == "epoch 3\np.lua:9: train: cuda:0 failed: uncorrectable ECC error\n");
 }
 
-TEST_CASE(
-    "a process that broke its own context on a GPU, or that has none, spends its own retries") {
+TEST_CASE("a process that broke its own context on a GPU, or has no GPU, uses its own retries") {
   for (const core::Failure& failure :
        {death(kLostGpuExit, {"GPU-aa11"}), death(kFailedGpuExit, {})}) {
     CHECK(failure.cause == core::Cause::exit_code);

@@ -1,4 +1,5 @@
-// A stand-in for the driver's library. FLOW_FAKE_NVML names a text that says what it tells:
+// A replacement for the driver's library. FLOW_FAKE_NVML names a text file that describes the
+// machine:
 //
 //   gpu UUID MIB NAME             a GPU; its index is its place
 //   mig UUID MIB NAME             an instance of the GPU above, which is then in MIG mode
@@ -91,7 +92,7 @@ constexpr unsigned kPollMs = 10;
 constexpr unsigned long long kXidEvent = 8;
 size_t xids_told;
 
-/// What the text says now, in whole lines: index of the GPU, and number or "gone".
+/// The current contents of the file, in complete lines: index of the GPU, and number or "gone".
 std::vector<std::pair<unsigned, std::string>> xids() {
   const char* path = std::getenv("FLOW_FAKE_NVML");
   std::ifstream file(path == nullptr ? "" : path);
@@ -118,7 +119,7 @@ int copy(const std::string& text, char* to, unsigned size) {
 
 }  // namespace
 
-// As nvml.h has them.
+// As in nvml.h.
 extern "C" {
 
 struct FakePci {

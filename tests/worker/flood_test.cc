@@ -1,4 +1,4 @@
-// Who prints faster than it is taken in waits, and may be stopped meanwhile.
+// A program that prints faster than its output is received blocks, and can be stopped meanwhile.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kReadAtOnce = 1 << 20;  // more than one read of a worker
 
-/// What was reported of one attempt, and takes logs in only when it is asked to.
-class Taker {
+/// Records the reports of one attempt, and acknowledges logs only on request.
+class ReportRecorder {
  public:
   void take(const std::vector<Report>& reports) {
     std::lock_guard lock(mutex_);
@@ -30,7 +30,7 @@ class Taker {
     }
     changed_.notify_all();
   }
-  /// True where the attempt ended, false where the worker reads no more.
+  /// True if the attempt ended, false if the worker stopped reading.
   bool wait() {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60),
@@ -56,21 +56,22 @@ class Taker {
   std::optional<TaskFinished::Outcome> end_;
 };
 
-std::unique_ptr<Worker> worker_in(const TempFolder& temp, Taker& taker) {
+std::unique_ptr<Worker> worker_in(const TempFolder& temp, ReportRecorder& taker) {
   return test::worker_in(temp,
                          [&taker](const std::vector<Report>& reports) { taker.take(reports); });
 }
 
 }  // namespace
 
-TEST_CASE("what nobody takes in is not read, and comes when there is room") {
+TEST_CASE("unacknowledged output is not read, and arrives when there is room") {
   TempFolder temp;
-  Taker taker;
+  ReportRecorder taker;
   auto worker = worker_in(temp, taker);
   worker->start({shell_order(0, "seq 1000000 9000000 | head -c 60000000")});
   int waits = 0;
   for (; !taker.wait(); waits++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for what would come too early
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(200));  // for lines that would arrive too early
     worker->ack_logs(taker.take_all());
   }
   CHECK(taker.wait_end() == TaskFinished::Outcome::succeeded);
@@ -79,11 +80,11 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
   CHECK(taker.unacked_peak() <= kUnackedLogsMax + kReadAtOnce);
 }
 
-TEST_CASE("who waits to be read can be stopped, and killed") {
+TEST_CASE("an attempt that blocks on output can be stopped and killed") {
   bool kill = GENERATE(false, true);
   INFO(kill);
   TempFolder temp;
-  Taker taker;
+  ReportRecorder taker;
   auto worker = worker_in(temp, taker);
   AttemptOrder order = shell_order(0, "yes it goes on");
   core::AttemptId id = order.id;

@@ -1,4 +1,4 @@
-// What is heard of GPUs that fail, from a stand-in for the driver's library.
+// Reports of GPU failures, with a replacement for the driver's library.
 #include "engine/worker/gpu_watch.hpp"
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kTwo = "gpu GPU-a 80 A\ngpu GPU-b 80 B\n";
 
-/// What a watch says of GPUs that the driver would tell this of.
+/// Records the reports of a watch whose driver sees this machine.
 class ReceivedErrors {
  public:
   explicit ReceivedErrors(const std::string& story) {
@@ -51,7 +51,7 @@ class ReceivedErrors {
 
 }  // namespace
 
-TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a program") {
+TEST_CASE("each failure of a GPU is reported in order, and errors of programs are not") {
   ReceivedErrors received(
       std::string(kTwo) +
       "xid 1 13\nxid 1 74\nxid 0 43\nxid 0 95\nxid 1 109\nxid 1 7777\nxid 1 gone\n");
@@ -62,14 +62,14 @@ TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a prog
                                  "GPU-b is lost to its driver, dead"});
 }
 
-TEST_CASE("a GPU that is not there any more as the wait for errors begins anew is lost") {
+TEST_CASE("a GPU that is missing when the watch restarts is lost") {
   ReceivedErrors received("gpu GPU-a 80 A\nxid 0 79\n");
   received.watch({"GPU-a", "GPU-b"}, 2);
   CHECK(received.texts() == std::vector<std::string>{"GPU-b is lost to its driver, dead",
                                                      "GPU-a fell off the bus (Xid 79), dead"});
 }
 
-TEST_CASE("nothing is heard of a GPU that is not this engine's") {
+TEST_CASE("failures of GPUs that the engine does not use are not reported") {
   ReceivedErrors received(std::string(kTwo) + "xid 0 79\nxid 1 79\n");
   received.watch({"GPU-b"}, 1);
   CHECK(received.texts() == std::vector<std::string>{"GPU-b fell off the bus (Xid 79), dead"});
@@ -83,7 +83,7 @@ TEST_CASE("all instances of a GPU fail with it") {
                                  "MIG-2 has an uncorrectable memory error (Xid 48), dead"});
 }
 
-TEST_CASE("a driver that tells of no errors is said once, and why") {
+TEST_CASE("a driver without error events is reported once, with the reason") {
   ReceivedErrors received(std::string(kTwo) + "fail nvmlDeviceRegisterEvents 3\n");
   received.watch({"GPU-a"}, 1);
   CHECK(received.texts() ==

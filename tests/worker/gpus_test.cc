@@ -1,4 +1,4 @@
-// What is told of a machine's GPUs, by a stand-in for the driver's library.
+// Discovery of a machine's GPUs, with a replacement for the driver's library.
 #include "engine/worker/gpu_discovery.hpp"
 
 #include <fstream>
@@ -10,7 +10,7 @@ using test::TempFolder;
 
 namespace {
 
-/// What `find_gpus` says where the driver would tell this.
+/// The result of `find_gpus` if the driver sees this machine.
 MachineGpus told(const std::string& story, const char* mask = nullptr,
                  int64_t limit_ms = kFindGpusMsMax) {
   TempFolder temp;
@@ -40,7 +40,7 @@ const char* kThree =
 
 }  // namespace
 
-TEST_CASE("each GPU is told with its index, UUID, model, memory and place") {
+TEST_CASE("each GPU is reported with its index, UUID, model, memory and location") {
   MachineGpus machine = told(kThree);
   REQUIRE(machine.gpus.size() == 3);
   CHECK(machine.problems.empty());
@@ -62,7 +62,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   }
 }
 
-TEST_CASE("a mask's entry that names no GPU, several, or one again is told of") {
+TEST_CASE("an unknown, ambiguous or repeated entry of a mask is reported") {
   MachineGpus unknown = told(kThree, "1,7,0");
   CHECK(uuids(unknown) == Uuids{"GPU-aa22"});
   REQUIRE(unknown.problems.size() == 1);
@@ -76,7 +76,7 @@ TEST_CASE("a mask's entry that names no GPU, several, or one again is told of") 
   CHECK_THAT(twice.problems[0], Catch::Contains("names a GPU twice, `GPU-aa1`"));
 }
 
-TEST_CASE("of a GPU in MIG mode its instances are told") {
+TEST_CASE("a GPU in MIG mode is reported as its instances") {
   MachineGpus machine = told(
       "gpu GPU-a 40960 NVIDIA A100\nmig MIG-1 4864 NVIDIA A100 MIG 1g.5gb\n"
       "mig MIG-2 9856 NVIDIA A100 MIG 2g.10gb\ngpu GPU-b 40960 NVIDIA A100\n");
@@ -88,7 +88,7 @@ TEST_CASE("of a GPU in MIG mode its instances are told") {
   CHECK(empty.why_none == "its GPUs are in MIG mode and have no instance");
 }
 
-TEST_CASE("those that NVLink joins, directly, by others or by switches, have one number") {
+TEST_CASE("GPUs joined by NVLink, directly, indirectly or by switches, have the same number") {
   auto islands = [](const std::string& story, const char* mask = nullptr) {
     std::vector<int32_t> numbers;
     for (const Gpu& gpu : told(story, mask).gpus) numbers.push_back(gpu.nvlink);
@@ -124,7 +124,7 @@ TEST_CASE("a clique of NVLink between machines is named by its cluster") {
   CHECK(machine.gpus[2].nvlink == -1);
 }
 
-TEST_CASE("a lost GPU is left out and told of") {
+TEST_CASE("a lost GPU is excluded and reported") {
   MachineGpus machine = told("gpu GPU-a 1 A\nlost\ngpu GPU-b 1 A\n");
   CHECK(uuids(machine) == Uuids{"GPU-b"});
   REQUIRE(machine.problems.size() == 1);
@@ -132,7 +132,7 @@ TEST_CASE("a lost GPU is left out and told of") {
         "GPU 0: the NVIDIA driver's library can't open it: GPU is lost (status 15)");
 }
 
-TEST_CASE("each call may fail, and says which") {
+TEST_CASE("each call may fail and is named in the error") {
   CHECK(told("fail nvmlInit_v2 18\n").why_none ==
         "the NVIDIA driver's library can't be started: Driver/library version mismatch (status "
         "18)");
@@ -147,7 +147,7 @@ TEST_CASE("each call may fail, and says which") {
   }
 }
 
-TEST_CASE("a library that hangs, crashes or is none is a problem told in words") {
+TEST_CASE("a library that hangs, crashes or is invalid is reported as a problem") {
   MachineGpus hung = told("hang\n", nullptr, 300);
   CHECK_THAT(hung.why_none, Catch::Contains("did not answer within 0.3 s"));
   CHECK(hung.problems.size() == 1);

@@ -1,4 +1,4 @@
-// Attempts that are killed once what they asked to keep is written.
+// Attempts that are killed after their pending checkpoints are written.
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHour = 3'600'000;
 
-/// What was reported of one attempt.
+/// The reports of one attempt.
 class ReportLog {
  public:
   void take(const std::vector<Report>& reports) {
@@ -61,7 +61,7 @@ std::unique_ptr<Worker> worker_in(const TempFolder& temp, ReportLog& log) {
   return test::worker_in(temp, [&](const std::vector<Report>& reports) { log.take(reports); });
 }
 
-/// Makes a checkpoint, another one when the file `gate` is there, says so, and goes on for ever.
+/// Saves a checkpoint, and another one when the file `gate` exists, reports it, and runs forever.
 AttemptOrder order_of(int64_t grace_ms, const std::string& gate) {
   AttemptOrder order = lua_order(0, R"(local flow = require "flow"
 local task = flow.task("t", function(ctx, gate)
@@ -78,7 +78,7 @@ return flow.pipeline("p", {}, function() return task("") end)
   return order;
 }
 
-/// Says that it began, and goes on for ever.
+/// Reports that it began, and runs forever.
 AttemptOrder idle_order() {
   AttemptOrder order = lua_order(0, R"(local flow = require "flow"
 local task = flow.task("t", function(ctx)
@@ -92,7 +92,7 @@ return flow.pipeline("p", {}, function() return task() end)
   return order;
 }
 
-/// How it ends that is settled once it has begun.
+/// How an attempt ends that is killed after its flush.
 TaskFinished::Outcome end_of_settled(AttemptOrder order) {
   TempFolder temp;
   ReportLog log;
@@ -106,7 +106,8 @@ TaskFinished::Outcome end_of_settled(AttemptOrder order) {
 
 }  // namespace
 
-TEST_CASE("an attempt that is settled ends when all that it asked to keep is written") {
+TEST_CASE(
+    "an attempt that is killed after its flush ends when its pending checkpoints are written") {
   TempFolder temp;
   ReportLog log;
   auto worker = worker_in(temp, log);
@@ -117,7 +118,8 @@ TEST_CASE("an attempt that is settled ends when all that it asked to keep is wri
   std::ofstream(temp / "gate").flush();
   log.wait_begun();
   worker->kill_after_flush(id);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would end too early
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(200));  // for an attempt that would end too early
   CHECK_FALSE(log.has_ended());
   worker->ack_saved(id, "", true);
   log.wait_saves(2);  // the one that waited
@@ -126,18 +128,18 @@ TEST_CASE("an attempt that is settled ends when all that it asked to keep is wri
   CHECK(log.wait_end() == TaskFinished::Outcome::stopped);
 }
 
-TEST_CASE("an attempt that is settled with nothing to be written ends at once") {
+TEST_CASE("an attempt without pending checkpoints ends at once") {
   CHECK(end_of_settled(idle_order()) == TaskFinished::Outcome::stopped);
 }
 
-TEST_CASE("a command that is settled ends at once") {
+TEST_CASE("a command ends at once") {
   AttemptOrder order =
       test::shell_order(0, "trap '' TERM; echo begun; while true; do sleep 1; done");
   order.grace_ms = kHour;
   CHECK(end_of_settled(std::move(order)) == TaskFinished::Outcome::stopped);
 }
 
-TEST_CASE("what is not written within the grace is not waited for") {
+TEST_CASE("a checkpoint that is not written within the grace period is not awaited") {
   TempFolder temp;
   ReportLog log;
   auto worker = worker_in(temp, log);

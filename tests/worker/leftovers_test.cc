@@ -1,4 +1,4 @@
-// Records that say which processes an engine left behind, and the id of a state folder.
+// Records of processes that an engine may leave behind, and the id of a state.
 #include "engine/worker/leftovers.hpp"
 
 #include <chrono>
@@ -17,7 +17,7 @@ const std::string kState = "k3f9x2mbek2m";
 
 }  // namespace
 
-TEST_CASE("a program's record is its whole first line") {
+TEST_CASE("the record of a program is its complete first line") {
   auto record = parse_program_record(kBoot + " 123456 4242 /home/a b/.flow/scratch/r/t.0@1\n");
   REQUIRE(record);
   CHECK(record->boot == kBoot);
@@ -28,7 +28,7 @@ TEST_CASE("a program's record is its whole first line") {
     CHECK_FALSE(parse_program_record(kBoot + rest));
 }
 
-TEST_CASE("a control group's record names a group that an engine over this state makes") {
+TEST_CASE("the record of a control group names a group that an engine on this state creates") {
   std::string folder = "/sys/fs/cgroup/a b/" + cgroup_name(kState, "abc123");
   auto record = parse_cgroup_record(kBoot + " " + folder + "\n", kState);
   REQUIRE(record);
@@ -38,7 +38,7 @@ TEST_CASE("a control group's record names a group that an engine over this state
         folder.substr(1), "/a/../" + cgroup_name(kState, "abc"), "/" + cgroup_name(kState, ""),
         "/a/" + cgroup_name("another", "abc123")})
     CHECK_FALSE(parse_cgroup_record(kBoot + " " + other + "\n", kState));
-  CHECK_FALSE(parse_cgroup_record(kBoot + " " + folder, kState));  // cut off
+  CHECK_FALSE(parse_cgroup_record(kBoot + " " + folder, kState));  // truncated
 }
 
 TEST_CASE("old empty groups are removed, and no others") {
@@ -57,7 +57,7 @@ TEST_CASE("old empty groups are removed, and no others") {
   remove_old_cgroups("");
 }
 
-TEST_CASE("a state folder keeps its id under every path, and a copy has another") {
+TEST_CASE("a state keeps its id under every path, and a copy gets another id") {
   TempFolder temp;
   std::string state = temp / "state", link = temp / "link", copy = temp / "copy";
   auto id = state_id(state);
@@ -68,7 +68,7 @@ TEST_CASE("a state folder keeps its id under every path, and a copy has another"
   REQUIRE(write_file_atomic(state + "/scratch/slots/7", kBoot + " 1 7 /\n").ok());
   test::fs::copy(state, copy, test::fs::copy_options::recursive);
   CHECK(*state_id(copy) != *id);
-  CHECK_FALSE(test::fs::exists(copy + "/scratch/slots/7"));  // the original's process
+  CHECK_FALSE(test::fs::exists(copy + "/scratch/slots/7"));  // process of the original
   CHECK(test::fs::exists(state + "/scratch/slots/7"));
   CHECK(*state_id(state) == *id);
 }

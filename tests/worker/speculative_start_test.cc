@@ -1,4 +1,4 @@
-// Orders that are handed over while their events are being committed wait for the release.
+// Orders that are sent while their events are being committed wait for the release.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -45,8 +45,8 @@ std::unique_ptr<Worker> worker_in(const TempFolder& temp, Ends& ends, int32_t ex
       temp, [&ends](const std::vector<Report>& reports) { ends.take(reports); }, executors);
 }
 
-/// Hands over an order that makes `mark`, and one more: that the second is taken back shows that
-/// the executor has read both.
+/// Submits an order that creates `mark`, and another one: when the second is requeued, the executor
+/// has read both.
 void hand_over(Worker& worker, Ends& ends, const std::string& mark) {
   std::vector<AttemptOrder> orders;
   orders.push_back(shell_order(0, "touch " + mark));
@@ -55,12 +55,13 @@ void hand_over(Worker& worker, Ends& ends, const std::string& mark) {
   worker.stage(std::move(orders), 1);
   worker.stop(second.id, false);
   REQUIRE(ends.wait(1) == Outcome::stopped);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would run too early
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(200));  // for an attempt that would run too early
 }
 
 }  // namespace
 
-TEST_CASE("an order that is held runs after the release and not before") {
+TEST_CASE("an order that waits runs after the release and not before") {
   TempFolder temp;
   Ends ends;
   auto worker = worker_in(temp, ends);
@@ -71,7 +72,7 @@ TEST_CASE("an order that is held runs after the release and not before") {
   CHECK(fs::exists(temp / "mark"));
 }
 
-TEST_CASE("a release lets go of its commit's orders and of earlier ones, not of later ones") {
+TEST_CASE("a release covers the orders of its commit and of earlier ones, not of later ones") {
   TempFolder temp;
   Ends ends;
   auto worker = worker_in(temp, ends);
@@ -89,7 +90,7 @@ TEST_CASE("a release lets go of its commit's orders and of earlier ones, not of 
   CHECK(ends.wait(4) == Outcome::succeeded);
 }
 
-TEST_CASE("a Lua task computes before its release, and touches nothing outside") {
+TEST_CASE("a Lua task computes before its release and has no external effects") {
   std::string touch =
       GENERATE(std::string("io.open(path, 'w'):close()"), std::string("flow.fs.write(path, '')"),
                std::string("os.execute('touch ' .. path)"),
@@ -112,21 +113,22 @@ return flow.pipeline("p", {}, function() return task() end)
       {lua_order(0, script, {}), lua_order(1, script, {temp / "mark"}), lua_order(2, script, {})},
       1);
   CHECK(ends.wait(0) == Outcome::succeeded);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for one that would run too early
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(100));  // for an attempt that would run too early
   CHECK_FALSE(fs::exists(temp / "mark"));
   CHECK_FALSE(fs::exists(temp / "state/scratch/r"));
   worker->release(1);
   CHECK(ends.wait(1) == Outcome::succeeded);
   CHECK(fs::exists(temp / "mark"));
   CHECK(ends.wait(2) == Outcome::succeeded);
-  // What was not held was let go when it was sent.
+  // What did not wait was released when it was sent.
   worker->start({lua_order(3, script, {temp / "last"})});
   CHECK(ends.wait(3) == Outcome::succeeded);
   CHECK(fs::exists(temp / "last"));
 }
 
 TEST_CASE(
-    "a later commit's order waits for its own release, also behind one of an earlier commit") {
+    "the order of a later commit waits for its own release, even behind one of an earlier commit") {
   TempFolder temp;
   Ends ends;
   auto worker = worker_in(temp, ends, 2);
@@ -149,7 +151,7 @@ return flow.pipeline("p", {}, function() return task(1) end)
   worker->start({order(100, 0, ""), order(101, 0, "")});  // the executors are warm
   REQUIRE(ends.wait(100) == Outcome::succeeded);
   REQUIRE(ends.wait(101) == Outcome::succeeded);
-  // What is queued behind the long one is given back, and sent again behind the later commit's.
+  // The orders behind the long one are requeued and sent again behind those of the later commit.
   std::vector<AttemptOrder> earlier;
   for (core::UnitId unit = 0; unit < 81; unit++)
     earlier.push_back(order(unit, unit == 0 ? 1'500'000 : unit < 40 ? 0 : 2'000, ""));
@@ -159,7 +161,8 @@ return flow.pipeline("p", {}, function() return task(1) end)
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   worker->release(1);
   CHECK(ends.wait(0) == Outcome::succeeded);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for one that would run too early
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(100));  // for an attempt that would run too early
   CHECK_FALSE(fs::exists(temp / "later"));
   worker->release(2);
   CHECK(ends.wait(90) == Outcome::succeeded);
@@ -167,7 +170,7 @@ return flow.pipeline("p", {}, function() return task(1) end)
   for (core::UnitId unit = 1; unit < 81; unit++) CHECK(ends.wait(unit) == Outcome::succeeded);
 }
 
-TEST_CASE("what an attempt waits for its release is not its time") {
+TEST_CASE("waiting for the release does not count as an attempt's time") {
   TempFolder temp;
   std::mutex mutex;
   std::map<core::UnitId, int64_t> durations;

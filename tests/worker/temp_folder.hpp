@@ -1,4 +1,4 @@
-// A worker in a folder of its own, and orders of shell tasks for it.
+// A worker in a temporary folder, and orders of shell tasks for it.
 #pragma once
 #include <stdlib.h>
 
