@@ -1,4 +1,4 @@
-// What a person sees while a run goes on.
+// The display of an active run.
 #include "engine/cli/display/display.hpp"
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ Event progress(const char* task, int64_t at_ms, double fraction, double loss) {
 
 }  // namespace
 
-TEST_CASE("a frame shows services, what runs with its progress, what waits, and counts") {
+TEST_CASE("a frame shows services, running tasks with progress, waiting tasks, and counts") {
   RunView view("digits  R1");
   view.take(event("task", "train", "running", 1000));
   view.take(progress("train", 1500, 0.5, 0.25));
@@ -54,7 +54,7 @@ TEST_CASE("a frame shows services, what runs with its progress, what waits, and 
               "3 done (1 cached), 2 running, 1 waiting, 4 pending"});
 }
 
-TEST_CASE("a pipe hears that a dynamic task waits for its calls, and how that ended") {
+TEST_CASE("a pipe shows that a dynamic task waits for its calls, and how it ended") {
   RunView view("p  R1");
   CHECK(view.take(event("task", "search", "running", 1000)) == Lines{"search: started"});
   CHECK(view.take(event("task", "search", "waiting", 1100)) ==
@@ -62,7 +62,7 @@ TEST_CASE("a pipe hears that a dynamic task waits for its calls, and how that en
   CHECK(view.take(event("task", "search", "succeeded", 1900)) == Lines{"search: succeeded"});
 }
 
-TEST_CASE("a frame is never wider or higher than the terminal") {
+TEST_CASE("a frame is never larger than the terminal") {
   RunView view("a pipeline with quite a long name");
   for (int i = 0; i < 50; i++) {
     view.take(event("task", ("a task with a name of length " + std::to_string(100 + i)).c_str(),
@@ -80,7 +80,7 @@ TEST_CASE("a frame is never wider or higher than the terminal") {
   CHECK(lines[kFrameTasksMax] == "  … 41 more");
 }
 
-TEST_CASE("a task's text cannot steer the terminal") {
+TEST_CASE("a task's text cannot control the terminal") {
   CHECK(shortened("a\x1b[2Jb\tc", 80) == "a [2Jb c");
   CHECK(shortened("first\nsecond", 80) == "first…");
   CHECK(shortened("größer", 4) == "grö…");
@@ -91,7 +91,7 @@ TEST_CASE("a task's text cannot steer the terminal") {
   CHECK(printable("cut \xc2") == "cut \xc2");
 }
 
-TEST_CASE("a pipe gets a line for each thing that happened, and progress once a second") {
+TEST_CASE("a pipe gets one line per event, and progress once per second") {
   RunView view("digits");
   CHECK(view.take(event("task", "train", "running", 1000)) == Lines{"train: started"});
   CHECK(view.take(progress("train", 1100, 0.1, 2)) == Lines{"train:  10% loss=2"});
@@ -104,7 +104,7 @@ TEST_CASE("a pipe gets a line for each thing that happened, and progress once a 
               "  curl -s http://127.0.0.1:1/v2/models/api"});
 }
 
-TEST_CASE("many metrics, and large ones, are one line of bounded length") {
+TEST_CASE("many or large metrics are one line of bounded length") {
   Value::Table metrics, table;
   for (int64_t i = 0; i < 100'000; i++) {
     metrics.fields.emplace_back(Value("m" + std::to_string(100'000 + i)), Value(i));
@@ -128,7 +128,7 @@ TEST_CASE("many metrics, and large ones, are one line of bounded length") {
   CHECK(columns_of(failed[0]) < 400);
 }
 
-TEST_CASE("a pipe is not flooded by cached tasks") {
+TEST_CASE("lines about cached tasks are limited in a pipe") {
   RunView view("digits");
   size_t lines = 0;
   for (int i = 0; i < 1000; i++) {
@@ -139,7 +139,7 @@ TEST_CASE("a pipe is not flooded by cached tasks") {
   CHECK(lines == kCachedLinesMax);
 }
 
-TEST_CASE("durations and sizes read as people write them") {
+TEST_CASE("durations and sizes are formatted for people") {
   CHECK(format_duration(0) == "0ms");
   CHECK(format_duration(999) == "999ms");
   CHECK(format_duration(1999) == "1.9s");
@@ -157,12 +157,12 @@ TEST_CASE("durations and sizes read as people write them") {
   }
 }
 
-TEST_CASE("what failed before any attempt of it did not run") {
+TEST_CASE("a task that failed before its first attempt did not run") {
   RunInfo run;
   run.counts.succeeded = 3;
   run.counts.cached = 1;
   run.counts.failed = 2;
-  for (uint32_t attempts : {1u, 0u, 0u}) {  // the last is of a join, which is not counted
+  for (uint32_t attempts : {1u, 0u, 0u}) {  // the last is that of a join, which is not counted
     TaskInfo task;
     task.status = "failed";
     task.attempts = attempts;
@@ -171,7 +171,7 @@ TEST_CASE("what failed before any attempt of it did not run") {
   CHECK(summary_line(run, 1, 0) == "5 tasks: 1 cached, 3 ran, 0 retried, 2 failed; 1ms; state 0 B");
 }
 
-TEST_CASE("names are quoted in every form of a graph") {
+TEST_CASE("names are quoted in every format of a graph") {
   PlanInfo plan;
   plan.pipeline = "p";
   plan.nodes = {{"a\"b", "a", "task", "", "", {}, {}},
@@ -182,7 +182,7 @@ TEST_CASE("names are quoted in every form of a graph") {
   CHECK(from_json(graph_json(plan)).ok());
 }
 
-TEST_CASE("a result is shown with its tensors and files in outline") {
+TEST_CASE("a result is shown with tensors and files abbreviated") {
   Tensor weights;
   weights.dtype = DType::f32;
   weights.shape = {64, 10};

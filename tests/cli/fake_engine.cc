@@ -1,5 +1,5 @@
-// The public library with canned answers: what the command line prints is tested against it, to the
-// byte. The name of the script or run chooses the story.
+// The public library with fixed answers: the output of the command line is compared with it byte by
+// byte. The name of the script or run selects the scenario.
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
@@ -48,7 +48,7 @@ TaskInfo task(const char* name, const char* status, uint32_t attempts, int64_t f
 struct Story {
   std::vector<Event> events;
   RunInfo info;
-  bool waits_for_a_signal = false;  // goes on for ever, until interrupted
+  bool waits_for_a_signal = false;  // runs until it is interrupted
   bool serves = false;              // until told to end
 };
 
