@@ -1,5 +1,5 @@
-// Long chains and crowds of equal keys end without a deep stack, and an event's cost does not grow
-// with the number of tasks that it does not concern.
+// Long chains and large groups of equal keys end without deep recursion, and the cost of an event
+// does not depend on the number of unrelated tasks.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -59,7 +59,7 @@ std::shared_ptr<Plan> calls(bool chained) {
 
 }  // namespace
 
-TEST_CASE("a failure at the head of a long chain skips the chain") {
+TEST_CASE("a failure at the head of a long chain skips the whole chain") {
   Engine engine;
   engine.submit(calls(true));
   engine.feed(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
@@ -67,7 +67,7 @@ TEST_CASE("a failure at the head of a long chain skips the chain") {
   CHECK(engine.run().gathering);
 }
 
-TEST_CASE("one result serves a crowd") {
+TEST_CASE("one result serves many units with the same key") {
   Engine engine;
   engine.submit(calls(false));
   engine.feed(AttemptSucceeded{engine.start(), sha256("v"), nullptr, {}, 1});
@@ -75,7 +75,7 @@ TEST_CASE("one result serves a crowd") {
   CHECK(engine.run().counts.cached == kMany - 1);
 }
 
-TEST_CASE("a crowd that waits for one key stops, goes on and is cancelled") {
+TEST_CASE("many units that wait for one key stop, resume and are cancelled") {
   Engine engine;
   engine.submit(calls(false));
   engine.feed(StopRequested{"r"});
@@ -87,7 +87,7 @@ TEST_CASE("a crowd that waits for one key stops, goes on and is cancelled") {
   CHECK(engine.run().counts.cancelled == kMany);
 }
 
-TEST_CASE("a crowd that waits for one key ends with the first failure of a fail-fast run") {
+TEST_CASE("many units that wait for one key end with the first failure of a fail-fast run") {
   Engine engine;
   engine.submit(calls(false), true);
   engine.feed(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});

@@ -1,4 +1,4 @@
-// The essential part of a state as text: two states are the same if these are.
+// The essential part of a state as text: two states are equal if their texts are.
 #pragma once
 #include <sstream>
 #include <string>
@@ -83,7 +83,7 @@ inline std::string dump(const State& state) {
   return out.str();
 }
 
-/// The state as a snapshot would give it back.
+/// The state after a snapshot is written and read.
 inline State restored(const State& state) {
   State copy;
   copy.epoch = state.epoch;

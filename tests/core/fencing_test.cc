@@ -1,4 +1,4 @@
-// Which attempt a report is of stays certain for as long as a unit lives.
+// The attempt of a report stays unambiguous for the lifetime of a unit.
 #include <catch2/catch.hpp>
 
 #include "engine/core/core.hpp"
@@ -52,7 +52,7 @@ AttemptSucceeded success(const AttemptId& id) {
 
 }  // namespace
 
-TEST_CASE("an attempt's id is never used again, however often it is given back") {
+TEST_CASE("an attempt's id is never reused, however often the attempt is requeued") {
   Engine engine;
   const AttemptId first = engine.assign();
   engine.feed(AttemptRequeued{first});
@@ -66,7 +66,7 @@ TEST_CASE("an attempt's id is never used again, however often it is given back")
     engine.feed(AttemptRequeued{id});
   }
   CHECK(are_later);
-  CHECK(last.attempt == 3);  // 65,536 ids of each number
+  CHECK(last.attempt == 3);  // 65,536 ids per number
   const AttemptId current = engine.assign();
   CHECK_FALSE(engine.admits(success(first)));
   CHECK_FALSE(engine.admits(success(last)));

@@ -9,7 +9,7 @@ using namespace flow::core;
 
 namespace {
 
-/// Keys of which many begin alike, and more would lie in one place of a small table.
+/// Keys that share prefixes, so that many collide in a small table.
 Digest key_of(UnitId unit, uint32_t starts) {
   Digest key{};
   key.bytes[0] = static_cast<uint8_t>(unit % starts);
@@ -22,7 +22,7 @@ Digest key_of(UnitId unit, uint32_t starts) {
 
 }  // namespace
 
-TEST_CASE("a key table is a map, also where keys begin alike") {
+TEST_CASE("a key table is a map, also for keys with equal prefixes") {
   std::random_device device;
   uint32_t seed = device();
   INFO("seed " << seed);
@@ -36,7 +36,7 @@ TEST_CASE("a key table is a map, also where keys begin alike") {
         Digest key = key_of(unit, starts);
         KeyTable::Holder holder{unit % 3, unit};
         if (expected.contains(unit)) {
-          CHECK_FALSE(table.erase(key, {holder.first + 1, unit}));  // another run's
+          CHECK_FALSE(table.erase(key, {holder.first + 1, unit}));  // of another run
           REQUIRE(table.erase(key, holder));
           expected.erase(unit);
         } else {

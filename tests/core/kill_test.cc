@@ -1,4 +1,4 @@
-// A second interrupt kills what runs of a run.
+// A second interrupt kills the running attempts of a run.
 #include <catch2/catch.hpp>
 
 #include "engine/core/gangs.hpp"
@@ -6,7 +6,7 @@
 using namespace flow;
 using namespace flow::core;
 
-TEST_CASE("a kill reaches every machine that has a rank and is up") {
+TEST_CASE("a kill reaches every connected worker that has a rank") {
   State state;
   state.workers.resize(4);
   for (WorkerState& worker : state.workers) worker.is_up = true;

@@ -1,4 +1,4 @@
-// Every scenario text beside this test: events in, commands out, nothing else.
+// Every scenario text in this folder: events in, commands out, nothing else.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -7,7 +7,7 @@
 
 #include "tests/core/scenario.hpp"
 
-TEST_CASE("every scenario comes out as written") {
+TEST_CASE("every scenario produces the commands that it lists") {
   std::set<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(FLOW_SCENARIOS)) {
     if (entry.path().extension() == ".txt") paths.insert(entry.path());

@@ -23,7 +23,7 @@ void check_same(const UnitSet& units, const std::set<UnitId>& expected) {
 
 }  // namespace
 
-TEST_CASE("a unit set is a set in order") {
+TEST_CASE("a unit set is an ordered set") {
   std::random_device device;
   uint32_t seed = device();
   INFO("seed " << seed);
@@ -36,7 +36,7 @@ TEST_CASE("a unit set is a set in order") {
     for (int i = 0; i < 3'000; i++) {
       bool erases = !expected.empty() && random() % 3 == 0;
       if (erases) {
-        // Half of them the first one, as the scheduler does.
+        // Half of the removals take the first unit, as the scheduler does.
         UnitId unit = random() % 2 == 0 ? *expected.begin() : any(random);
         CHECK(units.erase(unit) == (expected.erase(unit) == 1));
       } else {
@@ -53,7 +53,7 @@ TEST_CASE("a unit set is a set in order") {
   }
 }
 
-TEST_CASE("unit sets are the same whatever was in them before") {
+TEST_CASE("unit sets are equal regardless of removed units") {
   UnitSet a, b;
   for (UnitId unit : {70u, 3u, 100'000u}) a.insert(unit);
   a.erase(100'000);
