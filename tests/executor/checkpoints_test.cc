@@ -1,4 +1,4 @@
-// Checkpoints that are written beside an attempt: which one is kept, what is told, what lies there.
+// Checkpoints that are written in the background of an attempt: retention, errors and files.
 #include "engine/executor/checkpoints.hpp"
 
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ std::string content_of(const Value& state) {
   return std::string(*state.find("model")->as_table().list[0].as_tensor().data);
 }
 
-/// A state's folder, and a database that may keep whoever writes to it waiting.
+/// A state folder, and a database that can delay its writers.
 struct TempFolder {
   std::string folder;
   std::atomic<bool> holds{false}, refuses{false};
@@ -89,7 +89,7 @@ struct TempFolder {
 
 }  // namespace
 
-TEST_CASE("a state comes back from its file, and only the newest file stays") {
+TEST_CASE("a state is restored from its file, and only the newest file is kept") {
   TempFolder temp;
   temp.begin();
   for (int64_t step : {1, 2, 3}) {
@@ -107,7 +107,7 @@ TEST_CASE("a state comes back from its file, and only the newest file stays") {
   CHECK(temp.files() == std::vector<std::string>{"1-2-1.safetensors"});
 }
 
-TEST_CASE("a checkpoint is not written, and no other removed, behind a link out of the state") {
+TEST_CASE("a checkpoint is not written or removed behind a link out of the state") {
   TempFolder temp, outside;
   std::ofstream(outside.folder + "/mine") << "kept";
   REQUIRE(make_dirs(temp.folder + "/checkpoints/run").ok());
@@ -120,7 +120,7 @@ TEST_CASE("a checkpoint is not written, and no other removed, behind a link out 
   CHECK(outside.files() == std::vector<std::string>{"mine"});
 }
 
-TEST_CASE("while one is written a newer one takes the place of the one that waits") {
+TEST_CASE("during a write a newer checkpoint replaces the waiting one") {
   TempFolder temp;
   temp.begin();
   temp.holds = true;
@@ -132,7 +132,7 @@ TEST_CASE("while one is written a newer one takes the place of the one that wait
   CHECK(temp.files().size() == 1);
 }
 
-TEST_CASE("a state without tensors is a row, and takes the place of a file") {
+TEST_CASE("a state without tensors is a row and replaces a file") {
   TempFolder temp;
   temp.begin();
   REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
@@ -143,7 +143,7 @@ TEST_CASE("a state without tensors is a row, and takes the place of a file") {
   CHECK(temp.files().empty());
 }
 
-TEST_CASE("who asks is told once all that was to be kept is written") {
+TEST_CASE("a flush returns when all pending checkpoints are written") {
   TempFolder temp;
   temp.begin();
   bool is_called_at_once = false;
@@ -161,7 +161,7 @@ TEST_CASE("who asks is told once all that was to be kept is written") {
   CHECK(step_of(temp.newest()) == 2);
 }
 
-TEST_CASE("what is dropped is neither committed nor left on the disk") {
+TEST_CASE("a dropped checkpoint is neither committed nor left on the disk") {
   TempFolder temp;
   for (int attempt = 1; attempt <= 20; attempt++) {
     temp.begin("", "1-" + std::to_string(attempt));
@@ -181,13 +181,13 @@ TEST_CASE("what is dropped is neither committed nor left on the disk") {
   CHECK(step_of(temp.newest()) == 5);
 }
 
-TEST_CASE("an error of the writing is told at the next call, once, and an older state stays") {
+TEST_CASE("a write error is reported once by the next call, and the older state is kept") {
   TempFolder temp;
   temp.begin();
   REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
   REQUIRE(temp.checkpoints.finish().ok());
   fs::path below = fs::path(temp.folder) / "checkpoints/run/train.0-abc";
-  fs::create_directory(below / "1-1-2.safetensors.tmp");  // in the way
+  fs::create_directory(below / "1-1-2.safetensors.tmp");  // an obstacle
   REQUIRE(temp.checkpoints.save(state_of(2), {}).ok());
   Status failed = temp.checkpoints.finish();
   REQUIRE_FALSE(failed.ok());
@@ -198,7 +198,7 @@ TEST_CASE("an error of the writing is told at the next call, once, and an older 
   CHECK(step_of(temp.newest()) == 1);
 }
 
-TEST_CASE("an attempt that lost its lease keeps nothing") {
+TEST_CASE("an attempt that lost its lease keeps no checkpoint") {
   TempFolder temp;
   temp.begin();
   temp.refuses = true;
@@ -210,7 +210,7 @@ TEST_CASE("an attempt that lost its lease keeps nothing") {
   CHECK(temp.files().empty());
 }
 
-TEST_CASE("a damaged file and one that is gone are told of") {
+TEST_CASE("a damaged file and a missing one are reported") {
   TempFolder temp;
   temp.begin();
   REQUIRE(temp.checkpoints.save(state_of(1), {}).ok());
@@ -220,7 +220,7 @@ TEST_CASE("a damaged file and one that is gone are told of") {
   std::fstream(file, std::ios::in | std::ios::out).seekp(size - 1).put('!');
   Error damaged = temp.checkpoints.newest().error();
   CHECK_THAT(damaged.message, Catch::Contains("is damaged") && Catch::Contains("--fresh"));
-  CHECK(damaged.kind == ErrorKind::user);  // no other attempt will find it whole
+  CHECK(damaged.kind == ErrorKind::user);  // no other attempt will find it intact
   fs::remove(file);
   CHECK_THAT(temp.checkpoints.newest().error().message, Catch::Contains("is not there any more"));
   REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
