@@ -1,4 +1,4 @@
-// What a head remembers of workers that come and go.
+// A head's memory of connected and lost workers.
 #include <catch2/catch.hpp>
 
 #include "engine/head/membership.hpp"
@@ -24,7 +24,7 @@ class Host final : public WorkerConnection {
 
 }  // namespace
 
-TEST_CASE("of many workers those that are lost and owe no commit are forgotten") {
+TEST_CASE("lost workers without an open commit are forgotten above a bound") {
   ConnectedWorkers workers;
   workers["connected"].connection = std::make_shared<Host>();
   workers["awaited"];

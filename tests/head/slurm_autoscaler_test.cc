@@ -1,4 +1,4 @@
-// What becomes of the jobs of an earlier head, with programs in place of Slurm's own.
+// Jobs of an earlier head, with replacements for Slurm's programs.
 #include "engine/head/slurm_autoscaler.hpp"
 
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ struct Nodes {
   void left(const std::string& name, const std::string& text) {
     REQUIRE(write_file_atomic(launch.folder + "/" + name, text).ok());
   }
-  /// A head that asks for nothing, from its start to its end.
+  /// A head that requests nothing, from its start to its end.
   void pass() {
     AutoscalerCallbacks user;
     user.look = [] { return slurm::ClusterView{}; };
@@ -73,7 +73,7 @@ using Files = std::set<std::string>;
 
 }  // namespace
 
-TEST_CASE("jobs of a head that was elsewhere are cancelled, and no file but a job's counts") {
+TEST_CASE("jobs of a head on another machine are cancelled, and only job files count") {
   Nodes nodes;
   nodes.left("17.job", "1 elsewhere:1");
   nodes.left("x.job", "1 elsewhere:1");
@@ -85,7 +85,7 @@ TEST_CASE("jobs of a head that was elsewhere are cancelled, and no file but a jo
   CHECK(nodes.notes.empty());
 }
 
-TEST_CASE("what could not be cancelled is left for the next head") {
+TEST_CASE("a job that could not be cancelled is left for the next head") {
   Nodes nodes;
   nodes.left("17.job", "1 elsewhere:1");
   nodes.scancel("echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1");
@@ -101,7 +101,7 @@ TEST_CASE("what could not be cancelled is left for the next head") {
   CHECK(nodes.notes.size() == 1);
 }
 
-TEST_CASE("a head that ends keeps the files of jobs that it could not give back") {
+TEST_CASE("a head that ends keeps the files of jobs that it could not release") {
   Nodes nodes;
   nodes.left("17.job", "1 " + nodes.launch.head);
   nodes.scancel("exit 1");
