@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// As on a full disk: no file of this process grows beyond `bytes` while this lives.
+/// Simulates a full disk: no file of this process grows beyond `bytes` during its lifetime.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -51,7 +51,7 @@ TEST_CASE("lines are appended to a file that exists") {
   CHECK(read_file(folder / "flow.log") == "one\ntwo\n");
 }
 
-TEST_CASE("a file that is full is renamed, and five are kept") {
+TEST_CASE("a full file is renamed, and five files are kept") {
   TempFolder folder;
   auto file = LogFile::open(folder / "flow.log", 100);
   REQUIRE(file.ok());
@@ -67,7 +67,7 @@ TEST_CASE("a file that is full is renamed, and five are kept") {
                                           "flow.log"});
 }
 
-TEST_CASE("a folder, a pipe and a device are refused") {
+TEST_CASE("a folder, a pipe and a device are rejected") {
   TempFolder folder;
   ::mkfifo((folder / "pipe").c_str(), 0600);
   CHECK(kind_of_error(folder.path) == ErrorKind::user);
@@ -77,7 +77,7 @@ TEST_CASE("a folder, a pipe and a device are refused") {
   CHECK(!fs::exists(folder / "none"));
 }
 
-TEST_CASE("a line that does not fit on the disk leaves no part of itself") {
+TEST_CASE("a line that does not fit on the disk leaves no partial line") {
   TempFolder folder;
   auto file = LogFile::open(folder / "flow.log");
   REQUIRE(file.ok());

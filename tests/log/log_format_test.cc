@@ -31,7 +31,7 @@ TEST_CASE("a text line has the time, the level, the message and the fields that 
         "attempt=3 worker=w1 detail=\"at 10.0.0.7:41231\"");
 }
 
-TEST_CASE("a text line is one line that steers no terminal") {
+TEST_CASE("a text line is one line without control characters") {
   EngineLogLine line = joined();
   line.worker = "";
   line.detail = "a\nb\x1b[2J\xc2\x9b\"\\\t=";
@@ -40,7 +40,7 @@ TEST_CASE("a text line is one line that steers no terminal") {
         "detail=\"a\\nb\\x1b[2J\\u009b\\\"\\\\\\t=\"");
 }
 
-TEST_CASE("a JSON line has its keys in one order and leaves out what is empty") {
+TEST_CASE("a JSON line has its keys in a fixed order and omits empty ones") {
   EngineLogLine line = joined();
   CHECK(
       log::json_line(line) ==

@@ -14,7 +14,7 @@ using namespace flow;
 
 namespace {
 
-/// A log whose lines are kept.
+/// Keeps the lines of a log.
 struct KeptLog {
   explicit KeptLog(std::optional<LogLevel> level = {}) {
     LogOptions options;
@@ -46,7 +46,7 @@ void log_at_each_level() {
 
 }  // namespace
 
-TEST_CASE("nothing is on while there is no log") {
+TEST_CASE("no level is enabled without a log") {
   CHECK(!log::is_on(LogLevel::error));
   {
     KeptLog kept;
@@ -72,7 +72,7 @@ TEST_CASE("each log gets the lines of its level and above") {
   CHECK(normal.lines.size() == 6);
 }
 
-TEST_CASE("a sink gets all ids and the time") {
+TEST_CASE("a sink receives all ids and the time") {
   KeptLog kept;
   log::info("attempt requeued",
             {.run = "r", .task = "t", .attempt = 2, .worker = "w", .detail = "d"});
@@ -88,7 +88,7 @@ TEST_CASE("a sink gets all ids and the time") {
   CHECK(line.detail == "d");
 }
 
-TEST_CASE("a sink that throws or logs stops nothing") {
+TEST_CASE("exceptions and log calls of a sink do not stop anything") {
   LogOptions options;
   int calls = 0;
   options.sink = [&](const EngineLogLine&) {
@@ -120,11 +120,11 @@ TEST_CASE("secret values are redacted in every text, also as JSON writes them") 
   CHECK(text.find("\"message\":\"cannot use "
                   "***\",\"task\":\"t-***\",\"detail\":\"{\\\"a\\\":\\\"***\\\"}\"") !=
         std::string::npos);
-  // The path of the state is shown as it is.
+  // The path of the state is not redacted.
   CHECK(text.find("\"detail\":\"***, ***, " + (folder / "state") + "\"") != std::string::npos);
 }
 
-TEST_CASE("a file in the state is refused") {
+TEST_CASE("a log file inside the state is rejected") {
   TempFolder folder;
   std::filesystem::create_directory(folder / "state");
   std::filesystem::create_directory_symlink(folder / "state", folder / "link");
@@ -141,7 +141,7 @@ TEST_CASE("a file in the state is refused") {
   CHECK(log::open_log(options, folder / "state").ok());
 }
 
-TEST_CASE("lines that a file does not take are counted, and the file says so once it can") {
+TEST_CASE("lines that cannot be written are counted, and the file reports them later") {
   TempFolder folder;
   LogOptions options;
   options.file = folder / "flow.log";

@@ -1,4 +1,4 @@
-// A folder that is removed at the end of a test.
+// A temporary folder, removed by the destructor.
 #pragma once
 #include <cstdlib>
 #include <filesystem>
