@@ -1,4 +1,4 @@
-// Which GPUs suit a task, and what is said where too few do.
+// Which GPUs fit a task, and the error text if there are too few.
 #include "engine/plan/gpu_pattern.hpp"
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ Resources asks(int32_t milli, const std::string& model = "", int64_t gib = 0) {
 
 }  // namespace
 
-TEST_CASE("a model pattern is whole words of the name, one of several, with any text for a star") {
+TEST_CASE("a model pattern matches whole words of the name, with alternatives and wildcards") {
   const char* h200 = "NVIDIA H200";
   const char* a100 = "NVIDIA A100-SXM4-40GB";
   const char* h100 = "NVIDIA H100 80GB HBM3";
@@ -45,7 +45,7 @@ TEST_CASE("a model pattern is whole words of the name, one of several, with any 
   CHECK_FALSE(matches_model("", h200));
 }
 
-TEST_CASE("what a machine lacks is said with what it has") {
+TEST_CASE("an error about missing GPUs lists the existing ones") {
   std::vector<Gpu> none;
   std::vector<Gpu> two = {gpu(0, "NVIDIA H200", 139), gpu(1, "NVIDIA A100", 40)};
   CHECK(gpu_unsatisfiable_reason(asks(0), none, "") == "");
@@ -67,7 +67,7 @@ TEST_CASE("what a machine lacks is said with what it has") {
              Catch::StartsWith("has the option `gpu_memory`"));
 }
 
-TEST_CASE("a task of several GPUs is told why MIG instances do not suit it, and what does") {
+TEST_CASE("the error for a task of several GPUs explains why MIG instances do not fit") {
   std::vector<Gpu> gpus = {gpu(0, "A100 MIG 1g.5gb", 5), gpu(0, "A100 MIG 1g.5gb", 5)};
   for (Gpu& each : gpus) each.is_mig = true;
   CHECK(gpu_unsatisfiable_reason(asks(1000), gpus, "") == "");
@@ -83,7 +83,7 @@ TEST_CASE("a task of several GPUs is told why MIG instances do not suit it, and 
   CHECK_THAT(gpu_unsatisfiable_reason(asks(2000, "H100"), gpus, ""), !Catch::Contains("MIG mode"));
 }
 
-TEST_CASE("an instance of a GPU suits who asks for one or less") {
+TEST_CASE("a MIG instance fits a task that requests one GPU or less") {
   Gpu instance = gpu(0, "NVIDIA A100 MIG 1g.5gb", 5);
   instance.is_mig = true;
   CHECK(suits({500, 0, ""}, instance));

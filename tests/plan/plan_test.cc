@@ -1,4 +1,4 @@
-// Plans come back from their bytes as they were; the check finds every kind of problem.
+// Plans survive encoding and decoding; the check finds every kind of problem.
 #include <catch2/catch.hpp>
 
 #include <functional>
@@ -49,7 +49,7 @@ std::string problems(const Plan& plan) {
   return text;
 }
 
-// Something in every field.
+// A plan with a value in every field.
 Plan full_plan() {
   Plan plan = plan_of({call("ingest"), call("train", {0}), when("when", 1), call("deploy", {1})});
   TaskDef& def = plan.defs[0];
@@ -100,7 +100,7 @@ Plan full_plan() {
 
 }  // namespace
 
-TEST_CASE("a plan comes back from its bytes") {
+TEST_CASE("a plan survives encoding and decoding") {
   Plan plan = full_plan();
   std::string bytes = encode_plan(plan);
   auto back = decode_plan(bytes);
@@ -134,7 +134,7 @@ TEST_CASE("a plan comes back from its bytes") {
   CHECK(back->result == plan.result);
 }
 
-TEST_CASE("every field of a plan reaches its bytes") {
+TEST_CASE("every field of a plan changes its bytes") {
   const std::string bytes = encode_plan(full_plan());
   const std::function<void(Plan&)> changes[] = {
       [](Plan& p) { p.pipeline = "x"; },
@@ -176,7 +176,7 @@ TEST_CASE("every field of a plan reaches its bytes") {
   }
 }
 
-TEST_CASE("a plan cut short, with bytes added, or of another version is refused") {
+TEST_CASE("a truncated, extended or unknown version of a plan is rejected") {
   std::string bytes = encode_plan(full_plan());
   for (size_t cut = 0; cut < bytes.size(); cut++)
     REQUIRE_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
@@ -186,7 +186,7 @@ TEST_CASE("a plan cut short, with bytes added, or of another version is refused"
   CHECK_FALSE(decode_plan("").ok());
 }
 
-TEST_CASE("a task's kernel that needs a GPU is written after all that a plan had before it") {
+TEST_CASE("the GPU requirement of a kernel is encoded after all older fields") {
   Plan plan = full_plan();
   plan.defs.push_back(task("infer"));
   std::string before = encode_plan(plan);
@@ -202,7 +202,7 @@ TEST_CASE("a task's kernel that needs a GPU is written after all that a plan had
   CHECK(encode_plan(*back) == bytes);
   for (size_t cut = before.size() + 1; cut < bytes.size(); cut++)
     CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
-  // How many, which task, its kernel.
+  // Count, task index, kernel.
   using namespace std::string_literals;
   CHECK_FALSE(decode_plan(before + "\0"s).ok());
   CHECK_FALSE(decode_plan(before + "\1\2\1x"s).ok());
@@ -212,14 +212,14 @@ TEST_CASE("a task's kernel that needs a GPU is written after all that a plan had
   CHECK(decode_plan(before + "\2\0\1x\1\1x"s).ok());
 }
 
-TEST_CASE("a count that lies allocates nothing") {
+TEST_CASE("a false count allocates no memory") {
   std::string bytes = encode_plan(Plan{});
   std::string head = bytes.substr(0, 10) + '\0';  // magic, and a pipeline without a name
   CHECK_FALSE(decode_plan(head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").ok());
   CHECK_FALSE(decode_plan(head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f").ok());
 }
 
-TEST_CASE("a fragment comes back from its bytes") {
+TEST_CASE("a fragment survives encoding and decoding") {
   PlanFragment fragment{{call("search/train"), call("search/train#2", {0})}, Ref{1, {}}};
   std::string bytes = encode_fragment(fragment);
   auto back = decode_fragment(bytes);
@@ -230,7 +230,7 @@ TEST_CASE("a fragment comes back from its bytes") {
   CHECK_FALSE(decode_fragment(encode_plan(Plan{})).ok());
 }
 
-TEST_CASE("a bundle comes back from its bytes; where it lay is not in its digest") {
+TEST_CASE("a bundle survives encoding and decoding, and its digest excludes its location") {
   Bundle bundle{"pipeline.lua", "/home/a", {{"pipeline.lua", "return 1"}, {"m.lua", ""}}};
   auto back = decode_bundle(encode_bundle(bundle));
   REQUIRE(back.ok());
@@ -244,7 +244,7 @@ TEST_CASE("a bundle comes back from its bytes; where it lay is not in its digest
   CHECK(moved.digest() != bundle.digest());
 }
 
-TEST_CASE("dependencies are the nodes a value names, once each") {
+TEST_CASE("dependencies are the nodes that a value names, without duplicates") {
   TaskNode node = call("x", {5, 3, 5});
   node.items = Value::map({{"deep", Value::list({Value(Ref{9, {{false, "a"}}})})}});
   node.condition = Ref{1, {}};
@@ -254,7 +254,7 @@ TEST_CASE("dependencies are the nodes a value names, once each") {
   CHECK(refs_of(Value(5)).empty());
 }
 
-TEST_CASE("names are unique") {
+TEST_CASE("names must be unique") {
   CHECK(problems(plan_of({call("a"), call("b")})) == "");
   CHECK(problems(plan_of({call("a"), call("a")})) ==
         "pipeline.lua:10: `a` has the name of another node, made at line 10: names are unique "
@@ -262,7 +262,7 @@ TEST_CASE("names are unique") {
   CHECK_THAT(problems(plan_of({call("")})), Catch::Contains("has a name of 0 bytes"));
 }
 
-TEST_CASE("a cycle is printed with its names") {
+TEST_CASE("a cycle is reported with its names") {
   Plan plan = plan_of({call("a"), call("b", {0}), call("c", {1})});
   plan.nodes[0].after = {2};
   CHECK(problems(plan) ==
@@ -273,18 +273,18 @@ TEST_CASE("a cycle is printed with its names") {
   CHECK(problems(self) == "pipeline.lua:10: `a` waits for itself: remove that edge\n");
 }
 
-TEST_CASE("a when and its branches are no cycle, unless a branch waits for the join") {
+TEST_CASE("a when and its branches are not a cycle, unless a branch waits for the join") {
   Plan plan = plan_of({call("a"), when("when", 0), call("b"), call("c", {1})});
   plan.nodes[2].guard = {1, true};
   plan.nodes[1].then_value = Ref{2, {}};
   CHECK(problems(plan) == "");
-  plan.nodes[2].after = {3};  // `c` waits for the join, the join for `b`
+  plan.nodes[2].after = {3};  // `c` waits for the join, and the join for `b`
   CHECK_THAT(problems(plan), Catch::Contains("is part of a cycle"));
   plan.nodes[2].after = {1};
   CHECK_THAT(problems(plan), Catch::Contains("`when` waits for `b` waits for `when`"));
 }
 
-TEST_CASE("indices stay within the plan") {
+TEST_CASE("indices must stay within the plan") {
   Plan plan = plan_of({call("a", {7}), call("b"), call("c"), call("d")});
   plan.nodes[1].def = 5;
   plan.nodes[2].after = {9};
@@ -298,7 +298,7 @@ TEST_CASE("indices stay within the plan") {
   CHECK_THAT(text, Catch::Contains("the pipeline's result holds a handle to no node"));
 }
 
-TEST_CASE("needs that make no sense are named") {
+TEST_CASE("invalid requirements are reported by name") {
   Plan plan = plan_of({});
   plan.defs = {task("ok"),   task("bad name"), task(std::string(101, 'x')),
                task("cpus"), task("ranks"),    task("factor"),
@@ -319,7 +319,7 @@ TEST_CASE("needs that make no sense are named") {
   CHECK_THAT(text, Catch::Contains("task `time` has a negative `timeout`"));
 }
 
-TEST_CASE("a task whose kernel needs a GPU asks for one") {
+TEST_CASE("a task whose kernel needs a GPU requests one") {
   Plan plan = plan_of({call("train")});
   plan.defs[0].gpu_kernel = "saxpy";
   CHECK(
@@ -331,7 +331,7 @@ TEST_CASE("a task whose kernel needs a GPU asks for one") {
   CHECK(problems(plan) == "");
 }
 
-TEST_CASE("a chain of a hundred thousand nodes needs no deep stack") {
+TEST_CASE("a chain of a hundred thousand nodes is checked without deep recursion") {
   std::vector<TaskNode> nodes;
   for (uint32_t i = 0; i < 100'000; i++) {
     nodes.push_back(call("n" + std::to_string(i)));

@@ -1,11 +1,11 @@
-// Resources by name.
+// Custom resources.
 #include "engine/plan/resource_quantities.hpp"
 
 #include <catch2/catch.hpp>
 
 using namespace flow;
 
-TEST_CASE("what has a good name and a number in bounds is a resource, sorted by name") {
+TEST_CASE("valid names with bounded numbers are resources, sorted by name") {
   auto quantities = quantities_of({{"licence", 0.5}, {"fpga", 2}, {"a.b-c_9", 1e9}});
   REQUIRE(quantities.ok());
   CHECK(*quantities ==
@@ -31,7 +31,7 @@ TEST_CASE("what has a good name and a number in bounds is a resource, sorted by 
   CHECK_FALSE(are_sound({{"a", 0}}));
 }
 
-TEST_CASE("a host covers what it has enough of, of every name") {
+TEST_CASE("a worker covers a request if it has enough of every name") {
   ResourceQuantities there{{"fpga", 2000}, {"licence", 500}};
   CHECK(fits(there, {}));
   CHECK(fits(there, {{"fpga", 2000}, {"licence", 500}}));

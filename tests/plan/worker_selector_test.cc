@@ -1,4 +1,4 @@
-// Which machines a label expression names, and what is said of one that is none.
+// Which workers a label expression selects, and the errors of invalid expressions.
 #include "engine/plan/worker_selector.hpp"
 
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ const Labels kLabels = {{"disk", "ssd"}, {"rack", "a 1"}, {"shared", ""}};
 
 }  // namespace
 
-TEST_CASE("a label is there, has a value, or has not") {
+TEST_CASE("a label exists, has a value, or is missing") {
   CHECK(holds("disk", kLabels));
   CHECK(holds("shared", kLabels));
   CHECK(!holds("gpu", kLabels));
@@ -40,7 +40,7 @@ TEST_CASE("a label is there, has a value, or has not") {
   CHECK(matches_selector("", {}));
 }
 
-TEST_CASE("not binds closer than and, and closer than or") {
+TEST_CASE("not binds tighter than and, which binds tighter than or") {
   CHECK(holds("gpu or disk and shared", kLabels));
   CHECK(holds("shared or disk and gpu", kLabels));
   CHECK(!holds("(shared or disk) and gpu", kLabels));
@@ -50,7 +50,7 @@ TEST_CASE("not binds closer than and, and closer than or") {
   CHECK(holds("not disk == hdd and not gpu", kLabels));
 }
 
-TEST_CASE("what is no expression says what is missing, and at which letter") {
+TEST_CASE("an invalid expression is an error with the missing part and its position") {
   CHECK(wrong("disk ==") == "has to have a value, a word or in quotes, at letter 8, where it ends");
   CHECK(wrong("disk == ssd gpu") ==
         "has to have `and`, `or` or the end at letter 13, where there is `gpu`");
