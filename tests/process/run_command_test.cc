@@ -1,4 +1,4 @@
-// Programs that are run for their answer, and how they end.
+// Programs that are run for their output, and how they end.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ bool has_no_child() { return ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == E
 
 }  // namespace
 
-TEST_CASE("a command answers with what it printed and its exit code") {
+TEST_CASE("a command returns its output and its exit code") {
   auto answer = run_shell("cat; echo told; echo wrong >&2; exit 3");
   REQUIRE(answer.ok());
   CHECK(answer->code == 3);
@@ -38,7 +38,7 @@ TEST_CASE("a command answers with what it printed and its exit code") {
   CHECK(has_no_child());
 }
 
-TEST_CASE("a command that closes its output is waited for, and no longer than any other") {
+TEST_CASE("a command that closes its output is awaited, within the same time limit") {
   auto answer = run_shell("exec >&- 2>&-; sleep 0.2; exit 5");
   REQUIRE(answer.ok());
   CHECK(answer->code == 5);
@@ -48,7 +48,7 @@ TEST_CASE("a command that closes its output is waited for, and no longer than an
   CHECK(has_no_child());
 }
 
-TEST_CASE("what a late command started is ended with it") {
+TEST_CASE("child processes of a command that exceeds its time are ended with it") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   auto child = Child::spawn({"sh", "-c", "sleep 1000 & echo; wait"}, {-1, ends[1], ends[1]});
@@ -57,12 +57,12 @@ TEST_CASE("what a late command started is ended with it") {
   char byte = 0;
   REQUIRE(::read(ends[0], &byte, 1) == 1);  // both are there
   child->reset();
-  CHECK(::read(ends[0], &byte, 1) == 0);  // and nobody can write any more
+  CHECK(::read(ends[0], &byte, 1) == 0);  // no process can write any more
   ::close(ends[0]);
   CHECK(has_no_child());
 }
 
-TEST_CASE("a child has the variables that it is given in place of its parent's") {
+TEST_CASE("variables of a child replace those of its parent") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   ::setenv("FLOW_TEST_CHILD", "parent's", 1);
@@ -78,7 +78,7 @@ TEST_CASE("a child has the variables that it is given in place of its parent's")
   ::close(ends[1]);
 }
 
-TEST_CASE("a child that can't be watched is an error, and is gone") {
+TEST_CASE("a child that cannot be watched is an error and is killed") {
   int free = ::dup(0);
   ::close(free);
   rlimit before{};
