@@ -1,4 +1,4 @@
-// What `flow plan` says of a plan, over a store in memory.
+// The output of `flow plan` for a plan, with a store in memory.
 #include "engine/query/plan_preview.hpp"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@ using namespace flow;
 
 namespace {
 
-/// `first` makes a number, `second` takes it.
+/// `first` creates a number, `second` uses it.
 Plan two_tasks(const std::string& code = "code") {
   Plan plan;
   plan.pipeline = "p";
@@ -68,7 +68,7 @@ TEST_CASE("with an empty state the first task runs, and the second waits for it"
         Lines{"first: runs, no earlier run has it", "second: unknown, waits for `first`"});
 }
 
-TEST_CASE("a cached result is served, and the key of its dependent follows from it") {
+TEST_CASE("a cached result is used, and the key of its dependent follows from it") {
   State state;
   const Plan plan = two_tasks();
   state.put(State::key_of_first(plan), Value(int64_t{7}));
@@ -77,7 +77,7 @@ TEST_CASE("a cached result is served, and the key of its dependent follows from 
   CHECK(state.lines(two_tasks("other code"))[0] == "first: runs, no earlier run has it");
 }
 
-TEST_CASE("a cached result whose blob is gone is computed again") {
+TEST_CASE("a cached result whose blob is missing is computed again") {
   State state;
   const Plan plan = two_tasks();
   state.put(State::key_of_first(plan), Value(int64_t{7}));
@@ -87,7 +87,7 @@ TEST_CASE("a cached result whose blob is gone is computed again") {
   CHECK(state.lines(plan)[0] == "first: runs, no earlier run has it");
 }
 
-TEST_CASE("a fresh run takes no result of another run") {
+TEST_CASE("a fresh run uses no result of another run") {
   State state;
   const Plan plan = two_tasks();
   state.put(State::key_of_first(plan), Value(int64_t{7}));
@@ -95,7 +95,7 @@ TEST_CASE("a fresh run takes no result of another run") {
         Lines{"first: runs, --fresh", "second: unknown, waits for `first`"});
 }
 
-TEST_CASE("a service, and a task that is not cached, always run") {
+TEST_CASE("a service and a task without cache always run") {
   State state;
   Plan plan = two_tasks();
   const Digest key = State::key_of_first(plan);
