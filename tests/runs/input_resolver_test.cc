@@ -1,4 +1,4 @@
-// What the resolver keeps from one run to the next.
+// Data that the resolver keeps from one run to the next.
 #include "engine/runs/input_resolver.hpp"
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ core::Run run_of(std::shared_ptr<const Plan> plan) {
 
 }  // namespace
 
-TEST_CASE("a plan is gone when its run is, and one at its address has its own keys") {
+TEST_CASE("a plan is forgotten with its run, and another one at its address has its own keys") {
   InputResolver resolver(
       [](const Digest&) -> Result<std::string> { return environment_error("none"); });
   InputResolver other(

@@ -5,7 +5,8 @@
 
 using namespace flow;
 
-TEST_CASE("events that nobody reads in time go, the oldest first, and that is told") {
+TEST_CASE(
+    "events that are not read in time are dropped, the oldest first, and the reader is notified") {
   constexpr int kEvents = 250'000;
   detail::RunHandle state;
   state.id = "r1";

@@ -1,4 +1,4 @@
-// That every place of a plan, a call list, a cache entry and a run is looked at for content.
+// Every place of a plan, a call list, a cache entry and a run is searched for blobs.
 #include "engine/runs/state_references.hpp"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@ using namespace flow;
 
 namespace {
 
-/// Values with content that nothing else has, and what that is.
+/// Values with unique blobs, and the list of these.
 class RunBuilder {
  public:
   explicit RunBuilder(uint32_t seed) : random_(seed) {}
@@ -20,7 +20,7 @@ class RunBuilder {
     made_.insert(made);
     return made;
   }
-  /// A tensor, a file or a folder, perhaps deep in a table beside other things.
+  /// A tensor, a file or a folder, possibly deep in a table with other values.
   Value value() {
     Value inner;
     switch (random_() % 3) {
@@ -76,7 +76,7 @@ class RunBuilder {
     plan.nodes = parts.nodes;
     return plan;
   }
-  /// Bytes in the store, which counts as content itself.
+  /// Bytes in the store, which is a blob as well.
   Digest stored(std::string bytes) {
     Digest digest = sha256(bytes);
     made_.insert(digest);
@@ -92,7 +92,7 @@ class RunBuilder {
       return found->second;
     });
   }
-  /// What was made and is not among the references.
+  /// The created blobs that are not among the references.
   size_t missing(const References& references) const {
     size_t count = 0;
     for (const Digest& digest : made_) count += references.has(digest) ? 0 : 1;
@@ -110,7 +110,7 @@ class RunBuilder {
 
 }  // namespace
 
-TEST_CASE("all content that a run refers to is listed, and nothing else") {
+TEST_CASE("exactly the blobs that a run refers to are listed") {
   for (uint32_t seed = 1; seed <= 20; seed++) {
     CAPTURE(seed);
     RunBuilder builder(seed);
@@ -136,7 +136,7 @@ TEST_CASE("all content that a run refers to is listed, and nothing else") {
   }
 }
 
-TEST_CASE("all content that a cache entry refers to is listed") {
+TEST_CASE("all blobs that a cache entry refers to are listed") {
   for (uint32_t seed = 1; seed <= 20; seed++) {
     CAPTURE(seed);
     RunBuilder builder(seed);
@@ -157,7 +157,7 @@ TEST_CASE("all content that a cache entry refers to is listed") {
   }
 }
 
-TEST_CASE("a stored value is followed although its bytes are the content of a file too") {
+TEST_CASE("references of a stored value are followed even if its bytes are also a file's") {
   RunBuilder builder(1);
   Digest stored = builder.stored_value();
   File file;
@@ -169,7 +169,7 @@ TEST_CASE("a stored value is followed although its bytes are the content of a fi
   CHECK(builder.missing(references) == 0);
 }
 
-TEST_CASE("content that one place reads outside the state, and another in it, has to be there") {
+TEST_CASE("a blob that one place reads in place and another from the state must exist") {
   File outside, inside;
   outside.digest = inside.digest = sha256("content");
   outside.size = inside.size = 7;
