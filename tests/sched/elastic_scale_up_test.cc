@@ -1,4 +1,4 @@
-// When an elastic gang is to begin again with more ranks, and when it is left alone.
+// When an elastic gang begins again with more ranks, and when it does not.
 #include <catch2/catch.hpp>
 
 #include "engine/sched/sched.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr Time kAfter = 1000;
 
-/// An elastic gang of 2 to 6 ranks of a CPU each, which took the 2 CPUs that there were.
+/// An elastic gang of 2 to 6 ranks with one CPU each, which took the only 2 CPUs.
 struct World {
   State state;
   Time now = 0;
@@ -54,7 +54,7 @@ struct World {
   void start_what_fits() {
     for (Event& event : schedule(state, 1000)) feed(std::move(event));
   }
-  /// So many ranks when it saves a checkpoint then; 0 where it is left alone.
+  /// Number of ranks for a checkpoint at that time; 0: unchanged.
   uint32_t at(Time at) {
     now = at;
     feed(CheckpointSaved{gang(), sha256("state")});
@@ -68,19 +68,19 @@ struct World {
 
 }  // namespace
 
-TEST_CASE("a gang grows into room that was there for as long as it ran") {
+TEST_CASE("a gang grows into room that existed for as long as it ran") {
   World world;
   world.join("w2", 3);
   CHECK(world.at(kAfter - 1) == 0);
   CHECK(world.at(kAfter) == 5);
-  world.join("w3", 3);  // too fresh to be counted on
+  world.join("w3", 3);  // too new to be used
   CHECK(world.at(kAfter) == 5);
   CHECK(world.at(2 * kAfter) == 6);
   World alone;
   CHECK(alone.at(5 * kAfter) == 0);
 }
 
-TEST_CASE("what comes and goes is left alone, and so is room that somebody waits for") {
+TEST_CASE("short-lived room, and room that other tasks wait for, is not used") {
   World flaps;
   for (Time now = 0; now < 5 * kAfter; now += kAfter / 2) {
     flaps.now = now;
@@ -97,13 +97,13 @@ TEST_CASE("what comes and goes is left alone, and so is room that somebody waits
   waited.join("w2", 3);
   waited.resolve(1);
   CHECK(waited.at(2 * kAfter) == 0);
-  World unmet;  // no machine that is there could do it
+  World unmet;  // no existing worker could run it
   unmet.join("w2", 3);
   unmet.resolve(2);
   CHECK(unmet.at(2 * kAfter) == 5);
 }
 
-TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
+TEST_CASE("a gang does not grow beyond its run's slots, and is asked once") {
   World world(4);
   world.join("w2", 3);
   CHECK(world.at(kAfter) == 4);

@@ -1,5 +1,5 @@
-// Gangs on small random clusters, counted from what was given alone: all ranks or none, never more
-// than there is, never waiting while nothing is in the way, and never waiting for ever.
+// Gangs on small random clusters, checked against the assignments alone: all ranks or none, within
+// capacity, no waiting without a cause, and no starvation.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -16,9 +16,9 @@ using namespace flow::core;
 namespace {
 
 struct Ask {
-  int32_t cpus = 1, gpus = 0;  // whole ones, a rank
+  int32_t cpus = 1, gpus = 0;  // whole GPUs per rank
   uint32_t ranks = 1, ranks_max = 0;
-  int64_t licences_milli = 0;  // a rank
+  int64_t licences_milli = 0;  // per rank
 };
 
 class Cluster {
@@ -38,7 +38,7 @@ class Cluster {
     if (licences_milli > 0) worker.custom_resources = {{"licence", licences_milli}};
     feed(WorkerJoined{worker});
   }
-  /// Each is a task of a definition of its own, but for those that share one by its index.
+  /// Each is a task of its own definition, except those that share one by index.
   void submit(const std::vector<Ask>& asks, const std::vector<uint32_t>& defs) {
     Plan plan;
     for (const Ask& ask : asks) {
@@ -93,7 +93,7 @@ class Cluster {
 };
 
 struct Left {
-  int64_t cpus = 0, gpus = 0, licences = 0;  // thousandths, but for the GPUs
+  int64_t cpus = 0, gpus = 0, licences = 0;  // thousandths, except GPUs
   int64_t ranks_of(const Ask& ask, int64_t cpus_milli) const {
     int64_t ranks = cpus / std::max<int64_t>(cpus_milli, 1);
     if (ask.licences_milli > 0) ranks = std::min(ranks, licences / ask.licences_milli);
@@ -101,7 +101,7 @@ struct Left {
   }
 };
 
-/// What each host has left, from what the running units were given.
+/// The remaining resources of each worker, computed from the assignments of running units.
 std::map<WorkerId, Left> lefts_of(const Cluster& cluster) {
   std::map<WorkerId, Left> lefts;
   for (size_t i = 1; i < cluster.state.workers.size(); i++) {
@@ -139,7 +139,9 @@ Ask random_ask(sim::Random& random, bool is_gang) {
 
 }  // namespace
 
-TEST_CASE("gangs start whole where they fit, on one host if they can, and none waits for nothing") {
+TEST_CASE(
+    "gangs start completely if they fit, on one worker if possible, and do not wait without a "
+    "cause") {
   size_t gangs = 0, spread = 0, shrunk = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);
@@ -178,7 +180,7 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
         bool has_one = std::any_of(before.begin(), before.end(), [&](const auto& left) {
           return left.second.ranks_of(asks[unit], u.detail->share.cpus_milli) >= int64_t(ranks);
         });
-        // Only of the first is known what was free, if it was kept for nobody.
+        // Only for the first one it is known what was free, if nothing was reserved.
         bool is_reserved = false;
         for (UnitId other = 0; other < unit; other++)
           is_reserved = is_reserved || cluster.is_ready(other);
@@ -187,8 +189,7 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
       bool is_idle = cluster.run().phase_count(Phase::running) == 0;
       for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
         if (!cluster.is_ready(unit)) continue;
-        int64_t most_ranks =
-            0;  // at a CPU of a thousandth each: what else than GPUs and licences could lack?
+        int64_t most_ranks = 0;  // at 0.001 CPU each, only GPUs and licences can be short
         for (const auto& [worker, left] : before) most_ranks += left.ranks_of(asks[unit], 1);
         CHECK(most_ranks < asks[unit].ranks);
       }
@@ -203,7 +204,7 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
   CHECK(shrunk > 50);
 }
 
-TEST_CASE("three gangs on four nodes all come to their end, whatever ends when") {
+TEST_CASE("three gangs on four nodes all end, in any order of ends") {
   for (uint64_t seed = 1; seed <= 200; seed++) {
     INFO("seed " << seed);
     sim::Random random(seed);
@@ -240,14 +241,14 @@ namespace {
 constexpr Time kUsual = 1000;
 
 struct Stream {
-  Time began = -1;           // the one that waits
-  Time last_of_first = 0;    // when the last of those ends that began before it was ready
-  size_t ahead = 0;          // of the stream, meanwhile
-  size_t ahead_unknown = 0;  // of these before anything like it had ended
+  Time began = -1;           // the waiting one
+  Time last_of_first = 0;    // the last end of those that began before it was ready
+  size_t ahead = 0;          // of the stream, in that time
+  size_t ahead_unknown = 0;  // of these, before one like it had ended
 };
 
-/// Plays what comes behind `waits`, until that begins. `asks` are of the one that waits, then of
-/// the stream: one that takes kUsual, and one that takes a tenth of it, give or take half.
+/// Runs the stream behind `waits` until that begins. `asks` belong to the waiting one, then to the
+/// stream: one that takes kUsual, and one that takes about a tenth of it.
 Stream play(sim::Random& random, Cluster& cluster, const std::vector<Ask>& asks,
             const std::vector<uint32_t>& defs, UnitId waits) {
   cluster.submit(asks, defs);
@@ -279,8 +280,7 @@ Stream play(sim::Random& random, Cluster& cluster, const std::vector<Ask>& asks,
 
 }  // namespace
 
-TEST_CASE(
-    "a wide gang does not starve behind a stream of small tasks, nor do these wait for it idle") {
+TEST_CASE("a wide gang does not starve behind small tasks, and these do not wait idly for it") {
   size_t beside = 0;
   for (uint64_t seed = 1; seed <= 100; seed++) {
     INFO("seed " << seed);
@@ -292,15 +292,15 @@ TEST_CASE(
     for (int i = 0; i < 200; i++) defs.push_back(1 + random.below(2));
     Stream stream =
         play(random, cluster, {{1, 0, 6, 0, 0}, {1, 0, 1, 0, 0}, {1, 0, 1, 0, 0}}, defs, 8);
-    // What may start meanwhile is expected to end before the gang can start; it may take half as
-    // long again.
+    // A task may start meanwhile if it is expected to end before the gang can start; it may take
+    // half as long again.
     CHECK(stream.began <= stream.last_of_first + 3 * kUsual / 2);
     beside += stream.ahead;
   }
   CHECK(beside > 100);
 }
 
-TEST_CASE("a wide task of one machine does not starve behind a stream of narrow ones either") {
+TEST_CASE("a wide task of one worker does not starve behind narrow ones either") {
   size_t beside = 0;
   for (uint64_t seed = 1; seed <= 100; seed++) {
     INFO("seed " << seed);
@@ -308,7 +308,7 @@ TEST_CASE("a wide task of one machine does not starve behind a stream of narrow 
     Cluster cluster;
     cluster.join(8, 0, "");
     cluster.join(2, 0, "");
-    // All eight CPUs of the larger, behind ten that fill both.
+    // All eight CPUs of the larger worker, behind ten tasks that fill both.
     std::vector<uint32_t> defs{1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 0};
     for (int i = 0; i < 300; i++) defs.push_back(1 + random.below(2));
     Stream stream = play(random, cluster, {{8}, {1}, {1}}, defs, 10);
@@ -318,7 +318,7 @@ TEST_CASE("a wide task of one machine does not starve behind a stream of narrow 
   CHECK(beside > 100);
 }
 
-TEST_CASE("whole GPUs do not starve behind a stream of those that take one each") {
+TEST_CASE("requests for several whole GPUs do not starve behind requests for one") {
   size_t beside = 0;
   for (uint64_t seed = 1; seed <= 100; seed++) {
     INFO("seed " << seed);
@@ -334,24 +334,25 @@ TEST_CASE("whole GPUs do not starve behind a stream of those that take one each"
   CHECK(beside > 50);
 }
 
-TEST_CASE("what fits beside one that waits begins, however long it may take") {
+TEST_CASE("a task that fits next to a waiting one begins, whatever its duration") {
   for (uint64_t seed = 1; seed <= 20; seed++) {
     sim::Random random(seed);
     Cluster cluster;
     cluster.join(4, 1, "");
-    // The GPU is held; who waits for it leaves three CPUs to the stream, of which nothing is known.
+    // The GPU is busy; the task that waits for it leaves three CPUs to the stream, whose durations
+    // are unknown.
     Stream stream = play(random, cluster, {{1, 1}, {1, 1}, {1}, {1}}, {1, 0, 3, 3, 3, 3, 3, 3}, 1);
     CHECK(stream.began == stream.last_of_first);
     CHECK(stream.ahead_unknown >= 2);
   }
 }
 
-TEST_CASE("where more wait than one each is kept its room") {
+TEST_CASE("if several tasks wait, each gets its reservation") {
   Cluster cluster;
   cluster.join(2, 0, "", 1000);
   cluster.join(4, 0, "");
-  // The first that waits does so for a licence that is held for ever so long, the second for all of
-  // the larger machine.
+  // The first one waits for a licence that is held for a very long time, the second for all of the
+  // larger worker.
   constexpr UnitId kForLicence = 3, kWide = 4;
   cluster.submit({{1, 0, 1, 0, 1000}, {4}, {1}}, {0, 2, 2, 0, 1, 2, 2, 2, 2, 2, 2, 2, 2});
   cluster.schedule_all();
@@ -365,7 +366,7 @@ TEST_CASE("where more wait than one each is kept its room") {
   CHECK(cluster.is_ready(kForLicence));
 }
 
-TEST_CASE("nobody is kept waiting for one that waits for what a service holds") {
+TEST_CASE("no task waits for the reservation of one that needs what a service holds") {
   Cluster cluster;
   cluster.join(4, 0, "");
   cluster.feed(GpusFound{{{0, "GPU-0", "A", "", 80, -1, false}}});

@@ -1,5 +1,5 @@
-// GPUs against an oracle that tries every set of devices: what fits is given, by the rule, unless
-// it is kept for who comes before, and what does not is refused.
+// GPUs against an oracle that tries every set of devices: what fits is assigned by the rule, unless
+// it is reserved for an earlier unit, and all else is rejected.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -45,7 +45,7 @@ TaskDef random_task(sim::Random& random) {
   return def;
 }
 
-/// What each device has left, counted from what runs.
+/// Remaining resources of each device, computed from running units.
 struct Left {
   int64_t milli = 1000, memory = 0;
 };
@@ -82,7 +82,7 @@ bool may_be_on(const Resources& asked, const Gpu& gpu, const Left& left) {
          left.memory >= asked.gpu_memory_bytes;
 }
 
-/// Every set of devices, as a machine of few has them.
+/// Every set of devices of a small machine.
 std::vector<std::vector<Gpu>> sets_of(const std::vector<Gpu>& gpus) {
   std::vector<std::vector<Gpu>> sets;
   for (uint32_t bits = 0; bits < 1u << gpus.size(); bits++) {
@@ -102,8 +102,8 @@ bool may_have(const Resources& asked, const std::vector<Gpu>& set, const Lefts& 
          });
 }
 
-/// What the rule prefers has the smaller price: the fullest device for a share, the smallest ones
-/// for whole.
+/// Preferred sets have a lower price: the fullest device for a share, the smallest devices for
+/// whole GPUs.
 std::vector<int64_t> price(const Resources& asked, const std::vector<Gpu>& set,
                            const Lefts& lefts) {
   std::vector<std::vector<int64_t>> each;
@@ -151,8 +151,7 @@ std::optional<std::vector<Gpu>> best_set(const Resources& asked, const std::vect
   return best;
 }
 
-/// Who went ahead of whom while that one was the first that had to wait, since somebody before it
-/// began, with what.
+/// Units that overtook the first waiting unit since an earlier one began, and with which resources.
 using Overtakers = std::map<UnitId, AssignedDevices>;
 
 void check_choice(const State& state, AssignedDevices given, Overtakers& overtakers) {
@@ -161,8 +160,8 @@ void check_choice(const State& state, AssignedDevices given, Overtakers& overtak
   Lefts lefts = lefts_of(state), all;
   for (const Gpu& gpu : gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
   std::reverse(given.begin(), given.end());
-  std::optional<UnitId> first;  // of those passed over
-  bool has_begun = false;       // somebody before it
+  std::optional<UnitId> first;  // among the overtaken ones
+  bool has_begun = false;       // an earlier unit
   for (UnitId unit : ready_in_order(run)) {
     INFO("unit " << unit);
     const Resources& asked = asked_by(run, unit);
@@ -222,7 +221,7 @@ class Bench {
   State state;
 
  private:
-  Time now_ = 0;  // all that begins does so at a time of its own
+  Time now_ = 0;  // units begin at different times
   std::vector<Command> commands_;
 };
 
@@ -239,7 +238,7 @@ Plan random_plan(sim::Random& random) {
   return plan;
 }
 
-/// Every set of devices is admitted for a ready unit exactly where it has that free.
+/// For a ready unit, a set of devices is admitted exactly if it is free.
 void check_admission(const State& state) {
   const Run& run = state.runs.at("r");
   Lefts lefts = lefts_of(state);
@@ -252,7 +251,7 @@ void check_admission(const State& state) {
   }
 }
 
-/// Who can never be placed has failed at once, and nobody else.
+/// Exactly the units that can never be placed have failed at once.
 void check_failed(const State& state) {
   const Run& run = state.runs.at("r");
   Lefts all;
@@ -277,7 +276,7 @@ AssignedDevices given_by(const std::vector<Event>& proposals) {
 
 }  // namespace
 
-TEST_CASE("GPUs are given as an oracle over every set of them gives them, and refused otherwise") {
+TEST_CASE("GPUs are assigned and rejected as an oracle over all sets of devices does") {
   size_t on_gpus = 0, ahead = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);

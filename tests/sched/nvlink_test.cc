@@ -1,4 +1,5 @@
-// Who gets GPUs that NVLink joins, on made-up machines; what fits is never refused for that.
+// Assignment of GPUs that NVLink joins, on invented machines; a unit that fits is never rejected
+// for topology.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -18,7 +19,7 @@ namespace {
 
 using Uuids = std::vector<std::string>;
 
-/// "aabb-": two pairs that NVLink joins, and one alone.
+/// "aabb-": two pairs that NVLink joins, and a single GPU.
 std::vector<Gpu> machine(const std::string& islands, const std::string& fabric = "") {
   std::vector<Gpu> gpus;
   for (char c : islands) {
@@ -30,7 +31,7 @@ std::vector<Gpu> machine(const std::string& islands, const std::string& fabric =
   return gpus;
 }
 
-/// By their numbers: "" where they do not fit. `taken` are not free.
+/// By number: "" if they do not fit. `taken` are not free.
 std::string chosen(const std::string& islands, int32_t count, const std::set<size_t>& taken = {}) {
   std::vector<Gpu> gpus = machine(islands);
   FreeResources free;
@@ -42,7 +43,7 @@ std::string chosen(const std::string& islands, int32_t count, const std::set<siz
   return numbers;
 }
 
-/// How many islands a set of devices is of; each that is alone is one.
+/// Number of islands of a set of devices; a single GPU is an island.
 size_t islands_in(const std::vector<Gpu>& gpus, const std::vector<size_t>& set) {
   std::set<int32_t> islands;
   size_t alone = 0;
@@ -70,7 +71,7 @@ class Cluster {
     if (!rack.empty()) worker.labels = {{"rack", rack}};
     feed(WorkerJoined{worker});
   }
-  /// Where the ranks of such a gang would be, as "b:0 b:1", or "".
+  /// The places of the ranks of such a gang, as "b:0 b:1", or "".
   std::string places(uint32_t ranks, int32_t gpus = 1) const {
     SchedulingClass request;
     request.cpus_milli = 1000;
@@ -101,7 +102,9 @@ class Cluster {
 
 }  // namespace
 
-TEST_CASE("several whole GPUs are of one island, the smallest that will do, and one breaks none") {
+TEST_CASE(
+    "several whole GPUs are of the smallest sufficient island, and single ones do not split "
+    "islands") {
   CHECK(chosen("aabbbb", 2) == "01");
   CHECK(chosen("bbbbaa", 2) == "45");
   CHECK(chosen("-a-aa", 2) == "13");
@@ -117,7 +120,7 @@ TEST_CASE("several whole GPUs are of one island, the smallest that will do, and 
 }
 
 TEST_CASE(
-    "whole GPUs are of as few islands as any set of them that is free, and refused to nobody") {
+    "whole GPUs are of as few islands as possible, and are assigned to every unit that fits") {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     INFO("seed " << seed);
     sim::Random random(seed);
@@ -153,7 +156,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a gang goes to one island, then one clique, then one host, then one rack") {
+TEST_CASE("a gang is placed in one island, else one clique, else one worker, else one rack") {
   Cluster cluster;
   cluster.join("pairs", "aabb");
   cluster.join("plain", "--------", "r");
@@ -177,7 +180,7 @@ TEST_CASE("a gang goes to one island, then one clique, then one host, then one r
   CHECK(cluster.places(29) == "");
 }
 
-TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
+TEST_CASE("a task of several GPUs is placed where NVLink joins enough of them") {
   Cluster cluster;
   cluster.join("plain", "--");
   cluster.join("joined", "aaaa");
@@ -203,7 +206,7 @@ TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
   CHECK(worker_of() == "plain");
 }
 
-TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
+TEST_CASE("gangs are placed wherever there is enough, whatever the NVLink topology") {
   size_t placed = 0;
   for (uint64_t seed = 1; seed <= 300; seed++) {
     INFO("seed " << seed);

@@ -1,4 +1,4 @@
-// How many more hosts what is ready would begin on.
+// The number of additional workers on which ready units would begin.
 #include <catch2/catch.hpp>
 
 #include "engine/sched/sched.hpp"
@@ -62,22 +62,22 @@ WorkerInfo worker(const std::string& name, int32_t cpus, int32_t gpus = 0, int64
 
 }  // namespace
 
-TEST_CASE("as many hosts are wanted as what is ready fills, and no more than may be") {
+TEST_CASE("the number of wanted workers follows the ready work, within the limit") {
   World world;
   CHECK(world.demand(worker("like", 4)) == 0);
   world.submit(std::vector<TaskRequest>(10, TaskRequest{2}));
   CHECK(world.demand(worker("like", 4)) == 5);
   CHECK(world.demand(worker("like", 4), 3) == 3);
-  CHECK(world.demand(worker("like", 1)) == 10);  // it is clamped to what such a host has
+  CHECK(world.demand(worker("like", 1)) == 10);  // clamped to the capacity of such a worker
   CHECK(world.demand(worker("like", 64)) == 1);
-  CHECK(world.demand(WorkerInfo{}) == 1);  // nobody knows yet what one has
+  CHECK(world.demand(WorkerInfo{}) == 1);  // the capacity is not known yet
   CHECK(world.demand(WorkerInfo{}, 0) == 0);
   world.feed(WorkerJoined{worker("w1", 4)});
   world.start_what_fits();
   CHECK(world.demand(worker("like", 4)) == 4);
 }
 
-TEST_CASE("a run's own slots bound it") {
+TEST_CASE("the slots of a run limit the number of workers") {
   World world;
   world.feed(WorkerJoined{worker("w1", 4)});
   world.submit(std::vector<TaskRequest>(10, TaskRequest{1}), 4);
@@ -85,7 +85,7 @@ TEST_CASE("a run's own slots bound it") {
   CHECK(world.demand(worker("like", 4)) == 0);
 }
 
-TEST_CASE("what such a host could not run is no reason for one") {
+TEST_CASE("work that such a worker could not run does not count") {
   World world;
   world.submit({{1, 2}, {1, 1}});
   CHECK(world.demand(worker("like", 4)) == 0);
@@ -100,7 +100,7 @@ TEST_CASE("what such a host could not run is no reason for one") {
   CHECK(other.demand(worker("like", 1, 0, 500)) == 1);
 }
 
-TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
+TEST_CASE("a gang wants all workers that its ranks lack, or none") {
   World world;
   world.feed(WorkerJoined{worker("w1", 2, 1)});
   world.submit({{2, 1, 0, 4}});

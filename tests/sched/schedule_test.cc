@@ -1,6 +1,5 @@
-// The scheduler against a brute force that knows nothing of its classes: never more than there is,
-// never less than would fit unless it is kept for who comes before, and nobody is overtaken by what
-// it would have to wait for.
+// The scheduler against a brute force without its classes: within capacity, work-conserving except
+// for reservations, and no unit is overtaken by one that it would have to wait for.
 #include "engine/sched/sched.hpp"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ using namespace flow::core;
 
 namespace {
 
-/// A state in which everything that was submitted is ready.
+/// A state in which all submitted units are ready.
 class Bench {
  public:
   Bench(int32_t cpus, int64_t memory) { feed(EngineStarted{1, cpus * 1000, memory}); }
@@ -42,7 +41,7 @@ class Bench {
   State state;
 
  private:
-  Time now_ = 0;  // all that begins does so at a time of its own
+  Time now_ = 0;  // units begin at different times
   std::vector<Command> asked_;
 };
 
@@ -83,7 +82,7 @@ Plan random_plan(sim::Random& random) {
   return plan;
 }
 
-/// What is taken, counted from the units alone.
+/// The used resources, computed from the units.
 struct UsedResources {
   int64_t cpus_milli = 0, memory = 0;
   std::map<RunId, int64_t> run_cpus_milli;
@@ -103,7 +102,7 @@ int64_t memory_of(const State& state, const Run& run, UnitId unit) {
   return std::min(def_at(run, unit).resources.memory_bytes, state.workers[0].info.memory_bytes);
 }
 
-/// Whether its map lets one more instance run.
+/// Whether its map permits one more instance.
 bool is_let(const Run& run, UnitId unit, const UsedResources& taken) {
   const TaskNode& node = run.plan->nodes[run.units[unit].node];
   auto count = taken.instances.find({run.id, run.units[unit].node});
@@ -139,11 +138,11 @@ std::vector<Name> chosen_by(const std::vector<Event>& proposals) {
   return chosen;
 }
 
-/// Who went ahead of whom while that one was the first that had to wait, since somebody before it
-/// began: that one it waits for, and for all that ran then.
+/// Units that overtook the first waiting unit since an earlier one began: it waits for that one and
+/// for all that ran then.
 using Overtakers = std::map<Name, std::vector<Name>>;
 
-/// What those would leave if nothing else ran has room for who was overtaken.
+/// The overtaken unit fits into what they would leave if nothing else ran.
 bool would_leave_enough(const State& state, const Name& name, const std::vector<Name>& overtakers) {
   UsedResources taken;
   for (const auto& [id, unit] : overtakers) {
@@ -167,8 +166,8 @@ void check_choice(const State& state, std::vector<Name> chosen, Overtakers& over
   }
   std::sort(ready.begin(), ready.end());
   std::reverse(chosen.begin(), chosen.end());
-  std::optional<Name> first;  // of those passed over
-  bool has_begun = false;     // somebody before it
+  std::optional<Name> first;  // among the overtaken ones
+  bool has_begun = false;     // an earlier unit
   for (const auto& [priority, id, unit] : ready) {
     const Run& run = state.runs.at(id);
     Name name(id, unit);
@@ -194,7 +193,8 @@ void check_choice(const State& state, std::vector<Name> chosen, Overtakers& over
 
 }  // namespace
 
-TEST_CASE("what fits starts in its order, and who has to wait is overtaken only beside its room") {
+TEST_CASE(
+    "units that fit start in order, and a waiting unit is overtaken only beside its reservation") {
   size_t ahead = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);
@@ -226,7 +226,7 @@ TEST_CASE("what fits starts in its order, and who has to wait is overtaken only 
   CHECK(ahead > 100);
 }
 
-TEST_CASE("a refused assignment stays refused whoever proposes it") {
+TEST_CASE("an invalid assignment is rejected regardless of its proposer") {
   Bench bench(1, 100);
   Plan plan;
   plan.defs = {task(1000, 0)};
@@ -237,7 +237,8 @@ TEST_CASE("a refused assignment stays refused whoever proposes it") {
   CHECK_FALSE(admit(bench.state, Assigned{second}));
 }
 
-TEST_CASE("tasks known to be short are assigned ahead, up to 20 ms of work a slot and 256 tasks") {
+TEST_CASE(
+    "tasks known to be short are assigned ahead, up to 20 ms of work per slot and 256 tasks") {
   auto assigned_ahead = [](int64_t duration_us, int32_t cpus) {
     Bench bench(cpus, 0);
     Plan plan;
@@ -260,7 +261,7 @@ TEST_CASE("tasks known to be short are assigned ahead, up to 20 ms of work a slo
   CHECK(assigned_ahead(1, 2) == 2 + 256);
 }
 
-TEST_CASE("a long task's slot has no backlog behind it") {
+TEST_CASE("no tasks are queued behind a long one") {
   Bench bench(2, 0);
   Plan plan;
   plan.defs = {task(1000, 0), task(1500, 0, 9)};
@@ -275,7 +276,7 @@ TEST_CASE("a long task's slot has no backlog behind it") {
   CHECK(schedule(bench.state, 1000).empty());
 }
 
-TEST_CASE("a queue that can't start is looked at in a bounded part") {
+TEST_CASE("only a bounded part of a queue that cannot start is examined") {
   auto finds_the_small_one_behind = [](int32_t blocked_classes) {
     Bench bench(1, 1000);
     Plan plan;
@@ -286,7 +287,7 @@ TEST_CASE("a queue that can't start is looked at in a bounded part") {
       for (int n = 0; n < 3; n++)
         plan.nodes.push_back(call(uint32_t(plan.defs.size() - 1), plan.nodes.size()));
     }
-    plan.defs.push_back(task(0, 1));  // which is in nobody's way
+    plan.defs.push_back(task(0, 1));  // it blocks no other unit
     plan.nodes.push_back(call(uint32_t(plan.defs.size() - 1), plan.nodes.size()));
     bench.submit("r", plan, 0);
     bench.feed(schedule(bench.state, 1).at(0));

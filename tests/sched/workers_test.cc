@@ -1,5 +1,5 @@
-// Small random clusters against an oracle that counts from the units alone: nothing that fits is
-// refused, nothing that does not is admitted, and nothing that fits is left waiting.
+// Small random clusters against an oracle that counts units: units that fit are admitted, all
+// others are rejected, and no unit that fits waits.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -29,7 +29,7 @@ WorkerInfo random_worker(sim::Random& random, const std::string& name) {
   for (uint32_t i = random.below(3); i > 0; i--) {
     Gpu gpu;
     gpu.index = uint32_t(worker.gpus.size());
-    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
+    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // with the index that another worker may use
     gpu.name = random.one_in(2) ? "A" : "B";
     gpu.memory_bytes = 80;
     worker.gpus.push_back(gpu);
@@ -65,13 +65,13 @@ Plan random_plan(sim::Random& random) {
   return plan;
 }
 
-/// What a host has left, counted from what runs on it.
+/// Remaining resources of a worker, computed from its units.
 struct Left {
   int64_t cpus = 0, memory = 0;
   std::map<std::string, int64_t> gpus, custom_resources;
 };
 
-/// Who asks for a CPU runs on no host without any.
+/// A unit that requests a CPU does not run on a worker without CPUs.
 bool may_run(const WorkerState& worker, const Resources& asked) {
   if (worker.is_lost() || (asked.cpus_milli > 0 && worker.info.cpus_milli == 0)) return false;
   if (!has_labels(worker.info, asked.where)) return false;
@@ -87,8 +87,8 @@ bool may_run(const WorkerState& worker, const Resources& asked) {
          });
 }
 
-/// Memory beyond what any host with the GPU has is what the largest has; CPUs, of those that have
-/// the memory too. Those that are awaited count.
+/// Requested memory is clamped to the largest worker that has the GPU; CPUs, to those of workers
+/// that have the memory too. Disconnected workers count.
 Resources clamped(const State& state, Resources asked) {
   int32_t cpus = 0;
   int64_t memory = 0;
@@ -103,7 +103,7 @@ Resources clamped(const State& state, Resources asked) {
   return asked;
 }
 
-/// Kept as it was given, since what the largest host is may change meanwhile.
+/// Recorded at assignment, because the largest worker may change.
 struct PlacedUnit {
   WorkerId worker = 0;
   Resources asked;
@@ -114,7 +114,7 @@ class World {
  public:
   explicit World(sim::Random& random) : random_(random) {
     feed(EngineStarted{1, int32_t(1 + random.below(8)) * 500, 200 * random.below(6)});
-    // Enough for whoever asks for a GPU to be let in.
+    // Enough for every unit that requests a GPU to be admitted.
     WorkerInfo all = random_worker(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
     all.labels = {{"rack", "a"}, {"ssd", ""}};
@@ -161,7 +161,7 @@ class World {
     return left;
   }
 
-  /// The devices on which the unit may be on that host: "" for none needed.
+  /// The devices that the unit may use on that worker: "" if it needs none.
   std::vector<std::string> may_be_at(UnitId unit, WorkerId worker) const {
     const WorkerState& at = state.workers[worker];
     Left left = left_of(worker);
@@ -199,13 +199,13 @@ class World {
     }
   }
 
-  /// With nothing in its way, who could ever start has started.
+  /// If nothing blocks them, all units that could ever start have started.
   void check_nobody_is_stuck() const {
     if (run().phase_count(Phase::running) > 0) return;
     for (UnitId unit = 0; unit < run().units.size(); unit++)
       CHECK((run().units[unit].phase != Phase::ready || !may_run_now(asked_by(unit))));
   }
-  /// Who waits for a larger one that is away, or for one with the GPU, starts nowhere.
+  /// A unit that waits for a larger disconnected worker, or one with the GPU, starts nowhere.
   bool may_run_now(const Resources& asked) const {
     bool is_any_disconnected =
         std::any_of(state.workers.begin(), state.workers.end(),
@@ -215,7 +215,7 @@ class World {
                        [&](const WorkerState& worker) { return may_run(worker, asked); });
   }
 
-  /// It goes on with what it had while nothing was heard of it.
+  /// A reconnected worker continues with its units.
   void rejoins(WorkerId worker) {
     WorkerJoined joined{state.workers[worker].info};
     std::vector<UnitId> units;
@@ -233,7 +233,7 @@ class World {
     }
   }
 
-  /// What fits waits only where somebody who comes before it waits for the same host.
+  /// A unit that fits waits only if an earlier one waits for the same worker.
   void check_nobody_waits_for_nothing() const {
     for (UnitId unit = 0; unit < run().units.size(); unit++) {
       if (run().units[unit].phase != Phase::ready) continue;
@@ -269,7 +269,7 @@ class World {
 
 }  // namespace
 
-TEST_CASE("on a cluster that comes and goes, what fits starts and what does not waits") {
+TEST_CASE("on a changing cluster, units that fit start and the others wait") {
   size_t away = 0, lost = 0, back = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);
@@ -311,7 +311,7 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
   CHECK(back > 20);
 }
 
-TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the fullest host") {
+TEST_CASE("a unit without GPU avoids GPU workers, and one with GPU takes the fullest worker") {
   auto place_of = [](int32_t gpus_milli, std::vector<size_t> gpus_of_workers) {
     State state;
     std::vector<Command> out;
@@ -359,8 +359,8 @@ struct FakeInputLocations final : InputLocations {
 
 using Places = std::map<UnitId, WorkerId>;
 
-/// Where each of so many units goes that begins at once, on workers with these slots and a head
-/// without; the last workers have a GPU.
+/// The worker of each of `count` units that begin at once, on workers with these slots and a head
+/// without slots; the last workers have a GPU.
 Places places_of(const FakeInputLocations& inputs, std::vector<int32_t> slots, size_t units,
                  size_t with_gpu = 0, int32_t gpus_milli = 0) {
   State state;
@@ -403,7 +403,8 @@ Places places_of(const FakeInputLocations& inputs, std::vector<int32_t> slots, s
 
 }  // namespace
 
-TEST_CASE("of the hosts where it can start now a unit goes to that with most of its inputs") {
+TEST_CASE(
+    "of the workers where it can start now, a unit is placed on that with most of its inputs") {
   constexpr uint64_t kMib = 1 << 20;
   FakeInputLocations inputs;
   inputs.places = {{0, {{2, 5 * kMib}}},
@@ -411,19 +412,19 @@ TEST_CASE("of the hosts where it can start now a unit goes to that with most of 
                    {2, {{3, 2 * kMib}, {1, kMib}}},
                    {3, {{0, 90 * kMib}, {2, 9 * kMib}}}};
   CHECK(places_of(inputs, {2, 2, 2}, 4) == Places{{0, 2}, {1, 1}, {2, 3}, {3, 2}});
-  // No slot is left idle for it, and nobody waits.
+  // No slot stays idle for it, and no unit waits.
   inputs.places = {{0, {{2, 5 * kMib}}}, {1, {{2, 5 * kMib}}}, {2, {{2, 5 * kMib}}}};
   CHECK(places_of(inputs, {1, 1, 1}, 3) == Places{{0, 2}, {1, 1}, {2, 3}});
-  // What is little moves nothing.
+  // Small inputs do not matter.
   inputs.places = {{0, {{1, 0}, {3, kMib - 1}}}};
   CHECK(places_of(inputs, {2, 1, 2}, 1) == Places{{0, 2}});
-  // Who needs no GPU leaves those that have some to others, wherever its inputs lie.
+  // A unit without GPU avoids GPU workers, wherever its inputs are.
   inputs.places = {{0, {{2, 50 * kMib}}}};
   CHECK(places_of(inputs, {1, 1}, 1, 1) == Places{{0, 1}});
   CHECK(places_of(inputs, {1, 1}, 1, 2, 1000) == Places{{0, 2}});
 }
 
-TEST_CASE("one whose inputs lie where another would have to move its own goes before it") {
+TEST_CASE("a unit goes first to the worker of its inputs if another would have to move its own") {
   constexpr uint64_t kMib = 1 << 20;
   FakeInputLocations inputs;
   for (UnitId unit = 0; unit < 6; unit++)
@@ -432,7 +433,7 @@ TEST_CASE("one whose inputs lie where another would have to move its own goes be
   CHECK(places_of(inputs, {1, 2}, 6) == Places{{0, 2}, {1, 2}, {3, 1}});
   CHECK(places_of(inputs, {4, 4}, 6) == Places{{0, 2}, {1, 2}, {2, 2}, {3, 1}, {4, 1}, {5, 1}});
   CHECK(places_of(inputs, {5, 1}, 6) == Places{{0, 2}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}});
-  // Who takes nothing large goes in its turn.
+  // A unit without large inputs is placed in its turn.
   inputs.places.erase(1);
   CHECK(places_of(inputs, {2, 1}, 6) == Places{{0, 2}, {1, 1}, {3, 1}});
 }
