@@ -1,4 +1,4 @@
-// A service named `adder` over a fake predict, and what is asked of it.
+// A service named `adder` with a fake predict function, and requests to it.
 #pragma once
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -13,8 +13,8 @@
 
 namespace flow {
 
-/// A service whose predict adds one to every number; "boom" in the inputs makes it fail, and
-/// what is named "endless" comes back infinite.
+/// A service whose predict function adds one to every number; "boom" in the inputs makes it fail,
+/// and inputs named "endless" return infinities.
 class Service {
  public:
   explicit Service(uint32_t batch_max = 1, int64_t batch_wait_us = 0,

@@ -1,4 +1,4 @@
-// Requests that go together are joined along the first dimension and their answer is cut again.
+// Requests are joined along the first dimension, and their result is split again.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -20,7 +20,7 @@ Tensor floats(std::vector<int64_t> shape, const std::vector<float>& values) {
 
 }  // namespace
 
-TEST_CASE("Rows of two requests are joined in order") {
+TEST_CASE("rows of two requests are joined in order") {
   Tensors a{{"x", floats({1, 2}, {1, 2})}}, b{{"x", floats({2, 2}, {3, 4, 5, 6})}};
   REQUIRE(can_join(a, b));
   Tensors joined = join_rows({&a, &b});
@@ -28,7 +28,7 @@ TEST_CASE("Rows of two requests are joined in order") {
   CHECK(joined.at("x").digest == floats({3, 2}, {1, 2, 3, 4, 5, 6}).digest);
 }
 
-TEST_CASE("Only what differs in rows alone goes together") {
+TEST_CASE("requests are joined only if they differ only in rows") {
   Tensors a{{"x", floats({1, 2}, {1, 2})}};
   CHECK_FALSE(can_join(a, {{"y", floats({1, 2}, {1, 2})}}));
   CHECK_FALSE(can_join(a, {{"x", floats({1, 3}, {1, 2, 3})}}));
@@ -39,11 +39,11 @@ TEST_CASE("Only what differs in rows alone goes together") {
   // Inputs with different numbers of rows have no common first dimension.
   CHECK_FALSE(can_join({{"x", floats({1}, {1})}, {"y", floats({2}, {1, 2})}},
                        {{"x", floats({1}, {1})}, {"y", floats({2}, {1, 2})}}));
-  // One without rows would make the batch's answer a row short for all.
+  // A request without rows would make the result one row too short.
   CHECK_FALSE(can_join(a, {{"x", floats({0, 2}, {})}}));
 }
 
-TEST_CASE("An answer is cut as its requests were joined") {
+TEST_CASE("a result is split in the way its requests were joined") {
   auto parts = split_rows({{"y", floats({3, 1}, {7, 8, 9})}}, {1, 2});
   REQUIRE(parts.ok());
   CHECK((*parts)[0].at("y").shape == std::vector<int64_t>{1, 1});
@@ -51,7 +51,7 @@ TEST_CASE("An answer is cut as its requests were joined") {
   CHECK((*parts)[1].at("y").digest == floats({2, 1}, {8, 9}).digest);
 }
 
-TEST_CASE("An answer with another number of rows can't be cut") {
+TEST_CASE("a result with another number of rows cannot be split") {
   auto parts = split_rows({{"y", floats({2}, {1, 2})}}, {1, 2});
   REQUIRE_FALSE(parts.ok());
   CHECK_THAT(parts.error().message, Catch::Contains("`y`"));

@@ -1,5 +1,4 @@
-// A plain HTTP/1.1 client over one socket a request: the tests must see exactly what is on the
-// wire.
+// A minimal HTTP/1.1 client with one socket per request: the tests need to see the exact bytes.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,7 +8,7 @@
 #include <string>
 
 struct Reply {
-  int status = 0;  // 0: the connection ended without an answer
+  int status = 0;  // 0: the connection ended without a response
   std::string headers, body;
 };
 
@@ -27,7 +26,7 @@ inline int connect_to(int port) {
   return -1;
 }
 
-/// Sends `text` as it is and reads to the end. `half_close` says that nothing more will come.
+/// Sends `text` unchanged and reads to the end. `half_close` closes the sending direction.
 inline Reply send_raw(int port, const std::string& text, bool half_close = true) {
   Reply reply;
   int descriptor = connect_to(port);

@@ -1,4 +1,4 @@
-// Heads and chunks as text: what is let in, and with which status the rest is refused.
+// Heads and chunks as text: which are accepted, and the status of the rejected ones.
 #include <catch2/catch.hpp>
 
 #include "engine/serve/http_head.hpp"
@@ -44,7 +44,7 @@ std::pair<ChunkedDecoder::State, std::string> chunked(std::string in, std::strin
 
 }  // namespace
 
-TEST_CASE("A Content-Length is one plain number, and excludes Transfer-Encoding") {
+TEST_CASE("a Content-Length is one plain number and excludes Transfer-Encoding") {
   CHECK(post("Content-Length: 0\r\n") == 200);
   CHECK(post("Content-Length: 1000\r\n") == 200);
   CHECK(post("Content-Length: 1001\r\n") == 413);
@@ -58,7 +58,7 @@ TEST_CASE("A Content-Length is one plain number, and excludes Transfer-Encoding"
   CHECK(post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") == 400);
 }
 
-TEST_CASE("A body is framed in a way that is known") {
+TEST_CASE("a body needs a known framing") {
   CHECK(post("") == 411);
   CHECK(post("Transfer-Encoding: Chunked\r\n") == 200);
   CHECK(post("Transfer-Encoding: gzip, chunked\r\n") == 501);
@@ -72,7 +72,7 @@ TEST_CASE("A body is framed in a way that is known") {
   CHECK(status_of("GET /read HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n") == 200);
 }
 
-TEST_CASE("A Host is needed, once, and is no domain") {
+TEST_CASE("exactly one Host is needed, and it must not be a domain") {
   CHECK(status_of("GET /read HTTP/1.1\r\n\r\n") == 400);
   CHECK(status_of("GET /read HTTP/1.0\r\n\r\n") == 200);
   CHECK(status_of("GET /read HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n") == 400);
@@ -88,7 +88,7 @@ TEST_CASE("A Host is needed, once, and is no domain") {
   }
 }
 
-TEST_CASE("A path answers its methods and names them") {
+TEST_CASE("a path lists its methods") {
   auto read = verdict("BREW /ask HTTP/1.1\r\nHost: a\r\n\r\n");
   REQUIRE(std::holds_alternative<HttpError>(read));
   CHECK(std::get<HttpError>(read).status == 405);
@@ -100,7 +100,7 @@ TEST_CASE("A path answers its methods and names them") {
   CHECK(status_of("GET /" + std::string(kTargetBytesMax, 'a') + " HTTP/1.1\r\n\r\n") == 414);
 }
 
-TEST_CASE("Lines are strict") {
+TEST_CASE("the line syntax is strict") {
   CHECK(status_of("GET /read\r\n\r\n") == 400);
   CHECK(status_of("GET  /read HTTP/1.1\r\nHost: a\r\n\r\n") == 400);
   CHECK(status_of("GET /read HTTP/2.0\r\nHost: a\r\n\r\n") == 505);
@@ -113,14 +113,14 @@ TEST_CASE("Lines are strict") {
   CHECK(status_of(std::string("GET /read HTTP/1.1\r\nHost: a\r\nA: ") + '\0' + "\r\n\r\n") == 400);
 }
 
-TEST_CASE("A connection ends after an answer where one side says so") {
+TEST_CASE("a connection closes after a response if one side requests it") {
   auto closes = [](const std::string& text) { return std::get<RequestHead>(verdict(text)).close; };
   CHECK_FALSE(closes("GET /read HTTP/1.1\r\nHost: a\r\n\r\n"));
   CHECK(closes("GET /read HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n"));
   CHECK(closes("GET /read HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
 }
 
-TEST_CASE("Chunks come to their body, whichever way they are cut") {
+TEST_CASE("chunks are joined to their body, however they are split") {
   const std::string text = "3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nNEXT";
   std::string rest;
   CHECK(chunked(text, &rest) ==
@@ -138,7 +138,7 @@ TEST_CASE("Chunks come to their body, whichever way they are cut") {
   CHECK(body == "abc0123456789");
 }
 
-TEST_CASE("Chunks that are broken or too many are found before they are stored") {
+TEST_CASE("malformed or oversized chunks are rejected before they are stored") {
   for (const char* odd : {"x\r\n", "-1\r\n", "\r\n", "0x3\r\nabc\r\n", "3\r\nabcd\r\n",
                           "fffffffffffffffff\r\n", "1 2\r\n"}) {
     INFO(odd);

@@ -1,4 +1,4 @@
-// Who comes in and how they are sent away, over real sockets.
+// Accepted and rejected requests over real sockets.
 #include <fmt/format.h>
 
 #include "adder.hpp"
@@ -16,7 +16,7 @@ void send_part(int descriptor, const std::string& text) {
           static_cast<ssize_t>(text.size()));
 }
 
-/// All that comes until the other side ends the connection.
+/// Everything that arrives until the peer closes the connection.
 std::string rest_of(int descriptor) {
   std::string all;
   char chunk[4096];
@@ -34,7 +34,7 @@ size_t count(const std::string& text, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("A refusal is a sentence in JSON, and the connection ends with it") {
+TEST_CASE("a rejection is a JSON error and closes the connection") {
   Service service;
   auto refused = [&](const std::string& text, int status, const std::string& words) {
     Reply reply = send_raw(service.port, text, false);
@@ -61,7 +61,7 @@ TEST_CASE("A refusal is a sentence in JSON, and the connection ends with it") {
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
-TEST_CASE("A method that a path has not is a 405 with Allow") {
+TEST_CASE("an unsupported method is a 405 with Allow") {
   Service service;
   CHECK_THAT(request(service.port, "BREW", "/v2").headers, Contains("Allow: GET, HEAD\r\n"));
   CHECK_THAT(request(service.port, "GET", kInfer).headers, Contains("Allow: POST\r\n"));
@@ -79,7 +79,7 @@ TEST_CASE("HEAD is GET without a body") {
   CHECK(missing.body.empty());
 }
 
-TEST_CASE("Requests in one piece are answered in their order, chunked ones too") {
+TEST_CASE("pipelined requests are answered in order, including chunked ones") {
   Service service;
   std::string one = infer_body("x", 1), two = infer_body("x", 2), three = infer_body("x", 3);
   std::string length = "Content-Length: " + std::to_string(one.size()) + "\r\n";
@@ -97,7 +97,7 @@ TEST_CASE("Requests in one piece are answered in their order, chunked ones too")
   CHECK(answers.find("\"data\":[4]") != std::string::npos);
 }
 
-TEST_CASE("Expect: 100-continue is answered before the body comes") {
+TEST_CASE("Expect: 100-continue is answered before the body arrives") {
   Service service;
   std::string body = infer_body("x", 1);
   int descriptor = connect_to(service.port);
@@ -114,7 +114,7 @@ TEST_CASE("Expect: 100-continue is answered before the body comes") {
   CHECK(count(answer, "100 Continue") == 0);
 }
 
-TEST_CASE("The type of the body and ranges change nothing") {
+TEST_CASE("Content-Type and Range are ignored") {
   Service service;
   std::string body = infer_body("x", 1) + std::string(20'000, ' ');
   for (const char* type :
@@ -129,7 +129,7 @@ TEST_CASE("The type of the body and ranges change nothing") {
   }
 }
 
-TEST_CASE("Heads and bodies that never end are given up; the idle are hung up on") {
+TEST_CASE("endless heads and bodies time out, and idle connections are closed") {
   ServiceLimits limits;
   limits.idle_ms = limits.head_ms = limits.body_ms = 50;
   Service service(1, 0, limits);
@@ -142,14 +142,14 @@ TEST_CASE("Heads and bodies that never end are given up; the idle are hung up on
   CHECK_THAT(rest_of(body), Contains("HTTP/1.1 408") && Contains("the body of the request came"));
 }
 
-TEST_CASE("A request cut off by its sender is no request") {
+TEST_CASE("a truncated request is not processed") {
   Service service;
   CHECK(send_raw(service.port, "GET /v2 HT").status == 400);
   CHECK(send_raw(service.port, kPost + "Content-Length: 10\r\n\r\n{").status == 400);
   CHECK(service.calls == 0);
 }
 
-TEST_CASE("Where all places are taken by silence, the oldest gives way") {
+TEST_CASE("if all connections are idle, the one that has been idle longest is closed") {
   ServiceLimits limits;
   limits.connections_max = 4;
   limits.idle_ms = limits.head_ms = limits.body_ms = 3'600'000;
@@ -168,7 +168,7 @@ TEST_CASE("Where all places are taken by silence, the oldest gives way") {
   for (int descriptor : silent) ::close(descriptor);
 }
 
-TEST_CASE("Who is being answered gives no way") {
+TEST_CASE("a connection whose request is in progress is not closed") {
   ServiceLimits limits;
   limits.connections_max = 2;
   limits.evict_after_ms = 3'600'000;

@@ -1,4 +1,4 @@
-// The HTTP front over a fake predict: routes, refusals, batching, and how it ends.
+// The HTTP server with a fake predict function: routes, errors, batching and shutdown.
 #include <netinet/tcp.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 using namespace flow;
 using Catch::Contains;
 
-TEST_CASE("A client finds server, health and model") {
+TEST_CASE("a client finds server, health and model") {
   Service service;
   CHECK(request(service.port, "GET", "/v2").status == 200);
   CHECK_THAT(request(service.port, "GET", "/v2").body, Contains("\"name\""));
@@ -24,7 +24,7 @@ TEST_CASE("A client finds server, health and model") {
   CHECK_THAT(model.headers, Contains("application/json"));
 }
 
-TEST_CASE("An inference answers with what predict returned") {
+TEST_CASE("an inference returns the result of predict") {
   Service service;
   Reply reply = request(service.port, "POST", kInfer,
                         R"({"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32",)"
@@ -34,7 +34,7 @@ TEST_CASE("An inference answers with what predict returned") {
                       R"("shape":[2,2],"data":[2,3,4,5]}]})");
 }
 
-TEST_CASE("Nonsense gets a 4xx with an error in JSON, and the next request is served") {
+TEST_CASE("an invalid request gets a 4xx with a JSON error, and the next request is served") {
   Service service;
   auto refused = [&](const Reply& reply, int status) {
     CHECK(reply.status == status);
@@ -58,7 +58,7 @@ TEST_CASE("Nonsense gets a 4xx with an error in JSON, and the next request is se
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
-TEST_CASE("A broken request line, an endless header and a body that is too large do no harm") {
+TEST_CASE("a broken request line, an endless header and a large body are harmless") {
   Service service;
   auto client_error = [](int status) { return status == 0 || (status >= 400 && status < 500); };
   CHECK(client_error(send_raw(service.port, "\r\n\r\n").status));
@@ -79,7 +79,7 @@ TEST_CASE("A broken request line, an endless header and a body that is too large
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
-TEST_CASE("A predict that returns an infinity is a 500 that names the output") {
+TEST_CASE("an infinity in a result is a 500 that names the output") {
   Service service;
   Reply reply = request(service.port, "POST", kInfer, infer_body("endless", 1));
   CHECK(reply.status == 500);
@@ -87,7 +87,7 @@ TEST_CASE("A predict that returns an infinity is a 500 that names the output") {
         R"({"error":"output `endless` holds inf at index 0, which JSON cannot represent"})");
 }
 
-TEST_CASE("A number that its datatype cannot hold is a 400 that names the input") {
+TEST_CASE("a number that its datatype cannot hold is a 400 that names the input") {
   Service service;
   Reply reply =
       request(service.port, "POST", kInfer,
@@ -98,7 +98,7 @@ TEST_CASE("A number that its datatype cannot hold is a 400 that names the input"
   CHECK(service.calls == 0);
 }
 
-TEST_CASE("A predict that fails is an answer, not an end") {
+TEST_CASE("a failure of predict is an error response and does not end the server") {
   Service service;
   Reply reply = request(service.port, "POST", kInfer, infer_body("boom", 1));
   CHECK(reply.status == 500);
@@ -106,7 +106,7 @@ TEST_CASE("A predict that fails is an answer, not an end") {
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
-TEST_CASE("Requests that wait together are one call of predict") {
+TEST_CASE("waiting requests are joined in one call of predict") {
   Service service(4, 20'000);
   service.hold = true;
   std::vector<std::thread> clients;
@@ -129,7 +129,7 @@ TEST_CASE("Requests that wait together are one call of predict") {
   CHECK(service.calls <= 5);
 }
 
-TEST_CASE("One bad request fails alone, also in a batch") {
+TEST_CASE("an invalid request fails alone, also in a batch") {
   Service service(8, 50'000);
   service.hold = true;
   std::vector<std::thread> clients;
@@ -148,7 +148,7 @@ TEST_CASE("One bad request fails alone, also in a batch") {
   CHECK(statuses == std::map<int, int>{{100, 200}, {1, 200}, {2, 200}, {3, 200}, {666, 500}});
 }
 
-TEST_CASE("A port in use is an error that names it") {
+TEST_CASE("a port in use is an error that names it") {
   Service service;
   ServiceOptions options;
   options.name = "second";
@@ -161,7 +161,7 @@ TEST_CASE("A port in use is an error that names it") {
             "port, or write `port = 0` for a free one");
 }
 
-// The descriptors of this process whose own end is the port, listening or connected.
+// Descriptors of this process whose local port is this one, listening or connected.
 std::vector<int> sockets_at(int port, bool listening) {
   std::vector<int> found;
   for (int descriptor = 0; descriptor < 1024; descriptor++) {
@@ -178,7 +178,7 @@ std::vector<int> sockets_at(int port, bool listening) {
   return found;
 }
 
-TEST_CASE("An answer is sent at once, and as many connections wait as the system allows") {
+TEST_CASE("a response is sent at once, and the accept backlog is the system's maximum") {
   Service service;
   int client = connect_to(service.port);
   REQUIRE(client >= 0);
@@ -201,7 +201,7 @@ TEST_CASE("An answer is sent at once, and as many connections wait as the system
   ::close(client);
 }
 
-TEST_CASE("A request that the service fails to answer is logged, a client's mistake is not") {
+TEST_CASE("a request that the service fails to answer is logged, an error of the client is not") {
   Service service;
   CHECK(request(service.port, "POST", kInfer, "not json").status == 400);
   CHECK(request(service.port, "POST", kInfer, infer_body("boom", 1)).status == 500);
@@ -219,18 +219,18 @@ TEST_CASE("A request that the service fails to answer is logged, a client's mist
         "request `r7` failed: output `endless` holds inf at index 0, which JSON cannot represent");
 }
 
-TEST_CASE("It listens on loopback alone") {
+TEST_CASE("the server listens only on loopback") {
   Service service;
   int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(service.port));
-  address.sin_addr.s_addr = htonl(0x7f000002);  // 127.0.0.2: not where it listens
+  address.sin_addr.s_addr = htonl(0x7f000002);  // 127.0.0.2: it does not listen there
   CHECK(::connect(other, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0);
   ::close(other);
 }
 
-TEST_CASE("Stopping ends it at once, also with an idle connection open") {
+TEST_CASE("stopping ends the server at once, also with an idle connection") {
   auto service = std::make_unique<Service>();
   int port = service->port;
   int idle = connect_to(port);

@@ -1,4 +1,4 @@
-// The JSON of the Open Inference Protocol v2: what is read, what is refused and with which words.
+// The JSON of the Open Inference Protocol v2: accepted and rejected requests, and error texts.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
@@ -48,7 +48,7 @@ Tensor tensor_of(DType dtype, std::vector<int64_t> shape, const std::vector<T>& 
 
 }  // namespace
 
-TEST_CASE("Data may be flat or nested") {
+TEST_CASE("data may be flat or nested") {
   auto flat = read(one_input(R"("name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4.5])"));
   auto nested =
       read(one_input(R"("name":"x","shape":[2,2],"datatype":"FP32","data":[[1,2],[3,4.5]])"));
@@ -57,7 +57,7 @@ TEST_CASE("Data may be flat or nested") {
   CHECK(flat.at("x").shape == std::vector<int64_t>{2, 2});
 }
 
-TEST_CASE("Every datatype is read to its limits") {
+TEST_CASE("every datatype is read up to its limits") {
   CHECK(items<double>(
             read(one_input(R"("name":"x","shape":[1],"datatype":"FP64","data":[0.1])")).at("x")) ==
         std::vector<double>{0.1});
@@ -79,7 +79,7 @@ TEST_CASE("Every datatype is read to its limits") {
                 .at("x")) == std::vector<uint8_t>{1, 0});
 }
 
-TEST_CASE("A request's id and its several inputs are kept") {
+TEST_CASE("the id and all inputs of a request are kept") {
   std::string id;
   auto inputs = parse_infer_request(
       R"({"id":"42","inputs":[{"name":"a","shape":[1],"datatype":"FP32","data":[1]},
@@ -92,7 +92,7 @@ TEST_CASE("A request's id and its several inputs are kept") {
   CHECK(inputs->at("b").data->empty());
 }
 
-TEST_CASE("What is malformed is refused and named") {
+TEST_CASE("a malformed request is rejected with its fault") {
   using Catch::Contains;
   CHECK_THAT(refusal(""), Contains("JSON"));
   CHECK_THAT(refusal("{"), Contains("JSON"));
@@ -141,7 +141,7 @@ TEST_CASE("What is malformed is refused and named") {
   CHECK_THAT(refusal(std::string(100'000, '[')), Contains("JSON"));
 }
 
-TEST_CASE("A value that its datatype cannot hold is the client's mistake, and is named") {
+TEST_CASE("a value that its datatype cannot hold is an error of the client that names it") {
   auto refused = [](const std::string& type, const std::string& data) {
     return refusal(
         one_input(R"("name":"x","shape":[1],"datatype":")" + type + R"(","data":)" + data));
@@ -177,7 +177,7 @@ TEST_CASE("A value that its datatype cannot hold is the client's mistake, and is
                          .at("x")) == std::vector<float>{3.4028235e38f, -3.4028235e38f});
 }
 
-TEST_CASE("A refusal is text, whatever was sent") {
+TEST_CASE("an error is valid text, whatever was sent") {
   std::string umlauts = "\"a";
   for (int i = 0; i < 30; i++) umlauts += "\xc3\xa4";
   std::string message =
@@ -188,7 +188,7 @@ TEST_CASE("A refusal is text, whatever was sent") {
       "inputs[0].name is missing");
 }
 
-TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
+TEST_CASE("a response is JSON with model, id, datatype and shape") {
   Tensors outputs;
   outputs["p"] = tensor_of<float>(DType::f32, {1, 2}, {0.5f, 0.25f});
   outputs["c"] = tensor_of<int64_t>(DType::i64, {1}, {-7});
@@ -210,7 +210,7 @@ TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
   CHECK(list[2].find("data")->as_table().list[1].as_number() == 0.25);
 }
 
-TEST_CASE("NaN and infinities are errors that name the output, and no silent null") {
+TEST_CASE("NaN and infinities are errors that name the output, not silent nulls") {
   Tensors outputs;
   double inf = std::numeric_limits<double>::infinity();
   for (double odd : {inf, -inf, std::numeric_limits<double>::quiet_NaN()}) {
