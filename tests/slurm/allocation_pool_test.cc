@@ -1,4 +1,4 @@
-// A story each: what is asked, when it is asked again, and what is given back.
+// Scenarios of the pool: what is requested, requested again, and released.
 #include <catch2/catch.hpp>
 
 #include "engine/cluster/slurm/allocation_pool.hpp"
@@ -8,17 +8,17 @@ using namespace flow::slurm;
 
 namespace {
 
-/// A pool, and a Slurm that does what a test says.
+/// A pool, and a simulated Slurm.
 struct Story {
   AllocationPool pool;
   ClusterView view;
   int64_t now = 1'000'000;
   uint64_t next_job = 1;
-  std::map<uint64_t, JobStatus> said;  // last of each
+  std::map<uint64_t, JobStatus> said;  // the last message of each
 
   explicit Story(const AllocationPoolOptions& options) : pool(options) { view.has_work = true; }
 
-  /// Decides once, and gives each thing that is asked for a number.
+  /// Makes one decision and numbers the requests.
   PoolActions turn(int64_t after_ms = 0) {
     now += after_ms;
     PoolActions steps = pool.decide(view, now);
@@ -69,7 +69,7 @@ using Jobs = std::vector<uint64_t>;
 
 }  // namespace
 
-TEST_CASE("nodes are asked for when there is work, once") {
+TEST_CASE("nodes are requested once when there is work") {
   Story story(fixed(4));
   story.view.has_work = false;
   CHECK(story.turn().ask.empty());
@@ -85,7 +85,7 @@ TEST_CASE("nodes are asked for when there is work, once") {
   CHECK(story.pool.take_notes().empty());
 }
 
-TEST_CASE("what drains is replaced before it is over, and its end is no failure") {
+TEST_CASE("a draining allocation is replaced before it ends, and its end is not a failure") {
   Story story(fixed(2));
   story.turn();
   story.say(1, JobState::running, "RUNNING");
@@ -104,7 +104,7 @@ TEST_CASE("what drains is replaced before it is over, and its end is no failure"
   CHECK(story.pool.jobs() == Jobs{2});
 }
 
-TEST_CASE("a node of several that is lost is asked for alone") {
+TEST_CASE("a lost node of several is requested alone") {
   Story story(fixed(3));
   story.turn();
   story.say(1, JobState::running, "RUNNING");
@@ -116,7 +116,7 @@ TEST_CASE("a node of several that is lost is asked for alone") {
   CHECK(story.turn().ask == SlurmNodes{1});
 }
 
-TEST_CASE("what is cancelled by somebody is asked for again, later each time, and not for ever") {
+TEST_CASE("a cancelled allocation is requested again with growing delays and a limit") {
   Story story(fixed(1));
   int64_t pause = kBackoffFirstMs;
   for (uint32_t failure = 1; failure <= kFailuresMax; failure++) {
@@ -132,7 +132,7 @@ TEST_CASE("what is cancelled by somebody is asked for again, later each time, an
   CHECK(story.pool.given_up()->find("CANCELLED") != std::string::npos);
 }
 
-TEST_CASE("an allocation that did its work begins the count of failures anew") {
+TEST_CASE("an allocation that did its work resets the count of failures") {
   Story story(fixed(1));
   story.turn();
   story.say(1, JobState::node_fail, "NODE_FAIL");
@@ -147,7 +147,7 @@ TEST_CASE("an allocation that did its work begins the count of failures anew") {
   CHECK(story.turn(kBackoffFirstMs).ask == SlurmNodes{1});
 }
 
-TEST_CASE("what Slurm refuses for good ends the waiting, unless there are other nodes") {
+TEST_CASE("a final rejection by Slurm ends the waiting, unless there are other nodes") {
   Story story(fixed(1));
   CHECK(story.pool.decide(story.view, story.now).ask == SlurmNodes{1});
   story.pool.rejected("sbatch …\nanswered: Invalid partition", false, story.now);
@@ -175,7 +175,7 @@ TEST_CASE("a controller that does not answer is asked again") {
   CHECK(story.turn(1).ask == SlurmNodes{1});
 }
 
-TEST_CASE("what would never start, and what begins and stays mute, is given back") {
+TEST_CASE("allocations that cannot start, or whose nodes stay silent, are released") {
   Story story(fixed(1));
   story.turn();
   story.say(1, JobState::running, "RUNNING");
@@ -190,7 +190,7 @@ TEST_CASE("what would never start, and what begins and stays mute, is given back
   CHECK(story.pool.given_up()->find("PartitionTimeLimit") != std::string::npos);
 }
 
-TEST_CASE("a job that Slurm forgot is gone after a while, and one it has no word for is kept") {
+TEST_CASE("a job that Slurm forgot has ended after a while, and one in an unknown state is kept") {
   Story story(fixed(1));
   story.turn();
   story.now += kAbsentMs;
@@ -206,13 +206,13 @@ TEST_CASE("a job that Slurm forgot is gone after a while, and one it has no word
   CHECK(story.was_noted("no longer lists it"));
 }
 
-TEST_CASE("an elastic one has a job a node, for what is ready and never beyond its bounds") {
+TEST_CASE("an elastic pool has one job per node, for ready work and within its bounds") {
   Story story(elastic(0, 3));
   story.view.more = 0;
   CHECK(story.turn().ask.empty());
   story.view.more = 2;
   CHECK(story.turn().ask == SlurmNodes{1, 1});
-  CHECK(story.turn(5'000).ask.empty());  // they are on their way
+  CHECK(story.turn(5'000).ask.empty());  // they are being started
   story.view.more = 9;
   CHECK(story.turn().ask == SlurmNodes{1});
   CHECK(story.turn().ask.empty());
@@ -224,7 +224,7 @@ TEST_CASE("an elastic one has a job a node, for what is ready and never beyond i
   CHECK(many.turn().ask.size() == size_t{kRequestsMax});
 }
 
-TEST_CASE("a node that has nothing to do takes nothing new first, and is then given back") {
+TEST_CASE("an idle node first gets no new work and is then released") {
   AllocationPoolOptions options = elastic(1, 3);
   options.idle_ms = 10'000;
   Story story(options);
@@ -237,19 +237,20 @@ TEST_CASE("a node that has nothing to do takes nothing new first, and is then gi
   CHECK(story.turn().drain.empty());
   CHECK(story.turn(9'999).drain.empty());
   PoolActions steps = story.turn(1);
-  CHECK(steps.drain == std::vector<std::string>{"n1", "n3"});  // one is busy: so many may go
+  CHECK(steps.drain ==
+        std::vector<std::string>{"n1", "n3"});  // one is busy, so two may be released
   CHECK(steps.cancel.empty());
   for (const std::string& name : steps.drain) story.node(name).is_draining = true;
-  story.node("n3").is_busy = true;  // it was given something just before
+  story.node("n3").is_busy = true;  // it has just got work
   CHECK(story.turn().cancel == Jobs{1});
   story.node("n3").is_busy = false;
   CHECK(story.turn().cancel == Jobs{3});
-  CHECK(story.turn(60'000).drain.empty());  // the last is one of min
+  CHECK(story.turn(60'000).drain.empty());  // the last one belongs to the minimum
   story.say(1, JobState::cancelled, "CANCELLED");
-  CHECK(story.pool.take_notes().empty());  // it was asked for
+  CHECK(story.pool.take_notes().empty());  // it was requested
 }
 
-TEST_CASE("what an earlier head left is kept on, and not asked for again") {
+TEST_CASE("allocations of an earlier head are kept and not requested again") {
   Story story(fixed(2));
   story.pool.adopt(77, 2, story.now);
   CHECK(story.turn().ask.empty());

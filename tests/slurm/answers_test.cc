@@ -1,4 +1,4 @@
-// What Slurm prints, as versions from 22.05 on do.
+// Output of Slurm's commands, as printed by versions since 22.05.
 #include <catch2/catch.hpp>
 
 #include "engine/cluster/slurm/answers.hpp"
@@ -6,7 +6,7 @@
 using namespace flow;
 using namespace flow::slurm;
 
-TEST_CASE("squeue's lines are jobs, and every word of Slurm's is known for what it means") {
+TEST_CASE("squeue's lines are jobs, and every state of Slurm has a meaning") {
   auto jobs = parse_squeue(
       "12|RUNNING|None\n13|PENDING|Nodes required for job are DOWN, DRAINED|or reserved\n\n"
       "14_[1-3]|PENDING|Resources\n15+0|RUNNING|None\n16|CANCELLED by 1000|None\r\n"
@@ -37,7 +37,7 @@ TEST_CASE("squeue's lines are jobs, and every word of Slurm's is known for what 
   CHECK(is_over(JobState::completed));
 }
 
-TEST_CASE("what is no answer is an error that shows it") {
+TEST_CASE("invalid output is an error that shows it") {
   for (const char* wrong :
        {"garbage", "12|RUNNING", "|RUNNING|None", "0|RUNNING|None", "x12|RUNNING|None", "12||None",
         "99999999999999999999999|RUNNING|None"}) {
@@ -50,7 +50,7 @@ TEST_CASE("what is no answer is an error that shows it") {
   CHECK_FALSE(parse_squeue(longest + "\n").ok());
 }
 
-TEST_CASE("sbatch's answer is the number of a job, whatever a site prints before it") {
+TEST_CASE("sbatch's output is a job number, whatever a site prints before it") {
   CHECK(*parse_sbatch("42\n") == 42);
   CHECK(*parse_sbatch("42;east\n") == 42);
   CHECK(*parse_sbatch("Welcome!\nYour balance: 17 hours\n42\n\n") == 42);
@@ -58,7 +58,7 @@ TEST_CASE("sbatch's answer is the number of a job, whatever a site prints before
     CHECK_FALSE(parse_sbatch(wrong).ok());
 }
 
-TEST_CASE("what may pass is told from what stays as it is") {
+TEST_CASE("temporary errors are distinguished from final ones") {
   CHECK(
       is_transient("sbatch: error: Batch job submission failed: Unable to contact slurm controller "
                    "(connect failure)"));
@@ -74,7 +74,7 @@ TEST_CASE("what may pass is told from what stays as it is") {
   CHECK_FALSE(never_starts(""));
 }
 
-TEST_CASE("what scancel refuses since it is over is told from what it could not cancel") {
+TEST_CASE("scancel's errors for ended jobs are distinguished from real failures") {
   const std::string gone = "scancel: error: Kill job error on job id 7: Invalid job id specified\n";
   const std::string over =
       "scancel: error: Kill job error on job id 8: Job/step already completing or completed\n";

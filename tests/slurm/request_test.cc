@@ -1,4 +1,4 @@
-// What Slurm is asked, word by word.
+// Requests to Slurm, word by word.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ bool has(const CommandLine& command, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("each node's worker is told which resources it has") {
+TEST_CASE("the worker of each node gets its resources as options") {
   WorkerLaunch launch = a_launch();
   CHECK(job_script({}, launch).find("--resource") == std::string::npos);
   launch.custom_resources = {{"fpga", 2000}, {"licence", 500}};
@@ -36,7 +36,7 @@ TEST_CASE("each node's worker is told which resources it has") {
         std::string::npos);
 }
 
-TEST_CASE("an allocation is asked for whole, with time to drain, and the user's words come last") {
+TEST_CASE("an allocation request is complete, with time to drain, and the user's words are last") {
   SlurmOptions options;
   options.time = "2h";
   options.gpus_per_node = 8;
@@ -79,7 +79,7 @@ TEST_CASE("an allocation is asked for whole, with time to drain, and the user's 
   CHECK(scancel_command({3, 4}) == CommandLine{"scancel", "3", "4"});
 }
 
-TEST_CASE("a script's secret is a file, and its words are words whatever they hold") {
+TEST_CASE("a script's secret is a file, and its words are quoted") {
   std::string script = job_script({}, a_launch());
   CHECK(script.starts_with("#!/bin/bash\n"));
   CHECK(script.find("--secret-file '/home/me/my runs/.flow/secret'") != std::string::npos);
@@ -88,7 +88,8 @@ TEST_CASE("a script's secret is a file, and its words are words whatever they ho
   CHECK(script.find("bash '/home/me/my runs/.flow/slurm/job.sh' \"$@\"") != std::string::npos);
 }
 
-TEST_CASE("a time limit is flow's or Slurm's, and a short one leaves less time to drain") {
+TEST_CASE(
+    "a time limit is in flow's or Slurm's format, and a short one leaves less time to drain") {
   auto time = [](const char* text) {
     auto result = slurm_time(text);
     return result.ok() ? *result : "";
@@ -116,7 +117,7 @@ TEST_CASE("a time limit is flow's or Slurm's, and a short one leaves less time t
   CHECK(lead("0:08:00") == 120);
 }
 
-TEST_CASE("what can't be asked is refused before Slurm is") {
+TEST_CASE("an invalid request is rejected before Slurm is asked") {
   auto is_ok = [](int32_t nodes, int32_t min, int32_t max, const char* time = "") {
     SlurmOptions options;
     options.nodes = nodes;
@@ -142,7 +143,7 @@ TEST_CASE("what can't be asked is refused before Slurm is") {
 
 namespace {
 
-/// A folder in which a job's script is run, with a worker that ends well when it hears TERM.
+/// Runs a job's script in a folder, with a worker that ends successfully on SIGTERM.
 struct JobHere {
   explicit JobHere(const std::string& argument = "") {
     path = (std::filesystem::temp_directory_path() / "flow-job-XXXXXX").string();
@@ -164,7 +165,7 @@ struct JobHere {
     ::setenv("SLURM_CPUS_ON_NODE", "2", 1);
     ::setenv("SLURM_JOB_ID", "17", 1);
     ::setenv("SLURM_JOB_NUM_NODES", "1", 1);
-    // As on a busy machine: whether a process is there, it sees late. Bash takes this for a
+    // Simulates a busy machine: it notices late whether a process exists. Bash treats this as a
     // function.
     ::setenv("BASH_FUNC_kill%%", "() { sleep 1; builtin kill \"$@\"; }", 1);
     std::string script = path + "/job.sh";
@@ -206,8 +207,10 @@ bool comes_true(Condition condition) {
 
 }  // namespace
 
-// Slurm tells both at once that the job is over.
-TEST_CASE("a worker that ends well is told as one, and leaves no folder, though its job is ended") {
+// Slurm signals both at the end of the job.
+TEST_CASE(
+    "a worker that ends successfully is reported so and leaves no folder, though its job was "
+    "ended") {
   JobHere here("worker");
   REQUIRE(comes_true([&] { return here.is_there("/started"); }));
   pid_t worker = 0;
@@ -220,7 +223,7 @@ TEST_CASE("a worker that ends well is told as one, and leaves no folder, though 
   CHECK_FALSE(here.is_there(".pid"));
 }
 
-TEST_CASE("a job ends with the code of its step, though it hears a signal as that ends") {
+TEST_CASE("a job ends with the exit code of its step, even if it receives a signal at its end") {
   JobHere here;
   REQUIRE(comes_true([&] { return std::filesystem::exists(here.path + "/stepped"); }));
   ::kill(here.job, SIGTERM);
