@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Each run has code of its own, as one whose author works on it.
+/// Each run has its own code, as if its author worked on it.
 void write_script(const std::string& path, const std::string& text, int number) {
   std::ofstream(path) << "-- run " << number << "\n" << text;
 }
