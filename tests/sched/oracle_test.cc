@@ -1,7 +1,7 @@
-// Everything at once on small random clusters, tasks of one machine and gangs, against an oracle
-// that counts from what was given alone: never more than there is, nothing refused that fits unless
-// it is kept for who comes before, and of a gang's places none that are nearer to each other are
-// free.
+// All resources at once on small random clusters, tasks of one worker and gangs, against an oracle
+// that uses only the assignments: within capacity, nothing that fits is rejected unless it is
+// reserved for an earlier unit, and no free places of a gang are closer to each other than the
+// assigned ones.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -35,7 +35,7 @@ WorkerInfo random_worker(sim::Random& random, const std::string& name) {
   for (uint32_t i = random.below(4); i > 0; i--) {
     Gpu gpu;
     gpu.index = uint32_t(worker.gpus.size());
-    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
+    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // with the index that another worker may use
     gpu.name = random.one_in(3) ? "B" : "A";
     gpu.memory_bytes = 40 + 40 * random.below(3);
     gpu.is_mig = random.one_in(5);
@@ -69,7 +69,7 @@ TaskDef random_task(sim::Random& random) {
   return def;
 }
 
-/// What a host has left, counted from what runs on it.
+/// Remaining resources of a worker, computed from its units.
 struct Left {
   int64_t cpus = 0, memory = 0, fpgas = 0;
   std::map<std::string, std::pair<int64_t, int64_t>> gpus;  // thousandths and bytes
@@ -83,7 +83,7 @@ struct Left {
 };
 using Lefts = std::map<WorkerId, Left>;
 
-/// What one rank, or a task of one machine, gets.
+/// The resources of one rank, or of a task of one worker.
 struct Portion {
   int64_t cpus = 0, memory = 0;
   const Resources* asked = nullptr;
@@ -108,7 +108,7 @@ bool may_be_on(const Gpu& gpu, const Resources& asked) {
   return is_whole_enough && (asked.gpu_model.empty() || asked.gpu_model == gpu.name);
 }
 
-/// Every set of devices that one could be given of what is left.
+/// Every set of devices that can be assigned from the remaining ones.
 std::vector<std::vector<std::string>> sets_for(const WorkerInfo& worker, const Left& left,
                                                const Portion& portion) {
   std::vector<std::vector<std::string>> sets;
@@ -128,7 +128,7 @@ std::vector<std::vector<std::string>> sets_for(const WorkerInfo& worker, const L
   return sets;
 }
 
-/// As many beside each other as any choice of devices lets in, up to `most`.
+/// The maximum number that fits together, over all choices of devices, up to `most`.
 uint32_t most_on(const WorkerInfo& worker, const Left& left, const Portion& portion,
                  uint32_t most) {
   bool has_rest = left.cpus >= portion.cpus && left.memory >= portion.memory &&
@@ -177,7 +177,7 @@ class World {
   const TaskDef& def(UnitId unit) const { return run().plan->defs[unit]; }
   bool is(UnitId unit, Phase phase) const { return run().units[unit].phase == phase; }
 
-  /// CPUs and memory are clamped to what there is, which other tests are about.
+  /// CPUs and memory are clamped to the capacity, which other tests cover.
   Portion portion_of(UnitId unit) const {
     SchedulingClass request = resource_request(state, run(), unit);
     return {request.cpus_milli, request.memory_bytes, &def(unit).resources};
@@ -262,7 +262,7 @@ struct Turn {
     CHECK(proposal == proposals.end());
   }
 
-  /// Somebody before it could be on one of the hosts where it would fit.
+  /// An earlier unit could run on one of the workers where it would fit.
   static bool may_want_the_same(const World& world, const std::vector<UnitId>& passed,
                                 UnitId unit) {
     Lefts lefts = world.lefts(), idle = world.idle();
@@ -274,8 +274,8 @@ struct Turn {
     return false;
   }
 
-  /// Who was passed over would fit once all has ended that ran before, if it would without the one
-  /// that goes ahead.
+  /// An overtaken unit would fit after all that ran before has ended, if it would without the one
+  /// that overtakes it.
   void check_unreserved(const World& world, UnitId first, UnitId unit) {
     auto& others = overtakers_[first];
     others.insert(unit);
@@ -285,8 +285,8 @@ struct Turn {
       if (world.is(other, Phase::running)) world.take_unit(lefts, other);
     CHECK(world.fits(lefts, first));
   }
-  /// Who began in the turns before is one of those that ran before for who waits first now, unless
-  /// it is the same one.
+  /// Units that began in earlier turns belong to those that ran before, for the unit that waits
+  /// first now, unless it is the same one.
   void forget() { overtakers_.clear(); }
 
  private:
@@ -296,7 +296,8 @@ struct Turn {
 }  // namespace
 
 TEST_CASE(
-    "of everything at once no more is given than there is, and nothing that fits is refused") {
+    "with all resources at once, assignments stay within capacity and units that fit are "
+    "admitted") {
   Turn turn;
   for (uint64_t seed = 1; seed <= 600; seed++) {
     INFO("seed " << seed);
@@ -321,14 +322,14 @@ TEST_CASE(
 
 namespace {
 
-/// How far apart ranks are, the nearest first: within one NVLink domain or not, hosts, racks.
+/// The distance between ranks, nearest first: one NVLink domain, several domains, workers, racks.
 struct Spread {
-  int level = 0;  // one NVLink domain, one host, one rack, several
+  int level = 0;  // one NVLink domain, one worker, one rack, several
   size_t workers = 0, racks = 0;
   auto operator<=>(const Spread&) const = default;
 };
 
-/// What NVLink joins a GPU to, over machines where it has a fabric; "" of one that it does not.
+/// The NVLink domain of a GPU, across machines if it has a fabric; "" if it has none.
 std::string domain_of(WorkerId worker, const Gpu& gpu) {
   if (!gpu.fabric.empty()) return gpu.fabric;
   return gpu.nvlink < 0 ? "" : std::to_string(worker) + "/" + std::to_string(gpu.nvlink);
@@ -339,7 +340,7 @@ std::string rack_of(const WorkerInfo& worker) {
   return "";
 }
 
-/// The fewest of these that have so many in all, or none.
+/// The smallest number of these that has the given sum, or nothing.
 std::optional<size_t> fewest(std::vector<uint32_t> ranks_by_worker, uint32_t ranks) {
   std::sort(ranks_by_worker.rbegin(), ranks_by_worker.rend());
   size_t count = 0;
@@ -449,7 +450,7 @@ class Topology {
   }
 
  private:
-  /// Part of it is taken by others.
+  /// Some of it is used by others.
   static FreeResources occupied(sim::Random& random, FreeResources free) {
     if (random.one_in(2)) free.cpus_free_milli /= 2;
     if (random.one_in(3)) free.memory_free_bytes /= 2;
@@ -461,7 +462,7 @@ class Topology {
     return free;
   }
   Portion portion() const { return {request_.cpus_milli, request_.memory_bytes, &asked_}; }
-  /// Of its GPUs only those of a domain, where one is named.
+  /// Only the GPUs of the given domain, if there is one.
   Left left_of(size_t worker, const std::string& domain) const {
     const FreeResources& free = free_by_worker_[worker];
     const std::vector<Gpu>& gpus = state_.workers[worker].info.gpus;
@@ -499,7 +500,7 @@ class Topology {
 
 }  // namespace
 
-TEST_CASE("a gang finds a place where there is one, and none has its ranks nearer to each other") {
+TEST_CASE("a gang gets places if there are any, and no free places are closer to each other") {
   std::map<int, size_t> levels;
   for (uint64_t seed = 1; seed <= 30000; seed++) {
     INFO("seed " << seed);
