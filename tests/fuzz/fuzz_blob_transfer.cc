@@ -1,6 +1,6 @@
-// One side's transfer of content, whose peer says and puts whatever: nothing is awaited twice or
-// beyond its bounds, every fetch is told once how it ended, and what is told to be there is what
-// its digest says.
+// One side of a blob transfer with an arbitrary peer: nothing is expected twice or beyond its
+// bounds, every download reports its end once, and a blob that is reported as present matches its
+// digest.
 #include <google/protobuf/stubs/logging.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ using flow::fuzz::Input;
 
 const auto kQuiet = google::protobuf::SetLogHandler(nullptr);
 
-/// Keeps what is awaited and put, until the story says what becomes of it.
+/// Keeps expected puts and sent ones until the story decides their outcome.
 class FakeLink final : public Link {
  public:
   struct Awaited {
@@ -59,7 +59,7 @@ class FakeLink final : public Link {
   std::set<uint64_t> tags_;
 };
 
-/// Pieces of content that the story knows: small, empty, and of more than one chunk.
+/// Blobs that the story knows: small, empty, and of more than one chunk.
 const std::vector<std::string>& known() {
   static const std::vector<std::string> all = {"", "small", std::string(70'000, 'm'),
                                                std::string(kChunkBytes + 9, 'l')};
@@ -68,7 +68,7 @@ const std::vector<std::string>& known() {
 
 const std::string& folder() {
   static const std::string path = [] {
-    std::filesystem::path memory = "/dev/shm";  // where a sync takes no time
+    std::filesystem::path memory = "/dev/shm";  // sync takes no time there
     bool has_memory = ::access(memory.c_str(), W_OK) == 0;
     std::string name =
         (has_memory ? memory : std::filesystem::temp_directory_path()) / "flow-fuzz-XXXXXX";
@@ -178,7 +178,7 @@ class Story {
     is_refused_ = !transfer_->on_message(message);
     if (is_refused_) transfer_->end(environment_error("the peer is none of ours"));
   }
-  // What this side says: what it asks for is remembered, so that a peer may give that.
+  // Messages of this side: its requests are remembered, so that a peer may answer them.
   void said(std::string_view bytes) {
     blob_protocol::Message message;
     FLOW_CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
@@ -225,7 +225,7 @@ class Story {
       message.mutable_redirect()->add_addresses(in.bytes(in.byte()));
     return message.SerializeAsString();
   }
-  /// Of another that was asked: it gave the content, or did not.
+  /// Result of another peer: it delivered the blob or did not.
   void answer_errand(uint8_t how) {
     if (errands_.empty()) return;
     auto [digest, done] = std::move(errands_.front());
@@ -258,7 +258,7 @@ class Story {
     }
     return message.SerializeAsString();
   }
-  /// A put of what was asked for, or of something else.
+  /// A put for a request, or an unexpected one.
   void come(Input& in) {
     if (link_->awaited.empty()) return;
     auto next = link_->awaited.begin();

@@ -1,5 +1,5 @@
-// Two ends of a stream, one of which is told whatever else too: neither holds more than the window,
-// and between two that are honest every byte comes, once and in its order.
+// Two ends of a stream, one of which also gets arbitrary messages: neither buffers more than the
+// window, and between two correct ends every byte arrives once and in order.
 #include <algorithm>
 #include <deque>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace flow::cluster;
 
-/// Every byte is one more than that before it.
+/// Every byte is its predecessor plus one.
 const std::string& pattern() {
   static const std::string bytes = [] {
     std::string made(kStreamWindow + 256, '\0');
@@ -23,7 +23,7 @@ const std::string& pattern() {
 
 struct Way {
   ByteStream &from, &to;
-  std::deque<std::string> messages;  // on the way
+  std::deque<std::string> messages;  // in transit
   uint8_t next_sent = 0, next_taken = 0;
 
   void put(size_t size) {

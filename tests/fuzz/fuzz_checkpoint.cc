@@ -1,4 +1,4 @@
-// The database's row of a checkpoint: what decodes is encoded, and decoded again as it was.
+// The database row of a checkpoint: what decodes survives encoding and decoding.
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/value/cbor.hpp"
 

@@ -1,5 +1,5 @@
-// What a client and the writer of a state send each other: requests and replies of any bytes are
-// read without a fault, and what was read is written and read again as it was.
+// Messages between a client and the writer of a state: requests and replies of any bytes are
+// decoded without a fault, and decoded ones survive encoding and decoding.
 #include "engine/client/messages.hpp"
 #include "engine/client/preface.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 using namespace flow;
 
-/// `again` makes the engine's type of a message, and a message of that; false: it is rejected.
+/// `again` converts a message to the engine's type and back; false: it is rejected.
 template <typename Message>
 void check(const Message& message, bool (*again)(const Message& from, Message& to)) {
   Message once, twice;

@@ -1,5 +1,5 @@
-// CSV: the first byte chooses the options. Every column is as long as the table, and the text that
-// is written of the table reads as the same table.
+// CSV: the first byte selects the options. Every column is as long as the table, and the written
+// text of the table is read as the same table.
 #include "lua/library/csv.hpp"
 
 #include "lua/state/arguments.hpp"

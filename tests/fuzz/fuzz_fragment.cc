@@ -1,4 +1,4 @@
-// A stored list of calls that decodes is exactly the bytes it encodes to.
+// A stored list of calls that decodes is encoded to exactly the same bytes.
 #include "engine/plan/plan.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
-// Two ranks' ends of a link under and after their handshake, fed with whatever: frames come as they
-// are, changed, twice, not at all, later, made up, or are one's own. Nothing is taken but what the
-// other end sealed, in its order and from the first; data that was not sealed may differ, but none
-// is put behind a head that announced none.
+// Two ranks' ends of a link during and after their handshake. Frames are delivered, changed,
+// repeated, lost, delayed, invented or reflected. Only sealed frames of the other end are accepted,
+// in order and from the first. Unsealed data may differ, but no data is accepted for a head that
+// announced none.
 #include <deque>
 #include <string>
 #include <vector>
@@ -27,10 +27,10 @@ struct End {
   explicit End(const RankIdentity& identity, int peer) : seal(identity, peer) {}
   GangSeal seal;
   std::deque<std::string> in_flight;
-  std::vector<std::string> past;  // all that came or could have
+  std::vector<std::string> past;  // all that arrived or could have arrived
   std::vector<std::string> own;   // all that it sent
   std::vector<SentFrame> sent;    // sealed by it
-  size_t received = 0;            // of what the other one sealed
+  size_t received = 0;            // accepted from the other end
   bool has_rejected = false;
 };
 
@@ -112,7 +112,7 @@ class Story {
     receive(end, other, frame);
   }
 
-  // As a link hears.
+  // As a link reports it.
   void receive(End& end, End& other, const std::string& frame) {
     if (end.has_rejected) return;
     flow::Status received;

@@ -1,5 +1,5 @@
-// Two sides of a talk at a door, whose bytes come in pieces, changed, not at all, or made up.
-// Nobody is proven to a side that did not hear exactly what the other one said.
+// Two sides of an authentication handshake, whose bytes arrive in parts, changed, not at all, or
+// invented. A side accepts a peer only if it received exactly what the peer sent.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -13,9 +13,9 @@ namespace {
 using namespace flow::ucx;
 using flow::fuzz::Input;
 
-constexpr size_t kProofBytes = 4 + 32;  // behind its size
+constexpr size_t kProofBytes = 4 + 32;  // after its size
 
-/// One side, what the other has said to it, what of that is on its way, and what it heard.
+/// One side: the peer's messages, those in transit, and the received ones.
 struct Side {
   explicit Side(AuthHandshake&& own) : handshake(std::move(own)) {}
   void send(std::string_view bytes) {
@@ -36,7 +36,7 @@ void receive(Side& side, std::string_view bytes, Side& other) {
   side.has_failed = !side.handshake.receive(bytes, reply).ok();
   other.send(reply);
   size_t proof_bytes =
-      other.handshake.hello().size() + kProofBytes;  // what it takes to prove something
+      other.handshake.hello().size() + kProofBytes;  // number of bytes that authenticate a side
   bool is_deceived = side.received.substr(0, proof_bytes) != side.sent.substr(0, proof_bytes);
   if (is_deceived && !was_proven && side.handshake.is_proven()) __builtin_trap();
 }
@@ -45,13 +45,13 @@ void step(Input& in, Side& side, Side& other) {
   uint8_t what = in.byte();
   size_t size = std::min<size_t>(in.byte() + size_t{1}, side.in_flight.size());
   switch (what % 8) {
-    case 0:  // made up
+    case 0:  // invented
       return receive(side, in.bytes(in.byte()), other);
     case 1:  // changed
       if (size > 0)
         side.in_flight[size - 1] = static_cast<char>(side.in_flight[size - 1] ^ in.byte());
       return;
-    case 2:  // not at all
+    case 2:  // lost
       side.in_flight.erase(0, size);
       return;
     default:

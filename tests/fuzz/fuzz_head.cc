@@ -1,5 +1,5 @@
-// What a socket may bring to a service: a head is refused in words or framed in one way only;
-// chunks come to the same body however they are cut.
+// Bytes of a socket to a service: a head is rejected with an error or has exactly one framing;
+// chunks give the same body however they are split.
 #include "engine/serve/http_head.hpp"
 #include "flow/result.hpp"
 
@@ -23,7 +23,7 @@ void read(std::string_view text) {
   const flow::RequestHead& head = std::get<flow::RequestHead>(verdict);
   FLOW_CHECK(head.length <= kBodyMax && !(head.chunked && head.length > 0));
   FLOW_CHECK(head.method == "POST" || (!head.chunked && head.length == 0));
-  // It is handed on in a line: nothing of it may end that line.
+  // It is passed on as one line: no part of it may end that line.
   for (const std::string& part : {head.method, head.target, head.accept_encoding})
     FLOW_CHECK(part.find_first_of("\r\n") == std::string::npos);
   FLOW_CHECK(head.target.find(' ') == std::string::npos);

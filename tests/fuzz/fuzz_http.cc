@@ -1,5 +1,5 @@
-// Requests to a service: each comes to tensors of the shape that they name or to an error in words;
-// two that go together come apart again; what is answered is JSON.
+// Requests to a service: each gives tensors of the named shape or an error text; two joined
+// requests are split again; responses are JSON.
 #include <numeric>
 
 #include "engine/serve/batch.hpp"
@@ -30,7 +30,7 @@ flow::Result<Tensors> read(std::string_view body) {
     FLOW_CHECK(tensor.data->size() == static_cast<size_t>(count) * flow::dtype_size(tensor.dtype));
   }
   auto printed = flow::print_infer_response("m", id, *inputs);
-  if (!printed.ok()) {  // a number beyond FP32 is an infinity there
+  if (!printed.ok()) {  // a number beyond FP32 becomes an infinity there
     FLOW_CHECK(printed.error().message.starts_with("output `"));
     FLOW_CHECK(flow::is_utf8(printed.error().message));
     return inputs;
@@ -45,7 +45,7 @@ flow::Result<Tensors> read(std::string_view body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
-  size_t end = text.find('\0');  // two requests, or one that meets itself
+  size_t end = text.find('\0');  // two requests, or one with itself
   auto a = read(text.substr(0, end));
   auto b = end == std::string_view::npos ? a : read(text.substr(end + 1));
   if (!a.ok() || !b.ok() || !flow::can_join(*a, *b)) return 0;

@@ -1,4 +1,4 @@
-// IDX files of others: an array that is read has as many bytes as its shape asks for.
+// Foreign IDX files: an array has as many bytes as its shape needs.
 #include "lua/library/arrays.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,4 +1,4 @@
-// JSON that is read comes back from its own printing, and its value from its canonical bytes.
+// JSON that is read survives printing, and its value survives its canonical bytes.
 #include "flow/value.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// Kernels' signatures, which come back from their text; and what lies in a cache of compiled ones,
-// which is whole or none.
+// Kernel signatures, which survive printing; and entries of the cache of compiled kernels, which
+// are complete or rejected.
 #include <optional>
 
 #include "kernels/jit/cache.hpp"
@@ -37,7 +37,7 @@ void check_image(std::string_view bytes) {
   if (auto image = decode_image(key, bytes)) FLOW_CHECK(encode_image(key, *image) == bytes);
 }
 
-// With the sum that these bytes would have, so that what is behind it is reached.
+// With a correct checksum of these bytes, so that the parser is reached.
 void check_summed(std::string_view bytes) {
   std::string whole("flow-kernel\1", 12);
   whole += sha256("key").view();

@@ -1,5 +1,5 @@
-// What decides which processes are killed: lines of /proc/PID/stat, and the records of executors in
-// a state's scratch/slots.
+// Data that decides which processes are killed: lines of /proc/PID/stat, and the records of
+// executors in a state's scratch/slots.
 #include "engine/process/cgroup.hpp"
 #include "engine/process/process_stat.hpp"
 #include "engine/worker/leftovers.hpp"

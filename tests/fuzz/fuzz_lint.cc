@@ -1,4 +1,4 @@
-// Lint reads what people wrote, whether Lua takes it or not.
+// Lint reads any text, whether it is valid Lua or not.
 #include "lua/state/script.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,4 +1,4 @@
-// Write-ahead logs: where their whole records end, and whether what follows is damage.
+// Write-ahead logs: the end of their complete records, and whether what follows is damage.
 #include "engine/store/damage.hpp"
 #include "engine/store/log_records.hpp"
 #include "flow/result.hpp"
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FLOW_CHECK(end <= size);
   size_t wrong = flow::first_wrong_record(log, 4);
   FLOW_CHECK(wrong == std::string_view::npos || (wrong == end && end < size));
-  // What is whole stays so, and what is unwritten behind it is no damage.
+  // Complete records stay so, and unwritten space after them is not damage.
   std::string grown(end + 3 * flow::kLogBlock, '\0');
   flow::fill_unwritten(grown, 0);
   grown.replace(0, end, log.substr(0, end));

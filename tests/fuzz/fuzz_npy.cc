@@ -1,5 +1,5 @@
-// NPY files of others: an array that is read has as many bytes as its shape asks for, and comes
-// back from the file that is written of it.
+// Foreign NPY files: an array has as many bytes as its shape needs, and survives writing and
+// reading.
 #include "lua/library/arrays.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

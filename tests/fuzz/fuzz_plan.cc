@@ -1,4 +1,4 @@
-// A stored plan that decodes is exactly the bytes it encodes to.
+// A stored plan that decodes is encoded to exactly the same bytes.
 #include "engine/plan/plan.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// What another rank says of how it is reached: of any bytes it is read or refused, and what was
-// read says the same again.
+// The address of another rank: any bytes are parsed or rejected, and a parsed address is printed as
+// an equal one.
 #include <string>
 
 #include "engine/base/address.hpp"

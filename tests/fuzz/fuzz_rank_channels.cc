@@ -1,6 +1,6 @@
-// A rank whose peer on another node holds the gang's key and says whatever: messages that nobody
-// awaits, of other sizes, twice, out of order, and puts of any length. Nothing is written but into
-// memory that is expected, and a message that is done holds what the peer said it does.
+// A rank whose peer on another worker holds the gang's key and sends arbitrary messages: unexpected
+// ones, other sizes, repeated, reordered, and puts of any length. Only expected memory is written,
+// and a completed message holds what the peer sent.
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -19,7 +19,7 @@ using namespace flow;
 using namespace flow::collective;
 using flow::fuzz::Input;
 
-/// The rank's end of the link: what it sends is kept, what it expects waits.
+/// The rank's end of the link: sent messages are kept, expected ones wait.
 class FakeLink final : public Link {
  public:
   void send(std::string frame) override { sent.push_back(std::move(frame)); }
@@ -65,7 +65,7 @@ class FakeTransport final : public Transport {
 struct Message {
   Transfer transfer;
   std::string memory;
-  bool is_seen = false;  // since it is done
+  bool is_seen = false;  // since it is complete
 };
 
 class Story {
@@ -86,7 +86,7 @@ class Story {
     transport_.handler->on_frame(peer_.proof());
     FLOW_CHECK(peer_.receive_proof(next_sent()).ok());
   }
-  // As a link that goes down.
+  // As a link that breaks.
   ~Story() {
     while (!link().put_done.empty()) end_put(environment_error("it is down"));
     while (!link().expected.empty())
@@ -197,7 +197,7 @@ class Story {
     link().put_done.pop_front();
     done(std::move(status));
   }
-  /// One that is expected comes, or one of ours is there.
+  /// An expected message arrives, or one of ours.
   void put(Input& in) {
     bool is_odd = in.byte() % 8 == 0;
     if (!link().put_done.empty()) end_put({});

@@ -1,5 +1,5 @@
-// A blob that comes from the other side of a connection: frames of any bytes are read without a
-// fault, and what is kept is what its digest says.
+// A blob from the other side of a connection: frames of any bytes are read without a fault, and a
+// stored blob matches its digest.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -16,7 +16,7 @@ using namespace flow;
 
 const std::string kContent = "the content that is asked for";
 
-/// Gives the input, and then the other side is gone.
+/// Returns the input, and then reports a closed connection.
 class InputLink final : public EngineConnection {
  public:
   explicit InputLink(std::string_view input) : input_(input) {}

@@ -1,4 +1,4 @@
-// The rows that people read without a replay: what decodes is encoded, and decoded again as it was.
+// Rows that are read without a replay: what decodes survives encoding and decoding.
 #include <google/protobuf/stubs/logging.h>
 
 #include "engine/store/rows.hpp"

@@ -1,5 +1,5 @@
-// Safetensors files of others: what is read has the bytes that its shapes ask for, one tensor after
-// the other to the file's end, and comes back from the header that is written of it.
+// Foreign safetensors files: tensors have the bytes that their shapes need, without gaps up to the
+// file's end, and survive writing of the header.
 #include "engine/blobs/safetensors.hpp"
 
 namespace {
@@ -47,7 +47,8 @@ void check(std::string_view text, uint64_t size) {
 
 }  // namespace
 
-// As a file; and, since lengths are hard to come by, as the header of one whose data is not there.
+// As a file; and, because valid lengths are rare in random input, as the header of a file without
+// data.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
   check(text, size);

@@ -1,5 +1,5 @@
-// The file of a cluster's secret: one of the right form is the key that its digits say, and any
-// other is refused with its path.
+// The file of a cluster's secret: one of the right form gives the key of its digits, and any other
+// is rejected with its path.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FLOW_CHECK(descriptor >= 0 && flow::write_all(descriptor, text));
   ::close(descriptor);
   auto secret = flow::cluster::read_secret(file());
-  // The line's end is optional, and may have a carriage return.
+  // The newline is optional, and may have a carriage return.
   std::string_view end = text.substr(std::min<size_t>(text.size(), 64));
   bool has_end = text.size() == 64 || end == "\n" || end == "\r" || end == "\r\n";
   size_t other = text.find_first_not_of("0123456789abcdefABCDEF");

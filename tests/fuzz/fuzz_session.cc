@@ -1,7 +1,6 @@
-// A head's session under and after its handshake, fed with whatever: the worker's frames come as
-// they are, changed, twice, not at all, later, or made up. Nothing reaches the head but what the
-// worker sent, in its order, from the first; after an end nothing comes; and time does what it
-// likes.
+// A head's session during and after its handshake. The worker's frames are delivered, changed,
+// repeated, lost, delayed or invented. The head receives only what the worker sent, in order and
+// from the first; nothing arrives after an end; time is arbitrary.
 #include <deque>
 #include <memory>
 #include <string>
@@ -91,7 +90,7 @@ class Story {
     }
   }
 
-  /// Whatever came, what was opened opens for the right peers alone.
+  /// Whatever arrived, opened data opens only for the right peers.
   void check() const {
     if (!head_->is_open()) return;
     FLOW_CHECK(is_like_);
@@ -159,7 +158,7 @@ class Story {
     keep(std::move(out), to_head_);
   }
 
-  // Of the head: everything it tells is held against what the worker sent.
+  // Checks everything that the head reports against what the worker sent.
   void take(SessionOutput out, std::deque<std::string>& queue) {
     for (std::string& frame : out.frames) queue.push_back(std::move(frame));
     for (SessionEvent& event : out.events) {
@@ -188,7 +187,7 @@ class Story {
   std::unique_ptr<Session> head_, worker_;
   std::deque<std::string> to_head_, to_worker_;
   std::vector<std::string> past_;  // all that the worker ever sent
-  std::vector<std::string> sent_;  // the messages of it
+  std::vector<std::string> sent_;  // its messages
   size_t taken_ = 0;
   int64_t now_us_ = 0;
   bool is_like_ = false, was_opened_ = false, has_ended_ = false;

@@ -1,5 +1,5 @@
-// A shell task's command: its parts are its text again, and filling it in comes to a command or to
-// an error in words.
+// The command of a shell task: its parts concatenate to its text, and replacing placeholders gives
+// a command or an error text.
 #include <algorithm>
 
 #include "lua/graph/shell_template.hpp"

@@ -1,5 +1,5 @@
-// What Slurm's commands print: it is a list of jobs or an error, and what was read is written and
-// read again as it was.
+// Output of Slurm's commands: it is a list of jobs or an error, and a list survives printing and
+// parsing.
 #include "engine/cluster/slurm/answers.hpp"
 
 namespace {

@@ -1,11 +1,11 @@
-// Snapshots: bytes come to a state that is written and read again as it was, or to an error. Where
-// it keeps the core's promises, they hold after the engine's start too.
+// Snapshots: bytes give an error or a state that survives writing and reading. If the state keeps
+// the core's invariants, it also does after the engine's start.
 #include "engine/store/checksum.hpp"
 #include "tests/fuzz/small_plan.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  flow::seal(bytes);  // the checksum is right, so that the parser behind it is reached
+  flow::seal(bytes);  // a correct checksum, so that the parser is reached
   auto state = flow::decode_snapshot(bytes, flow::small_plan, flow::small_fragment);
   if (!state.ok()) return 0;
   std::string again = flow::encode_snapshot(*state);

@@ -1,6 +1,6 @@
-// A worker's spool, over lives of which each ends with its files cut, changed, lost or added to.
-// What it gives is what was put in under that number. Where files were added it gives anything, and
-// goes on numbering without a gap.
+// A worker's spool over several lives, each of which ends with its files truncated, changed, lost
+// or extended. It returns what was stored under a number. After an extension it may return
+// anything, but continues numbering without a gap.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using flow::cluster::ReportSpool;
 using flow::fuzz::Input;
 
-/// A folder of this process, in memory where there is such.
+/// A folder of this process, in memory if possible.
 struct Folder {
   Folder() {
     std::string name = fs::is_directory("/dev/shm") ? "/dev/shm/" : fs::temp_directory_path() / "";
@@ -78,7 +78,7 @@ class Story {
   }
 
  private:
-  /// As the next process does, once this one is gone.
+  /// As the next process does after this one has ended.
   void open() {
     std::string id = spool_ ? spool_->id() : "";
     spool_.reset();

@@ -1,5 +1,5 @@
-// Words of the command line and of scripts: sizes, durations, base64, labels that machines have;
-// and where a rank says that it is. What is read is printed and read again as it was.
+// Words of the command line and of scripts: sizes, durations, base64, labels; and the address of a
+// rank. What is parsed survives printing and parsing.
 #include "engine/base/size_units.hpp"
 #include "engine/crypto/base64.hpp"
 #include "engine/plan/worker_selector.hpp"

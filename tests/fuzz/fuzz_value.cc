@@ -1,5 +1,4 @@
-// Bytes that decode are the bytes that their value encodes to, and every value has JSON that is
-// read.
+// Bytes that decode equal the encoding of their value, and the JSON of every value can be read.
 #include "flow/value.hpp"
 
 #include "engine/value/cbor.hpp"

@@ -1,5 +1,5 @@
-// Between a worker and its executors: frames are cut alike however the bytes arrive, every message
-// is written and read again as it was, and what a report carries is what it says.
+// Between a worker and its executors: frames are split equally however the bytes arrive, every
+// message survives writing and reading, and a report is converted without loss.
 #include <google/protobuf/stubs/logging.h>
 
 #include "engine/worker/slot.hpp"

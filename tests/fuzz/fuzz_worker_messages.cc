@@ -1,5 +1,5 @@
-// Between a head and a worker: whatever comes is refused or taken, an order is written again as it
-// was read, and content is what its digest says.
+// Between a head and a worker: any message is rejected or accepted, an order survives encoding, and
+// a blob matches its digest.
 #include <google/protobuf/stubs/logging.h>
 
 #include <filesystem>
@@ -55,7 +55,7 @@ class NoLink final : public Link {
 
 }  // namespace
 
-// The input is pieces, each behind its length in two bytes: to the worker, and to the head.
+// The input consists of parts with a length of two bytes: to the worker, and to the head.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   WorkerAgent::Options options;

@@ -1,4 +1,4 @@
-// A fuzzer's bytes, taken one after the other; behind their end there are zeros, and no more text.
+// A fuzzer's bytes, read one after the other; after their end, zeros and empty texts.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ class Input {
     while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
     return taken;
   }
-  /// Of as many bytes as the next one says, 0 to 8, or of so many; the highest first.
+  /// Of as many bytes as the next one says, 0 to 8, or of `bytes`; most significant first.
   uint64_t number() { return number(byte() % 9); }
   uint64_t number(int count) {
     uint64_t number = 0;

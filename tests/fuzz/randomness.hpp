@@ -1,4 +1,4 @@
-// What stands for libsodium's randomness in a fuzz target: an input must do the same each time.
+// Replaces libsodium's random source in a fuzz target: an input must do the same each time.
 #pragma once
 #include <sodium.h>
 
@@ -21,7 +21,7 @@ inline void fill_random(void* data, size_t size) {
 
 inline const char* random_name() { return "fuzz"; }
 
-/// Once, before anything is random; true.
+/// Call it once, before any randomness is used; returns true.
 inline bool use_fixed_randomness() {
   static randombytes_implementation fixed{random_name, next_random, nullptr,
                                           nullptr,     fill_random, nullptr};

@@ -1,5 +1,5 @@
-// A fuzz target without a fuzzer: runs every seed of a folder, then mutations of them that a number
-// decides. usage: fuzz_NAME CORPUS [MUTATIONS [SEED]]. On a crash the input is in ./crash-input.
+// Runs a fuzz target without a fuzzer: every seed of a folder, then pseudo-random mutations of
+// them. usage: fuzz_NAME CORPUS [MUTATIONS [SEED]]. After a crash the input is in ./crash-input.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace {
 
 constexpr size_t kInputMax = 64 * 1024;
-std::string current;  // what the target is looking at
+std::string current;  // the current input of the target
 
 void run(std::string input) {
   current = std::move(input);

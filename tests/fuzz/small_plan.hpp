@@ -1,4 +1,4 @@
-// One node of every kind, for the decoders that look plans up.
+// One node of every kind, for decoders that look up plans.
 #pragma once
 #include "engine/store/store.hpp"
 
