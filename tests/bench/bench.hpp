@@ -1,4 +1,4 @@
-// What the benchmarks share: a clock, a folder that goes away, a line a figure.
+// Shared by the benchmarks: a clock, a temporary folder, one line per result.
 #pragma once
 #include <fmt/format.h>
 #include <rocksdb/db.h>
@@ -42,7 +42,7 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// A script of so many tasks that need nothing of each other.
+/// A script of `count` independent tasks.
 inline std::string independent(int count) {
   return fmt::format(R"(local flow = require "flow"
 local number = flow.task("number", function(ctx, i) return i end)
@@ -64,8 +64,9 @@ inline void figure(const std::string& name, double value, const std::string& flo
 constexpr int kWrites = 1'000;
 constexpr size_t kWriteBytes = 200;
 
-/// Synced writes of a RocksDB with its default options: the floor of a durable step. The disk is
-/// not the same all the time: they are timed before and after what they stand beside.
+/// Synced writes of a RocksDB with its default options: the floor of a durable step. Because the
+/// disk's speed varies, they are timed before and after the measurement that they are compared
+/// with.
 class SyncedWrites {
  public:
   explicit SyncedWrites(const std::string& dir) {
@@ -75,7 +76,7 @@ class SyncedWrites {
     if (rocksdb::DB::Open(options, dir, &database).ok()) database_.reset(database);
     last_ = time();
   }
-  /// Of one write: the mean of the newest round and of one made now.
+  /// Seconds per write: the mean of the newest round and of one made now.
   double mean_seconds() {
     double before = last_;
     last_ = time();
@@ -112,7 +113,7 @@ inline double store_write_seconds(const std::string& dir) {
   return (seconds() - began) / kWrites;
 }
 
-/// Runs a script to its end; seconds from the call to the result.
+/// Runs a script to its end. Returns the seconds from the call to the result.
 inline double run_seconds(Engine& engine, const std::string& script,
                           const RunOptions& options = {}) {
   double began = seconds();

@@ -1,6 +1,6 @@
 // all_reduce of f32 on 2 and 4 processes of this machine, in shared memory and over UCX on
-// loopback, against Open MPI's and Gloo's where these are installed. Processes take turns: the best
-// of some rounds of each. Usage: bench_collectives [rounds]   (default 3)
+// loopback, compared with Open MPI's and Gloo's if installed. Processes take turns; the best of
+// several rounds counts. Usage: bench_collectives [rounds]   (default 3)
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ void keep_best(const std::string& output, Times& best) {
   }
 }
 
-/// `command` for each rank, of which the first one's output counts.
+/// Runs `command` for each rank; the output of the first rank counts.
 std::string output_of_ranks(int ranks, const std::function<std::string(int)>& command) {
   std::vector<std::thread> others;
   for (int rank = 1; rank < ranks; rank++)

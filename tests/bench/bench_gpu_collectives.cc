@@ -1,6 +1,6 @@
-// all_reduce of f32 on all GPUs of this machine, as ctx.comm does it and by NCCL's own calls in the
-// same processes, which take turns: the best of some rounds of each. With fewer than two GPUs, or
-// without NCCL, it says so and ends with 77. Usage: bench_gpu_collectives [rounds]   (default 5)
+// all_reduce of f32 on all GPUs of this machine, by ctx.comm and by NCCL's own calls in the same
+// processes, in turns; the best of several rounds counts. With fewer than two GPUs, or without
+// NCCL, it says so and ends with 77. Usage: bench_gpu_collectives [rounds]   (default 5)
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void must(const Status& status) {
   ::_exit(1);
 }
 
-/// NCCL as it is used without flow.
+/// NCCL without flow.
 class Raw {
  public:
   Raw(Communicator& ranks, void* stream) : stream_(stream) {

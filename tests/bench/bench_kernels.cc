@@ -1,6 +1,6 @@
-// The CPU's kernels beside what bounds them: products beside OpenBLAS itself on all its threads,
-// with the code it picks and with the best this CPU has; elements, reductions and rows beside
-// memcpy of as many bytes. The ratio is of speeds, ours to the bound's: 1 is as fast.
+// CPU kernels compared with their bounds: products with OpenBLAS on all its threads, with its own
+// choice of code and with the best for this CPU; elements, reductions and rows with memcpy of the
+// same number of bytes. The ratio is of speeds, ours to the bound's: 1 is equal.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ using namespace kernels;
 constexpr int64_t kBytes = 64 << 20;
 constexpr int kRounds = 15;
 
-// The best of both, in turns: other work on the machine comes and goes.
+// The best of both, in turns, because other work on the machine varies.
 struct Pair {
   double ours = 1e9, bound = 1e9;
 };
@@ -44,7 +44,7 @@ Pair compare(const std::function<void()>& ours, const std::function<void()>& bou
 }
 
 void print(const std::string& name, const std::string& bound_name, double work, const Pair& best) {
-  // In 1e9 a second, of operations or bytes.
+  // In 1e9 per second, of operations or bytes.
   figure(name, work / best.ours / 1e9, bound_name, work / best.bound / 1e9);
 }
 
@@ -83,7 +83,7 @@ void run_raw(const Raw& raw, Matrices& m, int n) {
 
 int times_of(int n) { return std::max(1, 300'000'000 / (n * n * n)); }
 
-// OpenBLAS with the code that it picks itself, in a process of its own.
+// OpenBLAS with its own choice of code, in a process of its own.
 void print_default_blas() {
   if (::fork() == 0) {
     Raw raw = raw_blas();
@@ -118,7 +118,7 @@ void products() {
       auto ours = [&] {
         if (table.matmul(stream, a, b, 1, 0, nullptr, Unary::identity, c) != kDone) std::abort();
       };
-      ours();  // loads the library as we load it: `raw` is the same
+      ours();  // loads the library as flow loads it: `raw` is the same
       Raw raw = raw_blas();
       Pair best;
       for (int round = 0; round < kRounds; round++) {
@@ -138,7 +138,7 @@ void products() {
 void memory() {
   const Kernels& table = cpu_kernels();
   int64_t count = kBytes / 4;
-  // Not value-initialized by one thread's first touch only: all pages are written here.
+  // All pages are written here, not only by one thread's first touch.
   std::vector<float> a(count, 1.5f), b(count, -0.5f), out(count, 0.0f), other(count, 0.0f);
   for (int64_t i = 0; i < count; i++) a[i] = static_cast<float>(i % 1000) * 0.01f - 5;
   Shape flat{count}, rows{count / 1024, 1024};

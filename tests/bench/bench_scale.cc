@@ -1,4 +1,4 @@
-// What a task costs as runs grow, and what the head needs for the largest: a cost that grew with
+// The cost per task as runs grow, and the head's memory for the largest run: a cost that grew with
 // the number of tasks would show as a ratio above one. Usage: bench_scale [count]   (default
 // 1000000)
 #include <sys/resource.h>

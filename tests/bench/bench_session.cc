@@ -1,5 +1,5 @@
-// What a session costs: a message sealed and opened beside libsodium alone doing the same bytes,
-// and a sealed put beside memcpy of it. Times are in microseconds.
+// The cost of a session: a message sealed and opened, compared with libsodium alone on the same
+// bytes, and a sealed put, compared with memcpy of it. Times are in microseconds.
 #include <sodium.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr int kRounds = 15;
 constexpr size_t kSizes[] = {256, 64 << 10};
 constexpr size_t kBytesPerRound = 8 << 20;
 
-// The best of each, in turns: other work on the machine comes and goes.
+// The best of each, in turns, because other work on the machine varies.
 std::vector<double> best_us(const std::vector<std::function<void(int)>>& works, int times) {
   std::vector<double> best(works.size(), 1e9);
   for (int round = 0; round < kRounds; round++) {
@@ -51,7 +51,7 @@ struct Sides {
   std::unique_ptr<Session> head, worker;
 };
 
-// libsodium's stream alone, into memory that is there.
+// libsodium's stream alone, into allocated memory.
 struct Raw {
   explicit Raw(size_t size) : sealed(size + kSealBytes), opened(size) {
     unsigned char key[crypto_secretstream_xchacha20poly1305_KEYBYTES],

@@ -1,4 +1,4 @@
-// Shell tasks of /bin/true against a C loop that does the same for each, and ninja where it is
+// Shell tasks of /bin/true compared with a C loop that does the same for each, and with ninja if
 // installed. Usage: bench_shell [count]   (default 10000)
 #include <fcntl.h>
 #include <spawn.h>
@@ -64,7 +64,7 @@ double floor_seconds(const Folder& folder, int count) {
         run_once(folder / fmt::format("scratch-{}", i));
         Batch batch;
         batch.put(Family::kv, fmt::format("done/{}", i), std::string(200, 'x'));
-        if (!(*store)->commit(batch).ok()) return;  // RocksDB groups the two slots' commits
+        if (!(*store)->commit(batch).ok()) return;  // RocksDB groups the commits of the two slots
       }
     });
   }

@@ -1,7 +1,7 @@
-// Links over UCX against what UCX itself measures on the same transport in the same run, by
-// ucx_perftest where that is installed (FLOW_UCX_PERFTEST names another), else against a plain TCP
-// socket; and against SHA-256 of the same bytes. The peers are processes of their own.
-// Usage: bench_transport [rounds]   (default 20000)
+// Links over UCX compared with UCX's own measurement on the same transport in the same run, by
+// ucx_perftest if installed (FLOW_UCX_PERFTEST names another), else with a plain TCP socket; and
+// with SHA-256 of the same bytes. The peers are separate processes. Usage: bench_transport [rounds]
+// (default 20000)
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -127,7 +127,7 @@ double round_us(Near& near, int rounds) {
   return (seconds() - began) / rounds * 1e6;
 }
 
-/// Bytes a second.
+/// Bytes per second.
 double put_rate(Near& near) {
   std::promise<void> ready, finished;
   near.done = &ready;
@@ -151,7 +151,7 @@ double put_rate(Near& near) {
   return static_cast<double>(kPutBytes) * kPuts / (seconds() - began);
 }
 
-/// The best of some rounds of each, taken in turns: what else the machine does slows both.
+/// The best of several rounds of each, in turns, because other work on the machine slows both.
 struct Best {
   double round = 1e9, perftest_round = 1e9, socket_round = 1e9;
   double put = 0, perftest_put = 0, digest = 0;

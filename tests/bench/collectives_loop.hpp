@@ -1,4 +1,4 @@
-// The loop that bench_collectives and its peers run: all_reduce of f32, each size for a while.
+// The loop of bench_collectives and its peers: all_reduce of f32, each size for a while.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@ inline const std::vector<size_t> kCollectiveBytes = {
 /// Of one measurement: with more ranks than cores some need milliseconds for a kilobyte.
 constexpr double kSecondsMost = 0.2;
 
-/// `reduce(data, count)` sums in place, `last(seconds)` is the greatest of all ranks'. The first
+/// `reduce(data, count)` sums in place, `last(seconds)` is the maximum over all ranks. The first
 /// rank prints a line "bytes microseconds" for each size.
 template <typename Reduce, typename Last>
 void time_all_reduce(int rank, Reduce reduce, Last last) {
@@ -28,7 +28,7 @@ void time_all_reduce(int rank, Reduce reduce, Last last) {
       std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
       return last(took.count()) / static_cast<double>(rounds);
     };
-    double first = std::max(seconds_each(2), 1e-9), best = first;  // the same on every rank
+    double first = std::max(seconds_each(2), 1e-9), best = first;  // equal on every rank
     double most = std::min({1'000.0, 48e6 / static_cast<double>(bytes), kSecondsMost / first});
     for (int repeat = 0; repeat < 5; repeat++)
       best = std::min(best, seconds_each(static_cast<size_t>(std::max(2.0, most))));

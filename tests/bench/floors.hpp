@@ -1,6 +1,5 @@
-// What transports and transfers are measured against: ucx_perftest where that is installed
-// (FLOW_UCX_PERFTEST names another; over TCP, as links within a machine go, unless UCX_TLS says
-// otherwise), and SHA-256.
+// Floors for transports and transfers: ucx_perftest if installed (FLOW_UCX_PERFTEST names another;
+// over TCP, as links within a machine are, unless UCX_TLS says otherwise), and SHA-256.
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -20,7 +19,7 @@ namespace flow::bench {
 constexpr size_t kOverallUs = 3, kOverallMib = 5;
 constexpr double kMib = 1.048576;
 
-/// Runs to its end; what it printed.
+/// Runs a command to its end and returns its output.
 inline std::string output_of(const std::string& command) {
   std::string text;
   FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
@@ -71,7 +70,7 @@ inline std::vector<double> perftest(const std::string& test, size_t bytes, int r
   return figures;
 }
 
-/// Bytes a second.
+/// Bytes per second.
 inline double digest_rate(size_t size) {
   std::string bytes(size, 'x');
   int rounds = 200;

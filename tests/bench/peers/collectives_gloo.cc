@@ -1,5 +1,5 @@
-// What bench_collectives is held against: Gloo's all_reduce over TCP on loopback. Usage:
-//   collectives_gloo RANK RANKS FOLDER ring|halving_doubling
+// Compared with bench_collectives: Gloo's all_reduce over TCP on loopback. Usage: collectives_gloo
+// RANK RANKS FOLDER ring|halving_doubling
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>

@@ -1,4 +1,4 @@
-// What bench_collectives is held against: Open MPI's all_reduce. Started by mpirun.
+// Compared with bench_collectives: Open MPI's all_reduce. Started by mpirun.
 #include <mpi.h>
 
 #include "tests/bench/collectives_loop.hpp"
