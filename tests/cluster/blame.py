@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which machine, or which task, is at fault: retries go elsewhere, a broken machine is set aside, and a task is not quarantined for
-what another one beside it did."""
+"""Which machine or task is at fault: retries run elsewhere, a broken machine is excluded, and a task is not quarantined for the fault
+of another."""
 import os
 import subprocess
 
@@ -34,7 +34,7 @@ class Blame(cluster_place.ClusterPlace):
             text = text.replace(name, str(value))
         self.write("p.lua", text)
 
-    def test_a_retry_goes_to_another_machine_and_the_worker_of_each_attempt_is_named(self):
+    def test_a_retry_runs_on_another_machine_and_each_attempt_names_its_worker(self):
         self.cluster(["a", "b"])
         self.open("gate")
         self.script(TOOL, MAX=1, COUNT=1)
@@ -51,7 +51,7 @@ class Blame(cluster_place.ClusterPlace):
         self.assertIn("worker: a", done.out + done.err)
         self.assertIn("failed: attempt 1 on `a` (exit_code), 2 on `a` (exit_code)", self.good("why", "last", "w").out)
 
-    def test_a_machine_where_many_tasks_fail_is_set_aside(self):
+    def test_a_machine_where_many_tasks_fail_is_excluded(self):
         self.cluster(["a", "b"])
         self.script(TOOL, MAX=3, COUNT=8)
         client = self.start("run", "p.lua", "--json")
@@ -62,7 +62,7 @@ class Blame(cluster_place.ClusterPlace):
         done = self.exits(0, self.end(client))
         self.assertEqual(self.last_json(done)["result"], ["%d\n" % i for i in range(1, 9)])
 
-    def test_a_task_is_not_quarantined_for_what_another_one_did(self):
+    def test_a_task_is_not_quarantined_for_the_fault_of_another(self):
         self.cluster(["a", "b", "c", "d"], slots=4)
         self.script(KILLER)
         self.exits(1, self.flow("run", "p.lua"))
@@ -87,7 +87,7 @@ return flow.pipeline("p", {}, function() return g().stdout end)
         self.exits(0, done)
         return self.last_json(done)["tasks"][0]["worker"]
 
-    def test_a_gang_waits_for_workers_that_are_to_join(self):
+    def test_a_gang_waits_for_announced_workers(self):
         self.write("p.lua", self.GANG)
         self.head("--expect-workers", "3")
         client = self.start("run", "p.lua", "--json")
@@ -99,7 +99,7 @@ return flow.pipeline("p", {}, function() return g().stdout end)
         self.worker("c", slots=1)
         self.assertEqual(self.workers_of(self.end(client)), "a, b, c")
 
-    def test_a_gang_that_is_clamped_says_so(self):
+    def test_a_clamped_gang_reports_it(self):
         self.write("p.lua", self.GANG)
         self.cluster(["a"], slots=1)
         done = self.flow("run", "p.lua")
@@ -107,7 +107,7 @@ return flow.pipeline("p", {}, function() return g().stdout end)
 
 
 class Version(cluster_place.ClusterPlace):
-    def test_a_worker_of_another_version_is_refused(self):
+    def test_a_worker_of_another_version_is_rejected(self):
         self.cluster(["a"])
         version = self.good("--version").out.split()[-1]
         self.assertEqual(self.nodes()["a"]["version"], version)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Large content between workers: it goes straight from one that has it, tasks go to it, and a worker keeps no more of it than
-it may."""
+"""Large blobs between workers: they are transferred directly, tasks run where their inputs are, and a worker keeps no more than its
+limit."""
 import os
 import re
 import signal
@@ -105,7 +105,7 @@ class Wire:
         return self.seen
 
 
-class ContentsPlace(cluster_place.ClusterPlace):
+class BlobsPlace(cluster_place.ClusterPlace):
     def start_workers(self, names, *words, slots=2):
         self.write("contents.lua", SCRIPT)
         self.head()
@@ -134,8 +134,8 @@ class ContentsPlace(cluster_place.ClusterPlace):
         self.until("%s is %s" % (way, moved), lambda: self.moved(way) == moved)
 
 
-class Contents(ContentsPlace):
-    def test_content_goes_from_worker_to_worker_and_not_through_the_head(self):
+class Contents(BlobsPlace):
+    def test_a_blob_is_transferred_between_workers_without_the_head(self):
         self.start_workers("abc")
         self.run_plan("a1:b a2:b")
         self.until_moved("from_workers", {"b": (2, 8)})
@@ -147,7 +147,7 @@ class Contents(ContentsPlace):
         self.until_moved("from_workers", {"b": (2, 8), "c": (1, 4)})
         self.assertEqual(self.moved("from_head"), {})
 
-    def test_content_that_is_damaged_at_the_head_is_not_fetched_in_vain(self):
+    def test_a_blob_that_is_damaged_at_the_head_is_downloaded_elsewhere(self):
         self.write("damaged.lua", DAMAGED)
         self.start_workers("a")
         self.good("run", "damaged.lua", "--param", "n=1")
@@ -182,7 +182,7 @@ class Contents(ContentsPlace):
         self.until("b has the other from the head", lambda: self.moved("from_head").get("b") == (n, n - 1))
         return seen
 
-    def test_content_is_sealed_on_the_way_where_the_head_says_so(self):
+    def test_blobs_are_encrypted_if_the_head_requires_it(self):
         self.write("marked.lua", MARKED)
         self.head()
         for name in "ab":
@@ -195,20 +195,20 @@ class Contents(ContentsPlace):
             self.until_status(name, "up")
         self.assertEqual(self.seen_on_the_way(2), set())
 
-    def test_what_all_want_is_given_on_by_those_that_have_it(self):
+    def test_workers_that_have_a_blob_pass_it_on(self):
         self.start_workers("abcde")
         self.run_plan("a1:bcde")
         self.until_moved("from_workers", {name: (1, 4) for name in "bcde"})
         self.assertEqual(self.moved("from_head"), {})
         self.assertEqual(sum(pieces for pieces, _ in self.moved("to_workers").values()), 4)
 
-    def test_a_task_goes_where_its_inputs_lie(self):
+    def test_a_task_runs_where_its_inputs_are(self):
         self.start_workers("ab")
         self.run_plan("b1: a2: b3: a4:")
         self.assertEqual(self.run_plan("b1:* a2:* b3:* a4:*"), ["b", "a", "b", "a"])
         self.assertEqual((self.moved("from_head"), self.moved("from_workers")), ({}, {}))
 
-    def test_who_is_dead_or_hangs_holds_nobody_up(self):
+    def test_dead_or_stalled_workers_do_not_block_others(self):
         self.start_workers("abc")
         self.run_plan("a1: a2:")
         self.workers["a"].send_signal(signal.SIGSTOP)
@@ -221,7 +221,7 @@ class Contents(ContentsPlace):
         self.run_plan("a1:c")
         self.until_moved("from_workers", {"c": (1, 4)})
 
-    def test_a_worker_that_comes_back_and_a_new_head_know_what_lies_there(self):
+    def test_a_rejoined_worker_and_a_new_head_know_its_blobs(self):
         self.start_workers("ab")
         self.run_plan("a1: a2:")
         self.kill(self.workers["a"])
@@ -238,7 +238,7 @@ class Contents(ContentsPlace):
         self.until_moved("from_workers", {"b": (2, 8)})
         self.assertEqual(self.moved("from_head"), {})
 
-    def test_a_worker_keeps_what_fits_and_lets_go_of_what_was_used_longest_ago(self):
+    def test_a_worker_evicts_the_least_recently_used_blobs(self):
         self.start_workers("abc", "--content-max", "10MiB")
         def kept(name):
             objects = os.walk(self.path("worker-" + name, "objects"))

@@ -35,7 +35,7 @@ end)
 
 
 class Cluster(cluster_place.ClusterPlace):
-    def test_content_goes_where_it_is_needed(self):
+    def test_blobs_are_transferred_to_where_they_are_needed(self):
         self.write("content.lua", SCRIPT)
         with open(self.path("big.in"), "wb") as file:
             file.write(os.urandom(1 << 20) * 66)  # read in place
@@ -63,7 +63,7 @@ class Cluster(cluster_place.ClusterPlace):
         other = {"a": "b", "b": "a"}[where[0]]
         self.assertEqual(run["tasks"][0]["worker"], other)
 
-    def test_a_worker_that_is_asked_to_end_hands_over_what_it_runs(self):
+    def test_a_worker_that_is_asked_to_end_hands_over_its_attempts(self):
         alone = self.trains_alone()
         self.cluster(["a", "b"])
         client = self.train_until(3)
@@ -81,7 +81,7 @@ class Cluster(cluster_place.ClusterPlace):
         self.assertNotIn("preempted", done.out)
         self.assertNotIn("a new attempt", done.out)
 
-    def test_checkpoints_that_are_alike_are_saved_each(self):
+    def test_equal_checkpoints_are_saved_separately(self):
         self.write("alike.lua", r"""
 local flow = require "flow"
 local a = flow.task("a", { retries = { infra = 0 } }, function(ctx, i)
@@ -93,7 +93,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         for workers, slots in (("1", "2"), ("2", "4")):
             self.assertEqual(self.result("run", "alike.lua", "--fresh", "--workers", workers, "--jobs", slots), [1, 2, 3, 4, 5, 6])
 
-    def test_what_a_dead_worker_saved_last_is_not_taken_in_part(self):
+    def test_an_incomplete_report_of_a_dead_worker_is_ignored(self):
         alone = self.trains_alone()
         self.cluster(["a"])
         client = self.train_until(2)
@@ -110,7 +110,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         done = self.exits(0, self.end(client))
         self.assertEqual(self.last_json(done)["result"], alone)
 
-    def test_what_saves_nothing_begins_anew_when_its_worker_leaves(self):
+    def test_a_task_without_checkpoints_starts_over_when_its_worker_leaves(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.worker("b", slots=4)
@@ -125,7 +125,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         run = self.last_json(self.exits(0, self.end(client)))
         self.assertEqual([(task["attempts"], task["worker"]) for task in run["tasks"]], [(2, "b")] * 4)
 
-    def test_a_worker_without_a_head_ends_by_itself(self):
+    def test_a_worker_without_a_head_ends(self):
         self.cluster([])
         worker = self.worker("a", "--head-timeout", "1s")
         self.until_status("a", "up")
@@ -150,7 +150,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.head_process.terminate()
         self.exits(0, self.end(self.head_process))
 
-    def test_a_head_tells_of_workers_that_come_and_go(self):
+    def test_a_head_reports_workers_that_join_and_leave(self):
         self.telling_head()
         self.worker("a")
         self.until_told(r"(?m)^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
@@ -171,7 +171,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
             self.assertEqual((told[0], told[-1]), ("up", "gone" if name == "a" else "lost"), lines)
         self.assertEqual(sorted(news), ["a", "b", "c"])
 
-    def test_a_head_tells_nothing_of_what_was_so_before_and_nothing_at_all_in_json(self):
+    def test_a_head_does_not_report_earlier_states_and_prints_nothing_with_json(self):
         self.telling_head()
         self.worker("a")
         self.until_told("worker `a` is up")
@@ -204,7 +204,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.assertEqual(run["result"], alone)
         self.assertEqual({task["name"]: task["attempts"] for task in run["tasks"]}["train"], 2)
 
-    def test_a_killed_head_loses_nothing_that_its_workers_run(self):
+    def test_a_killed_head_loses_no_attempt_of_its_workers(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.kill(self.head_process)
@@ -215,7 +215,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_a_head_that_is_ended_leaves_its_workers_to_the_next(self):
+    def test_a_head_that_ends_leaves_its_workers_to_the_next(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.head_process.terminate()
@@ -224,7 +224,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_nothing_is_taken_from_workers_whose_head_is_gone(self):
+    def test_workers_without_a_head_keep_their_attempts(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.kill(self.head_process)
@@ -236,7 +236,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_why_tells_of_work_whose_head_or_worker_is_not_heard_of(self):
+    def test_why_explains_attempts_of_disconnected_heads_and_workers(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.assertNotIn("heard", self.good("why", "last", "hold").out)
@@ -251,7 +251,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_a_client_whose_run_ended_without_it_tells_how(self):
+    def test_a_client_reports_how_a_run_ended_without_it(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         client.send_signal(signal.SIGSTOP)
@@ -262,7 +262,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         client.send_signal(signal.SIGCONT)
         self.ends_with_one_attempt_each(client)
 
-    def test_what_ends_while_there_is_no_head_is_told_by_a_worker_that_dies_too(self):
+    def test_results_without_a_head_survive_the_death_of_their_worker(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.kill(self.head_process)
@@ -284,7 +284,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         for task in self.ends_with_one_attempt_each(client):
             self.assertLess(datetime.datetime.fromisoformat(task["finished"]), told_later, task)
 
-    def test_a_stopped_worker_is_lost_and_what_it_comes_to_is_fenced(self):
+    def test_a_stopped_worker_is_lost_and_its_late_reports_are_rejected(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         self.workers["a"].send_signal(signal.SIGSTOP)
@@ -298,7 +298,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         run = self.last_json(done)
         self.assertEqual([(task["attempts"], task["worker"]) for task in run["tasks"]], [(2, "b")] * 4, done)
 
-    def test_who_may_not_join_is_told_why(self):
+    def test_a_rejected_worker_gets_the_reason(self):
         self.cluster(["a"])
         self.write("other", "0" * 63 + "1\n")
         os.chmod(self.path("other"), 0o600)
@@ -316,7 +316,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.exits(4, self.flow("head", "--listen", "127.0.0.1:%d" % self.port, "--state", "second"),
                    str(self.port))
 
-    def test_nothing_listens_beyond_this_machine(self):
+    def test_no_process_listens_beyond_this_machine(self):
         self.write("train.lua", train_script(2))
         self.cluster(["a", "b"], slots=1)
         client = self.train_until(3)
@@ -360,7 +360,7 @@ return flow.pipeline("where", function() return on() end)
         run = self.last_json(self.exits(0, self.end(client)))
         self.assertEqual(run["tasks"][0]["worker"], "c")
 
-    def test_resources_by_name_are_given_out_as_far_as_they_go(self):
+    def test_custom_resources_are_assigned_up_to_their_amount(self):
         self.write("fpga.lua", r"""
 local flow = require "flow"
 local on = flow.task("on", { resources = { fpga = 1, licence = 0.5 } }, function(ctx, i)

@@ -1,4 +1,4 @@
-"""What tasks need that nobody has, or nobody any more: what waits, and what is refused."""
+"""Requests that no worker can satisfy, or none any more: which wait, and which fail."""
 import os
 import sys
 import unittest
@@ -25,7 +25,7 @@ class Needs(cluster_place.ClusterPlace):
     def until_why(self, words):
         self.until("why: " + words, lambda: words in self.flow("why", "last", "on").out)
 
-    def test_memory_is_waited_for_also_when_the_only_worker_that_has_it_is_lost(self):
+    def test_memory_of_the_only_lost_worker_is_waited_for(self):
         self.needs('memory = "3GiB"')
         self.head()
         self.worker("small", "--memory", "1GiB")
@@ -42,7 +42,7 @@ class Needs(cluster_place.ClusterPlace):
         run = self.last_json(self.exits(0, self.end(client)))
         self.assertEqual([(task["worker"], task["attempts"]) for task in run["tasks"]], [("big", 2)])
 
-    def test_a_head_that_runs_tasks_itself_waits_for_others_too(self):
+    def test_a_head_that_runs_tasks_waits_for_workers_too(self):
         self.open("go")
         self.head("--jobs", "1")
         for needs, flags, words in (('where = "disk == ssd"', ("--label", "disk=ssd"), "it runs where `disk == ssd`"),
@@ -57,7 +57,7 @@ class Needs(cluster_place.ClusterPlace):
             self.workers["a"].terminate()
             self.exits(0, self.end(self.workers["a"]))
 
-    def test_a_call_that_asks_for_more_than_there_ever_is_fails_and_the_others_go_on(self):
+    def test_an_unsatisfiable_call_fails_and_others_continue(self):
         self.write("calls.lua", '''local flow = require "flow"
 local small = flow.task("small", function() return 1 end)
 local wide = flow.task("wide", { memory = "900TiB" }, function() return 2 end)
@@ -72,7 +72,7 @@ return flow.pipeline("calls", function() return { caller(), small() } end)
         self.assertEqual((wide["status"], wide["attempts"]), ("failed", 0), done)
         self.assertRegex(wide["error"], "asks for 900 TiB of memory, and this machine has .*: ask for less")
 
-    def test_workers_that_are_all_there_will_be_are_not_waited_for(self):
+    def test_unsatisfiable_requests_fail_when_all_workers_have_joined(self):
         for needs, words in (('where = "disk == ssd"', "disk == ssd"), ("resources = { fpga = 1 }", "asks for fpga = 1"),
                              ("ranks = 2, resources = { fpga = 1 }", "fpga"), ("ranks = 2, gpus = 64", "asks for gpus = 64")):
             self.needs(needs)
@@ -80,7 +80,7 @@ return flow.pipeline("calls", function() return { caller(), small() } end)
             self.assertEqual(refused.err.count("error:"), 1, refused)
         self.assertFalse(os.path.exists(self.path("began")))
 
-    def test_a_gang_that_asks_for_more_than_there_is_is_told_what_it_gets(self):
+    def test_a_gang_with_an_unsatisfiable_request_is_clamped_and_reports_it(self):
         self.needs("ranks = 2, cpus = 4")
         self.open("go")
         self.cluster(["a"], slots=2)

@@ -77,7 +77,7 @@ class Partition(machines.MachinesPlace):
         run = self.last_json(self.exits(0, done))
         return sorted(task["attempts"] for task in run["tasks"])
 
-    def test_one_that_heals_soon_costs_nothing(self):
+    def test_a_short_partition_costs_nothing(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.machines.cut("a")
@@ -87,7 +87,7 @@ class Partition(machines.MachinesPlace):
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_what_ends_meanwhile_is_taken_when_it_heals(self):
+    def test_results_from_during_a_partition_are_taken_when_it_heals(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.machines.cut("a")
@@ -96,7 +96,7 @@ class Partition(machines.MachinesPlace):
         self.machines.heal("a")
         self.ends_with_one_attempt_each(client)
 
-    def test_one_that_lasts_moves_the_work_and_what_comes_of_it_then_is_fenced(self):
+    def test_a_long_partition_moves_the_work_and_late_results_are_rejected(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.machines.cut("a")
@@ -109,11 +109,11 @@ class Partition(machines.MachinesPlace):
         self.assertEqual(self.attempts(self.end(client)), [1, 1, 2, 2])
         self.assertEqual(len(self.read("gate.started").split()), 6)
 
-    def test_one_that_is_cut_off_is_lost_within_ten_seconds(self):
+    def test_a_disconnected_worker_is_lost_within_ten_seconds(self):
         seconds = self.lost_after(lambda worker: self.machines.cut("a"))
         self.assertLess(seconds, 15)
 
-    def test_one_that_is_cut_off_is_lost_as_soon_with_content_on_its_way_to_it(self):
+    def test_a_disconnected_worker_is_lost_as_soon_during_a_transfer(self):
         self.write("read.lua", READ)
         with open(self.path("big.in"), "wb") as file:
             file.write(bytes(40 << 20))
@@ -128,7 +128,7 @@ class Partition(machines.MachinesPlace):
         self.worker("b")
         self.assertLess(self.told_lost(client, "a") - began, 15)
 
-    def test_a_head_that_bears_more_loses_nothing_by_a_longer_cut(self):
+    def test_a_longer_silence_timeout_survives_a_longer_partition(self):
         self.cluster(["a", "b"], head=["--lost-after", "60s"])
         client = self.run_holds()
         self.machines.cut("a")
@@ -137,7 +137,7 @@ class Partition(machines.MachinesPlace):
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_ranks_on_two_machines_come_to_the_same_bits_as_on_one(self):
+    def test_ranks_on_two_machines_compute_the_same_bits_as_on_one(self):
         alone = self.trains_alone(2)
         self.cluster(["a", "b"], slots=1)
         done = self.good("run", "train.lua", "--json")
@@ -166,13 +166,13 @@ class Partition(machines.MachinesPlace):
         self.assertEqual((listener.wait(), run["tasks"][0]["worker"], run["result"]), (0, "a, b", 480160))
         return {song for song in (b"a sparrow sings", b"the canary sings") if song in heard[0]}
 
-    def test_what_ranks_say_does_not_show_on_the_network_and_long_data_does(self):
+    def test_messages_of_ranks_are_encrypted_and_long_data_is_not(self):
         self.assertEqual(self.heard_of_song(), {b"the canary sings"})
 
-    def test_with_encrypt_long_data_of_ranks_does_not_show_on_the_network_either(self):
+    def test_with_encrypt_long_data_of_ranks_is_encrypted_too(self):
         self.assertEqual(self.heard_of_song("--encrypt"), set())
 
-    def test_a_gang_goes_on_from_its_checkpoint_without_who_is_cut_off(self):
+    def test_a_gang_resumes_from_its_checkpoint_without_a_disconnected_worker(self):
         alone = self.trains_alone(2)
         self.cluster(["a", "b"], slots=1)
         client = self.train_until(3)
@@ -201,7 +201,7 @@ class Partition(machines.MachinesPlace):
         self.assertEqual(sorted(self.tasks()), ["lua", "shell"])
         self.until("the command has ended", lambda: not any(self.nodes()[name]["tasks"] for name in "ab"))
 
-    def test_a_second_head_on_the_state_is_refused_even_where_the_first_hangs(self):
+    def test_a_second_head_on_the_state_is_rejected_even_if_the_first_hangs(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.head_process.send_signal(signal.SIGSTOP)
@@ -217,7 +217,7 @@ class Partition(machines.MachinesPlace):
         with open("/proc/%d/net/tcp" % process.pid) as table:
             return re.findall(r"^ *\d+: [0-9A-F]{8}:([0-9A-F]{4}) 0+:0000 0A ", table.read(), re.M)
 
-    def test_strangers_are_heard_at_the_doors_alone_and_harm_nobody(self):
+    def test_unauthenticated_processes_reach_only_the_listeners_and_are_harmless(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.machines.join("stranger")
@@ -233,7 +233,7 @@ class Partition(machines.MachinesPlace):
         self.ends_with_one_attempt_each(client)
 
 
-class Results(machines.MachinesPlace, blobs.ContentsPlace):
+class Results(machines.MachinesPlace, blobs.BlobsPlace):
     """Of a worker that is cut off from its head while what it came to is on the way there."""
 
     def cut_as_it_comes(self):
@@ -254,23 +254,23 @@ class Results(machines.MachinesPlace, blobs.ContentsPlace):
         kept = [path for path in blobs.files_of(self.path(".flow", "objects")) if size_of(path) >= 40 << 20]
         self.assertEqual(len(kept), 1, kept)
 
-    def test_it_comes_once_where_the_cut_heals_soon(self):
+    def test_a_result_arrives_once_after_a_short_partition(self):
         run = self.cut_as_it_comes()
         time.sleep(3)
         self.machines.heal("a")
         self.ends_with(run, {"make_a": 1, "use_b": 1})
 
-    def test_it_comes_from_the_next_attempt_where_the_worker_was_lost(self):
+    def test_a_result_comes_from_the_next_attempt_if_the_worker_was_lost(self):
         run = self.cut_as_it_comes()
         self.until_status("a", "lost")
         self.machines.heal("a")
         self.ends_with(run, {"make_a": 2, "use_b": 1})
 
 
-class Holders(machines.MachinesPlace, blobs.ContentsPlace):
+class Holders(machines.MachinesPlace, blobs.BlobsPlace):
     """Of content that is another worker's, which can't be had of it any more."""
 
-    def test_it_comes_from_the_head_where_the_way_to_its_holder_is_cut(self):
+    def test_a_blob_comes_from_the_head_if_its_holder_is_unreachable(self):
         self.start_workers("ab")
         self.run_plan("a1:b a2:")
         self.until_moved("from_workers", {"b": (1, 4)})
@@ -280,7 +280,7 @@ class Holders(machines.MachinesPlace, blobs.ContentsPlace):
         self.assertEqual(self.moved("from_workers"), {"b": (1, 4)})
         self.assertEqual(self.nodes()["a"]["status"], "up")
 
-    def test_it_comes_from_the_head_where_the_way_is_cut_while_it_is_coming(self):
+    def test_a_blob_comes_from_the_head_if_its_transfer_is_interrupted(self):
         self.start_workers("ab")
         self.run_plan("a1:", mib=40)
         if not self.machines.slow("a", "80mbit"):

@@ -43,7 +43,7 @@ return flow.pipeline("chatty", {}, function(p) local all = {} for i = 1, 400 do 
 '''
 
 
-class AwayPlace(cluster_place.ClusterPlace):
+class RemoteClientPlace(cluster_place.ClusterPlace):
     """The head and its workers run in the folder `there`, a client in one of its own."""
 
     def setUp(self):
@@ -108,8 +108,8 @@ class AwayPlace(cluster_place.ClusterPlace):
         self.assertEqual(sorted(ends), ["hold", "hold#2", "hold#3", "hold#4"])
 
 
-class Away(AwayPlace):
-    def test_what_only_the_client_has_goes_with_the_run(self):
+class RemoteClient(RemoteClientPlace):
+    def test_files_that_only_the_client_has_are_sent_with_the_run(self):
         self.cluster(["a"])
         done = self.exits(0, self.asks("run", "away.lua", "--param", "big=big.in", "--json", "--out", "out", TOKEN="t1"))
         alone = self.end(subprocess.Popen([place.OPTIONS.flow, "run", "away.lua", "--param", "big=big.in", "--json", "--state",
@@ -135,7 +135,7 @@ class Away(AwayPlace):
         again = self.exits(0, self.asks("run", "away.lua", "--param", "big=big.in", "--json", TOKEN="t1")).lines()[-1]
         self.assertEqual([task["cached"] for task in again["tasks"]], [True] * 3)
 
-    def test_errors_are_told_where_they_are_made(self):
+    def test_errors_are_reported_where_they_occur(self):
         self.cluster(["a"])
         self.write("here/wrong.lua", "return 1 +")
         self.exits(2, self.asks("run", "wrong.lua"), "wrong.lua:1")
@@ -157,7 +157,7 @@ class Away(AwayPlace):
         self.exits(2, self.asks("run", "bad.lua", "--state", "x"), "--state")
         self.exits(2, self.asks("run", "bad.lua", "--workers", "2"), "--workers")
 
-    def test_the_other_verbs_ask_the_head_too(self):
+    def test_other_verbs_use_the_head_too(self):
         self.cluster(["a"], slots=4)
         self.write("here/wait.lua", 'local flow = require "flow"\n'
                    'local one = flow.task("one", function(ctx) return ctx:wait("go") end)\n'
@@ -189,7 +189,7 @@ class Away(AwayPlace):
         self.assertEqual(done.lines()[-1]["result"], "fixed in here")
         self.assertEqual(self.exits(0, self.asks("resume", "last", "--json")).lines()[-1]["status"], "succeeded")
 
-    def test_a_head_that_is_killed_is_waited_for(self):
+    def test_a_client_waits_for_a_killed_head(self):
         self.cluster(["a"], slots=4)
         client = self.holds()
         self.kill(self.head_process)
@@ -235,7 +235,7 @@ class Away(AwayPlace):
         self.open("gate2")
         self.ends_with(other, 1)
 
-    def test_a_killed_clients_run_is_interrupted_after_a_while(self):
+    def test_the_run_of_a_killed_client_is_interrupted_after_a_while(self):
         self.cluster(["a"], slots=4)
         client = self.client("run", "holds.lua", "--grace", "0s", "--param", "gate=" + self.path("gate"))
         self.until_holds("item4")
@@ -243,7 +243,7 @@ class Away(AwayPlace):
         self.assertEqual(self.status(), "running")
         self.until("it is interrupted", lambda: self.status() == "interrupted")
 
-    def test_a_client_that_stood_still_hears_what_it_missed(self):
+    def test_a_suspended_client_receives_missed_events(self):
         self.cluster(["a"], slots=4)
         client = self.holds()
         client.send_signal(signal.SIGSTOP)
@@ -253,7 +253,7 @@ class Away(AwayPlace):
         client.send_signal(signal.SIGCONT)
         self.hears_all_once(client)
 
-    def test_a_client_that_stood_still_while_the_head_was_killed_hears_what_it_missed(self):
+    def test_a_client_suspended_while_the_head_was_killed_receives_missed_events(self):
         self.cluster(["a"], slots=4)
         client = self.holds()
         client.send_signal(signal.SIGSTOP)
@@ -273,7 +273,7 @@ class Away(AwayPlace):
         self.assertEqual([(run["result"]["used"]["fixed"], run["result"]["used"]["token"]) for run in runs],
                          [("fixed in here", "one"), ("fixed in elsewhere", "two")])
 
-    def test_a_client_that_reads_nothing_holds_nobody_up(self):
+    def test_a_client_that_reads_nothing_does_not_block_others(self):
         self.cluster(["a"], slots=4)
         slow = self.client("run", "chatty.lua", "--json")
         self.until("it is there", lambda: len(self.runs()) == 1)
@@ -287,7 +287,7 @@ class Away(AwayPlace):
         self.assertEqual([task["attempts"] for task in tasks], [attempts] * 4)
 
 
-class AwayOverANetwork(AwayPlace):
+class RemoteClientOverANetwork(RemoteClientPlace):
     def setUp(self):
         super().setUp()
         try:
@@ -304,12 +304,12 @@ class AwayOverANetwork(AwayPlace):
         apart = machines.APART if words[0] == "worker" else []
         return self.start(*words, before=["ip", "netns", "exec", self.machines.of(machine), *apart])
 
-    def test_what_only_the_client_has_goes_with_the_run(self):
+    def test_files_that_only_the_client_has_are_sent_with_the_run(self):
         self.cluster(["a"])
         done = self.exits(0, self.asks("run", "away.lua", "--param", "big=big.in", "--json", machine="laptop", TOKEN="t1"))
         self.assertEqual(done.lines()[-1]["result"]["used"]["size"], 3 << 20)
 
-    def test_a_network_that_is_cut_and_heals_costs_nothing(self):
+    def test_a_short_network_outage_costs_nothing(self):
         self.cluster(["a"], slots=4)
         client = self.holds(machine="laptop")
         self.machines.cut("laptop")
