@@ -7,7 +7,7 @@
 
 #include "tests/core/scenario.hpp"
 
-TEST_CASE("every scenario produces the commands that it lists") {
+TEST_CASE("every scenario comes out as written") {
   std::set<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(FLOW_SCENARIOS)) {
     if (entry.path().extension() == ".txt") paths.insert(entry.path());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may touch what: the state, the network, the descriptors of children, and what `get` writes."""
+"""Access control: the state, the network, descriptors of child processes, and the files that `get` writes."""
 import json
 import os
 import socket
@@ -129,7 +129,7 @@ class Access(place.Place):
         self.good("run", ".")
         self.assertEqual(mode_of(self.state), 0o700)
 
-    def test_a_state_that_others_may_read_is_closed_and_one_that_they_may_write_is_refused(self):
+    def test_a_readable_state_is_made_private_and_a_writable_one_is_rejected(self):
         self.good("run", ".")
         os.chmod(self.state, 0o755)
         self.good("run", ".")
@@ -142,7 +142,7 @@ class Access(place.Place):
         self.good("run", ".")
 
     @unittest.skipIf(os.geteuid() != 0, "only root gives files away")
-    def test_a_state_of_another_user_is_refused_found_named_or_linked(self):
+    def test_a_state_of_another_user_is_rejected_found_named_or_linked(self):
         self.good("run", ".")
         os.chown(self.state, 65534, 65534)
         self.exits(4, self.flow("run", "."), "belongs to another user (uid 65534)")
@@ -189,7 +189,7 @@ class Access(place.Place):
         self.assertIsNone(self.show()["result"])
 
     @unittest.skipUnless(os.geteuid() == 0, "only root becomes another user")
-    def test_a_state_that_may_not_be_read_is_not_said_to_be_empty(self):
+    def test_an_unreadable_state_is_not_reported_as_empty(self):
         self.write("plain.lua", PLAIN)
         self.good("run", "plain.lua")
         os.chmod(self.folder, 0o755)
@@ -201,12 +201,12 @@ class Access(place.Place):
             self.processes.append(process)
             self.exits(4, self.end(process), self.state, "Permission denied")
 
-    def test_a_state_that_is_not_there_is_named(self):
+    def test_a_missing_state_is_named(self):
         done = self.good("ls", "--state", "nowhere")
         self.assertEqual(done.out, "")
         self.assertIn(self.path("nowhere"), done.err)
 
-    def test_a_folder_that_is_no_state_is_left_alone(self):
+    def test_a_folder_that_is_not_a_state_is_not_changed(self):
         self.write("plain.lua", PLAIN)
         os.mkdir(self.path("mine"), 0o755)
         self.write("mine/notes.txt", "mine")
@@ -276,7 +276,7 @@ class Access(place.Place):
         self.assertEqual(self.read("out4/one.txt"), "one\n")
         self.assertEqual(self.read("out4/all/in/b"), "b\n")
 
-    def test_a_target_that_get_cannot_have_is_refused_in_words(self):
+    def test_an_invalid_target_of_get_is_rejected_with_a_reason(self):
         self.write("files.lua", (FILES % "x").replace("; ln -s x all/away", ""))
         self.good("run", "files.lua")
         self.write("file", "kept")
@@ -304,7 +304,7 @@ class Access(place.Place):
         self.exits(4, self.flow("get", "last", "-o", "out"), "`out/all` is not a folder")
         self.good("get", "last", "-o", ".flow/scratch/task/out")
 
-    def test_gc_beside_a_run_and_before_a_resume_takes_nothing_that_is_needed(self):
+    def test_gc_during_a_run_and_before_a_resume_removes_nothing_that_is_needed(self):
         self.write("kept.lua", KEPT)
         run = self.start("run", "kept.lua", "--param", "gate=" + self.path("gate"))
         self.until_holds("here")
@@ -328,7 +328,7 @@ class Access(place.Place):
         self.assertEqual(len(ages), 1)
         self.assertGreater(ages[0], 1e9)  # gc leaves it alone until the run has committed it
 
-    def test_a_state_goes_on_after_its_runs_were_collected(self):
+    def test_a_state_is_usable_after_its_runs_were_collected(self):
         for kept in ("0", "1", "20"):
             with self.subTest(kept):
                 for count in range(3):
@@ -338,7 +338,7 @@ class Access(place.Place):
                 self.good("gc", "--keep", kept)
                 self.good("run", ".")
 
-    def test_gc_that_is_killed_leaves_a_state_that_goes_on(self):
+    def test_a_killed_gc_leaves_a_usable_state(self):
         for point in ("commit-before", "commit-after", "turn-before-commit", "turn-after-commit"):
             for count in (1, 2, 3):
                 with self.subTest("%s:%d" % (point, count)):
@@ -347,7 +347,7 @@ class Access(place.Place):
                     self.good("run", ".", "--param", "count=1")
                     self.good("gc", "--keep", "0")
 
-    def test_the_nearest_name_is_told(self):
+    def test_the_nearest_name_is_suggested(self):
         self.good("run", ".", "--name", "weekly")
         for words, near in ((("rnu", "."), "run"), (("run", ".", "--fersh"), "--fresh"),
                             (("show", "wekly"), "weekly"), (("why", "last", "oen"), "one"),
@@ -356,7 +356,7 @@ class Access(place.Place):
             with self.subTest(words):
                 self.exits(2, self.flow(*words), near)
 
-    def test_an_option_that_is_given_nothing_is_refused(self):
+    def test_an_option_without_a_value_is_rejected(self):
         for words, option in ((("ls", "--state", ""), "--state"), (("--state", "", "ls"), "--state"),
                               (("run", ".", "--head", ""), "--head"), (("run", ".", "--name", ""), "--name"),
                               (("run", ".", "--secret-file", ""), "--secret-file"), (("head", "--listen", ""), "--listen"),
@@ -389,7 +389,7 @@ class Access(place.Place):
                 self.assertEqual(done.out, "")
         self.assertFalse(os.path.exists(self.path("x")))
 
-    def test_an_empty_argument_decides_nothing_for_a_run_that_waits(self):
+    def test_an_empty_argument_does_not_resume_a_waiting_run(self):
         self.write("ask.lua", """local flow = require "flow"
 local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)
 return flow.pipeline("ask", {}, function() return ask() end)
@@ -402,7 +402,7 @@ return flow.pipeline("ask", {}, function() return ask() end)
         self.exits(0, self.end(run))
         self.assertEqual(self.good("get").out, "false\n")
 
-    def test_a_state_whose_disk_is_not_mounted_is_not_made_anew(self):
+    def test_a_state_whose_disk_is_not_mounted_is_not_created_again(self):
         away = self.path("off", "flow")
         os.symlink(away, self.state)
         os.makedirs(self.path("a", "b"))

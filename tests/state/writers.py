@@ -58,7 +58,7 @@ class Writers(place.Place):
             self.assertEqual({line["run"] for line in done.lines()}, {done.lines()[-1]["run"]})
         self.assertNotIn("BETA", alpha.out)
 
-    def test_who_follows_the_logs_of_a_writer_that_dies_is_told(self):
+    def test_a_follower_of_logs_is_notified_when_the_writer_dies(self):
         writer = self.begin("alpha", "gate1")
         follower = self.start("logs", "alpha", "-f")
         time.sleep(1)
@@ -67,7 +67,7 @@ class Writers(place.Place):
         self.exits(3, self.end(follower), "is interrupted", "flow resume")
         self.assertIn("was running when its flow ended", self.good("why", "alpha", "hold").out)
 
-    def test_a_list_counts_what_goes_on_and_what_was_killed_as_a_show_does(self):
+    def test_ls_counts_active_and_killed_runs_as_show_does(self):
         def listed_as_shown():
             for run in self.runs():
                 shown = self.show(run["run"])
@@ -174,7 +174,7 @@ class Writers(place.Place):
         self.exits(0, self.end(client), "succeeded")
         self.exits(3, self.end(writer))
 
-    def test_clients_of_a_stopped_writer_are_told_and_new_ones_end(self):
+    def test_clients_of_a_stopped_writer_are_notified_and_new_ones_end(self):
         writer = self.begin("alpha", "gate1")
         follower = self.begin("beta", "gate2", "--json")
         writer.send_signal(signal.SIGSTOP)
@@ -229,7 +229,7 @@ class Writers(place.Place):
         # One more where the attempt had been started when the writer died.
         self.assertLessEqual(self.tasks("beta")["echo"]["attempts"], 3)
 
-    def test_a_state_that_is_removed_under_its_writer_stops_it(self):
+    def test_a_state_that_is_removed_stops_its_writer(self):
         writer = self.begin("alpha", "gate1")
         shutil.rmtree(self.state)
         self.open("gate1")
@@ -305,7 +305,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
-    def test_garbage_on_the_socket_harms_nobody(self):
+    def test_garbage_on_the_socket_is_harmless(self):
         writer = self.begin("alpha", "gate1")
         path = self.path(".flow/socket")
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
@@ -326,7 +326,7 @@ class Writers(place.Place):
         for link in silent:
             link.close()
 
-    def test_silent_clients_lock_nobody_out_and_are_hung_up_on(self):
+    def test_silent_clients_do_not_block_others_and_are_disconnected(self):
         writer = self.begin("alpha", "gate1")
         places = 256  # of the writer's
         silent = []

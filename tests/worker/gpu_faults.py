@@ -54,7 +54,7 @@ class GpuFaults(ClusterPlace):
     def begun(self):
         return self.read("gate.started").split()
 
-    def test_what_ran_on_a_gpu_that_fell_off_the_bus_goes_on_elsewhere_at_no_cost_and_nothing_follows_it(self):
+    def test_tasks_on_a_gpu_that_fell_off_the_bus_move_at_no_cost_and_it_gets_no_more(self):
         self.script()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
@@ -79,7 +79,7 @@ class GpuFaults(ClusterPlace):
         self.assertEqual(self.begun(), ["GPU-aa11", "GPU-bb22", "GPU-bb22"])
         self.assertEqual(self.tasks(first)["holds"]["attempts"], 2)
 
-    def test_an_error_of_a_program_takes_no_gpu_away(self):
+    def test_an_error_of_a_program_does_not_exclude_a_gpu(self):
         self.script()
         run = self.start("run", "p.lua")
         self.until_holds("GPU-aa11")
@@ -91,7 +91,7 @@ class GpuFaults(ClusterPlace):
         self.exits(0, self.end(run))
         self.assertEqual(self.begun(), ["GPU-aa11"])
 
-    def test_what_runs_on_a_gpu_that_is_worn_goes_on_there_and_its_error_is_the_gpus(self):
+    def test_tasks_on_a_worn_gpu_continue_and_their_errors_are_gpu_faults(self):
         self.script(2)
         self.open("gate.fails")
         run = self.start("run", "p.lua", "--jobs", "4")
@@ -107,7 +107,7 @@ class GpuFaults(ClusterPlace):
         self.assertIn("gpu_fault: GPU-aa11 (NVIDIA H100), which it ran on, had a contained memory error "
                       "(Xid 94)", self.good("why", "last", task["name"]).out)
 
-    def test_without_another_gpu_a_run_ends_and_goes_on_when_there_is_one(self):
+    def test_without_another_gpu_a_run_ends_and_continues_when_there_is_one(self):
         self.tell("own", A)
         self.script()
         run = self.start("run", "p.lua")
@@ -136,7 +136,7 @@ class GpuFaults(ClusterPlace):
         self.until_status("b", "up")
         return client
 
-    def test_a_worker_tells_its_head_which_gpu_failed_until_it_starts_again(self):
+    def test_a_worker_reports_its_failed_gpu_until_it_is_restarted(self):
         client = self.workers_that_hold()
         self.tell("a", A + "xid 0 79\n")
         self.until_holds("GPU-bb22")
@@ -155,7 +155,7 @@ class GpuFaults(ClusterPlace):
         self.until_status("a", "up")
         self.assertIsNone(self.fault_of("a", "GPU-aa11"))
 
-    def test_a_gpu_that_fails_while_there_is_no_head_is_told_to_the_next_one(self):
+    def test_a_gpu_failure_without_a_head_is_reported_to_the_next_one(self):
         client = self.workers_that_hold()
         self.kill(client)
         self.kill(self.head_process)
@@ -175,7 +175,7 @@ class GpuFaults(ClusterPlace):
         self.assertEqual((task["attempts"], task["gpus"]), (2, ["GPU-bb22"]))
         self.assertIn("gpu_fault", self.good("why", "last", "holds").out)
 
-    def test_a_gpu_that_two_workers_see_is_counted_once_and_it_is_said(self):
+    def test_a_gpu_that_two_workers_offer_counts_once_and_is_reported(self):
         self.tell("a", A)
         self.tell("b", A + B)
         self.head()

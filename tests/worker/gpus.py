@@ -54,7 +54,7 @@ local alone = flow.shell("alone", { gpus = 1, args = { "log", "n" },
         self.assertEqual(self.result("--jobs", "4"), ["1 GPU-aa11 PCI_BUS_ID\n"] * 3)
         self.assertEqual(self.read("log").split(), ["begin", "end"] * 3)
 
-    def test_who_asks_for_none_sees_none(self):
+    def test_a_task_without_gpus_sees_none(self):
         self.pipeline(r'''
 local bare = flow.shell("bare", { command = [[echo {gpus} "[$CUDA_VISIBLE_DEVICES]"]] })
 local named = flow.shell("named", { env = { CUDA_VISIBLE_DEVICES = "7" }, command = [[echo "$CUDA_VISIBLE_DEVICES"]] })
@@ -94,7 +94,7 @@ local plain = flow.task("plain", look)
         self.assertTrue(both["is_gone"] and large["is_gone"], "who holds memory of its GPUs has ended")
         self.assertFalse(plain["is_gone"])
 
-    def test_the_mask_of_the_flow_is_the_machine(self):
+    def test_cuda_visible_devices_limits_the_machine(self):
         self.machine(TWO)
         self.pipeline('local see = flow.shell("see", { gpus = 1, command = "printenv CUDA_VISIBLE_DEVICES" })\n',
                       "return see().stdout")
@@ -105,7 +105,7 @@ local plain = flow.task("plain", look)
         done = self.good("run", "p.lua", "--fresh")
         self.assertIn("GPU 1: the NVIDIA driver's library can't open it: GPU is lost", done.err)
 
-    def test_doctor_tells_each_and_what_does_not_work(self):
+    def test_doctor_lists_each_gpu_and_its_faults(self):
         self.machine(TWO + "gpu GPU-dd44 1 A\nlost\n")
         lines = {line["check"]: line for line in self.good("doctor", "--json").lines()}
         self.assertEqual(lines["GPU 1"]["gpu"], {"index": 1, "uuid": "GPU-bb22", "name": "NVIDIA H200", "pci": "0000:f1:00.0",
@@ -160,7 +160,7 @@ local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, comm
         shown = self.good("worker", "--show", FLOW_SYSFS=self.path("sys")).out
         self.assertEqual([line.split("NUMA node ")[1] for line in shown.splitlines() if "NUMA" in line], ["1", "0"])
 
-    def test_nodes_tell_how_much_of_each_gpu_is_taken_and_by_whom(self):
+    def test_nodes_shows_the_use_of_each_gpu_and_its_users(self):
         self.machine(TWO + "mig MIG-cc33 18000 NVIDIA H200 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H200 MIG 1g.18gb\n")
         self.assertIn("MIG-cc33  NVIDIA H200 MIG 1g.18gb  17.6 GiB  MIG instance of GPU 1\n", self.good("worker", "--show").out)
         self.pipeline(r'''
@@ -184,7 +184,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
         self.open("gate")
         self.exits(0, self.end(run))
 
-    def test_doctor_tells_what_gpus_are_used_with(self):
+    def test_doctor_lists_the_libraries_of_gpus(self):
         def libraries(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
             return lines["CUDA"]["text"], {name: (line["verdict"], line["text"]) for name, line in lines.items()
@@ -214,7 +214,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
         self.assertEqual(len(self.runs()), before)
         return done.err
 
-    def test_what_the_machine_lacks_is_told_before_anything_runs(self):
+    def test_unsatisfiable_requests_are_reported_before_anything_runs(self):
         self.assertIn("p.lua:4: the task `fit` asks for gpus = 2, and this machine has 1: GPU 0 (NVIDIA H100 80GB HBM3, "
                       "79.6 GiB); ask for less", self.refused("gpus = 2"))
         self.assertIn('asks for gpus = 1 with gpu = "H200|A100", and 0 of this machine\'s 1 GPUs will do',
@@ -228,7 +228,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
         self.machine("crash\n")
         self.assertIn("ended by signal 6", self.refused("gpus = 1"))
 
-    def test_who_asks_for_none_does_not_wait_for_the_driver(self):
+    def test_a_run_without_gpus_does_not_wait_for_the_driver(self):
         self.machine("hang\n")
         self.pipeline('local add = flow.task("add", function(ctx, a) return a + 1 end)\n'
                       'local unused = flow.task("unused", { gpus = 8 }, print)\n', "return add(1)")

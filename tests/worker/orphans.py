@@ -94,7 +94,7 @@ class Orphans(Place):
         self.until("nothing is left", lambda: not self.family() and not self.executors())
         self.resumed_to_its_end()
 
-    def test_when_head_and_executors_are_killed_at_once_the_next_writer_ends_what_is_left(self):
+    def test_when_head_and_executors_are_killed_the_next_writer_ends_leftovers(self):
         self.end_head_and_executors(self.begin())
         self.resumed_to_its_end()
 
@@ -107,10 +107,10 @@ class Orphans(Place):
         self.end(run)
         self.until("the executors are gone", lambda: not self.executors())
 
-    def test_what_is_left_is_found_when_the_state_is_named_by_another_path(self):
+    def test_leftovers_are_found_when_the_state_is_named_by_another_path(self):
         self.is_found_by_another_path()
 
-    def test_what_is_left_without_control_groups_is_found_by_another_path_too(self):
+    def test_leftovers_without_control_groups_are_found_by_another_path_too(self):
         if subprocess.run([*WITHOUT_CGROUPS, "true"], stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("control groups can't be hidden here")
         self.before = WITHOUT_CGROUPS
@@ -124,7 +124,7 @@ class Orphans(Place):
         self.good("signal", "last", "any", "--state", self.path("link", ".flow"))
         self.assertEqual(self.family(), [])
 
-    def test_who_stands_in_a_scratch_folder_is_left_alone(self):
+    def test_other_processes_in_a_scratch_folder_are_not_killed(self):
         run = self.begin()
         (attempt,) = [name for name in os.listdir(self.path(".flow", "scratch")) if name not in ("slots", "id")]
         (folder,) = os.listdir(self.path(".flow", "scratch", attempt))
@@ -136,7 +136,7 @@ class Orphans(Place):
         self.assertEqual(self.family(), [])
         self.assertIsNone(person.poll())
 
-    def test_a_group_whose_number_was_used_again_is_left_alone(self):
+    def test_a_group_with_a_reused_number_is_not_killed(self):
         self.begin_and_end()
         hz = os.sysconf("SC_CLK_TCK")
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -160,7 +160,7 @@ class Orphans(Place):
         self.exits(0, self.end(run))
         self.assertEqual(self.cgroups(), [])
 
-    def test_a_copy_of_a_state_takes_nothing_of_the_original_for_its_own(self):
+    def test_a_copy_of_a_state_does_not_claim_the_processes_of_the_original(self):
         run = self.begin()
         subprocess.run(["cp", "-a", self.state, self.path("copy")], check=False)  # its socket is no file
         self.flow("signal", "last", "any", "--state", self.path("copy"))
@@ -174,7 +174,7 @@ class Orphans(Place):
             name = "flow-%s-" % file.read().split()[0]
         return [path for path, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(path).startswith(name)]
 
-    def test_an_executor_that_is_killed_takes_its_family_with_it(self):
+    def test_the_descendants_of_a_killed_executor_are_killed(self):
         run = self.begin()
         before = self.family()
         for pid in self.executors():

@@ -85,7 +85,7 @@ class Stopping(Place):
         self.assertEqual(len(starts), 2, starts)
         self.assertNotIn("from 0", starts[1])
 
-    def test_a_signal_to_the_whole_group_is_the_heads_affair(self):
+    def test_a_signal_to_the_whole_group_is_handled_by_the_head(self):
         self.write("train.lua", TRAIN)
         for first in ("head", "executors"):
             with self.subTest(first):
@@ -99,7 +99,7 @@ class Stopping(Place):
                 train = self.tasks()["train"]
                 self.assertEqual((self.show()["status"], train["status"]), ("interrupted", "pending"), train)
 
-    def test_what_ignores_every_signal_is_killed_with_all_that_it_started(self):
+    def test_a_task_that_ignores_every_signal_is_killed_with_its_descendants(self):
         self.write("stubborn.lua", STUBBORN)
         marker = self.marker()
         run = self.start("run", "stubborn.lua", "--grace", "1s", "--param", self.gate(), "--param", "marker=" + marker)
@@ -141,7 +141,7 @@ end)
         self.exits(3, self.end(run))
         self.assertEqual({task["status"] for task in self.tasks().values()}, {"pending"})
 
-    def test_a_program_has_its_grace_to_end_by_itself(self):
+    def test_a_program_may_end_by_itself_within_its_grace_period(self):
         self.write("gentle.lua", HEAD + r'''
 local gentle = flow.shell("gentle", { args = { "gate" },
   command = [[echo gentle >> {gate}.started; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended by itself]] })
@@ -155,7 +155,7 @@ return flow.pipeline("gentle", { gate = flow.param.string {} }, function(p) retu
         self.exits(0, self.end(run))
         self.assertEqual(self.show()["result"], "ended by itself\n")
 
-    def test_a_task_beyond_its_time_fails_and_says_so(self):
+    def test_a_task_beyond_its_timeout_fails_and_reports_it(self):
         self.write("slow.lua", HEAD + r'''
 local spin = flow.task("spin", { timeout = "1s" }, function() while true do end end)
 local deaf = flow.task("deaf", { timeout = "1s" }, function()
@@ -173,7 +173,7 @@ return flow.pipeline("slow", {}, function() spin() deaf() sleep {} return quick(
             self.assertIn("1s", tasks[name]["error"])
             self.assertIn("time", tasks[name]["error"])
 
-    def test_what_a_task_returns_after_its_time_is_refused(self):
+    def test_a_result_after_the_timeout_is_rejected(self):
         self.write("late.lua", HEAD + r'''
 local late = flow.task("late", { timeout = "200ms" }, function(ctx)
   while not ctx.stopping do end
@@ -197,7 +197,7 @@ return flow.pipeline("late", {}, function() return { late(), waits(), program(),
             self.assertRegex(tasks[name]["error"], r"`%s` ran longer than its timeout of 200ms and its result is rejected, because it ended after [\d.]+m?s" % name)
         self.assertEqual(self.show()["result"], [None, None, None, "in time"])
 
-    def test_a_checkpoint_within_the_grace_of_a_timeout_is_gone_on_from(self):
+    def test_a_checkpoint_within_the_grace_of_a_timeout_is_used(self):
         self.write("saves.lua", HEAD + r'''
 local saves = flow.task("saves", { timeout = "1s", retries = { max = 1, backoff = "10ms" } }, function(ctx)
   local state = ctx:restore()
@@ -226,7 +226,7 @@ return flow.pipeline("slow", {}, function() return twice() end)
         self.assertEqual(self.tasks()["twice"]["attempts"], 3)
         self.assertEqual(self.show()["result"], 3)
 
-    def test_cancel_ends_what_runs_and_what_waits(self):
+    def test_cancel_ends_running_and_waiting_tasks(self):
         self.write("all.lua", HEAD + r'''
 local spin = flow.task("spin", function(ctx, gate)
   local out = assert(io.open(gate .. ".started", "a"))

@@ -36,7 +36,7 @@ class Waits(Place):
         self.exits(0, self.end(run))
         return self.show()["result"]
 
-    def test_what_a_signal_brings(self):
+    def test_a_signal_delivers_its_value(self):
         cases = (((), {"is_null": False, "is_nil": False, "answer": True}),
                  (("null",), {"is_null": True, "is_nil": False, "answer": None}),
                  (("false",), {"is_null": False, "is_nil": False, "answer": False}),
@@ -53,7 +53,7 @@ class Waits(Place):
         self.assertEqual(self.show()["result"], {"is_null": False, "is_nil": True, "why": "timeout"})
         self.assertEqual(self.tasks()["ask"]["attempts"], 2)
 
-    def test_a_waiting_task_gives_its_slot_back(self):
+    def test_a_waiting_task_releases_its_slot(self):
         self.write("slot.lua", HOLD + r'''
 local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)
 return flow.pipeline("slot", { gate = flow.param.string {} }, function(p)
@@ -87,7 +87,7 @@ return flow.pipeline("early", { gate = flow.param.string {} }, function(p) retur
         self.exits(0, self.end(run))
         self.assertEqual(self.show()["result"], [1, 1, 3])
 
-    def test_a_wait_outlives_everybody_and_is_answered_with_nobody_there(self):
+    def test_a_wait_survives_all_processes_and_is_answered_without_a_writer(self):
         run = self.ask()
         self.kill(run)
         self.assertEqual(self.show()["status"], "interrupted")
@@ -104,7 +104,7 @@ return flow.pipeline("early", { gate = flow.param.string {} }, function(p) retur
         self.exits(0, self.end(run))
         self.assertEqual(self.show()["result"]["answer"], 8)
 
-    def test_effects_before_a_wait_belong_in_steps(self):
+    def test_effects_before_a_wait_need_steps(self):
         self.write("steps.lua", HEAD + r'''
 local function add(path, word)
   local file = assert(io.open(path, "a"))
@@ -130,7 +130,7 @@ return flow.pipeline("steps", { path = flow.param.string {} }, function(p) retur
         self.assertEqual(self.read("log").split(), ["first", "second", "third", "after"])
         self.assertEqual(self.tasks()["work"]["attempts"], 3)
 
-    def test_a_step_inside_a_step_is_not_taken_for_one_outside(self):
+    def test_a_step_inside_a_step_is_distinguished_from_one_outside(self):
         self.write("nested.lua", HEAD + r'''
 local t = flow.task("t", { retries = { max = 1, backoff = "1ms" } }, function(ctx, fails_at)
   local outer = ctx:step("outer", function() return ctx:step("load", function() return "inner" end) end)
@@ -177,7 +177,7 @@ return flow.pipeline("cache", {}, function() return ask() end)
         self.good("run", "cache.lua")
         self.assertEqual((self.show()["result"], self.show()["counts"]["cached"]), (9, 1))
 
-    def test_a_signal_to_nobody_who_waits_is_refused_where_the_run_is_over(self):
+    def test_a_signal_to_a_finished_run_is_rejected(self):
         self.answer("1")
         self.exits(2, self.flow("signal", "last", "go", "2"), "succeeded")
         self.exits(2, self.flow("signal", "last", "gone", "1"), "succeeded")
