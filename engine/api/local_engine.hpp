@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/api/nested_runs.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/client/engine_service.hpp"
 #include "engine/client/server.hpp"
@@ -16,7 +17,6 @@
 #include "engine/head/membership.hpp"
 #include "engine/head/slurm_head.hpp"
 #include "engine/runs/run_handle.hpp"
-#include "engine/api/nested_runs.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
 

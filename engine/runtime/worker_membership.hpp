@@ -31,8 +31,8 @@ class WorkerMembership {
     /// When outcomes are delivered: called after the effects of the same commit.
     std::function<void(std::function<void()>)> after_effects;
   };
-  /// `has_notes`: whether workers may come from elsewhere and are warned about what they share. The others
-  /// outlive it, and the inputs that it posts.
+  /// `has_notes`: whether workers may come from elsewhere and are warned about what they share. The
+  /// others outlive it, and the inputs that it posts.
   WorkerMembership(const core::State& state, GangSupervisor& gangs, bool has_notes, Hooks hooks,
                    Hardware own = own_hardware())
       : state_(state),

@@ -56,7 +56,7 @@ TEST_CASE("a run of an id that is active is refused, and replaced once it may be
   Status twice = engine.loop->submit(engine.prepared("r", chain_plan(1)), 1);
   REQUIRE_FALSE(twice.ok());
   CHECK(twice.error().message.find("the run r is running already") == 0);
-  engine.finish(engine.worker.orders[0].id, Value(true));
+  engine.finish(engine.worker.orders[0].id, Value(std::string("one")));
   Status replaced = engine.loop->replace(engine.prepared("r", chain_plan(2)), 1);
   REQUIRE(replaced.ok());
   engine.settle();
@@ -127,6 +127,7 @@ TEST_CASE("a resume finds results whose blobs are gone") {
 TEST_CASE("a callback that reads the store sees what earlier turns decided") {
   OpenEngine engine;
   engine.loop->put_metadata("row", "value");
+  engine.settle();
   std::string read;
   engine.loop->inspect([&](const core::State&, InputResolver&) {
     read = **engine.loop->parts().store.get(Family::kv, "row");
