@@ -1,4 +1,4 @@
-// Waiting for a descriptor, to a deadline.
+// Waits for a descriptor until a deadline.
 #pragma once
 #include <chrono>
 
@@ -6,8 +6,9 @@ namespace flow {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Whether poll found one of `events` (or an end, or an error) before the deadline; at least one
-/// look is taken where that has not passed.
+/// Returns true if poll() reports one of `events`, a hang-up or an error before the deadline; false
+/// at the deadline or if poll() fails. Retries after EINTR. Polls at least once unless the deadline
+/// has passed already.
 bool wait_ready(int descriptor, short events, Deadline deadline);
 
 }  // namespace flow

@@ -15,23 +15,23 @@
 
 namespace flow {
 
-/// Makes the engine that writes the state in `dir`; it owns the lock.
+/// Creates the engine that writes the state in `dir`; it owns the lock.
 using OpenWriter = std::function<Result<std::unique_ptr<detail::EngineImpl>>(
     const EngineOptions& options, const std::string& dir, std::unique_ptr<StateLock> lock)>;
 
-/// The writer if the lock of the state is free, else a client of the process that holds it. A
-/// writer that does not listen yet is waited for up to 30 s.
+/// Becomes the writer if the lock of the state is free, else a client of the process that holds it.
+/// Waits up to 30 s for a writer that does not listen yet.
 Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
                                                         const std::string& dir,
                                                         const OpenWriter& open_writer);
 
 /// Thread-safe. A thread per run follows it; the runs must not outlive this object.
 ///
-/// Each request goes over a connection of its own. If the writer is gone before it has replied, the
-/// request is repeated: to the next writer, or, if this process gets the lock, to an engine in this
-/// process, the successor. If the writer dies while it executes a run of this client, the run is
-/// resumed in the same way; the run of a head waits for the next head, because its workers continue
-/// it.
+/// Each request to the writer has a connection of its own; queries read the state directly. If the
+/// writer is gone before it has replied, the request is repeated: to the next writer, or, if this
+/// process gets the lock, to an engine in this process, the successor. If the writer dies while it
+/// executes a run of this client, the run is resumed in the same way. A run at a cluster's head
+/// waits for the next head instead, because the head's workers continue it.
 class LocalClientEngine final : public detail::EngineImpl {
  public:
   /// `open_writer` is called when the writer died and this process got the lock.
@@ -74,13 +74,14 @@ class LocalClientEngine final : public detail::EngineImpl {
   detail::EngineImpl& successor() const;
   /// The run of a request, or null if the successor is to be asked.
   std::shared_ptr<detail::RunHandle> start(const ClientRequest& request, const RunOptions& options);
-  /// The thread of a run: until it ends, here or in the successor.
+  /// The body of a run's thread: follows the run until it ends, at the writer or in the successor.
   void follow(std::shared_ptr<detail::RunHandle> state,
               std::shared_ptr<EngineConnection> connection, bool leads, const RunOptions& options);
-  /// After the death of a head: resumes the run at the next one. Null if the run has failed, was
-  /// interrupted, or this ends.
+  /// After the death of a head: resumes the run at the next one. Null if the run has failed or was
+  /// interrupted, or if this object is being destroyed.
   std::shared_ptr<EngineConnection> await_head(detail::RunHandle& state, const RunOptions& options);
-  /// Lets the destructor shut `connection` down. False if it has begun: do not use it then.
+  /// Registers `connection`, so that the destructor can shut it down. False if the destructor has
+  /// started already.
   bool add_connection(const std::shared_ptr<EngineConnection>& connection);
   bool has_quit_within(int64_t ms);
   /// After the death of a writer that was not a head: opens the state and resumes the run.

@@ -1,5 +1,6 @@
-// Exports a result of a head into a folder of the client's machine: the head sends its blobs and
-// then the value that names them; the client writes the files from these.
+// Exports the result of a run at a head (the leading engine of a cluster) into a folder on the
+// client's machine: the head sends the blobs and then the value that refers to them; the client
+// writes the files from these blobs.
 #pragma once
 #include <string>
 #include <utility>
@@ -10,14 +11,14 @@
 
 namespace flow {
 
-/// The blobs of `value`, each once, and the path of a file that is read in place; "" for a blob of
-/// the state.
+/// Each distinct blob in `value` with the path of its source file; "" if it is stored in the state.
 std::vector<std::pair<Digest, std::string>> blobs_of(const Value& value);
 /// The same value without these paths, for a machine that does not have them.
 Value strip_origins(const Value& value);
 
 /// The client's side, after the request: receives the blobs and the value, and writes the result
-/// into `directory`. Returns the paths written. Throws Failed; nothing of the blobs stays then.
+/// into `directory`. Blocks. Returns the paths written. Throws Failed and then deletes the
+/// downloaded blobs.
 std::vector<std::string> receive_export(EngineConnection& connection, const std::string& name,
                                         const std::string& directory);
 

@@ -1,4 +1,5 @@
-// What both kinds of clients do: request once, and follow a run by its connection.
+// Shared by LocalClientEngine and RemoteClientEngine: sends one request, and follows a run over its
+// connection.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,17 +12,17 @@
 
 namespace flow {
 
-/// With a random id of this request, unless it has one: after a crash, the next writer finds by it
-/// the run that the request has already started.
+/// Adds a random request id unless there is one. After a crash the next writer uses it to find the
+/// run that the request has already started.
 RunOptions with_request_id(RunOptions options);
 
-/// For a server that expects no acknowledgements, unless the caller sets the fields for these.
+/// A resume request without acknowledgments; a caller that sends them sets their fields.
 ClientRequest resume_request(const std::string& selector, const Submission& submission,
                              bool new_code);
 
-/// Sends the request and waits for the next reply. Error (environment) if the other side is gone,
-/// with the text `gone` if it was before the request was sent; a server that rejects the request
-/// returns an error reply.
+/// Sends the request and blocks for the next reply. Error (environment) if the connection is lost;
+/// `gone` is its message if it was lost before the request was sent. A server that rejects the
+/// request returns an error reply.
 Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& request,
                              const char* gone = "the other side is gone");
 /// The same on a new connection to the writer of the state `dir`. Error also if the writer is
@@ -32,13 +33,14 @@ Error stalled_writer(const std::string& dir);
 
 /// From now on the run's interrupt, cancel and end of serving are requests on `connection`.
 void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConnection>& connection);
-/// While there is no connection: an interrupt calls `on_interrupt`, the others do nothing.
+/// While there is no connection: an interrupt calls `on_interrupt`; cancel and end_serving do
+/// nothing.
 void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
 /// Adds a warning to the run's events.
 void warn(detail::RunHandle& state, std::string text);
 
-/// The completions of tasks that a client of one run has delivered, so that those it missed while
-/// its connection was broken are delivered late, and none twice. Bounded by the run's tasks. For
+/// Remembers which task completions of a run were delivered, so that completions that were missed
+/// while the connection was broken are delivered exactly once. Bounded by the run's tasks. Used by
 /// the thread that follows the run.
 class DeliveredCompletions {
  public:

@@ -165,7 +165,8 @@ struct SchedulingClass {
   ResourceQuantities custom_resources;
   UnitId limited_map = kNoNode;
   bool is_head_only = false;          // runs on the engine's own machine only
-  bool runs_alone = false;            // needs an idle worker and shares it with no other unit
+  bool is_service = false;            // lasts as long as its run
+  bool runs_alone = false;            // shares its worker with services at most
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each rank requests the above
   /// Workers on which an attempt failed, sorted. A worker is listed twice if two attempts failed
   /// there with the cause staging.
@@ -262,8 +263,8 @@ struct FreeGpu {
 struct FreeResources {
   int32_t cpus_free_milli = 0;
   int64_t memory_free_bytes = 0;
-  uint32_t units = 0;                     // running units; each rank of a gang counts
-  uint32_t alone = 0;                     // of these, the ones with runs_alone
+  uint32_t units = 0;                     // running units but services; each rank counts
+  uint32_t alone = 0;                     // running units with runs_alone
   int32_t long_milli = 0;                 // CPUs of units that are not known to be short
   uint32_t short_units = 0;               // running units that are known to be short
   uint64_t short_us = 0;                  // sum of their expected durations

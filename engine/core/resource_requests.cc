@@ -120,6 +120,7 @@ SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const R
   }
   request.memory_bytes = std::min(memory_bytes, std::max(most.memory_bytes, most.memory_bytes_min));
   request.is_head_only = is_head_only(def);
+  request.is_service = def.kind == TaskKind::service;
   if (def.resources.gpus_milli > 0) request.gpu = gpu_request(def.resources);
   request.where = def.resources.where;
   request.custom_resources = def.resources.custom_resources;
@@ -240,6 +241,8 @@ bool is_set_aside(const WorkerState& worker, uint32_t units) {
   return worker.aside_until != 0 || (worker.failures.size() >= kFailuresInRow && units > 0);
 }
 
+// A unit that runs alone does not wait for services: these may last as long as the run, which waits
+// for the unit.
 bool may_share(const FreeResources& free, const SchedulingClass& request) {
   return free.alone == 0 && (!request.runs_alone || free.units == 0);
 }
@@ -297,7 +300,7 @@ void take(FreeResources& free, const SchedulingClass& request, uint32_t expected
   free.cpus_free_milli -= request.cpus_milli;
   free.memory_free_bytes -= request.memory_bytes;
   add(free.custom_resources, request.custom_resources, -1);
-  free.units++;
+  if (!request.is_service) free.units++;
   if (request.runs_alone) free.alone++;
   if (expected_us == 0) {
     free.long_milli += request.cpus_milli;
@@ -311,7 +314,7 @@ void release(FreeResources& free, const SchedulingClass& request, uint32_t expec
   free.cpus_free_milli += request.cpus_milli;
   free.memory_free_bytes += request.memory_bytes;
   add(free.custom_resources, request.custom_resources, 1);
-  free.units--;
+  if (!request.is_service) free.units--;
   if (request.runs_alone) free.alone--;
   if (expected_us == 0) {
     free.long_milli -= request.cpus_milli;

@@ -1,5 +1,5 @@
-// What the engine remembers of the ranks of running gangs: their addresses, and which failure ends
-// the attempt of all of them.
+// Tracks the ranks of running gangs (attempts with several ranks): their addresses, and the one
+// failure that ends the attempt of all of them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,8 @@
 
 namespace flow {
 
-/// The first rank of the attempt that is placed on this worker; 0 if none is. `id` is in the state.
+/// The first rank of the attempt that is placed on this worker; 0 if there is none (a failure is
+/// then attributed to rank 0). `id` must be in the state.
 uint32_t first_rank_on(const core::State& state, const core::AttemptId& id, core::WorkerId worker);
 
 /// Used within turns only. A rank that no current attempt has is ignored.
@@ -35,22 +36,23 @@ class GangSupervisor {
         record_(std::move(record)),
         grace_ms_of_(std::move(grace_ms_of)) {}
 
-  /// Sends the addresses to the workers of all ranks once all are known, and after each repetition.
+  /// Sends the addresses to the workers of all ranks once all are known, and again whenever a rank
+  /// reports its address again.
   void note_rank_address(const core::AttemptId& id, uint32_t rank, const std::string& address);
-  /// A rank failed. The first failure ends the attempt, perhaps after other ranks have explained
-  /// it. Of an attempt that is not a gang's the failure is recorded at once.
+  /// A rank failed. The first failure ends the attempt, possibly after other ranks have had time to
+  /// report its cause. The failure of an attempt with one rank is recorded at once.
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
                     bool is_timeout = false, bool worker_died = false);
-  /// How a rank saw another one end.
+  /// A rank observed the end of another rank.
   void note_peer_failure(const core::AttemptId& id, uint32_t rank, const std::string& text);
-  /// In which call a rank is, as encoded by encode_rank_progress.
+  /// The collective call that a rank is in, encoded by encode_rank_progress.
   void note_rank_progress(const core::AttemptId& id, uint32_t rank, const std::string& encoded);
   /// A rank above 0 was stopped. That ends the attempt, unless all ranks were asked to end.
   void note_rank_stopped(const core::AttemptId& id, uint32_t rank);
-  /// Replaces an end of an attempt that a rank has failed by that rank's failure.
+  /// If a rank of the event's attempt has failed, replaces the event by that failure.
   void replace_by_first_failure(core::Event& event);
 
-  /// When report_due_failure() is to be called next; INT64_MAX: never.
+  /// The next time at which report_due_failure() must be called; INT64_MAX: never.
   core::Time next_report_at() const;
   /// Attempts whose failure is due at `now`; each for one call of report_due_failure().
   std::vector<core::AttemptId> take_due(core::Time now);
@@ -58,20 +60,20 @@ class GangSupervisor {
 
   /// Current attempts of gangs with a rank on this worker.
   std::vector<core::AttemptId> gangs_on(core::WorkerId worker);
-  /// Whether a gang with a rank on this worker has failed, and rank 0, on another worker, is still
-  /// writing what it is to keep.
+  /// Whether a gang with a rank on this worker has failed and its rank 0, on another worker, is
+  /// still writing its checkpoints.
   bool has_finalizing_gang(core::WorkerId worker);
-  /// After the worker has rejoined: tells it which gangs are about to end.
+  /// After the worker has rejoined: repeats the commands for gangs that are about to end.
   void kill_finalizing_on(core::WorkerId worker);
 
-  /// The attempt succeeded: its other ranks are still to report their ends. They have met at the
-  /// end, so each reports soon.
+  /// The attempt succeeded; its other ranks have not reported their ends yet. All ranks have
+  /// finished (they leave together), so each reports soon.
   void expect_rank_ends(const core::AttemptId& id);
   /// A rank above 0 has reported its end.
   void note_rank_end(const core::AttemptId& id);
   bool has_unreported_ranks() const { return !unreported_ranks_.empty(); }
 
-  /// Before the run leaves the state.
+  /// Call this before the run leaves the state.
   void forget(const core::RunId& run);
 
  private:
@@ -89,16 +91,16 @@ class GangSupervisor {
     bool has_rank0_ended = false;
     std::vector<std::optional<RankProgress>> progress;  // by rank, when they had to stop
     std::optional<uint32_t> timed_out;                  // the first rank whose time was over
-    /// Of `failure`: whether other ranks may still report why.
+    /// Whether other ranks may still report the cause of `failure`.
     bool awaits_explanation() const;
   };
 
   /// The gang of a current attempt that has this rank; else null.
   Gang* find(const core::AttemptId& id, uint32_t rank);
   void schedule_report(Gang& gang, int64_t ms);
-  /// Lets rank 0 write what it is to keep. Failures of ranks after the first are ignored.
+  /// Lets rank 0 write its pending checkpoints. Later failures of ranks are ignored.
   void finalize_failure(Gang& gang);
-  /// The failure of the attempt, once: the gang forgets it.
+  /// Returns the failure of the attempt and forgets it.
   core::AttemptFailed take_failure(Gang& gang);
 
   const core::State& state_;
@@ -106,11 +108,11 @@ class GangSupervisor {
   WorkerRegistry& workers_;
   const RecordEvent record_;
   const GraceOf grace_ms_of_;
-  // Newest attempts of runs in the state: they leave in forget().
+  // Newest attempts of runs in the state; removed by forget().
   std::map<std::pair<core::RunId, core::UnitId>, Gang> gangs_;
   std::multimap<core::Time, core::AttemptId> report_times_;  // Gang::report_at: they leave then
-  // Of gangs that succeeded: how many ranks have not reported their ends. Entries leave as these
-  // ranks report; the oldest leave where there are kUnreportedGangsMax.
+  // Per succeeded gang: number of ranks that have not reported their ends. Entries are removed when
+  // these ranks report; with kUnreportedGangsMax entries the oldest is removed.
   std::map<core::AttemptId, uint32_t> unreported_ranks_;
 };
 

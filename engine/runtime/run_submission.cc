@@ -174,6 +174,7 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
   if (!request.empty()) posted.metadata.emplace_back(request_key(request), id);
   bool admitted = inbox_.post_and_wait({std::move(posted)});
   if (auto error = stop_.get()) return *error;
+  if (!admitted && loaded->is_from_archive) put_back(id);
   // If the run has ended since, its listener learns that.
   if (admitted || (task.empty() && !loaded->was_over)) return {};
   return user_error(
@@ -181,6 +182,17 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
           ? fmt::format("the run {} has nothing to resume", id)
           : fmt::format("`{}` is still running or waiting: it can run again after it has ended",
                         task));
+}
+
+// Archives a run again that returned to the state and does not continue.
+void RunSubmission::put_back(const core::RunId& id) {
+  inbox_.post_and_wait({StoreCallback{[&, this](Batch& batch, core::State& state) {
+    auto found = state.runs.find(id);
+    if (found == state.runs.end() || !core::is_final(found->second.status)) return;
+    stored_runs_.archive(id, batch);
+    active_runs_.erase(id);
+    recorder_.record_if_admitted(core::RunDeleted{id}, clock_.now());
+  }}});
 }
 
 // An archived run returns to the state first. The snapshot of this turn makes that durable.
@@ -194,17 +206,11 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
       auto again = stored_runs_.find_archived(id);
       if (again.ok()) archived = std::move(*again);
     }
-    if (archived && !state.runs.contains(id)) {
-      rename_workers(archived->runs.at(id), archived->workers, state.workers);
-      state.runs.emplace(id, std::move(archived->runs.at(id)));
-      core::rebuild_derived(state);
-      batch.erase(Family::kv, archive_key(id));
-      group_commit_.request_snapshot();
-    }
     auto found = state.runs.find(id);
-    if (found == state.runs.end())
+    if (found == state.runs.end() && !archived)
       return user_error(fmt::format("the run {} is not in this state any more", id));
-    const core::Run& run = found->second;
+    result->is_from_archive = found == state.runs.end();
+    const core::Run& run = result->is_from_archive ? archived->runs.at(id) : found->second;
     result->was_over = core::is_final(run.status) && !has_waited;
     bool at_rest = core::is_final(run.status) || run.status == core::RunStatus::interrupted;
     // Workers may still run attempts of an engine that died. The run waits until it is resumed.
@@ -215,7 +221,15 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
       FLOW_TRY(unit);
       result->unit = *unit;
     }
-    if (task.empty() && at_rest) result->missing = missing_results_.find(run);
+    // Nothing rejects the resume from here on: a rejected one leaves the archive as it is.
+    if (result->is_from_archive) {
+      rename_workers(archived->runs.at(id), archived->workers, state.workers);
+      state.runs.emplace(id, std::move(archived->runs.at(id)));
+      core::rebuild_derived(state);
+      batch.erase(Family::kv, archive_key(id));
+      group_commit_.request_snapshot();
+    }
+    if (task.empty() && at_rest) result->missing = missing_results_.find(state.runs.at(id));
     // The listener hears of the run only when it continues.
     if (!result->missing.calls.empty()) context.listener = nullptr;
     active_runs_.put(id, std::move(context));

@@ -47,9 +47,11 @@ class RunSubmission {
   struct Loaded {
     core::UnitId unit = kNoNode;  // of the task that is to run again
     MissingResults::Outputs missing;
-    bool was_over = false;  // the run had ended before the call
+    bool was_over = false;         // the run had ended before the call
+    bool is_from_archive = false;  // it returned to the state from its archive
   };
   Status add(Prepared prepared, int32_t jobs, bool replaces);
+  void put_back(const core::RunId& id);
   Result<Loaded> load(RunContext context, const std::string& task,
                       std::optional<core::State> archived, bool has_waited);
 

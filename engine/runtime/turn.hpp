@@ -17,7 +17,7 @@
 
 namespace flow {
 
-/// What the changes of runs and units set off within the turn: rows, events, archives.
+/// Writes the rows, events and archives that follow from changed runs and units.
 class RunUpdates {
  public:
   RunUpdates(const StateClock& clock, ActiveRuns& active_runs, RunEventFeed& feed,
@@ -30,7 +30,7 @@ class RunUpdates {
         gangs_(gangs),
         timers_(timers) {}
 
-  /// Of the effects of the open batch from the index `from` on.
+  /// Handles the effects of the open commit from the index `from` on.
   void add(Commit& open, size_t from);
 
  private:
@@ -46,7 +46,7 @@ class RunUpdates {
   Timers& timers_;
 };
 
-/// One turn runs at a time, on any thread.
+/// Not thread-safe: Inbox serializes the turns, which may run on different threads.
 class Turn {
  public:
   Turn(core::State& state, StateClock& clock, SavedClock& saved_clock, Commit& open,
@@ -73,7 +73,8 @@ class Turn {
 
  private:
   void decide(std::vector<TurnInput> inputs);
-  // Whether the input was admitted. What it leaves is in the open batch.
+  // Each applies one kind of input and adds its writes to the open commit. Returns whether the
+  // input was admitted.
   bool take(PostedEvent& posted, core::Time now);
   bool take(SavedProgress& saved, core::Time now);
   bool take(AttemptLog& log, core::Time now);

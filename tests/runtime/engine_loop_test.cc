@@ -91,6 +91,24 @@ TEST_CASE("an interrupted run is resumed, and a finished one has nothing to resu
   CHECK(over.error().message == "the run r has no task `t9` (did you mean `t0`?)");
 }
 
+TEST_CASE("a rejected resume leaves a run in its archive") {
+  OpenEngine engine;
+  engine.submit("r", chain_plan(1));
+  engine.finish(engine.worker.orders[0].id, Value(true));
+  EngineComponents& parts = engine.loop->parts();
+  REQUIRE(parts.state.runs.empty());
+  for (const char* task : {"t9", ""}) {
+    CAPTURE(task);
+    Status rejected = engine.loop->resume(engine.prepared("r", chain_plan(1)).context, task);
+    REQUIRE_FALSE(rejected.ok());
+    engine.settle();
+    CHECK(parts.state.runs.empty());
+    auto archived = parts.stored_runs.find_archived("r");
+    REQUIRE(archived.ok());
+    CHECK(archived->has_value());
+  }
+}
+
 TEST_CASE("with kill the attempts of a run are killed at once") {
   OpenEngine engine;
   engine.submit("r", chain_plan(1));

@@ -45,10 +45,11 @@ class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
   const std::shared_ptr<TransferChannel> channel_;
   std::mutex mutex_;
   bool is_over_ = false;
-  std::map<uint64_t, UploadPtr> uploads_;  // that the peer wants: they leave in forget()
+  std::map<uint64_t, UploadPtr> uploads_;  // requested by the peer; removed by forget()
   uint64_t last_id_ = 0;
-  std::deque<ChunkRequest> requests_;       // and not read yet
-  size_t putting_ = 0, bytes_putting_ = 0;  // read, or being read, and not put yet
+  std::deque<ChunkRequest> requests_;  // chunks waiting to be read
+  size_t putting_ = 0,
+         bytes_putting_ = 0;  // in flight: from the start of the read to the end of the put
 };
 
 }  // namespace flow::cluster

@@ -126,7 +126,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
 
 struct PeerBlobFetcher::PullRequest {
   BlobInfo blob;
-  Addresses left;  // the next is the last
+  Addresses untried;  // tried from the back
   OnFetched done;
   Error why;
 };
@@ -170,16 +170,16 @@ void PeerBlobFetcher::fetch(const BlobInfo& blob, Addresses from, OnFetched done
   std::reverse(from.begin(), from.end());
   auto request = std::make_shared<PullRequest>();
   request->blob = blob;
-  request->left = std::move(from);
+  request->untried = std::move(from);
   request->done = std::move(done);
   request->why = environment_error("no worker is known to hold it");
   try_next(request);
 }
 
 void PeerBlobFetcher::try_next(const std::shared_ptr<PullRequest>& request) {
-  while (!request->left.empty()) {
-    std::string address = std::move(request->left.back());
-    request->left.pop_back();
+  while (!request->untried.empty()) {
+    std::string address = std::move(request->untried.back());
+    request->untried.pop_back();
     auto connection = connect_to(address);
     if (!connection.ok()) {
       request->why = connection.error();
@@ -188,7 +188,7 @@ void PeerBlobFetcher::try_next(const std::shared_ptr<PullRequest>& request) {
     auto on_end = [self = shared_from_this(), request, connection = *connection](Status status) {
       if (status.ok()) return request->done({});
       request->why = status.error();
-      if (connection->was_idle()) request->left.push_back(connection->address());
+      if (connection->was_idle()) request->untried.push_back(connection->address());
       self->try_next(request);
     };
     return (*connection)->fetch(request->blob, on_end);

@@ -1,7 +1,7 @@
 // The port for messages and data between the processes of a cluster. Implementations are in
 // transports/. A link neither authenticates its peer nor detects a hung one: engine/cluster does
-// both. No function here blocks. Callbacks run on the transport's thread, one at a time per link;
-// they must not block, and they may call the link.
+// both. Only the destructors of Listener and Transport block. Callbacks run on the transport's
+// thread, one at a time per link; they must not block, and they may call the link.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +48,8 @@ class Link {
   /// the peer's thread starts its on_frame.
   virtual size_t unsent_bytes() const = 0;
   /// Accepts the peer's next put with this tag into `to`. The memory is in use until `done` is
-  /// called with the number of bytes or an error; `done` is always called, before on_down. Fails if
-  /// the tag is already posted, or if the put is longer than `to`.
+  /// called with the number of bytes or an error; `done` is always called, before on_down. It gets
+  /// an error if the tag is already posted, or if the put is longer than `to`.
   virtual void post_receive(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
   /// Cancels a posted receive: its `done` is soon called with an error. A put that is already
   /// arriving completes, because its memory is being written.
