@@ -228,8 +228,9 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     std::string unheard = disconnected_text(*loaded.state, u);
     if (!unheard.empty())
       text += fmt::format(
-          " Nothing is heard of {} at this time: what becomes of it is told when that is back, and "
-          "where it stays away it counts as lost.",
+          " Now disconnected: {}. The attempt is reported when the worker reconnects; it is lost "
+          "if the "
+          "worker stays away.",
           unheard);
     return text;
   }

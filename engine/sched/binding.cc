@@ -50,7 +50,7 @@ class ConstraintFinder {
   }
 
   BindingConstraint binding() const {
-    if (worker_.is_disconnected) return {"away", "nothing is heard of it"};
+    if (worker_.is_disconnected) return {"away", "it is disconnected"};
     if (worker_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
     if (is_avoided(state_, at_, request_, worker_.free.units)) return avoided();

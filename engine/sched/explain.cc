@@ -149,7 +149,7 @@ std::string each_worker(const State& state, const std::vector<WorkerConstraint>&
   text += summary_of(rest, is_gang);
   if (disconnected.empty()) return text;
   return text + (text.empty() ? "it waits for " : "; it also waits for ") + disconnected.text() +
-         " to come back, which nothing is heard of";
+         " to reconnect";
 }
 
 /// "no worker has joined", "the workers `a` and `b` were lost, and no other has joined"
@@ -264,7 +264,7 @@ std::string why_running(const State& state, const Unit& u) {
   for (WorkerId worker : workers_of(u)) {
     if (state.workers[worker].is_disconnected)
       return "it runs on " + name_of(state, worker) +
-             ", which nothing is heard of: it goes on if that comes back in time";
+             ", which is disconnected: it continues if that worker reconnects in time";
   }
   if (!u.detail || u.detail->others.empty()) return "it runs";
   std::string text = "it runs as " + std::to_string(u.detail->others.size() + 1) + " ranks";

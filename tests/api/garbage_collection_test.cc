@@ -356,15 +356,15 @@ TEST_CASE("a blob that was stored before its run stays while it is pinned") {
   REQUIRE(store.ok());
   auto engine_loop = EngineLoop::start(options, std::move(*store));
   REQUIRE(engine_loop.ok());
-  Blobs& blobs = (*engine_loop)->blobs();
+  Blobs& blobs = (*engine_loop)->parts().blobs;
   Batch batch;
   std::vector<Digest> brought;
   for (size_t size : {size_t{10}, size_t{100'000}})
     brought.push_back(*blobs.put(std::string(size, 'x'), batch));
-  REQUIRE((*engine_loop)->store().commit(batch).ok());
+  REQUIRE((*engine_loop)->parts().store.commit(batch).ok());
   auto held = [&] { return blobs.has(brought[0]) && blobs.has(brought[1]); };
-  auto pin = (*engine_loop)->pins().pin(brought);
-  auto second = (*engine_loop)->pins().pin({brought[0]});
+  auto pin = (*engine_loop)->parts().pins.pin(brought);
+  auto second = (*engine_loop)->parts().pins.pin({brought[0]});
   temp.age_objects();
   REQUIRE(collect_garbage(**engine_loop, 0).ok());
   CHECK(held());

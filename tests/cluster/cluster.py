@@ -245,9 +245,9 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
                       self.good("why", "last", "hold").out)
         self.workers["a"].send_signal(signal.SIGSTOP)
         self.head()
-        self.assertIn("Nothing is heard of the worker `a` at this time", self.good("why", "last", "hold").out)
+        self.assertIn("Now disconnected: the worker `a`.", self.good("why", "last", "hold").out)
         self.workers["a"].send_signal(signal.SIGCONT)
-        self.until("it is back", lambda: "heard" not in self.good("why", "last", "hold").out)
+        self.until("it is back", lambda: "disconnected" not in self.good("why", "last", "hold").out)
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
