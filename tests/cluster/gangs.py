@@ -226,7 +226,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         for where in (), ("--state", "alone", "--jobs", "2"):
             for what, call in ("recv", "recv from"), ("send", "send to"):
                 done = self.exits(1, self.flow("run", "ended.lua", "--param", "what=" + what, *where))
-                self.assertIn("rank 1 has come to its end, and rank 0 waits in %s rank 1" % call, done.err)
+                self.assertIn("rank 1 has ended, and rank 0 waits in %s rank 1" % call, done.err)
 
     def test_rank_0_is_a_rank_like_others(self):
         self.open("gate")

@@ -196,7 +196,7 @@ class Partition(machines.MachinesPlace):
         address = re.escape(self.machines.address("b"))
         for name, task in self.tasks().items():
             self.assertEqual((task["attempts"], task["failed_attempts"][0]["cause"]), (1, "lost"), name)
-            self.assertRegex(task["error"], r"rank 1 is lost: no link to it at %s:\d+ came up: .* a firewall between these two may drop" % address)
+            self.assertRegex(task["error"], r"rank 1 is lost: cannot connect to it at %s:\d+: .* a firewall between these two may drop" % address)
             self.assertIn("rank 0 is on `a`, rank 1 on `b`", task["error"])
         self.assertEqual(sorted(self.tasks()), ["lua", "shell"])
         self.until("the command has ended", lambda: not any(self.nodes()[name]["tasks"] for name in "ab"))

@@ -254,7 +254,7 @@ TEST_CASE("Who speaks something else at a door is refused by what he first says"
     std::string reply;
     Status status = server.receive(said, reply);
     REQUIRE_FALSE(status.ok());
-    CHECK_THAT(status.error().message, Contains("no greeting of flow"));
+    CHECK_THAT(status.error().message, Contains("did not send a flow handshake"));
     CHECK(reply.empty());
   }
 }
@@ -266,7 +266,7 @@ TEST_CASE("A later version at the door is told as one") {
   later[4 + 8]++;
   Status status = server.receive(later, reply);
   REQUIRE_FALSE(status.ok());
-  CHECK_THAT(status.error().message, Contains("as of version 2"));
+  CHECK_THAT(status.error().message, Contains("its handshake has version 2"));
   CHECK(reply == server.hello());
 }
 
@@ -373,7 +373,7 @@ TEST_CASE("Links come up between those who hold one key, and are refused to othe
   SECTION("no flow at all") {
     int socket = plain_client(reception.listener->address());
     REQUIRE(::send(socket, "hello, who is there?", 20, MSG_NOSIGNAL) == 20);
-    CHECK_THAT(reception.rejection(), Contains("no greeting of flow"));
+    CHECK_THAT(reception.rejection(), Contains("did not send a flow handshake"));
     ::close(socket);
   }
 }

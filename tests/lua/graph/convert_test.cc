@@ -149,7 +149,7 @@ TEST_CASE("a path of this attempt says: use ctx:file") {
         "returned the path `/state/scratch/1/a/out.csv` at result.out: it is in ctx.dir, which is "
         "deleted after the attempt; use ctx:file(\"a/out.csv\")");
   CHECK_THAT(lua.json("'/state/scratch/1'"), Catch::Contains("use ctx:file(\".\")"));
-  CHECK_THAT(lua.json("'/state/other'"), Catch::Contains("it lies in the state's folder"));
+  CHECK_THAT(lua.json("'/state/other'"), Catch::Contains("it is in the state directory"));
   CHECK_THAT(lua.json("{ ['/state/scratch/1/x'] = 1 }"), Catch::Contains("use ctx:file(\"x\")"));
   CHECK(lua.json("'/state2/other'") == "\"/state2/other\"");
 }

@@ -95,9 +95,9 @@ TEST_CASE("what a dynamic task's call needs of a machine is looked at when it is
 }
 
 TEST_CASE("an ordinary task calls no tasks and defines none") {
-  CHECK_THAT(run("-- plain").message,
-             Catch::StartsWith(
-                 "pipeline.lua:6: the task `best` is called inside a task: call the pieces"));
+  CHECK_THAT(
+      run("-- plain").message,
+      Catch::StartsWith("pipeline.lua:6: the task `best` is called inside a task: call the tasks"));
   CHECK_THAT(
       run("-- inside").message,
       Catch::StartsWith("pipeline.lua:7: flow.task defines `x` inside a task: a task is defined"));

@@ -22,7 +22,7 @@ TEST_CASE("a handle where Lua has no hook is warned about, with its line") {
     const char* body;
     const char* warning;
   } cases[] = {
-      {"local h = count(1)\nif h then end", "p.lua:5: `if` `h` does not look at a result"},
+      {"local h = count(1)\nif h then end", "p.lua:5: `if` `h` does not test a result"},
       {"local h = count(1)\nif h.good then end", "p.lua:5: `if` `h.good`"},
       {"if count(1) then end", "p.lua:4: `if` `count(1)`"},
       {"local h = count(1)\nif p.n then elseif h then end", "p.lua:5: `if` `h`"},

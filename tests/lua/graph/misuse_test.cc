@@ -265,11 +265,13 @@ TEST_CASE("what cannot cross an edge is named by its path") {
 
 TEST_CASE("a cycle through after names its lines") {
   CHECK(in_body("local a = count(1)\nlocal b = count(a)\na:after(b)") ==
-        "pipeline.lua:8: an `:after` closes a cycle, so none of it could ever start: `count` waits "
+        "pipeline.lua:8: an `:after` closes a cycle, so none of its tasks could ever start: "
+        "`count` waits "
         "for "
         "`count#2` waits for `count`; remove the `:after` of line 8");
   CHECK(in_body("local a = count(1)\nlocal b = count(2)\na:after(b)\nb:after(a)") ==
-        "pipeline.lua:8: an `:after` closes a cycle, so none of it could ever start: `count` waits "
+        "pipeline.lua:8: an `:after` closes a cycle, so none of its tasks could ever start: "
+        "`count` waits "
         "for "
         "`count#2` waits for `count`; remove the `:after` of line 8");
   CHECK(in_body("local a = count(1)\nlocal b = count(2)\na:after(b)") == "built");

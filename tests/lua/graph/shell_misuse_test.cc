@@ -60,7 +60,8 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
        "pipeline.lua:2: task `s`: the option `stage` is \"copy\", not `link`"},
       {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
        "function() return s(1) end)",
-       "pipeline.lua:3: `s` is called with positional arguments, and names none: add `args = { "
+       "pipeline.lua:3: `s` is called with positional arguments, and its `args` is missing: add "
+       "`args = { "
        "\"files\" }`"},
       {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
        "function() return s { fils = 1 } end)",
@@ -114,7 +115,8 @@ TEST_CASE("what a command cannot take is found while the graph is built") {
        "pipeline.lua:3: task `s`: the placeholder `{a.3}`: `a` has no field `3`"},
       {"local s = flow.shell('s', { command = 'echo $(( {a} ))' })\nreturn flow.pipeline('p', {}, "
        "function() return s { a = 'x' } end)",
-       "pipeline.lua:3: task `s`: the placeholder `{a}` is within $(( )), where only a number"},
+       "pipeline.lua:3: task `s`: the placeholder `{a}` is within $(( )), which allows only a "
+       "number"},
       {"local s = flow.shell('s', { command = 'true' })\nreturn flow.pipeline('p', {}, "
        "function() return s { a = { b = '\\0' } } end)",
        "built"},

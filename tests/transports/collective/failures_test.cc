@@ -240,8 +240,8 @@ TEST_CASE("A message with a rank that has come to its end fails at once, and nam
   });
   std::string call = is_send ? "send to" : "recv from";
   for (const std::string& one : outcomes)
-    CHECK(one == "rank 1 has come to its end, and rank 0 waits in " + call +
-                     " rank 1: each send needs its recv");
+    CHECK(one ==
+          "rank 1 has ended, and rank 0 waits in " + call + " rank 1: each send needs its recv");
 }
 
 TEST_CASE("What a rank began to send before it came to its end arrives") {
