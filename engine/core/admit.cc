@@ -68,7 +68,8 @@ struct AdmissionCheck {
   const State& state;
 
   bool operator()(const EngineStarted& e) const {
-    return e.epoch > state.epoch && e.cpus_milli >= 0 && flow::are_sound(e.custom_resources);
+    return e.epoch > state.epoch && e.cpus_milli >= 0 && e.memory_bytes >= 0 &&
+           flow::are_sound(e.custom_resources);
   }
   bool operator()(const RunSubmitted& e) const {
     return !e.run.empty() && find_run(state, e.run) == nullptr && e.plan != nullptr &&

@@ -31,29 +31,21 @@ class LineWriter {
   LineWriter(const core::State& state, EngineLogLines& lines) : state_(state), lines_(lines) {}
 
   void add(LogLevel level, const char* message, std::string detail = "") {
-    if (!log::is_on(level)) return;
-    EngineLogLine& line = lines_.emplace_back();
-    line.level = level;
-    line.message = message;
-    line.detail = std::move(detail);
+    if (log::is_on(level)) push(level, message, std::move(detail));
   }
   void add_run(LogLevel level, const char* message, const core::RunId& run,
                std::string detail = "") {
-    if (!log::is_on(level)) return;
-    add(level, message, std::move(detail));
-    lines_.back().run = run;
+    if (log::is_on(level)) push(level, message, std::move(detail)).run = run;
   }
   void add_worker(LogLevel level, const char* message, const std::string& worker,
                   std::string detail = "") {
-    if (!log::is_on(level)) return;
-    add(level, message, std::move(detail));
-    lines_.back().worker = worker;
+    if (log::is_on(level)) push(level, message, std::move(detail)).worker = worker;
   }
   void add_attempt(LogLevel level, const char* message, const core::AttemptId& id,
                    std::string detail = "") {
     if (!log::is_on(level)) return;
-    add_run(level, message, id.run, std::move(detail));
-    EngineLogLine& line = lines_.back();
+    EngineLogLine& line = push(level, message, std::move(detail));
+    line.run = id.run;
     line.attempt = id.attempt;
     auto run = state_.runs.find(id.run);
     if (run == state_.runs.end() || id.unit >= run->second.units.size()) return;
@@ -102,6 +94,15 @@ class LineWriter {
   }
 
  private:
+  // Does not look at the level, which another engine of the process may change meanwhile.
+  EngineLogLine& push(LogLevel level, const char* message, std::string detail) {
+    EngineLogLine& line = lines_.emplace_back();
+    line.level = level;
+    line.message = message;
+    line.detail = std::move(detail);
+    return line;
+  }
+
   const core::State& state_;
   EngineLogLines& lines_;
 };

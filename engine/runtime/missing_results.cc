@@ -142,8 +142,8 @@ Status MissingResults::rerun_dynamic_tasks(const core::RunId& id, Outputs& missi
     inbox_.post_and_wait({StoreCallback{[this, id, unit](Batch&, core::State&) {
       // Rejected if the calls of another task included it.
       bool is_rerun =
-          recorder_.record_if_admitted(core::RetryRequested{id, true, unit}, clock_.now());
-      if (is_rerun) recorder_.record_if_admitted(core::StopRequested{id}, clock_.now());
+          recorder_.record_if_admitted(core::RetryRequested{id, true, unit}, recorder_.turn_time());
+      if (is_rerun) recorder_.record_if_admitted(core::StopRequested{id}, recorder_.turn_time());
     }}});
     if (auto error = stop_.get()) return *error;
   }

@@ -23,13 +23,12 @@ class MissingResults {
     std::vector<core::UnitId> calls;    // dynamic tasks: a blob of their calls is missing
   };
   MissingResults(Inbox& inbox, Recorder& recorder, InputResolver& resolver, const TurnBlobs& blobs,
-                 Blobs& stored, const StateClock& clock, const StopCause& stop)
+                 Blobs& stored, const StopCause& stop)
       : inbox_(inbox),
         recorder_(recorder),
         resolver_(resolver),
         blobs_(blobs),
         stored_(stored),
-        clock_(clock),
         stop_(stop) {}
 
   /// In a turn: what is missing of the inputs of tasks that failed with `staging`.
@@ -47,7 +46,6 @@ class MissingResults {
   InputResolver& resolver_;
   const TurnBlobs& blobs_;
   Blobs& stored_;
-  const StateClock& clock_;
   const StopCause& stop_;
 };
 

@@ -19,6 +19,9 @@ class Recorder {
            RunEventFeed& feed)
       : state_(state), open_(open), blobs_(blobs), resolver_(resolver), feed_(feed) {}
 
+  /// Sets the time of a turn. All of its events have this time, except late reports.
+  void begin_turn(core::Time now) { turn_time_ = now; }
+  core::Time turn_time() const { return turn_time_; }
   /// Whether the event was admitted. `at`: its time, by the state's clock.
   bool record_if_admitted(core::Event event, core::Time at);
   /// For an event that was admitted by the state as it is now.
@@ -45,6 +48,7 @@ class Recorder {
   RunEventFeed& feed_;
   std::vector<core::Command> commands_;  // of the events since they were last drained
   std::vector<core::AttemptId> checkpointed_;
+  core::Time turn_time_ = 0;
 };
 
 }  // namespace flow

@@ -94,7 +94,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (old != state.runs.end()) {
       auto old_signals = old->second.signals;
       bool is_dropped =
-          replaces && recorder_.record_if_admitted(core::RunDeleted{id}, clock_.now());
+          replaces && recorder_.record_if_admitted(core::RunDeleted{id}, recorder_.turn_time());
       if (!is_dropped) {
         problem = already_active(old->second);
         return;
@@ -114,9 +114,9 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     blobs_.stage(bundle, std::move(bundle_bytes));
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);
     if (!prepared.inputs.empty()) batch.put(Family::kv, inputs_key(id), std::move(prepared.inputs));
-    recorder_.record(std::move(submitted), clock_.now());
+    recorder_.record(std::move(submitted), recorder_.turn_time());
     for (const auto& [name, value] : signals)
-      recorder_.record_if_admitted(core::SignalReceived{id, name, value}, clock_.now());
+      recorder_.record_if_admitted(core::SignalReceived{id, name, value}, recorder_.turn_time());
   }};
   inbox_.post_and_wait({std::move(submit), [&, this](bool is_committed) {
                           // Attempts are numbered from 1 again, so folders of old ones must go.
@@ -165,18 +165,18 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
       if (RunContext* found = active_runs_.find(id)) found->listener = listener;
     }}});
   }
-  core::RetryRequested event;
-  event.run = id;
-  event.has_unit = loaded->unit != kNoNode;
-  event.unit = event.has_unit ? loaded->unit : 0;
-  event.lost = std::move(missing.results);
-  PostedEvent posted{std::move(event)};
-  if (!request.empty()) posted.metadata.emplace_back(request_key(request), id);
-  bool admitted = inbox_.post_and_wait({std::move(posted)});
-  if (auto error = stop_.get()) return *error;
-  if (!admitted && loaded->is_from_archive) put_back(id);
-  // If the run has ended since, its listener learns that.
-  if (admitted || (task.empty() && !loaded->was_over)) return {};
+  bool is_admitted = loaded->is_admitted;
+  if (!is_admitted && loaded->is_loaded) {
+    PostedEvent posted{retry_of(id, *loaded)};
+    if (!request.empty()) posted.metadata.emplace_back(request_key(request), id);
+    is_admitted = inbox_.post_and_wait({std::move(posted)});
+    if (auto error = stop_.get()) return *error;
+  }
+  if (is_admitted) return {};
+  if (task.empty() && !loaded->was_over) {  // the run has ended since
+    if (listener) listener->on_end();
+    return {};
+  }
   return user_error(
       task.empty()
           ? fmt::format("the run {} has nothing to resume", id)
@@ -184,18 +184,17 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
                         task));
 }
 
-// Archives a run again that returned to the state and does not continue.
-void RunSubmission::put_back(const core::RunId& id) {
-  inbox_.post_and_wait({StoreCallback{[&, this](Batch& batch, core::State& state) {
-    auto found = state.runs.find(id);
-    if (found == state.runs.end() || !core::is_final(found->second.status)) return;
-    stored_runs_.archive(id, batch);
-    active_runs_.erase(id);
-    recorder_.record_if_admitted(core::RunDeleted{id}, clock_.now());
-  }}});
+core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded& loaded) {
+  core::RetryRequested event;
+  event.run = id;
+  event.has_unit = loaded.unit != kNoNode;
+  event.unit = event.has_unit ? loaded.unit : 0;
+  event.lost = loaded.missing.results;
+  return event;
 }
 
-// An archived run returns to the state first. The snapshot of this turn makes that durable.
+// An archived run returns to the state first. The snapshot of this turn makes that durable,
+// together with the request: a run whose resume is rejected stays in its archive.
 Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std::string& task,
                                                   std::optional<core::State> archived,
                                                   bool has_waited) {
@@ -221,18 +220,35 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
       FLOW_TRY(unit);
       result->unit = *unit;
     }
-    // Nothing rejects the resume from here on: a rejected one leaves the archive as it is.
     if (result->is_from_archive) {
       rename_workers(archived->runs.at(id), archived->workers, state.workers);
       state.runs.emplace(id, std::move(archived->runs.at(id)));
       core::rebuild_derived(state);
+    }
+    if (task.empty() && at_rest) result->missing = missing_results_.find(state.runs.at(id));
+    // Dynamic tasks that run again come first: the request follows when they are done.
+    bool is_whole = result->missing.calls.empty();
+    core::Event event = retry_of(id, *result);
+    result->is_admitted = is_whole && core::admit(state, event);
+    if (is_whole && !result->is_admitted) {
+      if (result->is_from_archive) {
+        state.runs.erase(id);
+        core::rebuild_derived(state);
+      }
+      return {};
+    }
+    result->is_loaded = true;
+    if (result->is_from_archive) {
       batch.erase(Family::kv, archive_key(id));
       group_commit_.request_snapshot();
     }
-    if (task.empty() && at_rest) result->missing = missing_results_.find(state.runs.at(id));
     // The listener hears of the run only when it continues.
-    if (!result->missing.calls.empty()) context.listener = nullptr;
+    if (!is_whole) context.listener = nullptr;
+    std::string request = context.request;
     active_runs_.put(id, std::move(context));
+    if (!result->is_admitted) return {};
+    if (!request.empty()) batch.put(Family::kv, request_key(request), id);
+    recorder_.record(std::move(event), recorder_.turn_time());
     return {};
   };
   Status loaded;

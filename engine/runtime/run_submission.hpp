@@ -19,8 +19,7 @@ class RunSubmission {
  public:
   RunSubmission(Inbox& inbox, Recorder& recorder, TurnBlobs& blobs, StoredRuns& stored_runs,
                 ActiveRuns& active_runs, MissingResults& missing_results, GroupCommit& group_commit,
-                Store& store, Blobs& stored, const StateClock& clock, const StopCause& stop,
-                std::string state_dir)
+                Store& store, Blobs& stored, const StopCause& stop, std::string state_dir)
       : inbox_(inbox),
         recorder_(recorder),
         blobs_(blobs),
@@ -30,7 +29,6 @@ class RunSubmission {
         group_commit_(group_commit),
         store_(store),
         stored_(stored),
-        clock_(clock),
         stop_(stop),
         state_dir_(std::move(state_dir)) {}
 
@@ -48,10 +46,12 @@ class RunSubmission {
     core::UnitId unit = kNoNode;  // of the task that is to run again
     MissingResults::Outputs missing;
     bool was_over = false;         // the run had ended before the call
-    bool is_from_archive = false;  // it returned to the state from its archive
+    bool is_from_archive = false;  // it was archived
+    bool is_loaded = false;        // it is in the state and has a context
+    bool is_admitted = false;      // the request to continue is recorded
   };
   Status add(Prepared prepared, int32_t jobs, bool replaces);
-  void put_back(const core::RunId& id);
+  static core::RetryRequested retry_of(const core::RunId& id, const Loaded& loaded);
   Result<Loaded> load(RunContext context, const std::string& task,
                       std::optional<core::State> archived, bool has_waited);
 
@@ -64,7 +64,6 @@ class RunSubmission {
   GroupCommit& group_commit_;
   Store& store_;
   Blobs& stored_;
-  const StateClock& clock_;
   const StopCause& stop_;
   const std::string state_dir_;
 };

@@ -48,6 +48,7 @@ void Turn::run(std::vector<TurnInput> inputs, bool may_defer) {
 void Turn::decide(std::vector<TurnInput> inputs) {
   if (state_.runs.empty()) clock_.catch_up();
   core::Time now = clock_.now();
+  recorder_.begin_turn(now);
   size_t effects_before = open_.effects.size();
   for (TurnInput& input : inputs) {
     bool admitted = std::visit([&](auto& what) { return take(what, now); }, input.what);

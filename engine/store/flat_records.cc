@@ -245,6 +245,8 @@ Result<std::vector<core::Record>> decode_flat_records(std::string_view content,
   auto* batch = google::protobuf::Arena::CreateMessage<journal::FlatBatch>(&arena);
   if (!batch->ParseFromArray(content.data(), static_cast<int>(content.size())))
     return environment_error("a batch of the journal can't be parsed");
+  if (batch->records_size() == 0)
+    return environment_error("a batch of the journal holds no record of its schema");
   std::vector<core::Record> records(static_cast<size_t>(batch->records_size()));
   FlatReader reader(*batch, plan, fragment);
   for (size_t i = 0; i < records.size(); i++) {

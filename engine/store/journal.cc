@@ -42,6 +42,8 @@ Result<std::vector<core::Record>> decode_records(std::string_view bytes, const F
     return environment_error("a batch of the journal can't be parsed");
   FLOW_TRY(check_schema(batch->schema(), "journal"));
   if (batch->schema() < kOneofSchema) return decode_flat_records(content, plan, fragment);
+  if (batch->records_size() == 0)
+    return environment_error("a batch of the journal holds no record of its schema");
   std::vector<core::Record> records(static_cast<size_t>(batch->records_size()));
   RecordReader reader(*batch, plan, fragment);
   for (size_t i = 0; i < records.size(); i++)

@@ -62,7 +62,7 @@ struct Slot {
   // Bundles that its process has loaded. At kRememberedMax a new process replaces it.
   std::set<Digest> bundles;
   // Environments that were sent to it, by run; not kept alive here. A resumed run may have another
-  // Environments that were sent to it, by run; not kept alive here. A resumed run may have another
+  // environment.
   std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
       environments;
   std::string errors_partial;       // up to kErrorLineMax; a longer line is reported in parts

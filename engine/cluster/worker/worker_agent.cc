@@ -494,7 +494,7 @@ bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted
   for (const StagedOrderPtr& staged : unfetched) fetch(staged);
   // The answer was lost with the former session. An attempt whose save was rejected is no longer
   // the head's, and has been told to stop by now.
-  for (const UnansweredSave& save : saves) worker_->ack_saved(save.id, save.name, true);
+  for (const UnansweredSave& save : saves) worker_->ack_saved(save.rank.attempt, save.name, true);
   worker_->release(commits_.base);
   if (held_release_ > 0) worker_->release(held_release_);
   progress();
@@ -549,7 +549,7 @@ void WorkerAgent::note_answer(const core::AttemptId& id, const std::string& name
   std::lock_guard lock(mutex_);
   auto answered =
       std::find_if(unanswered_saves_.begin(), unanswered_saves_.end(),
-                   [&](const auto& each) { return each.id == id && each.name == name; });
+                   [&](const auto& each) { return each.rank.attempt == id && each.name == name; });
   if (answered != unanswered_saves_.end()) unanswered_saves_.erase(answered);
 }
 
@@ -563,7 +563,7 @@ std::vector<WorkerAgent::UnansweredSave> WorkerAgent::take_committed_saves(uint6
 
 void WorkerAgent::note_end(const Report& report, uint64_t number) {
   if (!is_final_report(report)) return;
-  std::erase_if(unanswered_saves_, [&](const auto& each) { return each.id == report.id; });
+  std::erase_if(unanswered_saves_, [&](const auto& each) { return each.rank == report.rank_id(); });
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
   const auto* finished = report.as<TaskFinished>();
@@ -588,7 +588,7 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
       const auto* step = report.as<StepReported>();
       if (step != nullptr || report.is<CheckpointReported>()) {
         saved_.insert(report.rank_id());
-        unanswered_saves_.push_back({number, report.id, step != nullptr ? step->name : ""});
+        unanswered_saves_.push_back({number, report.rank_id(), step != nullptr ? step->name : ""});
       }
       mark_preempted(report);
       pin_reported_blobs(report);

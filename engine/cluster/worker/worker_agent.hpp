@@ -152,7 +152,7 @@ class WorkerAgent {
   /// A step or checkpoint that was reported. An attempt waits until the head has answered.
   struct UnansweredSave {
     uint64_t number = 0;  // of the report
-    core::AttemptId id;
+    RankId rank;
     std::string name;
   };
   void note_answer(const core::AttemptId& id, const std::string& name);

@@ -26,9 +26,10 @@ struct EngineLogLine {
 
 /// Receives each line whose level is `LogOptions::level` or higher. It is called on the thread that
 /// logs, one call at a time, and that thread waits for it: also the thread of the engine's turns.
-/// It must return soon, must not call the engine or the worker, and must not throw (what it throws
-/// is dropped with the line). Its last call returns before the destructor of the engine or the
-/// worker does.
+/// It must return soon, must not call the engine or the worker, must not wait for a lock that a
+/// thread holds while it uses or destroys one of them, and must not throw (what it throws is
+/// dropped with the line). Its last call returns before the destructor of the engine or the worker
+/// does.
 using LogSink = std::function<void(const EngineLogLine&)>;
 
 /// Where lines of the log go. Lines come from everything that runs in this process: if it has
