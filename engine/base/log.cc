@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_set>
 
 #include "engine/base/clock.hpp"
 
@@ -37,6 +38,7 @@ struct HiddenValues {
   std::mutex mutex;
   std::shared_ptr<const std::vector<std::string>> values =
       std::make_shared<std::vector<std::string>>();  // the oldest first
+  std::unordered_set<std::string> known;             // the same
 };
 
 /// Lives as long as the process: threads may still log while it exits.
@@ -76,15 +78,16 @@ void hide(const std::vector<std::string>& values) {
   if (values.empty()) return;
   HiddenValues& all = hidden();
   std::lock_guard lock(all.mutex);
-  auto is_known = [&](const std::string& value) {
-    return std::find(all.values->begin(), all.values->end(), value) != all.values->end();
-  };
+  auto is_known = [&](const std::string& value) { return all.known.contains(value); };
   if (std::all_of(values.begin(), values.end(), is_known)) return;
   auto grown = std::make_shared<std::vector<std::string>>(*all.values);
   for (const std::string& value : values)
-    if (!is_known(value)) grown->push_back(value);
-  if (grown->size() > kSecretsMax)
-    grown->erase(grown->begin(), grown->end() - static_cast<std::ptrdiff_t>(kSecretsMax));
+    if (all.known.insert(value).second) grown->push_back(value);
+  if (grown->size() > kSecretsMax) {
+    auto kept = grown->end() - static_cast<std::ptrdiff_t>(kSecretsMax);
+    std::for_each(grown->begin(), kept, [&](const std::string& old) { all.known.erase(old); });
+    grown->erase(grown->begin(), kept);
+  }
   all.values = std::move(grown);
 }
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "engine/base/ids.hpp"
-#include "engine/base/log.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/store/row_keys.hpp"
@@ -92,7 +91,6 @@ void AttemptOrders::add_environment(const TaskDef& def, const RunContext& contex
       order.hide.push_back(value);
     }
   }
-  log::hide(order.hide);
 }
 
 void AttemptOrders::add(const core::AttemptId& id, std::vector<AttemptOrder>& orders) {

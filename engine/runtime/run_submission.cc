@@ -245,6 +245,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     // The listener hears of the run only when it continues.
     if (!is_whole) context.listener = nullptr;
     std::string request = context.request;
+    if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);
     active_runs_.put(id, std::move(context));
     if (!result->is_admitted) return {};
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);
