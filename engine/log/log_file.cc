@@ -10,7 +10,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "engine/base/clock.hpp"
 
@@ -54,10 +57,57 @@ Status check_writable(const std::string& path) {
   return status;
 }
 
+/// A file in a folder that allows no new names cannot be rotated.
+Status check_folder(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return environment_error("cannot rotate the log file `" + path + "`: the folder `" + folder +
+                           "` is not writable (" + std::strerror(errno) +
+                           "). Name a file in another folder");
+}
+
+/// The log files that are open in this process: two writers of one file would rotate it twice.
+class OpenPaths {
+ public:
+  static bool add(const std::string& path) {
+    std::lock_guard lock(mutex());
+    return paths().insert(path).second;
+  }
+  static void remove(const std::string& path) {
+    std::lock_guard lock(mutex());
+    paths().erase(path);
+  }
+
+ private:
+  // They live as long as the process.
+  static std::mutex& mutex() {
+    static auto* all = new std::mutex;
+    return *all;
+  }
+  static std::set<std::string>& paths() {
+    static auto* all = new std::set<std::string>;
+    return *all;
+  }
+};
+
+std::string canonical(const std::string& path) {
+  std::error_code failed;
+  auto found = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path : found.string();
+}
+
 }  // namespace
 
 struct LogFile::Impl {
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  ~Impl() {
+    if (!open_path.empty()) OpenPaths::remove(open_path);
+  }
+
   std::string path;
+  std::string open_path;  // in OpenPaths
   size_t bytes_max = kFileBytesMax;
   std::optional<Rotation> rotation;
   std::FILE* stream = nullptr;  // rotation's; null while it has none
@@ -85,7 +135,13 @@ LogFile::~LogFile() = default;
 
 Result<std::unique_ptr<LogFile>> LogFile::open(const std::string& path, size_t bytes_max) {
   FLOW_TRY(check_writable(path));
+  FLOW_TRY(check_folder(path));
   auto impl = std::make_unique<Impl>();
+  std::string open_path = canonical(path);
+  if (!OpenPaths::add(open_path))
+    return user_error("the log file `" + path +
+                      "` is in use by another engine or worker of this process: name another one");
+  impl->open_path = std::move(open_path);
   impl->path = path;
   impl->bytes_max = bytes_max;
   try {

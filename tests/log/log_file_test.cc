@@ -77,6 +77,18 @@ TEST_CASE("a folder, a pipe and a device are rejected") {
   CHECK(!fs::exists(folder / "none"));
 }
 
+TEST_CASE("a file has one log per process, whatever its path") {
+  TempFolder folder;
+  auto first = LogFile::open(folder / "flow.log");
+  REQUIRE(first.ok());
+  auto second = LogFile::open(folder / "./flow.log");
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().message.find("is in use by another engine or worker of this process") !=
+        std::string::npos);
+  first->reset();
+  CHECK(LogFile::open(folder / "flow.log").ok());
+}
+
 TEST_CASE("a line that does not fit on the disk leaves no partial line") {
   TempFolder folder;
   auto file = LogFile::open(folder / "flow.log");
