@@ -3,11 +3,13 @@
 
 using namespace flow;
 
-#if !FLOW_TEST_UCX
-TEST_CASE("A build without UCX says so, and what to do") {
+TEST_CASE("a build without UCX says so, and what to do") {
+#if FLOW_TEST_UCX
+  SUCCEED("this build has UCX");
+#else
   auto made = make_ucx_transport({}, true);
   REQUIRE_FALSE(made.ok());
   CHECK_THAT(made.error().message, Catch::Contains("without UCX") && Catch::Contains("libucx-dev"));
   WARN("skipped over UCX: this build is without it");
-}
 #endif
+}
