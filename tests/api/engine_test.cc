@@ -406,7 +406,7 @@ return flow.pipeline("p", {}, function() return slow() end)
   CHECK_THROWS_AS(run.wait(), RunFailed);
   CHECK_THAT(task(run.info(), "slow").error,
              Catch::Contains("`slow` ran longer than its timeout of 50ms and its result is "
-                             "refused"));
+                             "rejected"));
 }
 
 TEST_CASE("a native task gets the GPUs that were assigned to it") {

@@ -127,7 +127,7 @@ class Log(Place):
         for words, code, texts in [
             (("--log-level", "loud"), 2, ["--log-level takes", "`loud`"]),
             (("--log-level", "info", "--log-format", "xml"), 2, ["--log-format takes `text` or `json`", "`xml`"]),
-            (("--log-format", "json"), 2, ["--log-format says how log lines look", "--log-file"]),
+            (("--log-format", "json"), 2, ["--log-format sets the format of log lines", "--log-file"]),
             (("--log-file", ""), 2, ["--log-file needs a value"]),
             (("--log-file", "folder"), 2, ["the log file `folder` is a folder"]),
             (("--log-file", "pipe"), 2, ["the log file `pipe` is not a regular file"]),
