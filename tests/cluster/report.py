@@ -124,9 +124,11 @@ class Report(cluster_place.ClusterPlace):
         self.port = former_port
         back = self.head()
         self.until_status("a", "up")
+        resumed = self.start("resume", "--json")
+        self.assertTrue(resumed.stdout.readline())  # its first event: the run continues
         self.open("gate")
-        self.good("resume")
-        self.assertEqual(len(self.read("gate.started").split()), 4)  # what ran went on
+        self.exits(0, self.end(resumed))
+        self.assertEqual(len(self.read("gate.started").split()), 4)  # the attempts on the worker were adopted
         self.assertNotIn("still try its address", self.kill(back).err)
 
     def test_the_loss_of_a_killed_worker_says_that_its_process_ended(self):

@@ -242,6 +242,6 @@ TEST_CASE("A file that was given goes between ranks, and one that a rank made do
     CHECK_THAT(
         all[0].ended.message,
         Catch::StartsWith("gang.lua:4: ctx.comm:") &&
-            Catch::Contains(": the file `tmp` was made on this rank and is there on no other"));
+            Catch::Contains(": the file `tmp` was made on this rank and exists on no other"));
   }
 }

@@ -93,7 +93,7 @@ TEST_CASE("a path lists its methods") {
   REQUIRE(std::holds_alternative<HttpError>(read));
   CHECK(std::get<HttpError>(read).status == 405);
   CHECK(std::get<HttpError>(read).allow == "POST");
-  CHECK(std::get<HttpError>(read).message == "/ask answers POST and no BREW");
+  CHECK(std::get<HttpError>(read).message == "/ask supports POST, not BREW");
   CHECK(status_of("HEAD /read?x=1 HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
   CHECK(status_of("get /read HTTP/1.1\r\nHost: a\r\n\r\n") == 405);
   CHECK(status_of("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n") == 404);

@@ -203,7 +203,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
             self.assertRegex(text, "^" + name + r" \d+\.\d+" if verdict == "ok" else "not found")
         verdict, text = libraries(FLOW_CUDNN_LIB="/nowhere.so")[1]["cuDNN"]
         self.assertEqual(verdict, "warning")
-        self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names can't be used: /nowhere.so"), text)
+        self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names cannot be used: /nowhere.so"), text)
         self.assertEqual(libraries(FLOW_CUDNN_LIB="off")[1]["cuDNN"],
                          ("ok", "disabled by FLOW_CUDNN_LIB: flow's own kernels compute convolutions"))
 

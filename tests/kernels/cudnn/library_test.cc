@@ -252,7 +252,7 @@ TEST_CASE("a library that the environment names and that is not there is an erro
   int code = run_table(call);
   CHECK(code == kDnnErrors);
   CHECK_THAT(cuda_kernels()->error_text(code),
-             Catch::StartsWith("the library that FLOW_CUDNN_LIB names can't be used: /nowhere"));
+             Catch::StartsWith("the library that FLOW_CUDNN_LIB names cannot be used: /nowhere"));
 }
 
 TEST_CASE("the environment leaves cuDNN out", "[.off]") {
