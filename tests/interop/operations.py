@@ -28,7 +28,7 @@ const FlowOperation* flow_operations(int32_t abi, int32_t* count) {
 CASES = [
     ("no list", "int x;", "", "it exports no flow_operations"),
     ("another version", PREFIX + "const FlowOperation* flow_operations(int32_t a, int32_t* n) { *n = 0; return NULL; }", "",
-     "it does not know version 1 of flow/operation.h"),
+     "it does not support version 1 of flow/operation.h"),
     ("many", PREFIX + "const FlowOperation* flow_operations(int32_t a, int32_t* n) { *n = 1 << 30; return (void*)16; }", "",
      "it declares 1073741824 operations"),
     ("a bad name", PREFIX + LIST % '{ "a-b", like, nothing, NULL }', "", "operation 1 needs a name"),
