@@ -4,7 +4,7 @@ namespace flow {
 
 RunContext* ActiveRuns::find(const core::RunId& run) {
   auto found = contexts_.find(run);
-  return found == contexts_.end() ? nullptr : &found->second;
+  return found == contexts_.end() ? nullptr : &found->second.context;
 }
 
 RunListener* ActiveRuns::listener_of(const core::RunId& run) {
@@ -51,9 +51,13 @@ void ActiveRuns::end_if_interrupted(const core::RunId& run) {
 
 void ActiveRuns::end_all(const std::optional<Error>& why) {
   for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
-  for (auto& [id, context] : contexts_) {
-    if (context.listener && why) context.listener->fail(*why);
-    if (context.listener && !why) context.listener->on_end();
+  for (auto& [id, entry] : contexts_) {
+    if (!entry.context.listener) continue;
+    if (why) {
+      entry.context.listener->fail(*why);
+    } else {
+      entry.context.listener->on_end();
+    }
   }
 }
 

@@ -23,10 +23,18 @@ class ActiveRuns {
   /// The listener of the run; null if it has none.
   RunListener* listener_of(const core::RunId& run);
   void put(const core::RunId& run, RunContext context) {
-    contexts_.insert_or_assign(run, std::move(context));
+    contexts_.insert_or_assign(run, Entry{std::move(context), ++last_number_});
   }
   bool contains(const core::RunId& run) const { return contexts_.contains(run); }
-  void erase(const core::RunId& run) { contexts_.erase(run); }
+  /// Number of the run's context, which each put() counts; 0: it has none.
+  uint64_t number_of(const core::RunId& run) const {
+    auto found = contexts_.find(run);
+    return found == contexts_.end() ? 0 : found->second.number;
+  }
+  /// Erases the context with this number. A run that was resumed meanwhile has another one.
+  void erase(const core::RunId& run, uint64_t number) {
+    if (number_of(run) == number) contexts_.erase(run);
+  }
   /// How long the run serves, in milliseconds: once, when it begins to serve and a limit was given.
   std::optional<core::Time> take_serve_time(const core::RunId& run);
 
@@ -46,7 +54,12 @@ class ActiveRuns {
 
  private:
   const core::State& state_;
-  std::map<core::RunId, RunContext> contexts_;  // of runs in the state: they leave with RunEnded
+  struct Entry {
+    RunContext context;
+    uint64_t number = 0;
+  };
+  std::map<core::RunId, Entry> contexts_;  // of runs in the state: they leave after RunEnded
+  uint64_t last_number_ = 0;
   // They leave in end_interruptions().
   std::multimap<core::RunId, std::shared_ptr<Latch>> interruptions_;
 };

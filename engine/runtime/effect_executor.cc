@@ -96,11 +96,13 @@ std::string EffectExecutor::worker_name(core::WorkerId worker) const {
 }
 
 // The rows and the archive of the run are committed: it leaves the state, then its listener leaves.
+// A resume may load the run again, with another context, in the turn in which it leaves.
 void EffectExecutor::end_run(const core::RunId& run) {
   std::shared_ptr<RunListener> listener;
   if (RunContext* context = active_runs_.find(run)) listener = context->listener;
-  inbox_.post({PostedEvent{core::RunDeleted{run}}, [this, run, listener](bool) {
-                 active_runs_.erase(run);
+  uint64_t number = active_runs_.number_of(run);
+  inbox_.post({PostedEvent{core::RunDeleted{run}}, [this, run, listener, number](bool) {
+                 active_runs_.erase(run, number);
                  if (listener) listener->on_end();
                }});
 }
