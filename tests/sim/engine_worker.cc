@@ -127,6 +127,7 @@ void SimWorker::join() {
     if (is_end_report(entry.report)) held.insert(entry.report.id);
   offer.attempts.assign(held.begin(), held.end());
   session_base_ = commit_last_;
+  held_release_ = 0;
   connection_ = std::make_shared<SimConnection>(world_, durable_, head_, *this);
   world_.note(fmt::format("{} joins with {} attempts", info_.name, held.size()));
   auto self = connection_;
@@ -148,6 +149,11 @@ void SimWorker::on_order(AttemptOrder order, uint64_t commit) {
 
 void SimWorker::on_release(uint64_t commit) {
   commit_last_ = std::max(commit_last_, session_base_ + commit);
+  // As the product's agent: stops of stale attempts come before the join is accepted.
+  if (!is_accepted_) {
+    held_release_ = std::max(held_release_, commit);
+    return;
+  }
   attempts_->release(session_base_ + commit);
 }
 
@@ -161,7 +167,7 @@ void SimWorker::on_accepted(uint64_t taken) {
   for (const Spooled& entry : spool_)
     if (entry.number <= taken) attempts_->note_committed(entry.report);
   forget(taken);
-  attempts_->release(session_base_);
+  attempts_->release(session_base_ + held_release_);
   for (const Spooled& entry : spool_) send(entry);
 }
 

@@ -103,6 +103,7 @@ class SimWorker {
   std::shared_ptr<SimConnection> connection_;
   bool is_accepted_ = false, is_draining_ = false;
   uint64_t session_base_ = 0;  // commits of earlier connections are below it
+  uint64_t held_release_ = 0;  // came before the join was accepted
   uint64_t commit_last_ = 0;
   std::deque<Spooled> spool_;
   uint64_t last_number_ = 0;
