@@ -3,7 +3,7 @@
 # the fault, and they must do so by failing as tests, all of them and no other: a program that crashes or does not
 # start has noticed nothing. With none named, everything must pass.
 set(ENV{FLOW_MUTANT} ${FAULT})
-set(ENV{FLOW_SIM_SEEDS} 300)
+set(ENV{FLOW_SIM_SEEDS} 600)
 execute_process(COMMAND ${PROGRAM} ${TESTS} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 set(shown "${output}")
 string(LENGTH "${shown}" length)
