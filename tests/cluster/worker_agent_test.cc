@@ -595,6 +595,26 @@ TEST_CASE("a restarted worker process reports attempts that had finished") {
   CHECK(wire.reports[0].id == ended(1).id);
 }
 
+TEST_CASE("a restarted worker process does not offer a gang of which only other ranks ended") {
+  Wire wire(big_host());
+  AttemptOrder first = order_of(1), second = order_of(1);
+  first.ranks = second.ranks = 2;
+  first.rank = 0;
+  second.rank = 1;
+  wire.head->stage({first, second, order_of(2)}, 1);
+  Report end_of_second = ended(1);
+  end_of_second.rank = 1;
+  wire.told.say({end_of_second, ended(2)});
+  wire.disconnect();
+  wire.agent.reset();
+
+  wire.start(big_host());
+  wire.connect();
+  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id});
+  wire.head->accept_join(0);
+  CHECK(wire.reports.size() == 2);
+}
+
 TEST_CASE("the data in transit to a slow head is bounded") {
   Wire wire(big_host());
   const Report log{ended(1).id, 0, 0, LogLines{0, std::string(kInFlightBytesMax / 4, 'x')}};

@@ -103,6 +103,7 @@ SimWorker::SimWorker(World& world, const DurableState& durable, TaskMemory& memo
 void SimWorker::start_process() {
   processes_++;
   is_draining_ = false;
+  last_of_former_ = last_number_;
   attempts_ = std::make_unique<Attempts>(world_, durable_, memory_,
                                          [this](Report report) { add_report(std::move(report)); });
   join();
@@ -123,8 +124,11 @@ void SimWorker::join() {
   offer.spool = fmt::format("{}-spool-{}", info_.name, spools_);
   std::set<core::AttemptId> held;
   for (const RankId& rank : attempts_->ranks()) held.insert(rank.attempt);
-  for (const Spooled& entry : spool_)
-    if (is_end_report(entry.report)) held.insert(entry.report.id);
+  for (const Spooled& entry : spool_) {
+    // As the product's agent: rank 0, which ends the attempt, may have died with its process.
+    bool may_end = entry.number > last_of_former_ || entry.report.rank == 0;
+    if (may_end && is_end_report(entry.report)) held.insert(entry.report.id);
+  }
   offer.attempts.assign(held.begin(), held.end());
   session_base_ = commit_last_;
   held_release_ = 0;

@@ -107,6 +107,7 @@ class SimWorker {
   uint64_t commit_last_ = 0;
   std::deque<Spooled> spool_;
   uint64_t last_number_ = 0;
+  uint64_t last_of_former_ = 0;  // reports up to this number are of earlier processes
 };
 
 }  // namespace flow::sim

@@ -119,6 +119,11 @@ void WorkerAgent::load_spool() {
     pin_reported_blobs(report);
     note_end(report, entry->number);
   }
+  // If rank 0 of such a gang was here, it ended with that process, and no report ends the attempt:
+  // offered to the head, it would never end. Not offered, it is lost and runs again.
+  std::erase_if(attempts_, [&](const auto& each) {
+    return !attempts_.contains(RankId{each.first.attempt, 0});
+  });
 }
 
 void WorkerAgent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
