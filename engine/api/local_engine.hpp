@@ -92,7 +92,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
 
-  /// What `plan` would do in this state; with `resumed`, as the continuation of that run.
+  /// Predicts a run of `plan` in this state; with `resumed`, a continuation of that run.
   PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed);
 
   EngineOptions options_;

@@ -23,7 +23,8 @@ struct ThreadPoolOptions {
 
 /// Starts a thread when a job finds none idle, up to the maximum. Thread-safe. The destructor runs
 /// all jobs that are posted, by jobs too, and joins the threads; it is not called by one of them.
-/// What learns from a job that it has run may destroy the pool before post() returns.
+/// post() does not touch the pool after its job may have run, so the job's end may be the signal
+/// that lets another thread destroy the pool.
 class ThreadPool {
  public:
   using Job = std::function<void()>;

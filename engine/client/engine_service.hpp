@@ -1,5 +1,5 @@
-// What the server of a state's writer needs of the engine. The interface keeps engine/client free
-// of engine/api, which implements it.
+// Interface of the engine to the server in a state's writer. engine/api implements it, so
+// engine/client does not depend on engine/api.
 #pragma once
 #include <memory>
 #include <string>

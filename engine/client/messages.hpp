@@ -37,8 +37,8 @@ Error get_error(const client_protocol::Error& from);
 Result<Event> get_event(const client_protocol::Event& from);
 
 void put_submission(const Submission& submission, client_protocol::Submission& to);
-/// Error (user) if there is no absolute working directory, or no valid name of a machine for a
-/// graph that it built.
+/// Error (user) if the working directory is missing or not absolute, or if the graph was built on a
+/// machine whose name is invalid.
 Result<Submission> get_submission(const client_protocol::Submission& from);
 
 void put_counts(const Counts& counts, client_protocol::TaskCounts& to);

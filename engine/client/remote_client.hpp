@@ -56,7 +56,7 @@ class RemoteEngine final : public detail::EngineImpl {
 
  private:
   using Files = std::map<Digest, std::string>;  // paths of the files that a graph names
-  /// What this engine knows of a run that it follows, besides its handle.
+  /// State of a followed run, besides its handle.
   struct FollowedRun {
     std::string id;
     Submission submission;                  // without its graph, to resume the run

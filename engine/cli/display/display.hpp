@@ -1,4 +1,4 @@
-// What a user sees of an active run: plain lines for a pipe, a frame for a terminal. Pure: takes
+// Renders an active run as text: plain lines for a pipe, a frame for a terminal. Pure: takes
 // events, returns text.
 #pragma once
 #include <cstdint>

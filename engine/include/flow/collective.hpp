@@ -101,7 +101,7 @@ std::optional<RankProgress> decode_rank_progress(std::string_view bytes);
 
 /// "rank 1", "ranks 0, 2 and 5"; of many ranks the first ones and the number of the rest.
 std::string ranks_text(const std::vector<int>& ranks);
-/// Names the rank that a hung gang waits for: "rank 1 hangs: it has not come to all_reduce #7, in
+/// Names the rank that a hung gang waits for: "rank 1 hangs: it has not reached all_reduce #7, in
 /// which ranks 0 and 2 wait; its last was all_reduce #6". `ranks` is indexed by rank; an empty
 /// entry is a rank that did not report. "" if the progress does not tell.
 std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks);
