@@ -147,7 +147,7 @@ void LocalEngine::warn_all(const std::string& text) {
 }
 
 // Results so far are kept. Each watched run ends with `why` as its error.
-void LocalEngine::give_up(const Error& why) {
+void LocalEngine::interrupt_runs(const Error& why) {
   std::vector<std::shared_ptr<detail::RunHandle>> states;
   {
     std::lock_guard lock(watched_mutex_);

@@ -85,7 +85,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// them.
   Status check_for_work_elsewhere() const;
   void warn_all(const std::string& text) override;
-  void give_up(const Error& why) override;
+  void interrupt_runs(const Error& why) override;
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
   /// Warns if an input of the run has changed.

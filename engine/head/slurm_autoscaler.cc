@@ -140,10 +140,10 @@ void SlurmAutoscaler::turn() {
   if (!inside_.empty()) return keep_step();
   int64_t now = clock_ms();
   if (!pool_.jobs().empty() && now >= poll_at_ms_) poll_jobs();
-  slurm::PoolActions steps = pool_.decide(user_.look(), clock_ms());
+  slurm::PoolActions steps = pool_.decide(user_.view(), clock_ms());
   for (const std::string& node : steps.drain) user_.drain(node);
   if (!steps.cancel.empty()) cancel(steps.cancel, kCommandMs);
-  for (int32_t nodes : steps.ask) ask(nodes);
+  for (int32_t nodes : steps.request_nodes) request_nodes(nodes);
   report();
 }
 
@@ -155,11 +155,11 @@ void SlurmAutoscaler::report() {
     changed_at_ms_ = clock_ms();
     user_.status(status.empty() ? "" : "Slurm: " + status);
   }
-  if (pool_.is_final() && !std::exchange(has_reported_no_more_, true)) user_.no_more();
-  auto why = pool_.given_up();
-  if (why && !has_given_up_) {
-    has_given_up_ = true;
-    return user_.give_up(environment_error("no node can be had of Slurm: " + *why));
+  if (pool_.is_final() && !std::exchange(has_reported_final_, true)) user_.on_no_more_nodes();
+  auto why = pool_.final_failure();
+  if (why && !has_failed_) {
+    has_failed_ = true;
+    return user_.on_failed(environment_error("no node can be had of Slurm: " + *why));
   }
   for (const std::string& note : notes) user_.note("Slurm: " + note);
 }
@@ -182,12 +182,12 @@ void SlurmAutoscaler::poll_jobs() {
     problem = jobs.error().message;
   }
   // A failure of squeue changes nothing: known jobs stay.
-  bool is_news = !problem.empty() && problem != squeue_problem_;
+  bool is_new = !problem.empty() && problem != squeue_problem_;
   squeue_problem_ = problem;
-  if (is_news) user_.note("Slurm: squeue says nothing of the jobs: " + problem);
+  if (is_new) user_.note("Slurm: squeue says nothing of the jobs: " + problem);
 }
 
-void SlurmAutoscaler::ask(int32_t nodes) {
+void SlurmAutoscaler::request_nodes(int32_t nodes) {
   slurm::CommandLine command = slurm::sbatch_command(options_, launch_, nodes);
   auto answer = run_command(command, kCommandMs);
   changed_at_ms_ = clock_ms();
@@ -233,7 +233,7 @@ void SlurmAutoscaler::keep_step() {
     user_.note(
         fmt::format("Slurm: srun in the allocation {} ended; its log is `{}`", inside_, log));
   }
-  if (step_ || has_given_up_ || now < step_at_ms_ || !user_.look().has_work) return;
+  if (step_ || has_failed_ || now < step_at_ms_ || !user_.view().has_work) return;
   std::string why = fmt::format("it ended {} times; its log is `{}`", steps_ended_, log);
   slurm::CommandLine command = step_command(launch_, inside_);
   if (steps_ended_ < slurm::kFailuresMax) {
@@ -244,8 +244,8 @@ void SlurmAutoscaler::keep_step() {
     }
     why = step.error().message;
   }
-  has_given_up_ = true;
-  user_.give_up(environment_error(
+  has_failed_ = true;
+  user_.on_failed(environment_error(
       fmt::format("no workers in the allocation {}: {}", inside_, words_of(command, why))));
 }
 

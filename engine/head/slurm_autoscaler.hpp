@@ -16,12 +16,12 @@ namespace flow {
 
 /// Callbacks to the head, on the autoscaler's thread.
 struct AutoscalerCallbacks {
-  std::function<slurm::ClusterView()> look;
+  std::function<slurm::ClusterView()> view;
   std::function<void(const std::string& node)> drain;  // nothing new is to go there
   std::function<void(const std::string& text)> note;   // for people
   std::function<void(const std::string& text)> status;
-  std::function<void()> no_more;                  // no other node will be had
-  std::function<void(const Error& why)> give_up;  // no node is there, and none will be
+  std::function<void()> on_no_more_nodes;           // no other node will be had
+  std::function<void(const Error& why)> on_failed;  // no node is there, and none will be
 };
 
 class SlurmAutoscaler {
@@ -42,7 +42,7 @@ class SlurmAutoscaler {
   void loop();
   void turn();
   void poll_jobs();
-  void ask(int32_t nodes);
+  void request_nodes(int32_t nodes);
   /// Cancels jobs. Returns false, with a note, if one of them may still exist.
   bool cancel(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms);
@@ -59,7 +59,7 @@ class SlurmAutoscaler {
   int64_t step_at_ms_ = 0;
   int64_t poll_at_ms_ = 0, changed_at_ms_ = 0;
   std::string squeue_problem_, reported_status_;
-  bool has_given_up_ = false, has_reported_no_more_ = false;
+  bool has_failed_ = false, has_reported_final_ = false;
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -39,7 +39,7 @@ Status check_slurm(const SlurmOptions& options) {
       "there is work for. Only inside an allocation is neither needed");
 }
 
-SlurmOptions with_first(SlurmOptions options) {
+SlurmOptions with_first_nodes(SlurmOptions options) {
   if (options.nodes_max > 0) options.nodes = std::max(options.nodes, options.nodes_min);
   return options;
 }
@@ -73,7 +73,7 @@ uint64_t job_of(const core::WorkerInfo& info) {
 }  // namespace
 
 Result<SlurmRequest> slurm_request_of(const EngineOptions& options) {
-  SlurmOptions asked = with_first(options.slurm.value_or(SlurmOptions{}));
+  SlurmOptions asked = with_first_nodes(options.slurm.value_or(SlurmOptions{}));
   FLOW_TRY(check_slurm(asked));
   auto dir = find_state(options);
   FLOW_TRY(dir);
@@ -133,7 +133,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   FLOW_TRY(launch);
   std::unique_ptr<SlurmHead> made(new SlurmHead(*options.slurm, engine_loop, engine));
   AutoscalerCallbacks user;
-  user.look = [self = made.get()] { return self->view_of_nodes(); };
+  user.view = [self = made.get()] { return self->view_of_nodes(); };
   user.drain = [&engine_loop](const std::string& node) {
     engine_loop.parts().membership.drain(node, "it had nothing to do");
   };
@@ -141,12 +141,12 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   user.status = [&engine_loop](const std::string& text) {
     engine_loop.put_metadata(launcher_key(), text);
   };
-  user.no_more = [&engine_loop] { engine_loop.parts().membership.announce(0); };
-  user.give_up = [&engine_loop, &engine](const Error& why) {
+  user.on_no_more_nodes = [&engine_loop] { engine_loop.parts().membership.announce(0); };
+  user.on_failed = [&engine_loop, &engine](const Error& why) {
     engine_loop.put_metadata(launcher_key(), why.message);
-    engine.give_up(why);
+    engine.interrupt_runs(why);
   };
-  SlurmOptions asked = with_first(*options.slurm);
+  SlurmOptions asked = with_first_nodes(*options.slurm);
   auto started = SlurmAutoscaler::start(asked, *launch, slurm_job_inside(asked), std::move(user));
   FLOW_TRY(started);
   made->autoscaler_ = std::move(*started);
@@ -155,7 +155,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
 
 slurm::ClusterView SlurmHead::view_of_nodes() {
   slurm::ClusterView view;
-  bool is_any_busy = false, is_any_there = false, are_all_there = false;
+  bool has_busy_worker = false, has_worker = false, has_all_workers = false;
   engine_loop_.inspect([&](const core::State& state, InputResolver&) {
     view.has_work =
         std::any_of(state.ready.begin(), state.ready.end(),
@@ -163,21 +163,21 @@ slurm::ClusterView SlurmHead::view_of_nodes() {
     for (size_t i = 1; i < state.workers.size(); i++) {
       const core::WorkerState& worker = state.workers[i];
       bool is_busy = !(worker.free == core::all_free(worker.info));
-      is_any_busy = is_any_busy || is_busy;
-      is_any_there = is_any_there || (worker.is_up && !worker.is_draining);
+      has_busy_worker = has_busy_worker || is_busy;
+      has_worker = has_worker || (worker.is_up && !worker.is_draining);
       uint64_t job = job_of(worker.info);
       if (job == 0) continue;
       if (worker.is_up) like_ = core::without_faults(worker.info);
       view.nodes.push_back(
           {worker.info.name, job, worker.is_up, worker.is_draining, is_busy, worker.is_lost()});
     }
-    are_all_there = core::missing_workers(state) == 0 || options_.nodes_max > 0;
+    has_all_workers = core::missing_workers(state) == 0 || options_.nodes_max > 0;
     auto most = static_cast<uint32_t>(std::max(0, options_.nodes_max));
     view.more = static_cast<int32_t>(core::scale_up_demand(state, like_, most));
   });
-  warn_if_nothing_fits(view.has_work && is_any_there && are_all_there && !is_any_busy &&
+  warn_if_nothing_fits(view.has_work && has_worker && has_all_workers && !has_busy_worker &&
                        view.more == 0);
-  view.has_work = view.has_work || is_any_busy;
+  view.has_work = view.has_work || has_busy_worker;
   return view;
 }
 

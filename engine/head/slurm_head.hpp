@@ -17,7 +17,7 @@ class RunEngine {
   /// Sends a warning to each run that is watched.
   virtual void warn_all(const std::string& text) = 0;
   /// Interrupts every run that is watched. `why` is reported as its error.
-  virtual void give_up(const Error& why) = 0;
+  virtual void interrupt_runs(const Error& why) = 0;
 };
 
 /// The address at which a head with these options listens, and a second choice if that fails; "":

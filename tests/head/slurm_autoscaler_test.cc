@@ -43,11 +43,11 @@ struct Nodes {
   /// A head that requests nothing, from its start to its end.
   void pass() {
     AutoscalerCallbacks user;
-    user.look = [] { return slurm::ClusterView{}; };
+    user.view = [] { return slurm::ClusterView{}; };
     user.drain = [](const std::string&) {};
     user.note = [this](const std::string& text) { notes.push_back(text); };
     user.status = [](const std::string&) {};
-    user.give_up = [](const Error&) {};
+    user.on_failed = [](const Error&) {};
     SlurmOptions options;
     options.nodes = 1;
     REQUIRE(SlurmAutoscaler::start(options, launch, "", user).ok());

@@ -22,7 +22,7 @@ struct Story {
   PoolActions turn(int64_t after_ms = 0) {
     now += after_ms;
     PoolActions steps = pool.decide(view, now);
-    for (int32_t nodes : steps.ask) {
+    for (int32_t nodes : steps.requests) {
       said[next_job] = {next_job, JobState::pending, "PENDING", ""};
       pool.requested(next_job++, nodes, now);
     }
@@ -72,16 +72,16 @@ using Jobs = std::vector<uint64_t>;
 TEST_CASE("nodes are requested once when there is work") {
   Story story(fixed(4));
   story.view.has_work = false;
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   story.view.has_work = true;
-  CHECK(story.turn().ask == SlurmNodes{4});
-  CHECK(story.turn(60'000).ask.empty());
+  CHECK(story.turn().requests == SlurmNodes{4});
+  CHECK(story.turn(60'000).requests.empty());
   story.say(1, JobState::pending, "PENDING", "Resources");
-  CHECK(story.turn(3'600'000).ask.empty());
+  CHECK(story.turn(3'600'000).requests.empty());
   CHECK(story.pool.status() == "the allocation 1 of 4 nodes is PENDING (Resources)");
   story.say(1, JobState::running, "RUNNING");
   for (const char* name : {"n1", "n2", "n3", "n4"}) story.join(1, name);
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   CHECK(story.pool.take_notes().empty());
 }
 
@@ -93,14 +93,14 @@ TEST_CASE("a draining allocation is replaced before it ends, and its end is not 
   story.join(1, "n2");
   story.turn(600'000);
   story.node("n1").is_draining = story.node("n2").is_draining = true;
-  CHECK(story.turn().ask == SlurmNodes{2});
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests == SlurmNodes{2});
+  CHECK(story.turn().requests.empty());
   story.leave("n1");
   story.leave("n2");
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   story.say(1, JobState::timed_out, "TIMEOUT");
   CHECK(story.was_noted("TIMEOUT"));
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   CHECK(story.pool.jobs() == Jobs{2});
 }
 
@@ -113,66 +113,66 @@ TEST_CASE("a lost node of several is requested alone") {
   story.node("n2").is_up = false;
   story.now += kJoinMs;
   story.say(1, JobState::running, "RUNNING");
-  CHECK(story.turn().ask == SlurmNodes{1});
+  CHECK(story.turn().requests == SlurmNodes{1});
 }
 
 TEST_CASE("a cancelled allocation is requested again with growing delays and a limit") {
   Story story(fixed(1));
   int64_t pause = kBackoffFirstMs;
   for (uint32_t failure = 1; failure <= kFailuresMax; failure++) {
-    CHECK(story.turn().ask == SlurmNodes{1});
+    CHECK(story.turn().requests == SlurmNodes{1});
     story.say(story.next_job - 1, JobState::cancelled, "CANCELLED");
     CHECK(story.was_noted("CANCELLED"));
-    CHECK(story.turn(pause - 1).ask.empty());
-    CHECK(!story.pool.given_up() == (failure < kFailuresMax));
+    CHECK(story.turn(pause - 1).requests.empty());
+    CHECK(!story.pool.final_failure() == (failure < kFailuresMax));
     story.now++;
     pause = std::min(2 * pause, kBackoffLastMs);
   }
-  CHECK(story.turn(86'400'000).ask.empty());
-  CHECK(story.pool.given_up()->find("CANCELLED") != std::string::npos);
+  CHECK(story.turn(86'400'000).requests.empty());
+  CHECK(story.pool.final_failure()->find("CANCELLED") != std::string::npos);
 }
 
 TEST_CASE("an allocation that did its work resets the count of failures") {
   Story story(fixed(1));
   story.turn();
   story.say(1, JobState::node_fail, "NODE_FAIL");
-  CHECK(story.turn(kBackoffFirstMs).ask == SlurmNodes{1});
+  CHECK(story.turn(kBackoffFirstMs).requests == SlurmNodes{1});
   story.say(2, JobState::running, "RUNNING");
   story.join(2, "n1");
   story.turn();
   story.leave("n1");
   story.say(2, JobState::preempted, "PREEMPTED");
-  CHECK(story.turn().ask == SlurmNodes{1});
+  CHECK(story.turn().requests == SlurmNodes{1});
   story.say(3, JobState::failed, "FAILED");
-  CHECK(story.turn(kBackoffFirstMs).ask == SlurmNodes{1});
+  CHECK(story.turn(kBackoffFirstMs).requests == SlurmNodes{1});
 }
 
 TEST_CASE("a final rejection by Slurm ends the waiting, unless there are other nodes") {
   Story story(fixed(1));
-  CHECK(story.pool.decide(story.view, story.now).ask == SlurmNodes{1});
+  CHECK(story.pool.decide(story.view, story.now).requests == SlurmNodes{1});
   story.pool.rejected("sbatch …\nanswered: Invalid partition", false, story.now);
-  CHECK(story.turn(86'400'000).ask.empty());
-  CHECK(story.pool.given_up() == "sbatch …\nanswered: Invalid partition");
+  CHECK(story.turn(86'400'000).requests.empty());
+  CHECK(story.pool.final_failure() == "sbatch …\nanswered: Invalid partition");
 
   Story other(elastic(1, 4));
   other.turn();
   other.join(1, "n1");
   other.node("n1").is_busy = true;
   other.view.more = 2;
-  CHECK(other.pool.decide(other.view, other.now).ask == SlurmNodes{1, 1});
+  CHECK(other.pool.decide(other.view, other.now).requests == SlurmNodes{1, 1});
   other.pool.rejected("no more", false, other.now);
   CHECK(other.was_noted("continues with the nodes that it has"));
   other.turn(1'000);
-  CHECK_FALSE(other.pool.given_up());
+  CHECK_FALSE(other.pool.final_failure());
 }
 
 TEST_CASE("a controller that does not answer is asked again") {
   Story story(fixed(1));
   story.pool.decide(story.view, story.now);
   story.pool.rejected("no controller", true, story.now);
-  CHECK(story.turn(kBackoffFirstMs - 1).ask.empty());
-  CHECK_FALSE(story.pool.given_up());
-  CHECK(story.turn(1).ask == SlurmNodes{1});
+  CHECK(story.turn(kBackoffFirstMs - 1).requests.empty());
+  CHECK_FALSE(story.pool.final_failure());
+  CHECK(story.turn(1).requests == SlurmNodes{1});
 }
 
 TEST_CASE("allocations that cannot start, or whose nodes stay silent, are released") {
@@ -183,11 +183,11 @@ TEST_CASE("allocations that cannot start, or whose nodes stay silent, are releas
   story.say(1, JobState::running, "RUNNING");
   CHECK(story.turn(1).cancel == Jobs{1});
   CHECK(story.was_noted("no worker"));
-  CHECK(story.turn(kBackoffFirstMs).ask == SlurmNodes{1});
+  CHECK(story.turn(kBackoffFirstMs).requests == SlurmNodes{1});
   story.say(2, JobState::pending, "PENDING", "PartitionTimeLimit");
   CHECK(story.turn().cancel == Jobs{2});
   CHECK(story.turn().cancel.empty());
-  CHECK(story.pool.given_up()->find("PartitionTimeLimit") != std::string::npos);
+  CHECK(story.pool.final_failure()->find("PartitionTimeLimit") != std::string::npos);
 }
 
 TEST_CASE("a job that Slurm forgot has ended after a while, and one in an unknown state is kept") {
@@ -209,19 +209,19 @@ TEST_CASE("a job that Slurm forgot has ended after a while, and one in an unknow
 TEST_CASE("an elastic pool has one job per node, for ready work and within its bounds") {
   Story story(elastic(0, 3));
   story.view.more = 0;
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   story.view.more = 2;
-  CHECK(story.turn().ask == SlurmNodes{1, 1});
-  CHECK(story.turn(5'000).ask.empty());  // they are being started
+  CHECK(story.turn().requests == SlurmNodes{1, 1});
+  CHECK(story.turn(5'000).requests.empty());  // they are being started
   story.view.more = 9;
-  CHECK(story.turn().ask == SlurmNodes{1});
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests == SlurmNodes{1});
+  CHECK(story.turn().requests.empty());
 
   Story least(elastic(2, 8));
-  CHECK(least.turn().ask == SlurmNodes{1, 1});
+  CHECK(least.turn().requests == SlurmNodes{1, 1});
   Story many(elastic(0, 100));
   many.view.more = 50;
-  CHECK(many.turn().ask.size() == size_t{kRequestsMax});
+  CHECK(many.turn().requests.size() == size_t{kRequestsMax});
 }
 
 TEST_CASE("an idle node first gets no new work and is then released") {
@@ -253,9 +253,9 @@ TEST_CASE("an idle node first gets no new work and is then released") {
 TEST_CASE("allocations of an earlier head are kept and not requested again") {
   Story story(fixed(2));
   story.pool.adopt(77, 2, story.now);
-  CHECK(story.turn().ask.empty());
+  CHECK(story.turn().requests.empty());
   CHECK(story.pool.nodes_of(77) == 2);
   story.say(77, JobState::completed, "COMPLETED");
   CHECK(story.was_noted("none of its workers had joined"));
-  CHECK(story.turn(kBackoffFirstMs).ask == SlurmNodes{2});
+  CHECK(story.turn(kBackoffFirstMs).requests == SlurmNodes{2});
 }

@@ -20,7 +20,7 @@ std::string described(uint64_t job, int32_t nodes) {
   return fmt::format("the allocation {} of {}", job, nodes_text(nodes));
 }
 
-std::string how_it_ended(const std::string& word, const std::string& reason) {
+std::string state_text(const std::string& word, const std::string& reason) {
   return reason.empty() ? word : word + " (" + reason + ")";
 }
 
@@ -59,11 +59,11 @@ void AllocationPool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
     if (found == allocations_.end()) continue;
     Allocation& allocation = found->second;
     allocation.seen_ms = now;
-    bool is_news = allocation.reason != job.reason && job.state == JobState::pending &&
-                   !job.reason.empty() && job.reason != "Priority" && job.reason != "Resources";
-    if (is_news || (job.state == JobState::held && allocation.state != JobState::held))
+    bool is_new = allocation.reason != job.reason && job.state == JobState::pending &&
+                  !job.reason.empty() && job.reason != "Priority" && job.reason != "Resources";
+    if (is_new || (job.state == JobState::held && allocation.state != JobState::held))
       notes_.push_back(fmt::format("{} waits: {}", described(job.id, allocation.nodes),
-                                   how_it_ended(job.word, job.reason)));
+                                   state_text(job.word, job.reason)));
     bool begins = job.state == JobState::running && allocation.began_ms == 0;
     if (begins) allocation.began_ms = now;
     if (job.state != JobState::unknown) allocation.state = job.state;
@@ -94,7 +94,7 @@ void AllocationPool::over(uint64_t job, Allocation& allocation, int64_t now) {
                      allocation.state == JobState::timed_out ||
                      allocation.state == JobState::preempted;
   std::string what = described(job, allocation.nodes) +
-                     " is over: " + how_it_ended(allocation.word, allocation.reason);
+                     " is over: " + state_text(allocation.word, allocation.reason);
   if (!(is_in_order && allocation.has_joined)) {
     if (!allocation.has_joined) what += ", and none of its workers had joined";
     if (!options_.logs.empty())
@@ -123,11 +123,11 @@ PoolActions AllocationPool::decide(const ClusterView& view, int64_t now) {
   PoolActions steps;
   for (auto& [job, allocation] : allocations_) update(job, allocation, view, steps, now);
   if (options_.is_elastic()) release_idle(view, steps, now);
-  if (view.has_work) ask(view, steps, now);
+  if (view.has_work) request_missing(view, steps, now);
   bool has_nodes = live() > 0 || std::any_of(view.nodes.begin(), view.nodes.end(),
                                              [](const SlurmNode& node) { return node.is_up; });
-  bool is_hopeless = view.has_work && is_final_ && !has_nodes && steps.ask.empty();
-  if (is_hopeless && !given_up_) given_up_ = last_failure_;
+  bool has_failed = view.has_work && is_final_ && !has_nodes && steps.requests.empty();
+  if (has_failed && !final_failure_) final_failure_ = last_failure_;
   return steps;
 }
 
@@ -154,16 +154,16 @@ void AllocationPool::update(uint64_t job, Allocation& allocation, const ClusterV
   } else if (allocation.idle_since_ms == 0) {
     allocation.idle_since_ms = now;
   }
-  bool waits_in_vain = allocation.state == JobState::pending && never_starts(allocation.reason);
-  bool is_mute =
+  bool cannot_start = allocation.state == JobState::pending && never_starts(allocation.reason);
+  bool is_silent =
       allocation.state == JobState::running && !is_young && up == 0 && !allocation.is_leaving;
-  if (!waits_in_vain && !is_mute) return;
+  if (!cannot_start && !is_silent) return;
   allocation.is_cancelled = true;
   steps.cancel.push_back(job);
-  if (waits_in_vain) is_final_ = true;
-  fail(waits_in_vain
+  if (cannot_start) is_final_ = true;
+  fail(cannot_start
            ? fmt::format("{} cannot start: {}", described(job, allocation.nodes),
-                         how_it_ended(allocation.word, allocation.reason))
+                         state_text(allocation.word, allocation.reason))
            : fmt::format("{} has no worker, {} after it began", described(job, allocation.nodes),
                          format_duration(now - allocation.began_ms)),
        now);
@@ -194,15 +194,15 @@ int32_t AllocationPool::wanted(const ClusterView& view) const {
   return std::clamp(std::max(first, helpful), options_.min, options_.max);
 }
 
-void AllocationPool::ask(const ClusterView& view, PoolActions& steps, int64_t now) {
+void AllocationPool::request_missing(const ClusterView& view, PoolActions& steps, int64_t now) {
   if (is_final_ || now < request_at_ms_) return;
   int32_t missing = wanted(view) - live();
   has_begun_ = true;
   if (missing <= 0) return;
   if (options_.is_elastic()) {
-    steps.ask.assign(static_cast<size_t>(std::min(missing, kRequestsMax)), 1);
+    steps.requests.assign(static_cast<size_t>(std::min(missing, kRequestsMax)), 1);
   } else {
-    steps.ask.push_back(missing);
+    steps.requests.push_back(missing);
   }
 }
 
@@ -213,7 +213,7 @@ std::string AllocationPool::status() const {
   for (const auto& [job, allocation] : allocations_) {
     if (allocation.is_cancelled) continue;
     text += fmt::format("{}{} is {}", text.empty() ? "" : "; ", described(job, allocation.nodes),
-                        how_it_ended(allocation.word, allocation.reason));
+                        state_text(allocation.word, allocation.reason));
   }
   if (failures_ > 0) text += (text.empty() ? "" : "; before that: ") + last_failure_;
   return text;

@@ -46,7 +46,7 @@ struct ClusterView {
 
 /// The actions to take now.
 struct PoolActions {
-  std::vector<int32_t> ask;        // an allocation of so many nodes each
+  std::vector<int32_t> requests;   // an allocation of so many nodes each
   std::vector<std::string> drain;  // nodes
   std::vector<uint64_t> cancel;    // jobs
 };
@@ -71,7 +71,7 @@ class AllocationPool {
   /// The present allocations and the last error, to explain why nothing starts.
   std::string status() const;
   /// Why no more nodes can be allocated, if there is no node left either.
-  std::optional<std::string> given_up() const { return given_up_; }
+  std::optional<std::string> final_failure() const { return final_failure_; }
   /// Whether a further request cannot succeed.
   bool is_final() const { return is_final_; }
   std::vector<uint64_t> jobs() const;
@@ -93,7 +93,7 @@ class AllocationPool {
   void update(uint64_t job, Allocation& allocation, const ClusterView& view, PoolActions& steps,
               int64_t now);
   void release_idle(const ClusterView& view, PoolActions& steps, int64_t now);
-  void ask(const ClusterView& view, PoolActions& steps, int64_t now);
+  void request_missing(const ClusterView& view, PoolActions& steps, int64_t now);
   int32_t wanted(const ClusterView& view) const;
   int32_t live() const;
   int32_t waiting() const;  // nodes that are asked for and not there yet
@@ -108,7 +108,7 @@ class AllocationPool {
   int64_t request_at_ms_ = 0;
   bool is_final_ = false;   // asking again can't help
   bool has_begun_ = false;  // of an elastic one: its first nodes were asked for
-  std::optional<std::string> given_up_;
+  std::optional<std::string> final_failure_;
 };
 
 }  // namespace flow::slurm

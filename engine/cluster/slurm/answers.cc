@@ -86,7 +86,7 @@ bool read_id(std::string_view text, uint64_t& id) {
   return failed == std::errc() && end == text.data() + text.size() && id > 0;
 }
 
-bool is_of_many(std::string_view id) {
+bool is_array_job(std::string_view id) {
   return !id.empty() && id[0] >= '0' && id[0] <= '9' &&
          id.find_first_of("_+") != std::string_view::npos;
 }
@@ -109,7 +109,7 @@ Result<std::vector<JobStatus>> parse_squeue(std::string_view text) {
     if (second == std::string_view::npos) return no_answer("squeue", line);
     JobStatus job;
     if (!read_id(line.substr(0, first), job.id)) {
-      if (is_of_many(line.substr(0, first))) continue;
+      if (is_array_job(line.substr(0, first))) continue;
       return no_answer("squeue", line);
     }
     job.word = line.substr(first + 1, std::min(second - first - 1, kWordBytesMax));
@@ -140,16 +140,16 @@ bool is_transient(std::string_view refusal) {
 }
 
 bool are_over(std::string_view refusal) {
-  bool is_all = false;
+  bool all_over = false;
   while (!refusal.empty()) {
     std::string_view line = take_line(refusal);
     if (line.empty()) continue;
-    is_all = std::any_of(kIsOver.begin(), kIsOver.end(), [&](std::string_view words) {
+    all_over = std::any_of(kIsOver.begin(), kIsOver.end(), [&](std::string_view words) {
       return line.find(words) != std::string_view::npos;
     });
-    if (!is_all) return false;
+    if (!all_over) return false;
   }
-  return is_all;
+  return all_over;
 }
 
 bool never_starts(std::string_view reason) {
