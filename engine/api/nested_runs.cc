@@ -90,7 +90,7 @@ const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>
 
 }  // namespace
 
-std::optional<OuterAttempt> outer_attempt_of(const Environment& environment) {
+std::optional<OuterAttempt> outer_attempt_of(const EnvironmentVariables& environment) {
   OuterAttempt outer;
   std::string_view attempt;
   for (const auto& [name, value] : environment) {
@@ -107,7 +107,7 @@ std::optional<OuterAttempt> outer_attempt_of(const Environment& environment) {
 
 Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::RunId& id,
                                            std::shared_ptr<const Plan> plan,
-                                           const Environment& environment) {
+                                           const EnvironmentVariables& environment) {
   auto outer = outer_attempt_of(environment);
   if (!outer || engine_loop.parts().options.requested_nodes)
     return Hold();  // more workers may join

@@ -17,7 +17,7 @@ struct OuterAttempt {
   std::string task;
   uint32_t attempt = 0;
 };
-std::optional<OuterAttempt> outer_attempt_of(const Environment& environment);
+std::optional<OuterAttempt> outer_attempt_of(const EnvironmentVariables& environment);
 
 /// Thread-safe. Holds one entry per unfinished run that an attempt started.
 class NestedRuns {
@@ -28,7 +28,7 @@ class NestedRuns {
   /// Error if a task of `plan`, or of an earlier nested run, would wait forever for resources that
   /// are held by tasks that wait for nested runs.
   Result<Hold> check(EngineLoop& engine_loop, const core::RunId& run,
-                     std::shared_ptr<const Plan> plan, const Environment& environment);
+                     std::shared_ptr<const Plan> plan, const EnvironmentVariables& environment);
 
  private:
   struct Nested {

@@ -186,7 +186,8 @@ Result<Submission> get_submission(const client_protocol::Submission& from) {
     FLOW_TRY(graph);
     submission.built = std::make_shared<const PrebuiltGraph>(std::move(*graph));
   }
-  submission.environment = std::make_shared<const Environment>(get_named_texts(from.environment()));
+  submission.environment =
+      std::make_shared<const EnvironmentVariables>(get_named_texts(from.environment()));
   submission.options = get_options(from.options());
   return submission;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/bundle_users.hpp"
 #include "engine/cluster/transfer/worker_messages.hpp"
@@ -77,7 +78,7 @@ class RemoteWorker final : public WorkerConnection {
   std::mutex sending_;
   // Bundles that the worker has for runs that have not ended; entries leave in forget().
   BundleUsers bundles_;
-  std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
+  std::map<core::RunId, std::weak_ptr<const EnvironmentVariables>> environments_;
   MessageAssembler assembler_;
   bool has_joined_ = false;
   uint64_t last_number_ = 0;

@@ -230,7 +230,7 @@ void write_lines(const EngineLogLines& lines) {
   for (const EngineLogLine& line : lines) log::write(line);
 }
 
-void hide_secrets(const Plan& plan, const Environment& environment) {
+void hide_secrets(const Plan& plan, const EnvironmentVariables& environment) {
   std::vector<std::string> values;
   for (const TaskDef& def : plan.defs)
     for (const EnvEntry& entry : def.env)

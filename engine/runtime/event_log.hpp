@@ -34,7 +34,7 @@ void write_lines(const EngineLogLines& lines);
 
 /// No line shows the values that tasks of the plan take from the submitter's environment. Called
 /// before the run's first line.
-void hide_secrets(const Plan& plan, const Environment& environment);
+void hide_secrets(const Plan& plan, const EnvironmentVariables& environment);
 
 /// A report that `admit` rejected: it is late, or a repeat. Other events leave no line.
 void log_rejected_report(const core::State& state, const core::Event& event);

@@ -146,8 +146,8 @@ Result<std::string> find_executor(const EngineOptions& options) {
       looked);
 }
 
-std::shared_ptr<const Environment> process_environment() {
-  auto all = std::make_shared<Environment>();
+std::shared_ptr<const EnvironmentVariables> current_environment() {
+  auto all = std::make_shared<EnvironmentVariables>();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
     std::string_view text = *entry;
     size_t equals = text.find('=');
@@ -161,7 +161,7 @@ Submission make_submission(const EngineOptions& options, const RunOptions& run) 
   Submission submission;
   submission.working_directory = working_directory_of(options);
   submission.options = run;
-  submission.environment = process_environment();
+  submission.environment = current_environment();
   return submission;
 }
 

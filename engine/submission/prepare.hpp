@@ -22,7 +22,7 @@ Result<std::string> find_state(const EngineOptions& options);
 /// ../libexec/flow.
 Result<std::string> find_executor(const EngineOptions& options);
 /// This process's environment.
-std::shared_ptr<const Environment> process_environment();
+std::shared_ptr<const EnvironmentVariables> current_environment();
 /// The base of relative paths. If the working directory was removed: its former path.
 std::string working_directory_of(const EngineOptions& options);
 /// A submission from this process, with its working directory and environment.

@@ -56,8 +56,9 @@ RequestedNodes requested_nodes_of(const SlurmOptions& options,
 
 namespace {
 
-void check_environment(const TaskDef& def, const std::string& where, const Environment& environment,
-                       std::vector<Error>& errors, std::vector<std::string>& warnings) {
+void check_environment(const TaskDef& def, const std::string& where,
+                       const EnvironmentVariables& environment, std::vector<Error>& errors,
+                       std::vector<std::string>& warnings) {
   for (const EnvEntry& entry : def.env) {
     if (!entry.from_submitter) continue;
     auto variable = std::find_if(environment.begin(), environment.end(),
@@ -76,8 +77,8 @@ void check_environment(const TaskDef& def, const std::string& where, const Envir
   }
 }
 
-void check_shell(const TaskDef& def, const std::string& where, const Environment& environment,
-                 std::vector<Error>& errors) {
+void check_shell(const TaskDef& def, const std::string& where,
+                 const EnvironmentVariables& environment, std::vector<Error>& errors) {
   if (def.kind != TaskKind::shell || def.shell.shell.empty()) return;
   for (const EnvEntry& entry : def.env) {
     if (entry.name == "PATH") return;  // the task looks elsewhere, and says what it does not find
@@ -243,7 +244,7 @@ void check_gang(const TaskDef& def, const std::string& where, const Capacity& ca
 
 }  // namespace
 
-std::vector<Error> check_requirements(const Plan& plan, const Environment& environment,
+std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariables& environment,
                                       const Capacity& capacity,
                                       std::vector<std::string>& warnings) {
   std::vector<Error> errors;

@@ -30,7 +30,7 @@ RequestedNodes requested_nodes_of(const SlurmOptions& options,
 /// Number of workers that an engine with these options expects.
 uint32_t announced_workers(const EngineOptions& options);
 /// Checks the plan against the capacity and the submitter's environment; also used by resume.
-std::vector<Error> check_requirements(const Plan& plan, const Environment& environment,
+std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariables& environment,
                                       const Capacity& capacity, std::vector<std::string>& warnings);
 
 }  // namespace flow

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "engine/core/types.hpp"
 #include "engine/plan/plan.hpp"
 #include "engine/plan/resource_quantities.hpp"
@@ -25,7 +26,8 @@ struct RunContext {
   RunRecord record;
   std::string request;                        // what asked for it; "" where nobody asks twice
   std::shared_ptr<const std::string> bundle;  // encoded
-  std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
+  std::shared_ptr<const EnvironmentVariables> environment =
+      std::make_shared<const EnvironmentVariables>();
   int64_t grace_ms = 10'000;
   int64_t serve_for_ms = -1;
   std::shared_ptr<RunListener> listener;
@@ -50,7 +52,7 @@ struct Submission {
   std::string working_directory;  // absolute
   Value params;                   // table, or nil
   RunOptions options;
-  std::shared_ptr<const Environment> environment;
+  std::shared_ptr<const EnvironmentVariables> environment;
   std::shared_ptr<const Bundle> pinned;  // build from this code
   /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;

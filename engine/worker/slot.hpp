@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "engine/base/log_bound.hpp"
 #include "engine/crypto/redaction.hpp"
 #include "engine/process/cgroup.hpp"
@@ -63,8 +64,7 @@ struct Slot {
   std::set<Digest> bundles;
   // Environments that were sent to it, by run; not kept alive here. A resumed run may have another
   // environment.
-  std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
-      environments;
+  std::map<std::string, std::weak_ptr<const EnvironmentVariables>> environments;
   std::string errors_partial;       // up to kErrorLineMax; a longer line is reported in parts
   bool has_requeued_queue = false;  // the orders behind a long attempt were requested back
   int64_t ending_since_us = 0;

@@ -47,8 +47,7 @@ bool is_of_machine(std::string_view name) {
 
 /// The environment of an executor: `variables`, and the machine's variables that are not among
 /// them.
-std::vector<std::string> executor_environment(
-    const std::vector<std::pair<std::string, std::string>>& variables) {
+std::vector<std::string> executor_environment(const EnvironmentVariables& variables) {
   std::vector<std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
     std::string_view text = *entry, name = text.substr(0, text.find('='));
@@ -77,7 +76,7 @@ int above_wire(int descriptor) {
 
 Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
-                                       std::vector<std::pair<std::string, std::string>> variables) {
+                                       EnvironmentVariables variables) {
   int wire[2], errors[2];
   auto failed = [&](const char* what, int error) {
     return environment_error(

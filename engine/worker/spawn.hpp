@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -22,7 +23,7 @@ struct ExecutorProcess {
 /// libraries.
 Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
-                                       std::vector<std::pair<std::string, std::string>> variables);
+                                       EnvironmentVariables variables);
 
 /// Kills an executor that has started nothing and returns its wait status. A process that hangs in
 /// a driver cannot be killed and is left behind.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "engine/core/types.hpp"
 #include "engine/worker/report.hpp"
 
@@ -49,12 +50,11 @@ struct AttemptOrder {
     bool expired = false;
   };
   std::vector<Wait> waits;
-  std::shared_ptr<const std::vector<std::pair<std::string, std::string>>>
-      environment;                                       // the submitter's
-  std::vector<std::pair<std::string, std::string>> env;  // of the task, with placeholders replaced
-  std::vector<std::string> hide;                         // shown as *** in logs
-  std::shared_ptr<const ShellSpec> shell;                // of a shell task
-  std::string defined_at;                                // of a shell task: "p.lua:3"
+  std::shared_ptr<const EnvironmentVariables> environment;  // the submitter's
+  EnvironmentVariables env;                // of the task, with placeholders replaced
+  std::vector<std::string> hide;           // shown as *** in logs
+  std::shared_ptr<const ShellSpec> shell;  // of a shell task
+  std::string defined_at;                  // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
   RankId rank_id() const { return {id, rank}; }

@@ -224,7 +224,7 @@ struct Started {
     Submission submission;
     submission.script = (path / "pipeline.lua").string();
     submission.working_directory = path.string();
-    submission.environment = process_environment();
+    submission.environment = current_environment();
     auto prepared = prepare(*engine_loop, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
     prepared->context.listener = recorder;

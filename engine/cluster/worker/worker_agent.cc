@@ -34,11 +34,9 @@ bool was_terminated(const Report& report) {
   return (cause == core::Cause::signal && is(0)) || (cause == core::Cause::exit_code && is(kShell));
 }
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
 // Replaces folders of the client that this machine lacks, or that this user may not access, by this
 // machine's own.
-void replace_folder(Variables& environment, const std::string& name, int needs) {
+void replace_folder(EnvironmentVariables& environment, const std::string& name, int needs) {
   auto found = std::find_if(environment.begin(), environment.end(),
                             [&](const auto& variable) { return variable.first == name; });
   if (found == environment.end() || ::access(found->second.c_str(), needs) == 0) return;
@@ -56,7 +54,7 @@ bool is_slurms(std::string_view name) {
 }
 
 // On a Slurm node a task sees the variables of the node's own job.
-void take_from_machine(Variables& environment) {
+void use_machine_variables(EnvironmentVariables& environment) {
   replace_folder(environment, "TMPDIR", W_OK | X_OK);
   replace_folder(environment, "HOME", R_OK | X_OK);
   if (std::getenv("SLURM_JOB_ID") == nullptr) return;
@@ -372,12 +370,12 @@ bool WorkerAgent::take_bundle(const wire::LoadBundle& load) {
   return true;
 }
 
-bool WorkerAgent::take_environment(const wire::Environment& sent) {
-  Environment environment;
+bool WorkerAgent::on_environment(const wire::Environment& sent) {
+  EnvironmentVariables environment;
   for (const wire::EnvVar& variable : sent.vars())
     environment.emplace_back(variable.name(), variable.value());
-  take_from_machine(environment);
-  environments_[sent.run()] = std::make_shared<const Environment>(std::move(environment));
+  use_machine_variables(environment);
+  environments_[sent.run()] = std::make_shared<const EnvironmentVariables>(std::move(environment));
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/environment_variables.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/cluster/transfer/blob_transfer.hpp"
@@ -221,7 +222,7 @@ class WorkerAgent {
   // Runs of this session that have not ended; entries leave in take_forget().
   BundleUsers bundle_users_;
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
-  std::map<std::string, std::shared_ptr<const Environment>> environments_;
+  std::map<std::string, std::shared_ptr<const EnvironmentVariables>> environments_;
 
   ThreadPool thread_pool_;
   std::unique_ptr<Worker> worker_;  // last: its reports use the others
