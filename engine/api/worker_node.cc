@@ -33,50 +33,50 @@ EngineOptions engine_options(const WorkerNodeOptions& options) {
   return engine;
 }
 
-Result<core::WorkerInfo> host_of(const WorkerNodeOptions& options, std::string& problems) {
+Result<core::WorkerInfo> worker_info_of(const WorkerNodeOptions& options, std::string& problems) {
   auto executor = find_executor(engine_options(options));
   FLOW_TRY(executor);
-  core::WorkerInfo host;
-  host.name = options.name.empty() ? machine_name() : options.name;
-  if (host.name == kHeadWorkerName)
+  core::WorkerInfo worker;
+  worker.name = options.name.empty() ? machine_name() : options.name;
+  if (worker.name == kHeadWorkerName)
     return user_error(fmt::format(
         "a worker cannot be named `{}`, the name under which the head itself is shown: give it "
         "another name with --name",
         kHeadWorkerName));
-  host.cpus_milli = jobs_of(engine_options(options)) * 1000;
+  worker.cpus_milli = jobs_of(engine_options(options)) * 1000;
   int32_t cpus = jobs_of({});
   constexpr int32_t kOftenMeant = 8;  // this many tasks per CPU are plausible if they mostly wait
   if (options.jobs / kOftenMeant > cpus)
     problems += fmt::format("--jobs {} is far more than the {} CPUs that this worker may use\n",
                             options.jobs, cpus);
-  host.memory_bytes = usable_memory_bytes();
+  worker.memory_bytes = usable_memory_bytes();
   if (!options.memory.empty()) {
     auto memory = parse_bytes(options.memory);
     if (!memory.ok() || *memory <= 0)
       return user_error(
           fmt::format("`--memory {}` is not a size: write for example 64GiB", options.memory));
-    if (*memory > host.memory_bytes)
+    if (*memory > worker.memory_bytes)
       problems += fmt::format("--memory {} is more than the {} that this machine has\n",
                               format_bytes(static_cast<uint64_t>(*memory)),
-                              format_bytes(static_cast<uint64_t>(host.memory_bytes)));
-    host.memory_bytes = *memory;
+                              format_bytes(static_cast<uint64_t>(worker.memory_bytes)));
+    worker.memory_bytes = *memory;
   }
   MachineGpus gpus = find_gpus(*executor);
   for (const std::string& problem : gpus.problems) problems += problem + "\n";
-  host.gpus = std::move(gpus.gpus);
-  host.labels = options.labels;
-  std::sort(host.labels.begin(), host.labels.end());
+  worker.gpus = std::move(gpus.gpus);
+  worker.labels = options.labels;
+  std::sort(worker.labels.begin(), worker.labels.end());
   auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
-  auto twice = std::adjacent_find(host.labels.begin(), host.labels.end(), same);
-  if (twice != host.labels.end())
+  auto twice = std::adjacent_find(worker.labels.begin(), worker.labels.end(), same);
+  if (twice != worker.labels.end())
     return user_error(
         fmt::format("the label `{}` is given twice: a worker has one of a name", twice->first));
-  if (!core::are_sound(host.labels))
+  if (!core::are_sound(worker.labels))
     return user_error(fmt::format("a worker has at most {} labels", core::kLabelsMax));
   auto custom_resources = quantities_of(options.resources);
   FLOW_TRY(custom_resources);
-  host.custom_resources = std::move(*custom_resources);
-  return host;
+  worker.custom_resources = std::move(*custom_resources);
+  return worker;
 }
 
 /// The default folder: on a local disk, and the same after a restart of the worker.
@@ -108,14 +108,14 @@ struct WorkerNode::Impl {
 
 NodeInfo describe_worker(const WorkerNodeOptions& options) {
   std::string problems;
-  core::WorkerInfo host = value_or_throw(host_of(options, problems));
+  core::WorkerInfo worker = value_or_throw(worker_info_of(options, problems));
   NodeInfo info;
-  info.name = host.name;
-  info.cpus = host.cpus_milli / 1000.0;
-  info.memory_bytes = host.memory_bytes;
-  info.gpus = host.gpus;
-  info.labels = host.labels;
-  info.resources = numbers_of(host.custom_resources);
+  info.name = worker.name;
+  info.cpus = worker.cpus_milli / 1000.0;
+  info.memory_bytes = worker.memory_bytes;
+  info.gpus = worker.gpus;
+  info.labels = worker.labels;
+  info.resources = numbers_of(worker.custom_resources);
   info.status = "here";
   return info;
 }
@@ -142,15 +142,15 @@ std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vec
 WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>()) {
   cluster::WorkerProcessOptions node;
   std::string problems;
-  node.agent.host = value_or_throw(host_of(options, problems));
+  node.agent.worker = value_or_throw(worker_info_of(options, problems));
   node.session = value_or_throw(
-      session_options(cluster::Role::worker, node.agent.host.name, options.secret_file, false));
+      session_options(cluster::Role::worker, node.agent.worker.name, options.secret_file, false));
   node.head = options.head;
   if (options.on_note) node.agent.on_note = node.on_note = options.on_note;
   if (!problems.empty() && options.on_note) options.on_note(problems);
-  std::string dir = directory_of(options, node.agent.host.name);
+  std::string dir = directory_of(options, node.agent.worker.name);
   impl_->log = value_or_throw(log::open_log(options.log, dir));
-  impl_->name = node.agent.host.name;
+  impl_->name = node.agent.worker.name;
   ok_or_throw(make_dirs(dir));
   ok_or_throw(own_state(dir));
   impl_->lock = value_or_throw(StateLock::acquire(dir));
@@ -168,7 +168,7 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   auto make = [worker](Worker::OnReport on_report) {
     return make_worker(worker, std::move(on_report));
   };
-  std::vector<Gpu> gpus = node.agent.host.gpus;
+  std::vector<Gpu> gpus = node.agent.worker.gpus;
   log::info("worker started", {.worker = impl_->name, .detail = "head " + options.head});
   impl_->node =
       value_or_throw(cluster::WorkerProcess::start(*impl_->transport, std::move(node), make));

@@ -30,7 +30,7 @@ bool RemoteWorker::on_message(std::string_view chunk) {
       return has_joined_;
     }
     case worker_protocol::FromWorker::kReport:
-      return take_report(*message.mutable_report());
+      return on_report(*message.mutable_report());
     case worker_protocol::FromWorker::kDraining:
       callbacks_.on_draining(message.draining());
       return true;
@@ -63,7 +63,7 @@ bool RemoteWorker::on_message(std::string_view chunk) {
   }
 }
 
-bool RemoteWorker::take_report(worker_protocol::ReportEnvelope& envelope) {
+bool RemoteWorker::on_report(worker_protocol::ReportEnvelope& envelope) {
   Report report{};
   if (envelope.number() <= last_number_ || !get_report(envelope, report)) return false;
   last_number_ = envelope.number();

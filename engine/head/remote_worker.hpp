@@ -63,14 +63,13 @@ class RemoteWorker final : public WorkerConnection {
   void disconnect(const std::string& why) override { disconnect_(why); }
 
  private:
-  bool take_report(worker_protocol::ReportEnvelope& envelope);
+  bool on_report(worker_protocol::ReportEnvelope& envelope);
   void send_stop(const core::AttemptId& id, bool gentle, bool kill);
   void send(const worker_protocol::ToWorker& message);
   void send_locked(const worker_protocol::ToWorker& message);
   bool has_environment(const AttemptOrder& order) const;
   void send_ahead(const AttemptOrder& order);
 
-  using Environment = std::vector<std::pair<std::string, std::string>>;
   const Send send_;
   const RemoteWorkerCallbacks callbacks_;
   const std::function<void(const std::string&)> disconnect_;

@@ -25,34 +25,35 @@ void make_failure(Report& report, const std::string& problem) {
 }  // namespace
 
 void ReportReceiver::add(Report report, uint64_t number) {
-  auto waiting = std::make_shared<Waiting>();
+  auto pending = std::make_shared<PendingReport>();
   auto references = referenced_blobs(report);
   if (references.ok()) {
-    waiting->references = std::move(*references);
+    pending->references = std::move(*references);
   } else {
-    waiting->problem = references.error().message;
+    pending->problem = references.error().message;
   }
-  waiting->received.report = std::move(report);
-  waiting->received.number = number;
-  waiting->missing = waiting->references.size();
+  pending->received.report = std::move(report);
+  pending->received.number = number;
+  pending->missing = pending->references.size();
   {
     std::lock_guard lock(mutex_);
     if (is_over_) return;
-    for (const BlobReference& each : waiting->references)
+    for (const BlobReference& each : pending->references)
       if (!each.file.empty()) store_->will_place(each.blob.digest);
-    waiting_.push_back(waiting);
+    pending_.push_back(pending);
   }
   auto self = shared_from_this();
-  for (const BlobReference& each : waiting->references)
-    fetch_(each.blob, [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
-  if (waiting->references.empty()) deliver_ready();
+  for (const BlobReference& each : pending->references)
+    fetch_(each.blob, [self, pending](const Status& status) { self->on_fetched(pending, status); });
+  if (pending->references.empty()) deliver_ready();
 }
 
-void ReportReceiver::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status) {
+void ReportReceiver::on_fetched(const std::shared_ptr<PendingReport>& pending,
+                                const Status& status) {
   {
     std::lock_guard lock(mutex_);
-    if (!status.ok() && waiting->problem.empty()) waiting->problem = status.error().message;
-    if (--waiting->missing > 0) return;
+    if (!status.ok() && pending->problem.empty()) pending->problem = status.error().message;
+    if (--pending->missing > 0) return;
   }
   deliver_ready();
 }
@@ -61,9 +62,9 @@ void ReportReceiver::deliver_ready() {
   std::unique_lock lock(mutex_);
   if (is_delivering_) return;
   is_delivering_ = true;
-  while (!is_over_ && !waiting_.empty() && waiting_.front()->missing == 0) {
-    std::shared_ptr<Waiting> first = std::move(waiting_.front());
-    waiting_.pop_front();
+  while (!is_over_ && !pending_.empty() && pending_.front()->missing == 0) {
+    std::shared_ptr<PendingReport> first = std::move(pending_.front());
+    pending_.pop_front();
     lock.unlock();
     finish(*first);
     lock.lock();
@@ -71,14 +72,14 @@ void ReportReceiver::deliver_ready() {
   is_delivering_ = false;
 }
 
-void ReportReceiver::finish(Waiting& waiting) {
-  ReceivedReport& received = waiting.received;
-  for (const BlobReference& each : waiting.references) {
+void ReportReceiver::finish(PendingReport& pending) {
+  ReceivedReport& received = pending.received;
+  for (const BlobReference& each : pending.references) {
     if (each.file.empty()) continue;
-    if (waiting.problem.empty()) {
+    if (pending.problem.empty()) {
       auto others = place_checkpoint(*store_, each);
       if (!others.ok()) {
-        waiting.problem = others.error().message;
+        pending.problem = others.error().message;
       } else {
         received.placed.push_back(store_->dir() + "/" + each.file);
         received.obsolete = std::move(*others);
@@ -86,18 +87,18 @@ void ReportReceiver::finish(Waiting& waiting) {
     }
     store_->was_placed(each.blob.digest);
   }
-  received.is_replaced = !waiting.problem.empty();
-  if (received.is_replaced) make_failure(received.report, waiting.problem);
+  received.is_replaced = !pending.problem.empty();
+  if (received.is_replaced) make_failure(received.report, pending.problem);
   deliver_(std::move(received));
 }
 
 void ReportReceiver::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
-  for (const auto& waiting : waiting_)
-    for (const BlobReference& each : waiting->references)
+  for (const auto& pending : pending_)
+    for (const BlobReference& each : pending->references)
       if (!each.file.empty()) store_->was_placed(each.blob.digest);
-  waiting_.clear();
+  pending_.clear();
 }
 
 }  // namespace flow::cluster

@@ -36,21 +36,21 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
   void end();
 
  private:
-  struct Waiting {
+  struct PendingReport {
     ReceivedReport received;
     std::vector<BlobReference> references;
     size_t missing = 0;
     std::string problem;
   };
-  void on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status);
+  void on_fetched(const std::shared_ptr<PendingReport>& pending, const Status& status);
   void deliver_ready();
-  void finish(Waiting& waiting);
+  void finish(PendingReport& pending);
 
   const std::shared_ptr<BlobCache> store_;
   const Fetch fetch_;
   const Deliver deliver_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<Waiting>> waiting_;  // a worker has kInFlightBytesMax under way
+  std::deque<std::shared_ptr<PendingReport>> pending_;  // a worker has kInFlightBytesMax under way
   bool is_delivering_ = false, is_over_ = false;
 };
 

@@ -19,8 +19,6 @@ namespace flow {
 
 using core::RunId;
 
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
 /// Data of a run that the core's state does not hold, while this process executes it.
 struct RunContext {
   RunRecord record;

@@ -91,12 +91,12 @@ bool GpuWatch::listen(const ExecutorProcess& child) {
     std::string_view frame;
     bool broken = false;
     while (cutter.next(frame, broken))
-      if (!take(frame)) return false;
+      if (!on_frame(frame)) return false;
     if (broken) return true;
   }
 }
 
-bool GpuWatch::take(std::string_view frame) {
+bool GpuWatch::on_frame(std::string_view frame) {
   wire::FromExecutor message;
   if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return true;
   if (message.has_unwatched()) note(message.unwatched());

@@ -29,7 +29,7 @@ class GpuWatch {
   /// Blocks until the child ends or this object is destroyed. Returns false if restarting the child
   /// is useless.
   bool listen(const ExecutorProcess& child);
-  bool take(std::string_view frame);
+  bool on_frame(std::string_view frame);
   void note(const std::string& text);
   bool wait_quit(int64_t ms) const;
 

@@ -95,7 +95,7 @@ namespace {
 using Blobs = std::vector<std::pair<Digest, std::string>>;
 
 /// Digests are computed here and not taken from the sender.
-void take_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blobs) {
+void move_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blobs) {
   for (wire::Blob& blob : from) {
     Digest digest;
     if (Digest::from_bytes(blob.digest(), digest) && sha256(blob.data()) == digest)
@@ -145,7 +145,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.kind = static_cast<TaskKind>(start.kind());
   order.ordinal = start.ordinal();
   order.args = std::move(*start.mutable_args());
-  take_blobs(*start.mutable_blobs(), order.blobs);
+  move_blobs(*start.mutable_blobs(), order.blobs);
   order.seed = start.seed();
   order.resources.memory_bytes = start.memory_bytes();
   order.resources.gpus_milli = static_cast<int32_t>(start.gpus_milli());
@@ -177,7 +177,7 @@ bool read_finished(wire::Finished& from, TaskFinished& finished) {
   if (from.outcome() > static_cast<uint32_t>(TaskFinished::Outcome::stopped)) return false;
   finished.outcome = static_cast<TaskFinished::Outcome>(from.outcome());
   finished.value = std::move(*from.mutable_value());
-  take_blobs(*from.mutable_blobs(), finished.blobs);
+  move_blobs(*from.mutable_blobs(), finished.blobs);
   finished.waited = from.waited();
   finished.fragment = std::move(*from.mutable_fragment());
   bool is_known = from.cause() <= static_cast<uint32_t>(core::kCauseLast);
@@ -227,12 +227,12 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       if (save.name().empty()) {
         auto& checkpoint = report.body.emplace<CheckpointReported>();
         checkpoint.value = std::move(*save.mutable_value());
-        take_blobs(*save.mutable_blobs(), checkpoint.blobs);
+        move_blobs(*save.mutable_blobs(), checkpoint.blobs);
       } else {
         auto& step = report.body.emplace<StepReported>();
         step.name = save.name();
         step.value = std::move(*save.mutable_value());
-        take_blobs(*save.mutable_blobs(), step.blobs);
+        move_blobs(*save.mutable_blobs(), step.blobs);
       }
       return true;
     }

@@ -126,8 +126,8 @@ class Worker {
 class WorkerConnection : public Worker {
  public:
   /// Accepts the join: offered attempts that were not stopped by now continue, and the worker sends
-  /// its reports after number `taken`.
-  virtual void accept_join(uint64_t taken) = 0;
+  /// its reports after number `acked`.
+  virtual void accept_join(uint64_t acked) = 0;
   /// Acknowledges its reports up to this number: they are durable.
   virtual void ack_reports(uint64_t number) = 0;
   /// Ends the connection. `why` is shown to users.

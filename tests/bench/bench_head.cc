@@ -100,9 +100,9 @@ SimulatedWorker worker_of(const std::string& head, const std::string& folder, in
   options.session =
       must(session_options(cluster::Role::worker, name, folder + "/head/secret", false));
   options.head = head;
-  options.agent.host.name = name;
-  options.agent.host.cpus_milli = kSlots * 1000;
-  options.agent.host.memory_bytes = int64_t{1} << 30;
+  options.agent.worker.name = name;
+  options.agent.worker.cpus_milli = kSlots * 1000;
+  options.agent.worker.memory_bytes = int64_t{1} << 30;
   options.agent.spool_dir = dir + "/spool";
   options.agent.store = must(cluster::BlobCache::open(dir, 0));
   made.transport = must(cluster_transport(head, options.session));

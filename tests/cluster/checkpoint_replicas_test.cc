@@ -33,34 +33,34 @@ TEST_CASE(
     "a rank's checkpoint is a blob after the rank has ended, and is released when no attempt needs "
     "it") {
   Worker1 worker;
-  CHECK_FALSE(worker.placed.take(rank_of(1), worker.save("a-1", "one")));
-  CHECK(worker.placed.take(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
+  CHECK_FALSE(worker.placed.place(rank_of(1), worker.save("a-1", "one")));
+  CHECK(worker.placed.place(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
   CHECK(worker.placed.has(sha256("two")));
-  auto left = worker.placed.leave(rank_of(1), false);
+  auto left = worker.placed.end_rank(rank_of(1), false);
   CHECK(left.kept == sha256("two"));
   CHECK_FALSE(left.digest);
   CHECK_FALSE(worker.is_at_place("a-2"));
   CHECK(worker.has("two"));
 
-  worker.placed.take(rank_of(2), worker.save("b-3", "three"));
-  auto gone = worker.placed.leave(rank_of(2), true);
+  worker.placed.place(rank_of(2), worker.save("b-3", "three"));
+  auto gone = worker.placed.end_rank(rank_of(2), true);
   CHECK(gone.digest == sha256("three"));
   CHECK(fs::exists(gone.path));
   CHECK_FALSE(worker.is_at_place("b-3"));
   CHECK_FALSE(worker.has("three"));
-  CHECK(worker.placed.leave(rank_of(2), true).path.empty());
+  CHECK(worker.placed.end_rank(rank_of(2), true).path.empty());
 }
 
 TEST_CASE("a checkpoint that another rank uses is kept when the first rank ends") {
   Worker1 worker;
   auto one = worker.save("a-1", "one");
-  worker.placed.take(rank_of(1), one);
-  worker.placed.take(rank_of(2), one);  // it began before the end of the first was acknowledged
-  CHECK(worker.placed.leave(rank_of(1), false).path.empty());
+  worker.placed.place(rank_of(1), one);
+  worker.placed.place(rank_of(2), one);  // it began before the end of the first was acknowledged
+  CHECK(worker.placed.end_rank(rank_of(1), false).path.empty());
   CHECK(worker.is_at_place("a-1"));
-  CHECK_FALSE(worker.placed.take(rank_of(2, 1), one));
-  CHECK_FALSE(worker.placed.take(rank_of(2, 1), worker.save("b-2", "two")));
-  CHECK(worker.placed.leave(rank_of(2), true).digest == sha256("one"));
+  CHECK_FALSE(worker.placed.place(rank_of(2, 1), one));
+  CHECK_FALSE(worker.placed.place(rank_of(2, 1), worker.save("b-2", "two")));
+  CHECK(worker.placed.end_rank(rank_of(2), true).digest == sha256("one"));
   CHECK_FALSE(worker.is_at_place("a-1"));
   CHECK(worker.is_at_place("b-2"));
 }
@@ -70,16 +70,16 @@ TEST_CASE("a damaged checkpoint is detected when it is used") {
   auto one = worker.save("a-1", "one");
   fs::permissions(worker.folder / one.file, fs::perms::owner_all);
   REQUIRE(write_file_atomic(worker.folder / one.file, "eno", 0400).ok());
-  worker.placed.take(rank_of(1), one);
-  worker.placed.leave(rank_of(1), false);
+  worker.placed.place(rank_of(1), one);
+  worker.placed.end_rank(rank_of(1), false);
   CHECK_FALSE(worker.has("one"));
-  worker.placed.take(rank_of(2), {sha256("lost"), "checkpoints/run/task/lost"});
-  CHECK(worker.placed.leave(rank_of(2), false).digest == sha256("lost"));
+  worker.placed.place(rank_of(2), {sha256("lost"), "checkpoints/run/task/lost"});
+  CHECK(worker.placed.end_rank(rank_of(2), false).digest == sha256("lost"));
 }
 
 TEST_CASE(
     "the newest checkpoint of a gang is fetched, one at a time, and older ones are released") {
-  Replicas replicas;
+  CheckpointReplicas replicas;
   core::AttemptId of{"run", 1, 1, 1}, other{"run", 2, 1, 1};
   Digest one = sha256("1"), two = sha256("2"), three = sha256("3");
   CHECK(replicas.should_fetch(of, one));
@@ -112,14 +112,14 @@ TEST_CASE(
 }
 
 TEST_CASE("the records of ended gangs are bounded") {
-  Replicas replicas;
-  for (uint32_t unit = 0; unit < 3 * Replicas::kMax; unit++) {
+  CheckpointReplicas replicas;
+  for (uint32_t unit = 0; unit < 3 * CheckpointReplicas::kMax; unit++) {
     core::AttemptId of{"run", unit, 1, 1};
     REQUIRE(replicas.should_fetch(of, sha256("1")));
     replicas.on_fetched(of, sha256("1"), true);
   }
   CHECK(replicas.drop({"run", 0, 1, 1}).empty());
-  CHECK(replicas.drop({"run", 3 * Replicas::kMax - 1, 1, 1}).size() == 1);
+  CHECK(replicas.drop({"run", 3 * CheckpointReplicas::kMax - 1, 1, 1}).size() == 1);
   CHECK(replicas.should_fetch({"run-2", 0, 1, 1}, sha256("3")));
   CHECK(replicas.drop_run("run").size() > 1);
   CHECK(replicas.drop_run("run").empty());

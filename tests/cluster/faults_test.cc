@@ -242,7 +242,7 @@ void play(const FaultRates& weather, uint64_t seed) {
     options.head = (*head)->address();
     options.agent.spool_dir = folder + "/spool";
     options.agent.store = *BlobCache::open(folder, 0);
-    options.agent.host.name = options.session.name;
+    options.agent.worker.name = options.session.name;
     auto node =
         WorkerProcess::start(transport, std::move(options), [&](Worker::OnReport on_report) {
           return Result<std::unique_ptr<Worker>>(

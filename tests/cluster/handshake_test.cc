@@ -129,7 +129,7 @@ TEST_CASE(
   CHECK_THAT(refusal(pair.head),
              Contains("it is flow 0.9.0 and speaks version 2 to 5 of the protocol; this is flow "
                       "0.1.0 and speaks version 1. Install one flow on both; 0.1.0 is the older"));
-  auto seen = later.handshake->take_hello(pair.head.sent.front());
+  auto seen = later.handshake->accept_hello(pair.head.sent.front());
   REQUIRE_FALSE(seen.ok());
   CHECK_THAT(seen.error().message,
              Contains("it is flow 0.1.0 and speaks version 1 of the protocol; "
@@ -138,25 +138,25 @@ TEST_CASE(
 
 TEST_CASE("both sides use the greatest version that both support") {
   VersionRangeSession later(1, 5, "0.9.0"), early(1, 3, "0.9.0", Role::head);
-  REQUIRE(later.handshake->take_hello(early.handshake->hello()).ok());
-  REQUIRE(early.handshake->take_hello(later.handshake->hello()).ok());
+  REQUIRE(later.handshake->accept_hello(early.handshake->hello()).ok());
+  REQUIRE(early.handshake->accept_hello(later.handshake->hello()).ok());
   CHECK(later.handshake->protocol() == 3);
   CHECK(early.handshake->protocol() == 3);
   std::string header(kSealHeaderBytes, 'h');
-  auto taken = later.handshake->take_proof(early.handshake->proof(header));
+  auto taken = later.handshake->accept_proof(early.handshake->proof(header));
   REQUIRE(taken.ok());
   CHECK(*taken == header);
 }
 
 TEST_CASE("a worker of another version of flow is rejected with both versions in the message") {
   VersionRangeSession worker(1, 1, "0.9.0"), head(1, 1, "0.8.0", Role::head);
-  auto refused = head.handshake->take_hello(worker.handshake->hello());
+  auto refused = head.handshake->accept_hello(worker.handshake->hello());
   REQUIRE_FALSE(refused.ok());
   CHECK_THAT(
       refused.error().message,
       Contains("this head is flow 0.8.0 and the worker there is flow 0.9.0: install the same "
                "version on both"));
-  CHECK_FALSE(worker.handshake->take_hello(head.handshake->hello()).ok());
+  CHECK_FALSE(worker.handshake->accept_hello(head.handshake->hello()).ok());
 }
 
 TEST_CASE("unknown fields of a greeting are accepted, and the proof covers them") {

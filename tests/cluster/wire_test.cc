@@ -57,7 +57,7 @@ TEST_CASE(
   Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
   End worker(options_of(Role::worker), "x:1");
   worker.frame(head.hello(), 0);
-  REQUIRE(head.take_hello(worker.sent.front()).ok());
+  REQUIRE(head.accept_hello(worker.sent.front()).ok());
   Sealer sealer(head.keys().seal_out);
   worker.frame(head.proof(sealer.header()), 0);
   worker.events();
@@ -88,7 +88,7 @@ TEST_CASE("an unknown sealed frame type or a truncated heartbeat ends the sessio
     Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
     End worker(options_of(Role::worker), "x:1");
     worker.frame(head.hello(), 0);
-    REQUIRE(head.take_hello(worker.sent.front()).ok());
+    REQUIRE(head.accept_hello(worker.sent.front()).ok());
     Sealer sealer(head.keys().seal_out);
     worker.frame(head.proof(sealer.header()), 0);
     REQUIRE(worker.session->is_open());

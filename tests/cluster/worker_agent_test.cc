@@ -111,7 +111,7 @@ struct Wire {
     REQUIRE(opened.ok());
     options.store = store = *opened;
     options.blob_address = [] { return "10.0.0.7:7"; };
-    options.host = host;
+    options.worker = host;
     options.encrypts = encrypts;
     auto made = WorkerAgent::start(
         std::move(options), [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {

@@ -75,7 +75,7 @@ Handshake::Handshake(SessionHello ours, std::shared_ptr<const Secret> secret)
   hello_ = encode(ours_);
 }
 
-Result<SessionHello> Handshake::take_hello(std::string_view frame) {
+Result<SessionHello> Handshake::accept_hello(std::string_view frame) {
   FLOW_CHECK(!keys_);
   auto theirs = read_hello(frame);
   if (!theirs.ok()) return theirs;
@@ -179,7 +179,7 @@ std::string Handshake::proof(std::string_view header) const {
   return frame;
 }
 
-Result<std::string> Handshake::take_proof(std::string_view frame) const {
+Result<std::string> Handshake::accept_proof(std::string_view frame) const {
   if (frame.size() != kProofBytes || frame[0] != static_cast<char>(FrameType::proof))
     return no_handshake("the frame after its greeting");
   std::string header(frame.substr(1, kSealHeaderBytes));

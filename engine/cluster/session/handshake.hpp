@@ -51,14 +51,14 @@ class Handshake {
 
   const std::string& hello() const { return hello_; }
   /// Parses the peer's HELLO and derives the keys. Error if the versions are incompatible.
-  Result<SessionHello> take_hello(std::string_view frame);
+  Result<SessionHello> accept_hello(std::string_view frame);
   /// The greatest protocol version that both sides support.
   uint16_t protocol() const { return protocol_; }
   const LinkKeys& keys() const { return *keys_; }
   /// This side's PROOF. `header` is the header of its sealed frames.
   std::string proof(std::string_view header) const;
   /// Verifies the peer's PROOF and returns its header. Error if the peer does not hold the secret.
-  Result<std::string> take_proof(std::string_view frame) const;
+  Result<std::string> accept_proof(std::string_view frame) const;
 
  private:
   Result<SessionHello> read_hello(std::string_view frame);

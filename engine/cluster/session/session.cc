@@ -81,7 +81,7 @@ void Session::on_hello(std::string_view frame, SessionOutput& out) {
     return finish(
         EndKind::rejected,
         fmt::format("it began with {} bytes, which are not a greeting of flow", frame.size()), out);
-  auto theirs = handshake_->take_hello(frame);
+  auto theirs = handshake_->accept_hello(frame);
   if (!theirs.ok()) return finish(EndKind::rejected, theirs.error().message, out);
   peer_ = {theirs->role, theirs->name, theirs->version, theirs->epoch, theirs->has_secret};
   sealer_.emplace(handshake_->keys().seal_out);
@@ -90,7 +90,7 @@ void Session::on_hello(std::string_view frame, SessionOutput& out) {
 }
 
 void Session::on_proof(std::string_view frame, SessionOutput& out) {
-  auto header = handshake_->take_proof(frame);
+  auto header = handshake_->accept_proof(frame);
   if (!header.ok()) return finish(EndKind::rejected, header.error().message, out);
   const LinkKeys& keys = handshake_->keys();
   opener_.emplace(keys.seal_in, *header);
@@ -118,7 +118,7 @@ void Session::on_sealed(std::string_view frame, SessionOutput& out) {
       out.events.emplace_back(MessageReceived{std::move(message)});
       return;
     case FrameType::heartbeat:
-      if (take_heartbeat(message, out)) return;
+      if (on_heartbeat(message, out)) return;
       break;
     case FrameType::goodbye:
       return finish(EndKind::left, line_of(message), out);
@@ -143,7 +143,7 @@ void Session::send_heartbeat(SessionOutput& out) {
   next_heartbeat_us_ = time_us_ + options_.heartbeat_ms * 1000;
 }
 
-bool Session::take_heartbeat(std::string_view heartbeat, SessionOutput& out) {
+bool Session::on_heartbeat(std::string_view heartbeat, SessionOutput& out) {
   ByteReader in(heartbeat);
   auto stamp = in.number<uint64_t>(), ours = in.number<uint64_t>(), held = in.number<uint64_t>();
   if (in.failed()) return false;

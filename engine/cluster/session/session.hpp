@@ -124,7 +124,7 @@ class Session {
   void on_hello(std::string_view frame, SessionOutput& out);
   void on_proof(std::string_view frame, SessionOutput& out);
   void on_sealed(std::string_view frame, SessionOutput& out);
-  bool take_heartbeat(std::string_view heartbeat, SessionOutput& out);
+  bool on_heartbeat(std::string_view heartbeat, SessionOutput& out);
   bool follow_head(uint64_t lost_after_ms, SessionOutput& out);
   void check_silence(SessionOutput& out);
   void send_heartbeat(SessionOutput& out);

@@ -46,7 +46,7 @@ Status SessionLink::send(std::string_view message) {
   SessionOutput out;
   Status status = session_->send(message, out);
   auto self = shared_from_this();  // whom a link wakes may let go of this
-  take_frames(out);
+  queue_frames(out);
   send_frames(lock);
   lock.unlock();
   return status;
@@ -121,7 +121,7 @@ std::shared_ptr<Link> SessionLink::link() const {
 // synchronously.
 void SessionLink::apply(std::unique_lock<std::mutex>& lock, SessionOutput out) {
   auto self = shared_from_this();  // who is told may let go of this
-  take_frames(out);
+  queue_frames(out);
   for (SessionEvent& event : out.events) {
     if (auto* ended = std::get_if<SessionEnded>(&event)) closing_ms_ = flush_ms_of(ended->kind);
     events_.push_back(std::move(event));
@@ -131,7 +131,7 @@ void SessionLink::apply(std::unique_lock<std::mutex>& lock, SessionOutput out) {
   lock.unlock();
 }
 
-void SessionLink::take_frames(SessionOutput& out) {
+void SessionLink::queue_frames(SessionOutput& out) {
   for (std::string& frame : out.frames) unsent_.push_back(std::move(frame));
 }
 

@@ -72,7 +72,7 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
  private:
   Session& session(SessionOutput& out);
   void apply(std::unique_lock<std::mutex>& lock, SessionOutput out);
-  void take_frames(SessionOutput& out);
+  void queue_frames(SessionOutput& out);
   void send_frames(std::unique_lock<std::mutex>& lock);
   void deliver_events(std::unique_lock<std::mutex>& lock);
   void deliver(SessionEvent& event);

@@ -207,7 +207,7 @@ void WorkerAgent::set_aside_runs() {
   for (const core::RunId& run : runs) set_aside_run(run);
 }
 
-bool WorkerAgent::take_forget(const core::RunId& run) {
+bool WorkerAgent::on_forget(const core::RunId& run) {
   bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
   if (!is_name) return false;
   // Orders that are still present own what they need.
@@ -234,7 +234,7 @@ void WorkerAgent::evict_later(const std::vector<Digest>& digests) {
     thread_pool_.post([store = options_.store, digest] { store->evict(digest); });
 }
 
-bool WorkerAgent::take_replica(const worker_protocol::Replica& replica) {
+bool WorkerAgent::on_replica(const worker_protocol::Replica& replica) {
   Digest digest;
   core::AttemptId of = attempt_id(replica.id());
   if (!Digest::from_bytes(replica.digest(), digest)) return false;
@@ -254,7 +254,7 @@ void WorkerAgent::fetch_replica(const core::AttemptId& of, const Digest& digest)
   }
   auto on_end = [this, of, digest](const Status& status) {
     thread_pool_.post([this, of, digest, is_here = status.ok()] {
-      Replicas::NextStep next;
+      CheckpointReplicas::NextStep next;
       {
         std::lock_guard lock(mutex_);
         next = replicas_.on_fetched(of, digest, is_here);
@@ -289,7 +289,7 @@ void WorkerAgent::pin_reported_blobs(const Report& report) {
 void WorkerAgent::hold_checkpoint(const RankId& rank, const BlobReference& reference) {
   std::error_code failed;
   uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + reference.file, failed);
-  note_blob_removed_locked(placed_.take(rank, {reference.blob.digest, reference.file}));
+  note_blob_removed_locked(placed_.place(rank, {reference.blob.digest, reference.file}));
   if (!failed) note_blob_added({reference.blob.digest, size});
 }
 

@@ -24,7 +24,7 @@ bool PlacedCheckpoints::is_used(const std::string& file) const {
                      [&](const auto& each) { return each.second.file == file; });
 }
 
-std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, PlacedCheckpoint placed) {
+std::optional<Digest> PlacedCheckpoints::place(const RankId& rank, PlacedCheckpoint placed) {
   auto [own, is_first] = placed_.try_emplace(rank, placed);
   if (is_first) return std::nullopt;
   Digest before = std::exchange(own->second, std::move(placed)).digest;
@@ -32,7 +32,7 @@ std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, PlacedCheckpoi
   return before;
 }
 
-PlacedCheckpoints::RemovedCheckpoint PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
+PlacedCheckpoints::RemovedCheckpoint PlacedCheckpoints::end_rank(const RankId& rank, bool is_over) {
   auto own = placed_.find(rank);
   if (own == placed_.end()) return {};
   PlacedCheckpoint placed = std::move(own->second);
@@ -55,27 +55,27 @@ std::vector<BlobInfo> PlacedCheckpoints::large() const {
   return found;
 }
 
-Replicas::Replica& Replicas::of_unit(const core::AttemptId& of) {
+CheckpointReplicas::Replica& CheckpointReplicas::of_unit(const core::AttemptId& of) {
   bool is_full = all_.size() >= kMax && !all_.contains({of.run, of.unit});
   if (is_full) std::erase_if(all_, [](const auto& each) { return !each.second.is_fetching; });
   return all_[{of.run, of.unit}];
 }
 
-std::vector<Digest> Replicas::keep(const core::AttemptId& of, const Digest& digest) {
+std::vector<Digest> CheckpointReplicas::keep(const core::AttemptId& of, const Digest& digest) {
   std::vector<Digest> before = std::exchange(of_unit(of).kept, {digest});
   std::erase(before, digest);
   return before;
 }
 
-bool Replicas::should_fetch(const core::AttemptId& of, const Digest& digest) {
+bool CheckpointReplicas::should_fetch(const core::AttemptId& of, const Digest& digest) {
   Replica& replica = of_unit(of);
   replica.is_over = false;
   if (replica.is_fetching) replica.next = digest;
   return !std::exchange(replica.is_fetching, true);
 }
 
-Replicas::NextStep Replicas::on_fetched(const core::AttemptId& of, const Digest& digest,
-                                        bool is_here) {
+CheckpointReplicas::NextStep CheckpointReplicas::on_fetched(const core::AttemptId& of,
+                                                            const Digest& digest, bool is_here) {
   Replica& replica = all_.at({of.run, of.unit});
   NextStep next;
   if (is_here) next.evict = std::exchange(replica.kept, {digest});
@@ -87,7 +87,7 @@ Replicas::NextStep Replicas::on_fetched(const core::AttemptId& of, const Digest&
   return next;
 }
 
-std::vector<Digest> Replicas::drop_run(const core::RunId& run) {
+std::vector<Digest> CheckpointReplicas::drop_run(const core::RunId& run) {
   std::vector<Digest> removed;
   for (auto each = all_.lower_bound({run, 0}); each != all_.end() && each->first.first == run;) {
     core::AttemptId of{run, each->first.second, 0, 0};
@@ -97,7 +97,7 @@ std::vector<Digest> Replicas::drop_run(const core::RunId& run) {
   return removed;
 }
 
-std::vector<Digest> Replicas::drop(const core::AttemptId& of) {
+std::vector<Digest> CheckpointReplicas::drop(const core::AttemptId& of) {
   auto found = all_.find({of.run, of.unit});
   if (found == all_.end()) return {};
   found->second.is_over = true;

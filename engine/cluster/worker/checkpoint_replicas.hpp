@@ -26,14 +26,14 @@ class PlacedCheckpoints {
 
   /// The rank starts from this checkpoint, or has saved it, in place of its former one. Returns the
   /// digest of the former one if no rank uses it any more.
-  std::optional<Digest> take(const RankId& rank, PlacedCheckpoint placed);
+  std::optional<Digest> place(const RankId& rank, PlacedCheckpoint placed);
   struct RemovedCheckpoint {
     std::optional<Digest> digest;
     std::optional<Digest> kept;  // what is content like other now
     std::string path;            // what is to be removed: "" nothing
   };
   /// The rank has ended; with `is_over` it is not started again.
-  RemovedCheckpoint leave(const RankId& rank, bool is_over);
+  RemovedCheckpoint end_rank(const RankId& rank, bool is_over);
   bool has(const Digest& digest) const;
   bool has_of(const core::RunId& run) const;
   void forget(const core::RunId& run);
@@ -44,13 +44,13 @@ class PlacedCheckpoints {
 
   const std::shared_ptr<BlobCache> store_;
   std::map<RankId, PlacedCheckpoint>
-      placed_;  // of ranks that are here: they leave in leave(), forget()
+      placed_;  // of ranks that are here: they leave in end_rank(), forget()
 };
 
 /// Replicas of checkpoints that no rank on this worker uses: per gang the newest one that another
 /// worker saved (or its predecessor during the download), and per unit the one that its attempt
 /// here left. They are not pinned: they only save time. One thread at a time.
-class Replicas {
+class CheckpointReplicas {
  public:
   /// Maximum number of gangs. Checkpoints of further ones are ordinary blobs.
   static constexpr size_t kMax = 256;

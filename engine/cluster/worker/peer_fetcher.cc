@@ -15,7 +15,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int64_t kLooks = 4;  // within the shortest time that is waited for
+constexpr int64_t kChecksPerTimeout = 4;  // within the shortest time that is waited for
 
 }  // namespace
 
@@ -234,7 +234,7 @@ void PeerBlobFetcher::forget(const PeerConnectionPtr& connection, bool was_bad) 
 
 void PeerBlobFetcher::watch() {
   int64_t shortest_ms = std::min(options_.stall_ms, options_.idle_ms);
-  auto period = std::chrono::milliseconds(std::max<int64_t>(1, shortest_ms / kLooks));
+  auto period = std::chrono::milliseconds(std::max<int64_t>(1, shortest_ms / kChecksPerTimeout));
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
     if (outgoing_.empty()) {

@@ -49,7 +49,7 @@ void replace_folder(EnvironmentVariables& environment, const std::string& name, 
 }
 
 /// Whether Slurm sets the variable, for a job or for one of the job's nodes.
-bool is_slurms(std::string_view name) {
+bool is_slurm_variable(std::string_view name) {
   return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
 }
 
@@ -58,12 +58,13 @@ void use_machine_variables(EnvironmentVariables& environment) {
   replace_folder(environment, "TMPDIR", W_OK | X_OK);
   replace_folder(environment, "HOME", R_OK | X_OK);
   if (std::getenv("SLURM_JOB_ID") == nullptr) return;
-  std::erase_if(environment, [](const auto& variable) { return is_slurms(variable.first); });
+  std::erase_if(environment,
+                [](const auto& variable) { return is_slurm_variable(variable.first); });
   for (char** each = environ; *each != nullptr; each++) {
     std::string_view text = *each;
     size_t equals = text.find('=');
-    bool is_one = equals != std::string_view::npos && is_slurms(text.substr(0, equals));
-    if (is_one) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    bool is_slurm = equals != std::string_view::npos && is_slurm_variable(text.substr(0, equals));
+    if (is_slurm) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
 }
 
@@ -72,7 +73,7 @@ void use_machine_variables(EnvironmentVariables& environment) {
 WorkerAgent::WorkerAgent(Options options)
     : options_(std::move(options)),
       process_(random_name()),
-      host_(options_.host),
+      worker_info_(options_.worker),
       placed_(options_.store),
       thread_pool_(transfer_threads(kTransferThreads)) {}
 
@@ -162,7 +163,7 @@ void WorkerAgent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal&
     }
   }
   assembler_ = {};
-  commits_.base = commits_.last;
+  commit_numbers_.base = commit_numbers_.last;
   held_release_ = 0;
   bundle_users_ = {};
   bundles_.clear();
@@ -184,7 +185,7 @@ void WorkerAgent::send_blob_message(uint64_t session, std::string_view bytes) {
 
 std::string WorkerAgent::join_message() {
   JoinRequest request;
-  request.worker = host_;
+  request.worker = worker_info_;
   request.process = process_;
   request.spool = spool_->id();
   request.blob_address = options_.blob_address();
@@ -210,9 +211,9 @@ std::string WorkerAgent::draining_message() const {
 void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
   {
     std::lock_guard lock(mutex_);
-    auto at = core::find_gpu(host_.gpus, uuid);
+    auto at = core::find_gpu(worker_info_.gpus, uuid);
     if (!at) return;
-    Gpu& gpu = host_.gpus[*at];
+    Gpu& gpu = worker_info_.gpus[*at];
     if (!core::is_new_fault(gpu, is_dead)) return;
     gpu.fault = fault;
     gpu.is_dead = gpu.is_dead || is_dead;
@@ -247,10 +248,10 @@ void WorkerAgent::drain(int64_t grace_ms, const std::string& why) {
 }
 
 void WorkerAgent::await_drain(const std::vector<Report>& reports) {
-  constexpr auto kWhile = std::chrono::milliseconds(200);
+  constexpr auto kDrainWait = std::chrono::milliseconds(200);
   if (std::none_of(reports.begin(), reports.end(), was_terminated)) return;
   std::unique_lock lock(mutex_);
-  drains_.wait_for(lock, kWhile, [this] { return !draining_.empty(); });
+  drains_.wait_for(lock, kDrainWait, [this] { return !draining_.empty(); });
 }
 
 void WorkerAgent::requeue(const RankId& id) {
@@ -274,7 +275,7 @@ void WorkerAgent::mark_preempted(Report& report) const {
   finished->failure.message = fmt::format(
       "its worker `{}` had to leave ({}) before it ended, and it had saved nothing: "
       "`ctx:checkpoint` and `ctx:step` keep finished work",
-      options_.host.name, draining_);
+      options_.worker.name, draining_);
 }
 
 // Orders whose blobs were being downloaded wait for the next session.
@@ -305,19 +306,19 @@ bool WorkerAgent::on_message(std::string_view chunk) {
   if (assembled != MessageAssembler::Outcome::whole)
     return assembled == MessageAssembler::Outcome::more;
   worker_protocol::ToWorker message;
-  return message.ParseFromString(bytes) && take(message);
+  return message.ParseFromString(bytes) && dispatch(message);
 }
 
-bool WorkerAgent::take(worker_protocol::ToWorker& message) {
+bool WorkerAgent::dispatch(worker_protocol::ToWorker& message) {
   switch (message.kind_case()) {
     case worker_protocol::ToWorker::kBundle:
-      return take_bundle(message.bundle());
+      return on_bundle(message.bundle());
     case worker_protocol::ToWorker::kEnvironment:
-      return take_environment(message.environment());
+      return on_environment(message.environment());
     case worker_protocol::ToWorker::kOrder:
-      return take_order(*message.mutable_order());
+      return on_order(*message.mutable_order());
     case worker_protocol::ToWorker::kRelease:
-      return take_release(message.release().commit());
+      return on_release(message.release().commit());
     case worker_protocol::ToWorker::kStop: {
       core::AttemptId id = attempt_id(message.stop().id());
       if (stop_staged(id)) return true;
@@ -342,9 +343,9 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
       return true;
     }
     case worker_protocol::ToWorker::kReplica:
-      return take_replica(message.replica());
+      return on_replica(message.replica());
     case worker_protocol::ToWorker::kForget:
-      return take_forget(message.forget());
+      return on_forget(message.forget());
     case worker_protocol::ToWorker::kReportAck:
       on_report_ack(message.report_ack());
       return true;
@@ -363,7 +364,7 @@ bool WorkerAgent::take(worker_protocol::ToWorker& message) {
   }
 }
 
-bool WorkerAgent::take_bundle(const wire::LoadBundle& load) {
+bool WorkerAgent::on_bundle(const wire::LoadBundle& load) {
   Digest digest;
   if (!Digest::from_bytes(load.digest(), digest) || sha256(load.bundle()) != digest) return false;
   bundles_[digest] = std::make_shared<const std::string>(load.bundle());
@@ -379,7 +380,7 @@ bool WorkerAgent::on_environment(const wire::Environment& sent) {
   return true;
 }
 
-bool WorkerAgent::take_order(worker_protocol::Order& in) {
+bool WorkerAgent::on_order(worker_protocol::Order& in) {
   AttemptOrder order;
   if (!get_order(in, order) || in.start().commit() > kCommitsMax) return false;
   auto bundle = bundles_.find(order.bundle);
@@ -391,7 +392,7 @@ bool WorkerAgent::take_order(worker_protocol::Order& in) {
   if (order.is_spread) order.remote_address = options_.head;
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<StagedOrder>();
-  staged->commit = commits_.local(in.start().commit());
+  staged->commit = commit_numbers_.local(in.start().commit());
   staged->references = referenced_blobs(order);
   staged->order = std::move(order);
   staged->awaits_disk_space = needs_disk_space();
@@ -412,7 +413,7 @@ bool WorkerAgent::take_order(worker_protocol::Order& in) {
     if (each.file.empty()) continue;
     options_.store->will_place(each.blob.digest);
     std::lock_guard lock(mutex_);
-    (void)placed_.take(staged->order.rank_id(), {each.blob.digest, each.file});
+    (void)placed_.place(staged->order.rank_id(), {each.blob.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
   if (staged->awaits_disk_space) {
@@ -465,9 +466,9 @@ bool WorkerAgent::stop_staged(const core::AttemptId& id) {
   return was_staged && are_all;
 }
 
-bool WorkerAgent::take_release(uint64_t commit) {
+bool WorkerAgent::on_release(uint64_t commit) {
   if (commit > kCommitsMax) return false;
-  uint64_t local = commits_.local(commit);
+  uint64_t local = commit_numbers_.local(commit);
   {
     // Commits older than this session are released by JoinAccepted.
     std::lock_guard lock(mutex_);
@@ -498,7 +499,7 @@ bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted
   // The answer was lost with the former session. An attempt whose save was rejected is no longer
   // the head's, and has been told to stop by now.
   for (const UnansweredSave& save : saves) worker_->ack_saved(save.rank.attempt, save.name, true);
-  worker_->release(commits_.base);
+  worker_->release(commit_numbers_.base);
   if (held_release_ > 0) worker_->release(held_release_);
   progress();
   return true;
@@ -523,12 +524,12 @@ void WorkerAgent::on_report_ack(uint64_t number) {
 void WorkerAgent::forget_ended(uint64_t number) {
   bool is_over_limit = false;
   while (!ends_.empty() && ends_.front().number <= number) {
-    End end = std::move(ends_.front());
+    AttemptEnd end = std::move(ends_.front());
     ends_.pop_front();
     attempts_.erase(end.rank);
     const core::AttemptId& of = end.rank.attempt;
     bool is_over = end.is_over || ended_runs_.contains(of.run);
-    PlacedCheckpoints::RemovedCheckpoint gone = placed_.leave(end.rank, is_over);
+    PlacedCheckpoints::RemovedCheckpoint gone = placed_.end_rank(end.rank, is_over);
     note_blob_removed_locked(gone.digest);
     remove_later(gone.path);
     if (gone.kept) evict_later(replicas_.keep(of, *gone.kept));

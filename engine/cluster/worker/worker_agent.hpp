@@ -41,7 +41,7 @@ class WorkerAgent {
   struct Options {
     std::string spool_dir;
     std::shared_ptr<BlobCache> store;  // of the worker's own folder
-    core::WorkerInfo host;
+    core::WorkerInfo worker;
     std::string head;  // address: in its direction are the ranks of other machines
     /// The address at which peers download blobs from this worker; "": none.
     std::function<std::string()> blob_address = [] { return std::string(); };
@@ -76,7 +76,7 @@ class WorkerAgent {
 
  private:
   /// Converts commit numbers: the head counts per session, the worker over all sessions.
-  struct Commits {
+  struct CommitNumbers {
     uint64_t base = 0, last = 0;
     /// 0: no commit.
     uint64_t local(uint64_t number) {
@@ -87,13 +87,13 @@ class WorkerAgent {
   };
   explicit WorkerAgent(Options options);
   void load_spool();
-  bool take(worker_protocol::ToWorker& message);
-  bool take_bundle(const wire::LoadBundle& load);
-  bool take_environment(const wire::Environment& environment);
-  bool take_order(worker_protocol::Order& in);
+  bool dispatch(worker_protocol::ToWorker& message);
+  bool on_bundle(const wire::LoadBundle& load);
+  bool on_environment(const wire::Environment& environment);
+  bool on_order(worker_protocol::Order& in);
   bool on_join_accepted(const worker_protocol::JoinAccepted& accepted);
-  bool take_release(uint64_t commit);
-  bool take_replica(const worker_protocol::Replica& replica);
+  bool on_release(uint64_t commit);
+  bool on_replica(const worker_protocol::Replica& replica);
   void fetch_replica(const core::AttemptId& of, const Digest& digest);
   /// A signal that drains this worker may also have been sent to its attempts, whose reports may
   /// come first: waits for the drain.
@@ -161,7 +161,7 @@ class WorkerAgent {
   std::vector<UnansweredSave> take_committed_saves(uint64_t acked);
   void forget_ended(uint64_t number);
   bool runs_any_of(const core::RunId& run) const;
-  bool take_forget(const core::RunId& run);
+  bool on_forget(const core::RunId& run);
   void set_aside_run(const core::RunId& run);
   void set_aside_runs();
   void remove_later(const std::string& path);
@@ -172,12 +172,11 @@ class WorkerAgent {
   void progress();
   bool next_message(std::string& message);
 
-  using Environment = std::vector<std::pair<std::string, std::string>>;
   const Options options_;
   const std::string process_;
 
   mutable std::mutex mutex_;
-  core::WorkerInfo host_;  // with what has failed since
+  core::WorkerInfo worker_info_;  // with what has failed since
   std::unique_ptr<ReportSpool> spool_;
   std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
   // Of attempts that run. They leave with the answer, or at the attempt's end.
@@ -187,14 +186,14 @@ class WorkerAgent {
   // With the number of the report that ended it; 0: it runs. Entries leave in forget_ended(), when
   // the head has acknowledged that report; so do those of ends_.
   std::map<RankId, uint64_t> attempts_;
-  struct End {
+  struct AttemptEnd {
     uint64_t number = 0;
     RankId rank;
     bool is_over = false;  // it does not begin anew
   };
-  std::deque<End> ends_;
+  std::deque<AttemptEnd> ends_;
   PlacedCheckpoints placed_;
-  Replicas replicas_;
+  CheckpointReplicas replicas_;
   std::set<core::RunId> ended_runs_;  // runs that have ended, of which there are attempts_ still
   std::map<RankId, StagedOrderPtr> staged_;  // until they begin, fail or are stopped
   bool has_filled_disk_ = false;             // an attempt, since free_disk_for()
@@ -217,9 +216,9 @@ class WorkerAgent {
 
   // Used by the message thread only:
   MessageAssembler assembler_;
-  Commits commits_;
+  CommitNumbers commit_numbers_;
   uint64_t held_release_ = 0;  // that came before the welcome
-  // Runs of this session that have not ended; entries leave in take_forget().
+  // Runs of this session that have not ended; entries leave in on_forget().
   BundleUsers bundle_users_;
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const EnvironmentVariables>> environments_;

@@ -42,8 +42,8 @@ class WorkerProcess::HeadSession final : public SessionUser {
     if (!process_.agent_->on_message(message))
       link_.get()->end("the received bytes are not a message of a head");
     // The head may still reject the join, for example because the name is taken.
-    bool is_news = !joined_.empty() && process_.agent_->was_accepted();
-    if (!is_news) return;
+    bool is_new = !joined_.empty() && process_.agent_->was_accepted();
+    if (!is_new) return;
     log::info("joined the head", {.worker = process_.name(), .detail = joined_});
     process_.options_.on_note(std::exchange(joined_, ""));
   }
@@ -164,10 +164,10 @@ void WorkerProcess::loop() {
     if (!link.ok()) {
       is_up_ = false;
       std::string why = link.error().message;
-      bool is_news = why != std::exchange(last_note_, why);
-      log::write(is_news ? LogLevel::warning : LogLevel::debug, "no session with the head",
+      bool is_new = why != std::exchange(last_note_, why);
+      log::write(is_new ? LogLevel::warning : LogLevel::debug, "no session with the head",
                  {.worker = name(), .detail = why});
-      if (is_news) options_.on_note(why + "; trying again");
+      if (is_new) options_.on_note(why + "; trying again");
     }
     wake_.wait(lock, [this] { return !is_up_ || quit_; });
     auto pause = std::chrono::milliseconds(backoff_.pause_ms(random_u64()));

@@ -48,7 +48,7 @@ class WorkerProcess {
   explicit WorkerProcess(WorkerProcessOptions options);
   void loop();
   void serve_peers();
-  const std::string& name() const { return options_.agent.host.name; }
+  const std::string& name() const { return options_.agent.worker.name; }
 
   const WorkerProcessOptions options_;
   std::unique_ptr<WorkerAgent> agent_;
