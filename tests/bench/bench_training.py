@@ -6,7 +6,7 @@ usage: bench_training.py --flow BIN [--torch PYTHON] [--llmc PROGRAM] [--threads
 PYTHON is a Python that has torch; PROGRAM is llm.c's train_gpt2, run in its folder, where it finds its checkpoint and
 tokens. Both are optional. The figures are medians of the steps by the clock on the wall, in the same run, one program
 after the other, twice. On the CPU all is f32, batch 4 and 64 tokens; on a GPU both compute in bf16 with f32 weights,
-batch 16 and 1024 tokens, and the share of a peak given by --peak (in TFLOP/s) is told.
+batch 16 and 1024 tokens, and the share of a peak given by --peak (in TFLOP/s) is reported.
 """
 import argparse
 import datetime
@@ -77,7 +77,7 @@ def median(times, text):
     return statistics.median(times[2:])
 
 
-def told(text, pattern, scale=1.0):
+def reported(text, pattern, scale=1.0):
     return median([float(each) * scale for each in re.findall(pattern, text)], text)
 
 
@@ -106,14 +106,14 @@ def torch_step(arguments, size, batch):
     done = subprocess.run([arguments.torch, "-c", program], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr[-2000:])
-    return told(done.stdout, r"step took ([0-9.]+)"), done.stdout.split("\n", 1)[0]
+    return reported(done.stdout, r"step took ([0-9.]+)"), done.stdout.split("\n", 1)[0]
 
 
 def llmc_step(arguments):
     folder, program = os.path.split(os.path.abspath(arguments.llmc))
     done = subprocess.run(["./" + program], cwd=folder, capture_output=True, text=True,
                           env=dict(os.environ, OMP_NUM_THREADS=str(arguments.threads)))
-    return told(done.stdout, r"took ([0-9.]+) ms", 1e-3)
+    return reported(done.stdout, r"took ([0-9.]+) ms", 1e-3)
 
 
 def print_share(name, count, size, tokens, step, peak):

@@ -93,7 +93,7 @@ class Again(Place):
     def attempts(self):
         return {name: task["attempts"] for name, task in self.tasks().items()}
 
-    def test_other_code_says_what_will_run_again_before_it_does(self):
+    def test_other_code_reports_what_will_run_again_before_it_does(self):
         self.chain("error('no luck')")
         self.exits(1, self.flow("run", "chain.lua"))
         self.chain("return n + 1")
@@ -111,14 +111,14 @@ class Again(Place):
                          {"keep": (0, True), "apart": (0, True), "breaks": (1, False), "after": (1, False)})
         self.assertEqual(self.read("count"), "once\n")  # also one that runs for its effect
 
-    def test_other_code_says_so_in_words(self):
+    def test_other_code_is_reported_in_words(self):
         self.chain("error('no luck')")
         self.exits(1, self.flow("run", "chain.lua"))
         self.chain("return n + 1")
         out = self.good("resume", "--code", "new").out.splitlines()
-        told = [line for line in out if ": will run" in line or ": may run" in line]
-        self.assertEqual(told, ["breaks: will run: its function changed", "after: may run: waits for `breaks`"])
-        self.assertLess(out.index(told[1]), out.index("breaks: started"))
+        reported = [line for line in out if ": will run" in line or ": may run" in line]
+        self.assertEqual(reported, ["breaks: will run: its function changed", "after: may run: waits for `breaks`"])
+        self.assertLess(out.index(reported[1]), out.index("breaks: started"))
 
     def test_what_is_compared_is_the_run_itself(self):
         self.chain("error('no luck')")
@@ -201,7 +201,7 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.assertEqual(self.attempts(), {"first": 1, "look": 3, "join": 1})
         self.assertEqual(self.read("count"), "first\n")
 
-    def test_a_quiet_resume_of_what_has_succeeded_says_nothing(self):
+    def test_a_quiet_resume_of_a_succeeded_run_prints_nothing(self):
         self.write("one.lua", 'local flow = require "flow"\n'
                    'local one = flow.task("one", function() return 1 end)\n'
                    'return flow.pipeline("one", {}, function() return one() end)\n')
@@ -276,7 +276,7 @@ return flow.pipeline("one", {}, function() return one() end)
         self.assertEqual(self.show()["result"], [4, "apart"])
         self.assertEqual(self.attempts(), {"source": 0, "double": 0, "apart": 0})
 
-    def test_a_retry_that_comes_to_the_same_changes_nothing_else(self):
+    def test_a_retry_with_the_same_result_changes_nothing_else(self):
         self.open("same")
         self.source()
         self.good("retry", "last", "source")

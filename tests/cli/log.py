@@ -54,7 +54,7 @@ class Log(Place):
             for option in "--log-level", "--log-file", "--log-format":
                 self.assertEqual(option in text, verb in LOGGED, (verb, option))
 
-    def test_nothing_is_logged_unless_asked_for(self):
+    def test_nothing_is_logged_by_default(self):
         before = set(os.listdir(self.folder))
         self.assertEqual(self.good("run", "p.lua", "--quiet").err, "")
         self.assertEqual(set(os.listdir(self.folder)) - before, {".flow"})

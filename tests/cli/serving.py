@@ -77,7 +77,7 @@ class Serving(Place):
                          "pipeline.lua:3: the service `double` cannot listen on port %d of 127.0.0.1: the port is in use. End the program "
                          "that listens there, choose another port, or write `port = 0` for a free one" % port)
 
-    def test_a_port_that_is_not_for_every_user_is_said_to_be_one(self):
+    def test_a_privileged_port_is_reported_as_one(self):
         with open("/proc/sys/net/ipv4/ip_unprivileged_port_start") as file:
             if int(file.read()) <= PRIVILEGED:
                 self.skipTest("every user may listen on port %d here" % PRIVILEGED)

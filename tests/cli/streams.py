@@ -55,7 +55,7 @@ class Streams(Place):
                 self.exits(0, self.shell('"$flow" run . --fresh %s' % closed), "succeeded: 1 task")
                 self.is_holders_line(self.read(".flow/lock"))
 
-    def test_an_output_that_cannot_be_written_is_told_with_its_reason(self):
+    def test_an_output_that_cannot_be_written_is_reported_with_its_reason(self):
         self.open("gate")
         self.good("run", ".")
         for where, reason in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
@@ -64,7 +64,7 @@ class Streams(Place):
                     done = self.exits(4, self.shell('"$flow" %s %s' % (words, where)))
                     self.assertEqual(done.err, "error: cannot write to the standard output: %s\n" % reason)
 
-    def test_a_reader_that_went_away_is_no_error(self):
+    def test_a_reader_that_ended_is_not_an_error(self):
         self.open("gate")
         for words in ("run .", "run . --json", "run . --fresh", "ls", "show"):
             with self.subTest(words):

@@ -173,7 +173,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         whole = self.show(plain["run"])
         self.assertEqual({key: value for key, value in whole.items() if key != "tasks"}, plain)
 
-    def test_a_name_that_could_not_be_printed_or_asked_for_is_refused(self):
+    def test_a_name_that_cannot_be_printed_or_typed_is_rejected(self):
         for name in ("a\nb\x1b[31m", "tab\t", "\x7f", "c1\u009b31m"):
             with self.subTest(name):
                 self.is_wrong(self.flow("run", ".", "--name", name), "a run can't be named", "no control characters")
@@ -238,7 +238,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key served.\n")
 
-    def test_why_of_a_second_attempt_says_since_when_and_what_became_of_the_first(self):
+    def test_why_of_a_second_attempt_reports_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''
 local flow = require "flow"
 local again = flow.task("again", { retries = { max = 1, backoff = "50ms" } }, function(ctx)
@@ -268,7 +268,7 @@ return flow.pipeline("again", { gate = flow.param.string {} }, function(p) retur
                          r"\A`runs` succeeded in 2 attempts\.\nAttempt 1 failed: exit_code: .*7")
         self.assertEqual({name: task["error"] for name, task in self.tasks().items()}, {"runs": None, "again": None})
 
-    def test_why_of_a_map_tells_of_its_tasks(self):
+    def test_why_of_a_map_reports_its_tasks(self):
         self.write("map.lua", r"""
 local flow = require "flow"
 local mk = flow.task("mk", function(ctx, i, worst) assert(i <= worst) return i end)
@@ -293,7 +293,7 @@ end)
         self.assertEqual(why("mk#2"), "`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed. Ask for one of them, such "
                          "as `mk#2[3]`.\n")
 
-    def test_a_plan_tells_what_a_run_would_be_refused_for(self):
+    def test_a_plan_reports_why_a_run_would_be_rejected(self):
         self.write("needs.lua", '''local flow = require "flow"
 local t = flow.shell("t", { resources = { fpga = 1 }, gpus = 2, env = { T = flow.env("NOT_SET_HERE") }, command = "true" })
 return flow.pipeline("needs", {}, function() return t().stdout end)
@@ -352,7 +352,7 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
         self.exits(0, self.flow("plan", ".", "--param", "word=other"), "3 nodes: 0 cached, 3 to run")
         self.assertEqual(self.contents(), before)
 
-    def test_a_plan_beside_a_writer_sees_what_that_has_finished(self):
+    def test_a_plan_next_to_a_writer_sees_its_finished_tasks(self):
         run = self.start("run", ".", "--param", "word=ask")
         self.until_waits("ask")
         held = self.read(".flow/lock")

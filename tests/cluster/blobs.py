@@ -130,7 +130,7 @@ class BlobsPlace(cluster_place.ClusterPlace):
         return {name: (each["pieces"], each["bytes"] // MIB) for name, each in nodes.items() if each["pieces"]}
 
     def until_moved(self, way, moved):
-        """What a worker did is told a moment later."""
+        """What a worker did is reported a moment later."""
         self.until("%s is %s" % (way, moved), lambda: self.moved(way) == moved)
 
 

@@ -63,7 +63,7 @@ class Cluster(cluster_place.ClusterPlace):
         other = {"a": "b", "b": "a"}[where[0]]
         self.assertEqual(run["tasks"][0]["worker"], other)
 
-    def test_a_worker_that_is_asked_to_end_hands_over_its_attempts(self):
+    def test_a_worker_that_is_stopped_hands_over_its_attempts(self):
         alone = self.trains_alone()
         self.cluster(["a", "b"])
         client = self.train_until(3)
@@ -135,16 +135,16 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.exits(2, self.end(self.worker("b", "--head-timeout", "0s")), "--head-timeout is 1.0s or more, not `0s`")
 
     def telling_head(self, *words):
-        """What it prints goes to the file `told`."""
-        self.write("told", "")
+        """What it prints goes to the file `reported`."""
+        self.write("reported", "")
         self.head_process = self.start("head", "--listen", "127.0.0.1:%d" % self.port, *words,
-                                       before=("sh", "-c", 'exec "$0" "$@" >told'))
-        self.until_told("secret.file")
-        self.port = int(re.search(r"127.0.0.1:(\d+)", self.read("told"))[1])
+                                       before=("sh", "-c", 'exec "$0" "$@" >reported'))
+        self.until_reported("secret.file")
+        self.port = int(re.search(r"127.0.0.1:(\d+)", self.read("reported"))[1])
         self.secret = self.path(".flow", "secret")
 
-    def until_told(self, pattern):
-        self.until("it tells " + pattern, lambda: re.search(pattern, self.read("told")))
+    def until_reported(self, pattern):
+        self.until("it tells " + pattern, lambda: re.search(pattern, self.read("reported")))
 
     def end_head(self):
         self.head_process.terminate()
@@ -153,41 +153,41 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
     def test_a_head_reports_workers_that_join_and_leave(self):
         self.telling_head()
         self.worker("a")
-        self.until_told(r"(?m)^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
+        self.until_reported(r"(?m)^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
         self.workers["a"].terminate()
-        self.until_told(r"(?m)  worker `a` is gone: it has drained$")
+        self.until_reported(r"(?m)  worker `a` is gone: it has drained$")
         self.worker("b")
-        self.until_told("worker `b` is up")
+        self.until_reported("worker `b` is up")
         self.kill(self.workers["b"])
-        self.until_told("worker `b` is lost")
+        self.until_reported("worker `b` is lost")
         self.worker("c")
-        self.until_told("worker `c` is up")
+        self.until_reported("worker `c` is up")
         self.kill(self.workers["c"])
-        self.until_told("worker `c` is lost")
-        lines = re.findall(r"(?m)  worker `(\w)` is (up|away|lost|gone|draining)", self.read("told"))
+        self.until_reported("worker `c` is lost")
+        lines = re.findall(r"(?m)  worker `(\w)` is (up|away|lost|gone|draining)", self.read("reported"))
         news = {name: [what for of, what in lines if of == name] for name, what in lines}
-        for name, told in news.items():  # each once; how it goes may be told in steps
-            self.assertEqual(told, sorted(set(told), key=told.index), lines)
-            self.assertEqual((told[0], told[-1]), ("up", "gone" if name == "a" else "lost"), lines)
+        for name, reported in news.items():  # each once; how it goes may be reported in steps
+            self.assertEqual(reported, sorted(set(reported), key=reported.index), lines)
+            self.assertEqual((reported[0], reported[-1]), ("up", "gone" if name == "a" else "lost"), lines)
         self.assertEqual(sorted(news), ["a", "b", "c"])
 
     def test_a_head_does_not_report_earlier_states_and_prints_nothing_with_json(self):
         self.telling_head()
         self.worker("a")
-        self.until_told("worker `a` is up")
+        self.until_reported("worker `a` is up")
         self.kill(self.workers["a"])
-        self.until_told("worker `a` is lost")
+        self.until_reported("worker `a` is lost")
         self.end_head()
         self.telling_head()
         self.worker("b")
-        self.until_told("worker `b` is up")
-        self.assertNotIn("worker `a`", self.read("told"))
+        self.until_reported("worker `b` is up")
+        self.assertNotIn("worker `a`", self.read("reported"))
         self.end_head()
         self.telling_head("--json")
         self.worker("c")
         self.until_status("c", "up")
         time.sleep(2)  # of four looks
-        self.assertEqual(set(json.loads(self.read("told"))), {"address", "secret_file"})
+        self.assertEqual(set(json.loads(self.read("reported"))), {"address", "secret_file"})
 
     def test_the_language_model_ends_with_the_same_weights(self):
         example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "gpt")
@@ -270,11 +270,11 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         spool = self.path("worker-a", "spool")
 
         def has_ends():
-            told = b""
+            reported = b""
             for name in os.listdir(spool):
                 with open(os.path.join(spool, name), "rb") as file:
-                    told += file.read()
-            return all(b"item%d\n" % i in told for i in range(1, 5))
+                    reported += file.read()
+            return all(b"item%d\n" % i in reported for i in range(1, 5))
         self.until("all ended", has_ends)
         time.sleep(0.5)
         self.kill(self.workers["a"])

@@ -71,9 +71,9 @@ class ClusterPlace(place.Place):
         process = self.start_on("head", "head", "--listen", "%s:%d" % (self.address, self.port), "--json", *words)
         line = process.stdout.readline()
         self.assertTrue(line, "no head: the rest of it is " + ("" if line else self.end(process).err))
-        told = json.loads(line)
-        self.port = int(told["address"].rsplit(":", 1)[1])
-        self.secret = told["secret_file"]
+        reported = json.loads(line)
+        self.port = int(reported["address"].rsplit(":", 1)[1])
+        self.secret = reported["secret_file"]
         self.head_process = process
         return process
 
@@ -131,23 +131,23 @@ class ClusterPlace(place.Place):
             self.until_holds("item%d" % i, gate)
         return client
 
-    def told_lost(self, client, worker):
-        """When the client of a run that ends was told first that what ran there was lost, in seconds."""
+    def lost_at(self, client, worker):
+        """The time at which the client of a run that ends learned first that its attempts were lost."""
         done = self.exits(0, self.end(client))
-        told = [line["at"] for line in done.lines() if line.get("event") == "task" and line["status"] == "waiting"
+        reported = [line["at"] for line in done.lines() if line.get("event") == "task" and line["status"] == "waiting"
                 and "the worker `%s`, which ran it, was lost" % worker in line["waits_for"]]
-        self.assertTrue(told, done)
-        return datetime.datetime.fromisoformat(min(told)).timestamp()
+        self.assertTrue(reported, done)
+        return datetime.datetime.fromisoformat(min(reported)).timestamp()
 
     def lost_after(self, lose, *head):
-        """How many seconds after `lose` was called with the worker `a` it is told that this is lost."""
+        """How many seconds after `lose` was called with the worker `a` it is reported that this is lost."""
         self.cluster(["a", "b"], head=head)
         client = self.run_holds()
         began = time.time()
         lose(self.workers["a"])
         self.until_status("a", "lost")
         self.open("gate")
-        return self.told_lost(client, "a") - began
+        return self.lost_at(client, "a") - began
 
     def ends_with_one_attempt_each(self, client):
         done = self.exits(0, self.end(client))

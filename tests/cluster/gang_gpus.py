@@ -153,7 +153,7 @@ class GangGpus(place.Place):
         calls = [line.split() for line in self.read("calls").splitlines()]
         return collections.Counter((what, int(kind)) for rank, what, _, kind in calls if rank == "0")
 
-    def test_every_operation_by_nccl_comes_to_what_cpus_say(self):
+    def test_every_operation_by_nccl_equals_that_on_cpus(self):
         for when in "late", "early":
             self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_EMULATED_STREAMS=when), [(0, BY_NCCL)])
             calls = self.nccl_calls()
@@ -222,7 +222,7 @@ class GangGpus(place.Place):
         cause, message = self.cause(self.breaks("hang", "2s", FLOW_FAKE_NCCL_HANG="1 2"))
         self.assertIn("all_reduce(sum) of 10 f32 (#2) has not ended for 2000 ms on its GPU", message)
 
-    def test_ranks_that_differ_are_told(self):
+    def test_ranks_that_differ_are_reported(self):
         cause, message = self.cause(self.breaks("other"))
         self.assertEqual(cause, "user_error", message)
         self.assertIn("all_reduce(sum) of 10 f32 on a GPU", message)

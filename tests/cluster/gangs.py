@@ -43,12 +43,12 @@ return flow.pipeline("opens", function() return open() end)
 '''
 WAITS = r'''
 local flow = require "flow"
-local g = flow.task("g", { ranks = 2 }, function(ctx, who)
+local g = flow.task("g", { ranks = 2 }, function(ctx, rank)
   local answer = 0
-  if who == 2 or ctx.rank == who then answer = ctx:wait("approved") end
-  return who == 2 and ctx.comm:all_reduce(answer) or answer
+  if rank == 2 or ctx.rank == rank then answer = ctx:wait("approved") end
+  return rank == 2 and ctx.comm:all_reduce(answer) or answer
 end)
-return flow.pipeline("waits", { who = flow.param.int {} }, function(p) return g(p.who) end)
+return flow.pipeline("waits", { rank = flow.param.int {} }, function(p) return g(p.rank) end)
 '''
 RESTORES = r'''
 local flow = require "flow"
@@ -67,15 +67,15 @@ local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
 end)
 return flow.pipeline("restores", function() return train() end)
 '''
-# Rank `who` does `what` when the file `gate` is there.
+# Rank `rank` does `what` when the file `gate` is there.
 BREAK = "local flow = require \"flow\"" + IS_THERE + r'''
-local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "LIMIT" } }, function(ctx, what, who, gate)
+local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "LIMIT" } }, function(ctx, what, rank, gate)
   local file = io.open(gate .. ".pid" .. ctx.rank .. "." .. ctx.attempt, "w")
   file:write(io.open("/proc/self/stat"):read("n"))
   file:close()
   local x = ctx.comm:all_reduce(flow.zeros(10) + 1)
   while not is_there(gate) do os.execute("sleep 0.02") end
-  if ctx.rank == who and ctx.attempt == 1 then
+  if ctx.rank == rank and ctx.attempt == 1 then
     if what == "error" then error("out of cheese") end
     if what == "hang" then while true do os.execute("sleep 0.05") end end
     if what == "differ" then ctx.comm:barrier() end
@@ -84,8 +84,8 @@ local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE
   end
   return ctx.comm:all_reduce(x):sum()
 end)
-return flow.pipeline("breaks", { what = flow.param.string {}, who = flow.param.int { default = 1 }, gate = flow.param.string {} },
-  function(p) return work(p.what, p.who, p.gate) end)
+return flow.pipeline("breaks", { what = flow.param.string {}, rank = flow.param.int { default = 1 }, gate = flow.param.string {} },
+  function(p) return work(p.what, p.rank, p.gate) end)
 '''
 
 # Rank 0 stops its process in the middle of a save. Once the file `gate` is there rank 1 fails; what rank 0 saved is what the next
@@ -167,10 +167,10 @@ class Gangs(cluster_place.ClusterPlace):
 
     def test_ranks_wait_for_a_signal_together_or_not_at_all(self):
         self.write("waits.lua", WAITS)
-        for who in "0", "1":
-            done = self.exits(1, self.flow("run", "waits.lua", "--jobs", "2", "--param", "who=" + who))
-            self.assertIn("rank %s called wait, rank %d called leave" % (who, 1 - int(who)) if who == "0" else "rank 1 called wait", done.err)
-        client = self.start("run", "waits.lua", "--jobs", "2", "--json", "--param", "who=2")
+        for rank in "0", "1":
+            done = self.exits(1, self.flow("run", "waits.lua", "--jobs", "2", "--param", "rank=" + rank))
+            self.assertIn("rank %s called wait, rank %d called leave" % (rank, 1 - int(rank)) if rank == "0" else "rank 1 called wait", done.err)
+        client = self.start("run", "waits.lua", "--jobs", "2", "--json", "--param", "rank=2")
         self.until_waits("g")
         self.good("signal", "last", "approved", "7")
         self.assertEqual(self.last_json(self.exits(0, self.end(client)))["result"], 14)
@@ -182,8 +182,8 @@ class Gangs(cluster_place.ClusterPlace):
                                    ("hang", "timeout", ["rank 1 hangs: it has not reached all_reduce #2, in which", "it was last in all_reduce #1"]),
                                    ("differ", "user_error", ["rank 1 called barrier", "all_reduce(sum) of 10 f32"]),
                                    ("leave", "user_error", ["rank 1 called leave", "calls leave"])]:
-            told, message = self.cause(self.end(self.breaks(what, "--fresh")))
-            self.assertEqual(told, cause, message)
+            reported, message = self.cause(self.end(self.breaks(what, "--fresh")))
+            self.assertEqual(reported, cause, message)
             for word in words:
                 self.assertIn(word, message, what)
             if what == "hang":
@@ -197,8 +197,8 @@ class Gangs(cluster_place.ClusterPlace):
         self.write("hangs.lua", script)
         self.assertIn(cause, self.cause(self.flow(*words, "--jobs", "3"))[1])
         self.cluster(["a", "b"])  # two ranks on one, one on the other
-        told, message = self.cause(self.flow(*words))
-        self.assertEqual(told, "timeout", message)
+        reported, message = self.cause(self.flow(*words))
+        self.assertEqual(reported, "timeout", message)
         self.assertTrue(message.startswith(cause), message)
 
     def test_a_program_that_hangs_until_the_timeout_is_named(self):
@@ -207,8 +207,8 @@ local flow = require "flow"
 local work = flow.shell("work", { ranks = 3, timeout = "5s", command = [[if [ {rank} = 1 ]; then sleep 1000; fi; true]] })
 return flow.pipeline("programs", function() return work() end)
 ''')
-        told, message = self.cause(self.flow("run", "programs.lua", "--json", "--jobs", "3", "--grace", "1s"))
-        self.assertEqual(told, "timeout", message)
+        reported, message = self.cause(self.flow("run", "programs.lua", "--json", "--jobs", "3", "--grace", "1s"))
+        self.assertEqual(reported, "timeout", message)
         cause = "rank 1 hangs: it has not reached its end, for which ranks 0 and 2 wait; it has called no collective. programs.lua:3: `work` ran longer"
         self.assertTrue(message.startswith(cause), message)
 
@@ -230,8 +230,8 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
 
     def test_rank_0_is_a_rank_like_others(self):
         self.open("gate")
-        told, message = self.cause(self.end(self.breaks("kill", "--param", "who=0")))
-        self.assertEqual(told, "signal", message)
+        reported, message = self.cause(self.end(self.breaks("kill", "--param", "rank=0")))
+        self.assertEqual(reported, "signal", message)
         self.assertIn("rank 0 of 3: ", message)
 
     def test_a_lost_worker_ends_the_gang_which_goes_on_from_its_checkpoint(self):
@@ -246,7 +246,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         task = self.last_json(done)["tasks"][0]
         self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
 
-    def test_what_rank_0_saved_is_beside_it_when_its_machine_is_lost(self):
+    def test_a_checkpoint_of_rank_0_is_on_another_worker_when_its_machine_is_lost(self):
         self.write("train.lua", train_script(2).replace("50, 50", "600, 600"))
         alone = self.result("run", "train.lua", "--state", "alone", "--jobs", "2")
         self.cluster(["a", "b", "c"], slots=1)
@@ -256,14 +256,14 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         def contents(folder):
             paths = [os.path.join(at, name) for at, _, names in os.walk(self.path(folder)) for name in names]
             return [path for path in paths if size_of(path) > 600 * 600 * 4]
-        def is_beside():
+        def is_sibling():
             newest = contents(".flow/checkpoints")
             try:
                 same = [filecmp.cmp(newest[0], path, shallow=False) for path in contents("worker-b/objects")]
             except FileNotFoundError:  # an older one has just gone
                 return False
             return same == [True] and not contents("worker-a/objects")
-        self.until("b has what a saved, and nothing older", is_beside)
+        self.until("b has what a saved, and nothing older", is_sibling)
         before = moved("from_head")
         self.kill(self.workers["a"])
         self.until_status("a", "lost")
@@ -279,7 +279,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         for name in "bc":
             self.until("nothing is left", lambda: not contents("worker-%s/checkpoints" % name))
 
-    def test_a_gang_that_comes_to_nothing_leaves_nothing_on_its_workers(self):
+    def test_a_gang_that_fails_leaves_nothing_on_its_workers(self):
         self.write("fails.lua", r'''
 local flow = require "flow"
 local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
@@ -378,7 +378,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         done = self.exits(0, self.end(client))
         self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, {"ranks": 2, "all": 2}), done)
 
-    def test_an_elastic_gang_grows_when_there_is_room_again(self):
+    def test_an_elastic_gang_grows_when_resources_are_free_again(self):
         script = train_script("{ min = 1, max = 3 }").replace("step * (ctx.rank + 1))", 'step, "mean")')
         self.write("train.lua", script)
         alone = self.result("run", "train.lua", "--state", "alone", "--jobs", "1")

@@ -29,10 +29,10 @@ class Losses(cluster_place.ClusterPlace):
     def test_a_worker_that_is_stopped_is_lost_within_ten_seconds(self):
         self.assertLess(self.lost_after(stop), 15)
 
-    def test_a_worker_that_is_stopped_is_lost_as_soon_as_the_head_was_told(self):
+    def test_a_worker_that_is_stopped_is_lost_as_soon_as_the_head_is_notified(self):
         self.assertLess(self.lost_after(stop, *SOON), 8)
 
-    def test_workers_that_a_run_starts_are_lost_as_soon_as_it_says(self):
+    def test_workers_of_a_run_are_lost_after_the_time_that_it_sets(self):
         client = self.run_holds("--workers", "2", "--jobs", "4", *SOON)
         with open(self.path(".flow", "workers", "local-1", "lock")) as lock:
             worker = int(lock.read().split()[1])
@@ -41,9 +41,9 @@ class Losses(cluster_place.ClusterPlace):
         self.addCleanup(end, worker)
         self.until_status("local-1", "lost")
         self.open("gate")
-        self.assertLess(self.told_lost(client, "local-1") - began, 8)
+        self.assertLess(self.lost_at(client, "local-1") - began, 8)
 
-    def test_a_worker_gives_up_its_head_after_the_same_silence(self):
+    def test_a_worker_disconnects_from_its_head_after_the_same_silence(self):
         self.cluster(["a"], head=SOON)
         began = time.monotonic()
         stop(self.head_process)

@@ -66,8 +66,8 @@ return flow.pipeline("calls", function() return { caller(), small() } end)
 ''')
         done = self.exits(1, self.flow("run", "calls.lua", "--json", "--fresh"))
         run = self.last_json(done)
-        told = {task["name"]: (task["status"], task["attempts"]) for task in run["tasks"]}
-        self.assertEqual([told[name][0] for name in told if name.endswith("small")], ["succeeded"] * 2, done)
+        reported = {task["name"]: (task["status"], task["attempts"]) for task in run["tasks"]}
+        self.assertEqual([reported[name][0] for name in reported if name.endswith("small")], ["succeeded"] * 2, done)
         wide = [task for task in run["tasks"] if task["name"].endswith("wide")][0]
         self.assertEqual((wide["status"], wide["attempts"]), ("failed", 0), done)
         self.assertRegex(wide["error"], "asks for 900 TiB of memory, and this machine has .*: ask for less")

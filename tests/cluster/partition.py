@@ -126,7 +126,7 @@ class Partition(machines.MachinesPlace):
         self.machines.cut("a")
         self.until_status("a", "lost")
         self.worker("b")
-        self.assertLess(self.told_lost(client, "a") - began, 15)
+        self.assertLess(self.lost_at(client, "a") - began, 15)
 
     def test_a_longer_silence_timeout_survives_a_longer_partition(self):
         self.cluster(["a", "b"], head=["--lost-after", "60s"])
@@ -225,10 +225,10 @@ class Partition(machines.MachinesPlace):
         for name, process in (("head", self.head_process), ("a", self.workers["a"])):
             places[name] = ["%s:%d" % (self.machines.address(name), int(port, 16)) for port in self.listening(process)]
             self.assertGreater(len(places[name]), 1, "UCX listens too")
-        told = subprocess.run(["ip", "netns", "exec", self.machines.of("stranger"), sys.executable, "-c", KNOCK, *places["head"], *places["a"]],
+        reported = subprocess.run(["ip", "netns", "exec", self.machines.of("stranger"), sys.executable, "-c", KNOCK, *places["head"], *places["a"]],
                               stdout=subprocess.PIPE, check=True, text=True).stdout.split()
-        self.assertEqual([place for place in told if place in places["head"]], ["%s:%d" % (self.address, self.port)])
-        self.assertEqual(len(told), 2, told)
+        self.assertEqual([place for place in reported if place in places["head"]], ["%s:%d" % (self.address, self.port)])
+        self.assertEqual(len(reported), 2, reported)
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 

@@ -94,7 +94,7 @@ class RemoteClientPlace(cluster_place.ClusterPlace):
         return self.show()["status"]
 
 
-    def until_told(self, client):
+    def until_reported(self, client):
         """That there is no head."""
         line = ""
         while "can't be reached" not in line:
@@ -193,7 +193,7 @@ class RemoteClient(RemoteClientPlace):
         self.cluster(["a"], slots=4)
         client = self.holds()
         self.kill(self.head_process)
-        self.until_told(client)
+        self.until_reported(client)
         time.sleep(1)
         self.head()
         self.until_status("a", "up")
@@ -209,7 +209,7 @@ class RemoteClient(RemoteClientPlace):
         self.cluster(["a"], slots=4)
         client = self.holds()
         self.kill(self.head_process)
-        self.until_told(client)
+        self.until_reported(client)
         client.send_signal(signal.SIGINT)
         done = self.exits(3, self.end(client))
         self.assertEqual(done.lines()[-1]["status"], "interrupted")
@@ -313,7 +313,7 @@ class RemoteClientOverANetwork(RemoteClientPlace):
         self.cluster(["a"], slots=4)
         client = self.holds(machine="laptop")
         self.machines.cut("laptop")
-        self.until_told(client)
+        self.until_reported(client)
         self.assertEqual(self.status(), "running")
         self.machines.heal("laptop")
         self.open("gate")

@@ -108,7 +108,7 @@ class Report(cluster_place.ClusterPlace):
         self.assertEqual(self.result_of({"SLURM_JOB_ID": "5", "SLURM_OF_CLIENT": "c", "SLURMD_NODENAME": "login", "OF_SITE": "/client"}),
                          "77 none n1 n1 /client /fixed\n")
 
-    def test_a_head_at_another_address_says_which_workers_know_the_former_one_only(self):
+    def test_a_head_at_another_address_names_the_workers_that_know_the_former_one_only(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         former = "127.0.0.1:%d" % self.port
@@ -177,9 +177,9 @@ class Report(cluster_place.ClusterPlace):
         process = self.start("head", "--listen", at + ":0", "--json")
         line = process.stdout.readline()
         self.assertTrue(line, "no head: " + ("" if line else self.end(process).err))
-        told = json.loads(line)
-        host, self.port = told["address"].rsplit(":", 1)
-        self.start("worker", "--join", "%s:%s" % (at, self.port), "--secret-file", told["secret_file"], "--name", "a",
+        reported = json.loads(line)
+        host, self.port = reported["address"].rsplit(":", 1)
+        self.start("worker", "--join", "%s:%s" % (at, self.port), "--secret-file", reported["secret_file"], "--name", "a",
                    "--dir", self.path("worker-a"), "--jobs", "1")
         self.until_status("a", "up")
         return host

@@ -256,7 +256,7 @@ local run = flow.task("run", function(ctx, folder, device)
       t[name] = t[name]:to(device)
       if case.gradient and t[name].dtype:find("f") then t[name].requires_grad = true end
     end
-    -- An operand that lies elsewhere is told, not read. x[rows] brings its rows there.
+    -- An operand that lies elsewhere is reported, not read. x[rows] brings its rows there.
     local apart = device ~= "cpu" and #case.inputs > 1 and case.name ~= "rows"
     for _, name in ipairs(apart and case.inputs or {}) do
       local apart = {}

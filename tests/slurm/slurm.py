@@ -123,20 +123,20 @@ class Slurm(place.Place):
         self.until("%d run" % count, lambda: os.path.exists(self.path("gate.started")) and
                    len(self.read("gate.started").split()) >= count)
 
-    def until_told(self, process, text):
-        told = []
+    def until_reported(self, process, text):
+        reported = []
         pipes = (process.stdout.fileno(), process.stderr.fileno())
         for pipe in pipes:
             os.set_blocking(pipe, False)
 
-        def is_told():
+        def is_reported():
             for pipe in pipes:
                 try:
-                    told.append(os.read(pipe, 1 << 16))
+                    reported.append(os.read(pipe, 1 << 16))
                 except BlockingIOError:
                     pass
-            return text.encode() in b"".join(told)
-        self.until("it says: " + text, is_told)
+            return text.encode() in b"".join(reported)
+        self.until("it says: " + text, is_reported)
 
     def new_jobs(self):
         return [job for job in SLURM.jobs("all") if job not in self.before]
@@ -186,7 +186,7 @@ class Slurm(place.Place):
         self.until("the nodes are held", lambda: int(answer) in SLURM.jobs("running"))
         return int(answer)
 
-    def test_a_gang_spreads_over_all_nodes_that_are_asked_for(self):
+    def test_a_gang_spreads_over_all_requested_nodes(self):
         for script, cpus in (RANKS_SHELL, " 1"), (RANKS_LUA, ""):
             self.write_ranks(6, 1, script)
             before = self.new_jobs()
@@ -220,7 +220,7 @@ class Slurm(place.Place):
         done = self.exits(0, self.end(client), "fewer CPUs")
         self.assertEqual(self.told_by_ranks(), ["%d 0 1" % self.new_jobs()[-1]] * 3, done)
 
-    def test_what_slurm_refuses_is_told_in_its_words_and_the_run_is_kept(self):
+    def test_a_rejection_by_slurm_is_reported_in_its_words_and_the_run_is_kept(self):
         done = self.end(self.start_holds(1, "--nodes", "2", "--partition", "nowhere"))
         self.exits(4, done, "sbatch --parsable", "--partition=nowhere", "Invalid partition name specified",
                    "flow resume")
@@ -235,12 +235,12 @@ class Slurm(place.Place):
         for asks in (("--nodes", "1", "--time", "9999"), ("--nodes", "40")):
             done = self.end(self.start_holds(1, *asks, "--fresh"))
             self.exits(4, done, "flow resume")
-            told = r"cannot start: PENDING \(Partition(Config|TimeLimit|NodeLimit)\)"
-            self.assertRegex(done.err, told)
-            self.assertRegex(self.good("why", "last").out, told)
+            reported = r"cannot start: PENDING \(Partition(Config|TimeLimit|NodeLimit)\)"
+            self.assertRegex(done.err, reported)
+            self.assertRegex(self.good("why", "last").out, reported)
             self.until_no_job()
 
-    def test_needs_that_no_node_meets_are_told_before_nodes_are_held_for_them(self):
+    def test_unsatisfiable_requests_are_reported_before_nodes_are_allocated(self):
         run = self.on_slurm("run", "needs.lua", "--nodes", "1")
         for needs, flags, words in (("resources = { fpga = 1 }", (), ("fpga = 1", "no such resource", "--resource NAME=N")),
                                     ("resources = { fpga = 3 }", ("--resource", "fpga=2"), ("fpga = 3", "has fpga = 2")),
@@ -248,11 +248,11 @@ class Slurm(place.Place):
             self.write("needs.lua", NEEDS.replace("NEEDS", needs))
             self.exits(2, self.flow(*run, *flags), *words)
         self.assertEqual(SLURM.jobs(), [])
-        for needs, told in (("gpus = 1", "Slurm was asked for none"), ('where = "disk == ssd"', "no label but slurm_job"),
+        for needs, reported in (("gpus = 1", "Slurm was asked for none"), ('where = "disk == ssd"', "no label but slurm_job"),
                             ('memory = "900GiB"', "fit on none of Slurm's nodes")):
             self.write("needs.lua", NEEDS.replace("NEEDS", needs))
             client = self.start(*run, "--fresh")
-            self.until_told(client, told)
+            self.until_reported(client, reported)
             client.send_signal(signal.SIGINT)
             self.exits(3, self.end(client))
             self.until_no_job()
@@ -281,7 +281,7 @@ class Slurm(place.Place):
         self.assertEqual(run["tasks"][0]["attempts"], len(self.new_jobs()), done)
         self.assertNotIn("a new attempt", done.out)
 
-    def test_a_job_that_somebody_cancels_is_asked_for_again(self):
+    def test_a_canceled_job_is_requested_again(self):
         client = self.start_holds(1, "--nodes", "1")
         self.until_started(1)
         first = self.new_jobs()
@@ -292,7 +292,7 @@ class Slurm(place.Place):
         self.assertEqual(self.run_of(done)["tasks"][0]["attempts"], 2)
         self.assertEqual(len(self.new_jobs()), 2)
 
-    def test_nodes_taken_for_a_better_partition_are_asked_for_again(self):
+    def test_preempted_nodes_are_requested_again(self):
         client = self.start_holds(1, "--nodes", "4")
         self.until_started(1)
         better = subprocess.Popen(["srun", "--partition=high", "--nodes=4", "--exclusive", "sleep", "1"],

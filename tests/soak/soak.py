@@ -69,13 +69,13 @@ class Soak:
         o = self.options
         state = self.path("state")
         head = self.start([o.flow, "head", "--state", state, "--listen", "127.0.0.1:0", "--json"])
-        told = json.loads(head.stdout.readline())
-        worker = self.start([o.flow, "worker", "--join", told["address"], "--secret-file", told["secret_file"],
+        reported = json.loads(head.stdout.readline())
+        worker = self.start([o.flow, "worker", "--join", reported["address"], "--secret-file", reported["secret_file"],
                              "--name", "w", "--dir", self.path("worker"), "--jobs", "2"])
         with open(self.path("soak.lua"), "w") as out:
             out.write(SCRIPT)
         pads = {"SOAK_PAD_%d" % i: "x" * PAD_BYTES for i in range(PADS)}
-        client = self.start([o.client, told["address"], told["secret_file"], state, self.path("soak.lua"), o.executor,
+        client = self.start([o.client, reported["address"], reported["secret_file"], state, self.path("soak.lua"), o.executor,
                              str(o.tasks), str(o.runs), str(o.every)], dict(self.env, **pads))
         names = {"head": head, "worker": worker, "client": client}
         samples = []

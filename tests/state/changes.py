@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What changes between two runs, or under one: what runs again, and in which words that is told."""
+"""What changes between two runs, or under one: what runs again, and in which words that is reported."""
 import os
 
 import place
@@ -66,7 +66,7 @@ class Changes(place.Place):
             ("seed", lambda: self.script(seed="2"), [], "double", ["seed", "`1`", "`2`"]),
             ("salt", lambda: self.script(salt="s2"), [], "double", ["s1", "s2"]),
         )
-        for name, change, words, task, told in cases:
+        for name, change, words, task, reported in cases:
             with self.subTest(name):
                 self.script()
                 self.write("in.txt", "four")
@@ -76,7 +76,7 @@ class Changes(place.Place):
                 self.good("run", ".", "--quiet", *words)
                 self.assertIn(task, self.ran())
                 why, diff = self.good("why", "last", task).out, self.good("diff", base, "last").out
-                for word in told:
+                for word in reported:
                     self.assertIn(word, why, name)
                     self.assertIn(word, diff, name)
 
@@ -107,7 +107,7 @@ end)
         self.assertIn("argument 1 has 1 item more: `102`", self.good("diff", runs[0], runs[2]).out)
         self.assertIn("argument 1 has 2 items less: ", self.good("why", "last", "sum").out)
 
-    def test_a_map_that_lost_an_item_is_told_by_what_takes_its_list(self):
+    def test_a_map_that_lost_an_item_is_reported_by_the_consumer_of_its_list(self):
         self.write("map.lua", r'''
 local flow = require "flow"
 local square = flow.task("square", function(ctx, n) return n * n end)
@@ -202,9 +202,9 @@ end)
     def test_a_broken_link_is_refused_as_a_file_parameter(self):
         os.symlink("nowhere", self.path("dangling"))
         os.symlink("round", self.path("round"))
-        told = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",
+        reported = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",
                 "round": "the parameter `file` names `%s`, a symbolic link to `round`, which leads back to it"}
-        for name, words in told.items():
+        for name, words in reported.items():
             with self.subTest(name):
                 self.exits(2, self.flow("run", ".", "--param", "file=" + name), words % self.path(name))
         self.assertEqual(self.runs(), [])
@@ -224,7 +224,7 @@ end)
         self.good("run", "held.lua", "--param", "gate=" + self.path("gate"), "--param", "file=large.bin")
         self.assertFalse(self.tasks()["size"]["cached"])
 
-    def test_an_input_that_was_repaired_is_told_of_and_taken_with_new_code(self):
+    def test_an_input_that_was_repaired_is_reported_and_used_with_new_code(self):
         self.write("checks.lua", CHECKS)
         self.write("input.txt", "bad\n")
         os.mkdir(self.path("folder"))
@@ -245,7 +245,7 @@ end)
         self.assertEqual(self.read("out/o.txt"), "good\n2\n")
         self.assertNotIn("differ", self.good("resume").err)
 
-    def test_a_large_input_that_changed_is_not_said_to_be_kept(self):
+    def test_a_large_input_that_changed_is_not_reported_as_kept(self):
         self.write("checks.lua", CHECKS)
         self.write("input.txt", "bad\n")
         os.mkdir(self.path("folder"))

@@ -150,7 +150,7 @@ class Damage(place.Place):
                 self.assertEqual(self.show()["result"], RESULT)
                 self.assertEqual(large.read_bytes(), whole)
 
-    def test_a_damaged_value_is_told_of_and_computed_again(self):
+    def test_a_damaged_value_is_reported_and_computed_again(self):
         script = ('local flow = require "flow"\n'
                   'local make = flow.task("make", function(ctx, i) return string.rep("x", 200000) .. i end)\n'
                   'local size = flow.task("size", function(ctx, list) return #list[1] + SALT end)\n'

@@ -63,7 +63,7 @@ class Room(place.Place):
         mount("-o", "remount,size=256m", self.state)
         self.good("resume")
 
-    def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(self):
+    def test_a_full_disk_stops_the_run_and_free_space_lets_it_continue(self):
         self.disk("24m")
         self.exits(4, self.flow("run", "."), self.state, "No space left", "MiB free", "last committed", "flow resume")
         self.assertEqual(self.show()["status"], "interrupted")
@@ -81,7 +81,7 @@ class Room(place.Place):
     def show_in(self, state):
         return json.loads(self.good("show", "--json", "--state", self.path(state)).out)
 
-    def test_an_input_that_a_full_disk_has_no_room_for_is_tried_again(self):
+    def test_an_input_that_does_not_fit_on_a_full_disk_is_tried_again(self):
         self.write("input.lua", r'''
 local flow = require "flow"
 local again = { infra = 1, backoff = "1ms" }
@@ -100,7 +100,7 @@ end)
         tasks = self.tasks()
         self.assertEqual({name: task["attempts"] for name, task in tasks.items()}, {"by_lua": 2, "by_shell": 2})
 
-    def test_a_scratch_folder_that_a_full_disk_has_no_room_for_is_tried_again(self):
+    def test_a_scratch_folder_that_does_not_fit_on_a_full_disk_is_tried_again(self):
         self.write("scratch.lua", r'''
 local flow = require "flow"
 local take = flow.task("take", { retries = { infra = 1, backoff = "1ms" } }, function(ctx) return #ctx.dir end)
@@ -117,19 +117,19 @@ return flow.pipeline("scratch", {}, function() return take() end)
     def head_and_small_worker(self, size="3m"):
         """The worker's disk has room for two tensors of 1.2 MB, or as `size` says. What a worker is started with."""
         head = self.start("head", "--listen", "127.0.0.1:0", "--json", "--jobs", "0")
-        told = json.loads(head.stdout.readline())
+        reported = json.loads(head.stdout.readline())
         folder = self.path("small")
         os.mkdir(folder)
         mount("-t", "tmpfs", "-o", "mode=0700,size=" + size, "none", folder)
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
-        joins = ["worker", "--join", told["address"], "--secret-file", told["secret_file"], "--jobs", "2"]
+        joins = ["worker", "--join", reported["address"], "--secret-file", reported["secret_file"], "--jobs", "2"]
         self.until_joined(self.start(*joins, "--dir", folder, "--name", "small"), 1)
         return joins
 
     def until_joined(self, worker, count):
         self.until("%d workers are there" % count, lambda: len(self.good("nodes", "--json").lines()) == count + 1)
 
-    def test_a_worker_whose_disk_is_full_lets_go_of_what_the_head_has_too(self):
+    def test_a_worker_whose_disk_is_full_evicts_blobs_that_the_head_has_too(self):
         self.write("large.lua", r'''
 local flow = require "flow"
 local again = { infra = 20, backoff = "100ms" }
@@ -150,7 +150,7 @@ end)
         attempts = [task["attempts"] for name, task in self.tasks().items() if name.startswith("make")]
         self.assertGreater(max(attempts), 1)
 
-    def test_what_a_failed_attempt_left_on_a_worker_makes_room_for_the_next(self):
+    def test_scratch_of_a_failed_attempt_is_removed_for_the_next(self):
         self.write("left.lua", LEFT)
         self.head_and_small_worker("24m")
         self.exits(1, self.flow("run", "left.lua", "--param", "mib=40"), "No space left")
@@ -162,7 +162,7 @@ end)
         self.assertEqual(self.tasks()["fill"]["attempts"], 1)
         self.assertFalse(os.path.exists(self.path("small", "scratch", failed)))
 
-    def test_an_attempt_that_lacked_room_on_a_worker_removes_what_earlier_ones_left(self):
+    def test_an_attempt_without_disk_space_on_its_worker_removes_earlier_scratch(self):
         self.write("left.lua", LEFT)
         self.head_and_small_worker("24m")
         self.exits(1, self.flow("run", "left.lua", "--param", "mib=12", "--param", "code=3"), "exit code 3")
@@ -174,7 +174,7 @@ end)
         self.good("resume")
         self.assertEqual(self.show()["result"], "%d\n" % (16 << 20))
 
-    def test_what_found_no_room_on_one_worker_goes_to_another(self):
+    def test_a_task_without_disk_space_on_one_worker_goes_to_another(self):
         self.write("larger.lua", r'''
 local flow = require "flow"
 local again = { infra = 3, backoff = "10ms" }

@@ -148,7 +148,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
-    def test_resume_of_a_run_that_ends_well_while_it_is_interrupted_tells_so(self):
+    def test_a_resume_of_a_run_that_succeeds_while_it_is_interrupted_reports_it(self):
         writer = self.begin("alpha", "gate1")
         self.kill(self.begin("beta", "gate2", "--grace", "60s"))
         time.sleep(1)
@@ -184,10 +184,10 @@ class Writers(place.Place):
             self.assertIn("has not answered for 10 s", done.err)
             self.assertIn("may be carried out then", done.err)
             self.assertIn("process %d " % writer.pid, done.err)
-        told = ""
-        while "has not answered" not in told:
-            told = follower.stdout.readline()
-            self.assertTrue(told, "it ended")
+        reported = ""
+        while "has not answered" not in reported:
+            reported = follower.stdout.readline()
+            self.assertTrue(reported, "it ended")
         writer.send_signal(signal.SIGCONT)
         self.open("gate1", "gate2")
         self.assertEqual(self.exits(0, self.end(follower)).lines()[-1]["result"], self.result("beta"))

@@ -99,7 +99,7 @@ class Commands(Place):
         self.shell("sleep 100000 & exit 3", 'env = { FLOW_LINGER = "100000s" },')
         self.assertIn("exit code 3", self.error())
 
-    def test_a_wrong_time_to_linger_is_told(self):
+    def test_an_invalid_linger_time_is_reported(self):
         self.shell("true; true", 'env = { FLOW_LINGER = "soon" },')
         self.assertIn("`FLOW_LINGER` of `t` is not a duration", self.error())
 
@@ -132,7 +132,7 @@ class Commands(Place):
         self.write("p.lua", self.read("p.lua").replace('"sh", "-eu", "-c"', '"%s", "-c"' % sys.executable))
         self.assertIn("is not a shell that reads it from a file", self.error())
 
-    def test_a_word_that_no_program_can_take_is_told(self):
+    def test_a_word_that_no_program_can_receive_is_reported(self):
         self.script('local t = flow.shell("t", { args = { "s" }, command = [[ls {s}]] })',
                     'return t(("x"):rep(140000))')
         error = self.error()
@@ -222,7 +222,7 @@ class Commands(Place):
         self.assertEqual([one["$file"]["name"], [log["$file"]["name"] for log in logs], kept["$file"]["name"],
                           named["$file"]["name"]], ["s*.txt", ["s*.1.log", "s*.2.log"], "{sample}", "in put.csv.gz"])
 
-    def test_wrong_names_of_outputs_are_told_before_anything_runs(self):
+    def test_wrong_names_of_outputs_are_reported_before_anything_runs(self):
         for outputs, call, words in (
                 ('{ o = "{sampel}.txt" }', '{ sample = "a" }', "did you mean `{sample}`?"),
                 ('{ o = "{sample}.txt" }', '{ sample = { "a" } }', "not a string, number, boolean or file"),

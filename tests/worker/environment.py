@@ -117,7 +117,7 @@ return flow.pipeline("who", {}, function() return { who(1), who(2) } end)
         run = self.show()
         self.assertEqual(run["result"], ["%s who 2" % run["run"], "%s who#2 2" % run["run"]])
 
-    def test_a_run_that_is_resumed_sees_the_environment_of_who_resumes_it(self):
+    def test_a_resumed_run_sees_the_environment_of_the_resume(self):
         writer = self.run_of_another()
         self.write("mode.lua", HEAD + r'''
 local mode = flow.task("mode", { env = { TOKEN = flow.env("MODE") } }, function()

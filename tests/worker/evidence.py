@@ -81,7 +81,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
         self.good("run", "hidden.lua")
         self.assertEqual([file["$file"]["name"] for file in self.show()["result"]], [".a", ".b"])
 
-    def test_a_shell_that_is_not_there_is_told_before_anything_runs(self):
+    def test_a_missing_shell_is_reported_before_anything_runs(self):
         for shell, words in (("", "`bash`, which was not found in PATH"),
                              ('shell = { "/nope" },', "`/nope`, which is not a program on this machine"),
                              ('shell = { "zshell", "-c" },', "`zshell`, which was not found in PATH")):
@@ -190,7 +190,7 @@ return flow.pipeline("big", { python = flow.param.string {} }, function(p) retur
         self.assertEqual(task["attempts"], 2)  # so the cause was memory
         self.assertIn("no memory was left", task["error"])
 
-    def test_more_memory_is_given_where_the_task_says_so(self):
+    def test_more_memory_is_granted_if_the_task_requests_it(self):
         self.write("more.lua", HEAD + r'''
 local t = flow.task("t", { memory = "64M", retries = { oom = { max = 2, memory = "x16" } } }, function(ctx)
   local t = {}
@@ -281,9 +281,9 @@ local quiet = flow.task("quiet", function(ctx, i) return i end)
 return flow.pipeline("many", {}, function() for i = 1, 400 do noisy(i) quiet(i) end end)
 ''')
         self.good("run", "many.lua", "--jobs", "1", TOKEN="s3cret")
-        told = [tuple(part.strip() for part in line.split(" | ")) for line in self.good("logs", "last").out.splitlines()]
+        reported = [tuple(part.strip() for part in line.split(" | ")) for line in self.good("logs", "last").out.splitlines()]
         names = {1: "noisy"}
-        self.assertEqual(sorted(told), sorted((names.get(i, "noisy#%d" % i), "said %d***" % i) for i in range(1, 401)))
+        self.assertEqual(sorted(reported), sorted((names.get(i, "noisy#%d" % i), "said %d***" % i) for i in range(1, 401)))
 
     def test_a_command_of_a_lua_task_takes_the_signals_that_any_takes(self):
         self.write("mask.lua", HEAD + r'''
@@ -340,20 +340,20 @@ return flow.pipeline("much", {}, function() much(%d, %d) end)
         self.good("run", "much.lua", "--quiet")
         lines = self.good("logs", "last", "much").out.splitlines()
         (at,) = [i for i, line in enumerate(lines) if "dropped here" in line]
-        told = re.fullmatch(r"(\d+) lines \(.*\) dropped here: of an attempt's log the first 63 MiB and the last 1 MiB are kept",
+        reported = re.fullmatch(r"(\d+) lines \(.*\) dropped here: of an attempt's log the first 63 MiB and the last 1 MiB are kept",
                             lines[at])
-        self.assertTrue(told, lines[at])
+        self.assertTrue(reported, lines[at])
         ends = [line for line in lines[:at] + lines[at + 1:] if line != "said last"]
         begin, rest = [int(line) for line in ends[:at]], [int(line) for line in ends[at:]]
         self.assertEqual(begin, list(range(first, first + len(begin))))
         self.assertEqual(rest, list(range(last - len(rest) + 1, last + 1)))
-        self.assertEqual(len(begin) + int(told.group(1)) + len(rest), last - first + 1)
+        self.assertEqual(len(begin) + int(reported.group(1)) + len(rest), last - first + 1)
         self.assertIn("said last", lines[at:])
         for lines, most in ((begin, 63 << 20), (rest, 1 << 20)):  # a flood of lines is logged in blocks
             self.assertLessEqual(9 * len(lines), most)
             self.assertGreater(9 * len(lines), most - (128 << 10))
 
-    def test_what_ran_too_long_or_took_too_much_says_where_and_what_it_was(self):
+    def test_a_task_beyond_its_time_or_memory_reports_where_and_what_it_was(self):
         self.write("ended.lua", HEAD + r'''
 local late = flow.shell("late", { timeout = "300ms", args = { "n" }, command = [[sleep {n}]] })
 local much = flow.shell("much", { memory = "64M", retries = { max = 0, oom = 0 }, command = [[tail /dev/zero]] })

@@ -82,7 +82,7 @@ return PIPELINE return list(t {}.d).stdout end)
         self.fails('outputs = { d = "d" },', "mkdir d; echo x > d/x; ln -s . d/me",
                    "`me` in the folder", "is a symbolic link to a folder that contains it")
 
-    def test_a_broken_link_as_an_output_is_told_as_one(self):
+    def test_a_broken_link_as_an_output_is_reported_as_one(self):
         for output in ("l", "l*"):
             task = self.fails('outputs = { o = "%s" },' % output, "ln -s nowhere l; true",
                               "is a symbolic link to `nowhere`, which does not exist")
@@ -221,7 +221,7 @@ return PIPELINE return t(p.f) end)
 ''', "--param", "f=in.txt", params="f = flow.param.path {}")
         self.assertEqual([each["$file"]["name"] for each in result["all"] + result["rest"]], [".own", "own"])
 
-    def test_a_script_that_is_a_link_finds_what_lies_beside_it(self):
+    def test_a_script_that_is_a_link_finds_the_files_next_to_its_target(self):
         os.makedirs(self.path("code", "data"))
         self.write("code/helper.lua", "return { n = 7 }\n")
         self.write("code/data/in.txt", "four")
@@ -238,7 +238,7 @@ return flow.pipeline("linked", {}, function() return t(flow.file("data/in.txt"))
 
     # ---- inputs that change, and some that do not
 
-    def test_content_that_is_made_again_beside_its_reader_is_no_change(self):
+    def test_a_blob_that_is_written_again_while_it_is_read_is_not_a_change(self):
         self.write("pipeline.lua", HOLD + r'''
 local make = flow.shell("make", { outputs = { o = "o", d = "d" }, command = [[seq 1 40000 > o; mkdir d; seq 1 50000 > d/x]] })
 local same = flow.shell("same", { args = { "f", "d", "gate", "seen" }, outputs = { o = "o", d = "d" },

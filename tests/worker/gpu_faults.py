@@ -27,17 +27,17 @@ class GpuFaults(ClusterPlace):
         super().setUp()
         self.env.pop("CUDA_VISIBLE_DEVICES", None)
         self.env["FLOW_NVML_LIB"] = os.environ["FLOW_TEST_NVML"]
-        self.tell("own", A + B)
+        self.set_gpus("own", A + B)
         self.env["FLOW_FAKE_NVML"] = self.path("gpus-own")
 
-    def tell(self, machine, text):
+    def set_gpus(self, machine, text):
         """At once, for who reads it meanwhile."""
         self.write("gpus.new", text)
         os.rename(self.path("gpus.new"), self.path("gpus-" + machine))
 
     def start_on(self, machine, *words):
         if machine == "head":
-            self.tell("head", "")
+            self.set_gpus("head", "")
         return self.start(*words, FLOW_FAKE_NVML=self.path("gpus-" + machine))
 
     def script(self, tasks=1):
@@ -58,7 +58,7 @@ class GpuFaults(ClusterPlace):
         self.script()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
-        self.tell("own", A + B + "xid 0 79\n")
+        self.set_gpus("own", A + B + "xid 0 79\n")
         self.until_holds("GPU-bb22")
         self.assertEqual((self.fault_of(None, "GPU-aa11"), self.fault_of(None, "GPU-bb22")), (FELL, None))
         self.assertIn("GPU-aa11 %s: not used until its engine starts again" % FELL, self.good("nodes").out)
@@ -83,8 +83,8 @@ class GpuFaults(ClusterPlace):
         self.script()
         run = self.start("run", "p.lua")
         self.until_holds("GPU-aa11")
-        self.tell("own", A + B + "xid 0 13\nxid 0 31\nxid 0 43\nxid 0 45\nxid 0 68\nxid 0 999\nxid 1 gone\n")
-        self.until_fails("GPU-bb22")  # which was told after them
+        self.set_gpus("own", A + B + "xid 0 13\nxid 0 31\nxid 0 43\nxid 0 45\nxid 0 68\nxid 0 999\nxid 1 gone\n")
+        self.until_fails("GPU-bb22")  # which was reported after them
         self.assertEqual(self.fault_of(None, "GPU-bb22"), "is lost to its driver")
         self.assertIsNone(self.fault_of(None, "GPU-aa11"))
         self.open("gate")
@@ -97,7 +97,7 @@ class GpuFaults(ClusterPlace):
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
         self.until_holds("GPU-bb22")
-        self.tell("own", A + B + "xid 0 94\n")
+        self.set_gpus("own", A + B + "xid 0 94\n")
         self.until_fails("GPU-aa11")
         self.open("gate")
         self.exits(0, self.end(run))
@@ -108,24 +108,24 @@ class GpuFaults(ClusterPlace):
                       "(Xid 94)", self.good("why", "last", task["name"]).out)
 
     def test_without_another_gpu_a_run_ends_and_continues_when_there_is_one(self):
-        self.tell("own", A)
+        self.set_gpus("own", A)
         self.script()
         run = self.start("run", "p.lua")
         self.until_holds("GPU-aa11")
-        self.tell("own", A + "xid 0 79\n")
+        self.set_gpus("own", A + "xid 0 79\n")
         done = self.exits(1, self.end(run))
         self.assertIn("`holds` asks for gpus = 1, and 0 of this machine's 1 GPUs will do: GPU 0 (NVIDIA H100, 79.6 GiB), "
                       "which %s" % FELL, done.err)
         self.assertIn("cause: gpu_fault", self.good("why", "last", "holds").out)
-        self.tell("own", A)
+        self.set_gpus("own", A)
         self.open("gate")
         self.good("resume", "last")
         self.assertEqual(self.show()["result"], ["GPU-aa11\n"])
 
     def workers_that_hold(self):
         """The head, the workers a and b with a GPU each, and a run that holds the one of a."""
-        self.tell("a", A)
-        self.tell("b", B)
+        self.set_gpus("a", A)
+        self.set_gpus("b", B)
         self.head()
         self.worker("a")
         self.until_status("a", "up")
@@ -138,7 +138,7 @@ class GpuFaults(ClusterPlace):
 
     def test_a_worker_reports_its_failed_gpu_until_it_is_restarted(self):
         client = self.workers_that_hold()
-        self.tell("a", A + "xid 0 79\n")
+        self.set_gpus("a", A + "xid 0 79\n")
         self.until_holds("GPU-bb22")
         self.assertEqual((self.fault_of("a", "GPU-aa11"), self.fault_of("b", "GPU-bb22")), (FELL, None))
         self.assertIn("GPU-aa11 %s: not used until its worker starts again" % FELL, self.good("nodes").out)
@@ -148,7 +148,7 @@ class GpuFaults(ClusterPlace):
         self.open("gate")
         [task] = self.last_json(self.exits(0, self.end(client)))["tasks"]
         self.assertEqual((task["attempts"], task["gpus"]), (2, ["GPU-bb22"]))
-        self.tell("a", A)
+        self.set_gpus("a", A)
         self.kill(self.workers["a"])
         self.until("a is gone", lambda: self.nodes()["a"]["status"] != "up")
         self.worker("a")
@@ -159,7 +159,7 @@ class GpuFaults(ClusterPlace):
         client = self.workers_that_hold()
         self.kill(client)
         self.kill(self.head_process)
-        self.tell("a", A + "xid 0 79\n")
+        self.set_gpus("a", A + "xid 0 79\n")
         log = self.workers["a"].stdout
         for line in log:
             if "GPU-aa11 (NVIDIA H100) %s: it is not used until this worker starts again" % FELL in line:
@@ -176,8 +176,8 @@ class GpuFaults(ClusterPlace):
         self.assertIn("gpu_fault", self.good("why", "last", "holds").out)
 
     def test_a_gpu_that_two_workers_offer_counts_once_and_is_reported(self):
-        self.tell("a", A)
-        self.tell("b", A + B)
+        self.set_gpus("a", A)
+        self.set_gpus("b", A + B)
         self.head()
         self.worker("a")
         self.until_status("a", "up")
@@ -202,8 +202,8 @@ class GpuFaults(ClusterPlace):
         self.assertIn("worker `b`: " + said, self.kill(self.head_process).err)
 
     def test_a_gpu_of_a_lost_worker_goes_to_one_that_offered_it_too(self):
-        self.tell("a", A)
-        self.tell("b", A + B)
+        self.set_gpus("a", A)
+        self.set_gpus("b", A + B)
         self.head("--lost-after", "2s")
         self.worker("a")
         self.until_status("a", "up")

@@ -253,7 +253,7 @@ local holds = flow.shell("holds", { gpus = 1, gpu_memory = "1G", args = { "path"
 local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printenv CUDA_VISIBLE_DEVICES" })
 ''', 'holds("%s") return waits().stdout' % self.path("gate"))
 
-    def test_why_names_the_gpus_and_who_holds_them(self):
+    def test_why_names_the_gpus_and_the_tasks_that_hold_them(self):
         self.hold_pipeline()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")

@@ -48,13 +48,13 @@ class Nested(Place):
                     self.assertIn(words, logs)
         self.assertEqual([run["pipeline"] for run in self.runs()], ["outer", "outer"])
 
-    def test_a_run_that_has_room_beside_its_task_runs(self):
+    def test_a_run_that_fits_next_to_its_task_runs(self):
         for kind in ("shell", "lua"):
             with self.subTest(kind):
                 self.assertEqual(self.outer(kind, "--jobs", "2"), "done\n")
         self.assertEqual(sorted(run["status"] for run in self.runs()), ["succeeded"] * 4)
 
-    def test_a_state_of_its_own_has_room_of_its_own(self):
+    def test_a_separate_state_has_separate_slots(self):
         self.write("inner.lua", INNER)
         self.write("apart.lua", r'''
 local flow = require "flow"

@@ -46,7 +46,7 @@ end)
         self.assertEqual(len(result["text"]), 64 * MIB)
         self.assertIn("2 cached", self.good("run", ".").out.splitlines()[-1])
 
-    def test_a_map_of_a_dynamic_task_is_the_list_of_what_its_calls_came_to(self):
+    def test_a_map_of_a_dynamic_task_is_the_list_of_the_results_of_its_calls(self):
         body = r'''
 local times = flow.task("times", function(ctx, n) return n * 7 end)
 local list = flow.task("list", function(ctx) return { 3, 4 } end)
@@ -163,9 +163,9 @@ end)
 ''', "from = flow.param.path {}", ("--param", "from=named"))
         count = self.show()["result"]["count"].split()
         self.assertEqual(count, [str(sum(len(name) + 3 for name in names)), str(len(names) + 1)])  # one name has two lines
-        told = [line["path"] for line in self.good("get", "last", "-o", "out", "--json").lines()]
-        self.assertEqual(len(told), 2 * len(names) + 1)
-        self.assertEqual(sum("$bytes" in path for path in told), 2)  # no UTF-8
+        reported = [line["path"] for line in self.good("get", "last", "-o", "out", "--json").lines()]
+        self.assertEqual(len(reported), 2 * len(names) + 1)
+        self.assertEqual(sum("$bytes" in path for path in reported), 2)  # no UTF-8
         for name in names:
             for path in (name, os.path.join(b"to", name)):
                 with open(os.path.join(os.fsencode(self.path("out")), path), "rb") as file:

@@ -47,7 +47,7 @@ class Waits(Place):
         # What waited is never served to another run.
         self.assertEqual([run["counts"]["cached"] for run in self.runs()], [0] * len(cases))
 
-    def test_a_timeout_gives_nil_and_says_so(self):
+    def test_a_timeout_returns_nil_and_is_reported(self):
         self.write("ask.lua", ASK % ', { timeout = "200ms" }')
         self.good("run", "ask.lua")
         self.assertEqual(self.show()["result"], {"is_null": False, "is_nil": True, "why": "timeout"})
@@ -165,7 +165,7 @@ end)
         self.exits(0, self.end(second))
         self.assertEqual(self.show()["result"], ["second", ["second"]])
 
-    def test_one_that_waited_is_served_where_it_says_so(self):
+    def test_a_service_that_waited_is_served_where_it_reports(self):
         self.write("cache.lua", HEAD + r'''
 local ask = flow.task("ask", { cache = true }, function(ctx) return ctx:wait("go") end)
 return flow.pipeline("cache", {}, function() return ask() end)
