@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/base/file_descriptor.hpp"
 #include "engine/base/ids.hpp"
 
 namespace flow {
@@ -22,16 +23,6 @@ Error failed(const char* what, const std::string& path) {
   int code = errno;
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(code)));
 }
-
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int fd) : fd(fd) {}
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
 
 // Bytes read into `buffer`, 0 at the end, -1 with errno.
 ssize_t read_some(int fd, char* buffer, size_t size) {
@@ -54,10 +45,10 @@ std::string temporary_name(const std::string& path) {
 }
 
 Status write_and_sync(const std::string& path, std::string_view content, uint32_t mode) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (file.fd < 0) return failed("create", path);
-  if (!write_all(file.fd, content)) return failed("write", path);
-  if (::fsync(file.fd) != 0) return failed("sync", path);
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (file.number < 0) return failed("create", path);
+  if (!write_all(file.number, content)) return failed("write", path);
+  if (::fsync(file.number) != 0) return failed("sync", path);
   return {};
 }
 
@@ -74,10 +65,10 @@ bool write_all(int descriptor, std::string_view bytes) {
 }
 
 Result<std::string> read_file(const std::string& path, uint64_t size_max) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return failed("open", path);
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number < 0) return failed("open", path);
   struct stat info;
-  if (::fstat(file.fd, &info) != 0) return failed("read", path);
+  if (::fstat(file.number, &info) != 0) return failed("read", path);
   if (S_ISDIR(info.st_mode))
     return environment_error(fmt::format("cannot read `{}`: it is a folder", path));
   std::string content;
@@ -87,7 +78,7 @@ Result<std::string> read_file(const std::string& path, uint64_t size_max) {
     size_t before = content.size();
     size_t room = content.capacity() - before;
     content.resize(before + (room > 0 && room < kReadSize ? room : kReadSize));
-    ssize_t got = read_some(file.fd, content.data() + before, content.size() - before);
+    ssize_t got = read_some(file.number, content.data() + before, content.size() - before);
     if (got < 0) return failed("read", path);
     content.resize(before + static_cast<size_t>(got));
     if (content.size() > size_max)
@@ -124,8 +115,8 @@ Status replace_file(const std::string& path, const std::vector<std::string_view>
   bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) {
     sync = false;
-    Descriptor there(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    return put(there.fd, path);
+    FileDescriptor there(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    return put(there.number, path);
   }
   std::string target = path;
   if (char* resolved = exists ? ::realpath(path.c_str(), nullptr) : nullptr) {
@@ -134,13 +125,13 @@ Status replace_file(const std::string& path, const std::vector<std::string_view>
   }
   if (exists && ::access(target.c_str(), W_OK) != 0) return failed("write", path);
   std::string temporary = temporary_name(target);
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
-  Status written = put(file.fd, temporary);
-  if (written.ok() && exists) (void)!::fchmod(file.fd, info.st_mode & 07777);
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  Status written = put(file.number, temporary);
+  if (written.ok() && exists) (void)!::fchmod(file.number, info.st_mode & 07777);
   if (written.ok() && ::rename(temporary.c_str(), target.c_str()) != 0)
     written = failed("rename a new file to", target);
   if (!written.ok()) {
-    if (file.fd >= 0) ::unlink(temporary.c_str());
+    if (file.number >= 0) ::unlink(temporary.c_str());
     return written;
   }
   return sync ? sync_dir(folder_of(target)) : Status();
@@ -161,16 +152,16 @@ Status make_dirs(const std::string& path, uint32_t mode) {
 }
 
 Status sync_file(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return failed("open", path);
-  if (::fsync(file.fd) != 0) return failed("sync", path);
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number < 0) return failed("open", path);
+  if (::fsync(file.number) != 0) return failed("sync", path);
   return {};
 }
 
 Status sync_dir(const std::string& path) {
-  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.fd < 0) return failed("open the folder", path);
-  if (::fsync(folder.fd) != 0) return failed("sync the folder", path);
+  FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number < 0) return failed("open the folder", path);
+  if (::fsync(folder.number) != 0) return failed("sync the folder", path);
   return {};
 }
 

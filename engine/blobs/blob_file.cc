@@ -12,6 +12,7 @@
 
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/failpoint.hpp"
+#include "engine/base/file_descriptor.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/crypto/file_digest.hpp"
@@ -40,17 +41,14 @@ Status name_object(const std::string& path, const std::string& dir, const Digest
   std::filesystem::path target = blob_path(dir, digest);
   std::string folder = target.parent_path().string();
   FLOW_TRY(make_dirs(folder));
-  int descriptor = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0 && (errno == ELOOP || errno == ENOTDIR))
+  FileDescriptor opened(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (opened.number < 0 && (errno == ELOOP || errno == ENOTDIR))
     return environment_error(
         fmt::format("cannot write `{}`: `{}` is a symbolic link, and blobs are not written through "
                     "links. Replace it with a folder",
                     target.string(), folder));
-  if (descriptor < 0) return failed("open the folder", folder);
-  bool is_named = ::renameat(AT_FDCWD, path.c_str(), descriptor, target.filename().c_str()) == 0;
-  int code = errno;
-  ::close(descriptor);
-  errno = code;
+  if (opened.number < 0) return failed("open the folder", folder);
+  bool is_named = ::renameat(AT_FDCWD, path.c_str(), opened.number, target.filename().c_str()) == 0;
   return is_named ? Status() : failed("write", target.string());
 }
 
@@ -67,23 +65,12 @@ std::string temporary_blob(const std::string& dir) {
 
 Result<FileDigest> copy_and_hash(int source, const std::string& source_path, int target,
                                  const std::string& target_path) {
-  constexpr size_t kChunk = 1 << 20;
-  Sha256 hash;
-  FileDigest content;
-  std::string chunk(kChunk, '\0');
-  while (true) {
-    if (target >= 0) FLOW_TRY(check_copies_running(target_path));
-    ssize_t got = ::read(source, chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed("read", source_path);
-    if (got == 0) break;
-    std::string_view bytes(chunk.data(), static_cast<size_t>(got));
-    hash.update(bytes);
-    content.size += bytes.size();
-    if (target >= 0 && !write_all(target, bytes)) return failed("write", target_path);
-  }
-  content.digest = hash.finish();
-  return content;
+  return sha256_descriptor(source, source_path, [&](std::string_view bytes) -> Status {
+    if (target < 0) return {};
+    FLOW_TRY(check_copies_running(target_path));
+    if (!write_all(target, bytes)) return failed("write", target_path);
+    return {};
+  });
 }
 
 void touch_blob(const std::string& path) {

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/base/file_descriptor.hpp"
+
 namespace flow {
 namespace {
 
@@ -33,20 +35,17 @@ Error failed(const char* what, const std::string& path) {
 }  // namespace
 
 Result<Bytes> map_file(const std::string& path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO has no end
-  if (descriptor < 0) return failed("open", path);
-  struct Close {
-    int descriptor;
-    ~Close() { ::close(descriptor); }
-  } close_it{descriptor};
+  FileDescriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO has no end
+  if (file.number < 0) return failed("open", path);
   struct stat info {};
-  if (::fstat(descriptor, &info) != 0) return failed("read", path);
+  if (::fstat(file.number, &info) != 0) return failed("read", path);
   if (!S_ISREG(info.st_mode))
     return environment_error(fmt::format("cannot map `{}`: it is not a regular file", path));
   auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return Bytes({}, std::make_shared<const char>('\0'), true);
   void* data =
-      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.number, 0);
   if (data == MAP_FAILED) return failed("map", path);
   auto mapping = std::make_shared<const Mapping>(data, size);
   return Bytes({static_cast<const char*>(data), size}, std::move(mapping), true);

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/base/file_descriptor.hpp"
+
 namespace flow {
 namespace {
 
@@ -20,25 +22,29 @@ Error unreadable(const char* what, const std::string& path) {
 
 }  // namespace
 
-Result<FileDigest> sha256_file(const std::string& path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return unreadable("open", path);
+Result<FileDigest> sha256_descriptor(int descriptor, const std::string& path,
+                                     const std::function<Status(std::string_view)>& on_chunk) {
   Sha256 hash;
   FileDigest result;
   std::string buffer(kReadSize, '\0');
-  ssize_t got = 0;
-  do {
-    got = ::read(file, buffer.data(), buffer.size());
-    if (got <= 0) continue;
-    hash.update(std::string_view(buffer).substr(0, static_cast<size_t>(got)));
-    result.size += static_cast<uint64_t>(got);
-  } while (got > 0 || (got < 0 && errno == EINTR));
-  int code = errno;
-  ::close(file);
-  errno = code;
-  if (got < 0) return unreadable("read", path);
+  while (true) {
+    ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable("read", path);
+    if (got == 0) break;
+    std::string_view bytes(buffer.data(), static_cast<size_t>(got));
+    hash.update(bytes);
+    result.size += bytes.size();
+    FLOW_TRY(on_chunk(bytes));
+  }
   result.digest = hash.finish();
   return result;
+}
+
+Result<FileDigest> sha256_file(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number < 0) return unreadable("open", path);
+  return sha256_descriptor(file.number, path, [](std::string_view) { return Status(); });
 }
 
 bool holds(const std::string& path, const Digest& digest, uint64_t size) {

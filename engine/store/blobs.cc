@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/base/file_descriptor.hpp"
 #include "engine/base/files.hpp"
 #include "engine/blobs/blob_file.hpp"
 #include "engine/crypto/file_digest.hpp"
@@ -19,8 +20,6 @@
 namespace flow {
 
 namespace {
-
-constexpr size_t kChunk = 1 << 20;
 
 Error failed(const std::string& what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
@@ -97,34 +96,21 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
 }
 
 Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
-  int source = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (source < 0) return failed("read", path);
-  struct Close {
-    int descriptor;
-    ~Close() { ::close(descriptor); }
-  } close_source{source};
+  FileDescriptor source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (source.number < 0) return failed("read", path);
   NewBlobFile file(dir_);
   if (file.descriptor() < 0) return unwritten(failed("write", file.path()));
   // A reflink shares the data. The copy is hashed, because the source may still change.
-  bool cloned = ::ioctl(file.descriptor(), FICLONE, source) == 0;
-  int from = cloned ? file.descriptor() : source;
-  Sha256 hash;
-  uint64_t size = 0;
-  std::string chunk(kChunk, '\0');
-  while (true) {
-    ssize_t got = ::read(from, chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed("read", path);
-    if (got == 0) break;
-    std::string_view bytes(chunk.data(), static_cast<size_t>(got));
-    hash.update(bytes);
-    size += bytes.size();
-    if (!cloned && !write_all(file.descriptor(), bytes))
-      return unwritten(failed("write", file.path()));
-  }
-  Digest digest = hash.finish();
+  bool cloned = ::ioctl(file.descriptor(), FICLONE, source.number) == 0;
+  int from = cloned ? file.descriptor() : source.number;
+  auto content = sha256_descriptor(from, path, [&](std::string_view bytes) {
+    if (cloned || write_all(file.descriptor(), bytes)) return Status();
+    return Status(unwritten(failed("write", file.path())));
+  });
+  FLOW_TRY(content);
+  Digest digest = content->digest;
   std::string target = path_of(digest);
-  if (holds(target, digest, size)) {
+  if (holds(target, digest, content->size)) {
     FLOW_TRY(refresh_blob(target));
   } else {
     if (Status published = file.publish_as(digest); !published) return unwritten(published.error());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "engine/base/file_descriptor.hpp"
 #include "engine/base/files.hpp"
 
 namespace flow::cluster {
@@ -21,13 +22,6 @@ Error cannot(const char* what, const std::string& path, int error) {
   return environment_error(std::string("cannot ") + what + " the cluster's secret `" + path +
                            "`: " + std::strerror(error));
 }
-
-struct Descriptor {
-  int number = -1;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
 
 // Holds a secret as text.
 struct Text {
@@ -93,7 +87,7 @@ Status make_secret(const std::string& path) {
   }
   text.bytes[text.size++] = '\n';
   std::string name = path + ".XXXXXX";
-  Descriptor file{::mkostemp(name.data(), O_CLOEXEC)};  // mode 0600
+  FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));  // mode 0600
   if (file.number < 0) return cannot("make", path, errno);
   bool made = write_all(file.number, {text.bytes, text.size}) && ::fsync(file.number) == 0 &&
               (::link(name.c_str(), path.c_str()) == 0 || errno == EEXIST);
@@ -108,7 +102,7 @@ Status make_secret(const std::string& path) {
 
 Result<Secret> read_secret(const std::string& path) {
   // O_NONBLOCK, because opening a pipe without a writer would block.
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number < 0) {
     int number = errno;
     Error error = cannot("read", path, number);
