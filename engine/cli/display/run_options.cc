@@ -131,6 +131,16 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
   verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
 }
 
+void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
+  add_jobs_option(verb, arguments);
+  add_resource_option(verb, arguments.resources);
+  add_workers_option(verb, arguments);
+  add_slurm_options(verb, arguments);
+  add_head_options(verb, context);
+  add_log_options(verb, context);
+  add_watch_options(verb, context, arguments);
+}
+
 RunOptions run_options(const RunArguments& arguments) {
   RunOptions options;
   options.name = arguments.name;

@@ -33,6 +33,8 @@ int64_t lost_after_of(const std::string& text);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
 void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --quiet
+/// Those of the verbs that continue a run: the engine's, the log's and the watch's.
+void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments);
 
 /// Checked and converted. Invalid options end the process with exit code 2.
 RunOptions run_options(const RunArguments& arguments);

@@ -15,25 +15,19 @@ void add_resume(CLI::App& app, VerbContext& context) {
                    "`new`: use the current script on disk (default: the run's own code)")
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
-  add_jobs_option(verb, *arguments);
-  add_resource_option(verb, arguments->resources);
-  add_workers_option(verb, *arguments);
-  add_slurm_options(verb, *arguments);
-  add_head_options(verb, context);
-  add_log_options(verb, context);
-  add_watch_options(verb, context, *arguments);
+  add_rerun_options(verb, context, *arguments);
   verb->callback([&context, arguments, selector, code] {
     context.action = [&context, arguments, selector, code] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(context, *arguments);
+      EngineOptions requested = engine_options(context, *arguments);
       // A run that succeeded is only shown, which needs no engine and no lock.
       RunInfo before = find_run(context, *selector);
       if (before.status == "succeeded" && code->empty()) {
         if (context.json || !context.quiet) print_run(before, context.json);
         return int{kDone};
       }
-      Engine engine(asked);
+      Engine engine(requested);
       Run run = engine.resume(before.id, options, *code == "new");
       return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
     };

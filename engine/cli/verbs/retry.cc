@@ -13,20 +13,14 @@ void add_retry(CLI::App& app, VerbContext& context) {
       add_verb(app, context, "retry", "run all failed tasks of a run again, or one task");
   add_run_argument(verb, *selector, true);
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
-  add_jobs_option(verb, *arguments);
-  add_resource_option(verb, arguments->resources);
-  add_workers_option(verb, *arguments);
-  add_slurm_options(verb, *arguments);
-  add_head_options(verb, context);
-  add_log_options(verb, context);
-  add_watch_options(verb, context, *arguments);
+  add_rerun_options(verb, context, *arguments);
   verb->callback([&context, arguments, selector, task] {
     context.action = [&context, arguments, selector, task] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(context, *arguments);
+      EngineOptions requested = engine_options(context, *arguments);
       RunInfo before = find_run(context, *selector);
-      Engine engine(asked);
+      Engine engine(requested);
       Run run = engine.retry(before.id, *task, options);
       return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
     };
