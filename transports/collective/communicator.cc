@@ -158,7 +158,7 @@ Status GangCommunicator::execute(const CollectiveCall& call) {
     return {};
   }
   // A late rank finds all data that it needs, and no other rank continues.
-  if (is_done && !state_.has_failed() && !state_.take_failures()) return {};
+  if (is_done && !state_.has_failed() && !state_.fail_with_local_rank()) return {};
   return state_.cause();
 }
 

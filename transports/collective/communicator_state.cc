@@ -94,7 +94,7 @@ void CommunicatorState::leave() {
 
 void CommunicatorState::enter_call(const CallSignature& call) {
   LastCall last_call(static_cast<Collective>(call.what), call.number, true);
-  if (!has_failed() && !take_failures())
+  if (!has_failed() && !fail_with_local_rank())
     entered_.store(last_call.bits(), std::memory_order_relaxed);
   control_->last_call.store(last_call.bits(), std::memory_order_relaxed);
 }
@@ -163,7 +163,7 @@ bool CommunicatorState::wait_long(int (*missing)(void*), void* context) {
       if (checked_us != began_us) clear_wait_edge();
       return true;
     }
-    if (has_failed() || take_failures()) return false;
+    if (has_failed() || fail_with_local_rank()) return false;
     int64_t now_us = monotonic_us();
     if (now_us - began_us < kSpinUs) {
       spin_pause();
@@ -189,7 +189,7 @@ void CommunicatorState::sleep(int (*missing)(void*), void* context) {
   control_->is_waiting.store(0, std::memory_order_seq_cst);
 }
 
-bool CommunicatorState::take_failures() {
+bool CommunicatorState::fail_with_local_rank() {
   for (const LocalRank& local_rank : local_ranks_) {
     const Control& control = local_rank.segment.control();
     if (local_rank.rank == options_.rank || control.state.load() != RankState::failed) continue;
@@ -343,11 +343,11 @@ bool CommunicatorState::is_waiting_for_other(int rank) const {
 }
 
 void CommunicatorState::check_for_dead_ranks() {
-  if (has_failed() || take_failures()) return;
+  if (has_failed() || fail_with_local_rank()) return;
   for (const LocalRank& local_rank : local_ranks_) {
     if (!local_rank.exit.has_exited()) continue;
     // Its last report is read before its exit is.
-    if (take_failures()) return;
+    if (fail_with_local_rank()) return;
     if (local_rank.segment.control().state.load() == RankState::left) continue;
     return fail(
         environment_error(fmt::format("rank {}: its process {} has ended; {}", local_rank.rank,

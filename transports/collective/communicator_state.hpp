@@ -87,7 +87,7 @@ class CommunicatorState {
     return wait_long([](void* f) { return (*static_cast<Missing*>(f))(); }, &missing);
   }
   /// Whether another rank of this node has failed: its cause becomes this one's. Any thread.
-  bool take_failures();
+  bool fail_with_local_rank();
   /// Progresses messages, within waits.
   std::function<void()> progress;
   // For a rank on another node:

@@ -27,7 +27,7 @@ enum class FrameKind : uint8_t {
   ended,      ///< the sender leaves; no more user messages follow
 };
 
-struct Hello {
+struct RankHello {
   FrameKind kind = FrameKind::hello;
   uint8_t version = kGangLinkVersion;
   uint8_t encrypts = 0;

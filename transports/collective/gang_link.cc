@@ -19,7 +19,7 @@ GangLink::GangLink(const RankIdentity& identity, int peer, Admit admit)
 void GangLink::attach(std::shared_ptr<Link> link) {
   {
     std::lock_guard lock(link_mutex_);
-    if (is_gone_) return;
+    if (has_gone_down_) return;
     link_ = std::move(link);
   }
   if (connects_) send_frame(seal_.hello());
@@ -62,9 +62,9 @@ void GangLink::close(int64_t flush_ms) {
   if (auto link = any_link()) link->close(flush_ms);
 }
 
-bool GangLink::is_gone() const {
+bool GangLink::has_gone_down() const {
   std::lock_guard lock(link_mutex_);
-  return is_gone_;
+  return has_gone_down_;
 }
 
 void GangLink::reject(const Error& why) {
@@ -119,11 +119,11 @@ void GangLink::on_frame(std::string_view frame) {
 }
 
 void GangLink::on_down(const Error& why) {
-  std::shared_ptr<Link> gone;
+  std::shared_ptr<Link> closed;
   {
     std::lock_guard lock(link_mutex_);
-    is_gone_ = true;
-    gone.swap(link_);
+    has_gone_down_ = true;
+    closed.swap(link_);
   }
   std::lock_guard lock(user_mutex_);
   if (std::exchange(is_down_, true)) return;
@@ -229,7 +229,7 @@ void RankListener::close(int64_t flush_ms) {
     if (auto there = one.lock()) there->close(0);
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
   for (auto& [rank, link] : links)
-    while (!link->is_gone() && std::chrono::steady_clock::now() < until)
+    while (!link->has_gone_down() && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 

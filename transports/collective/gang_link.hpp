@@ -44,7 +44,7 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
   /// Of a proven link: the cipher for puts; null if they are not encrypted.
   std::shared_ptr<const BulkSeal> bulk_seal() const { return seal_.bulk(); }
   void close(int64_t flush_ms);
-  bool is_gone() const;
+  bool has_gone_down() const;
 
   void on_frame(std::string_view frame) override;
   void on_down(const Error& why) override;
@@ -65,7 +65,7 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
 
   mutable std::mutex link_mutex_;  // guards the next three
   std::shared_ptr<Link> link_;
-  bool is_proven_ = false, is_gone_ = false;
+  bool is_proven_ = false, has_gone_down_ = false;
 
   std::mutex user_mutex_;  // guards the members below, held while the user is called
   GangLinkUser* user_ = nullptr;

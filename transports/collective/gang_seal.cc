@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kPurpose = "flow gang link, 2";
 
 std::string hello_of(const RankIdentity& identity, int to) {
-  Hello hello;
+  RankHello hello;
   hello.encrypts = identity.encrypts ? 1 : 0;
   hello.from = identity.rank;
   hello.to = to;
@@ -32,8 +32,8 @@ GangSeal::GangSeal(const RankIdentity& identity, int peer)
 
 Status GangSeal::receive_hello(std::string_view frame) {
   FLOW_CHECK(!has_hello());
-  auto hello = read_head<Hello>(frame);
-  if (!hello || frame.size() != sizeof(Hello) || hello->kind != FrameKind::hello ||
+  auto hello = read_head<RankHello>(frame);
+  if (!hello || frame.size() != sizeof(RankHello) || hello->kind != FrameKind::hello ||
       hello->version != kGangLinkVersion || hello->encrypts > 1 || hello->to != identity_.rank ||
       hello->from < 0 || hello->from >= identity_.ranks || hello->from == identity_.rank ||
       (connects_ && hello->from != peer_) ||

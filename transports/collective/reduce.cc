@@ -108,10 +108,10 @@ FLOW_CLONES void bf16_narrow(const float* from, uint16_t* to, size_t count) {
 }
 
 template <typename T>
-using Loop = void (*)(T*, const T*, const T*, size_t);
+using ReduceLoop = void (*)(T*, const T*, const T*, size_t);
 
 template <typename T>
-Loop<T> loop_of(ReduceOp op, Loop<T> sum, Loop<T> max, Loop<T> min) {
+ReduceLoop<T> loop_of(ReduceOp op, ReduceLoop<T> sum, ReduceLoop<T> max, ReduceLoop<T> min) {
   return op == ReduceOp::max ? max : op == ReduceOp::min ? min : sum;
 }
 
@@ -128,8 +128,8 @@ void divide(T*, int, size_t) {}  // a mean of integers is rejected earlier
 
 /// Results go to a separate block, because the output may be an input that is still to be read.
 template <typename T>
-void reduce_as(Loop<T> loop, const Reducer& how, const void* const* in, int inputs, size_t count,
-               void* out, void* also) {
+void reduce_as(ReduceLoop<T> loop, const Reducer& how, const void* const* in, int inputs,
+               size_t count, void* out, void* also) {
   alignas(64) T block[kBlock];
   for (size_t at = 0; at < count; at += kBlock) {
     size_t size = std::min(kBlock, count - at);
@@ -145,7 +145,7 @@ void reduce_as(Loop<T> loop, const Reducer& how, const void* const* in, int inpu
   }
 }
 
-void reduce_small(Loop<float> loop, const Reducer& how, const void* const* in, int inputs,
+void reduce_small(ReduceLoop<float> loop, const Reducer& how, const void* const* in, int inputs,
                   size_t count, void* out, void* also) {
   alignas(64) float block[kBlock], next[kBlock];
   alignas(64) uint16_t rounded[kBlock];

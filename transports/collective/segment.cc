@@ -102,9 +102,9 @@ char* Segment::output_buffer(uint64_t round) const {
   return data_ + kRoundsBegin + (2 + round % 2) * kRoundBytes;
 }
 
-Pipe& Segment::pipe(ChannelKind channel, int to_rank) const {
+ShmPipe& Segment::pipe(ChannelKind channel, int to_rank) const {
   size_t index = static_cast<size_t>(static_cast<int>(channel) * ranks_ + to_rank);
-  return *reinterpret_cast<Pipe*>(data_ + kRoundsEnd + index * pipe_stride(pipe_bytes_));
+  return *reinterpret_cast<ShmPipe*>(data_ + kRoundsEnd + index * pipe_stride(pipe_bytes_));
 }
 
 }  // namespace flow::collective

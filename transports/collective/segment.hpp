@@ -41,7 +41,7 @@ struct Control {
 
 /// One direction between two ranks of a node: head written by the sender, tail by the receiver. It
 /// is part of the sender's segment.
-struct Pipe {
+struct ShmPipe {
   alignas(kLine) std::atomic<uint64_t> head{0};
   alignas(kLine) std::atomic<uint64_t> tail{0};
   alignas(kLine) char data[1];
@@ -66,7 +66,7 @@ class Segment {
   Control& control() const { return *reinterpret_cast<Control*>(data_); }
   char* input_buffer(uint64_t round) const;
   char* output_buffer(uint64_t round) const;
-  Pipe& pipe(ChannelKind channel, int to_rank) const;
+  ShmPipe& pipe(ChannelKind channel, int to_rank) const;
   size_t pipe_bytes() const { return pipe_bytes_; }
 
  private:

@@ -31,7 +31,7 @@ class ShmChannel final : public RankChannel {
   std::deque<ShmTransfer> out_, in_;
 
   Control& their_control_;
-  Pipe &there_, &here_;
+  ShmPipe &there_, &here_;
   const size_t size_;
 };
 

@@ -67,7 +67,7 @@ std::shared_ptr<Link> make_link(std::shared_ptr<InprocConnection> connection, in
   return std::make_shared<InprocLink>(std::move(connection), side);
 }
 
-InprocConnection::InprocConnection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
+InprocConnection::InprocConnection(std::shared_ptr<EventLoop> from, std::shared_ptr<EventLoop> to,
                                    const std::string& from_address, const std::string& to_address) {
   ends_[kConnected].loop = std::move(from);
   ends_[kConnected].address = to_address;
@@ -82,7 +82,7 @@ void InprocConnection::begin(std::shared_ptr<LinkHandler> handler, int64_t deadl
     ends_[kConnected].handler = std::move(handler);
     ends_[kConnected].deadline_us = deadline_ms * kUsPerMs;
     ends_[kListened].deadline_us = peer_deadline_ms * kUsPerMs;
-    for (End& end : ends_) end.progress_us = monotonic_us();
+    for (ConnectionEnd& end : ends_) end.progress_us = monotonic_us();
   }
   for (int side : {kConnected, kListened}) {
     auto watched = std::make_shared<ConnectionLoopClient>(shared_from_this(), side);
@@ -109,7 +109,7 @@ bool InprocConnection::set_up(const std::shared_ptr<LinkHandler>& handler) {
   is_up_ = true;
   ends_[kListened].handler = handler;
   for (int side : {kConnected, kListened}) {
-    End& end = ends_[side];
+    ConnectionEnd& end = ends_[side];
     end.progress_us = monotonic_us();
     end.loop->post([to = end.handler] { to->on_up(); });
     schedule_drain(side);
@@ -147,7 +147,7 @@ void InprocConnection::put(int side, uint64_t tag, Region from, std::function<vo
 
 bool InprocConnection::enqueue(int side, Item& item) {
   std::lock_guard lock(mutex_);
-  End& to = ends_[1 - side];
+  ConnectionEnd& to = ends_[1 - side];
   if (is_down_ || ends_[side].closing_us != 0) return false;
   if (to.inbox.empty()) to.progress_us = monotonic_us();
   to.inbox_bytes += item.size();
@@ -162,18 +162,18 @@ void InprocConnection::post_or_call(int side, std::function<void()> call) {
 }
 
 void InprocConnection::schedule_drain(int side) {
-  End& end = ends_[side];
+  ConnectionEnd& end = ends_[side];
   if (!is_up_ || end.is_draining || end.inbox.empty()) return;
   end.is_draining = end.loop->post([self = shared_from_this(), side] { self->drain(side); });
 }
 
 void InprocConnection::drain(int side) {
-  while (std::function<void()> deliver = take_next(side)) deliver();
+  while (std::function<void()> deliver = next_delivery(side)) deliver();
 }
 
-std::function<void()> InprocConnection::take_next(int side) {
+std::function<void()> InprocConnection::next_delivery(int side) {
   std::lock_guard lock(mutex_);
-  End& end = ends_[side];
+  ConnectionEnd& end = ends_[side];
   if (is_down_ || end.inbox.empty()) {
     end.is_draining = false;
     return nullptr;
@@ -182,12 +182,12 @@ std::function<void()> InprocConnection::take_next(int side) {
   end.inbox.pop_front();
   end.inbox_bytes -= item.size();
   end.progress_us = monotonic_us();
-  if (item.done) return take_put(side, item);
+  if (item.done) return on_put(side, item);
   return [to = end.handler, frame = std::move(item.frame)] { to->on_frame(frame); };
 }
 
-std::function<void()> InprocConnection::take_put(int side, Item& item) {
-  Loop& sender = *ends_[1 - side].loop;
+std::function<void()> InprocConnection::on_put(int side, Item& item) {
+  EventLoop& sender = *ends_[1 - side].loop;
   auto& all = ends_[side].posted_receives;
   auto found = all.find(item.tag);
   if (found == all.end()) {
@@ -196,7 +196,7 @@ std::function<void()> InprocConnection::take_put(int side, Item& item) {
     });
     return [] {};
   }
-  PostedReceive posted_receive = std::move(found->second);
+  InprocReceive posted_receive = std::move(found->second);
   all.erase(found);
   Result<size_t> copied = copy(item, posted_receive.to);
   sender.post([done = std::move(item.done), copied] {
@@ -213,14 +213,14 @@ size_t InprocConnection::unsent_bytes(int side) {
 void InprocConnection::post_receive(int side, uint64_t tag, Region to,
                                     std::function<void(Result<size_t>)> done) {
   const char* why = to.is_device ? "links within a process do not support GPU memory"
-                                 : add_receive(side, tag, PostedReceive{to, done});
+                                 : add_receive(side, tag, InprocReceive{to, done});
   if (why == nullptr) return;
   post_or_call(side, [done = std::move(done), tag, why] {
     done(environment_error(fmt::format("cannot receive a put of tag {}: {}", tag, why)));
   });
 }
 
-const char* InprocConnection::add_receive(int side, uint64_t tag, PostedReceive posted_receive) {
+const char* InprocConnection::add_receive(int side, uint64_t tag, InprocReceive posted_receive) {
   std::lock_guard lock(mutex_);
   if (is_down_) return "the link is down";
   bool is_new = ends_[side].posted_receives.emplace(tag, std::move(posted_receive)).second;
@@ -261,8 +261,8 @@ void InprocConnection::check_deadlines(int side, int64_t now_us) {
   std::string why;
   {
     std::lock_guard lock(mutex_);
-    const End& own = ends_[side];
-    const End& peer = ends_[1 - side];
+    const ConnectionEnd& own = ends_[side];
+    const ConnectionEnd& peer = ends_[1 - side];
     if (is_down_) return own.loop->forget(this);
     bool is_empty = peer.inbox.empty();
     if (own.closing_us != 0 && ((is_up_ && is_empty) || now_us >= own.closing_us)) {
@@ -284,11 +284,11 @@ void InprocConnection::end(int side, const Error& why, const Error& peers) {
   std::function<void()> peers_notification = final_notification(1 - side, peers);
   ends_[side].loop->post(std::move(own_notification));
   ends_[1 - side].loop->post(std::move(peers_notification));
-  for (End& end : ends_) end.loop->forget(this);
+  for (ConnectionEnd& end : ends_) end.loop->forget(this);
 }
 
 std::function<void()> InprocConnection::final_notification(int side, const Error& why) {
-  End& end = ends_[side];
+  ConnectionEnd& end = ends_[side];
   std::vector<std::function<void(Status)>> puts;
   for (Item& item : ends_[1 - side].inbox) {
     if (item.done) puts.push_back(std::move(item.done));

@@ -25,14 +25,14 @@ struct Item {
   size_t size() const { return done ? from.size : frame.size(); }
 };
 
-struct PostedReceive {
+struct InprocReceive {
   Region to;
   std::function<void(Result<size_t>)> done;
 };
 
 /// One end: 0 connected, 1 accepted. The loop outlives the connection.
-struct End {
-  std::shared_ptr<Loop> loop;
+struct ConnectionEnd {
+  std::shared_ptr<EventLoop> loop;
   std::shared_ptr<LinkHandler> handler;
   std::string address;  // the peer's
   int64_t deadline_us = 0;
@@ -41,13 +41,13 @@ struct End {
   int64_t progress_us = 0;   // when an item was last received, or entered an empty inbox
   bool is_draining = false;  // a drain is posted to its loop
   int64_t closing_us = 0;    // while it closes: deadline for sending its queued items
-  std::map<uint64_t, PostedReceive> posted_receives;
+  std::map<uint64_t, InprocReceive> posted_receives;
 };
 
 /// Thread-safe. No callback is called with the mutex held.
 class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
  public:
-  InprocConnection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to,
+  InprocConnection(std::shared_ptr<EventLoop> from, std::shared_ptr<EventLoop> to,
                    const std::string& from_address, const std::string& to_address);
 
   /// From now on its loops check its deadlines.
@@ -73,18 +73,18 @@ class InprocConnection : public std::enable_shared_from_this<InprocConnection> {
   bool set_up(const std::shared_ptr<LinkHandler>& handler);  // false: it has ended
   bool enqueue(int side, Item& item);                        // false: the link is down or closing
   const char* add_receive(int side, uint64_t tag,
-                          PostedReceive posted_receive);  // returns the reason if it is rejected
+                          InprocReceive posted_receive);  // returns the reason if it is rejected
   void post_or_call(int side, std::function<void()> call);
   void drain(int side);
   /// The callback for the next item, or null.
-  std::function<void()> take_next(int side);
+  std::function<void()> next_delivery(int side);
   // With the mutex held:
   void schedule_drain(int side);
-  std::function<void()> take_put(int side, Item& item);
+  std::function<void()> on_put(int side, Item& item);
   std::function<void()> final_notification(int side, const Error& why);
 
   std::mutex mutex_;
-  End ends_[2];
+  ConnectionEnd ends_[2];
   bool is_up_ = false;
   bool is_down_ = false;
 };

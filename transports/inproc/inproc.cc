@@ -20,7 +20,7 @@ using Accept = std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)
 
 class InprocEndpoint {
  public:
-  InprocEndpoint(std::shared_ptr<Loop> loop, Accept accept, int64_t deadline_ms)
+  InprocEndpoint(std::shared_ptr<EventLoop> loop, Accept accept, int64_t deadline_ms)
       : loop(std::move(loop)), deadline_ms(deadline_ms), accept_(std::move(accept)) {}
   void admit(InprocConnection& connection) {
     std::lock_guard lock(mutex_);
@@ -32,7 +32,7 @@ class InprocEndpoint {
     accept_ = nullptr;
   }
 
-  const std::shared_ptr<Loop> loop;
+  const std::shared_ptr<EventLoop> loop;
   const int64_t deadline_ms;
 
  private:
@@ -140,7 +140,7 @@ class InprocTransport final : public Transport {
 
  private:
   TransportOptions options_;
-  std::shared_ptr<Loop> loop_ = std::make_shared<Loop>();
+  std::shared_ptr<EventLoop> loop_ = std::make_shared<EventLoop>();
 };
 
 }  // namespace

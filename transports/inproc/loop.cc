@@ -8,11 +8,11 @@
 
 namespace flow::inproc {
 
-Loop::Loop() : thread_(engine_thread([this] { run(); })) {}
+EventLoop::EventLoop() : thread_(engine_thread([this] { run(); })) {}
 
-Loop::~Loop() { stop(); }
+EventLoop::~EventLoop() { stop(); }
 
-bool Loop::post(std::function<void()> call) {
+bool EventLoop::post(std::function<void()> call) {
   std::lock_guard lock(mutex_);
   if (stopped_) return false;
   calls_.push_back(std::move(call));
@@ -20,7 +20,7 @@ bool Loop::post(std::function<void()> call) {
   return true;
 }
 
-bool Loop::watch(const void* key, std::shared_ptr<LoopClient> watched) {
+bool EventLoop::watch(const void* key, std::shared_ptr<LoopClient> watched) {
   std::lock_guard lock(mutex_);
   if (closed_) return false;
   watched_.emplace(key, std::move(watched));
@@ -28,12 +28,12 @@ bool Loop::watch(const void* key, std::shared_ptr<LoopClient> watched) {
   return true;
 }
 
-void Loop::forget(const void* key) {
+void EventLoop::forget(const void* key) {
   std::lock_guard lock(mutex_);
   watched_.erase(key);
 }
 
-void Loop::stop() {
+void EventLoop::stop() {
   if (!thread_.joinable()) return;
   FLOW_CHECK(thread_.get_id() != std::this_thread::get_id());
   {
@@ -49,7 +49,7 @@ void Loop::stop() {
   thread_.join();
 }
 
-void Loop::run() {
+void EventLoop::run() {
   std::vector<std::function<void()>> calls;
   while (take(calls)) {
     for (auto& call : calls) call();
@@ -58,7 +58,7 @@ void Loop::run() {
   }
 }
 
-bool Loop::take(std::vector<std::function<void()>>& calls) {
+bool EventLoop::take(std::vector<std::function<void()>>& calls) {
   std::unique_lock lock(mutex_);
   auto is_due = [this] { return !calls_.empty() || stopped_; };
   if (watched_.empty()) {
@@ -70,12 +70,12 @@ bool Loop::take(std::vector<std::function<void()>>& calls) {
   return !calls.empty() || !stopped_;
 }
 
-void Loop::check_deadlines() {
+void EventLoop::check_deadlines() {
   int64_t now_us = monotonic_us();
   for (const auto& each : watched()) each->check_deadlines(now_us);
 }
 
-std::vector<std::shared_ptr<LoopClient>> Loop::watched() {
+std::vector<std::shared_ptr<LoopClient>> EventLoop::watched() {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<LoopClient>> found;
   for (const auto& [key, each] : watched_) found.push_back(each);

@@ -25,10 +25,10 @@ class LoopClient {
 constexpr int64_t kCheckMs = 20;
 
 /// Thread-safe.
-class Loop {
+class EventLoop {
  public:
-  Loop();
-  ~Loop();  // stops it
+  EventLoop();
+  ~EventLoop();  // stops it
 
   /// Runs `call` on the thread, after calls that were posted before. False, without effect, if the
   /// loop has stopped.

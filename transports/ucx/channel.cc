@@ -104,7 +104,7 @@ void Channel::send_hello() {
 }
 
 void Channel::receive_hello(const char* data, size_t size) {
-  Hello hello;
+  ChannelHello hello;
   if (has_hello_ || size != sizeof hello) return fail("its peer sent an invalid handshake");
   std::memcpy(&hello, data, sizeof hello);
   if (hello.magic != kHelloMagic || hello.version != kWireVersion) {

@@ -37,13 +37,13 @@ struct Put {
   PutOutcome outcome = PutOutcome::there;
 };
 
-struct PostedReceive {
+struct UcxReceive {
   Region to;
   std::function<void(Result<size_t>)> done;
 };
 
 struct IncomingPut {
-  PostedReceive posted_receive;
+  UcxReceive posted_receive;
   size_t size = 0, arrived = 0;
 };
 
@@ -52,7 +52,7 @@ struct Receive {
   Channel* channel = nullptr;
   uint32_t id = 0;
   size_t size = 0;
-  PostedReceive posted_receive;
+  UcxReceive posted_receive;
 };
 
 /// One message with a Head: UCX 1.13 needs the header until the message is sent.
@@ -141,8 +141,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void receive_put_chunk(const Head& head, const char* data, size_t size);
   void count_received(size_t bytes);
   void answer(uint32_t id, PutOutcome outcome);
-  std::unique_ptr<PostedReceive> forget(uint64_t tag);  // null if no receive was posted
-  std::unique_ptr<PostedReceive> take_posted_receive(uint64_t tag, uint32_t id, size_t size);
+  std::unique_ptr<UcxReceive> forget(uint64_t tag);  // null if no receive was posted
+  std::unique_ptr<UcxReceive> take_posted_receive(uint64_t tag, uint32_t id, size_t size);
   void received(Receive* receive, ucs_status_t status);
   void forget_receives(std::vector<std::function<void(Result<size_t>)>>& dones);
 
@@ -167,7 +167,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   int64_t began_us_ = 0;     // when it began to wait for the peer to answer or acknowledge
   bool is_moving_ = false;   // the peer has acknowledged data since the last check
   int64_t closing_us_ = 0;   // while it closes: deadline for sending queued data
-  Hello hello_;
+  ChannelHello hello_;
   bool peer_takes_device_ = false;
   std::string peer_version_;
 
@@ -194,8 +194,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   mutable std::mutex mutex_;  // guards the members below
   std::string lanes_;
-  std::unordered_map<uint64_t, PostedReceive> posted_receives_;
-  std::vector<PostedReceive> canceled_receives_;
+  std::unordered_map<uint64_t, UcxReceive> posted_receives_;
+  std::vector<UcxReceive> canceled_receives_;
   bool is_receiving_closed_ = false;  // accepts no more receives
 };
 

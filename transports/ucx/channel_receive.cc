@@ -97,39 +97,38 @@ Status Channel::post_receive(uint64_t tag, Region to, std::function<void(Result<
                                                      : nullptr;
   if (why != nullptr)
     return environment_error(fmt::format("cannot receive a put of tag {}: {}", tag, why));
-  posted_receives_.emplace(tag, PostedReceive{to, std::move(done)});
+  posted_receives_.emplace(tag, UcxReceive{to, std::move(done)});
   return {};
 }
 
-std::unique_ptr<PostedReceive> Channel::forget(uint64_t tag) {
+std::unique_ptr<UcxReceive> Channel::forget(uint64_t tag) {
   std::lock_guard lock(mutex_);
   auto found = posted_receives_.find(tag);
   if (found == posted_receives_.end()) return nullptr;
-  auto posted_receive = std::make_unique<PostedReceive>(std::move(found->second));
+  auto posted_receive = std::make_unique<UcxReceive>(std::move(found->second));
   posted_receives_.erase(found);
   return posted_receive;
 }
 
 void Channel::cancel_receive(uint64_t tag) {
-  std::unique_ptr<PostedReceive> posted_receive = forget(tag);
+  std::unique_ptr<UcxReceive> posted_receive = forget(tag);
   if (!posted_receive) return;
   std::lock_guard lock(mutex_);
   canceled_receives_.push_back(std::move(*posted_receive));
 }
 
 void Channel::finish_canceled_receives() {
-  std::vector<PostedReceive> now;
+  std::vector<UcxReceive> now;
   {
     std::lock_guard lock(mutex_);
     now.swap(canceled_receives_);
   }
-  for (PostedReceive& each : now) each.done(environment_error("the receive was canceled"));
+  for (UcxReceive& each : now) each.done(environment_error("the receive was canceled"));
 }
 
 /// The receive for an incoming put; null if the put is dropped, which the peer is notified of.
-std::unique_ptr<PostedReceive> Channel::take_posted_receive(uint64_t tag, uint32_t id,
-                                                            size_t size) {
-  std::unique_ptr<PostedReceive> posted_receive = forget(tag);
+std::unique_ptr<UcxReceive> Channel::take_posted_receive(uint64_t tag, uint32_t id, size_t size) {
+  std::unique_ptr<UcxReceive> posted_receive = forget(tag);
   if (!posted_receive) {
     answer(id, PutOutcome::unexpected);
     return nullptr;

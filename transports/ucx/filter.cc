@@ -27,7 +27,7 @@ class BpfProgram {
   void load_byte(uint32_t at) { add(BPF_LD | BPF_B | BPF_ABS, at); }
   void load_word(uint32_t at) { add(BPF_LD | BPF_W | BPF_ABS, at); }
   void op(uint16_t what, uint32_t value) { add(static_cast<uint16_t>(BPF_ALU | what), value); }
-  void let_through(uint32_t bytes) { add(BPF_RET | BPF_K, bytes); }
+  void permit(uint32_t bytes) { add(BPF_RET | BPF_K, bytes); }
   /// Skips the next `skip` instructions if the loaded value is `value`.
   void unless(uint32_t value, uint8_t skip) { add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip); }
   void skip_if(uint32_t value, uint8_t skip) { add(BPF_JMP | BPF_JEQ | BPF_K, value, skip, 0); }
@@ -48,17 +48,17 @@ uint32_t word_of(const Ip& ip, size_t at) {
 
 uint32_t in_ip(uint32_t at) { return static_cast<uint32_t>(SKF_NET_OFF) + at; }
 
-void let_through_v4(BpfProgram& program, const std::vector<Ip>& ips) {
+void permit_v4(BpfProgram& program, const std::vector<Ip>& ips) {
   program.load_word(in_ip(kSource4));
   for (const Ip& ip : ips) {
     if (!is_v4(ip)) continue;
     program.unless(word_of(ip, kV4At), 1);
-    program.let_through(kAll);
+    program.permit(kAll);
   }
-  program.let_through(kNothing);
+  program.permit(kNothing);
 }
 
-void let_through_v6(BpfProgram& program, const std::vector<Ip>& ips) {
+void permit_v6(BpfProgram& program, const std::vector<Ip>& ips) {
   constexpr uint32_t kWord = sizeof(uint32_t);
   constexpr uint32_t kWords = sizeof(Ip) / kWord;
   for (const Ip& ip : ips) {
@@ -67,21 +67,21 @@ void let_through_v6(BpfProgram& program, const std::vector<Ip>& ips) {
       program.load_word(in_ip(kSource6 + i * kWord));
       program.unless(word_of(ip, i * kWord), static_cast<uint8_t>(2 * (kWords - i) - 1));
     }
-    program.let_through(kAll);
+    program.permit(kAll);
   }
-  program.let_through(kNothing);
+  program.permit(kNothing);
 }
 
 /// Accepts connection requests from `ips` only, and all other packets.
 std::vector<sock_filter> program_of(const std::vector<Ip>& ips) {
   constexpr uint32_t kVersion4 = 4;
   BpfProgram four, whole;
-  let_through_v4(four, ips);
+  permit_v4(four, ips);
   std::vector<sock_filter> of_four = four.take();
   whole.load_byte(kTcpFlags);
   whole.op(BPF_AND, kSyn | kAck);
   whole.skip_if(kSyn, 1);
-  whole.let_through(kAll);
+  whole.permit(kAll);
   whole.load_byte(in_ip(0));
   whole.op(BPF_RSH, 4);
   whole.skip_if(kVersion4, 1);
@@ -89,7 +89,7 @@ std::vector<sock_filter> program_of(const std::vector<Ip>& ips) {
   std::vector<sock_filter> code = whole.take();
   code.insert(code.end(), of_four.begin(), of_four.end());
   BpfProgram six;
-  let_through_v6(six, ips);
+  permit_v6(six, ips);
   std::vector<sock_filter> of_six = six.take();
   code.insert(code.end(), of_six.begin(), of_six.end());
   return code;
@@ -111,7 +111,7 @@ Status accept_only_from(int socket, const std::vector<Ip>& ips) {
 
 Status block_connections(int socket) {
   BpfProgram program;
-  program.let_through(kNothing);
+  program.permit(kNothing);
   return attach(socket, program.take());
 }
 

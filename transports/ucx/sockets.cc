@@ -103,12 +103,12 @@ SocketAddress unmapped(const SocketAddress& address) {
   return four;
 }
 
-/// The address that `ask`, getsockname or getpeername, returns.
-template <typename Ask>
-SocketAddress end_of(int socket, Ask ask) {
+/// The address that `call`, getsockname or getpeername, returns.
+template <typename AddressCall>
+SocketAddress end_of(int socket, AddressCall call) {
   SocketAddress end;
   end.size = sizeof end.storage;
-  if (ask(socket, reinterpret_cast<sockaddr*>(&end.storage), &end.size) != 0) return {};
+  if (call(socket, reinterpret_cast<sockaddr*>(&end.storage), &end.size) != 0) return {};
   return unmapped(end);
 }
 

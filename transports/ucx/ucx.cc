@@ -72,19 +72,19 @@ class UcxTransport final : public Transport {
     ucx_thread_->run([ucx_thread = ucx_thread_.get(), channel] { ucx_thread->add(channel); });
     auto socket = numeric_socket(*parsed);
     if (socket.ok()) {
-      go(*ucx_thread_, channel, socket);
+      accepted(*ucx_thread_, channel, socket);
     } else {
       resolve(*parsed,
               [ucx_thread = std::weak_ptr(ucx_thread_), channel](Result<SocketAddress> found) {
-                if (auto alive = ucx_thread.lock()) go(*alive, channel, found);
+                if (auto alive = ucx_thread.lock()) accepted(*alive, channel, found);
               });
     }
     return make_link(ucx_thread_, channel);
   }
 
  private:
-  static void go(UcxThread& ucx_thread, std::shared_ptr<Channel> channel,
-                 Result<SocketAddress> socket) {
+  static void accepted(UcxThread& ucx_thread, std::shared_ptr<Channel> channel,
+                       Result<SocketAddress> socket) {
     ucx_thread.run([&ucx_thread, channel = std::move(channel), socket = std::move(socket)] {
       if (!socket.ok()) {
         channel->fail(socket.error().message);

@@ -102,7 +102,7 @@ bool UcxThread::run_now(std::function<void()> call) {
 }
 
 bool UcxThread::turn() {
-  bool is_active = take_calls();
+  bool is_active = run_calls();
   is_active |= progress();
   is_active |= acceptor.accept_requests();
   is_active |= run_pending();
@@ -126,20 +126,20 @@ bool UcxThread::turn() {
   return true;
 }
 
-bool UcxThread::take_calls() {
+bool UcxThread::run_calls() {
   if (waiting_.load(std::memory_order_relaxed) == 0) return false;
   {
     std::lock_guard lock(mutex_);
-    taken_.swap(calls_);
+    running_.swap(calls_);
     waiting_.store(0, std::memory_order_relaxed);
   }
-  is_taking_ = true;
-  for (auto& call : taken_) {
+  is_running_calls_ = true;
+  for (auto& call : running_) {
     call();
     call = nullptr;
   }
-  is_taking_ = false;
-  taken_.clear();
+  is_running_calls_ = false;
+  running_.clear();
   return true;
 }
 

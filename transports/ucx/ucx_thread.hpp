@@ -41,7 +41,7 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   /// this is the UCX thread. False, and `call` is not run, if the thread has ended.
   template <typename Call>
   bool run(Call call) {
-    if (is_here() && !is_taking_ && waiting_.load(std::memory_order_relaxed) == 0) {
+    if (is_here() && !is_running_calls_ && waiting_.load(std::memory_order_relaxed) == 0) {
       call();
       return true;
     }
@@ -85,7 +85,7 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   bool end_listening();
   void close();
   bool turn();
-  bool take_calls();
+  bool run_calls();
   bool progress();
   bool poll_acceptor(int64_t now_us);
   bool run_pending();
@@ -116,8 +116,8 @@ class UcxThread : public std::enable_shared_from_this<UcxThread> {
   std::vector<std::shared_ptr<Channel>> abandoned_;
   std::vector<std::shared_ptr<Channel>> scheduled_;
   std::vector<std::shared_ptr<Channel>> pending_acks_;
-  std::vector<std::function<void()>> taken_;
-  bool is_taking_ = false, is_progressing_ = false;
+  std::vector<std::function<void()>> running_;
+  bool is_running_calls_ = false, is_progressing_ = false;
   bool is_ending_ = false;
   unsigned busy_turns_ = 0;
   int64_t active_us_ = 0;  // time of the last event; 0: just now

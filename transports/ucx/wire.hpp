@@ -1,5 +1,5 @@
-// The messages between two ends of a link, in the machine's own byte order: `Hello` detects another
-// one.
+// The messages between two ends of a link, in the machine's own byte order: `ChannelHello` detects
+// another one.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ constexpr unsigned kEagerId = 1;  // active messages with a Head
 constexpr unsigned kPutId = 2;    // rendezvous with a PutHead
 
 enum class MessageKind : uint8_t {
-  hello = 1,      // first, with a Hello
+  hello = 1,      // first, with a ChannelHello
   chunk = 2,      // of a frame of `value` bytes
   put_begin = 3,  // put `id`, with a PutBegin
   put_chunk = 4,  // of put `id`
@@ -35,14 +35,14 @@ struct Head {
 };
 static_assert(sizeof(Head) == 32);
 
-struct Hello {
+struct ChannelHello {
   uint64_t magic = kHelloMagic;
   uint32_t version = kWireVersion;
   uint32_t ucx[3] = {0, 0, 0};  // its version
   uint32_t takes_device = 0;    // puts may target GPU memory: none is sent as a message
   uint32_t unused = 0;
 };
-static_assert(sizeof(Hello) == 32);
+static_assert(sizeof(ChannelHello) == 32);
 
 struct PutBegin {
   uint64_t tag = 0;

@@ -195,7 +195,7 @@ TEST_CASE("What a side said itself proves nothing to it, and does not open") {
 }
 
 TEST_CASE("A greeting or proof of which any bit is another is refused, and so is one that is cut") {
-  for (size_t bit = 0; bit < 8 * sizeof(Hello); bit++) {
+  for (size_t bit = 0; bit < 8 * sizeof(RankHello); bit++) {
     GangSeal first(identity_of(0), 1), second(identity_of(1), -1);
     std::string hello = first.hello();
     hello[bit / 8] = static_cast<char>(hello[bit / 8] ^ 1 << bit % 8);
@@ -212,7 +212,7 @@ TEST_CASE("A greeting or proof of which any bit is another is refused, and so is
   }
   for (size_t size = 0; size < sizeof(Proof); size++)
     CHECK_FALSE(pair.second.receive_proof(pair.proofs[0].substr(0, size)).ok());
-  for (size_t size = 0; size < sizeof(Hello); size++)
+  for (size_t size = 0; size < sizeof(RankHello); size++)
     CHECK_FALSE(
         GangSeal(identity_of(1), -1).receive_hello(pair.first.hello().substr(0, size)).ok());
   pair.prove();
