@@ -78,7 +78,7 @@ const void* row_of(const Matrix& matrix, int64_t row, int64_t size) {
 
 struct AttentionShapes {
   int64_t batch, heads, groups, queries, keys, d, size;
-  Kind kind;
+  ArithmeticType kind;
   bool causal;
   double scale;
 
@@ -137,7 +137,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
   const Loops& use = loops();
-  Kind kind = shapes.kind;
+  ArithmeticType kind = shapes.kind;
   int64_t d = shapes.d, size = shapes.size;
   parts.run(stream, shapes, [&](ThreadBuffers& buffers, int64_t unit) {
     int64_t first = unit % blocks * kQueries, head = unit / blocks % shapes.heads,
@@ -205,7 +205,7 @@ struct Backward {
              const Matrix& grad_rows, int64_t statistics, int64_t first, int64_t rows, int64_t at,
              int64_t columns) const {
     const Loops& use = loops();
-    Kind kind = shapes.kind;
+    ArithmeticType kind = shapes.kind;
     int64_t size = shapes.size;
     multiply(kind, query, transposed(key), rows, columns, shapes.d, shapes.scale, 0, buffers.scores,
              columns);
@@ -246,7 +246,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
   int loaded = prepare_products();
   if (loaded != kDone) return loaded;
   const Loops& use = loops();
-  Kind kind = shapes.kind;
+  ArithmeticType kind = shapes.kind;
   int64_t d = shapes.d, size = shapes.size, per_group = shapes.heads / shapes.groups;
   Backward pass{shapes, q, k, v, out, lse, grad, products};
 
@@ -315,7 +315,7 @@ int rotary(Stream& stream, const View& x, int64_t first, double theta, bool inve
   if (!is_float(x.dtype)) return kUnsupported;
   if (x.count() == 0) return kDone;
   int64_t rows = x.shape[2], d = x.shape[3], half = d / 2;
-  Kind kind = kind_of(x.dtype);
+  ArithmeticType kind = kind_of(x.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   RowParts parts(stream, rows_of(x), d, kGrainCostly * 2);
   RowBuffer from(stream.scratch, parts, x), to(stream.scratch, parts, out);

@@ -39,9 +39,9 @@ bool wants_avx512() {
 
 /// OpenBLAS starts its threads when it is loaded, and they spin: it must not start any.
 void* open_with_one_thread() {
-  const char* asked = std::getenv(kThreads);
-  bool was_set = asked != nullptr;
-  std::string before = was_set ? asked : "";
+  const char* requested = std::getenv(kThreads);
+  bool was_set = requested != nullptr;
+  std::string before = was_set ? requested : "";
   ::setenv(kThreads, "1", 1);
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (was_set) {
@@ -93,8 +93,8 @@ int prepare_products() {
   return kernels::kDone;
 }
 
-void multiply(Kind kind, Matrix a, Matrix b, int64_t m, int64_t n, int64_t k, double alpha,
-              double beta, void* c, int64_t c_row) {
+void multiply(ArithmeticType kind, Matrix a, Matrix b, int64_t m, int64_t n, int64_t k,
+              double alpha, double beta, void* c, int64_t c_row) {
   if (m == 0 || n == 0) return;
   if (m * n * k <= kSmall) {
     loops().product_small[kind](a.data, a.transposed ? 1 : a.leading, a.transposed ? a.leading : 1,

@@ -33,7 +33,7 @@ struct Matrix {
 };
 /// c[m, n] = alpha * a[m, k] b[k, n] + beta * c, of f32 or f64, on this thread; consecutive rows of
 /// c are `c_row` elements apart. Call prepare_products() first.
-void multiply(Kind kind, Matrix a, Matrix b, int64_t m, int64_t n, int64_t k, double alpha,
-              double beta, void* c, int64_t c_row);
+void multiply(ArithmeticType kind, Matrix a, Matrix b, int64_t m, int64_t n, int64_t k,
+              double alpha, double beta, void* c, int64_t c_row);
 
 }  // namespace flow::cpu

@@ -6,11 +6,11 @@
 
 namespace flow::cpu {
 
-enum class Access : uint8_t { read, write, both };
+enum class OperandAccess : uint8_t { read, write, both };
 
 class ComputeTensor {
  public:
-  ComputeTensor(Stream& stream, const View& view, Access way) : view_(view), way_(way) {
+  ComputeTensor(Stream& stream, const View& view, OperandAccess way) : view_(view), way_(way) {
     if (!is_small(view.dtype)) {
       data_ = view.data;
       return;
@@ -21,12 +21,12 @@ class ComputeTensor {
   bool fits() const { return fits_; }
   /// Call after all scratch is allocated: loads operands that are read.
   void begin(Stream& stream) const {
-    if (is_small(view_.dtype) && way_ != Access::write)
+    if (is_small(view_.dtype) && way_ != OperandAccess::write)
       copy_elements(stream, view_, dense(DType::f32, view_.shape, data_));
   }
   /// Stores results.
   int end(Stream& stream) const {
-    if (is_small(view_.dtype) && way_ != Access::read)
+    if (is_small(view_.dtype) && way_ != OperandAccess::read)
       copy_elements(stream, dense(DType::f32, view_.shape, data_), view_);
     return kDone;
   }
@@ -37,7 +37,7 @@ class ComputeTensor {
 
  private:
   const View& view_;
-  Access way_;
+  OperandAccess way_;
   char* data_ = nullptr;
   bool fits_ = true;
 };

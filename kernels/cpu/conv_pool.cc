@@ -29,7 +29,7 @@ int64_t plane_of(const View& view) { return view.shape[2] * view.shape[3]; }
 int max_pool2d(Stream& stream, const Pool2d& options, const View& x, const View& out,
                const View& index) {
   if (!is_float(x.dtype)) return kUnsupported;
-  ComputeTensor from(stream, x, Access::read), to(stream, out, Access::write);
+  ComputeTensor from(stream, x, OperandAccess::read), to(stream, out, OperandAccess::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   from.begin(stream);
   int64_t height = x.shape[2], width = x.shape[3];
@@ -65,7 +65,7 @@ int max_pool2d(Stream& stream, const Pool2d& options, const View& x, const View&
 
 int max_pool2d_backward(Stream& stream, const View& grad, const View& index, const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  ComputeTensor grads(stream, grad, Access::read), to(stream, dx, Access::write);
+  ComputeTensor grads(stream, grad, OperandAccess::read), to(stream, dx, OperandAccess::write);
   if (!grads.fits() || !to.fits()) return kNeedsScratch;
   grads.begin(stream);
   for_planes(stream, dx, plane_of(dx) + plane_of(grad), [&](auto type, int64_t plane) {
@@ -97,7 +97,7 @@ void for_windows(const Pool2d& options, const View& x, const View& out, F f) {
 
 int avg_pool2d(Stream& stream, const Pool2d& options, const View& x, const View& out) {
   if (!is_float(x.dtype)) return kUnsupported;
-  ComputeTensor from(stream, x, Access::read), to(stream, out, Access::write);
+  ComputeTensor from(stream, x, OperandAccess::read), to(stream, out, OperandAccess::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   from.begin(stream);
   int64_t size = options.window[0] * options.window[1];
@@ -118,7 +118,7 @@ int avg_pool2d(Stream& stream, const Pool2d& options, const View& x, const View&
 
 int avg_pool2d_backward(Stream& stream, const Pool2d& options, const View& grad, const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  ComputeTensor grads(stream, grad, Access::read), to(stream, dx, Access::write);
+  ComputeTensor grads(stream, grad, OperandAccess::read), to(stream, dx, OperandAccess::write);
   if (!grads.fits() || !to.fits()) return kNeedsScratch;
   grads.begin(stream);
   int64_t size = options.window[0] * options.window[1];
@@ -188,7 +188,7 @@ void resize_plane(bool bilinear, const E* in, const View& x, E* out, const View&
 
 int resize(Stream& stream, bool bilinear, const View& in, const View& out) {
   if (!is_float(in.dtype) && in.dtype != DType::u8) return kUnsupported;
-  ComputeTensor from(stream, in, Access::read), to(stream, out, Access::write);
+  ComputeTensor from(stream, in, OperandAccess::read), to(stream, out, OperandAccess::write);
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   if (out.count() == 0 || in.count() == 0) return kDone;
   from.begin(stream);
@@ -207,7 +207,7 @@ int resize(Stream& stream, bool bilinear, const View& in, const View& out) {
 
 int resize_backward(Stream& stream, bool bilinear, const View& grad, const View& out) {
   if (!is_float(grad.dtype)) return kUnsupported;
-  ComputeTensor grads(stream, grad, Access::read), to(stream, out, Access::write);
+  ComputeTensor grads(stream, grad, OperandAccess::read), to(stream, out, OperandAccess::write);
   if (!grads.fits() || !to.fits()) return kNeedsScratch;
   grads.begin(stream);
   int64_t height = out.shape[2], width = out.shape[3], rows = grad.shape[2],
@@ -241,7 +241,7 @@ int resize_backward(Stream& stream, bool bilinear, const View& grad, const View&
 int normalize(Stream& stream, const View& in, const View& mean, const View& deviation,
               const View& out) {
   if (!is_float(out.dtype) || in.dtype != DType::u8) return kUnsupported;
-  ComputeTensor to(stream, out, Access::write);
+  ComputeTensor to(stream, out, OperandAccess::write);
   if (!to.fits()) return kNeedsScratch;
   int64_t channels = out.shape[1];
   for_planes(stream, out, plane_of(out), [&](auto type, int64_t plane) {

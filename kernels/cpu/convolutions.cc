@@ -141,7 +141,7 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
            const View& out) {
   if (!is_float(x.dtype)) return kUnsupported;
   ConvolutionShapes shapes(options, x, w, out);
-  Kind kind = kind_of(x.dtype);
+  ArithmeticType kind = kind_of(x.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
   int64_t rows =
@@ -152,8 +152,8 @@ int conv2d(Stream& stream, const Conv2d& options, const View& x, const View& w, 
   rows = std::max<int64_t>(rows, 1);
   int64_t bands = (shapes.out_height + rows - 1) / rows;
   int64_t units = shapes.images * options.groups * bands;
-  ComputeTensor from(stream, x, Access::read), weights(stream, w, Access::read),
-      to(stream, out, Access::write);
+  ComputeTensor from(stream, x, OperandAccess::read), weights(stream, w, OperandAccess::read),
+      to(stream, out, OperandAccess::write);
   ConvolutionParts parts(stream, units,
                          shapes.is_plain() ? 0 : depth * rows * shapes.out_width * size);
   if (!from.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
@@ -200,7 +200,7 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
                           const View& dx) {
   if (!is_float(grad.dtype)) return kUnsupported;
   ConvolutionShapes shapes(options, dx, w, grad);
-  Kind kind = kind_of(dx.dtype);
+  ArithmeticType kind = kind_of(dx.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
   // A unit of work is a range of channels of one image, so only one thread adds to a pixel.
@@ -211,8 +211,8 @@ int conv2d_backward_input(Stream& stream, const Conv2d& options, const View& gra
   int64_t most = (shapes.per_group + cuts - 1) / std::max<int64_t>(1, cuts);
   int64_t rows = shapes.rows_at_once(std::max<int64_t>(1, most), size);
   int64_t units = pictures * cuts;
-  ComputeTensor grads(stream, grad, Access::read), weights(stream, w, Access::read),
-      to(stream, dx, Access::write);
+  ComputeTensor grads(stream, grad, OperandAccess::read), weights(stream, w, OperandAccess::read),
+      to(stream, dx, OperandAccess::write);
   ConvolutionParts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
   if (!grads.fits() || !weights.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();
@@ -256,7 +256,7 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& gr
                            const View& dw) {
   if (!is_float(grad.dtype)) return kUnsupported;
   ConvolutionShapes shapes(options, x, dw, grad);
-  Kind kind = kind_of(dw.dtype);
+  ArithmeticType kind = kind_of(dw.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   int64_t depth = shapes.per_group * shapes.window(), places = shapes.places();
   // A unit of work is a range of channels, or else outputs, of a group; it sums over all images in
@@ -270,8 +270,8 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& options, const View& gr
   int64_t most = (shapes.per_group + cuts - 1) / cuts;
   int64_t rows = shapes.rows_at_once(std::max<int64_t>(1, most), size);
   int64_t units = options.groups * cuts * output_cuts;
-  ComputeTensor grads(stream, grad, Access::read), from(stream, x, Access::read),
-      to(stream, dw, Access::write);
+  ComputeTensor grads(stream, grad, OperandAccess::read), from(stream, x, OperandAccess::read),
+      to(stream, dw, OperandAccess::write);
   ConvolutionParts parts(stream, units, most * shapes.window() * rows * shapes.out_width * size);
   if (!grads.fits() || !from.fits() || !to.fits() || parts.room == nullptr) return kNeedsScratch;
   int loaded = prepare_products();

@@ -166,7 +166,7 @@ int where(Stream& stream, const View& condition, const View& a, const View& b, c
 
 int clamp(Stream& stream, const View& in, Number low, Number high, const View& out) {
   if (in.dtype == DType::boolean) return kUnsupported;
-  Kind kind = kind_of(in.dtype);
+  ArithmeticType kind = kind_of(in.dtype);
   Scalar least(low, kind, in.shape, true), most(high, kind, in.shape, true);
   auto run = loops().clamp[kind];
   return for_elements(stream, Views1{&in}, out, kGrainCheap,

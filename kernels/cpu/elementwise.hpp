@@ -34,10 +34,10 @@ constexpr int64_t kGrainCheap = 32768, kGrainCostly = 4096;
 /// Elements converted at a time; they stay in the L1 cache.
 constexpr int64_t kChunk = 512;
 
-Kind kind_of(DType dtype);    // the compute type
-int size_index(DType dtype);  // in Loops' rows by size
-bool is_small(DType dtype);   // f16 and bf16
-size_t size_of_kind(Kind kind);
+ArithmeticType kind_of(DType dtype);  // the compute type
+int size_index(DType dtype);          // in Loops' rows by size
+bool is_small(DType dtype);           // f16 and bf16
+size_t size_of_kind(ArithmeticType kind);
 /// True if a write of this size would evict everything else from the last-level cache.
 bool is_beyond_caches(size_t bytes);
 
@@ -53,7 +53,7 @@ void stream_out(const void* from, char* to, size_t bytes);
 struct Scalar {
   alignas(8) char storage[8] = {};
   View view;
-  Scalar(Number number, Kind kind, const Shape& shape, bool saturate = false);
+  Scalar(Number number, ArithmeticType kind, const Shape& shape, bool saturate = false);
 };
 
 /// A reference to a callable.

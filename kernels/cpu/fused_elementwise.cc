@@ -15,7 +15,7 @@ struct Temporaries {
 // One chunk: the addresses of its steps' operands.
 class FusedChunk {
  public:
-  FusedChunk(const FusedElementwise& fused, Kind kind, Temporaries& temporaries)
+  FusedChunk(const FusedElementwise& fused, ArithmeticType kind, Temporaries& temporaries)
       : fused_(fused), kind_(kind), temporaries_(temporaries) {}
 
   void run(const void* const* in, void* out, int64_t count) const {
@@ -66,7 +66,7 @@ class FusedChunk {
   }
 
   const FusedElementwise& fused_;
-  Kind kind_;
+  ArithmeticType kind_;
   Temporaries& temporaries_;
   const Loops& use_ = loops();
 };
@@ -76,7 +76,7 @@ int fused_elementwise(Stream& stream, const FusedElementwise& fused, const View*
   if (!is_float(out.dtype) || fused.steps < 1) return kUnsupported;
   const View* views[kFusedInputs];
   for (int i = 0; i < fused.inputs; i++) views[i] = &inputs[i];
-  Kind kind = kind_of(out.dtype);
+  ArithmeticType kind = kind_of(out.dtype);
   auto size = static_cast<int64_t>(size_of_kind(kind));
   auto run = [&](const void* const* in, void* to, int64_t count, int64_t) {
     Temporaries temporaries;

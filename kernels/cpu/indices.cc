@@ -70,7 +70,7 @@ struct IndexBuckets {
   int64_t *starts = nullptr, *positions = nullptr;
   int64_t count = 0;
 
-  bool take(Scratch& scratch, int64_t bucket_count, int64_t index_count) {
+  bool allocate(Scratch& scratch, int64_t bucket_count, int64_t index_count) {
     count = bucket_count;
     starts = scratch.take<int64_t>(count + 2);
     positions = scratch.take<int64_t>(index_count);
@@ -96,7 +96,7 @@ int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, 
   int64_t width = out.shape[1], count = out.shape[0];
   auto size = static_cast<int64_t>(dtype_size(out.dtype));
   IndexBuckets buckets;
-  if (!buckets.take(stream.scratch, count, index.count())) return kNeedsScratch;
+  if (!buckets.allocate(stream.scratch, count, index.count())) return kNeedsScratch;
   buckets.sort(index.count(), [&](int64_t i) {
     int64_t row = index_at(index, row_at(index, i, 0)) - base;
     return is_inside(stream, row, count, i) ? row : int64_t{-1};

@@ -11,7 +11,7 @@
 namespace flow::cpu {
 
 /// The types of arithmetic.
-enum Kind : uint8_t { kF32, kF64, kI64, kI32, kU8 };
+enum ArithmeticType : uint8_t { kF32, kF64, kI64, kI32, kU8 };
 constexpr int kKinds = 5, kFloatKinds = 2;
 /// Element sizes for moves, regardless of type: 1, 2, 4 and 8 bytes.
 constexpr int kSizes = 4;

@@ -72,7 +72,7 @@ struct Epilogue {
   Unary activation = Unary::identity;
   bool is_needed() const { return bias != nullptr || activation != Unary::identity; }
 
-  void apply(Kind kind, void* c, int64_t c_row, int64_t first_column, int64_t rows,
+  void apply(ArithmeticType kind, void* c, int64_t c_row, int64_t first_column, int64_t rows,
              int64_t columns) const {
     if (!is_needed()) return;
     const Loops& use = loops();
@@ -110,7 +110,7 @@ void fold_batch(View& a, View& b, View& c) {
 }
 
 struct Product {
-  Kind kind;
+  ArithmeticType kind;
   View a, b, c;
   int64_t m, n, k, batch;
   double alpha, beta;
@@ -198,7 +198,7 @@ int64_t cut_at(int64_t size, int64_t cuts, int64_t i) {
 int matmul(Stream& stream, const View& a, const View& b, double alpha, double beta,
            const View* bias, Unary activation, const View& c) {
   if (!is_float(c.dtype)) return kUnsupported;
-  Kind kind = kind_of(c.dtype);
+  ArithmeticType kind = kind_of(c.dtype);
   DType compute = kind == kF64 ? DType::f64 : DType::f32;
   Product product{};
   product.kind = kind;

@@ -12,7 +12,7 @@ constexpr int64_t kRowsTogether = 64;
 // weight or bias [c], of x's type or f32, in the compute type.
 class Vector {
  public:
-  Vector(Scratch& scratch, const View* view, Kind kind) {
+  Vector(Scratch& scratch, const View* view, ArithmeticType kind) {
     if (view == nullptr) return;
     int64_t count = view->count();
     bool fits_kind = kind_of(view->dtype) == kind;
@@ -42,7 +42,8 @@ class Vector {
 // Sums over rows, one vector per part of the work, combined in the order of parts.
 class ColumnSums {
  public:
-  ColumnSums(Scratch& scratch, const RowParts& parts, const View* view, Kind kind, int64_t columns)
+  ColumnSums(Scratch& scratch, const RowParts& parts, const View* view, ArithmeticType kind,
+             int64_t columns)
       : view_(view), kind_(kind), columns_(columns), parts_(parts.parts) {
     if (view == nullptr) return;
     size_ = size_of_kind(kind);
@@ -77,7 +78,7 @@ class ColumnSums {
 
  private:
   const View* view_;
-  Kind kind_;
+  ArithmeticType kind_;
   int64_t columns_, parts_, stride_ = 0;
   size_t size_ = 4;
   char* room_ = nullptr;
@@ -90,7 +91,7 @@ int norm(Stream& stream, const View& x, const View* weight, const View* bias, do
          const View& y, const View* mean, const View& rstd) {
   if (!is_float(x.dtype)) return kUnsupported;
   int64_t columns = x.shape.last();
-  Kind kind = kind_of(x.dtype);
+  ArithmeticType kind = kind_of(x.dtype);
   RowParts parts(stream, rows_of(x), columns, kGrainCostly * 2);
   RowBuffer from(stream.scratch, parts, x), to(stream.scratch, parts, y, x.data != y.data);
   Vector weights(stream.scratch, weight, kind), biases(stream.scratch, bias, kind);
@@ -117,7 +118,7 @@ int norm_backward(Stream& stream, const View& x, const View* weight, const View*
                   const View* dbias) {
   if (!is_float(x.dtype)) return kUnsupported;
   int64_t columns = x.shape.last();
-  Kind kind = kind_of(x.dtype);
+  ArithmeticType kind = kind_of(x.dtype);
   RowParts parts(stream, rows_of(x), columns, kGrainCostly * 2);
   Scratch& scratch = stream.scratch;
   RowBuffer from(scratch, parts, x), grad_buffer(scratch, parts, grad), to(scratch, parts, dx);

@@ -27,7 +27,7 @@ constexpr int kThreadsMax = 256;
 // How often a thread polls for work, or for its end, before it sleeps: about 20 us, more than the
 // time between two operations of a training step, and short enough for other threads of the
 // machine.
-constexpr int kLooks = 2000;
+constexpr int kSpinsMax = 2000;
 
 void relax() {
 #if defined(__x86_64__)
@@ -80,7 +80,7 @@ class FreeCpus {
 // prevents a thread that is late for it from taking a part.
 class HelperPool {
  public:
-  void run(int threads, int64_t count, int64_t parts, PartsOf f) {
+  void run(int threads, int64_t count, int64_t parts, PartFunction f) {
     std::lock_guard<std::mutex> turn(turn_);  // operations of several threads run one by one
     grow(std::min(threads, kThreadsMax) - 1);
     {
@@ -96,10 +96,10 @@ class HelperPool {
         wake_.notify_all();
       }
     }
-    while (take_part()) {
+    while (run_next_part()) {
     }
-    for (int look = 0; left_.load(std::memory_order_acquire) > 0; look++) {
-      if (look < kLooks) {
+    for (int spin = 0; left_.load(std::memory_order_acquire) > 0; spin++) {
+      if (spin < kSpinsMax) {
         relax();
         continue;
       }
@@ -132,8 +132,8 @@ class HelperPool {
       if (helper->asleep && wanted-- > 0) free_cpus.take(*helper);
   }
 
-  bool take_part() {
-    PartsOf* call = nullptr;
+  bool run_next_part() {
+    PartFunction* call = nullptr;
     int64_t part = 0, parts = 0, count = 0;
     {
       std::lock_guard<std::mutex> hold(mutex_);
@@ -171,11 +171,11 @@ class HelperPool {
     helper.id = ::gettid();
     uint64_t seen = 0;
     for (;;) {
-      for (int look = 0; look < kLooks && round_.load(std::memory_order_acquire) == seen; look++)
+      for (int spin = 0; spin < kSpinsMax && round_.load(std::memory_order_acquire) == seen; spin++)
         relax();
       if (round_.load(std::memory_order_acquire) == seen) sleep(helper, seen);
       seen = round_.load(std::memory_order_acquire);
-      while (take_part()) {
+      while (run_next_part()) {
       }
     }
   }
@@ -183,7 +183,7 @@ class HelperPool {
   std::mutex turn_;
   std::mutex mutex_;  // guards call_, count_, parts_, next_, asleep_, cpus_, helpers, both waits
   std::condition_variable wake_, done_;
-  PartsOf* call_ = nullptr;
+  PartFunction* call_ = nullptr;
   int64_t count_ = 0, parts_ = 0, next_ = 0;
   std::atomic<int64_t> left_{0};
   std::atomic<uint64_t> round_{0};
@@ -200,7 +200,7 @@ HelperPool& pool() {
 
 }  // namespace
 
-void run_parts(int threads, int64_t count, int64_t parts, PartsOf f) {
+void run_parts(int threads, int64_t count, int64_t parts, PartFunction f) {
   pool().run(threads, count, parts, f);
 }
 

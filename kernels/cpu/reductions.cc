@@ -80,7 +80,7 @@ void product_of_integers(const void* from, int64_t count, int64_t& total) {
   total = static_cast<int64_t>(product);
 }
 
-void add_most(const Loops& use, bool largest, Kind kind, const void* in, int64_t count,
+void add_most(const Loops& use, bool largest, ArithmeticType kind, const void* in, int64_t count,
               Total& total) {
   size_t size = size_of_kind(kind);
   alignas(8) char both[16];
@@ -94,7 +94,7 @@ void add_most(const Loops& use, bool largest, Kind kind, const void* in, int64_t
   total.started = true;
 }
 
-void add(Reduce op, Kind kind, double mean, const void* in, int64_t count, Total& total) {
+void add(Reduce op, ArithmeticType kind, double mean, const void* in, int64_t count, Total& total) {
   const Loops& use = loops();
   if (is_most(op)) return add_most(use, wants_largest(op), kind, in, count, total);
   if (kind < kFloatKinds) {
@@ -122,7 +122,7 @@ Total empty_total(Reduce op) {
   return total;
 }
 
-void join(Reduce op, Kind kind, const Total& part, Total& total) {
+void join(Reduce op, ArithmeticType kind, const Total& part, Total& total) {
   if (is_most(op)) {
     if (part.started) add_most(loops(), wants_largest(op), kind, part.most, 1, total);
   } else if (op == Reduce::product) {
@@ -154,7 +154,7 @@ struct ReductionJob {
   const View& in;
   const View& out;
   double correction;
-  Kind kind;
+  ArithmeticType kind;
   StridedDims reduced;
 
   void store_total(const Total& total, char* at) const {
@@ -306,7 +306,7 @@ int reduce(Stream& stream, Reduce op, const View& in, double correction, const V
 int extreme(Stream& stream, bool largest, const View& in, int64_t base, const View& value,
             const View& index) {
   if (in.dtype == DType::boolean) return kUnsupported;
-  Kind kind = kind_of(in.dtype);
+  ArithmeticType kind = kind_of(in.dtype);
   const Loops& use = loops();
   size_t size = size_of_kind(kind);
   StridedDims row = dims_of(in, in.rank() - 1, in.rank());

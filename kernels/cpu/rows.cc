@@ -7,11 +7,11 @@
 namespace flow::cpu {
 namespace {
 
-double as_double(Kind kind, const void* value) {
+double as_double(ArithmeticType kind, const void* value) {
   return kind == kF64 ? *static_cast<const double*>(value) : *static_cast<const float*>(value);
 }
 
-double largest_of(Kind kind, const void* row, int64_t count) {
+double largest_of(ArithmeticType kind, const void* row, int64_t count) {
   alignas(8) char most[8];
   loops().most[1][kind](row, count, most);
   return as_double(kind, most);
@@ -25,7 +25,7 @@ int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   if (columns == 0) return kDone;
   const Loops& use = loops();
-  Kind kind = kind_of(in.dtype);
+  ArithmeticType kind = kind_of(in.dtype);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       const void* x = from.read(part, row);
@@ -56,7 +56,7 @@ int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& 
   if (!result.fits() || !grad_buffer.fits() || !to.fits()) return kNeedsScratch;
   if (columns == 0) return kDone;
   const Loops& use = loops();
-  Kind kind = kind_of(y.dtype);
+  ArithmeticType kind = kind_of(y.dtype);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       const void *results = result.read(part, row), *grad_row = grad_buffer.read(part, row);
@@ -77,7 +77,7 @@ int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_
   RowBuffer from(stream.scratch, parts, logits);
   if (!from.fits()) return kNeedsScratch;
   const Loops& use = loops();
-  Kind kind = kind_of(logits.dtype);
+  ArithmeticType kind = kind_of(logits.dtype);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       const void* x = from.read(part, row);
@@ -109,7 +109,7 @@ int cross_entropy_backward(Stream& stream, const View& logits, const View& label
   if (!from.fits() || !to.fits()) return kNeedsScratch;
   if (classes == 0) return kDone;
   const Loops& use = loops();
-  Kind kind = kind_of(logits.dtype);
+  ArithmeticType kind = kind_of(logits.dtype);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       int64_t label = *reinterpret_cast<const int64_t*>(row_at(labels, row, 0));

@@ -194,7 +194,7 @@ class StridedLoop {
 
 }  // namespace
 
-Kind kind_of(DType dtype) {
+ArithmeticType kind_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
       return kF64;
@@ -217,7 +217,9 @@ int size_index(DType dtype) {
 
 bool is_small(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
-size_t size_of_kind(Kind kind) { return kind == kF64 || kind == kI64 ? 8 : kind == kU8 ? 1 : 4; }
+size_t size_of_kind(ArithmeticType kind) {
+  return kind == kF64 || kind == kI64 ? 8 : kind == kU8 ? 1 : 4;
+}
 
 bool is_beyond_caches(size_t bytes) {
   static const size_t last_cache = [] {
@@ -280,7 +282,7 @@ void stream_out(const void* from, char* to, size_t bytes) {
   loops().stream(static_cast<const char*>(from) + off, to + off, bytes - off);
 }
 
-Scalar::Scalar(Number number, Kind kind, const Shape& shape, bool saturate) {
+Scalar::Scalar(Number number, ArithmeticType kind, const Shape& shape, bool saturate) {
   static constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i64, DType::i32, DType::u8};
   visit_number(kTypes[kind], [&](auto type) {
     using T = decltype(type);

@@ -21,7 +21,7 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
       for (int64_t row = first; row < last; row++) {
         const T* from = in.at<T>() + row * in.strides[0];
         auto value = [&](int64_t i) { return convert<Compute<T>>(from[i * in.strides[1]]); };
-        auto comes_first = [&](int64_t a, int64_t b) {
+        auto precedes = [&](int64_t a, int64_t b) {
           auto x = value(a), y = value(b);
           bool x_nan = is_nan(x), y_nan = is_nan(y);
           if (x_nan != y_nan) return x_nan;
@@ -29,8 +29,8 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
           return a < b;
         };
         std::iota(order, order + columns, int64_t{0});
-        if (k < columns) std::nth_element(order, order + k, order + columns, comes_first);
-        std::sort(order, order + k, comes_first);
+        if (k < columns) std::nth_element(order, order + k, order + columns, precedes);
+        std::sort(order, order + k, precedes);
         for (int64_t i = 0; i < k; i++) {
           values.at<T>()[row * k + i] = from[order[i] * in.strides[1]];
           index.at<int64_t>()[row * k + i] = base + order[i];
@@ -50,7 +50,7 @@ int sample(Stream& stream, const View& logits, double temperature, uint64_t seed
   RowBuffer from(stream.scratch, parts, logits);
   if (!from.fits()) return kNeedsScratch;
   const Loops& use = loops();
-  Kind kind = kind_of(logits.dtype);
+  ArithmeticType kind = kind_of(logits.dtype);
   parts.run(stream, [&](int64_t part, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
       const void* x = from.read(part, row);

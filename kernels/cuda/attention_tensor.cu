@@ -43,10 +43,10 @@ FLOW_HD int tiles_of(int rows) { return static_cast<int>(divide_up(rows, kBlockR
 FLOW_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 
 // The rows and the head of a block.
-struct Task {
+struct TileTask {
   int first, head, batch;
 };
-FLOW_DEVICE Task task_of(int64_t number, int across, int heads) {
+FLOW_DEVICE TileTask task_of(int64_t number, int across, int heads) {
   int64_t head = number / across;
   return {static_cast<int>(number % across) * kBlockRows, static_cast<int>(head % heads),
           static_cast<int>(head / heads)};
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   int across = tiles_of(s.queries);
   int64_t tasks = int64_t{across} * s.heads * s.batches;
   for (int64_t number = blockIdx.x; number < tasks; number += gridDim.x) {
-    Task task = task_of(number, across, s.heads);
+    TileTask task = task_of(number, across, s.heads);
     task.first = (across - 1) * kBlockRows - task.first;  // the longest rows first
     int group = task.head / (s.heads / s.groups);
     const T* of_keys = k.at(task.batch, group);
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   int across = tiles_of(s.queries);
   int64_t tasks = int64_t{across} * s.heads * s.batches;
   for (int64_t number = blockIdx.x; number < tasks; number += gridDim.x) {
-    Task task = task_of(number, across, s.heads);
+    TileTask task = task_of(number, across, s.heads);
     task.first = (across - 1) * kBlockRows - task.first;
     int group = task.head / (s.heads / s.groups);
     const T* of_keys = k.at(task.batch, group);
@@ -377,7 +377,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   int across = tiles_of(s.keys);
   int64_t tasks = int64_t{across} * s.groups * s.batches;
   for (int64_t number = blockIdx.x; number < tasks; number += gridDim.x) {
-    Task task = task_of(number, across, s.groups);
+    TileTask task = task_of(number, across, s.groups);
     int last_key = smaller(task.first + kBlockRows, s.keys);
     auto copy_step = [&](QueryStep step, int stage) {
       T* to = others + stage * 2 * tile;

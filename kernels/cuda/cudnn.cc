@@ -55,16 +55,16 @@ struct Factor {
 
 }  // namespace
 
-Descriptors::~Descriptors() {
-  for (Descriptor each : {x, y, bias})
+ConvolutionDescriptors::~ConvolutionDescriptors() {
+  for (CudnnDescriptor each : {x, y, bias})
     if (each) calls.DestroyTensorDescriptor(each);
   if (w) calls.DestroyFilterDescriptor(w);
   if (convolution) calls.DestroyConvolutionDescriptor(convolution);
   if (activation) calls.DestroyActivationDescriptor(activation);
 }
 
-bool Descriptors::make(const Numbers& n) {
-  auto tensor = [&](Descriptor& to, const int(&shape)[4]) {
+bool ConvolutionDescriptors::make(const Numbers& n) {
+  auto tensor = [&](CudnnDescriptor& to, const int(&shape)[4]) {
     return calls.CreateTensorDescriptor(&to) == kSuccess &&
            calls.SetTensor4dDescriptor(to, kNchw, n.type, shape[0], shape[1], shape[2], shape[3]) ==
                kSuccess;
@@ -88,10 +88,10 @@ bool Descriptors::make(const Numbers& n) {
 // One of the three directions, with its descriptors in the order of its functions' parameters.
 struct DnnLibrary::Call {
   const DnnCalls& calls;
-  const Descriptors& d;
+  const ConvolutionDescriptors& d;
   const Numbers& n;
 
-  int offers(Handle handle, int& count, AlgorithmPerf* offers) const {
+  int offers(CudnnHandle handle, int& count, AlgorithmPerf* offers) const {
     switch (n.way) {
       case ConvolutionDirection::forward:
         return calls.GetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.convolution, d.y,
@@ -104,7 +104,7 @@ struct DnnLibrary::Call {
                                                               kOffersMax, &count, offers);
     }
   }
-  int workspace(Handle handle, int algorithm, size_t& bytes) const {
+  int workspace(CudnnHandle handle, int algorithm, size_t& bytes) const {
     switch (n.way) {
       case ConvolutionDirection::forward:
         return calls.GetConvolutionForwardWorkspaceSize(handle, d.x, d.w, d.convolution, d.y,
@@ -117,7 +117,7 @@ struct DnnLibrary::Call {
                                                                algorithm, &bytes);
     }
   }
-  int run(Handle handle, const Convolution& v, int algorithm, void* room, size_t bytes) const {
+  int run(CudnnHandle handle, const Convolution& v, int algorithm, void* room, size_t bytes) const {
     Factor one(n.compute, 1), zero(n.compute, 0);
     switch (n.way) {
       case ConvolutionDirection::forward:
@@ -188,14 +188,14 @@ std::string DnnLibrary::text() const {
          "." + std::to_string(version % 100);
 }
 
-Handle DnnLibrary::handle_of(int device) {
+CudnnHandle DnnLibrary::handle_of(int device) {
   auto [found, is_new] = handles_.try_emplace(device, nullptr);
   // A driver that is too old stays too old: it is tested once.
   if (is_new && calls_.Create(&found->second) != kSuccess) found->second = nullptr;
   return found->second;
 }
 
-DnnLibrary::AlgorithmChoice DnnLibrary::choose(Handle handle, const Numbers& numbers,
+DnnLibrary::AlgorithmChoice DnnLibrary::choose(CudnnHandle handle, const Numbers& numbers,
                                                const Call& call) const {
   AlgorithmPerf offers[kOffersMax]{};
   int count = 0;
@@ -212,7 +212,7 @@ DnnLibrary::AlgorithmChoice DnnLibrary::choose(Handle handle, const Numbers& num
   return {};
 }
 
-DnnLibrary::AlgorithmChoice& DnnLibrary::choice_of(Handle handle, int device,
+DnnLibrary::AlgorithmChoice& DnnLibrary::choice_of(CudnnHandle handle, int device,
                                                    const Numbers& numbers, const Call& call) {
   std::pair<int, Numbers> key{device, numbers};
   auto found = choices_.find(key);
@@ -224,12 +224,12 @@ DnnLibrary::AlgorithmChoice& DnnLibrary::choice_of(Handle handle, int device,
 int DnnLibrary::run(Stream& stream, int device, const Convolution& convolution) {
   Numbers numbers;
   if (!works() || !numbers_of(convolution, numbers)) return kUnsupported;
-  Descriptors descriptors(calls_);
+  ConvolutionDescriptors descriptors(calls_);
   if (!descriptors.make(numbers)) return kUnsupported;
   Call call{calls_, descriptors, numbers};
 
   std::lock_guard hold(mutex_);
-  Handle handle = handle_of(device);
+  CudnnHandle handle = handle_of(device);
   if (!handle) return kUnsupported;
   AlgorithmChoice& choice = choice_of(handle, device, numbers, call);
   if (!choice.is_there) return kUnsupported;

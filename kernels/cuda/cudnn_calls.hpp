@@ -5,8 +5,8 @@
 
 namespace flow::cuda::dnn {
 
-using Handle = void*;
-using Descriptor = void*;  // of a tensor, a filter, a convolution or an activation
+using CudnnHandle = void*;
+using CudnnDescriptor = void*;  // of a tensor, a filter, a convolution or an activation
 
 constexpr int kMajorVersion = 9;
 constexpr int kSuccess = 0, kNotSupported = 3000;  // statuses; the next 999 are kinds of the latter
@@ -35,50 +35,55 @@ struct AlgorithmPerf {
 };
 
 /// FLOW_DNN(name, arguments…) for each function that returns a status.
-#define FLOW_DNN_CALLS(FLOW_DNN)                                                                   \
-  FLOW_DNN(Create, Handle*)                                                                        \
-  FLOW_DNN(Destroy, Handle)                                                                        \
-  FLOW_DNN(SetStream, Handle, void* stream)                                                        \
-  FLOW_DNN(CreateTensorDescriptor, Descriptor*)                                                    \
-  FLOW_DNN(SetTensor4dDescriptor, Descriptor, int format, int type, int n, int c, int h, int w)    \
-  FLOW_DNN(DestroyTensorDescriptor, Descriptor)                                                    \
-  FLOW_DNN(CreateFilterDescriptor, Descriptor*)                                                    \
-  FLOW_DNN(SetFilter4dDescriptor, Descriptor, int type, int format, int k, int c, int h, int w)    \
-  FLOW_DNN(DestroyFilterDescriptor, Descriptor)                                                    \
-  FLOW_DNN(CreateConvolutionDescriptor, Descriptor*)                                               \
-  FLOW_DNN(SetConvolution2dDescriptor, Descriptor, int padding_h, int padding_w, int stride_h,     \
-           int stride_w, int dilation_h, int dilation_w, int mode, int compute)                    \
-  FLOW_DNN(SetConvolutionGroupCount, Descriptor, int groups)                                       \
-  FLOW_DNN(SetConvolutionMathType, Descriptor, int math)                                           \
-  FLOW_DNN(DestroyConvolutionDescriptor, Descriptor)                                               \
-  FLOW_DNN(CreateActivationDescriptor, Descriptor*)                                                \
-  FLOW_DNN(SetActivationDescriptor, Descriptor, int mode, int nan, double coefficient)             \
-  FLOW_DNN(DestroyActivationDescriptor, Descriptor)                                                \
-  FLOW_DNN(GetConvolutionForwardAlgorithm_v7, Handle, Descriptor x, Descriptor w, Descriptor conv, \
-           Descriptor y, int room, int* count, AlgorithmPerf*)                                     \
-  FLOW_DNN(GetConvolutionBackwardDataAlgorithm_v7, Handle, Descriptor w, Descriptor y,             \
-           Descriptor conv, Descriptor x, int room, int* count, AlgorithmPerf*)                    \
-  FLOW_DNN(GetConvolutionBackwardFilterAlgorithm_v7, Handle, Descriptor x, Descriptor y,           \
-           Descriptor conv, Descriptor w, int room, int* count, AlgorithmPerf*)                    \
-  FLOW_DNN(GetConvolutionForwardWorkspaceSize, Handle, Descriptor x, Descriptor w,                 \
-           Descriptor conv, Descriptor y, int algorithm, size_t*)                                  \
-  FLOW_DNN(GetConvolutionBackwardDataWorkspaceSize, Handle, Descriptor w, Descriptor y,            \
-           Descriptor conv, Descriptor x, int algorithm, size_t*)                                  \
-  FLOW_DNN(GetConvolutionBackwardFilterWorkspaceSize, Handle, Descriptor x, Descriptor y,          \
-           Descriptor conv, Descriptor w, int algorithm, size_t*)                                  \
-  FLOW_DNN(ConvolutionForward, Handle, const void* alpha, Descriptor x, const void*, Descriptor w, \
-           const void*, Descriptor conv, int algorithm, void* room, size_t bytes,                  \
-           const void* beta, Descriptor y, void*)                                                  \
-  FLOW_DNN(ConvolutionBiasActivationForward, Handle, const void* alpha, Descriptor x, const void*, \
-           Descriptor w, const void*, Descriptor conv, int algorithm, void* room, size_t bytes,    \
-           const void* alpha2, Descriptor z, const void*, Descriptor bias, const void*,            \
-           Descriptor activation, Descriptor y, void*)                                             \
-  FLOW_DNN(ConvolutionBackwardData, Handle, const void* alpha, Descriptor w, const void*,          \
-           Descriptor y, const void*, Descriptor conv, int algorithm, void* room, size_t bytes,    \
-           const void* beta, Descriptor x, void*)                                                  \
-  FLOW_DNN(ConvolutionBackwardFilter, Handle, const void* alpha, Descriptor x, const void*,        \
-           Descriptor y, const void*, Descriptor conv, int algorithm, void* room, size_t bytes,    \
-           const void* beta, Descriptor w, void*)
+#define FLOW_DNN_CALLS(FLOW_DNN)                                                                  \
+  FLOW_DNN(Create, CudnnHandle*)                                                                  \
+  FLOW_DNN(Destroy, CudnnHandle)                                                                  \
+  FLOW_DNN(SetStream, CudnnHandle, void* stream)                                                  \
+  FLOW_DNN(CreateTensorDescriptor, CudnnDescriptor*)                                              \
+  FLOW_DNN(SetTensor4dDescriptor, CudnnDescriptor, int format, int type, int n, int c, int h,     \
+           int w)                                                                                 \
+  FLOW_DNN(DestroyTensorDescriptor, CudnnDescriptor)                                              \
+  FLOW_DNN(CreateFilterDescriptor, CudnnDescriptor*)                                              \
+  FLOW_DNN(SetFilter4dDescriptor, CudnnDescriptor, int type, int format, int k, int c, int h,     \
+           int w)                                                                                 \
+  FLOW_DNN(DestroyFilterDescriptor, CudnnDescriptor)                                              \
+  FLOW_DNN(CreateConvolutionDescriptor, CudnnDescriptor*)                                         \
+  FLOW_DNN(SetConvolution2dDescriptor, CudnnDescriptor, int padding_h, int padding_w,             \
+           int stride_h, int stride_w, int dilation_h, int dilation_w, int mode, int compute)     \
+  FLOW_DNN(SetConvolutionGroupCount, CudnnDescriptor, int groups)                                 \
+  FLOW_DNN(SetConvolutionMathType, CudnnDescriptor, int math)                                     \
+  FLOW_DNN(DestroyConvolutionDescriptor, CudnnDescriptor)                                         \
+  FLOW_DNN(CreateActivationDescriptor, CudnnDescriptor*)                                          \
+  FLOW_DNN(SetActivationDescriptor, CudnnDescriptor, int mode, int nan, double coefficient)       \
+  FLOW_DNN(DestroyActivationDescriptor, CudnnDescriptor)                                          \
+  FLOW_DNN(GetConvolutionForwardAlgorithm_v7, CudnnHandle, CudnnDescriptor x, CudnnDescriptor w,  \
+           CudnnDescriptor conv, CudnnDescriptor y, int room, int* count, AlgorithmPerf*)         \
+  FLOW_DNN(GetConvolutionBackwardDataAlgorithm_v7, CudnnHandle, CudnnDescriptor w,                \
+           CudnnDescriptor y, CudnnDescriptor conv, CudnnDescriptor x, int room, int* count,      \
+           AlgorithmPerf*)                                                                        \
+  FLOW_DNN(GetConvolutionBackwardFilterAlgorithm_v7, CudnnHandle, CudnnDescriptor x,              \
+           CudnnDescriptor y, CudnnDescriptor conv, CudnnDescriptor w, int room, int* count,      \
+           AlgorithmPerf*)                                                                        \
+  FLOW_DNN(GetConvolutionForwardWorkspaceSize, CudnnHandle, CudnnDescriptor x, CudnnDescriptor w, \
+           CudnnDescriptor conv, CudnnDescriptor y, int algorithm, size_t*)                       \
+  FLOW_DNN(GetConvolutionBackwardDataWorkspaceSize, CudnnHandle, CudnnDescriptor w,               \
+           CudnnDescriptor y, CudnnDescriptor conv, CudnnDescriptor x, int algorithm, size_t*)    \
+  FLOW_DNN(GetConvolutionBackwardFilterWorkspaceSize, CudnnHandle, CudnnDescriptor x,             \
+           CudnnDescriptor y, CudnnDescriptor conv, CudnnDescriptor w, int algorithm, size_t*)    \
+  FLOW_DNN(ConvolutionForward, CudnnHandle, const void* alpha, CudnnDescriptor x, const void*,    \
+           CudnnDescriptor w, const void*, CudnnDescriptor conv, int algorithm, void* room,       \
+           size_t bytes, const void* beta, CudnnDescriptor y, void*)                              \
+  FLOW_DNN(ConvolutionBiasActivationForward, CudnnHandle, const void* alpha, CudnnDescriptor x,   \
+           const void*, CudnnDescriptor w, const void*, CudnnDescriptor conv, int algorithm,      \
+           void* room, size_t bytes, const void* alpha2, CudnnDescriptor z, const void*,          \
+           CudnnDescriptor bias, const void*, CudnnDescriptor activation, CudnnDescriptor y,      \
+           void*)                                                                                 \
+  FLOW_DNN(ConvolutionBackwardData, CudnnHandle, const void* alpha, CudnnDescriptor w,            \
+           const void*, CudnnDescriptor y, const void*, CudnnDescriptor conv, int algorithm,      \
+           void* room, size_t bytes, const void* beta, CudnnDescriptor x, void*)                  \
+  FLOW_DNN(ConvolutionBackwardFilter, CudnnHandle, const void* alpha, CudnnDescriptor x,          \
+           const void*, CudnnDescriptor y, const void*, CudnnDescriptor conv, int algorithm,      \
+           void* room, size_t bytes, const void* beta, CudnnDescriptor w, void*)
 
 struct DnnCalls {
   size_t (*GetVersion)() = nullptr;

@@ -32,27 +32,28 @@ class DnnLibrary {
   struct Call;
 
   void load(const std::string& path);
-  Handle handle_of(int device);
-  AlgorithmChoice& choice_of(Handle handle, int device, const Numbers& numbers, const Call& call);
-  AlgorithmChoice choose(Handle handle, const Numbers& numbers, const Call& call) const;
+  CudnnHandle handle_of(int device);
+  AlgorithmChoice& choice_of(CudnnHandle handle, int device, const Numbers& numbers,
+                             const Call& call);
+  AlgorithmChoice choose(CudnnHandle handle, const Numbers& numbers, const Call& call) const;
 
   DnnCalls calls_;
   std::string problem_;
-  std::mutex mutex_;               // guards the members below and the handles' streams
-  std::map<int, Handle> handles_;  // by device; null: cuDNN does not work there
+  std::mutex mutex_;                    // guards the members below and the handles' streams
+  std::map<int, CudnnHandle> handles_;  // by device; null: cuDNN does not work there
   std::map<std::pair<int, Numbers>, AlgorithmChoice> choices_;
 };
 
 /// The numbers of one call as cuDNN's descriptors.
-struct Descriptors {
-  explicit Descriptors(const DnnCalls& calls) : calls(calls) {}
-  Descriptors(const Descriptors&) = delete;
-  ~Descriptors();
+struct ConvolutionDescriptors {
+  explicit ConvolutionDescriptors(const DnnCalls& calls) : calls(calls) {}
+  ConvolutionDescriptors(const ConvolutionDescriptors&) = delete;
+  ~ConvolutionDescriptors();
   bool make(const Numbers& numbers);
 
   const DnnCalls& calls;
-  Descriptor x = nullptr, y = nullptr, bias = nullptr;
-  Descriptor w = nullptr, convolution = nullptr, activation = nullptr;
+  CudnnDescriptor x = nullptr, y = nullptr, bias = nullptr;
+  CudnnDescriptor w = nullptr, convolution = nullptr, activation = nullptr;
 };
 
 }  // namespace flow::cuda::dnn

@@ -115,7 +115,7 @@ FLOW_DEVICE void put_as(DType dtype, char* data, int64_t at, A value) {
   }
 }
 
-struct Reduction {
+struct ReductionShape {
   IndexMath<2> kept;     // of in, of out
   IndexMath<1> reduced;  // in packs, if possible
   int64_t length;        // elements
@@ -133,7 +133,7 @@ struct BlockStates {
 
 template <int width, typename T, typename A, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
-    reduce_kernel(F f, Reduction r, const T* in, char* out, typename F::State* parts) {
+    reduce_kernel(F f, ReductionShape r, const T* in, char* out, typename F::State* parts) {
   using State = typename F::State;
   auto& states = shared_room<BlockStates<State>>();
   int thread = static_cast<int>(threadIdx.x), x = thread % r.wide, y = thread / r.wide;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename A, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
-    join_kernel(F f, Reduction r, const typename F::State* parts, int64_t splits, char* out) {
+    join_kernel(F f, ReductionShape r, const typename F::State* parts, int64_t splits, char* out) {
   for (int64_t output = thread_of_grid(); output < r.kept.count; output += threads_of_grid()) {
     auto state = parts[output];
     for (int64_t split = 1; split < splits; split++)
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, typename A, typename F>
 int reduce_by(Stream& stream, F f, const View& in, double correction, const View& out) {
   if (out.count() == 0) return kDone;
-  Reduction r;
+  ReductionShape r;
   const int64_t* kept[] = {in.strides, out.strides};
   const int64_t* reduced[] = {in.strides + out.rank()};
   Shape rest;

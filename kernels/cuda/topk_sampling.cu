@@ -33,7 +33,7 @@ FLOW_DEVICE auto key_of(T value) {
   }
 }
 
-struct TopK {
+struct TopKShape {
   int64_t rows, columns, row_stride, stride, k, room;  // room: k rounded up to a power of 2
   int64_t base;
 };
@@ -51,7 +51,7 @@ FLOW_DEVICE bool stands_before(Key key_a, int64_t at_a, Key key_b, int64_t at_b)
 
 template <typename T, typename Key>
 __global__ void __launch_bounds__(kBlockThreads)
-    top_k_kernel(TopK t, const T* in, Key* scratch_keys, int64_t* scratch_places, T* values,
+    top_k_kernel(TopKShape t, const T* in, Key* scratch_keys, int64_t* scratch_places, T* values,
                  int64_t* index) {
   auto& digits = shared_room<Digits>();
   int thread = static_cast<int>(threadIdx.x);
@@ -253,7 +253,7 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
     using T = decltype(type);
     if constexpr (!std::is_same_v<T, Bool>) {
       using Key = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-      TopK t{in.shape[0], in.shape[1], in.strides[0], in.strides[1], values.shape[1], 1, base};
+      TopKShape t{in.shape[0], in.shape[1], in.strides[0], in.strides[1], values.shape[1], 1, base};
       while (t.room < t.k) t.room *= 2;
       size_t bytes = static_cast<size_t>(t.room) * (sizeof(Key) + sizeof(int64_t));
       int64_t blocks = least(t.rows, kBlocksMax);

@@ -54,7 +54,7 @@ Digest key_of(const CompileRequest& order, std::string_view compiler,
   return sha256(all);
 }
 
-std::string encode_image(const Digest& key, const Image& image) {
+std::string encode_image(const Digest& key, const KernelImage& image) {
   std::string out(kMagic);
   out += key.view();
   out.push_back(image.is_ptx ? 1 : 0);
@@ -64,7 +64,7 @@ std::string encode_image(const Digest& key, const Image& image) {
   return out;
 }
 
-std::optional<Image> decode_image(const Digest& key, std::string_view bytes) {
+std::optional<KernelImage> decode_image(const Digest& key, std::string_view bytes) {
   std::string_view magic, own_key, kind, entry, code, sum;
   std::string_view rest = bytes;
   bool whole = bytes.size() <= kFileMax && take(rest, kMagic.size(), magic) && magic == kMagic &&
@@ -74,25 +74,25 @@ std::optional<Image> decode_image(const Digest& key, std::string_view bytes) {
   if (!whole || entry.empty() || entry.find('\0') != std::string_view::npos || code.empty())
     return std::nullopt;
   if (sha256(bytes.substr(0, bytes.size() - kDigestSize)).view() != sum) return std::nullopt;
-  return Image{kind[0] == 1, std::string(entry), std::string(code)};
+  return KernelImage{kind[0] == 1, std::string(entry), std::string(code)};
 }
 
 std::string Cache::path_of(const Digest& key) const { return folder_ + "/" + key.hex(); }
 
-std::optional<Image> Cache::find(const Digest& key) const {
+std::optional<KernelImage> Cache::find(const Digest& key) const {
   std::error_code failed;
   // Only regular files, as keep() writes them: no FIFO that blocks, no symbolic link.
   if (folder_.empty() || !fs::is_regular_file(fs::symlink_status(path_of(key), failed)))
     return std::nullopt;
   auto bytes = read_file(path_of(key), kFileMax);
   if (!bytes.ok()) return std::nullopt;
-  std::optional<Image> image = decode_image(key, *bytes);
+  std::optional<KernelImage> image = decode_image(key, *bytes);
   // The least recently used files are dropped first.
   if (image) ::utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0);
   return image;
 }
 
-void Cache::keep(const Digest& key, const Image& image) const {
+void Cache::keep(const Digest& key, const KernelImage& image) const {
   if (folder_.empty() || image.entry.size() > kEntryMax || image.bytes.size() > kImageMax) return;
   ::mkdir(folder_.c_str(), 0700);  // in the state directory, which exists
   drop_oldest();

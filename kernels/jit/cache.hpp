@@ -19,19 +19,19 @@ constexpr size_t kFileMax = kImageMax + (8 << 10);  // bytes of a file
 Digest key_of(const CompileRequest& order, std::string_view compiler,
               const std::vector<std::string>& options);
 
-std::string encode_image(const Digest& key, const Image& image);
+std::string encode_image(const Digest& key, const KernelImage& image);
 /// Empty if the bytes are damaged, or belong to another key.
-std::optional<Image> decode_image(const Digest& key, std::string_view bytes);
+std::optional<KernelImage> decode_image(const Digest& key, std::string_view bytes);
 
 class Cache {
  public:
   /// Files are in `folder`, which need not exist, but its parent must. "": no cache.
   explicit Cache(std::string folder) : folder_(std::move(folder)) {}
 
-  std::optional<Image> find(const Digest& key) const;
+  std::optional<KernelImage> find(const Digest& key) const;
   /// Atomic, also with concurrent processes. If the folder cannot be written, only time is lost, so
   /// that is not an Error.
-  void keep(const Digest& key, const Image& image) const;
+  void keep(const Digest& key, const KernelImage& image) const;
 
  private:
   std::string path_of(const Digest& key) const;

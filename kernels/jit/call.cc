@@ -10,10 +10,10 @@
 
 namespace flow::jit {
 
-using tensors::Failure;
 using tensors::Number;
 using tensors::Shape;
 using tensors::Tensor;
+using tensors::TensorError;
 
 namespace {
 
@@ -60,13 +60,13 @@ bool fits(DType dtype, int64_t value) {
 
 }  // namespace
 
-KernelLaunch::KernelLaunch(const Source& source)
+KernelLaunch::KernelLaunch(const KernelSource& source)
     : source_(source), arguments_(source.signature.parameters.size()) {}
 
 void KernelLaunch::set_number(size_t at, Number number) {
   const KernelParameter& own = parameter(at);
   if (!kernels::is_float(own.dtype) && (!number.is_integer || !fits(own.dtype, number.integer)))
-    throw Failure(fmt::format(
+    throw TensorError(fmt::format(
         "`{}` of the kernel `{}` is {}, not {}", own.name, source_.name, dtype_name(own.dtype),
         number.is_integer ? std::to_string(number.integer) : fmt::format("{}", number.real)));
   arguments_[at].number = number;
@@ -75,9 +75,9 @@ void KernelLaunch::set_number(size_t at, Number number) {
 void KernelLaunch::set_tensor(size_t at, Tensor tensor) {
   const KernelParameter& own = parameter(at);
   if (tensor.dtype() != own.dtype)
-    throw Failure(fmt::format("`{}` of the kernel `{}` is {}, not {}: give it x:to(\"{}\")",
-                              own.name, source_.name, dtype_name(own.dtype),
-                              tensors::text_of(tensor), dtype_name(own.dtype)));
+    throw TensorError(fmt::format("`{}` of the kernel `{}` is {}, not {}: give it x:to(\"{}\")",
+                                  own.name, source_.name, dtype_name(own.dtype),
+                                  tensors::text_of(tensor), dtype_name(own.dtype)));
   arguments_[at].tensor = std::move(tensor);
 }
 
@@ -87,7 +87,7 @@ bool KernelLaunch::find_device(tensors::Device& device) const {
     if (!each.tensor) continue;
     if (first == nullptr) first = &each;
     if (!(each.tensor.device() == first->tensor.device()))
-      throw Failure(fmt::format(
+      throw TensorError(fmt::format(
           "the tensors of the kernel `{}` lie on different devices, {} and {}", source_.name,
           tensors::text_of(first->tensor.device()), tensors::text_of(each.tensor.device())));
   }
@@ -104,7 +104,8 @@ std::vector<Tensor> KernelLaunch::operands() const {
 
 void KernelLaunch::note_writes() const {
   for (size_t at = 0; at < arguments_.size(); at++)
-    if (parameter(at).role == Role::inout) arguments_[at].tensor.note_write(source_.name.c_str());
+    if (parameter(at).role == ParameterRole::inout)
+      arguments_[at].tensor.note_write(source_.name.c_str());
 }
 
 bool KernelLaunch::shape_of(size_t at, Shape& shape) const {
@@ -116,27 +117,28 @@ bool KernelLaunch::shape_of(size_t at, Shape& shape) const {
 void KernelLaunch::check_result(size_t at, const Tensor& result, const Shape* shape) const {
   const KernelParameter& own = parameter(at);
   if (result.dtype() == own.dtype && (shape == nullptr || result.shape() == *shape)) return;
-  throw Failure(fmt::format("the fallback of the kernel `{}` gave {} for `{}`, which is {}{}",
-                            source_.name, tensors::text_of(result), own.name, dtype_name(own.dtype),
-                            shape == nullptr ? "" : " " + kernels::text_of(*shape)));
+  throw TensorError(fmt::format("the fallback of the kernel `{}` gave {} for `{}`, which is {}{}",
+                                source_.name, tensors::text_of(result), own.name,
+                                dtype_name(own.dtype),
+                                shape == nullptr ? "" : " " + kernels::text_of(*shape)));
 }
 
 int64_t KernelLaunch::size_of(const KernelParameter& own) const {
   const Tensor& of = arguments_[static_cast<size_t>(own.of)].tensor;
   if (own.dim > of.rank())
-    throw Failure(fmt::format("`{}` of the kernel `{}` has no dimension {}: it is {}",
-                              parameter(static_cast<size_t>(own.of)).name, source_.name, own.dim,
-                              tensors::text_of(of)));
+    throw TensorError(fmt::format("`{}` of the kernel `{}` has no dimension {}: it is {}",
+                                  parameter(static_cast<size_t>(own.of)).name, source_.name,
+                                  own.dim, tensors::text_of(of)));
   int64_t size = own.dim == 0 ? of.count() : of.size(own.dim - 1);
   if (!fits(own.dtype, size))
-    throw Failure(fmt::format("`{}` of the kernel `{}` is {}, which no {} holds: write `{}`",
-                              own.name, source_.name, size, dtype_name(own.dtype), "i64"));
+    throw TensorError(fmt::format("`{}` of the kernel `{}` is {}, which no {} holds: write `{}`",
+                                  own.name, source_.name, size, dtype_name(own.dtype), "i64"));
   return size;
 }
 
 Grid KernelLaunch::grid_over_elements(int64_t block, int64_t per_thread) const {
   const Tensor* over = nullptr;
-  for (Role role : {Role::inout, Role::out})  // an `out` is preferred
+  for (ParameterRole role : {ParameterRole::inout, ParameterRole::out})  // an `out` is preferred
     for (size_t at = arguments_.size(); at-- > 0;)
       if (parameter(at).role == role && arguments_[at].tensor) over = &arguments_[at].tensor;
   Grid grid;
@@ -160,13 +162,14 @@ void KernelLaunch::run(const Driver& driver, LoadedFunction& function, const Gri
   std::vector<std::pair<size_t, Tensor>> copies;  // of an `inout` with gaps
   for (size_t at = 0; at < arguments_.size(); at++) {
     const KernelParameter& own = parameter(at);
-    if (own.role == Role::size) {
+    if (own.role == ParameterRole::size) {
       values.push_back(packed_number(own.dtype, Number::of(size_of(own))));
     } else if (!own.is_tensor()) {
       values.push_back(packed_number(own.dtype, arguments_[at].number));
     } else {
       Tensor dense = tensors::contiguous(arguments_[at].tensor.detached());
-      if (own.role == Role::inout && dense.view().data != arguments_[at].tensor.view().data)
+      if (own.role == ParameterRole::inout &&
+          dense.view().data != arguments_[at].tensor.view().data)
         copies.emplace_back(at, dense);
       values.push_back(PackedNumber::of(dense.view().data));
       kept.push_back(std::move(dense));
@@ -176,7 +179,7 @@ void KernelLaunch::run(const Driver& driver, LoadedFunction& function, const Gri
   for (PackedNumber& each : values) addresses.push_back(each.bytes);
   Status done = launch(driver, function, grid, stream, addresses);
   if (!done.ok())
-    throw Failure(fmt::format("the kernel `{}`: {}", source_.name, done.error().message));
+    throw TensorError(fmt::format("the kernel `{}`: {}", source_.name, done.error().message));
   copy_back(copies);
 }
 

@@ -17,7 +17,7 @@ struct KernelArgument {
 
 class KernelLaunch {
  public:
-  explicit KernelLaunch(const Source& source);
+  explicit KernelLaunch(const KernelSource& source);
 
   /// `at` is an index of the signature's parameters.
   void set_number(size_t at, tensors::Number number);
@@ -47,7 +47,7 @@ class KernelLaunch {
   int64_t size_of(const KernelParameter& parameter) const;
   void copy_back(const std::vector<std::pair<size_t, tensors::Tensor>>& copies) const;
 
-  const Source& source_;
+  const KernelSource& source_;
   std::vector<KernelArgument> arguments_;
 };
 

@@ -108,8 +108,8 @@ class NvrtcProgramScope {
     return read_log;
   }
 
-  Result<Image> image(const CompileRequest& order, bool is_ptx) {
-    Image image;
+  Result<KernelImage> image(const CompileRequest& order, bool is_ptx) {
+    KernelImage image;
     image.is_ptx = is_ptx;
     const char* entry = nullptr;
     int code = calls.GetLoweredName(program_, order.name.c_str(), &entry);

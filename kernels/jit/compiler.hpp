@@ -8,7 +8,7 @@
 namespace flow::jit {
 
 /// Code for one architecture.
-struct Image {
+struct KernelImage {
   bool is_ptx = false;  // text that the driver compiles for a GPU newer than the compiler
   std::string entry;    // the function's name in it
   std::string bytes;
@@ -24,7 +24,7 @@ struct CompileRequest {
 
 struct CompileResult {
   bool ok = false;
-  Image image;
+  KernelImage image;
   std::string log;  // the compiler's log if it failed
 };
 

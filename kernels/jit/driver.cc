@@ -58,7 +58,7 @@ Result<const Driver*> system_driver() {
   return &*loaded;
 }
 
-Result<LoadedFunction> load_function(const Driver& driver, const Image& image) {
+Result<LoadedFunction> load_function(const Driver& driver, const KernelImage& image) {
   std::string log(kLogMax, '\0');
   int options[] = {kJitErrorLog, kJitErrorLogSize};
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};

@@ -32,7 +32,7 @@ struct LoadedFunction {
   int threads_max = 0;     // per block: limited by its use of registers
   int64_t shared_set = 0;  // bytes of shared memory allowed beyond the default
 };
-Result<LoadedFunction> load_function(const Driver& driver, const Image& image);
+Result<LoadedFunction> load_function(const Driver& driver, const KernelImage& image);
 
 /// The number of threads, and the shared memory of each block.
 struct Grid {

@@ -25,7 +25,7 @@ FunctionTable& function_table() {
 
 }  // namespace
 
-Result<Image> ScriptKernel::image(int arch, const Cache& cache) const {
+Result<KernelImage> ScriptKernel::image(int arch, const Cache& cache) const {
   auto compiler = Compiler::get();
   if (!compiler.ok())
     return environment_error(fmt::format("the kernel `{}` can't be compiled: {}", source_.name,
@@ -34,7 +34,7 @@ Result<Image> ScriptKernel::image(int arch, const Cache& cache) const {
   auto options = (*compiler)->options_of(order);
   if (!options.ok()) return options.error();
   Digest key = key_of(order, (*compiler)->version(), *options);
-  if (std::optional<Image> found = cache.find(key)) return std::move(*found);
+  if (std::optional<KernelImage> found = cache.find(key)) return std::move(*found);
   auto output = (*compiler)->compile(order);
   if (!output.ok()) return output.error();
   if (!output->ok)

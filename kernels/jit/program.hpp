@@ -12,12 +12,12 @@ namespace flow::jit {
 /// Used by one thread.
 class ScriptKernel {
  public:
-  explicit ScriptKernel(Source source) : source_(std::move(source)) {}
-  const Source& source() const { return source_; }
+  explicit ScriptKernel(KernelSource source) : source_(std::move(source)) {}
+  const KernelSource& source() const { return source_; }
 
   /// Code for sm_`arch`, from the cache, or compiled and stored there. An Error has the compiler's
   /// messages with the script's lines.
-  Result<Image> image(int arch, const Cache& cache) const;
+  Result<KernelImage> image(int arch, const Cache& cache) const;
 
   /// The function on the GPU `device`, or null if it is not loaded there.
   LoadedFunction* loaded(int device) const;
@@ -25,7 +25,7 @@ class ScriptKernel {
   Result<LoadedFunction*> load(const Driver& driver, int device, int arch, const Cache& cache);
 
  private:
-  Source source_;
+  KernelSource source_;
   std::map<int, LoadedFunction*> functions_;  // by device; owned by the process
 };
 

@@ -68,7 +68,7 @@ Status read_dtype(const SignatureEntry& entry, std::string_view word, DType& out
 // "count of y", "i32 count of y", "size 1 of y"
 Status read_size(SignatureEntry& entry, std::vector<std::string_view> words) {
   KernelParameter& parameter = entry.parameter;
-  parameter.role = Role::size;
+  parameter.role = ParameterRole::size;
   parameter.dtype = DType::i64;
   if (words[0] == "i32" || words[0] == "i64") {
     FLOW_TRY(read_dtype(entry, words[0], parameter.dtype));
@@ -91,11 +91,13 @@ Status read_size(SignatureEntry& entry, std::vector<std::string_view> words) {
 // "in f32", "out f32 like x", "out f32"
 Status read_tensor(SignatureEntry& entry, const std::vector<std::string_view>& words) {
   KernelParameter& parameter = entry.parameter;
-  parameter.role = words[0] == "in" ? Role::in : words[0] == "out" ? Role::out : Role::inout;
+  parameter.role = words[0] == "in"    ? ParameterRole::in
+                   : words[0] == "out" ? ParameterRole::out
+                                       : ParameterRole::inout;
   if (words.size() < 2) return bad(entry, fmt::format("lacks its type: `{} f32`", words[0]));
   FLOW_TRY(read_dtype(entry, words[1], parameter.dtype));
   if (words.size() == 2) return {};
-  if (parameter.role != Role::out || words.size() != 4 || words[2] != "like")
+  if (parameter.role != ParameterRole::out || words.size() != 4 || words[2] != "like")
     return bad(entry, "has more text after its type: only `out f32 like x` does");
   entry.of = words[3];
   return {};
@@ -144,8 +146,8 @@ Status resolve(const KernelSignature& signature, const SignatureEntry& entry,
   if (parameter.of < 0 || !signature.parameters[static_cast<size_t>(parameter.of)].is_tensor())
     return bad(entry,
                fmt::format("names `{}`, which is not a tensor of the signature", shown(entry.of)));
-  if (parameter.role == Role::out &&
-      signature.parameters[static_cast<size_t>(parameter.of)].role == Role::out)
+  if (parameter.role == ParameterRole::out &&
+      signature.parameters[static_cast<size_t>(parameter.of)].role == ParameterRole::out)
     return bad(entry, "has the shape of another `out`: name an `in` or `inout`");
   return {};
 }
@@ -158,7 +160,7 @@ int KernelSignature::find(std::string_view name) const {
   return -1;
 }
 
-int KernelSignature::count(Role role) const {
+int KernelSignature::count(ParameterRole role) const {
   return static_cast<int>(
       std::count_if(parameters.begin(), parameters.end(),
                     [&](const KernelParameter& each) { return each.role == role; }));
@@ -189,7 +191,7 @@ Result<KernelSignature> parse_signature(std::string_view text) {
   }
   for (size_t i = 0; i < entries.size(); i++)
     FLOW_TRY(resolve(signature, entries[i], signature.parameters[i]));
-  if (signature.count(Role::out) + signature.count(Role::inout) == 0)
+  if (signature.count(ParameterRole::out) + signature.count(ParameterRole::inout) == 0)
     return user_error("it has no result: it needs an `out` or an `inout`");
   return signature;
 }
@@ -197,13 +199,15 @@ Result<KernelSignature> parse_signature(std::string_view text) {
 std::string text_of(const KernelSignature& signature, const KernelParameter& parameter) {
   auto of = [&] { return signature.parameters[static_cast<size_t>(parameter.of)].name; };
   std::string text = parameter.name + ": ";
-  if (parameter.role == Role::size) {
+  if (parameter.role == ParameterRole::size) {
     if (parameter.dtype != DType::i64) text += std::string(dtype_name(parameter.dtype)) + " ";
     text += parameter.dim == 0 ? "count" : fmt::format("size {}", parameter.dim);
     return text + " of " + of();
   }
   if (parameter.is_tensor())
-    text += parameter.role == Role::in ? "in " : parameter.role == Role::out ? "out " : "inout ";
+    text += parameter.role == ParameterRole::in    ? "in "
+            : parameter.role == ParameterRole::out ? "out "
+                                                   : "inout ";
   text += dtype_name(parameter.dtype);
   if (parameter.of >= 0) text += " like " + of();
   return text;

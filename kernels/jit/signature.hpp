@@ -19,25 +19,29 @@ namespace flow::jit {
 constexpr size_t kSignatureMax = 16 << 10;  // bytes
 constexpr size_t kParametersMax = 128;
 
-enum class Role : uint8_t { number, in, out, inout, size };
+enum class ParameterRole : uint8_t { number, in, out, inout, size };
 
 struct KernelParameter {
   std::string name;
-  Role role = Role::number;
+  ParameterRole role = ParameterRole::number;
   DType dtype = DType::f32;
   // out: the parameter whose shape it has, -1 if a function computes it; size: the measured
   // parameter
   int of = -1;
   int dim = 0;  // size: of this dimension, from 1; 0: number of elements
-  bool is_tensor() const { return role == Role::in || role == Role::out || role == Role::inout; }
-  bool is_given() const { return role != Role::out && role != Role::size; }  // by the caller
+  bool is_tensor() const {
+    return role == ParameterRole::in || role == ParameterRole::out || role == ParameterRole::inout;
+  }
+  bool is_given() const {
+    return role != ParameterRole::out && role != ParameterRole::size;
+  }  // by the caller
 };
 
 struct KernelSignature {
   std::vector<KernelParameter> parameters;
 
   int find(std::string_view name) const;  // -1 if there is none
-  int count(Role role) const;
+  int count(ParameterRole role) const;
   /// "(a, x)": the parameters that a caller passes.
   std::string given_text() const;
 };

@@ -87,7 +87,7 @@ CppType type_of(DType dtype) {
 
 std::string cpp_type(const KernelParameter& parameter) {
   std::string type = type_of(parameter.dtype).name;
-  if (parameter.role == Role::in) return "const " + type + "*";
+  if (parameter.role == ParameterRole::in) return "const " + type + "*";
   return parameter.is_tensor() ? type + "*" : type;
 }
 
@@ -99,7 +99,7 @@ std::string condition_of(const KernelParameter& parameter, size_t at) {
   if (!parameter.is_tensor())
     return fmt::format("flow_check::flow_number{}::flow_value == {}", here, value);
   std::string tensor = "flow_check::flow_tensor" + here;
-  const char* constant = parameter.role == Role::in ? "" : "!";
+  const char* constant = parameter.role == ParameterRole::in ? "" : "!";
   return fmt::format(
       "{0}::flow_pointer && {1}{0}::flow_constant && ({0}::flow_value == {2} || {0}::flow_value == "
       "0)",
@@ -117,7 +117,7 @@ std::string quoted(std::string_view text) {
 }
 
 // A failed check names the number of the parameter, from 1; 0 is their count.
-std::string checks_of(const Source& source) {
+std::string checks_of(const KernelSource& source) {
   const auto& parameters = source.signature.parameters;
   std::string text = fmt::format("\n\n#line 1 \"{}\"\n{}", kCheckFile, kTraits.substr(1));
   text += fmt::format("using flow_check_list = decltype(flow_check::flow_of(&{}));\n", source.name);
@@ -129,7 +129,7 @@ std::string checks_of(const Source& source) {
   return text;
 }
 
-std::string failed_check(const Source& source, size_t number) {
+std::string failed_check(const KernelSource& source, size_t number) {
   const auto& parameters = source.signature.parameters;
   if (number == 0 || number > parameters.size())
     return fmt::format("the function `{}` has another number of parameters than its signature, {}",
@@ -195,7 +195,7 @@ bool is_ours(const CompilerMessage& problem) {
 }
 
 // Of a source without other errors: the differences to the signature.
-std::string signature_text(const Source& source, const std::vector<CompilerMessage>& errors) {
+std::string signature_text(const KernelSource& source, const std::vector<CompilerMessage>& errors) {
   std::string place = fmt::format("{}:{}: error: ", source.file, source.line);
   for (const CompilerMessage& each : errors) {
     if (check_of(each)) continue;  // all checks fail if the function does not exist
@@ -271,12 +271,12 @@ Status check_option(const std::string& option) {
       option));
 }
 
-std::string compiler_text(const Source& source) {
+std::string compiler_text(const KernelSource& source) {
   return fmt::format("#line {} \"{}\"\n{}{}", source.line, quoted(source.file), source.text,
                      checks_of(source));
 }
 
-std::string error_text(const Source& source, const std::string& log) {
+std::string error_text(const KernelSource& source, const std::string& log) {
   std::vector<CompilerMessage> errors = errors_of(log);
   if (errors.empty()) return log.substr(0, kTextMax);
   auto end = std::stable_partition(errors.begin(), errors.end(),

@@ -12,7 +12,7 @@ namespace flow::jit {
 constexpr size_t kSourceMax = size_t{4} << 20;  // bytes
 constexpr size_t kOptionsMax = 64;
 
-struct Source {
+struct KernelSource {
   std::string name;  // of the `__global__` function
   std::string text;
   KernelSignature signature;
@@ -30,10 +30,10 @@ Status check_includes(std::string_view text);
 
 /// The source with the script's line numbers, followed by checks that the function's parameters
 /// match the signature: a wrong one would read another parameter's bytes.
-std::string compiler_text(const Source& source);
+std::string compiler_text(const KernelSource& source);
 
 /// The part of the compiler's log for the author of the source: errors only, those in the script
 /// first.
-std::string error_text(const Source& source, const std::string& log);
+std::string error_text(const KernelSource& source, const std::string& log);
 
 }  // namespace flow::jit

@@ -34,9 +34,9 @@ void add_up(Tensor& sum, const Tensor& term) {
 void check_gradient(const char* name, const Tensor& gradient, DType dtype, const Shape& shape,
                     const Device& device) {
   if (gradient.shape() == shape && gradient.dtype() == dtype && gradient.device() == device) return;
-  throw Failure(fmt::format("the backward of `{}` gave {} for an operand {} {} on {}", name,
-                            text_of(gradient), dtype_name(dtype), kernels::text_of(shape),
-                            text_of(device)));
+  throw TensorError(fmt::format("the backward of `{}` gave {} for an operand {} {} on {}", name,
+                                text_of(gradient), dtype_name(dtype), kernels::text_of(shape),
+                                text_of(device)));
 }
 
 void add_to_leaf(Body& leaf, const Tensor& gradient) {
@@ -52,18 +52,18 @@ void add_to_leaf(Body& leaf, const Tensor& gradient) {
 
 // A chain of a million operations must not be a recursion of a million destructors.
 Node::~Node() {
-  thread_local std::vector<Ref<Node>>* waiting = nullptr;
+  thread_local std::vector<RefPtr<Node>>* waiting = nullptr;
   if (waiting != nullptr) {
     for (Operand& each : operands_)
       if (each.node) waiting->push_back(std::move(each.node));
     return;
   }
-  std::vector<Ref<Node>> rest;
+  std::vector<RefPtr<Node>> rest;
   waiting = &rest;
   for (Operand& each : operands_)
     if (each.node) rest.push_back(std::move(each.node));
   while (!rest.empty()) {
-    Ref<Node> next = std::move(rest.back());
+    RefPtr<Node> next = std::move(rest.back());
     rest.pop_back();
     next = {};
   }
@@ -97,13 +97,13 @@ bool is_recording(const std::vector<Tensor>& operands) {
   return false;
 }
 
-Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node) {
+Tensor attach(Tensor result, std::initializer_list<Tensor> operands, RefPtr<Node> node) {
   for (const Tensor& each : operands) node->add_operand(each);
   result.set_node(std::move(node));
   return result;
 }
 
-Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node) {
+Tensor attach(Tensor result, const std::vector<Tensor>& operands, RefPtr<Node> node) {
   for (const Tensor& each : operands) node->add_operand(each);
   result.set_node(std::move(node));
   return result;
@@ -118,7 +118,7 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
 
 Tensor SavedTensor::get() const {
   if (tensor_ && tensor_.storage()->version != version_)
-    throw Failure(
+    throw TensorError(
         fmt::format("backward needs {} as it was when it was used, but it was changed in "
                     "place since: change a copy, x:clone(), or change it after backward",
                     text_of(tensor_)));
@@ -134,7 +134,7 @@ class LeafCount {
   explicit LeafCount(LeafObserver& watch) : watch_(watch) {}
 
   /// A use by the node numbered `order`; the smallest is the last.
-  void expect(const Ref<Body>& leaf, uint64_t order) {
+  void expect(const RefPtr<Body>& leaf, uint64_t order) {
     if (!watch_.watches(*leaf)) return;
     Leaf& expected = counted(leaf);
     expected.uses++;
@@ -145,16 +145,16 @@ class LeafCount {
     std::vector<Leaf> sorted = leaves_;
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const Leaf& a, const Leaf& b) { return a.last_use > b.last_use; });
-    std::vector<Ref<Body>> bodies;
+    std::vector<RefPtr<Body>> bodies;
     for (const Leaf& leaf : sorted) bodies.push_back(leaf.body);
     watch_.begin(bodies);
   }
   /// Called by a backward inside this one.
-  void touch(const Ref<Body>& leaf) {
+  void touch(const RefPtr<Body>& leaf) {
     if (watch_.watches(*leaf)) counted(leaf);
   }
 
-  void used(const Ref<Body>& leaf) {
+  void used(const RefPtr<Body>& leaf) {
     auto found = index_of_leaf_.find(leaf.get());
     if (found == index_of_leaf_.end()) return;
     leaves_[found->second].uses--;
@@ -175,13 +175,13 @@ class LeafCount {
 
  private:
   struct Leaf {
-    Ref<Body> body;
+    RefPtr<Body> body;
     int uses = 0;
     bool is_reported = false;
     uint64_t last_use = std::numeric_limits<uint64_t>::max();
   };
 
-  Leaf& counted(const Ref<Body>& body) {
+  Leaf& counted(const RefPtr<Body>& body) {
     auto [place, is_new] = index_of_leaf_.emplace(body.get(), leaves_.size());
     if (is_new) leaves_.emplace_back().body = body;
     return leaves_[place->second];
@@ -219,7 +219,7 @@ class BackwardPass {
 
  private:
   struct PendingNode {
-    Ref<Node> node;
+    RefPtr<Node> node;
     Tensor gradient;
   };
 
@@ -240,7 +240,7 @@ class BackwardPass {
   void visit(PendingNode now) {
     Node& node = *now.node;
     if (node.done_)
-      throw Failure(fmt::format(
+      throw TensorError(fmt::format(
           "backward has already passed `{}`, and its saved values are released. Add the losses and "
           "call "
           "backward once, or compute them again{}",
@@ -259,13 +259,13 @@ class BackwardPass {
     for (size_t i = 0; i < operands.size(); i++) {
       Tensor gradient = std::move(out.gradients_[i]);
       if (!out.wanted_[i]) continue;
-      if (gradient) give(node, operands[i], gradient);
+      if (gradient) accumulate(node, operands[i], gradient);
       if (count_ != nullptr && operands[i].leaf) count_->used(operands[i].leaf);
     }
     if (count_ != nullptr && node.reaches_any()) count_->used_any();
   }
 
-  void give(const Node& from, const Node::Operand& operand, const Tensor& gradient) {
+  void accumulate(const Node& from, const Node::Operand& operand, const Tensor& gradient) {
     check_gradient(from.name(), gradient, operand.dtype, operand.shape, operand.device);
     if (operand.leaf) {
       add_to_leaf(*operand.leaf, gradient);
@@ -308,7 +308,7 @@ void add_to_root(const Tensor& root, const Tensor& start, LeafObserver* watch) {
 
 void backward(const Tensor& root, const Tensor& given, LeafObserver* watch) {
   if (!root.is_tracked())
-    throw Failure(
+    throw TensorError(
         fmt::format("{} has no gradients to compute: none of its inputs "
                     "wants one, by x:requires_grad_(), or it was computed in "
                     "flow.no_grad",
@@ -316,14 +316,15 @@ void backward(const Tensor& root, const Tensor& given, LeafObserver* watch) {
   Tensor start = given;
   if (!start) {
     if (root.count() != 1)
-      throw Failure(
+      throw TensorError(
           fmt::format("backward starts from one number, such as a mean loss, not from "
                       "{}: give the gradient of it as x:backward(gradient)",
                       text_of(root)));
     start = Tensor::full(root.dtype(), root.shape(), Number::of(int64_t{1}), root.device());
   }
   if (!(start.shape() == root.shape()) || start.dtype() != root.dtype())
-    throw Failure(fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
+    throw TensorError(
+        fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
   NoRecord off;
   if (!root.node()) return add_to_root(root, start, watch);
   if (watch != nullptr && counting == nullptr) return run_watched(root, start, *watch);

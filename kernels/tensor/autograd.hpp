@@ -44,15 +44,15 @@ class Node : public RefCounted {
 
  private:
   friend class BackwardPass;
-  friend Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
-  friend Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
+  friend Tensor attach(Tensor result, std::initializer_list<Tensor> operands, RefPtr<Node> node);
+  friend Tensor attach(Tensor result, const std::vector<Tensor>& operands, RefPtr<Node> node);
   static uint64_t next_order();
   void add_operand(const Tensor& operand);
 
   struct Operand {
-    Ref<Node> node;  // the node that computed it, or
-    Ref<Body> leaf;  // the leaf that wants its gradient, or neither
-    Shape shape;     // of the operand and its gradient
+    RefPtr<Node> node;  // the node that computed it, or
+    RefPtr<Body> leaf;  // the leaf that wants its gradient, or neither
+    Shape shape;        // of the operand and its gradient
     DType dtype = DType::f32;
     Device device;
   };
@@ -70,8 +70,8 @@ bool is_recording(const Operands&... operands) {
 }
 bool is_recording(const std::vector<Tensor>& operands);
 /// Marks `result` as computed by `node` from `operands`.
-Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
-Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
+Tensor attach(Tensor result, std::initializer_list<Tensor> operands, RefPtr<Node> node);
+Tensor attach(Tensor result, const std::vector<Tensor>& operands, RefPtr<Node> node);
 
 /// A value that backward needs: without its own history, and with a check that it is unchanged.
 class SavedTensor {
@@ -101,11 +101,11 @@ class CallNode : public Node {
 /// is_recording().
 template <typename F>
 Tensor record(const char* name, Tensor result, std::initializer_list<Tensor> operands, F call) {
-  return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
+  return attach(std::move(result), operands, RefPtr<Node>(new CallNode<F>(name, std::move(call))));
 }
 template <typename F>
 Tensor record(const char* name, Tensor result, const std::vector<Tensor>& operands, F call) {
-  return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
+  return attach(std::move(result), operands, RefPtr<Node>(new CallNode<F>(name, std::move(call))));
 }
 
 /// Is notified of leaves while a backward runs.
@@ -115,10 +115,10 @@ class LeafObserver {
   virtual bool watches(const Body& leaf) const = 0;
   /// Before the pass: the watched leaves that it will reach, in the order in which they become
   /// complete.
-  virtual void begin(const std::vector<Ref<Body>>& leaves) = 0;
+  virtual void begin(const std::vector<RefPtr<Body>>& leaves) = 0;
   /// The backward adds nothing more to this watched leaf's gradient. Called once for each leaf in
   /// begin(), also if it got no gradient, as early as possible.
-  virtual void complete(const Ref<Body>& leaf) = 0;
+  virtual void complete(const RefPtr<Body>& leaf) = 0;
 };
 
 /// Adds the gradient of `root` with respect to every leaf that wants one to that leaf's gradient.

@@ -19,7 +19,7 @@ Tensor floats(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DType:
 
 void check_picture(const char* name, const Tensor& x) {
   if (x.rank() != 4)
-    throw Failure(
+    throw TensorError(
         fmt::format("{} takes images [n, channels, height, width], not {}", name, text_of(x)));
 }
 
@@ -34,13 +34,13 @@ void check_options(const char* name, const int64_t* window, const int64_t* strid
                    const int64_t* padding) {
   for (int i = 0; i < 2; i++) {
     if (window[i] < 1 || stride[i] < 1 || padding[i] < 0)
-      throw Failure(
+      throw TensorError(
           fmt::format("{} takes a window and a stride of 1 or more and a padding of 0 or "
                       "more, not {}, {} and {}",
                       name, window[i], stride[i], padding[i]));
     if (int64_t most = std::max({window[i], stride[i], padding[i]}); most > kStepMax)
-      throw Failure(fmt::format("{} takes a window, a stride and a padding of up to {}, not {}",
-                                name, kStepMax, most));
+      throw TensorError(fmt::format("{} takes a window, a stride and a padding of up to {}, not {}",
+                                    name, kStepMax, most));
   }
 }
 
@@ -50,12 +50,12 @@ Shape pooled_shape(const char* name, const Tensor& x, const Pool2d& options) {
   Shape shape = x.shape();
   for (int i = 0; i < 2; i++) {
     if (options.padding[i] > options.window[i] / 2)
-      throw Failure(fmt::format("{}: a padding of {} is more than half of the window of {}", name,
-                                options.padding[i], options.window[i]));
+      throw TensorError(fmt::format("{}: a padding of {} is more than half of the window of {}",
+                                    name, options.padding[i], options.window[i]));
     shape[2 + i] =
         steps_of(x.size(2 + i), options.window[i], options.stride[i], options.padding[i], 1);
     if (shape[2 + i] < 1)
-      throw Failure(
+      throw TensorError(
           fmt::format("{}: the window is larger than {} and its padding", name, text_of(x)));
   }
   return shape;
@@ -78,7 +78,7 @@ Tensor conv2d(const Tensor& given, const Tensor& given_weight, const Tensor& giv
               weight.size(1) * options.groups == x.size(1) &&
               (!bias || bias.shape() == Shape{weight.size(0)});
   if (!fits)
-    throw Failure(
+    throw TensorError(
         fmt::format("conv2d of {} in {} groups takes a weight [outputs, channels / groups, "
                     "height, width] and a bias [outputs], not {}{}",
                     text_of(given), options.groups, text_of(given_weight),
@@ -91,8 +91,8 @@ Tensor conv2d(const Tensor& given, const Tensor& given_weight, const Tensor& giv
     shape[2 + i] = steps_of(x.size(2 + i), window[i], options.stride[i], options.padding[i],
                             options.dilation[i]);
     if (shape[2 + i] < 1)
-      throw Failure(fmt::format("conv2d: the window of {} is larger than {} and its padding",
-                                text_of(weight), text_of(given)));
+      throw TensorError(fmt::format("conv2d: the window of {} is larger than {} and its padding",
+                                    text_of(weight), text_of(given)));
   }
   Tensor out = Tensor::empty(dtype, shape, x.device());
   View of_bias;
@@ -157,8 +157,8 @@ Tensor avg_pool2d(const Tensor& given, const Pool2d& options) {
 Tensor resize(const Tensor& given, int64_t height, int64_t width, bool bilinear) {
   check_picture("resize", given);
   if (height < 1 || width < 1 || given.size(2) < 1 || given.size(3) < 1)
-    throw Failure(fmt::format("resize of {} to {} by {}: all sides are 1 or more", text_of(given),
-                              height, width));
+    throw TensorError(fmt::format("resize of {} to {} by {}: all sides are 1 or more",
+                                  text_of(given), height, width));
   Tensor x = contiguous(given.dtype() == DType::u8 ? given : floats(given));
   Shape shape{x.size(0), x.size(1), height, width};
   Tensor out = Tensor::empty(x.dtype(), shape, x.device());
@@ -176,13 +176,13 @@ Tensor resize(const Tensor& given, int64_t height, int64_t width, bool bilinear)
 Tensor normalize(const Tensor& x, const Tensor& given_mean, const Tensor& given_deviation) {
   check_together("normalize", {x, given_mean, given_deviation});
   if (x.rank() != 4 || x.dtype() != DType::u8)
-    throw Failure(fmt::format("normalize takes images of u8, [n, height, width, channels], not {}",
-                              text_of(x)));
+    throw TensorError(fmt::format(
+        "normalize takes images of u8, [n, height, width, channels], not {}", text_of(x)));
   Shape channels{x.size(3)};
   Tensor mean = contiguous(cast(given_mean, DType::f32));
   Tensor deviation = contiguous(cast(given_deviation, DType::f32));
   if (!(mean.shape() == channels) || !(deviation.shape() == channels))
-    throw Failure(
+    throw TensorError(
         fmt::format("normalize of {} takes a mean and a deviation for each of the {} "
                     "channels, not {} and {}",
                     text_of(x), channels[0], text_of(mean), text_of(deviation)));

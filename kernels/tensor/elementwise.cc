@@ -38,7 +38,7 @@ int width_of(DType dtype) {
 void check_device(const char* name, const Tensor& a, const Tensor& b) {
   if (a.device() == b.device()) return;
   if (is_symbol(a) || is_symbol(b)) reject_symbol();
-  throw Failure(
+  throw TensorError(
       fmt::format("cannot {} {} and {}: they lie on different devices; move one with "
                   "x:to(\"{}\")",
                   name, text_of(a), text_of(b), text_of(b.device())));
@@ -47,7 +47,7 @@ void check_device(const char* name, const Tensor& a, const Tensor& b) {
 Shape common_shape(const char* name, const Tensor& a, const Tensor& b) {
   Shape shape;
   if (!kernels::broadcast(a.shape(), b.shape(), shape))
-    throw Failure(
+    throw TensorError(
         fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last "
                     "dimension on, are equal or 1",
                     name, text_of(a), text_of(b)));
@@ -181,18 +181,18 @@ void reject_operand(Binary op, const Tensor& divisor) {
   Tensor refused = compare(raises ? Compare::lt : Compare::eq, divisor, Number::of(int64_t{0}));
   if (integer_of(reduce(Reduce::any, refused, all_dims(refused), false)) == 0) return;
   if (raises)
-    throw Failure(
+    throw TensorError(
         fmt::format("cannot raise integers to a negative power, which is a fraction: {} has one; "
                     "write x:to(\"f32\") first",
                     text_of(divisor)));
-  throw Failure(
+  throw TensorError(
       fmt::format("cannot {} integers by 0: {} has one; write x:to(\"f32\") for infinities",
                   verb_of(op), text_of(divisor)));
 }
 void reject_operand(Binary op, const Number& divisor, DType dtype) {
   bool divides = op == Binary::floor_div || op == Binary::mod;
   if (divides && !is_float(dtype) && divisor.integer == 0)
-    throw Failure(fmt::format("cannot {} integers by 0", verb_of(op)));
+    throw TensorError(fmt::format("cannot {} integers by 0", verb_of(op)));
 }
 
 bool needs_operands(Binary op) { return op != Binary::add && op != Binary::sub; }
@@ -204,7 +204,7 @@ void check_together(const char* name, std::initializer_list<Tensor> operands) {
   for (const Tensor& each : operands) {
     if (!each || each.device() == first.device()) continue;
     if (is_symbol(first) || is_symbol(each)) reject_symbol();
-    throw Failure(
+    throw TensorError(
         fmt::format("{} of {} and {}: they lie on different devices; move one with x:to(\"{}\")",
                     name, text_of(first), text_of(each), text_of(first.device())));
   }
@@ -218,7 +218,7 @@ Number checked(const Number& number, DType dtype) {
   if (dtype == DType::i32) fits = fits && value == static_cast<int32_t>(value);
   if (dtype == DType::u8) fits = fits && value == static_cast<uint8_t>(value);
   if (!fits)
-    throw Failure(
+    throw TensorError(
         fmt::format("{} does not fit into a tensor of {}: write x:to(\"{}\") first",
                     number.is_integer ? std::to_string(value) : fmt::format("{}", number.real),
                     dtype_name(dtype), number.is_integer ? "i64" : "f64"));
@@ -355,14 +355,14 @@ Tensor compare(Compare op, const Tensor& left, const Number& number) {
 
 Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   if (condition.dtype() != DType::boolean)
-    throw Failure(fmt::format("where takes a condition of bool, not {}", text_of(condition)));
+    throw TensorError(fmt::format("where takes a condition of bool, not {}", text_of(condition)));
   check_device("select from", left, right);
   check_device("select by", condition, left);
   DType dtype = common_type(left.dtype(), right.dtype());
   Tensor a = cast(left, dtype), b = cast(right, dtype);
   Shape both = common_shape("select from", a, b), shape;
   if (!kernels::broadcast(both, condition.shape(), shape))
-    throw Failure(
+    throw TensorError(
         fmt::format("cannot select from {} and {} by {}: their shapes do not broadcast "
                     "to one",
                     text_of(a), text_of(b), text_of(condition)));
@@ -419,8 +419,8 @@ Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, cons
   Tensor a = cast(given_a, dtype), b = cast(given_b, dtype), c = cast(given_c, dtype);
   Shape terms = common_shape(name, b, c), shape;
   if (!kernels::broadcast(a.shape(), terms, shape))
-    throw Failure(fmt::format("{} of {}, {} and {}: their shapes do not broadcast to one", name,
-                              text_of(a), text_of(b), text_of(c)));
+    throw TensorError(fmt::format("{} of {}, {} and {}: their shapes do not broadcast to one", name,
+                                  text_of(a), text_of(b), text_of(c)));
   Tensor out = Tensor::empty(dtype, shape, a.device());
   call(a.device(), product ? &Kernels::add_product : &Kernels::add_quotient, name,
        broadcast_view(a, shape), broadcast_view(b, shape), broadcast_view(c, shape), factor,
@@ -476,7 +476,7 @@ Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
 
 Tensor dropout(const Tensor& given, double p, uint64_t seed) {
   if (!(p >= 0 && p <= 1))
-    throw Failure(fmt::format("dropout takes a probability of 0 to 1, not {}", p));
+    throw TensorError(fmt::format("dropout takes a probability of 0 to 1, not {}", p));
   Tensor x = is_float(given.dtype()) ? given : cast(given, DType::f32);
   Tensor out = Tensor::empty(x.dtype(), x.shape(), x.device());
   call(x.device(), &Kernels::dropout, "dropout", x.view(), p, seed, uint64_t{0}, out.view());
@@ -493,7 +493,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 void reject_tracked(const Tensor& source) {
   if (!runtime().records || !source.is_tracked()) return;
-  throw Failure(
+  throw TensorError(
       fmt::format("{} would be written into a tensor, and its gradient could not come "
                   "back: write y = x + … for a new tensor, join with flow.cat or "
                   "flow.stack, or write x:detach()",
@@ -503,8 +503,8 @@ void reject_tracked(const Tensor& source) {
 void copy_in_place(const Tensor& target, const Tensor& source) {
   Shape shape;
   if (!kernels::broadcast(source.shape(), target.shape(), shape) || !(shape == target.shape()))
-    throw Failure(fmt::format("cannot assign {} to a part of shape {}", text_of(source),
-                              kernels::text_of(target.shape())));
+    throw TensorError(fmt::format("cannot assign {} to a part of shape {}", text_of(source),
+                                  kernels::text_of(target.shape())));
   target.note_write("assignment");
   reject_tracked(source);
   NoRecord off;
@@ -527,12 +527,13 @@ Tensor operand_in_place(const char* verb, const Tensor& target, const Tensor& gi
   reject_tracked(given);
   Shape shape = common_shape(verb, target, given);
   if (!(shape == target.shape()))
-    throw Failure(fmt::format("cannot {} {} and {} in place: the result does not have the shape {}",
-                              verb, text_of(target), text_of(given),
-                              kernels::text_of(target.shape())));
+    throw TensorError(
+        fmt::format("cannot {} {} and {} in place: the result does not have the shape {}", verb,
+                    text_of(target), text_of(given), kernels::text_of(target.shape())));
   if (!is_float(target.dtype()) && is_float(given.dtype()))
-    throw Failure(fmt::format("{} takes integers in place, not {}: write x:to(\"f32\") before it",
-                              text_of(target), text_of(given)));
+    throw TensorError(
+        fmt::format("{} takes integers in place, not {}: write x:to(\"f32\") before it",
+                    text_of(target), text_of(given)));
   Tensor operand = cast(given, target.dtype());
   const View &to = target.view(), &from = operand.view();
   bool same = from.data == to.data && from.shape == to.shape &&
@@ -548,7 +549,7 @@ const char* in_place_name(Binary op) {
 
 void reject_bool(const char* name, const Tensor& target) {
   if (target.dtype() == DType::boolean)
-    throw Failure(fmt::format("{} works on numbers, not on {}", name, text_of(target)));
+    throw TensorError(fmt::format("{} works on numbers, not on {}", name, text_of(target)));
 }
 
 }  // namespace
@@ -566,7 +567,7 @@ void add_in_place(const Tensor& target, const Tensor& given, const Number& facto
 void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
   reject_bool(in_place_name(op), target);
   if (result_type(op, target.dtype()) != target.dtype())
-    throw Failure(
+    throw TensorError(
         fmt::format("{} can't {} in place: the result is f32. Write x:to(\"f32\") before it",
                     text_of(target), verb_of(op)));
   target.note_write(in_place_name(op));
@@ -580,7 +581,7 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
 void binary_in_place(Binary op, const Tensor& target, const Number& number) {
   reject_bool(in_place_name(op), target);
   if (result_with(op, target.dtype(), number, false) != target.dtype())
-    throw Failure(
+    throw TensorError(
         fmt::format("{} takes integers in place: write x:to(\"f32\") before it", text_of(target)));
   Number operand = checked(is_float(target.dtype()) ? number : as_whole(number), target.dtype());
   reject_operand(op, operand, target.dtype());
@@ -591,8 +592,8 @@ void binary_in_place(Binary op, const Tensor& target, const Number& number) {
 
 void unary_in_place(Unary op, const Tensor& target) {
   if (!is_float(target.dtype()) && !any_type(op))
-    throw Failure(fmt::format("{} can't be done in place on {}: write x:to(\"f32\") before it",
-                              kernels::name_of(op), text_of(target)));
+    throw TensorError(fmt::format("{} can't be done in place on {}: write x:to(\"f32\") before it",
+                                  kernels::name_of(op), text_of(target)));
   reject_bool(kernels::name_of(op), target);
   target.note_write(kernels::name_of(op));
   call(target.device(), &Kernels::unary, kernels::name_of(op), op, target.view(), target.view());

@@ -23,7 +23,7 @@ thread_local uint64_t tracers = 0;
 }  // namespace
 
 void reject_symbol() {
-  throw Failure(
+  throw TensorError(
       "flow.fuse takes a function of operations on elements: + - * / // % ^, functions of one "
       "number, maximum, minimum, clamp, lerp, addcmul and addcdiv; and it must not depend "
       "on the elements. Call other operations before it or after it");
@@ -38,7 +38,7 @@ Tracer::~Tracer() { tracing = before_; }
 
 Tracer& Tracer::current() {
   if (tracing == nullptr)
-    throw Failure(
+    throw TensorError(
         "a symbol of flow.fuse was used after it: return the values that you need, and "
         "use flow.fuse's result");
   return *tracing;
@@ -85,7 +85,7 @@ Tensor Tracer::note(FusedStep what, const Tensor& a, const Tensor& b) {
   if (b) {
     step.b = value_of(b);
     if (!kernels::broadcast(a.shape(), b.shape(), step.shape))
-      throw Failure(
+      throw TensorError(
           fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last dimension "
                       "on, are equal or 1",
                       verb_of(static_cast<Binary>(what.op)), kernels::text_of(a.shape()),

@@ -16,8 +16,8 @@ using kernels::is_float;
 DType product_type(const char* name, const Tensor& a, const Tensor& b) {
   DType dtype = common_type(a.dtype(), b.dtype());
   if (!is_float(dtype))
-    throw Failure(fmt::format("{} of {} and {}: a product is of floats; write x:to(\"f32\")", name,
-                              text_of(a), text_of(b)));
+    throw TensorError(fmt::format("{} of {} and {}: a product is of floats; write x:to(\"f32\")",
+                                  name, text_of(a), text_of(b)));
   return runtime().casts && dtype != DType::f64 ? runtime().cast_type : dtype;
 }
 
@@ -46,8 +46,9 @@ Tensor batched(const Tensor& a, const Tensor& b) {
 }
 
 [[noreturn]] void reject(const Tensor& a, const Tensor& b) {
-  throw Failure(fmt::format("cannot multiply the matrices {} and {}: [m, k] times [k, n] is [m, n]",
-                            text_of(a), text_of(b)));
+  throw TensorError(
+      fmt::format("cannot multiply the matrices {} and {}: [m, k] times [k, n] is [m, n]",
+                  text_of(a), text_of(b)));
 }
 
 // The batch shape of both, broadcast.
@@ -97,7 +98,7 @@ Tensor linear(const Tensor& given, const Tensor& given_weight, const Tensor& giv
   if (given_weight.rank() != 2 || given.rank() == 0 ||
       given.shape().last() != given_weight.size(1) ||
       (given_bias && !(given_bias.shape() == Shape{given_weight.size(0)})))
-    throw Failure(fmt::format(
+    throw TensorError(fmt::format(
         "linear takes x […, in], a weight [out, in] and a bias [out], not "
         "{}, {}{}",
         text_of(given), text_of(given_weight), given_bias ? " and " + text_of(given_bias) : ""));

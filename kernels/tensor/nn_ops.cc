@@ -31,13 +31,13 @@ const View* view_or_null(const Tensor& x, View& place) {
 
 void check_scale(const char* name, const Tensor& x, const Tensor& scale) {
   if (!scale || (scale.rank() == 1 && scale.size(0) == x.shape().last())) return;
-  throw Failure(fmt::format("{} of {} takes a weight and a bias of {} elements, not {}", name,
-                            text_of(x), x.shape().last(), text_of(scale)));
+  throw TensorError(fmt::format("{} of {} takes a weight and a bias of {} elements, not {}", name,
+                                text_of(x), x.shape().last(), text_of(scale)));
 }
 
 void check_index_type(const char* name, const Tensor& index) {
   if (index.dtype() != DType::i64 && index.dtype() != DType::i32)
-    throw Failure(fmt::format("{} takes indices of i64 or i32, not {}", name, text_of(index)));
+    throw TensorError(fmt::format("{} takes indices of i64 or i32, not {}", name, text_of(index)));
 }
 
 // u8 is a valid index type, but the table's functions read i64 and i32.
@@ -57,8 +57,8 @@ void check_indices(const Tensor& index, int64_t base, int64_t limit, const char*
     for (int64_t i = 0; i < dense.count(); i++) {
       auto value = static_cast<int64_t>(values[i]);
       if (value < base || value - base >= limit)
-        throw Failure(fmt::format("{} {} (element {}) is outside {}..{}", what, value, i + 1, base,
-                                  base + limit - 1));
+        throw TensorError(fmt::format("{} {} (element {}) is outside {}..{}", what, value, i + 1,
+                                      base, base + limit - 1));
     }
   };
   if (view.dtype == DType::i32) return check(dense.view().at<int32_t>());
@@ -69,8 +69,8 @@ Tensor softmax(const Tensor& given, int dim, bool logarithm) {
   const char* name = logarithm ? "log_softmax" : "softmax";
   Tensor x = floats(given);
   if (dim < 0 || dim >= x.rank())
-    throw Failure(fmt::format("{} takes a dimension of 1..{} of {}, not {}", name, x.rank(),
-                              text_of(given), dim + 1));
+    throw TensorError(fmt::format("{} takes a dimension of 1..{} of {}, not {}", name, x.rank(),
+                                  text_of(given), dim + 1));
   if (dim != x.rank() - 1)
     return swap_dims(softmax(swap_dims(x, dim, x.rank() - 1), x.rank() - 1, logarithm), dim,
                      x.rank() - 1);
@@ -93,21 +93,21 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
   Tensor logits = with_dense_rows(floats(given));
   if (logits.rank() != 2 || given_labels.rank() != 1 || given_labels.size(0) != logits.size(0) ||
       is_float(given_labels.dtype()) || given_labels.dtype() == DType::boolean)
-    throw Failure(
+    throw TensorError(
         fmt::format("cross_entropy takes logits [n, classes] and {} labels, one integer "
                     "per row, not {} and {}",
                     given.rank() == 2 ? std::to_string(given.size(0)) : "n", text_of(given),
                     text_of(given_labels)));
   int64_t rows = logits.size(0), classes = logits.size(1);
   if (rows == 0 && reduction == Reduction::mean)
-    throw Failure("a cross entropy without rows has no mean");
+    throw TensorError("a cross entropy without rows has no mean");
   Tensor labels = contiguous(cast(given_labels, DType::i64));
   Tensor counted = compare(Compare::ne, labels, Number::of(ignore));
   if (labels.device().kind == Device::cpu) {
     const int64_t* label = labels.view().at<int64_t>();
     for (int64_t row = 0; row < rows; row++) {
       if (label[row] == ignore || (label[row] >= base && label[row] - base < classes)) continue;
-      throw Failure(
+      throw TensorError(
           fmt::format("label {} of row {} is outside {}..{}: a label is the number of its "
                       "column{}",
                       label[row], row + 1, base, base + classes - 1,
@@ -139,7 +139,7 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
 Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps) {
   check_together("layer_norm", {given, weight, bias});
   Tensor x = with_dense_rows(floats(given));
-  if (x.rank() == 0) throw Failure("layer_norm is over the last dimension, and there is none");
+  if (x.rank() == 0) throw TensorError("layer_norm is over the last dimension, and there is none");
   check_scale("layer_norm", x, weight);
   check_scale("layer_norm", x, bias);
   int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
@@ -182,7 +182,7 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
 Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
   check_together("rms_norm", {given, weight});
   Tensor x = with_dense_rows(floats(given));
-  if (x.rank() == 0) throw Failure("rms_norm is over the last dimension, and there is none");
+  if (x.rank() == 0) throw TensorError("rms_norm is over the last dimension, and there is none");
   check_scale("rms_norm", x, weight);
   int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
   Tensor flat = reshape(x, Shape{rows, columns});
@@ -216,9 +216,9 @@ Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
   check_together("embedding", {given, given_index});
   Tensor index = as_index("embedding", given_index);
   if (given.rank() != 2)
-    throw Failure(fmt::format("embedding takes a table [rows, width], not {}", text_of(given)));
+    throw TensorError(fmt::format("embedding takes a table [rows, width], not {}", text_of(given)));
   if (index.rank() + 1 > kernels::kRankMax)
-    throw Failure(fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
+    throw TensorError(fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
   check_indices(index, base, given.size(0), "the index of an embedding,");
   Shape shape = index.shape();
   shape.push(given.size(1));
@@ -244,7 +244,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
          q.size(1) % k.size(1) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
          is_float(q.dtype());
   if (!fits)
-    throw Failure(
+    throw TensorError(
         fmt::format("attention takes queries [batch, heads, t, size] and keys and values "
                     "[batch, groups, s, size] of one type of floats, heads being a "
                     "multiple of groups, not {}, {} and {}",
@@ -309,7 +309,7 @@ Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool c
   Tensor packed = rounds ? cast(given, runtime().cast_type) : given;
   if (packed.rank() != 3 || heads < 1 || groups < 1 || heads % groups != 0 ||
       packed.size(2) % (heads + 2 * groups) != 0 || !is_float(packed.dtype()))
-    throw Failure(
+    throw TensorError(
         fmt::format("self_attention takes queries, keys and values side by side, [batch, "
                     "t, (heads + 2 groups) * size], not {} for {} heads and {} groups",
                     text_of(given), heads, groups));
@@ -342,8 +342,8 @@ Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool c
 Tensor rotary(const Tensor& given, int64_t first, double theta) {
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() != 4 || x.size(3) % 2 != 0)
-    throw Failure(fmt::format("rotary takes [batch, heads, t, size] with an even size, not {}",
-                              text_of(given)));
+    throw TensorError(fmt::format("rotary takes [batch, heads, t, size] with an even size, not {}",
+                                  text_of(given)));
   Tensor out = like(x);
   call(x.device(), &Kernels::rotary, "rotary", x.view(), first, theta, false, out.view());
   if (!is_recording(x)) return out;
@@ -363,7 +363,7 @@ void check_gather(const char* name, const Tensor& x, int dim, const Tensor& inde
   bool fits = dim >= 0 && dim < x.rank() && index.rank() == x.rank();
   for (int at = 0; fits && at < x.rank(); at++) fits = at == dim || index.size(at) <= x.size(at);
   if (!fits)
-    throw Failure(
+    throw TensorError(
         fmt::format("{} along dimension {} of {} takes an index of as many dimensions, "
                     "none but that one larger, not {}",
                     name, dim + 1, text_of(x), text_of(index)));
@@ -405,7 +405,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Te
   check_gather("scatter_add", x, dim, index);
   check_indices(index, base, x.size(dim), "the index of scatter_add,");
   if (!(source.shape() == index.shape()) || source.dtype() != x.dtype() || !is_float(x.dtype()))
-    throw Failure(
+    throw TensorError(
         fmt::format("scatter_add to {} takes floats of that type, one per index, not {} for "
                     "{}",
                     text_of(x), text_of(source), text_of(index)));
@@ -424,7 +424,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& given_index, int64_t
   check_together("index_select", {x, given_index});
   Tensor index = as_index("index_select", given_index);
   if (dim < 0 || dim >= x.rank() || index.rank() != 1)
-    throw Failure(
+    throw TensorError(
         fmt::format("dimension {} of {} is selected from by a tensor of one "
                     "dimension, not by {}",
                     dim + 1, text_of(x), text_of(index)));

@@ -12,19 +12,19 @@ namespace {
 
 void check_part(const char* name, const Tensor& weights, const Tensor& part) {
   if (part.shape() == weights.shape() && part.device() == weights.device()) return;
-  throw Failure(fmt::format("{} of {}: {} is of another shape or device", name, text_of(weights),
-                            text_of(part)));
+  throw TensorError(fmt::format("{} of {}: {} is of another shape or device", name,
+                                text_of(weights), text_of(part)));
 }
 
 void check_weights(const char* name, const Tensor& weights) {
   bool wide = weights.dtype() == DType::f32 || weights.dtype() == DType::f64;
   if (!wide)
-    throw Failure(
+    throw TensorError(
         fmt::format("{} changes weights of f32 or f64, not {}: keep the weights in f32, and "
                     "compute in a smaller type with flow.autocast",
                     name, text_of(weights)));
   if (!kernels::is_dense(weights.view()))
-    throw Failure(
+    throw TensorError(
         fmt::format("{} changes dense weights, and {} is a view of "
                     "another tensor or transposed: make the parameter from x:contiguous()",
                     name, text_of(weights)));
@@ -41,8 +41,8 @@ Tensor fitting_gradient(const Tensor& weights, const Tensor& grad) {
 void check_moment(const char* name, const Tensor& weights, const Tensor& moment) {
   check_part(name, weights, moment);
   if (moment.dtype() == weights.dtype() && kernels::is_dense(moment.view())) return;
-  throw Failure(fmt::format("{} of {}: {} is not a dense tensor of that type", name,
-                            text_of(weights), text_of(moment)));
+  throw TensorError(fmt::format("{} of {}: {} is not a dense tensor of that type", name,
+                                text_of(weights), text_of(moment)));
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ double clip_norm(const std::vector<Tensor>& tensors, double limit) {
   std::vector<Tensor> sums;  // one per device
   for (const Tensor& each : tensors) {
     if (!kernels::is_float(each.dtype()))
-      throw Failure(fmt::format("a gradient is of floats, not {}", text_of(each)));
+      throw TensorError(fmt::format("a gradient is of floats, not {}", text_of(each)));
     Tensor* sum = nullptr;
     for (Tensor& known : sums)
       if (known.device() == each.device()) sum = &known;

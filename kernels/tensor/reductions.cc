@@ -20,8 +20,8 @@ void check_dims(const char* name, const Tensor& x, const Dims& dims) {
   for (size_t i = 0; i < dims.size(); i++) {
     bool twice = std::count(dims.begin(), dims.end(), dims[i]) > 1;
     if (dims[i] < 0 || dims[i] >= x.rank() || twice)
-      throw Failure(fmt::format("{} takes distinct dimensions of 1..{} of {}, not {}", name,
-                                x.rank(), text_of(x), dims[i] + 1));
+      throw TensorError(fmt::format("{} takes distinct dimensions of 1..{} of {}, not {}", name,
+                                    x.rank(), text_of(x), dims[i] + 1));
   }
 }
 
@@ -131,7 +131,7 @@ Tensor reduce_with(Reduce op, const Tensor& given, const Dims& dims, double corr
   Shape stays;
   View in = reduced_last(x, dims, stays);
   if (needs_one && count == 0 && stays.count() > 0)
-    throw Failure(fmt::format("{} of {}: it is empty", name, text_of(given)));
+    throw TensorError(fmt::format("{} of {}: it is empty", name, text_of(given)));
   Tensor out = Tensor::empty(is_float(dtype) ? x.dtype() : dtype, stays, x.device());
   call(x.device(), &Kernels::reduce, name, op, in, correction, out.view());
   Shape kept = kept_shape(x, dims);
@@ -200,7 +200,7 @@ Extreme extreme(bool largest, const Tensor& given, int dim, int64_t base, bool k
   Shape stays;
   View in = reduced_last(x, {dim}, stays);
   if (x.size(dim) == 0 && stays.count() > 0)
-    throw Failure(fmt::format("{} of {}: it is empty", name, text_of(given)));
+    throw TensorError(fmt::format("{} of {}: it is empty", name, text_of(given)));
   Extreme out{Tensor::empty(x.dtype(), stays, x.device()),
               Tensor::empty(DType::i64, stays, x.device())};
   if (stays.count() > 0)
@@ -239,7 +239,7 @@ Tensor cumsum(const Tensor& given, int dim) {
 
 double item_of(const Tensor& x) {
   if (x.count() != 1)
-    throw Failure(fmt::format("x:item() is of one element, not of {}", text_of(x)));
+    throw TensorError(fmt::format("x:item() is of one element, not of {}", text_of(x)));
   double value = 0;
   NoRecord off;
   Tensor wide = cast(x.detached(), DType::f64);
@@ -249,7 +249,7 @@ double item_of(const Tensor& x) {
 
 int64_t integer_of(const Tensor& x) {
   if (x.count() != 1)
-    throw Failure(fmt::format("x:item() is of one element, not of {}", text_of(x)));
+    throw TensorError(fmt::format("x:item() is of one element, not of {}", text_of(x)));
   int64_t value = 0;
   NoRecord off;
   Tensor wide = cast(x.detached(), DType::i64);

@@ -25,21 +25,21 @@ class RefCounted {
 };
 
 template <typename T>
-class Ref {
+class RefPtr {
  public:
-  Ref() = default;
-  explicit Ref(T* object) : object_(object) {
+  RefPtr() = default;
+  explicit RefPtr(T* object) : object_(object) {
     if (object_ != nullptr) object_->hold();
   }
-  Ref(const Ref& other) : Ref(other.object_) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  RefPtr(const RefPtr& other) : RefPtr(other.object_) {}
+  RefPtr(RefPtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   template <typename U>
-  Ref(const Ref<U>& other) : Ref(other.get()) {}
-  Ref& operator=(Ref other) noexcept {
+  RefPtr(const RefPtr<U>& other) : RefPtr(other.get()) {}
+  RefPtr& operator=(RefPtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;
   }
-  ~Ref() {
+  ~RefPtr() {
     if (object_ != nullptr) object_->drop();
   }
 
@@ -47,15 +47,15 @@ class Ref {
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
   explicit operator bool() const { return object_ != nullptr; }
-  bool operator==(const Ref& other) const { return object_ == other.object_; }
+  bool operator==(const RefPtr& other) const { return object_ == other.object_; }
 
  private:
   T* object_ = nullptr;
 };
 
 template <typename T, typename... Args>
-Ref<T> make(Args&&... args) {
-  return Ref<T>(new T(std::forward<Args>(args)...));
+RefPtr<T> make(Args&&... args) {
+  return RefPtr<T>(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace flow::tensors

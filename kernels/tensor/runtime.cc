@@ -18,18 +18,18 @@ namespace {
 std::atomic<size_t> held_bytes[kDevicesMax];
 
 [[noreturn]] void no_gpu(const Device& device, const std::string& why) {
-  throw Failure(fmt::format("{} can't be used: {}", text_of(device), why));
+  throw TensorError(fmt::format("{} can't be used: {}", text_of(device), why));
 }
 
 void check(const Device& device, const Status& status) {
   if (!status.ok())
-    throw Failure(fmt::format("{} failed: {}", text_of(device), status.error().message));
+    throw TensorError(fmt::format("{} failed: {}", text_of(device), status.error().message));
 }
 
 template <typename T>
 T checked(const Device& device, Result<T> result) {
   if (!result.ok())
-    throw Failure(fmt::format("{} failed: {}", text_of(device), result.error().message));
+    throw TensorError(fmt::format("{} failed: {}", text_of(device), result.error().message));
   return std::move(result).value();
 }
 
@@ -117,10 +117,10 @@ void grow_scratch(const Device& device) {
     scratch = {};
     scratch.data = static_cast<char*>(allocate_host_memory(bytes));
     if (scratch.data == nullptr)
-      throw Failure(
+      throw TensorError(
           fmt::format("out of memory: an operation needs {} bytes beside its operands", bytes));
   } else {
-    if (scratch.data != nullptr) give_device_memory(device, scratch.data, scratch.bytes);
+    if (scratch.data != nullptr) release_device_memory(device, scratch.data, scratch.bytes);
     scratch = {};
     scratch.data = static_cast<char*>(allocate_device_memory(device, bytes));
   }
@@ -129,10 +129,11 @@ void grow_scratch(const Device& device) {
 
 void fail_call(const Device& device, const char* row, int code) {
   if (code == kernels::kUnsupported)
-    throw Failure(fmt::format("{} can't do this `{}`: see the table of operations in the reference",
-                              text_of(device), row));
-  throw Failure(fmt::format("`{}` failed on {}: {}", row, text_of(device),
-                            kernels_of(device).error_text(code)));
+    throw TensorError(
+        fmt::format("{} can't do this `{}`: see the table of operations in the reference",
+                    text_of(device), row));
+  throw TensorError(fmt::format("`{}` failed on {}: {}", row, text_of(device),
+                                kernels_of(device).error_text(code)));
 }
 
 void* allocate_device_memory(const Device& device, size_t bytes) {
@@ -148,8 +149,8 @@ void* allocate_device_memory(const Device& device, size_t bytes) {
     if (info.ok())
       room = fmt::format("{} of its {} bytes are free, this process holds {}", info->memory_free,
                          info->memory_total, held_bytes[index].load());
-    throw Failure(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
-                              text_of(device), bytes, room, taken.error().message));
+    throw TensorError(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
+                                  text_of(device), bytes, room, taken.error().message));
   }
   held_bytes[index] += bytes;
   return *taken;
@@ -161,7 +162,7 @@ size_t device_bytes_held() {
   return all;
 }
 
-void give_device_memory(const Device& device, void* data, size_t bytes) {
+void release_device_memory(const Device& device, void* data, size_t bytes) {
   if (data == nullptr) return;
   held_bytes[static_cast<size_t>(device.index)] -= bytes;
   // An earlier error returns here again, and the next call reports it.
@@ -206,11 +207,11 @@ void wait_for(const Device& device) {
   check(device, cuda::wait_for(stream.native));
   if (runtime().failure_check)
     if (Status failed = runtime().failure_check(); !failed.ok())
-      throw Failure(failed.error().message);
+      throw TensorError(failed.error().message);
   if (fault == 0) return;
   check(device,
         cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));
-  throw Failure(
+  throw TensorError(
       fmt::format("an index was outside its tensor on {}: element {} of the index of an "
                   "operation since the last wait",
                   text_of(device), fault));
@@ -223,7 +224,7 @@ GpuFault unseen_fault() {
     if (stream == nullptr) continue;
     try {
       wait_for({Device::cuda, static_cast<int>(index)});
-    } catch (const Failure& failure) {
+    } catch (const TensorError& failure) {
       if (fault.words.empty()) fault.words = failure.what();
     }
     fault.is_lost = fault.is_lost || !cuda::wait_for(stream).ok();

@@ -28,7 +28,7 @@ struct Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   int threads = 1;  // of the CPU, per operation
-  std::shared_ptr<Budget> budget;
+  std::shared_ptr<MemoryBudget> budget;
   bool records = true;  // operations are recorded for backward
   bool casts = false;   // products are computed in `cast_type`: mixed precision
   DType cast_type = DType::bf16;
@@ -78,7 +78,7 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), co
 void* allocate_device_memory(const Device& device, size_t bytes);
 /// By this process, on all GPUs.
 size_t device_bytes_held();
-void give_device_memory(const Device& device, void* data, size_t bytes);
+void release_device_memory(const Device& device, void* data, size_t bytes);
 /// Copies bytes between two devices of any kind; for host memory it is done when it returns.
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes);

@@ -18,8 +18,8 @@ void copy_view(const Tensor& from, const Tensor& to) {
 
 void check_dim(const char* name, const Tensor& x, int dim) {
   if (dim < 0 || dim >= x.rank())
-    throw Failure(fmt::format("{} takes a dimension of 1..{} of {}, not {}", name, x.rank(),
-                              text_of(x), dim + 1));
+    throw TensorError(fmt::format("{} takes a dimension of 1..{} of {}, not {}", name, x.rank(),
+                                  text_of(x), dim + 1));
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ Tensor contiguous(const Tensor& x) { return kernels::is_dense(x.view()) ? x : co
 Tensor reshape(const Tensor& x, const Shape& shape) {
   View view;
   if (shape.count() != x.count())
-    throw Failure(fmt::format("cannot reshape {} ({} elements) to {}", text_of(x), x.count(),
-                              kernels::text_of(shape)));
+    throw TensorError(fmt::format("cannot reshape {} ({} elements) to {}", text_of(x), x.count(),
+                                  kernels::text_of(shape)));
   if (!kernels::reshape(x.view(), shape, view)) return reshape(copy_of(x), shape);
   Tensor out = view_on(x, view);
   if (!is_recording(x)) return out;
@@ -91,8 +91,9 @@ Tensor narrow(const Tensor& x, int dim, int64_t first, int64_t length, int64_t s
   int64_t last = first + (length - 1) * step;
   if (length < 0 ||
       (length > 0 && (std::min(first, last) < 0 || std::max(first, last) >= x.size(dim))))
-    throw Failure(fmt::format("narrow: {} elements from {} are outside 1..{}, dimension {} of {}",
-                              length, first + 1, x.size(dim), dim + 1, text_of(x)));
+    throw TensorError(
+        fmt::format("narrow: {} elements from {} are outside 1..{}, dimension {} of {}", length,
+                    first + 1, x.size(dim), dim + 1, text_of(x)));
   Tensor out = view_on(x, kernels::narrow(x.view(), dim, first, length, step));
   if (!is_recording(x)) return out;
   return record("narrow", out, {x},
@@ -110,7 +111,8 @@ Tensor select(const Tensor& x, int dim, int64_t index) {
 Tensor squeeze(const Tensor& x, int dim) {
   check_dim("squeeze", x, dim);
   if (x.size(dim) != 1)
-    throw Failure(fmt::format("squeeze: dimension {} of {} is not of size 1", dim + 1, text_of(x)));
+    throw TensorError(
+        fmt::format("squeeze: dimension {} of {} is not of size 1", dim + 1, text_of(x)));
   Tensor out = view_on(x, kernels::select(x.view(), dim, 0));
   if (!is_recording(x)) return out;
   return record("squeeze", out, {x},
@@ -119,10 +121,10 @@ Tensor squeeze(const Tensor& x, int dim) {
 
 Tensor unsqueeze(const Tensor& x, int dim) {
   if (x.rank() >= kernels::kRankMax)
-    throw Failure(fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
+    throw TensorError(fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
   if (dim < 0 || dim > x.rank())
-    throw Failure(fmt::format("unsqueeze takes a dimension of 1..{} of {}, not {}", x.rank() + 1,
-                              text_of(x), dim + 1));
+    throw TensorError(fmt::format("unsqueeze takes a dimension of 1..{} of {}, not {}",
+                                  x.rank() + 1, text_of(x), dim + 1));
   Tensor out = view_on(x, kernels::unsqueeze(x.view(), dim));
   if (!is_recording(x)) return out;
   return record("unsqueeze", out, {x},
@@ -132,7 +134,7 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 Tensor expand(const Tensor& x, const Shape& shape) {
   Shape both;
   if (!kernels::broadcast(x.shape(), shape, both) || !(both == shape))
-    throw Failure(fmt::format("cannot expand {} to {}", text_of(x), kernels::text_of(shape)));
+    throw TensorError(fmt::format("cannot expand {} to {}", text_of(x), kernels::text_of(shape)));
   Tensor out = view_on(x, kernels::broadcast_to(x.view(), shape));
   if (!is_recording(x)) return out;
   return record("expand", out, {x}, [of_x = x.shape()](const Tensor& grad, Gradients& to) {
@@ -141,7 +143,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 }
 
 Tensor cat(const std::vector<Tensor>& given, int dim) {
-  if (given.empty()) throw Failure("cat takes at least one tensor");
+  if (given.empty()) throw TensorError("cat takes at least one tensor");
   check_dim("cat", given[0], dim);
   DType dtype = given[0].dtype();
   for (const Tensor& each : given) dtype = common_type(dtype, each.dtype());
@@ -153,8 +155,8 @@ Tensor cat(const std::vector<Tensor>& given, int dim) {
     Shape other = each.shape();
     if (other.rank == shape.rank) other[dim] = shape[dim];
     if (!(other == shape))
-      throw Failure(fmt::format("cannot join {} and {} along dimension {}", text_of(given[0]),
-                                text_of(each), dim + 1));
+      throw TensorError(fmt::format("cannot join {} and {} along dimension {}", text_of(given[0]),
+                                    text_of(each), dim + 1));
     shape[dim] += each.size(dim);
     parts.push_back(cast(each, dtype));
   }
@@ -174,15 +176,15 @@ Tensor cat(const std::vector<Tensor>& given, int dim) {
       at += lengths[i];
     }
   };
-  return attach(out, parts, Ref<Node>(new CallNode<decltype(back)>("cat", back)));
+  return attach(out, parts, RefPtr<Node>(new CallNode<decltype(back)>("cat", back)));
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
   std::vector<Tensor> thick;
   for (const Tensor& each : parts) {
     if (!(each.shape() == parts[0].shape()))
-      throw Failure(fmt::format("cannot stack {} and {}: stacked tensors have one shape",
-                                text_of(parts[0]), text_of(each)));
+      throw TensorError(fmt::format("cannot stack {} and {}: stacked tensors have one shape",
+                                    text_of(parts[0]), text_of(each)));
     thick.push_back(unsqueeze(each, dim));
   }
   return cat(thick, dim);

@@ -65,7 +65,7 @@ class HostMemoryCache {
   }
 
   // False if the caller frees it.
-  bool give(void* data, size_t size) {
+  bool put(void* data, size_t size) {
     std::lock_guard<std::mutex> hold(mutex_);
     in_use_ -= size;
     if (cached_ + in_use_ + size > most_in_use_ + most_in_use_ / 4) return false;
@@ -115,23 +115,23 @@ void* allocate_host_memory(size_t bytes) {
 
 void free_host_memory(void* data, size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
-  if (size >= kCachedFrom && host_memory_cache().give(data, size)) return;
+  if (size >= kCachedFrom && host_memory_cache().put(data, size)) return;
   free_block(data, size);
 }
 
 void trim_host_memory() { host_memory_cache().trim(); }
 
-Ref<Storage> Storage::symbol(uint64_t owner, int value) {
-  Ref<Storage> made(new Storage);
+RefPtr<Storage> Storage::symbol(uint64_t owner, int value) {
+  RefPtr<Storage> made(new Storage);
   made->device_ = {Device::symbol, 0};
   made->symbol_owner_ = owner;
   made->symbol_value_ = value;
   return made;
 }
 
-Ref<Storage> Storage::allocate(Device device, size_t bytes) {
+RefPtr<Storage> Storage::allocate(Device device, size_t bytes) {
   if (device.kind == Device::symbol) reject_symbol();
-  Ref<Storage> made(new Storage);
+  RefPtr<Storage> made(new Storage);
   made->device_ = device;
   if (device.kind == Device::cuda) {
     made->data_ = static_cast<char*>(allocate_device_memory(device, bytes));
@@ -148,7 +148,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   if (made->data_ == nullptr) {
     auto free_bytes = static_cast<uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
                       static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    throw Failure(fmt::format(
+    throw TensorError(fmt::format(
         "out of memory: a tensor of {} bytes was asked for, and the machine has {} bytes free",
         bytes, free_bytes));
   }
@@ -156,9 +156,9 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   return made;
 }
 
-Ref<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
-                             bool is_own) {
-  Ref<Storage> made(new Storage);
+RefPtr<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
+                                bool is_own) {
+  RefPtr<Storage> made(new Storage);
   made->data_ = const_cast<char*>(static_cast<const char*>(data));
   made->bytes_ = bytes;
   made->keep_ = std::move(keep);
@@ -179,7 +179,7 @@ Storage::~Storage() {
     return;
   }
   if (device_.kind == Device::cuda) {
-    give_device_memory(device_, data_, bytes_);
+    release_device_memory(device_, data_, bytes_);
     return;
   }
   if (data_ != nullptr) free_host_memory(data_, bytes_);

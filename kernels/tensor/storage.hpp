@@ -11,7 +11,7 @@
 namespace flow::tensors {
 
 /// Operands that an operation does not support, in words for the author of the script.
-class Failure : public std::runtime_error {
+class TensorError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -26,9 +26,9 @@ std::string text_of(const Device& device);  // "cpu", "cuda:0"
 
 /// The owner of host memory: one VM. Called by the VM's thread and by threads that drop its
 /// tensors.
-class Budget {
+class MemoryBudget {
  public:
-  virtual ~Budget() = default;
+  virtual ~MemoryBudget() = default;
   /// Before `bytes` are allocated. Throws a Failure if the limit is exceeded.
   virtual void charge(size_t bytes) = 0;
   virtual void release(size_t bytes) = 0;
@@ -42,14 +42,14 @@ class Budget {
 class Storage : public RefCounted {
  public:
   /// Uninitialized memory. Throws a Failure with the requested and the free size.
-  static Ref<Storage> allocate(Device device, size_t bytes);
+  static RefPtr<Storage> allocate(Device device, size_t bytes);
   /// Host memory of another owner, such as a mapped file, which `keep` holds. It is read-only,
   /// unless it `is_own`: writes are private, as of a private mapping. Then it is charged to the
   /// budget at its first write, which allocates the memory.
-  static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
-                             bool is_own = false);
+  static RefPtr<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
+                                bool is_own = false);
   /// A symbol for a value of a chain, without memory.
-  static Ref<Storage> symbol(uint64_t owner, int value);
+  static RefPtr<Storage> symbol(uint64_t owner, int value);
   ~Storage() override;
 
   char* data() const { return data_; }
@@ -69,7 +69,7 @@ class Storage : public RefCounted {
   char* data_ = nullptr;
   size_t bytes_ = 0;
   Device device_;
-  std::shared_ptr<Budget> budget_;
+  std::shared_ptr<MemoryBudget> budget_;
   std::shared_ptr<const void> keep_;
   bool is_own_ = false;
   int symbol_value_ = 0;

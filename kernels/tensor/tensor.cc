@@ -14,7 +14,7 @@ constexpr int64_t kBytesMax = int64_t{1} << 40;
 
 }  // namespace
 
-Tensor::Tensor(const View& view, Ref<Storage> storage) : body_(make<Body>()) {
+Tensor::Tensor(const View& view, RefPtr<Storage> storage) : body_(make<Body>()) {
   body_->view = view;
   body_->storage = std::move(storage);
 }
@@ -25,11 +25,11 @@ Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
     if (shape[dim] == 0) continue;
     room /= shape[dim];
     if (room == 0)
-      throw Failure(fmt::format("a tensor {} {} is too large: a tensor has at most {} bytes",
-                                dtype_name(dtype), kernels::text_of(shape), kBytesMax));
+      throw TensorError(fmt::format("a tensor {} {} is too large: a tensor has at most {} bytes",
+                                    dtype_name(dtype), kernels::text_of(shape), kBytesMax));
   }
   auto bytes = static_cast<size_t>(shape.count()) * dtype_size(dtype);
-  Ref<Storage> storage = Storage::allocate(device, bytes);
+  RefPtr<Storage> storage = Storage::allocate(device, bytes);
   View view = kernels::dense(dtype, shape, storage->data());
   return Tensor(view, std::move(storage));
 }
@@ -43,9 +43,9 @@ Tensor Tensor::full(DType dtype, const Shape& shape, Number value, const Device&
 
 void Tensor::want_gradient(bool wanted) {
   if (wanted && !kernels::is_float(dtype()))
-    throw Failure(fmt::format("only floats have gradients, not {}", text_of(*this)));
+    throw TensorError(fmt::format("only floats have gradients, not {}", text_of(*this)));
   if (node())
-    throw Failure(
+    throw TensorError(
         fmt::format("{} was computed by `{}`: its gradient goes on to what it was "
                     "computed from. Ask for the gradient of those, or of x:detach()",
                     text_of(*this), node()->name()));
@@ -55,29 +55,29 @@ void Tensor::want_gradient(bool wanted) {
 
 Tensor Tensor::gradient() const { return Tensor(body_->gradient); }
 void Tensor::set_gradient(const Tensor& gradient) { body_->gradient = gradient.body(); }
-void Tensor::set_node(Ref<Node> node) { body_->node = std::move(node); }
+void Tensor::set_node(RefPtr<Node> node) { body_->node = std::move(node); }
 Tensor Tensor::detached() const { return Tensor(view(), storage()); }
 
 void Tensor::note_write(const char* operation) const {
   if (storage()->is_read_only())
-    throw Failure(
+    throw TensorError(
         fmt::format("{} can't be changed by `{}`: it is a file's content, read in "
                     "place. Change a copy: x:clone()",
                     text_of(*this), operation));
   if (is_tracked() && runtime().records)
-    throw Failure(
+    throw TensorError(
         fmt::format("`{}` would change {}, whose gradient is wanted, behind autograd's "
                     "back: write y = x + … for a new tensor, or call it inside "
                     "flow.no_grad(function() … end)",
                     operation, text_of(*this)));
   for (int dim = 0; dim < rank(); dim++)
     if (view().strides[dim] == 0 && size(dim) > 1)
-      throw Failure(
+      throw TensorError(
           fmt::format("`{}` would write {} several times into one element: it was "
                       "broadcast by expand. Write x:clone() first",
                       operation, text_of(*this)));
   if (kernels::overlaps_itself(view()))
-    throw Failure(
+    throw TensorError(
         fmt::format("`{}` would write {} several times into one element: its rows are windows "
                     "that overlap. Write x:clone() first",
                     operation, text_of(*this)));

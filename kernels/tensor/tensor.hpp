@@ -17,8 +17,8 @@ struct Body;
 class Tensor {
  public:
   Tensor() = default;
-  explicit Tensor(Ref<Body> body) : body_(std::move(body)) {}
-  Tensor(const View& view, Ref<Storage> storage);
+  explicit Tensor(RefPtr<Body> body) : body_(std::move(body)) {}
+  Tensor(const View& view, RefPtr<Storage> storage);
   /// Uninitialized elements.
   static Tensor empty(DType dtype, const Shape& shape, const Device& device = {});
   static Tensor full(DType dtype, const Shape& shape, Number value, const Device& device = {});
@@ -28,10 +28,10 @@ class Tensor {
 
   explicit operator bool() const { return bool(body_); }
   bool operator==(const Tensor& other) const { return body_ == other.body_; }
-  const Ref<Body>& body() const { return body_; }
+  const RefPtr<Body>& body() const { return body_; }
 
   const View& view() const;
-  const Ref<Storage>& storage() const;
+  const RefPtr<Storage>& storage() const;
   DType dtype() const { return view().dtype; }
   const Shape& shape() const { return view().shape; }
   int rank() const { return view().shape.rank; }
@@ -48,8 +48,8 @@ class Tensor {
   /// The sum of gradients so far; an empty handle before the first.
   Tensor gradient() const;
   void set_gradient(const Tensor& gradient);
-  const Ref<Node>& node() const;
-  void set_node(Ref<Node> node);
+  const RefPtr<Node>& node() const;
+  void set_node(RefPtr<Node> node);
   /// The same elements without a part in autograd.
   Tensor detached() const;
 
@@ -58,14 +58,14 @@ class Tensor {
   void note_write(const char* operation) const;
 
  private:
-  Ref<Body> body_;
+  RefPtr<Body> body_;
 };
 
 struct Body : RefCounted {
   View view;
-  Ref<Storage> storage;
-  Ref<Node> node;  // null for a leaf and for untracked tensors
-  Ref<Body> gradient;
+  RefPtr<Storage> storage;
+  RefPtr<Node> node;  // null for a leaf and for untracked tensors
+  RefPtr<Body> gradient;
   bool wants_gradient = false;
   bool is_parameter =
       false;  // it wants a gradient, or wanted one: a frozen parameter is not a buffer
@@ -74,10 +74,10 @@ struct Body : RefCounted {
 std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"
 
 inline const View& Tensor::view() const { return body_->view; }
-inline const Ref<Storage>& Tensor::storage() const { return body_->storage; }
+inline const RefPtr<Storage>& Tensor::storage() const { return body_->storage; }
 inline bool Tensor::wants_gradient() const { return body_->wants_gradient; }
 inline bool Tensor::is_parameter() const { return body_->is_parameter; }
-inline const Ref<Node>& Tensor::node() const { return body_->node; }
+inline const RefPtr<Node>& Tensor::node() const { return body_->node; }
 inline bool Tensor::is_tracked() const { return body_->wants_gradient || bool(body_->node); }
 
 }  // namespace flow::tensors

@@ -17,7 +17,7 @@ using kernels::is_float;
 TopK top_k(const Tensor& given, int64_t k, int64_t base) {
   Tensor x = given.dtype() == DType::boolean ? cast(given, DType::u8) : given;
   if (x.rank() == 0 || k < 0 || k > x.shape().last())
-    throw Failure(
+    throw TensorError(
         fmt::format("top_k takes at most the length of a row of {}, not {}", text_of(given), k));
   int64_t columns = x.shape().last(), rows = 1;
   for (int dim = 0; dim + 1 < x.rank(); dim++) rows *= x.size(dim);
@@ -48,7 +48,7 @@ void reject_undrawable(const Tensor& logits) {
   Tensor flags = contiguous(move(can, {}));
   const uint8_t* flag = flags.view().at<uint8_t>();
   int64_t row = std::find(flag, flag + flags.count(), 0) - flag;
-  throw Failure(
+  throw TensorError(
       fmt::format("sample cannot draw from row {} of {}: its logits have a NaN, or all of them are "
                   "-infinity",
                   row + 1, text_of(logits)));
@@ -56,10 +56,10 @@ void reject_undrawable(const Tensor& logits) {
 
 Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t base) {
   if (given.rank() != 2 || !is_float(given.dtype()) || given.size(1) < 1)
-    throw Failure(
+    throw TensorError(
         fmt::format("sample takes logits [n, classes] of floats, not {}", text_of(given)));
   if (!(temperature >= 0))
-    throw Failure(fmt::format("sample takes a temperature of 0 or more, not {}", temperature));
+    throw TensorError(fmt::format("sample takes a temperature of 0 or more, not {}", temperature));
   NoRecord off;
   Tensor logits = contiguous(given);
   reject_undrawable(logits);
@@ -71,7 +71,7 @@ Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t ba
 
 Tensor histogram(const Tensor& given, int64_t bins, double low, double high) {
   if (bins < 1 || !(low < high) || !std::isfinite(high - low))
-    throw Failure(
+    throw TensorError(
         fmt::format("histogram takes a number of bins of 1 or more and a finite range low < "
                     "high, not {} bins of {} to {}",
                     bins, low, high));
@@ -98,9 +98,10 @@ Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, doubl
 
 Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int64_t high,
                 const Device& device) {
-  if (low > high) throw Failure(fmt::format("randint takes low <= high, not {} and {}", low, high));
+  if (low > high)
+    throw TensorError(fmt::format("randint takes low <= high, not {} and {}", low, high));
   if (!kernels::is_integer(dtype))
-    throw Failure(fmt::format("randint makes i64, i32 or u8, not {}", dtype_name(dtype)));
+    throw TensorError(fmt::format("randint makes i64, i32 or u8, not {}", dtype_name(dtype)));
   checked(Number::of(low), dtype);
   checked(Number::of(high), dtype);
   Tensor out = Tensor::empty(dtype, shape, device);
@@ -127,11 +128,11 @@ Tensor gbm(const kernels::Gbm& options, int64_t paths, bool ends_only, DType dty
            const Device& device) {
   if (paths < 0 || options.steps < 1 || !(options.years >= 0) || !(options.volatility >= 0) ||
       !(options.start > 0))
-    throw Failure(
+    throw TensorError(
         "gbm takes a number of paths and steps, a start above 0, and years and a "
         "volatility of 0 or more");
   if (dtype != DType::f32 && dtype != DType::f64)
-    throw Failure(fmt::format("gbm makes f32 or f64, not {}", dtype_name(dtype)));
+    throw TensorError(fmt::format("gbm makes f32 or f64, not {}", dtype_name(dtype)));
   Tensor out =
       Tensor::empty(dtype, ends_only ? Shape{paths} : Shape{paths, options.steps + 1}, device);
   call(device, ends_only ? &Kernels::gbm_ends : &Kernels::gbm_paths, "gbm", options, out.view());

@@ -32,16 +32,16 @@ class CallDigest {
     for (int dim = 0; dim < shape.rank; dim++) add(static_cast<uint64_t>(shape[dim]));
   }
   void add(uint64_t number) {
-    for (int byte = 0; byte < 8; byte++) take(static_cast<uint8_t>(number >> (8 * byte)));
+    for (int byte = 0; byte < 8; byte++) update(static_cast<uint8_t>(number >> (8 * byte)));
   }
   void add(std::string_view text) {
     add(text.size());
-    for (char byte : text) take(static_cast<uint8_t>(byte));
+    for (char byte : text) update(static_cast<uint8_t>(byte));
   }
   uint64_t value() const { return value_; }
 
  private:
-  void take(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+  void update(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
@@ -208,7 +208,7 @@ void reject_overlaps(const char* method, const std::vector<tensors::Tensor>& lis
     std::vector<size_t>& others = places[list[i].storage().get()];
     for (size_t other : others) {
       if (share_memory(list[other], list[i]))
-        throw tensors::Failure(
+        throw tensors::TensorError(
             fmt::format("ctx.comm:{}: tensor {} of the list shares elements with tensor {}; "
                         "they would be combined twice",
                         method, i + 1, other + 1));

@@ -16,7 +16,7 @@ namespace {
 
 const char kContextKey = 0;
 
-enum Field : uint8_t {
+enum ContextField : uint8_t {
   kRun,
   kTask,
   kAttempt,
@@ -28,7 +28,7 @@ enum Field : uint8_t {
   kSeed,
   kStopping
 };
-constexpr std::pair<const char*, Field> kFields[] = {
+constexpr std::pair<const char*, ContextField> kFields[] = {
     {"run", kRun},     {"task", kTask},        {"attempt", kAttempt}, {"rank", kRank},
     {"ranks", kRanks}, {"comm", kComm},        {"device", kDevice},   {"dir", kDir},
     {"seed", kSeed},   {"stopping", kStopping}};
@@ -117,7 +117,7 @@ int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers
   }
   if (ctx.request == nullptr) raise(L, "ctx belongs to an attempt that has ended");
   const AttemptRequest& request = *ctx.request;
-  switch (static_cast<Field>(lua_tointeger(L, -1))) {
+  switch (static_cast<ContextField>(lua_tointeger(L, -1))) {
     case kRun:
       lua_pushlstring(L, request.run.data(), request.run.size());
       break;

@@ -113,7 +113,7 @@ class ValueReader {
   }
 
   bool string(std::string_view text, Value& out, const PathEntry* step) {
-    if (context_.phase == Phase::task && !text.empty() && text[0] == '/') {
+    if (context_.phase == ScriptPhase::task && !text.empty() && text[0] == '/') {
       auto input = context_.input_files.find(std::string(text));
       if (input != context_.input_files.end()) {
         out = Value(input->second);
@@ -148,7 +148,7 @@ class ValueReader {
       return ref(*static_cast<const Handle*>(handle), out, step, depth);
     if (const File* file = test_file(L_, index)) {
       if (depth >= depth_max_) return too_deep(step);
-      bool unread = context_.phase == Phase::task && file->digest.is_zero();
+      bool unread = context_.phase == ScriptPhase::task && file->digest.is_zero();
       if (unread)
         return fail(step, "the file `" + file->name + "`, which is not an input of this task",
                     "pass the file to the task as an argument");
@@ -194,7 +194,7 @@ class ValueReader {
   }
 
   bool tensor(int index, Value& out, const PathEntry* step) {
-    if (context_.phase != Phase::task)
+    if (context_.phase != ScriptPhase::task)
       return fail(step, "a tensor made while the script loads or its graph is built",
                   "only tasks have a store for it: make it in a task and pass that task's handle");
     if (const char* call = writing(index))
@@ -203,7 +203,7 @@ class ValueReader {
     Tensor tensor;
     try {
       tensor = read_tensor(L_, index, how_);
-    } catch (const tensors::Failure& failure) {
+    } catch (const tensors::TensorError& failure) {
       return fail(step, "a tensor that can't be copied", failure.what());
     }
     if (context_.host != nullptr && how_ != TensorRead::unnamed) {
@@ -280,7 +280,7 @@ class ValueReader {
         const char* text = lua_tolstring(L_, -2, &size);
         std::string_view name(text, size);
         key = Value(name);
-        bool local = context_.phase == Phase::task && !name.empty() && name[0] == '/';
+        bool local = context_.phase == ScriptPhase::task && !name.empty() && name[0] == '/';
         return !local || reject_path(name, step);
       }
       case LUA_TNUMBER:
@@ -352,7 +352,7 @@ void push_any(lua_State* L, VmContext& ctx, const Value& value) {
     case Value::Kind::tensor:
       return push_tensor(L, value.as_tensor());
     case Value::Kind::file:
-      if (ctx.phase == Phase::task && ctx.host != nullptr)
+      if (ctx.phase == ScriptPhase::task && ctx.host != nullptr)
         return push_path_of(L, ctx, value.as_file());
       return push_file(L, value.as_file());
     case Value::Kind::ref:

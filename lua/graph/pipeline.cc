@@ -146,7 +146,7 @@ Value bind_inline(lua_State* L, const PipelineObject& pipeline) {
 int call_pipeline(lua_State* L) {
   const PipelineObject& pipeline = *static_cast<PipelineHolder*>(lua_touserdata(L, 1))->pipeline;
   GraphBuilder& graph = building_graph(L, "the pipeline `" + pipeline.name + "`");
-  if (context(L).phase == Phase::task)
+  if (context(L).phase == ScriptPhase::task)
     raise(L,
           fmt::format("the pipeline `{}` is called inside a dynamic task, which calls tasks only",
                       pipeline.name));
@@ -199,22 +199,23 @@ int run_protected(lua_State* L) {
   BodyRun& run = *static_cast<BodyRun*>(lua_touserdata(L, 1));
   lua_settop(L, 0);
   lua_rawgeti(L, LUA_REGISTRYINDEX, run.pipeline.body_ref);
-  std::string whose = body_location(L, 1) + "the body of pipeline `" + run.pipeline.name + "` ";
+  std::string subject = body_location(L, 1) + "the body of pipeline `" + run.pipeline.name + "` ";
   BodyChangeDetector watch(L, 1);
   lua_pushvalue(L, 1);
   push_params(L, run.params);
   lua_call(L, 1, LUA_MULTRET);
   while (lua_gettop(L) > 2 && lua_isnil(L, -1)) lua_pop(L, 1);
   if (lua_gettop(L) > 2)
-    raise(L, whose + fmt::format("returned {} values, the second {} at result 2: return one table",
-                                 lua_gettop(L) - 1, kind_text(L, 3)));
+    raise(L,
+          subject + fmt::format("returned {} values, the second {} at result 2: return one table",
+                                lua_gettop(L) - 1, kind_text(L, 3)));
   lua_settop(L, 2);
   auto result = read_graph_value(L, 2, "result", 0, Refs::everything);
-  if (!result.ok()) raise(L, whose + result.error().message);
+  if (!result.ok()) raise(L, subject + result.error().message);
   run.graph.plan.result = std::move(*result);
   std::string change = watch.first_change();
   if (!change.empty())
-    raise(L, whose + change +
+    raise(L, subject + change +
                  ": no task would see it, because each starts from the state that the load "
                  "left; pass it as an argument");
   std::string cycle = find_cycle(run.graph);
@@ -249,7 +250,7 @@ void number_by_ordinal(GraphBuilder& graph) {
 struct PhaseScope {
   PhaseScope(VmContext& context, GraphBuilder& graph)
       : ctx(context), phase(context.phase), outer(context.graph) {
-    ctx.phase = Phase::building;
+    ctx.phase = ScriptPhase::building;
     ctx.graph = &graph;
   }
   ~PhaseScope() {
@@ -257,7 +258,7 @@ struct PhaseScope {
     ctx.graph = outer;
   }
   VmContext& ctx;
-  Phase phase;
+  ScriptPhase phase;
   GraphBuilder* outer;
 };
 

@@ -132,7 +132,7 @@ int call_task(lua_State* L) {
   const TaskObject& task = *static_cast<TaskHolder*>(lua_touserdata(L, 1))->task;
   const TaskDef& def = task.def;
   VmContext& ctx = context(L);
-  bool builds = ctx.phase != Phase::loading && ctx.graph != nullptr;
+  bool builds = ctx.phase != ScriptPhase::loading && ctx.graph != nullptr;
   GraphBuilder& graph = builds ? *ctx.graph : building_graph(L, "the task `" + def.name + "`");
   TaskNode node;
   node.line = current_line(L);
@@ -203,7 +203,7 @@ int make_file(lua_State* L) {
 int make_operations(lua_State* L) {
   std::string name = check_text(L, 1, "the name in flow.native_operations");
   building_graph(L, "flow.native_operations");
-  if (context(L).phase == Phase::task)
+  if (context(L).phase == ScriptPhase::task)
     raise(L,
           "flow.native_operations is called in the body of a pipeline: give the dynamic task the "
           "library as an argument");

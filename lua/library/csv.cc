@@ -19,7 +19,7 @@ constexpr double kIntegerMaxF32 = 0x1p24;  // f32 represents every integer up to
 
 // The fields of all rows, one after the other; quoted fields with doubled quotes are stored
 // separately.
-struct Fields {
+struct CsvCells {
   std::vector<std::string_view> cells;
   std::vector<uint64_t> lines;  // line at which each row starts
   std::deque<std::string> unquoted;
@@ -28,7 +28,7 @@ struct Fields {
 
 class Splitter {
  public:
-  Splitter(std::string_view text, char delimiter, Fields& out)
+  Splitter(std::string_view text, char delimiter, CsvCells& out)
       : text_(text), delimiter_(delimiter), out_(out) {}
 
   Status run() {
@@ -126,7 +126,7 @@ class Splitter {
 
   std::string_view text_;
   char delimiter_;
-  Fields& out_;
+  CsvCells& out_;
   size_t at_ = 0;
   uint64_t line_ = 1;
 };
@@ -183,7 +183,7 @@ std::string shown(std::string_view text) {
 
 class ColumnTypeInferrer {
  public:
-  ColumnTypeInferrer(const Fields& fields, size_t first_row)
+  ColumnTypeInferrer(const CsvCells& fields, size_t first_row)
       : fields_(fields), first_row_(first_row) {}
 
   size_t rows() const { return fields_.lines.size() - first_row_; }
@@ -247,7 +247,7 @@ class ColumnTypeInferrer {
     return fields_.cells[(first_row_ + row) * fields_.width + column];
   }
 
-  const Fields& fields_;
+  const CsvCells& fields_;
   size_t first_row_;
 };
 
@@ -275,7 +275,7 @@ const char* column_type_name(ColumnType type) {
 }
 
 Result<CsvTable> parse_csv(std::string_view text, const CsvOptions& options) {
-  Fields fields;
+  CsvCells fields;
   FLOW_TRY(Splitter(text, options.delimiter, fields).run());
   CsvTable table;
   table.named = options.header && !fields.lines.empty();

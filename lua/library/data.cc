@@ -63,7 +63,7 @@ std::string check_path(lua_State* L, int index, const char* function) {
 }
 
 void require_task(lua_State* L, const char* function) {
-  if (context(L).phase == Phase::task) return wait_durable(L);
+  if (context(L).phase == ScriptPhase::task) return wait_durable(L);
   raise(L,
         fmt::format("{} uses the file system, which only tasks may do: while a script loads "
                     "and its graph is built, the graph must not depend on files. Call it in a task",

@@ -25,7 +25,7 @@ using tensors::Tensor;
 const char kLoaderKey = 0;
 constexpr int64_t kPrefetchMax = 64;
 constexpr int64_t kRanksMax = int64_t{1} << 20;
-enum Slot : int { kItem = 1, kTransform = 2, kSlots = 2 };  // user values: functions
+enum UserValue : int { kItem = 1, kTransform = 2, kSlots = 2 };  // user values: functions
 
 // ---- rows
 
@@ -189,9 +189,9 @@ struct Loader {
   // Throws a Failure if memory for the order is missing.
   void begin(int64_t wanted) {
     stop();
-    bool goes_on = std::exchange(is_loaded, false) && epoch == wanted;
+    bool resumes = std::exchange(is_loaded, false) && epoch == wanted;
     epoch = wanted;
-    if (!goes_on) position = given = 0;
+    if (!resumes) position = given = 0;
     next_ahead = position;
     loop++;
     order = {};
@@ -232,7 +232,7 @@ struct Loader {
       std::shared_ptr<BatchJob> job;
       try {
         job = job_of(next_ahead);
-      } catch (const tensors::Failure&) {
+      } catch (const tensors::TensorError&) {
         if (ahead.empty()) throw;
         break;  // existing batches are returned first, which frees memory
       }
@@ -613,7 +613,7 @@ void set_loader_metatable(lua_State* L) {
 // })
 int make_loader(lua_State* L) {
   lua_settop(L, 2);
-  if (context(L).phase != Phase::task)
+  if (context(L).phase != ScriptPhase::task)
     raise(L, "flow.data.loader is for tasks: make the loader in the task that reads batches");
   check_options(
       L, 2, "flow.data.loader",

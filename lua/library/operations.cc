@@ -72,8 +72,8 @@ kernels::Shape described_shape(const OperationLibrary& library, const FlowOperat
     shape.push(output.sizes[dim]);
   }
   if (!good)
-    throw tensors::Failure(fmt::format("`{}` of {} describes an output that is not a valid tensor",
-                                       operation.name, library.path));
+    throw tensors::TensorError(fmt::format(
+        "`{}` of {} describes an output that is not a valid tensor", operation.name, library.path));
   return shape;
 }
 
@@ -81,7 +81,7 @@ void check(const OperationLibrary& library, const FlowOperation& operation, cons
            int code) {
   if (code == 0) return;
   size_t length = ::strnlen(call.message, call.message_size);
-  throw tensors::Failure(fmt::format(
+  throw tensors::TensorError(fmt::format(
       "`{}` of {}: {}", operation.name, library.path,
       length > 0 ? std::string(call.message, length) : fmt::format("it failed with {}", code)));
 }
@@ -92,9 +92,9 @@ std::vector<Tensor> run(const OperationLibrary& library, const FlowOperation& op
   tensors::Device device;
   for (const Tensor& each : inputs) {
     if (!in.empty() && !(each.device() == device))
-      throw tensors::Failure(fmt::format("the inputs of `{}` lie on different devices, {} and {}",
-                                         operation.name, tensors::text_of(device),
-                                         tensors::text_of(each.device())));
+      throw tensors::TensorError(
+          fmt::format("the inputs of `{}` lie on different devices, {} and {}", operation.name,
+                      tensors::text_of(device), tensors::text_of(each.device())));
     device = each.device();
     in.push_back(plain(each.view()));
   }
@@ -114,9 +114,9 @@ std::vector<Tensor> run(const OperationLibrary& library, const FlowOperation& op
   call.message_size = message.size();
   check(library, operation, call, operation.describe(&call));
   if (call.output_count < 1 || call.output_count > FLOW_OUTPUTS_MAX)
-    throw tensors::Failure(fmt::format("`{}` of {} describes {} outputs: there are 1 to {}",
-                                       operation.name, library.path, call.output_count,
-                                       FLOW_OUTPUTS_MAX));
+    throw tensors::TensorError(fmt::format("`{}` of {} describes {} outputs: there are 1 to {}",
+                                           operation.name, library.path, call.output_count,
+                                           FLOW_OUTPUTS_MAX));
   std::vector<Tensor> made;
   for (int32_t i = 0; i < call.output_count; i++) {
     FlowTensor& each = out[static_cast<size_t>(i)];
@@ -142,9 +142,9 @@ Tensor recorded(const OperationLibrary& library, const FlowOperation& operation,
     operands.push_back(gradient);
     std::vector<Tensor> gradients = run(library, *backward, operands, numbers);
     if (gradients.size() != saved.size())
-      throw tensors::Failure(fmt::format("`{}` of {} gives {} gradients for {} inputs",
-                                         backward->name, library.path, gradients.size(),
-                                         saved.size()));
+      throw tensors::TensorError(fmt::format("`{}` of {} gives {} gradients for {} inputs",
+                                             backward->name, library.path, gradients.size(),
+                                             saved.size()));
     for (size_t i = 0; i < gradients.size(); i++)
       if (to.wants(i)) to.set(i, gradients[i]);
   };
@@ -172,7 +172,7 @@ int call_operation(lua_State* L) {
   std::vector<Tensor> out = run(library, operation, inputs, numbers);
   if (tensors::is_recording(inputs)) {
     if (operation.backward == nullptr || out.size() != 1)
-      throw tensors::Failure(
+      throw tensors::TensorError(
           fmt::format("`{}` of {} has no backward, and the gradient of an input is wanted: call it "
                       "in flow.no_grad, or with x:detach()",
                       operation.name, library.path));

@@ -54,15 +54,15 @@ void push_log_file(lua_State* L, const char* name) {
 
 const char kOutputKey = 0;  // the file that io.output selected, or nil: the log
 
-bool looks_at_clock(std::string_view name) {
+bool reads_clock(std::string_view name) {
   return name == "os.time" || name == "os.clock" || name == "os.date";
 }
 
 void reject_outside_task(lua_State* L, const char* name) {
-  if (context(L).phase == Phase::task) return;
+  if (context(L).phase == ScriptPhase::task) return;
   std::string_view what = name;
   std::string why, advice;
-  if (looks_at_clock(what)) {
+  if (reads_clock(what)) {
     why = "the clock cannot be read";
     advice = "call it inside a task, or pass the time as a parameter";
   } else if (what == "os.getenv") {
@@ -88,7 +88,7 @@ int in_task_only(lua_State* L) {
   const char* name = lua_tostring(L, lua_upvalueindex(2));
   reject_outside_task(L, name);
   bool is_io = name[0] == 'i';
-  if (!looks_at_clock(name)) wait_durable(L);
+  if (!reads_clock(name)) wait_durable(L);
   if (is_io) sandbox(L).opens_files = true;
   bool is_outside = is_io || std::string_view(name) == "os.execute";
   if (is_outside) reach_outside(L);
@@ -321,7 +321,7 @@ int flow_collectgarbage(lua_State* L) {
     lua_pushinteger(L, 0);
   } else if (option == 1) {
     // The memory in use differs from run to run; a graph must not depend on it.
-    bool task = context(L).phase == Phase::task;
+    bool task = context(L).phase == ScriptPhase::task;
     lua_pushnumber(L, task ? lua_gc(L, LUA_GCCOUNT) + lua_gc(L, LUA_GCCOUNTB) / 1024.0 : 0.0);
   } else {
     raise(L, fmt::format("collectgarbage(\"{}\"): the collector serves every task of this "
@@ -360,14 +360,14 @@ void write_text(lua_State* L, std::string_view text) {
   line.append(text);
   if (line.size() < kLineMax) return;
   VmContext& ctx = context(L);
-  if (ctx.phase == Phase::task && ctx.host != nullptr) return ctx.host->log_chunk(line);
+  if (ctx.phase == ScriptPhase::task && ctx.host != nullptr) return ctx.host->log_chunk(line);
   write_line(L, line);
   line.clear();
 }
 
 void write_line(lua_State* L, std::string_view text) {
   VmContext& ctx = context(L);
-  if (ctx.phase == Phase::task && ctx.host != nullptr) {
+  if (ctx.phase == ScriptPhase::task && ctx.host != nullptr) {
     while (text.find('\n') != std::string_view::npos) {
       ctx.host->log(text.substr(0, text.find('\n')));
       text.remove_prefix(text.find('\n') + 1);

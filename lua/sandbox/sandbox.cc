@@ -63,7 +63,7 @@ int undefined_global(lua_State* L) {
 // Handles a write to a global, or raises. `defines`: the write came through _G.
 void set_global(lua_State* L, bool defines) {  // (proxy, name, value)
   Sandbox& box = sandbox(L);
-  Phase phase = context(L).phase;
+  ScriptPhase phase = context(L).phase;
   if (lua_type(L, 2) != LUA_TSTRING)
     raise(L, fmt::format("a global has a name, not {}", kind_text(L, 2)));
   push_globals(L);
@@ -82,11 +82,11 @@ void set_global(lua_State* L, bool defines) {  // (proxy, name, value)
                          "`_G.{} = …` while the script loads to define a global on purpose",
                          name, did_you_mean(name, {box.declared.begin(), box.declared.end()}), name,
                          name));
-  if (phase == Phase::building)
+  if (phase == ScriptPhase::building)
     raise(L, fmt::format("the pipeline's body sets the global `{}`: no task "
                          "sees that change; pass it to the task as an argument",
                          name));
-  if (phase == Phase::task || box.frozen)
+  if (phase == ScriptPhase::task || box.frozen)
     raise(L, fmt::format("the global `{}` can't be set in a task: globals are read-only once the "
                          "script has loaded; use a local, and return values that other tasks need",
                          name));
@@ -143,7 +143,7 @@ int write_library(lua_State* L) {
   bool is_metatable = library == "the strings' metatable";
   std::string what = is_metatable ? fmt::format("`{}` of {}", field, library)
                                   : fmt::format("`{}.{}`", library, field);
-  if (context(L).phase != Phase::loading || box.frozen)
+  if (context(L).phase != ScriptPhase::loading || box.frozen)
     raise(L, fmt::format("{} can't be set: libraries are read-only once the script has loaded; "
                          "use a local",
                          what));

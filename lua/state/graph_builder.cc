@@ -161,8 +161,8 @@ std::string loading_file(lua_State* L) {
 
 GraphBuilder& loading_graph(lua_State* L, const char* function, const std::string& name) {
   VmContext& ctx = context(L);
-  if (ctx.phase == Phase::loading && ctx.graph != nullptr) return *ctx.graph;
-  const char* where = ctx.phase == Phase::task ? "a task" : "a pipeline's body";
+  if (ctx.phase == ScriptPhase::loading && ctx.graph != nullptr) return *ctx.graph;
+  const char* where = ctx.phase == ScriptPhase::task ? "a task" : "a pipeline's body";
   raise(L, fmt::format("{} defines `{}` inside {}: a task is defined while its file loads; move "
                        "the definition to the top of the file, and call the task here",
                        function, name, where));
@@ -170,7 +170,7 @@ GraphBuilder& loading_graph(lua_State* L, const char* function, const std::strin
 
 GraphBuilder& building_graph(lua_State* L, const std::string& what) {
   VmContext& ctx = context(L);
-  if (ctx.phase == Phase::loading)
+  if (ctx.phase == ScriptPhase::loading)
     raise(L, fmt::format("{} is called while the script loads: call it inside the function of "
                          "flow.pipeline, where a call becomes a node of the graph",
                          what));
@@ -202,7 +202,7 @@ std::string next_name(GraphBuilder& graph, const std::string& name) {
 }
 
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
-  if (context(L).phase == Phase::task) return task.def.ordinal;
+  if (context(L).phase == ScriptPhase::task) return task.def.ordinal;
   auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
   if (is_new) graph.plan.defs.push_back(task.def);
   return found->second;

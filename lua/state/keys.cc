@@ -89,7 +89,7 @@ void collect(lua_State* L, int table, Keys& keys, bool allows_objects) {
     }
     TableKey key = key_at(L, -1);
     if (key.rank == kObject) {
-      if (!allows_objects && context(L).phase != Phase::task) reject_object_key(L);
+      if (!allows_objects && context(L).phase != ScriptPhase::task) reject_object_key(L);
       if (keys.objects == 0) {
         lua_newtable(L);
         lua_insert(L, -2);

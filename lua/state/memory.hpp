@@ -5,7 +5,7 @@
 namespace flow::lua {
 
 /// Memory limit and use of a state. 0: no limit.
-struct Memory {
+struct VmMemory {
   size_t used = 0, limit = 0;
   std::atomic<size_t> tensors = 0;  // in addition to `used`, under the same limit
   bool refused = false;

@@ -18,10 +18,10 @@ struct Sandbox;       // sandbox/sandbox.hpp
 class Comm;           // context/comm.hpp
 class GradientHooks;  // tensor/gradient_hooks.hpp
 
-enum class Phase : uint8_t { loading, building, task };
+enum class ScriptPhase : uint8_t { loading, building, task };
 
 struct VmContext {
-  Phase phase = Phase::loading;
+  ScriptPhase phase = ScriptPhase::loading;
   std::string root, main;                   // the script's folder and file
   GraphBuilder* graph = nullptr;            // loading and building; also in a dynamic task
   const AttemptRequest* request = nullptr;  // in a task

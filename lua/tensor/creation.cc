@@ -103,7 +103,7 @@ class ListReader {
 
 // ---- shapes as arguments
 
-struct Options {
+struct CreationOptions {
   kernels::Shape shape;
   DType dtype = DType::f32;
   tensors::Device device;
@@ -113,8 +113,8 @@ struct Options {
 };
 
 // flow.zeros(2, 3) or flow.zeros({2, 3})
-Options read_shape(lua_State* L, const char* function) {
-  Options options;
+CreationOptions read_shape(lua_State* L, const char* function) {
+  CreationOptions options;
   std::string name = std::string("flow.") + function;
   if (lua_type(L, 1) == LUA_TTABLE) {
     options.shape = check_shape(L, 1, name.c_str());
@@ -141,7 +141,7 @@ Options read_shape(lua_State* L, const char* function) {
 }
 
 // The arguments after the shape: a type, a device, or a table of options.
-void read_rest(lua_State* L, const char* function, Options& options, bool random) {
+void read_rest(lua_State* L, const char* function, CreationOptions& options, bool random) {
   int index = options.next;
   if (lua_isnoneornil(L, index)) return;
   if (is_device_name(L, index)) {
@@ -181,14 +181,14 @@ void read_rest(lua_State* L, const char* function, Options& options, bool random
   }
 }
 
-int push_made(lua_State* L, tensors::Tensor made, const Options& options) {
+int push_made(lua_State* L, tensors::Tensor made, const CreationOptions& options) {
   if (options.wants_gradient) made.want_gradient(true);
   push_object(L, std::move(made));
   return 1;
 }
 
 int make_filled(lua_State* L, const char* function, int64_t value) {
-  Options options = read_shape(L, function);
+  CreationOptions options = read_shape(L, function);
   read_rest(L, function, options, false);
   return push_made(L,
                    tensors::Tensor::full(options.dtype, options.shape, kernels::Number::of(value),
@@ -204,7 +204,7 @@ int make_full(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE)
     raise(L, fmt::format("flow.full takes a shape and a value: flow.full({{2, 3}}, 0.5), not {}",
                          describe(L, 1)));
-  Options options = read_shape(L, "full");
+  CreationOptions options = read_shape(L, "full");
   options.next = 3;
   read_rest(L, "full", options, false);
   kernels::Number value = check_number(L, 2, "the value of flow.full");
@@ -219,7 +219,7 @@ int make_full(lua_State* L) {
 }
 
 int make_random(lua_State* L, const char* function, bool normal) {
-  Options options = read_shape(L, function);
+  CreationOptions options = read_shape(L, function);
   read_rest(L, function, options, true);
   if (!kernels::is_float(options.dtype))
     raise(L, fmt::format("flow.{} makes floats, not {}", function, dtype_name(options.dtype)));
@@ -237,7 +237,7 @@ int make_randint(lua_State* L) {
     raise(L,
           "flow.randint takes the least and the largest integer and a shape: "
           "flow.randint(1, 6, {10})");
-  Options options;
+  CreationOptions options;
   options.dtype = DType::i64;
   options.shape = check_shape(L, 3, "flow.randint");
   options.next = 4;
@@ -251,7 +251,7 @@ int make_randint(lua_State* L) {
 
 // flow.eye(n)
 int make_eye(lua_State* L) {
-  Options options = read_shape(L, "eye");
+  CreationOptions options = read_shape(L, "eye");
   read_rest(L, "eye", options, false);
   if (options.shape.rank != 1) raise(L, "flow.eye takes the number of rows and columns");
   int64_t size = options.shape[0];
@@ -279,7 +279,7 @@ int make_linspace(lua_State* L) {
   double first = luaL_checknumber(L, 1), last = luaL_checknumber(L, 2);
   lua_Integer count = luaL_checkinteger(L, 3);
   if (count < 0) raise(L, "flow.linspace takes two ends and a number of 0 or more");
-  Options options;
+  CreationOptions options;
   options.next = 4;
   read_rest(L, "linspace", options, false);
   tensors::Tensor made = tensors::Tensor::empty(DType::f64, kernels::Shape{count});
@@ -323,7 +323,7 @@ int make_arange(lua_State* L) {
     integers = integers && lua_isinteger(L, numbers);
   }
   if (numbers == 0) raise(L, "flow.arange takes numbers: flow.arange(n), flow.arange(a, b, step)");
-  Options options;
+  CreationOptions options;
   options.dtype = integers ? DType::i64 : DType::f32;
   options.next = numbers + 1;
   read_rest(L, "arange", options, false);
@@ -355,7 +355,7 @@ int make_arange(lua_State* L) {
 
 // flow.tensor(lists or tensor [, type | options])
 int make_tensor(lua_State* L) {
-  Options options;
+  CreationOptions options;
   options.next = 2;
   read_rest(L, "tensor", options, false);
   if (const tensors::Tensor* given = test_object(L, 1)) {

@@ -54,7 +54,7 @@ class GradientHooks final : public tensors::LeafObserver {
     auto found = uses_.find(&leaf);
     return found != uses_.end() && !found->second.empty();
   }
-  void begin(const std::vector<tensors::Ref<tensors::Body>>& leaves) override {
+  void begin(const std::vector<tensors::RefPtr<tensors::Body>>& leaves) override {
     std::vector<std::shared_ptr<Hook>> kept = hooks_;
     for (const auto& hook : kept) {
       if (hook->started == LUA_REFNIL || hook->started == LUA_NOREF) continue;
@@ -71,7 +71,7 @@ class GradientHooks final : public tensors::LeafObserver {
       lua_call(L_, 1, 0);
     }
   }
-  void complete(const tensors::Ref<tensors::Body>& leaf) override {
+  void complete(const tensors::RefPtr<tensors::Body>& leaf) override {
     std::vector<LeafUse> uses = uses_[leaf.get()];  // a copy: a hook may add and remove hooks
     for (const LeafUse& use : uses) {
       if (use.hook->ready == LUA_NOREF) continue;

@@ -155,7 +155,7 @@ void set_field(lua_State* L, Tensor x) {
   if (name == "requires_grad") return x.want_gradient(lua_toboolean(L, 3));
   if (name != "grad")
     raise(L, fmt::format("a tensor has no field `{}` to set: parts are set as {}", name, kForms));
-  if (context(L).phase != Phase::task)
+  if (context(L).phase != ScriptPhase::task)
     raise(L, "gradients can be set in tasks only, not while the script loads");
   if (lua_isnil(L, 3)) return x.set_gradient({});
   const Tensor& grad = check_object(L, 3, "a gradient");

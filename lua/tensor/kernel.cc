@@ -39,7 +39,7 @@ size_t lines_before(std::string_view text, size_t at) {
 
 // A source is usually a long string of a loaded file, where its lines can be counted; of several
 // equal ones, the nearest to the call is used.
-void locate_source(lua_State* L, jit::Source& source) {
+void locate_source(lua_State* L, jit::KernelSource& source) {
   source.file = "kernel " + source.name;
   if (source.text.size() < kFoundMin) return;
   ScriptLocation call = current_location(L);
@@ -93,8 +93,8 @@ std::vector<std::string> read_compiler_options(lua_State* L, const std::string& 
   return found;
 }
 
-jit::Source read_source(lua_State* L, int options) {
-  jit::Source source;
+jit::KernelSource read_source(lua_State* L, int options) {
+  jit::KernelSource source;
   source.name = check_kernel_name(L);
   source.text = check_text(L, 2, fmt::format("the source of the kernel `{}`", source.name));
   if (source.text.size() > jit::kSourceMax || source.text.find('\0') != std::string::npos)
@@ -120,12 +120,12 @@ void check_functions(lua_State* L, const std::string& name, int options) {
   }
 }
 
-void check_gradient(lua_State* L, const jit::Source& source, int options) {
+void check_gradient(lua_State* L, const jit::KernelSource& source, int options) {
   bool has = lua_getfield(L, options, "gradient") != LUA_TNIL;
   lua_pop(L, 1);
   if (!has) return;
-  bool one = source.signature.count(jit::Role::out) == 1;
-  if (!one || source.signature.count(jit::Role::inout) > 0)
+  bool one = source.signature.count(jit::ParameterRole::out) == 1;
+  if (!one || source.signature.count(jit::ParameterRole::inout) > 0)
     reject(L, source.name, "a kernel with a `gradient` has one `out` and no `inout`");
 }
 
@@ -156,10 +156,10 @@ void check_launch(lua_State* L, const std::string& name, int options) {
 }
 
 // Every `out` without `like` has a function for its shape.
-void check_shapes(lua_State* L, const jit::Source& source, int options) {
+void check_shapes(lua_State* L, const jit::KernelSource& source, int options) {
   std::vector<std::string> open;
   for (const jit::KernelParameter& each : source.signature.parameters)
-    if (each.role == jit::Role::out && each.of < 0) open.push_back(each.name);
+    if (each.role == jit::ParameterRole::out && each.of < 0) open.push_back(each.name);
   int type = lua_getfield(L, options, "shape");
   int shape = lua_gettop(L);
   if (type == LUA_TTABLE) {
@@ -187,9 +187,9 @@ const std::vector<std::string>& known_options() {
 }
 
 // Pushes a copy that the script cannot change: the key and the call use the same options.
-void push_options_copy(lua_State* L, const jit::Source& source, int options) {
+void push_options_copy(lua_State* L, const jit::KernelSource& source, int options) {
   lua_createtable(L, 0, 12);
-  int said = lua_gettop(L);
+  int copied = lua_gettop(L);
   for (const std::string& name : known_options()) {
     if (lua_getfield(L, options, name.c_str()) == LUA_TTABLE) {
       lua_newtable(L);
@@ -201,11 +201,11 @@ void push_options_copy(lua_State* L, const jit::Source& source, int options) {
       }
       lua_remove(L, -2);
     }
-    lua_setfield(L, said, name.c_str());
+    lua_setfield(L, copied, name.c_str());
   }
   auto put = [&](const char* field, const std::string& text) {
     lua_pushlstring(L, text.data(), text.size());
-    lua_setfield(L, said, field);
+    lua_setfield(L, copied, field);
   };
   put("name", source.name);
   put("source", source.text);
@@ -221,7 +221,7 @@ int make_kernel(lua_State* L) {
     lua_replace(L, 4);
   }
   check_options(L, 4, "flow.kernel", known_options());
-  jit::Source source = read_source(L, 4);
+  jit::KernelSource source = read_source(L, 4);
   check_functions(L, source.name, 4);
   check_gradient(L, source, 4);
   check_launch(L, source.name, 4);
@@ -274,7 +274,7 @@ int compile(lua_State* L) {
     arch = jit::parse_arch(check_text(L, 2, "the architecture of k:compile"));
     if (arch == 0) raise(L, "an architecture is named as \"sm_90\"");
   }
-  Result<jit::Image> image = program->image(arch, kernel_cache(L));
+  Result<jit::KernelImage> image = program->image(arch, kernel_cache(L));
   if (!image.ok()) raise(L, image.error().message);
   lua_pushboolean(L, true);
   return 1;

@@ -15,7 +15,7 @@ namespace flow::lua {
 namespace {
 
 using jit::KernelParameter;
-using jit::Role;
+using jit::ParameterRole;
 using kernels::Number;
 using kernels::Shape;
 using tensors::Device;
@@ -35,7 +35,7 @@ class KernelCall {
     luaL_checkstack(L, count_ + 20, "too many arguments of a kernel");
   }
 
-  const jit::Source& source() const { return program_.source(); }
+  const jit::KernelSource& source() const { return program_.source(); }
   const std::string& name() const { return source().name; }
   std::vector<Tensor> operands() const { return call_.operands(); }
   int argument_count() const { return count_; }
@@ -62,7 +62,7 @@ class KernelCall {
     } else {
       launch(device);
     }
-    if (source().signature.count(Role::out) == 0) push_changed();
+    if (source().signature.count(ParameterRole::out) == 0) push_changed();
     return lua_gettop(L_) - base;
   }
 
@@ -124,7 +124,7 @@ class KernelCall {
   // ---- on the CPU
 
   void fall_back() {
-    int outs = source().signature.count(Role::out);
+    int outs = source().signature.count(ParameterRole::out);
     if (push_kernel_field(L_, kernel_, "fallback") == LUA_TNIL) needs_gpu();
     int base = lua_gettop(L_) - 1;
     {
@@ -140,7 +140,7 @@ class KernelCall {
     int index = base;
     const auto& parameters = source().signature.parameters;
     for (size_t at = 0; at < parameters.size(); at++) {
-      if (parameters[at].role != Role::out) continue;
+      if (parameters[at].role != ParameterRole::out) continue;
       index++;
       std::string what =
           fmt::format("`{}`, from the fallback of `{}`,", parameters[at].name, name());
@@ -169,7 +169,7 @@ class KernelCall {
   void launch(const Device& device) {
     const auto& parameters = source().signature.parameters;
     for (size_t at = 0; at < parameters.size(); at++)
-      if (parameters[at].role == Role::out)
+      if (parameters[at].role == ParameterRole::out)
         call_.set_tensor(at, Tensor::empty(parameters[at].dtype, shape_of(at), device));
     jit::Grid grid = read_grid();
     void* stream = tensors::stream_of(device).native;  // also makes its context current
@@ -177,7 +177,7 @@ class KernelCall {
     jit::LoadedFunction& function = find_function(driver, device);
     call_.run(driver, function, grid, stream);
     for (size_t at = 0; at < parameters.size(); at++)
-      if (parameters[at].role == Role::out) push_object(L_, call_.argument(at).tensor);
+      if (parameters[at].role == ParameterRole::out) push_object(L_, call_.argument(at).tensor);
   }
 
   const jit::Driver& check_driver() {
@@ -226,7 +226,7 @@ class KernelCall {
   void push_changed() {
     int index = first_;
     for (const KernelParameter& each : source().signature.parameters) {
-      if (each.role == Role::inout) lua_pushvalue(L_, index);
+      if (each.role == ParameterRole::inout) lua_pushvalue(L_, index);
       index += each.is_given();
     }
   }
@@ -283,7 +283,7 @@ void read_sizes(lua_State* L, const std::string& what, int first, int count_max,
 int call_kernel(lua_State* L) {
   const jit::ScriptKernel* program = test_kernel(L, 1);
   if (program == nullptr) raise(L, "a kernel is called as k(x, …)");
-  if (context(L).phase != Phase::task)
+  if (context(L).phase != ScriptPhase::task)
     raise(L, fmt::format("the kernel `{}` is called while the script loads or its graph is built: "
                          "kernels run in tasks; call it in one",
                          program->source().name));
@@ -291,7 +291,7 @@ int call_kernel(lua_State* L) {
   call.read_arguments();
   if (!tensors::is_recording(call.operands())) return call.run();
   if (!kernel_has(L, 1, "gradient"))
-    throw tensors::Failure(
+    throw tensors::TensorError(
         fmt::format("the kernel `{}` has no `gradient`, and that of an argument is wanted: give it "
                     "one, gradient = function(gradient, …) … end, or call it in flow.no_grad, or "
                     "with x:detach()",

@@ -33,7 +33,7 @@ void TensorBudget::charge(size_t bytes) {
   if (over()) {
     memory_.refused = true;
     memory_.rejected_peak = memory_.used + memory_.tensors + bytes;
-    throw tensors::Failure(fmt::format(
+    throw tensors::TensorError(fmt::format(
         "not enough memory for a tensor of {} bytes: this task's tensors hold {} bytes, its "
         "Lua values {}, and its limit is {}",
         bytes, memory_.tensors.load(), memory_.used, memory_.limit));

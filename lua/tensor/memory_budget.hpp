@@ -12,9 +12,9 @@
 namespace flow::lua {
 
 /// Of one state. The state's thread charges; any thread may release.
-class TensorBudget : public tensors::Budget {
+class TensorBudget : public tensors::MemoryBudget {
  public:
-  explicit TensorBudget(std::shared_ptr<Memory> memory)
+  explicit TensorBudget(std::shared_ptr<VmMemory> memory)
       : held_memory_(std::move(memory)), memory_(*held_memory_) {}
   void charge(size_t bytes) override;
   void release(size_t bytes) override;
@@ -33,8 +33,8 @@ class TensorBudget : public tensors::Budget {
  private:
   void collect_all(lua_State* L);
 
-  std::shared_ptr<Memory> held_memory_;
-  Memory& memory_;
+  std::shared_ptr<VmMemory> held_memory_;
+  VmMemory& memory_;
   bool has_mapped_ = false;
   std::atomic<size_t> since_{0}, held_{0};     // charged since the last collection; held after it
   size_t device_since_ = 0, device_held_ = 0;  // the same for GPU memory
@@ -49,7 +49,7 @@ class TensorScope {
   TensorScope& operator=(const TensorScope&) = delete;
 
  private:
-  std::shared_ptr<tensors::Budget> before_;
+  std::shared_ptr<tensors::MemoryBudget> before_;
 };
 
 }  // namespace flow::lua

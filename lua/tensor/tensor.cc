@@ -101,7 +101,7 @@ auto with_room(lua_State* L, F f) {
   std::string problem;
   try {
     return f();
-  } catch (const tensors::Failure& failure) {
+  } catch (const tensors::TensorError& failure) {
     problem = failure.what();
   }
   raise(L, problem);
@@ -122,7 +122,7 @@ int call_protected(lua_State* L, Function function) {
   std::string problem;
   try {
     return function(L);
-  } catch (const tensors::Failure& failure) {
+  } catch (const tensors::TensorError& failure) {
     problem = failure.what();
   }
   raise(L, problem);
@@ -190,7 +190,7 @@ kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape)
     kernels::View view = made.view();
     push_object(L, std::move(made));
     return view;
-  } catch (const tensors::Failure& failure) {
+  } catch (const tensors::TensorError& failure) {
     problem = failure.what();
   }
   raise(L, problem);

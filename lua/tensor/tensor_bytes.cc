@@ -11,7 +11,7 @@ namespace {
 // The bytes of a dense host tensor; they hold its storage.
 Bytes bytes_of(const tensors::Tensor& dense) {
   std::string_view view(static_cast<const char*>(dense.view().data), dense.view().bytes());
-  return {view, std::make_shared<const tensors::Ref<tensors::Storage>>(dense.storage())};
+  return {view, std::make_shared<const tensors::RefPtr<tensors::Storage>>(dense.storage())};
 }
 
 }  // namespace

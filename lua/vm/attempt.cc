@@ -47,7 +47,7 @@ AttemptOutcome failed(std::string message) {
 }
 
 void ScriptState::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
-  context_.phase = Phase::task;
+  context_.phase = ScriptPhase::task;
   context_.request = &request;
   context_.host = &host;
   context_.input_files.clear();

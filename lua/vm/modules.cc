@@ -19,7 +19,7 @@ class LoadScope {
  public:
   LoadScope(lua_State* L, const std::string& name)
       : context_(context(L)), box_(sandbox(L)), phase_(context_.phase), frozen_(box_.frozen) {
-    context_.phase = Phase::loading;
+    context_.phase = ScriptPhase::loading;
     box_.frozen = false;
     box_.requiring.emplace_back(name, current_location(L));
   }
@@ -34,7 +34,7 @@ class LoadScope {
  private:
   VmContext& context_;
   Sandbox& box_;
-  Phase phase_;
+  ScriptPhase phase_;
   bool frozen_;
 };
 
@@ -101,7 +101,7 @@ void load_stdlib(lua_State* L, const Module& module) {
 void load_file(lua_State* L, const std::string& name, const std::string& path,
                const std::string& text) {
   Sandbox& box = sandbox(L);
-  Phase outer = context(L).phase;
+  ScriptPhase outer = context(L).phase;
   {
     LoadScope scope(L, name);
     auto& files = *box.files;
@@ -126,7 +126,7 @@ void load_file(lua_State* L, const std::string& name, const std::string& path,
     lua_remove(L, -2);
   }
   remember(L, name);
-  if (outer == Phase::building) fill_codes(L);
+  if (outer == ScriptPhase::building) fill_codes(L);
 }
 
 void check_not_waiting(lua_State* L, const std::string& name) {
@@ -156,7 +156,7 @@ int flow_require(lua_State* L) {
     load_stdlib(L, *module);
     return 1;
   }
-  if (context(L).phase == Phase::task)
+  if (context(L).phase == ScriptPhase::task)
     raise(L, fmt::format(
                  "require(\"{}\") inside a task: the script has not loaded this module, and "
                  "a task finds only modules that the script had loaded; require it at the top of "

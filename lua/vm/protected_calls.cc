@@ -155,7 +155,7 @@ int flow_load(lua_State* L) {  // upvalue 1: Lua's own
 }
 
 void reject_file(lua_State* L, const char* name) {
-  if (context(L).phase == Phase::task) return;
+  if (context(L).phase == ScriptPhase::task) return;
   raise(L, std::string(name) +
                " reads a file, and while the script loads and its graph is built only require "
                "does: put the code in a module beside the script and require it");

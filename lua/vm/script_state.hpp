@@ -68,9 +68,9 @@ class ScriptState {
   void end_attempt();
   void take_snapshots();
 
-  std::shared_ptr<Memory> held_memory_ =
-      std::make_shared<Memory>();  // shared, because tensors may outlive this
-  Memory& memory_ = *held_memory_;
+  std::shared_ptr<VmMemory> held_memory_ =
+      std::make_shared<VmMemory>();  // shared, because tensors may outlive this
+  VmMemory& memory_ = *held_memory_;
   std::shared_ptr<TensorBudget> budget_;
   lua_State* L_;
   VmContext context_;

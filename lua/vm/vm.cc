@@ -23,7 +23,7 @@ constexpr int kUncollectedKib = 32 << 10;  // that a graph's Lua memory may use 
 constexpr size_t kSourceMax = size_t{16} << 20;  // bytes of one source file
 
 void* allocate(void* self, void* old, size_t old_size, size_t size) {
-  auto& memory = *static_cast<Memory*>(self);
+  auto& memory = *static_cast<VmMemory*>(self);
   if (old == nullptr) old_size = 0;
   if (size == 0) {
     std::free(old);
@@ -135,7 +135,7 @@ Status ScriptState::load_main() {
                                   context_.root.empty() ? "its bundle" : context_.root));
   bundle_.files.emplace_back(context_.main, *text);
   FLOW_TRY(push_chunk(L, context_.main, *text));
-  context_.phase = Phase::loading;
+  context_.phase = ScriptPhase::loading;
   int status = call_traced(L, 0, LUA_MULTRET);
   if (status != LUA_OK) return user_error(error_text(L, status));
   return {};
@@ -149,7 +149,7 @@ int ScriptState::load_body(lua_State* L) {
   lua_settop(L, 1);
   freeze_libraries(L);
   load_remaining(L, *loading.bundle);
-  state.context_.phase = Phase::task;
+  state.context_.phase = ScriptPhase::task;
   state.take_snapshots();
   return 0;
 }
@@ -199,7 +199,7 @@ int ScriptState::build_body(lua_State* L) {
     status = joined_errors(errors);
     return 0;
   }
-  state.context_.phase = Phase::building;
+  state.context_.phase = ScriptPhase::building;
   status = run_body(L, state.graph_, *pipeline, params);
   return 0;
 }

@@ -23,10 +23,10 @@ void check_signature(std::string_view text) {
   FLOW_CHECK(back->parameters.size() == signature->parameters.size());
   for (const KernelParameter& each : signature->parameters) {
     FLOW_CHECK(each.of < static_cast<int>(signature->parameters.size()));
-    if (each.role == Role::size)
+    if (each.role == ParameterRole::size)
       FLOW_CHECK(each.of >= 0 && signature->parameters[static_cast<size_t>(each.of)].is_tensor());
   }
-  Source source;
+  KernelSource source;
   source.name = std::string("f");
   source.signature = std::move(*signature);
   FLOW_CHECK(!compiler_text(source).empty());
@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_signature(text);
   check_image(text);
   check_summed(text);
-  Source source;
+  KernelSource source;
   source.name = std::string("f");
   source.signature = *parse_signature("x: inout f32");
   FLOW_CHECK(error_text(source, std::string(text)).size() < (16u << 10) + 3 * size);

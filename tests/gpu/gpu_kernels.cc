@@ -40,7 +40,7 @@ __global__ void types(float a, double b, int c, long long d, unsigned char e, bo
 )";
 
 jit::ScriptKernel program(const char* name, const char* text, const char* signature) {
-  jit::Source source;
+  jit::KernelSource source;
   source.name = std::string(name);
   source.text = text;
   source.signature = *jit::parse_signature(signature);
@@ -53,9 +53,9 @@ jit::LoadedFunction& function_of(jit::ScriptKernel& program, int ahead = 0) {
   void* stream = tensors::stream_of(kGpu).native;  // and its context is current
   cuda::DeviceInfo info = *cuda::describe(0);
   auto driver = jit::system_driver();
-  if (stream == nullptr || !driver.ok()) throw tensors::Failure("no driver");
+  if (stream == nullptr || !driver.ok()) throw tensors::TensorError("no driver");
   auto found = program.load(**driver, 0, info.major * 10 + info.minor + ahead, jit::Cache(""));
-  if (!found.ok()) throw tensors::Failure(found.error().message);
+  if (!found.ok()) throw tensors::TensorError(found.error().message);
   return **found;
 }
 
@@ -173,7 +173,7 @@ int check_kernels(bool with_speed) {
     bool holds = false;
     try {
       holds = check.holds();
-    } catch (const tensors::Failure& failure) {
+    } catch (const tensors::TensorError& failure) {
       problem = failure.what();
     }
     fmt::print("a script's kernel: {:<20} {}\n", check.name, holds ? "ok" : "MISS " + problem);

@@ -284,7 +284,7 @@ TEST_CASE("what is recorded and never walked is let go with its result") {
       },
       [&] { return cross_entropy(rows, Tensor::zeros(DType::i64, {1}), 0, -1, Reduction::none); }};
   for (const auto& result : results) {
-    Ref<Storage> memory;
+    RefPtr<Storage> memory;
     {
       Tensor out = result();
       REQUIRE(out.is_tracked());

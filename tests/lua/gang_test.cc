@@ -197,10 +197,10 @@ TEST_CASE("Numbers and values that ranks combine or move differently are an erro
     auto all = run_on(2, each.body);
     for (const RankOutcome& one : all) {
       INFO(one.ended.message);
-      bool is_told =
+      bool is_reported =
           one.ended.message.find(each.has) != std::string::npos ||
           (!each.has_too.empty() && one.ended.message.find(each.has_too) != std::string::npos);
-      CHECK(is_told);
+      CHECK(is_reported);
     }
   }
 }

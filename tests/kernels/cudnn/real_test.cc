@@ -105,8 +105,8 @@ Convolution row_of(int64_t size, const Conv2d& o, int64_t kernel) {
   return v;
 }
 
-using OutputOf = int (*)(Descriptor conv, Descriptor x, Descriptor w, int* n, int* c, int* h,
-                         int* width);
+using OutputOf = int (*)(CudnnDescriptor conv, CudnnDescriptor x, CudnnDescriptor w, int* n, int* c,
+                         int* h, int* width);
 
 TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
   DnnLibrary library("");
@@ -132,7 +132,7 @@ TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
               Numbers numbers{};
               REQUIRE(numbers_of(row, numbers));
               numbers.has_bias = groups == 2;
-              Descriptors descriptors(library.calls());
+              ConvolutionDescriptors descriptors(library.calls());
               REQUIRE(descriptors.make(numbers));
               int shape[4] = {};
               REQUIRE(output_of(descriptors.convolution, descriptors.x, descriptors.w, &shape[0],

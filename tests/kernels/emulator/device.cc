@@ -103,7 +103,8 @@ Memory& memory() {
     // A kernel of the emulator could read the host's memory: a GPU's can't.
     tensors::check_operand = [](const char* row, const kernels::View& operand) {
       if (operand.count() == 0 || memory().holds(operand.data, 1)) return;
-      throw tensors::Failure(std::string("a kernel of `") + row + "` was given memory of the host");
+      throw tensors::TensorError(std::string("a kernel of `") + row +
+                                 "` was given memory of the host");
     };
     return own;
   }();

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const Image kImage{false, "_Z5saxpyfPKf", std::string("code\0code", 9)};
+const KernelImage kImage{false, "_Z5saxpyfPKf", std::string("code\0code", 9)};
 
 void write(const fs::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary)
@@ -100,7 +100,7 @@ TEST_CASE("processes that keep and find at once see whole files") {
   Folder folder;
   Cache cache(folder.path + "/kernels");
   Digest key = sha256("key");
-  Image image{false, "f", std::string(300'000, 'c')};
+  KernelImage image{false, "f", std::string(300'000, 'c')};
   std::vector<pid_t> children;
   for (int child = 0; child < 4; child++) {
     children.push_back(fork());

@@ -11,10 +11,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Source source_of(const std::string& text,
-                 const std::string& signature = "x: inout f32, n: count of x",
-                 std::vector<std::string> options = {}) {
-  Source source;
+KernelSource source_of(const std::string& text,
+                       const std::string& signature = "x: inout f32, n: count of x",
+                       std::vector<std::string> options = {}) {
+  KernelSource source;
   source.name = std::string("f");
   source.text = text;
   source.signature = *parse_signature(signature);
@@ -31,7 +31,7 @@ __global__ void f(float* x, long long n) {
 }
 )";
 
-std::string problem_of(const Source& source, int arch = 90) {
+std::string problem_of(const KernelSource& source, int arch = 90) {
   auto image = ScriptKernel(source).image(arch, Cache("/proc/nowhere"));
   return image.ok() ? "none" : image.error().message;
 }

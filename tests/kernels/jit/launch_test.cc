@@ -57,8 +57,8 @@ Driver recording() {
   return driver;
 }
 
-Source source_of(const std::string& signature) {
-  Source source;
+KernelSource source_of(const std::string& signature) {
+  KernelSource source;
   source.name = std::string("f");
   source.signature = *parse_signature(signature);
   return source;
@@ -77,7 +77,7 @@ int stream;
 
 TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
   Driver driver = recording();
-  Source source = source_of(
+  KernelSource source = source_of(
       "a: f32, b: f64, c: i32, d: i64, e: u8, g: bool, x: in i32, y: out f64 like x, n: count of "
       "y, m: "
       "i32 size 2 of x");
@@ -103,7 +103,7 @@ TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
 TEST_CASE(
     "a grid covers the elements of the first result, and nothing starts where there are none") {
   Driver driver = recording();
-  Source source = source_of("z: inout f32, x: in f32, y: out f32");
+  KernelSource source = source_of("z: inout f32, x: in f32, y: out f32");
   KernelLaunch call(source);
   call.set_tensor(0, Tensor::zeros(DType::f32, {7}));
   call.set_tensor(1, Tensor::zeros(DType::f32, {1}));
@@ -131,7 +131,7 @@ TEST_CASE("an input with gaps is made dense, and an inout is written back throug
     for (int i = 0; i < 6; i++) x[i] = 2 * x[i] + add[i];
     return 0;
   };
-  Source source = source_of("x: inout f64, add: in f64");
+  KernelSource source = source_of("x: inout f64, add: in f64");
   Tensor all = Tensor::zeros(DType::f64, {3, 2}), more = Tensor::zeros(DType::f64, {3, 2});
   for (int i = 0; i < 6; i++) {
     all.view().at<double>()[i] = i;
@@ -202,7 +202,8 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
 }
 
 TEST_CASE("what does not fit its parameter is refused in words") {
-  Source source = source_of("a: i32, b: u8, x: in f32, y: out f32 like x, n: i32 size 3 of x");
+  KernelSource source =
+      source_of("a: i32, b: u8, x: in f32, y: out f32 like x, n: i32 size 3 of x");
   KernelLaunch call(source);
   call.set_number(0, Number::of(int64_t{INT32_MAX}));
   CHECK_THROWS_WITH(call.set_number(0, Number::of(int64_t{INT32_MAX} + 1)),

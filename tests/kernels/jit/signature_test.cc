@@ -24,7 +24,7 @@ TEST_CASE("a signature says of each parameter where it comes from") {
         "a: f32, x: in bf16, y: out f64 like x, z: inout u8, w: out bool, b: bool, n: count of y, "
         "m: i32 size 2 of x, k: count of w");
   CHECK(parsed->given_text() == "(a, x, z, b)");
-  CHECK(parsed->count(Role::out) == 2);
+  CHECK(parsed->count(ParameterRole::out) == 2);
   CHECK(parsed->parameters[2].of == 1);
   CHECK(parsed->parameters[7].dim == 2);
   CHECK(parsed->parameters[7].dtype == DType::i32);

@@ -20,7 +20,7 @@ struct Lua {
     lua_setglobal(L, "flow");
     request.dir = "/state/scratch/1";
     request.state_dir = "/state";
-    context.phase = Phase::task;
+    context.phase = ScriptPhase::task;
     context.request = &request;
     context.host = &host;
   }
