@@ -34,17 +34,17 @@ bool is_current(const State& state, const AttemptId& id) {
 bool has_valid_edges(const Plan& plan) {
   size_t units = plan.nodes.size();
   bool within = true;
-  auto look = [&](uint32_t node) { within = within && node < plan.nodes.size(); };
+  auto check_node = [&](uint32_t node) { within = within && node < plan.nodes.size(); };
   for (const TaskNode& node : plan.nodes) {
     if (node.kind != NodeKind::when && node.def >= plan.defs.size()) return false;
-    for_each_data_ref(node, look);
-    for (uint32_t before : node.after) look(before);
-    for_each_ref(node.then_value, look);
-    for_each_ref(node.else_value, look);
-    if (node.guard.when != kNoNode) look(node.guard.when);
+    for_each_data_ref(node, check_node);
+    for (uint32_t before : node.after) check_node(before);
+    for_each_ref(node.then_value, check_node);
+    for_each_ref(node.else_value, check_node);
+    if (node.guard.when != kNoNode) check_node(node.guard.when);
     if (has_literal_items(node)) units += node.items.as_table().list.size();
   }
-  for_each_ref(plan.result, look);
+  for_each_ref(plan.result, check_node);
   return units <= kNodesMax && within;
 }
 
@@ -117,7 +117,7 @@ struct AdmissionCheck {
              may_place(state, resource_request(state, run, e.id.unit), e);
     }
     if (!e.others.empty() || e.share != Share{}) return false;
-    return may_take_gpus(worker.info.gpus, worker.free, request.gpu, e.gpus) &&
+    return may_allocate_gpus(worker.info.gpus, worker.free, request.gpu, e.gpus) &&
            may_start(state, run, request, run.cpus_used_milli, map_running) &&
            fits(state, e.worker, worker.free, request, expected_short_us(run, e.id.unit));
   }
@@ -146,10 +146,10 @@ struct AdmissionCheck {
   bool operator()(const ResizeRequested& e) const {
     if (!is_current(state, e.id)) return false;
     const Run& run = *find_run(state, e.id.run);
-    const Resources& asked = def_of(run, e.id.unit)->resources;
+    const Resources& requested = def_of(run, e.id.unit)->resources;
     const auto& detail = run.units[e.id.unit].detail;
     bool is_wound_down = run.stopping || run.cancelling || run.ending;
-    return !is_wound_down && detail && !detail->is_resizing && e.ranks <= asked.ranks_max &&
+    return !is_wound_down && detail && !detail->is_resizing && e.ranks <= requested.ranks_max &&
            e.ranks > detail->others.size() + 1;
   }
   bool operator()(const SignalReceived& e) const {

@@ -35,11 +35,11 @@ void apply(State& state, const Record& record, std::vector<Command>& out) {
   FLOW_CHECK(record.sequence == state.sequence + 1);
   state.sequence = record.sequence;
   // A starting engine without active runs adopts the clock's time, which may have been set back.
-  bool may_go_back =
+  bool may_set_back =
       std::holds_alternative<EngineStarted>(record.event) &&
       std::ranges::all_of(state.runs, [](const auto& run) { return is_final(run.second.status); });
   // A late report carries an earlier time.
-  state.at = may_go_back ? record.at : std::max(state.at, record.at);
+  state.at = may_set_back ? record.at : std::max(state.at, record.at);
   Transition transition(state, record.at, out);
   std::visit([&](const auto& event) { transition.on(event); }, record.event);
   transition.propagate();
@@ -196,7 +196,7 @@ void Transition::on(const AttemptFailed& event) {
   ending.is_death = event.worker_died || ending.is_gpu;
   if (ending.is_death) ending.co_located = co_located(ending.worker, r, unit);
   bool names_worker = event.worker_died || ending.is_gpu || ending.worker == 0 ||
-                      budget_of(failure.cause) == Budget::none;
+                      budget_of(failure.cause) == RetryBudget::none;
   if (!names_worker) failure.message += kWorkerLine + state_.workers[ending.worker].info.name;
   if (!is_lasting(failure)) record_worker_failure(ending.worker, r, unit, failure.cause);
   fail_attempt(r, unit, failure, ending);
@@ -343,7 +343,8 @@ void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
   if (is_quarantined(run, unit, *detail, ending)) {
     again = false;
     clear_deaths_of_others(run, unit, detail->deaths);
-  } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
+  } else if (budget_of(failure.cause) == RetryBudget::infrastructure && !again &&
+             !is_lasting(failure)) {
     std::string& message = detail->failure.message;
     message.insert(std::min(message.rfind(kWorkerLine), message.size()),
                    ". This used the last of `retries = { infra = " + std::to_string(policy.infra) +
@@ -365,10 +366,10 @@ void Transition::record_failure(UnitDetail& detail, const Unit& unit, Cause caus
 }
 
 uint32_t Transition::spend(UnitDetail& detail, const RetryPolicy& policy, Cause cause) {
-  Budget budget = budget_of(cause);
-  if (budget == Budget::none) return 0;
-  if (budget == Budget::memory && detail.ooms < policy.oom_max) return ++detail.ooms;
-  bool is_infra = budget == Budget::infrastructure;
+  RetryBudget budget = budget_of(cause);
+  if (budget == RetryBudget::none) return 0;
+  if (budget == RetryBudget::memory && detail.ooms < policy.oom_max) return ++detail.ooms;
+  bool is_infra = budget == RetryBudget::infrastructure;
   uint32_t spent = is_infra ? ++detail.infra : ++detail.failures;
   return spent <= (is_infra ? policy.infra : policy.max) ? spent : 0;
 }
@@ -431,7 +432,8 @@ namespace {
 
 /// Whether the worker may be the reason for a failure with this cause.
 bool may_be_of_worker(Cause cause) {
-  return budget_of(cause) == Budget::own ? cause != Cause::input_changed : cause == Cause::staging;
+  return budget_of(cause) == RetryBudget::own ? cause != Cause::input_changed
+                                              : cause == Cause::staging;
 }
 
 }  // namespace

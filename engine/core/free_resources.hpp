@@ -7,7 +7,7 @@ namespace flow::core {
 /// The free resources of an idle worker.
 FreeResources all_free(const WorkerInfo& worker);
 /// `expected_us` is 0 for an attempt that is not known to be short.
-void take(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);
+void allocate(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);
 void release(FreeResources& free, const SchedulingClass& request, uint32_t expected_us);
 
 }  // namespace flow::core

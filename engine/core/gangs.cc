@@ -24,7 +24,7 @@ uint64_t ranks_in_all(const State& state, const SchedulingClass& request, uint32
 
 /// The same for announced workers that have not joined: each is assumed to be like the largest one
 /// that has. If none has joined, their capacity is unknown and assumed to suffice.
-uint64_t ranks_to_come(const State& state, const SchedulingClass& request, uint32_t most) {
+uint64_t announced_ranks(const State& state, const SchedulingClass& request, uint32_t most) {
   uint32_t missing = missing_workers(state);
   if (missing == 0) return 0;
   uint32_t ranks = 0;
@@ -38,10 +38,10 @@ uint64_t ranks_to_come(const State& state, const SchedulingClass& request, uint3
   return is_any ? uint64_t{ranks} * missing : most;
 }
 
-void take_rank(const WorkerInfo& worker, FreeResources& free, const SchedulingClass& request,
-               const std::vector<std::string>& gpus) {
-  take(free, request, 0);
-  take_gpus(worker.gpus, free, request.gpu, gpus);
+void allocate_rank(const WorkerInfo& worker, FreeResources& free, const SchedulingClass& request,
+                   const std::vector<std::string>& gpus) {
+  allocate(free, request, 0);
+  allocate_gpus(worker.gpus, free, request.gpu, gpus);
 }
 
 /// The request of one rank with no CPUs: ranks may get fewer CPUs than requested.
@@ -121,8 +121,8 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit,
                        [&](WorkerState& worker, const SchedulingClass& held, const auto& gpus) {
-                         take(worker.free, held, expected_us);
-                         take_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
+                         allocate(worker.free, held, expected_us);
+                         allocate_gpus(worker.info.gpus, worker.free, held.gpu, gpus);
                        });
 }
 
@@ -151,7 +151,7 @@ uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
   for (uint32_t rank = 0; rank < ranks; rank++) {
     std::vector<std::string> gpus = choose_gpus(worker.gpus, left, request.gpu);
     if (gpus.empty()) return rank;
-    take_gpus(worker.gpus, left, request.gpu, gpus);
+    allocate_gpus(worker.gpus, left, request.gpu, gpus);
   }
   return static_cast<uint32_t>(ranks);
 }
@@ -181,8 +181,8 @@ bool may_place(const State& state, const SchedulingClass& request, const Assigne
       return false;
     FreeResources& free = free_by_worker.try_emplace(at, worker.free).first->second;
     bool is_free = fits_rank(worker, at, free, each) &&
-                   may_take_gpus(worker.info.gpus, free, request.gpu, gpus);
-    if (is_free) take_rank(worker.info, free, each, gpus);
+                   may_allocate_gpus(worker.info.gpus, free, request.gpu, gpus);
+    if (is_free) allocate_rank(worker.info, free, each, gpus);
     return is_free;
   };
   return add(gang.worker, gang.gpus) &&
@@ -194,7 +194,7 @@ void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request
   auto fit = [&](const SchedulingClass& each) {
     uint64_t ranks = ranks_in_all(state, each, request.ranks);
     return ranks >= request.ranks ||
-           ranks + ranks_to_come(state, each, request.ranks) >= request.ranks;
+           ranks + announced_ranks(state, each, request.ranks) >= request.ranks;
   };
   if (fit(request)) return;
   SchedulingClass less = request;

@@ -115,9 +115,9 @@ std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
   return reason;
 }
 
-bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked) {
-  if (asked.gpus_milli == 0) return true;
-  GpuRequest request = gpu_request(asked);
+bool has_gpus(const std::vector<Gpu>& gpus, const Resources& requested) {
+  if (requested.gpus_milli == 0) return true;
+  GpuRequest request = gpu_request(requested);
   auto suiting =
       std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(request, gpu); });
   return static_cast<size_t>(suiting) >= request.count();
@@ -168,8 +168,8 @@ bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
                      [&](const auto& island) { return island.second.size() >= request.count(); });
 }
 
-bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
-                   const GpuRequest& request, const std::vector<std::string>& uuids) {
+bool may_allocate_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
+                       const GpuRequest& request, const std::vector<std::string>& uuids) {
   if (uuids.size() != request.count()) return false;
   for (size_t i = 0; i < uuids.size(); i++) {
     auto at = find_gpu(gpus, uuids[i]);
@@ -181,8 +181,8 @@ bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
   return true;
 }
 
-void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
-               const std::vector<std::string>& uuids) {
+void allocate_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
+                   const std::vector<std::string>& uuids) {
   change(gpus, free, request, uuids, -1);
 }
 

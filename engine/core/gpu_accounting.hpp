@@ -18,10 +18,10 @@ std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const FreeRes
 bool has_island_for(const std::vector<Gpu>& gpus, const FreeResources& free,
                     const GpuRequest& request);
 /// Whether the named devices match the request in type and number and have enough free.
-bool may_take_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
-                   const GpuRequest& request, const std::vector<std::string>& uuids);
-void take_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
-               const std::vector<std::string>& uuids);
+bool may_allocate_gpus(const std::vector<Gpu>& gpus, const FreeResources& free,
+                       const GpuRequest& request, const std::vector<std::string>& uuids);
+void allocate_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
+                   const std::vector<std::string>& uuids);
 void release_gpus(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest& request,
                   const std::vector<std::string>& uuids);
 
@@ -33,7 +33,7 @@ std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& 
 /// runs no tasks, because a worker that has them may still join.
 std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
 /// Whether these GPUs, if all were free, satisfy the request (which may be for none).
-bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
+bool has_gpus(const std::vector<Gpu>& gpus, const Resources& requested);
 /// Whether the list is valid: no duplicate or empty UUID, and no dead device without a fault.
 bool are_sound(const std::vector<Gpu>& gpus);
 /// GPUs that the unit's newest attempt holds or held.

@@ -51,7 +51,7 @@ bool is_new_fault(const Gpu& gpu, bool is_dead) {
 }
 
 Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported) {
-  bool may_be = reported.cause == Cause::gpu_fault || budget_of(reported.cause) == Budget::own;
+  bool may_be = reported.cause == Cause::gpu_fault || budget_of(reported.cause) == RetryBudget::own;
   if (!may_be) return reported;
   for (WorkerId at : workers_of(unit)) {
     const WorkerInfo& worker = state.workers[at].info;

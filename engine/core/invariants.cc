@@ -11,9 +11,9 @@ namespace flow::core {
 
 namespace {
 
-class Checker {
+class InvariantChecker {
  public:
-  explicit Checker(const State& state) : state_(state) {}
+  explicit InvariantChecker(const State& state) : state_(state) {}
 
   std::string check() {
     for (const auto& [id, run] : state_.runs) {
@@ -268,6 +268,6 @@ class Checker {
 
 }  // namespace
 
-std::string check_invariants(const State& state) { return Checker(state).check(); }
+std::string check_invariants(const State& state) { return InvariantChecker(state).check(); }
 
 }  // namespace flow::core

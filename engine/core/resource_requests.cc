@@ -65,19 +65,19 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
 Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   const WorkerInfo& own = state.workers[0].info;
   if (is_head_only(def)) return {own.cpus_milli, own.memory_bytes};
-  const Resources& asked = def.resources;
+  const Resources& requested = def.resources;
   const ClusterCapacity& capacity = state.capacity;
-  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() && asked.custom_resources.empty() &&
-                   asked.cpus_milli <= capacity.cpus_milli_min &&
-                   memory_bytes <= capacity.memory_bytes_min;
+  bool fits_each =
+      requested.gpus_milli == 0 && requested.where.empty() && requested.custom_resources.empty() &&
+      requested.cpus_milli <= capacity.cpus_milli_min && memory_bytes <= capacity.memory_bytes_min;
   if (fits_each) return {capacity.cpus_milli_min, capacity.memory_bytes_min};
   auto may_run = [&](const WorkerState& worker) {
-    return !worker.is_lost() && (worker.info.cpus_milli > 0 || asked.cpus_milli == 0);
+    return !worker.is_lost() && (worker.info.cpus_milli > 0 || requested.cpus_milli == 0);
   };
   auto has_them = [&](const WorkerState& worker) {
-    return may_run(worker) && matches_selector(asked.where, worker.info.labels) &&
-           has_gpus(worker.info.gpus, asked) &&
-           flow::fits(worker.info.custom_resources, asked.custom_resources);
+    return may_run(worker) && matches_selector(requested.where, worker.info.labels) &&
+           has_gpus(worker.info.gpus, requested) &&
+           flow::fits(worker.info.custom_resources, requested.custom_resources);
   };
   bool is_there = std::any_of(state.workers.begin(), state.workers.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
@@ -179,10 +179,11 @@ SchedulingClass held_by(const State& state, const Run& run, UnitId unit) {
 uint32_t expected_short_us(const Run& run, UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   const TaskDef& def = run.plan->defs[node.def];
-  const Resources& asked = def.resources;
-  bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&
-               asked.memory_bytes == 0 && asked.gpus_milli == 0 && asked.where.empty() &&
-               asked.custom_resources.empty() && !asked.is_gang();
+  const Resources& requested = def.resources;
+  bool plain = def.kind != TaskKind::service && requested.cpus_milli == 1000 &&
+               requested.memory_bytes == 0 && requested.gpus_milli == 0 &&
+               requested.where.empty() && requested.custom_resources.empty() &&
+               !requested.is_gang();
   if (!plain || node.def >= run.durations_us.size()) return 0;
   uint32_t usual = run.durations_us[node.def];
   return usual < kShortUs ? usual : 0;
@@ -228,8 +229,8 @@ FreeResources free_with_services_only(const State& state, WorkerId at) {
     for (UnitId service : run.services) {
       if (run.units[service].dropped || run.units[service].phase != Phase::running) continue;
       SchedulingClass held = held_on(info, run, service);
-      take(free, held, 0);
-      take_gpus(info.gpus, free, held.gpu, gpus_of(run.units[service]));
+      allocate(free, held, 0);
+      allocate_gpus(info.gpus, free, held.gpu, gpus_of(run.units[service]));
     }
   }
   return free;
@@ -296,7 +297,7 @@ FreeResources all_free(const WorkerInfo& worker) {
   return free;
 }
 
-void take(FreeResources& free, const SchedulingClass& request, uint32_t expected_us) {
+void allocate(FreeResources& free, const SchedulingClass& request, uint32_t expected_us) {
   free.cpus_free_milli -= request.cpus_milli;
   free.memory_free_bytes -= request.memory_bytes;
   add(free.custom_resources, request.custom_resources, -1);

@@ -8,8 +8,8 @@
 namespace flow::core {
 
 /// The retry budget that a failed attempt spends: a counter in UnitDetail with a limit in TaskDef.
-enum class Budget : uint8_t { own, memory, infrastructure, none };
-Budget budget_of(Cause cause);
+enum class RetryBudget : uint8_t { own, memory, infrastructure, none };
+RetryBudget budget_of(Cause cause);
 
 /// Failure::code of a `staging` failure: the state no longer has an input.
 constexpr int32_t kInputIsGone = 1;

@@ -25,22 +25,22 @@ double fraction_of(const AttemptId& id) {
 
 }  // namespace
 
-Budget budget_of(Cause cause) {
+RetryBudget budget_of(Cause cause) {
   switch (cause) {
     case Cause::out_of_memory:
-      return Budget::memory;
+      return RetryBudget::memory;
     case Cause::lost:
     case Cause::preempted:
     case Cause::staging:
     case Cause::gpu_fault:
-      return Budget::infrastructure;
+      return RetryBudget::infrastructure;
     case Cause::cancelled:
     case Cause::stopped:
     case Cause::quarantined:
     case Cause::dependency:
-      return Budget::none;
+      return RetryBudget::none;
     default:
-      return Budget::own;
+      return RetryBudget::own;
   }
 }
 

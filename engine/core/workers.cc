@@ -16,8 +16,8 @@ namespace {
 
 /// Takes the resources of the unit's ranks on the worker, or nothing if they are not all free.
 /// Short units may share a slot, as they may when they are assigned.
-bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
-               const SchedulingClass& held, const Unit& unit) {
+bool allocate_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
+                   const SchedulingClass& held, const Unit& unit) {
   FreeResources left = free;
   bool is_short = unit.expected_us > 0;
   bool is_all_there = true;
@@ -25,11 +25,11 @@ bool take_held(const WorkerInfo& worker, WorkerId at, FreeResources& free,
     if (rank_at != at || !is_all_there) return;
     is_all_there = held.memory_bytes <= left.memory_free_bytes &&
                    (is_short || left.long_milli + held.cpus_milli <= worker.cpus_milli) &&
-                   may_take_gpus(worker.gpus, left, held.gpu, gpus) &&
+                   may_allocate_gpus(worker.gpus, left, held.gpu, gpus) &&
                    flow::fits(left.custom_resources, held.custom_resources);
     if (!is_all_there) return;
-    take(left, held, unit.expected_us);
-    take_gpus(worker.gpus, left, held.gpu, gpus);
+    allocate(left, held, unit.expected_us);
+    allocate_gpus(worker.gpus, left, held.gpu, gpus);
   });
   if (is_all_there) free = std::move(left);
   return is_all_there;
@@ -101,20 +101,20 @@ std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def
 }
 
 std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  const ResourceQuantities& asked = def.resources.custom_resources;
-  if (asked.empty() || (state.leads_workers && !is_head_only(def))) return "";
-  ResourceQuantities most = asked;
+  const ResourceQuantities& requested = def.resources.custom_resources;
+  if (requested.empty() || (state.leads_workers && !is_head_only(def))) return "";
+  ResourceQuantities most = requested;
   for (auto& [name, milli] : most) milli = 0;
   for (const WorkerState& worker : state.workers) {
     if (worker.is_lost() || (is_head_only(def) && &worker != &state.workers[0])) continue;
-    if (flow::fits(worker.info.custom_resources, asked)) return "";
+    if (flow::fits(worker.info.custom_resources, requested)) return "";
     for (auto& [name, milli] : most)
       milli = std::max(milli, quantity_of(worker.info.custom_resources, name));
   }
-  bool is_of_many = state.workers.size() > 1 && !is_head_only(def);
-  return "asks for " + words_of(asked) + ", and " +
-         (is_of_many ? "no machine has that (the most of each: " + words_of(most) + ")"
-                     : "this machine has " + words_of(most)) +
+  bool has_several_workers = state.workers.size() > 1 && !is_head_only(def);
+  return "asks for " + words_of(requested) + ", and " +
+         (has_several_workers ? "no machine has that (the most of each: " + words_of(most) + ")"
+                              : "this machine has " + words_of(most)) +
          ": `--resource NAME=N` says what one has";
 }
 
@@ -146,7 +146,7 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
   FreeResources free = all_free(info);
   WorkerInfo whole =
       without_faults(info);  // what holds a GPU that failed, and is not dead, keeps it
-  std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
+  std::string rejoin_text = "the worker `" + info.name + "`, which ran it, came back ";
   Cause cause = cause_of_loss(state_.workers[at]);
   std::vector<LostAttempt> losses;
   for_each_on(at, [&](Run& run, UnitId unit) {
@@ -154,7 +154,7 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
     if (!is_offered(offered, current_attempt(run, unit))) {
       losses.push_back({&run,
                         unit,
-                        came_back + "without it",
+                        rejoin_text + "without it",
                         cause,
                         {at, is_restarted, false, co_located(at, run, unit)}});
       return;
@@ -167,8 +167,8 @@ void Transition::adopt(WorkerId at, const WorkerInfo& info, const std::set<Attem
                         {at, true, true, co_located(at, run, unit)}});
       return;
     }
-    if (!take_held(whole, at, free, held_on(info, run, unit), u))
-      losses.push_back({&run, unit, came_back + "with less than it holds", cause, {at}});
+    if (!allocate_held(whole, at, free, held_on(info, run, unit), u))
+      losses.push_back({&run, unit, rejoin_text + "with less than it holds", cause, {at}});
   });
   for (const LostAttempt& loss : losses) fail_lost(loss);
   for_each_on(at, [&](Run& run, UnitId unit) {
@@ -191,8 +191,9 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
   if (is_unit) {
     const Run& run = found->second;
     const Unit& u = run.units[id.unit];
-    bool goes_on = u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
-    if (goes_on) {
+    bool is_current =
+        u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
+    if (is_current) {
       bool is_resizing = u.detail && u.detail->is_resizing;
       if (run.cancelling || run.ending || run.stop_requested || is_resizing)
         emit(StopAttempt{id, false, at});

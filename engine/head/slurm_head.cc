@@ -32,8 +32,8 @@ std::string address_path(const std::string& dir) { return folder_of(dir) + "/add
 
 Status check_slurm(const SlurmOptions& options) {
   FLOW_TRY(slurm::check(options));
-  bool asks = options.nodes > 0 || options.nodes_max > 0;
-  if (asks || !slurm_job_inside(options).empty()) return {};
+  bool has_nodes = options.nodes > 0 || options.nodes_max > 0;
+  if (has_nodes || !slurm_job_inside(options).empty()) return {};
   return user_error(
       "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as "
       "there is work for. Only inside an allocation is neither needed");
@@ -73,8 +73,8 @@ uint64_t job_of(const core::WorkerInfo& info) {
 }  // namespace
 
 Result<SlurmRequest> slurm_request_of(const EngineOptions& options) {
-  SlurmOptions asked = with_first_nodes(options.slurm.value_or(SlurmOptions{}));
-  FLOW_TRY(check_slurm(asked));
+  SlurmOptions requested = with_first_nodes(options.slurm.value_or(SlurmOptions{}));
+  FLOW_TRY(check_slurm(requested));
   auto dir = find_state(options);
   FLOW_TRY(dir);
   std::string head = options.listen;
@@ -85,11 +85,11 @@ Result<SlurmRequest> slurm_request_of(const EngineOptions& options) {
   }
   auto launch = launch_of(options, *dir, head);
   FLOW_TRY(launch);
-  std::string inside = slurm_job_inside(asked);
-  int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
-  slurm::CommandLine command =
-      inside.empty() ? slurm::sbatch_command(asked, *launch, nodes) : step_command(*launch, inside);
-  return SlurmRequest{slurm::text_of(command), slurm::job_script(asked, *launch)};
+  std::string inside = slurm_job_inside(requested);
+  int32_t nodes = requested.nodes_max > 0 ? 1 : requested.nodes;
+  slurm::CommandLine command = inside.empty() ? slurm::sbatch_command(requested, *launch, nodes)
+                                              : step_command(*launch, inside);
+  return SlurmRequest{slurm::text_of(command), slurm::job_script(requested, *launch)};
 }
 
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
@@ -146,8 +146,9 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
     engine_loop.put_metadata(launcher_key(), why.message);
     engine.interrupt_runs(why);
   };
-  SlurmOptions asked = with_first_nodes(*options.slurm);
-  auto started = SlurmAutoscaler::start(asked, *launch, slurm_job_inside(asked), std::move(user));
+  SlurmOptions requested = with_first_nodes(*options.slurm);
+  auto started =
+      SlurmAutoscaler::start(requested, *launch, slurm_job_inside(requested), std::move(user));
   FLOW_TRY(started);
   made->autoscaler_ = std::move(*started);
   return made;

@@ -77,13 +77,14 @@ GpuRequest gpu_request(const Resources& resources) {
   return {resources.gpus_milli, resources.gpu_memory_bytes, resources.gpu_model};
 }
 
-bool may_ask_for_gpus(const Plan& plan) {
-  auto asks = [](const TaskDef& def) { return def.resources.gpus_milli > 0; };
+bool may_request_gpus(const Plan& plan) {
+  auto requests_gpus = [](const TaskDef& def) { return def.resources.gpus_milli > 0; };
   return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const TaskNode& node) {
     if (node.kind == NodeKind::when) return false;
     const TaskDef& called = plan.defs[node.def];
     bool may_call = called.kind == TaskKind::dynamic;
-    return asks(called) || (may_call && std::any_of(plan.defs.begin(), plan.defs.end(), asks));
+    return requests_gpus(called) ||
+           (may_call && std::any_of(plan.defs.begin(), plan.defs.end(), requests_gpus));
   });
 }
 
@@ -100,10 +101,10 @@ bool matches_model(std::string_view pattern, std::string_view name) {
 }
 
 bool suits(const GpuRequest& request, const Gpu& gpu) {
-  return gpu.fault.empty() && is_such(request, gpu);
+  return gpu.fault.empty() && matches_request(request, gpu);
 }
 
-bool is_such(const GpuRequest& request, const Gpu& gpu) {
+bool matches_request(const GpuRequest& request, const Gpu& gpu) {
   if (gpu.is_mig && request.milli > kWholeGpuMilli) return false;
   if (gpu.memory_bytes < request.memory_bytes) return false;
   return request.model.empty() || matches_model(request.model, gpu.name);
@@ -141,10 +142,10 @@ std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vect
   auto suiting =
       std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(request, gpu); });
   if (static_cast<size_t>(suiting) >= request.count()) return "";
-  std::string asks = "asks for " + words_of(request) + ", and ";
+  std::string requests_gpus = "asks for " + words_of(request) + ", and ";
   if (gpus.empty())
-    return fmt::format("{}this machine has none: {}; remove `gpus` to run it on CPUs", asks,
-                       why_none);
+    return fmt::format("{}this machine has none: {}; remove `gpus` to run it on CPUs",
+                       requests_gpus, why_none);
   bool is_special = resources.gpu_memory_bytes > 0 || !resources.gpu_model.empty() ||
                     static_cast<size_t>(suiting) != gpus.size();
   std::string has = is_special
@@ -153,7 +154,7 @@ std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vect
   std::string remedy = mig_unsatisfiable_reason(resources, gpus);
   remedy += remedy.empty() ? "ask for less, or run it where there is more"
                            : "or run it where there are whole GPUs";
-  return fmt::format("{}{}: {}; {}", asks, has, list_of(gpus), remedy);
+  return fmt::format("{}{}: {}; {}", requests_gpus, has, list_of(gpus), remedy);
 }
 
 }  // namespace flow

@@ -30,12 +30,12 @@ GpuRequest gpu_request(const Resources& resources);
 bool matches_model(std::string_view pattern, std::string_view name);
 /// Whether the device matches the request. A MIG instance matches only requests for one device or a
 /// share, because a process sees one instance only.
-bool is_such(const GpuRequest& request, const Gpu& gpu);
-/// As is_such; and the device has not failed.
+bool matches_request(const GpuRequest& request, const Gpu& gpu);
+/// As matches_request; and the device has not failed.
 bool suits(const GpuRequest& request, const Gpu& gpu);
 
 /// Whether any task of the plan may request a GPU. If not, the driver need not be queried.
-bool may_ask_for_gpus(const Plan& plan);
+bool may_request_gpus(const Plan& plan);
 
 /// The GPU request that the machine cannot satisfy, as a clause ("asks for gpus = 2, and this
 /// machine has 1: …"), or "". `why_none` says why the machine has no GPU.

@@ -82,16 +82,16 @@ int64_t quantity_of(const ResourceQuantities& quantities, std::string_view name)
   return 0;
 }
 
-int64_t how_many_fit(const ResourceQuantities& there, const ResourceQuantities& asked,
+int64_t how_many_fit(const ResourceQuantities& available, const ResourceQuantities& requested,
                      int64_t most) {
-  for (const auto& [name, milli] : asked)
-    most = std::min(most, std::max<int64_t>(quantity_of(there, name), 0) / milli);
+  for (const auto& [name, milli] : requested)
+    most = std::min(most, std::max<int64_t>(quantity_of(available, name), 0) / milli);
   return most;
 }
 
-void add(ResourceQuantities& there, const ResourceQuantities& by, int sign) {
+void add(ResourceQuantities& available, const ResourceQuantities& by, int sign) {
   for (const auto& [name, milli] : by)
-    if (auto found = find(there, name); found != there.end()) found->second += sign * milli;
+    if (auto found = find(available, name); found != available.end()) found->second += sign * milli;
 }
 
 ResourceQuantities element_min(const ResourceQuantities& a, const ResourceQuantities& b) {

@@ -31,14 +31,15 @@ std::vector<std::pair<std::string, double>> numbers_of(const ResourceQuantities&
 
 /// The quantity of that name; 0 if there is none.
 int64_t quantity_of(const ResourceQuantities& quantities, std::string_view name);
-/// How often `asked` fits into `there`, at most `most` (which is the result if nothing is asked).
-int64_t how_many_fit(const ResourceQuantities& there, const ResourceQuantities& asked,
+/// How often `requested` fits into `available`, at most `most` (which is the result if nothing is
+/// asked).
+int64_t how_many_fit(const ResourceQuantities& available, const ResourceQuantities& requested,
                      int64_t most);
-inline bool fits(const ResourceQuantities& there, const ResourceQuantities& asked) {
-  return how_many_fit(there, asked, 1) == 1;
+inline bool fits(const ResourceQuantities& available, const ResourceQuantities& requested) {
+  return how_many_fit(available, requested, 1) == 1;
 }
-/// there += sign * by, for the names in `there`.
-void add(ResourceQuantities& there, const ResourceQuantities& by, int sign);
+/// there += sign * by, for the names in `available`.
+void add(ResourceQuantities& available, const ResourceQuantities& by, int sign);
 /// The element-wise minimum of two lists with the same names.
 ResourceQuantities element_min(const ResourceQuantities& a, const ResourceQuantities& b);
 /// The share of worker `number` (from 1) of `count`: whole units in turn; a fraction goes to the

@@ -28,7 +28,7 @@ Result<Capacity> capacity_for(const Plan& plan, EngineLoop& engine_loop, Purpose
   own.custom_resources = engine_loop.parts().options.custom_resources;
   own.memory_bytes = usable_memory_bytes();
   capacity.has_searched_gpus = purpose != Purpose::preview;
-  if (capacity.has_searched_gpus && may_ask_for_gpus(plan)) {
+  if (capacity.has_searched_gpus && may_request_gpus(plan)) {
     auto gpus = engine_loop.parts().gpus.gpus();
     FLOW_TRY(gpus);
     capacity.gpus = std::move(*gpus);

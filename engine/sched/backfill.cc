@@ -141,8 +141,8 @@ void Backfill::apply_change(const Change& change,
     release(free, change.held, change.expected_us);
     release_gpus(gpus, free, change.held.gpu, change.gpus);
   } else {
-    core::take(free, change.held, change.expected_us);
-    take_gpus(gpus, free, change.held.gpu, change.gpus);
+    core::allocate(free, change.held, change.expected_us);
+    allocate_gpus(gpus, free, change.held.gpu, change.gpus);
   }
 }
 
@@ -164,14 +164,14 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
   SchedulingClass least = head.request;
   least.ranks_max = least.ranks;
   std::vector<size_t> begun(reservations_.size());  // so many of the ranks of each
-  auto is_to_come = [&](size_t which) {
+  auto has_unstarted_ranks = [&](size_t which) {
     return begun[which] < reservations_[which].placements.size();
   };
-  auto left_on = [&](WorkerId worker) {
+  auto free_on = [&](WorkerId worker) {
     FreeResources left = free_by_worker[worker];
     for (size_t i = 0; i < reservations_.size(); i++) {
       auto remaining = reservations_[i].remaining.find(worker);
-      if (is_to_come(i) && remaining != reservations_[i].remaining.end())
+      if (has_unstarted_ranks(i) && remaining != reservations_[i].remaining.end())
         left = element_min(left, remaining->second);
     }
     return left;
@@ -180,12 +180,12 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
   uint64_t total = 0;
   for (size_t i = 0; i < free_by_worker.size(); i++) {
     free.push_back(placeable_ranks(state_, static_cast<WorkerId>(i),
-                                   left_on(static_cast<WorkerId>(i)), least));
+                                   free_on(static_cast<WorkerId>(i)), least));
     total += free.back();
   }
   auto count_again = [&](WorkerId worker) {
     total -= free[worker];
-    free[worker] = placeable_ranks(state_, worker, left_on(worker), least);
+    free[worker] = placeable_ranks(state_, worker, free_on(worker), least);
     total += free[worker];
   };
   for (size_t i = 0; i < changes_.size(); i++) {
@@ -193,14 +193,14 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
     apply_change(change, free_by_worker);
     if (!change.is_end()) begun[change.begins]++;
     count_again(change.worker);
-    bool all_began = !change.is_end() && !is_to_come(change.begins);
+    bool all_began = !change.is_end() && !has_unstarted_ranks(change.begins);
     if (all_began)
       for (const Placement& rank : reservations_[change.begins].placements)
         count_again(rank.worker);
     if (total < least.ranks || i + 1 < changes_before) continue;
     std::vector<FreeResources> left;
     for (size_t worker = 0; worker < free_by_worker.size(); worker++)
-      left.push_back(left_on(static_cast<WorkerId>(worker)));
+      left.push_back(free_on(static_cast<WorkerId>(worker)));
     auto placements = place_gang(state_, std::move(left), least);
     FLOW_CHECK(placements.has_value());
     Reservation reservation{head, change.at, std::move(*placements), {}};
@@ -208,21 +208,21 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
       reservation.remaining.emplace(rank.worker, free_by_worker[rank.worker]);
     // The reserved unit still runs when later ones begin.
     for (size_t which = 0; which < reservations_.size(); which++)
-      if (is_to_come(which)) take_for(reservation, reservations_[which]);
-    take_for(reservation, reservation);
+      if (has_unstarted_ranks(which)) subtract(reservation, reservations_[which]);
+    subtract(reservation, reservation);
     add_reservation(std::move(reservation), i + 1);
     return i + 1;
   }
   return std::nullopt;
 }
 
-void Backfill::take_for(const Reservation& own, Reservation& other) const {
+void Backfill::subtract(const Reservation& own, Reservation& other) const {
   const SchedulingClass& request = own.owner.request;
   for (const Placement& rank : own.placements) {
     auto remaining = other.remaining.find(rank.worker);
     if (remaining == other.remaining.end()) continue;
-    core::take(remaining->second, request, 0);
-    take_gpus(state_.workers[rank.worker].info.gpus, remaining->second, request.gpu, rank.gpus);
+    core::allocate(remaining->second, request, 0);
+    allocate_gpus(state_.workers[rank.worker].info.gpus, remaining->second, request.gpu, rank.gpus);
   }
 }
 
@@ -285,18 +285,18 @@ bool Backfill::has_slots(const Run& run, const SchedulingClass& request, Time en
          int64_t{request.cpus_milli} * request.ranks <= reservation->second.spare_milli;
 }
 
-void Backfill::take(const Run& run, const SchedulingClass& request, const Assigned& assigned,
-                    Time end) {
-  auto take_at = [&](WorkerId worker, const std::vector<std::string>& gpus) {
+void Backfill::allocate(const Run& run, const SchedulingClass& request, const Assigned& assigned,
+                        Time end) {
+  auto allocate_at = [&](WorkerId worker, const std::vector<std::string>& gpus) {
     for (Reservation& reservation : reservations_) {
       auto remaining = reservation.remaining.find(worker);
       if (end <= reservation.at || remaining == reservation.remaining.end()) continue;
-      core::take(remaining->second, request, 0);
-      take_gpus(state_.workers[worker].info.gpus, remaining->second, request.gpu, gpus);
+      core::allocate(remaining->second, request, 0);
+      allocate_gpus(state_.workers[worker].info.gpus, remaining->second, request.gpu, gpus);
     }
   };
-  take_at(assigned.worker, assigned.gpus);
-  for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
+  allocate_at(assigned.worker, assigned.gpus);
+  for (const Placement& rank : assigned.others) allocate_at(rank.worker, rank.gpus);
   auto slots = slot_reservations_.find(run.id);
   auto ranks = static_cast<int64_t>(assigned.others.size() + 1);
   if (slots != slot_reservations_.end() && end > slots->second.at)

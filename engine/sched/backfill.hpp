@@ -61,7 +61,7 @@ class Backfill {
     return reservation_owner(worker, end) != nullptr;
   }
   bool has_slots(const Run& run, const SchedulingClass& request, Time end) const;
-  void take(const Run& run, const SchedulingClass& request, const Assigned& assigned, Time end);
+  void allocate(const Run& run, const SchedulingClass& request, const Assigned& assigned, Time end);
 
   /// The unit whose reservation on the worker, or of the run's slots, excludes a unit with this
   /// end; null if none does.
@@ -91,7 +91,7 @@ class Backfill {
   std::optional<size_t> reserve(const ReadyHead& head, std::vector<FreeResources> free_by_worker,
                                 size_t changes_before);
   /// Subtracts what `own` takes from what remains free next to `other`.
-  void take_for(const Reservation& own, Reservation& other) const;
+  void subtract(const Reservation& own, Reservation& other) const;
   void add_reservation(Reservation reservation, size_t changes_before);
   /// Free slots of the run after the unit's request, with `used_milli` in use; negative if too few.
   int64_t slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const;

@@ -38,14 +38,14 @@ class ConstraintFinder {
         request_(request),
         ranks_(ranks),
         left_(worker_.free),
-        asks_(!request.is_gang() ? "it asks for "
-              : ranks == 0       ? "a rank asks for "
-                                 : "one more asks for ") {
+        request_prefix_(!request.is_gang() ? "it asks for "
+                        : ranks == 0       ? "a rank asks for "
+                                           : "one more asks for ") {
     for (uint32_t rank = 0; rank < ranks; rank++) {
       std::vector<std::string> gpus;
       if (request.gpu.milli > 0) gpus = choose_gpus(worker_.info.gpus, left_, request.gpu);
-      take_gpus(worker_.info.gpus, left_, request.gpu, gpus);
-      take(left_, request, 0);
+      allocate_gpus(worker_.info.gpus, left_, request.gpu, gpus);
+      allocate(left_, request, 0);
     }
   }
 
@@ -56,8 +56,9 @@ class ConstraintFinder {
     if (is_avoided(state_, at_, request_, worker_.free.units)) return avoided();
     if (!may_share(worker_.free, request_)) return shared();
     if (!matches_selector(request_.where, worker_.info.labels)) return {"where", why_not_where()};
-    for (const auto& [name, asked] : request_.custom_resources)
-      if (asked > quantity_of(left_.custom_resources, name)) return custom_resource(name, asked);
+    for (const auto& [name, requested] : request_.custom_resources)
+      if (requested > quantity_of(left_.custom_resources, name))
+        return custom_resource(name, requested);
     if (request_.memory_bytes > left_.memory_free_bytes) return memory();
     bool lacks_gpus =
         request_.gpu.milli > 0 && choose_gpus(worker_.info.gpus, left_, request_.gpu).empty();
@@ -95,56 +96,57 @@ class ConstraintFinder {
            (labels.empty() ? "there are no labels" : "the labels are " + labels);
   }
 
-  BindingConstraint custom_resource(const std::string& name, int64_t asked) const {
+  BindingConstraint custom_resource(const std::string& name, int64_t requested) const {
     int64_t free = quantity_of(worker_.free.custom_resources, name),
             all = quantity_of(worker_.info.custom_resources, name);
-    std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
-    if (all == 0) return {name, asks + "there is none"};
-    if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
+    std::string request_text = request_prefix_ + name + " = " + thousandths(requested) + ", and ";
+    if (all == 0) return {name, request_text + "there is none"};
+    if (exceeds_capacity(requested, all))
+      return {name, request_text + "there are " + thousandths(all) + " in all"};
     auto held_by = units_that(
         [&](const SchedulingClass& held) { return quantity_of(held.custom_resources, name) > 0; });
-    return {name, asks + thousandths(free) + " of " + thousandths(all) +
+    return {name, request_text + thousandths(free) + " of " + thousandths(all) +
                       " are free, the rest is held by " + names_of(held_by)};
   }
 
   BindingConstraint memory() const {
     int64_t all = worker_.info.memory_bytes;
-    std::string asks = asks_ + mib(request_.memory_bytes) + " of memory";
-    if (is_all(request_.memory_bytes, all))
-      return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
+    std::string request_text = request_prefix_ + mib(request_.memory_bytes) + " of memory";
+    if (exceeds_capacity(request_.memory_bytes, all))
+      return {"memory", request_text + ", and there are " + std::to_string(all >> 20)};
     auto held_by = units_that([](const SchedulingClass& held) { return held.memory_bytes > 0; });
-    return {"memory", asks + "; " + mib(worker_.free.memory_free_bytes) +
+    return {"memory", request_text + "; " + mib(worker_.free.memory_free_bytes) +
                           " are free, the rest is held by " + names_of(held_by)};
   }
 
   BindingConstraint cpus() const {
     int64_t all = worker_.info.cpus_milli;
-    std::string asks = asks_ + cores(request_.cpus_milli);
-    if (is_all(request_.cpus_milli, all))
-      return {"cpus", asks + ", and there is no more than " + cores(all)};
+    std::string request_text = request_prefix_ + cores(request_.cpus_milli);
+    if (exceeds_capacity(request_.cpus_milli, all))
+      return {"cpus", request_text + ", and there is no more than " + cores(all)};
     auto held_by = units_that([](const SchedulingClass& held) { return held.cpus_milli > 0; });
-    return {"cpus", asks + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
+    return {"cpus", request_text + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
                         ", the rest is held by " + names_of(held_by)};
   }
 
   BindingConstraint gpus() const {
     const std::vector<Gpu>& all = worker_.info.gpus;
-    std::string asks = asks_ + flow::words_of(request_.gpu);
-    if (all.empty()) return {"gpus", asks + ", and there is none"};
+    std::string request_text = request_prefix_ + flow::words_of(request_.gpu);
+    if (all.empty()) return {"gpus", request_text + ", and there is none"};
     auto suiting = static_cast<size_t>(std::count_if(
         all.begin(), all.end(), [&](const Gpu& gpu) { return suits(request_.gpu, gpu); }));
     SchedulingClass of_gpus;
     of_gpus.gpu = request_.gpu;
-    bool is_all =
+    bool exceeds_capacity =
         ranks_that_fit(worker_.info, all_free(worker_.info), of_gpus, ranks_ + 1) <= ranks_;
-    if (is_all && suiting == all.size())
-      return {"gpus", asks + ", and there is no more than " + std::to_string(suiting)};
-    if (is_all) {
-      return {"gpus", asks + ", and of " + std::to_string(all.size()) + " there " +
+    if (exceeds_capacity && suiting == all.size())
+      return {"gpus", request_text + ", and there is no more than " + std::to_string(suiting)};
+    if (exceeds_capacity) {
+      return {"gpus", request_text + ", and of " + std::to_string(all.size()) + " there " +
                           (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) +
                           " that will do" + why_not_these() + failed()};
     }
-    return held_gpus(asks, suiting);
+    return held_gpus(request_text, suiting);
   }
 
   /// ": 2 are of another model (A100), 1 has less memory"
@@ -153,7 +155,7 @@ class ConstraintFinder {
     std::vector<std::string> seen;
     size_t others = 0, instances = 0, small = 0;
     for (const Gpu& gpu : worker_.info.gpus) {
-      if (is_such(request_.gpu, gpu)) continue;
+      if (matches_request(request_.gpu, gpu)) continue;
       bool is_model = request_.gpu.model.empty() || matches_model(request_.gpu.model, gpu.name);
       bool is_instance = gpu.is_mig && request_.gpu.milli > kWholeGpuMilli;
       (!is_model ? others : is_instance ? instances : small)++;
@@ -179,7 +181,7 @@ class ConstraintFinder {
   std::string failed() const {
     std::string text;
     for (const Gpu& gpu : worker_.info.gpus) {
-      if (gpu.fault.empty() || !is_such(request_.gpu, gpu)) continue;
+      if (gpu.fault.empty() || !matches_request(request_.gpu, gpu)) continue;
       text += "; GPU " + std::to_string(gpu.index) + " (" + gpu.uuid + ") " + gpu.fault +
               ", and is not used until its " + (at_ == 0 ? "engine" : "worker") + " starts again";
     }
@@ -187,7 +189,7 @@ class ConstraintFinder {
   }
 
   /// "; 1 of 2 that would do is free: GPU 0 has 0.5 free, held by `a`"
-  BindingConstraint held_gpus(const std::string& asks, size_t suiting) const {
+  BindingConstraint held_gpus(const std::string& request_text, size_t suiting) const {
     std::string text;
     size_t shown = 0, others = 0, free = 0;
     for (size_t i = 0; i < worker_.info.gpus.size(); i++) {
@@ -213,12 +215,14 @@ class ConstraintFinder {
     bool is_part = request_.gpu.is_share() || request_.gpu.memory_bytes > 0;
     const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
                               : (free == 1 ? " is free" : " are free");
-    return {"gpus", asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are +
-                        text + failed()};
+    return {"gpus", request_text + "; " + std::to_string(free) + " of " + std::to_string(suiting) +
+                        are + text + failed()};
   }
 
   /// Whether the request exceeds the capacity even if nothing else ran.
-  bool is_all(int64_t asked, int64_t all) const { return (ranks_ + 1) * asked > all; }
+  bool exceeds_capacity(int64_t requested, int64_t all) const {
+    return (ranks_ + 1) * requested > all;
+  }
 
   template <typename Holds>
   std::vector<BlockingUnit> units_that(Holds holds) const {
@@ -256,7 +260,7 @@ class ConstraintFinder {
   const SchedulingClass& request_;
   const uint32_t ranks_;
   FreeResources left_;  // beside those ranks
-  const std::string asks_;
+  const std::string request_prefix_;
 };
 
 }  // namespace

@@ -167,7 +167,7 @@ std::string no_worker(const State& state) {
 }
 
 /// "; 2 of the 4 workers that are to join are not there"
-std::string still_to_come(const State& state) {
+std::string awaited_workers_text(const State& state) {
   uint32_t missing = missing_workers(state);
   if (missing == 0) return "";
   return "; " + std::to_string(missing) + " of the " + std::to_string(state.announced) +
@@ -180,11 +180,11 @@ std::string why_no_gang(const State& state, const Run& run, const SchedulingClas
   uint64_t ranks = 0;
   for (const WorkerConstraint& wait : waits) ranks += wait.ranks;
   if (ranks >= request.ranks) return why_not_yet(state, run, request);
-  std::string asks = "it needs " + std::to_string(request.ranks) + " ranks at once, each with " +
-                     words_of(request);
-  if (waits.empty()) return asks + "; " + no_worker(state) + still_to_come(state);
-  return asks + ", and there is room for " + std::to_string(ranks) + "; " +
-         each_worker(state, waits, true) + still_to_come(state);
+  std::string request_text = "it needs " + std::to_string(request.ranks) +
+                             " ranks at once, each with " + words_of(request);
+  if (waits.empty()) return request_text + "; " + no_worker(state) + awaited_workers_text(state);
+  return request_text + ", and there is room for " + std::to_string(ranks) + "; " +
+         each_worker(state, waits, true) + awaited_workers_text(state);
 }
 
 /// The binding constraint of each worker, or "it starts next".

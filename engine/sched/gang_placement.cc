@@ -86,8 +86,8 @@ std::vector<RankPlacementCandidate> on_racks(const State& state,
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const auto& a, const auto& b) { return total_ranks(a) > total_ranks(b); });
   for (const std::vector<RankPlacementCandidate>& of_rack : largest_first) {
-    auto left = ranks - static_cast<uint32_t>(std::min<uint64_t>(ranks, total_ranks(best)));
-    for (const RankPlacementCandidate& candidate : fewest_workers(of_rack, left))
+    auto missing = ranks - static_cast<uint32_t>(std::min<uint64_t>(ranks, total_ranks(best)));
+    for (const RankPlacementCandidate& candidate : fewest_workers(of_rack, missing))
       best.push_back(candidate);
   }
   return best;
@@ -159,7 +159,7 @@ std::vector<RankPlacementCandidate> on_nvlink(const State& state,
 
 /// The devices of each rank on a worker. Chosen together if each rank gets one GPU or NVLink joins
 /// all of them, so that the ranks share islands; else rank by rank.
-std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, FreeResources left,
+std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, FreeResources unused,
                                                  const GpuRequest& request, uint32_t ranks) {
   std::vector<std::vector<std::string>> devices(ranks);
   if (request.milli == 0) return devices;
@@ -167,8 +167,8 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, F
   all.milli *= static_cast<int32_t>(ranks);
   std::vector<std::string> uuids;
   bool is_at_once =
-      !request.is_share() && (request.count() == 1 || has_island_for(gpus, left, all));
-  if (is_at_once) uuids = choose_gpus(gpus, left, all);
+      !request.is_share() && (request.count() == 1 || has_island_for(gpus, unused, all));
+  if (is_at_once) uuids = choose_gpus(gpus, unused, all);
   std::stable_sort(uuids.begin(), uuids.end(), [&](const std::string& a, const std::string& b) {
     return gpus[*find_gpu(gpus, a)].nvlink < gpus[*find_gpu(gpus, b)].nvlink;
   });
@@ -178,8 +178,8 @@ std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, F
       devices[rank].assign(first, first + static_cast<std::ptrdiff_t>(request.count()));
       continue;
     }
-    devices[rank] = choose_gpus(gpus, left, request);
-    take_gpus(gpus, left, request, devices[rank]);
+    devices[rank] = choose_gpus(gpus, unused, request);
+    allocate_gpus(gpus, unused, request, devices[rank]);
   }
   return devices;
 }

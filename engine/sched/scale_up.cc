@@ -60,19 +60,19 @@ class ScaleUpEstimator {
 
   bool add_rank(const SchedulingClass& request) {
     for (FreeResources& free : free_by_worker_)
-      if (take_rank(free, request)) return true;
+      if (allocate_rank(free, request)) return true;
     if (free_by_worker_.size() >= most_) return false;
     FreeResources fresh = all_free(like_);
-    if (!take_rank(fresh, request)) return false;
+    if (!allocate_rank(fresh, request)) return false;
     free_by_worker_.push_back(std::move(fresh));
     return true;
   }
-  bool take_rank(FreeResources& free, const SchedulingClass& request) const {
+  bool allocate_rank(FreeResources& free, const SchedulingClass& request) const {
     if (ranks_that_fit(like_, free, request, 1) == 0) return false;
     std::vector<std::string> gpus;
     if (request.gpu.milli > 0) gpus = choose_gpus(like_.gpus, free, request.gpu);
-    take(free, request, 0);
-    take_gpus(like_.gpus, free, request.gpu, gpus);
+    allocate(free, request, 0);
+    allocate_gpus(like_.gpus, free, request.gpu, gpus);
     return true;
   }
 

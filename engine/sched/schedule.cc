@@ -65,8 +65,8 @@ class ProposalBuilder {
       assigned = place(run, unit, request, end);
     }
     if (!assigned) return false;
-    take_all(*assigned, request, expected_short_us(run, unit));
-    backfill_.take(run, request, *assigned, end);
+    allocate_all(*assigned, request, expected_short_us(run, unit));
+    backfill_.allocate(run, request, *assigned, end);
     overlay_.start(run, request, static_cast<uint32_t>(assigned->others.size() + 1));
     proposals_.push_back(std::move(*assigned));
     return true;
@@ -81,7 +81,7 @@ class ProposalBuilder {
     if (!at || mib_at(*at) == most_mib_) return head.unit;
     const UnitSet& ready = run.ready.at(head.request);
     UnitId unit = head.unit;
-    for (size_t looked = 0; looked < kAheadMax; looked++) {
+    for (size_t count = 0; count < kAheadMax; count++) {
       unit = ready.after(unit);
       if (unit == kNoNode) break;
       if (ahead.contains({run.id, unit})) continue;
@@ -101,7 +101,7 @@ class ProposalBuilder {
     const UnitSet& ready = run.ready.at(head.request);
     Time end = end_if_started(state_, run, head.unit);
     UnitId unit = head.unit, soonest = kNoNode;
-    for (size_t looked = 0; looked < kAheadMax; looked++) {
+    for (size_t count = 0; count < kAheadMax; count++) {
       unit = ready.after(unit);
       if (unit == kNoNode) break;
       Time own = end_if_started(state_, run, unit);
@@ -209,13 +209,14 @@ class ProposalBuilder {
   FreeResources free_for(WorkerId worker, Time end) const {
     return backfill_.free_for(worker, free_by_worker_[worker], end);
   }
-  void take_all(const Assigned& assigned, const SchedulingClass& request, uint32_t expected_us) {
-    auto take_at = [&](WorkerId at, const std::vector<std::string>& devices) {
-      take(free_by_worker_[at], request, expected_us);
-      take_gpus(state_.workers[at].info.gpus, free_by_worker_[at], request.gpu, devices);
+  void allocate_all(const Assigned& assigned, const SchedulingClass& request,
+                    uint32_t expected_us) {
+    auto allocate_at = [&](WorkerId at, const std::vector<std::string>& devices) {
+      allocate(free_by_worker_[at], request, expected_us);
+      allocate_gpus(state_.workers[at].info.gpus, free_by_worker_[at], request.gpu, devices);
     };
-    take_at(assigned.worker, assigned.gpus);
-    for (const Placement& rank : assigned.others) take_at(rank.worker, rank.gpus);
+    allocate_at(assigned.worker, assigned.gpus);
+    for (const Placement& rank : assigned.others) allocate_at(rank.worker, rank.gpus);
   }
 
   PlacementScore score_of(size_t worker, const SchedulingClass& request) const {

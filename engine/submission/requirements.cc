@@ -26,9 +26,9 @@ int32_t Capacity::cpus_milli() const {
 }
 
 std::string slurm_job_inside(const SlurmOptions& options) {
-  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  bool has_nodes = options.nodes > 0 || options.nodes_max > 0;
   const char* job = std::getenv("SLURM_JOB_ID");
-  return asks || job == nullptr ? "" : job;
+  return has_nodes || job == nullptr ? "" : job;
 }
 
 uint32_t announced_workers(const EngineOptions& options) {

@@ -148,7 +148,7 @@ TEST_CASE(
     INFO(islands << " for " << count);
     CHECK(given.empty() == (fewest == SIZE_MAX));
     if (given.empty()) continue;
-    CHECK(may_take_gpus(gpus, free, request, given));
+    CHECK(may_allocate_gpus(gpus, free, request, given));
     std::vector<size_t> set;
     for (const std::string& uuid : given) set.push_back(*find_gpu(gpus, uuid));
     CHECK(islands_in(gpus, set) == fewest);
@@ -235,8 +235,8 @@ TEST_CASE("gangs are placed wherever there is enough, whatever the NVLink topolo
       placed++;
       for (const Placement& rank : *places) {
         const std::vector<Gpu>& gpus = cluster.state.workers[rank.worker].info.gpus;
-        REQUIRE(may_take_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus));
-        take_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus);
+        REQUIRE(may_allocate_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus));
+        allocate_gpus(gpus, free_by_worker[rank.worker], request.gpu, rank.gpus);
       }
     }
   }

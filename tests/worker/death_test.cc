@@ -24,7 +24,7 @@ TEST_CASE(
     "budget") {
   core::Failure failure = death(kFailedGpuExit, {"GPU-aa11", "GPU-bb22"});
   CHECK(failure.cause == core::Cause::gpu_fault);
-  CHECK(core::budget_of(failure.cause) == core::Budget::infrastructure);
+  CHECK(core::budget_of(failure.cause) == core::RetryBudget::infrastructure);
   CHECK(failure.message ==
         "a GPU of `train` failed (GPU-aa11, GPU-bb22): p.lua:9: train: cuda:0 failed: "
         "uncorrectable ECC error");
@@ -35,6 +35,6 @@ TEST_CASE("a process that broke its own context on a GPU, or has no GPU, uses it
   for (const core::Failure& failure :
        {death(kLostGpuExit, {"GPU-aa11"}), death(kFailedGpuExit, {})}) {
     CHECK(failure.cause == core::Cause::exit_code);
-    CHECK(core::budget_of(failure.cause) == core::Budget::own);
+    CHECK(core::budget_of(failure.cause) == core::RetryBudget::own);
   }
 }
