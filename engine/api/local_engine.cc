@@ -570,12 +570,12 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
       core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
   if (admitted) return;
   // The first signal of a name answers all its waits. A second one changes nothing.
-  bool goes_on = false;
+  bool is_active = false;
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     auto run = state.runs.find(record.id);
-    goes_on = run != state.runs.end() && !core::is_final(run->second.status);
+    is_active = run != state.runs.end() && !core::is_final(run->second.status);
   });
-  if (goes_on) return;
+  if (is_active) return;
   // A client that lost the reply and repeats its request succeeds.
   LoadedRun ended = value_or_throw(
       load_run(engine_loop_->parts().store, engine_loop_->parts().blobs,

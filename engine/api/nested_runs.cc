@@ -46,26 +46,26 @@ std::vector<WorkerResources> worker_resources_of(const core::State& state) {
   return all;
 }
 
-void take(const core::State& state, const core::RunId& id, core::UnitId unit,
-          std::vector<WorkerResources>& left) {
+void subtract_held(const core::State& state, const core::RunId& id, core::UnitId unit,
+                   std::vector<WorkerResources>& free) {
   const core::Run& run = state.runs.at(id);
   core::SchedulingClass held = core::held_by(state, run, unit);
   const TaskDef* def = InputResolver::def_of(run, unit);
   core::for_each_rank(run.units[unit], [&](core::WorkerId worker, const auto&) {
-    if (worker >= left.size()) return;
-    left[worker].cpus_milli -= held.cpus_milli;
-    left[worker].memory_bytes -= held.memory_bytes;
-    if (def != nullptr) left[worker].gpus_milli -= def->resources.gpus_milli;
+    if (worker >= free.size()) return;
+    free[worker].cpus_milli -= held.cpus_milli;
+    free[worker].memory_bytes -= held.memory_bytes;
+    if (def != nullptr) free[worker].gpus_milli -= def->resources.gpus_milli;
   });
 }
 
 /// The first task that fits no worker after the remaining tasks have ended, although it fits an
 /// empty worker.
 const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>& all,
-                            const std::vector<WorkerResources>& left) {
+                            const std::vector<WorkerResources>& free) {
   int64_t most_milli = 0;
   for (const WorkerResources& worker : all) most_milli = std::max(most_milli, worker.cpus_milli);
-  auto has_room = [&](const std::vector<WorkerResources>& workers, const TaskDef& def) {
+  auto has_space = [&](const std::vector<WorkerResources>& workers, const TaskDef& def) {
     bool takes_slots = def.kind != TaskKind::service;
     int64_t cpus = takes_slots ? std::min<int64_t>(def.resources.cpus_milli, most_milli) : 0;
     return std::any_of(workers.begin(), workers.end(), [&](const WorkerResources& worker) {
@@ -83,7 +83,7 @@ const TaskDef* find_starved(const Plan& plan, const std::vector<WorkerResources>
   }
   for (uint32_t number : used) {
     const TaskDef& def = plan.defs[number];
-    if (!has_room(left, def) && has_room(all, def)) return &def;
+    if (!has_space(free, def) && has_space(all, def)) return &def;
   }
   return nullptr;
 }
@@ -127,15 +127,15 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
     for (const auto& [nested, entry] : runs_) {
       if (auto other = find_unit(state, entry.outer)) waiting.emplace(entry.outer.run, *other);
     }
-    std::vector<WorkerResources> all = worker_resources_of(state), left = all;
-    for (const auto& [run, each] : waiting) take(state, run, each, left);
+    std::vector<WorkerResources> all = worker_resources_of(state), free = all;
+    for (const auto& [run, each] : waiting) subtract_held(state, run, each, free);
     for (size_t i = 0; i < all.size(); i++) {
       all_cpus += static_cast<double>(all[i].cpus_milli) / kMilli;
-      held_cpus += static_cast<double>(all[i].cpus_milli - left[i].cpus_milli) / kMilli;
+      held_cpus += static_cast<double>(all[i].cpus_milli - free[i].cpus_milli) / kMilli;
     }
-    starved = find_starved(*plan, all, left);
+    starved = find_starved(*plan, all, free);
     for (const auto& [nested, entry] : runs_) {
-      if (starved == nullptr) starved = find_starved(*entry.plan, all, left);
+      if (starved == nullptr) starved = find_starved(*entry.plan, all, free);
     }
   });
   if (!is_nested) return Hold();

@@ -62,7 +62,7 @@ ClusterInfo cluster_info(const EngineOptions& options) {
   ok_or_throw(readable_state(dir));
   ClientRequest request;
   request.mutable_list_workers();
-  auto answer = ask_writer(dir, request);
+  auto answer = send_to_writer(dir, request);
   if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
   if (!answer.ok())
     throw Failed(environment_error(fmt::format(

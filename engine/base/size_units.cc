@@ -15,17 +15,17 @@ namespace {
 constexpr double kBytesMax = 0x1p62;
 constexpr double kMicrosecondsMax = 100.0 * 365 * 86400 * 1e6;  // a hundred years
 
-struct Unit {
+struct SizeUnit {
   std::string_view name;
   double factor;
 };
 
-constexpr Unit kByteUnits[] = {{"", 1},         {"b", 1},        {"k", 0x1p10},   {"m", 0x1p20},
-                               {"g", 0x1p30},   {"t", 0x1p40},   {"kib", 0x1p10}, {"mib", 0x1p20},
-                               {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3},     {"mb", 1e6},
-                               {"gb", 1e9},     {"tb", 1e12}};
-constexpr Unit kTimeUnits[] = {{"us", 1},   {"ms", 1e3},   {"s", 1e6},
-                               {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
+constexpr SizeUnit kByteUnits[] = {
+    {"", 1},       {"b", 1},        {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},
+    {"t", 0x1p40}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
+    {"kb", 1e3},   {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12}};
+constexpr SizeUnit kTimeUnits[] = {{"us", 1},   {"ms", 1e3},   {"s", 1e6},
+                                   {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -60,8 +60,8 @@ std::string take_word(std::string_view& text) {
 }
 
 template <size_t n>
-const Unit* find_unit(const Unit (&units)[n], std::string_view name) {
-  auto found = std::find_if(units, units + n, [&](const Unit& u) { return u.name == name; });
+const SizeUnit* find_unit(const SizeUnit (&units)[n], std::string_view name) {
+  auto found = std::find_if(units, units + n, [&](const SizeUnit& u) { return u.name == name; });
   return found == units + n ? nullptr : found;
 }
 
@@ -82,7 +82,7 @@ Result<double> microseconds_of(std::string_view text) {
     std::string word = take_word(rest);
     if (word.empty() && number == 0 && total == 0 && rest.empty()) return 0.0;
     if (word.empty()) return wrong("the unit is missing");
-    const Unit* unit = find_unit(kTimeUnits, word);
+    const SizeUnit* unit = find_unit(kTimeUnits, word);
     if (!unit) return wrong(fmt::format("`{}` is not a unit", word));
     if (unit->factor >= previous) return wrong("its units do not go from large to small");
     previous = unit->factor;
@@ -107,7 +107,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
   if (rest.front() == '-') return wrong("it is negative");
   if (!take_number(rest, number)) return wrong("it does not start with a number");
   std::string word = take_word(rest);
-  const Unit* unit = find_unit(kByteUnits, word);
+  const SizeUnit* unit = find_unit(kByteUnits, word);
   if (!unit) return wrong(fmt::format("`{}` is not a unit", word));
   if (!rest.empty()) return wrong(fmt::format("`{}` follows the unit", rest));
   double bytes = number * unit->factor;

@@ -92,9 +92,9 @@ bool size_of(const SafetensorsEntry& entry, uint64_t& out) {
 
 // The one JSON object that a header is: names to tensors, and a table of texts. Any other value is
 // a further field of a tensor, which is passed over without being parsed.
-class Reader {
+class HeaderReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit HeaderReader(std::string_view text) : text_(text) {}
 
   Status read(SafetensorsHeader& out) {
     if (text_.empty() || text_[0] != '{')
@@ -431,7 +431,7 @@ Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_
   std::string_view text = head.substr(kLengthSize, static_cast<size_t>(length));
   if (!is_utf8(text)) return user_error("its header is not UTF-8: it is damaged");
   SafetensorsHeader header;
-  FLOW_TRY(Reader(text).read(header));
+  FLOW_TRY(HeaderReader(text).read(header));
   uint64_t start = kLengthSize + length;
   FLOW_TRY(check_places(header, file_size - start));
   for (SafetensorsEntry& tensor : header.tensors) {

@@ -79,7 +79,7 @@ bool LocalClientEngine::is_writer() const {
 }
 
 std::optional<ServerReply> LocalClientEngine::query_writer(const ClientRequest& request) const {
-  auto reply = ask_writer(dir_, request);
+  auto reply = send_to_writer(dir_, request);
   return reply.ok() ? std::optional(std::move(*reply)) : std::nullopt;
 }
 
@@ -136,8 +136,8 @@ Submission LocalClientEngine::here(const RunOptions& options) const {
 }
 
 // A writer may end before it has replied: then the next one is asked, or this process is the next.
-std::optional<ServerReply> LocalClientEngine::ask(const ClientRequest& request,
-                                                  std::shared_ptr<EngineConnection>& connection) {
+std::optional<ServerReply> LocalClientEngine::request_reply(
+    const ClientRequest& request, std::shared_ptr<EngineConnection>& connection) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     {
@@ -164,9 +164,9 @@ std::optional<ServerReply> LocalClientEngine::ask(const ClientRequest& request,
       "the state `{}` is locked by {}, which does not answer", dir_, lock_holder(dir_))));
 }
 
-std::optional<ServerReply> LocalClientEngine::ask(const ClientRequest& request) {
+std::optional<ServerReply> LocalClientEngine::request_reply(const ClientRequest& request) {
   std::shared_ptr<EngineConnection> connection;
-  return ask(request, connection);
+  return request_reply(request, connection);
 }
 
 detail::EngineImpl& LocalClientEngine::successor() const {
@@ -211,7 +211,7 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::retry(const std::string& s
 void LocalClientEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
-  if (!ask(request)) successor().cancel(selector);
+  if (!request_reply(request)) successor().cancel(selector);
 }
 
 void LocalClientEngine::signal(const std::string& selector, const std::string& name,
@@ -221,7 +221,7 @@ void LocalClientEngine::signal(const std::string& selector, const std::string& n
   signal.set_run(selector);
   signal.set_name(name);
   signal.set_json(json);
-  if (!ask(request)) successor().signal(selector, name, json);
+  if (!request_reply(request)) successor().signal(selector, name, json);
 }
 
 PlanInfo LocalClientEngine::plan(const std::string& script, const RunOptions& options) {
@@ -229,14 +229,14 @@ PlanInfo LocalClientEngine::plan(const std::string& script, const RunOptions& op
   submission.script = script;
   ClientRequest request;
   put_submission(submission, *request.mutable_preview_plan()->mutable_submission());
-  auto reply = ask(request);
+  auto reply = request_reply(request);
   return reply ? get_plan(reply->plan_preview()) : successor().plan(script, options);
 }
 
 uint64_t LocalClientEngine::gc(uint32_t keep) {
   ClientRequest request;
   request.mutable_collect_garbage()->set_keep(keep);
-  auto reply = ask(request);
+  auto reply = request_reply(request);
   return reply ? reply->garbage_collected().freed_bytes() : successor().gc(keep);
 }
 
@@ -244,7 +244,7 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::start(const ClientRequest&
                                                             const RunOptions& options) {
   std::shared_ptr<RequestMark> mark = value_or_throw(RequestMark::make(dir_, options.request));
   std::shared_ptr<EngineConnection> connection;
-  auto reply = ask(request, connection);
+  auto reply = request_reply(request, connection);
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunHandle>();
   state->mark = std::move(mark);

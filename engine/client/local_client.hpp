@@ -66,9 +66,9 @@ class LocalClientEngine final : public detail::EngineImpl {
   Submission here(const RunOptions& options) const;
   /// The writer's reply, and the `connection` that it came by; nothing if this process is the
   /// successor, for the caller to ask. Throws the error of an error reply.
-  std::optional<ServerReply> ask(const ClientRequest& request,
-                                 std::shared_ptr<EngineConnection>& connection);
-  std::optional<ServerReply> ask(const ClientRequest& request);
+  std::optional<ServerReply> request_reply(const ClientRequest& request,
+                                           std::shared_ptr<EngineConnection>& connection);
+  std::optional<ServerReply> request_reply(const ClientRequest& request);
   /// The reply if a process writes the state: a query does not make this one the writer.
   std::optional<ServerReply> query_writer(const ClientRequest& request) const;
   detail::EngineImpl& successor() const;

@@ -56,7 +56,7 @@ RemoteEngine::~RemoteEngine() {
   }
   if (head_connector_) head_connector_->close();
   followers_.join();
-  ask_connection_.reset();
+  request_connection_.reset();
 }
 
 void RemoteEngine::define(const std::string& name, const std::string&, NativeTask) {
@@ -86,14 +86,14 @@ RemoteEngine::Files RemoteEngine::build(Submission& submission) {
 // ---- queries
 
 // The head hangs up on a connection that is idle for a while: then a new one is made.
-ServerReply RemoteEngine::ask(const ClientRequest& request) const {
-  std::lock_guard lock(asking_);
-  if (ask_connection_) {
-    auto reply = exchange(*ask_connection_, request, kGone);
+ServerReply RemoteEngine::request_reply(const ClientRequest& request) const {
+  std::lock_guard lock(request_mutex_);
+  if (request_connection_) {
+    auto reply = exchange(*request_connection_, request, kGone);
     if (reply.ok()) return checked(std::move(*reply));
   }
-  ask_connection_ = value_or_throw(head_connector_->connect());
-  return checked(value_or_throw(exchange(*ask_connection_, request, kGone)));
+  request_connection_ = value_or_throw(head_connector_->connect());
+  return checked(value_or_throw(exchange(*request_connection_, request, kGone)));
 }
 
 RunInfo RemoteEngine::fetch_info(const std::string& selector, bool with_tasks) const {
@@ -161,7 +161,7 @@ Counts RemoteEngine::count(FollowedRun& followed) const {
   try {
     ClientRequest request;
     request.mutable_count_tasks()->set_run(followed.id);
-    ServerReply reply = ask(request);
+    ServerReply reply = request_reply(request);
     std::lock_guard lock(followed.mutex);
     if (reply.has_task_counts()) followed.counts = get_counts(reply.task_counts());
   } catch (const Failed&) {  // the newest counts that are known stay
@@ -173,7 +173,7 @@ Counts RemoteEngine::count(FollowedRun& followed) const {
 void RemoteEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
-  ask(request);
+  request_reply(request);
 }
 
 void RemoteEngine::signal(const std::string& selector, const std::string& name,
@@ -183,7 +183,7 @@ void RemoteEngine::signal(const std::string& selector, const std::string& name,
   signal.set_run(selector);
   signal.set_name(name);
   signal.set_json(json);
-  ask(request);
+  request_reply(request);
 }
 
 PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
@@ -192,25 +192,25 @@ PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options
   build(submission);
   ClientRequest request;
   put_submission(submission, *request.mutable_preview_plan()->mutable_submission());
-  return get_plan(ask(request).plan_preview());
+  return get_plan(request_reply(request).plan_preview());
 }
 
 uint64_t RemoteEngine::gc(uint32_t keep) {
   ClientRequest request;
   request.mutable_collect_garbage()->set_keep(keep);
-  return ask(request).garbage_collected().freed_bytes();
+  return request_reply(request).garbage_collected().freed_bytes();
 }
 
 std::string RemoteEngine::address() const {
   ClientRequest request;
   request.mutable_list_workers();
-  return ask(request).worker_list().address();
+  return request_reply(request).worker_list().address();
 }
 
 std::vector<NodeInfo> RemoteEngine::nodes() const {
   ClientRequest request;
   request.mutable_list_workers();
-  return get_nodes(ask(request).worker_list());
+  return get_nodes(request_reply(request).worker_list());
 }
 
 std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,

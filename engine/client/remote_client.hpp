@@ -73,7 +73,7 @@ class RemoteEngine final : public detail::EngineImpl {
   Files build(Submission& submission);
   /// The reply, by the connection that is kept for short requests. Throws Failed, also for an error
   /// reply.
-  ServerReply ask(const ClientRequest& request) const;
+  ServerReply request_reply(const ClientRequest& request) const;
   /// The run as the head has it. Throws Failed.
   RunInfo fetch_info(const std::string& selector, bool tasks) const;
   /// As fetch_info(), or what was known last while the head of an unfinished run cannot be asked.
@@ -99,8 +99,8 @@ class RemoteEngine final : public detail::EngineImpl {
 
   const EngineOptions options_;
   std::unique_ptr<HeadConnector> head_connector_;
-  mutable std::mutex asking_;  // held by ask()
-  mutable std::shared_ptr<EngineConnection> ask_connection_;
+  mutable std::mutex request_mutex_;  // held by request_reply()
+  mutable std::shared_ptr<EngineConnection> request_connection_;
   mutable std::atomic<uint64_t> state_bytes_{0};  // of the head, when it was last asked for a run
   /// Ends a pause. Shared, because a handle that outlives the engine may still be interrupted.
   struct Wakeup {

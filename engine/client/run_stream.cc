@@ -105,7 +105,7 @@ Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& 
   return environment_error(gone);
 }
 
-Result<ServerReply> ask_writer(const std::string& dir, const ClientRequest& request) {
+Result<ServerReply> send_to_writer(const std::string& dir, const ClientRequest& request) {
   auto connection = UnixConnection::connect(socket_path(dir));
   FLOW_TRY(connection);
   auto reply = exchange(**connection, request);

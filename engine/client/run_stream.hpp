@@ -27,7 +27,7 @@ Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& 
                              const char* gone = "the other side is gone");
 /// The same on a new connection to the writer of the state `dir`. Error also if the writer is
 /// stalled.
-Result<ServerReply> ask_writer(const std::string& dir, const ClientRequest& request);
+Result<ServerReply> send_to_writer(const std::string& dir, const ClientRequest& request);
 /// Says that the writer of the state `dir` exists and does not answer, and what to do.
 Error stalled_writer(const std::string& dir);
 

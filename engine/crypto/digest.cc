@@ -15,12 +15,12 @@ const EVP_MD* sha256_method() {
   return method;
 }
 
-struct Context {
+struct DigestContext {
   EVP_MD_CTX* handle = EVP_MD_CTX_new();
-  Context() { FLOW_CHECK(handle != nullptr); }
-  ~Context() { EVP_MD_CTX_free(handle); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
+  DigestContext() { FLOW_CHECK(handle != nullptr); }
+  ~DigestContext() { EVP_MD_CTX_free(handle); }
+  DigestContext(const DigestContext&) = delete;
+  DigestContext& operator=(const DigestContext&) = delete;
 
   void start() { FLOW_CHECK(EVP_DigestInit_ex(handle, sha256_method(), nullptr) == 1); }
   void update(std::string_view data) {
@@ -45,14 +45,14 @@ int hex_digit(char c) {
 }  // namespace
 
 Digest sha256(std::string_view data) {
-  thread_local Context context;
+  thread_local DigestContext context;
   context.start();
   context.update(data);
   return context.finish();
 }
 
 struct Sha256::Impl {
-  Context context;
+  DigestContext context;
 };
 
 Sha256::Sha256() : impl_(std::make_unique<Impl>()) { impl_->context.start(); }

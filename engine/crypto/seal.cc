@@ -30,10 +30,10 @@ void prepare() {
   FLOW_CHECK(ready);
 }
 
-using Number = std::array<uint8_t, 8>;
+using NumberBytes = std::array<uint8_t, 8>;
 
-Number number_bytes(uint64_t number) {
-  Number bytes;
+NumberBytes number_bytes(uint64_t number) {
+  NumberBytes bytes;
   for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
   return bytes;
 }
@@ -68,7 +68,7 @@ Key keyed_hash(const Key& key, std::initializer_list<std::string_view> parts) {
   Key out;
   crypto_generichash_init(&state, key.bytes.data(), kKeyBytes, kKeyBytes);
   for (std::string_view part : parts) {
-    Number length = number_bytes(part.size());
+    NumberBytes length = number_bytes(part.size());
     crypto_generichash_update(&state, length.data(), length.size());
     crypto_generichash_update(&state, bytes_of(part), part.size());
   }
@@ -145,7 +145,7 @@ bool Opener::open(std::string_view frame, std::string& message) {
 void BulkSeal::seal(uint64_t tag, char* data, size_t size) const {
   uint8_t* bytes = bytes_of(data);
   uint8_t* nonce = bytes + size + kTagBytes;
-  Number number = number_bytes(tag);
+  NumberBytes number = number_bytes(tag);
   randombytes_buf(nonce, kNonceBytes);
   crypto_aead_xchacha20poly1305_ietf_encrypt_detached(bytes, bytes + size, nullptr, bytes, size,
                                                       number.data(), number.size(), nullptr, nonce,
@@ -156,7 +156,7 @@ bool BulkSeal::open(uint64_t tag, char* data, size_t sealed_size) const {
   if (sealed_size < kBulkSealBytes) return false;
   size_t size = sealed_size - kBulkSealBytes;
   uint8_t* bytes = bytes_of(data);
-  Number number = number_bytes(tag);
+  NumberBytes number = number_bytes(tag);
   return crypto_aead_xchacha20poly1305_ietf_decrypt_detached(
              bytes, nullptr, bytes, size, bytes + size, number.data(), number.size(),
              bytes + size + kTagBytes, inward_.bytes.data()) == 0;

@@ -51,7 +51,7 @@ struct TemporaryBlob {
   TemporaryBlob& operator=(const TemporaryBlob&) = delete;
 };
 
-Error gone(const Digest& digest) {
+Error missing_blob(const Digest& digest) {
   return environment_error("the content " + digest.hex() +
                            " is not in the state any more: `flow resume` computes a result again, "
                            "and copies an input again from a file that has not changed");
@@ -100,7 +100,7 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
   auto now = stored_blobs_.stamp_of(digest);
   bool is_known = now && stored_blobs_.is_known_verified(digest, *now);
   auto bytes = map_file(blob_path(digest));
-  if (!bytes.ok()) return gone(digest);
+  if (!bytes.ok()) return missing_blob(digest);
   if (is_known) return bytes;
   if (sha256(**bytes) != digest) {
     drop_if_damaged(digest);
@@ -114,7 +114,7 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   auto found = received_.find(digest);
   if (found == received_.end()) {
     std::string blob = blob_path(digest);
-    if (::access(blob.c_str(), R_OK) != 0) return gone(digest);
+    if (::access(blob.c_str(), R_OK) != 0) return missing_blob(digest);
     if (stored_blobs_.is_verified(digest)) return blob;
     drop_if_damaged(digest);
     return damaged(digest);

@@ -79,7 +79,7 @@ Checkpoints::~Checkpoints() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Checkpoints::begin(std::string folder, std::string mark, std::string row, Commit commit) {
+void Checkpoints::begin(std::string folder, std::string mark, std::string row, CommitRow commit) {
   std::lock_guard lock(mutex_);
   FLOW_CHECK(!waiting_);
   attempt_++;

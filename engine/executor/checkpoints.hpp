@@ -26,7 +26,7 @@ class Checkpoints {
   using Blobs = std::vector<std::pair<Digest, std::string>>;
   /// Commits a row with the blobs that it refers to. Blocks; returns false if the attempt lost its
   /// lease. Called by the writing thread.
-  using Commit = std::function<bool(const std::string& row, const Blobs& blobs)>;
+  using CommitRow = std::function<bool(const std::string& row, const Blobs& blobs)>;
 
   explicit Checkpoints(std::string state_dir);
   ~Checkpoints();
@@ -35,7 +35,7 @@ class Checkpoints {
 
   /// Begins an attempt. `folder`, relative to the state directory, holds its files; `row` is that
   /// of its earlier checkpoint, or "".
-  void begin(std::string folder, std::string mark, std::string row, Commit commit);
+  void begin(std::string folder, std::string mark, std::string row, CommitRow commit);
   /// The error since the last call.
   Status error();
   /// Queues a state. An error of kind `environment` means that the attempt lost its lease; any
@@ -55,7 +55,7 @@ class Checkpoints {
  private:
   struct Job {
     uint64_t attempt = 0;
-    Commit commit;
+    CommitRow commit;
     std::string row;  // of a state without tensors
     bool has_file = false;
     std::string folder, name;  // below the state's folder
@@ -81,7 +81,7 @@ class Checkpoints {
   std::condition_variable changed_;
   uint64_t attempt_ = 0;  // counts them
   std::string folder_, mark_;
-  Commit commit_;
+  CommitRow commit_;
   uint64_t count_ = 0;  // of its checkpoints
   std::optional<Job> waiting_;
   uint64_t busy_with_ = 0;  // whose job it is; 0: none

@@ -16,13 +16,13 @@ namespace flow {
 namespace {
 
 // Declarations as in nvml.h. The suffix of a name is the version of the call, which is stable.
-using Device = void*;
+using NvmlDevice = void*;
 struct PciInfo {
   char legacy_id[16];
   unsigned domain, bus, device, device_id, subsystem_id;
   char id[32];
 };
-struct Memory {
+struct NvmlMemory {
   unsigned long long total, free, used;
 };
 struct FabricInfo {
@@ -33,8 +33,8 @@ struct FabricInfo {
   unsigned char state;
   unsigned health;
 };
-struct Event {
-  Device device;
+struct NvmlEvent {
+  NvmlDevice device;
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
@@ -53,24 +53,24 @@ struct NvmlFunctions {
   int (*init)() = nullptr;
   const char* (*error_text)(int) = nullptr;
   int (*count)(unsigned*) = nullptr;
-  int (*device)(unsigned, Device*) = nullptr;
-  int (*uuid)(Device, char*, unsigned) = nullptr;
-  int (*name)(Device, char*, unsigned) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
-  int (*pci)(Device, PciInfo*) = nullptr;
+  int (*device)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*pci)(NvmlDevice, PciInfo*) = nullptr;
   // in drivers with MIG
-  int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
-  int (*mig_count)(Device, unsigned*) = nullptr;
-  int (*mig_device)(Device, unsigned, Device*) = nullptr;
+  int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*mig_count)(NvmlDevice, unsigned*) = nullptr;
+  int (*mig_device)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
   // in drivers with NVLink, NVSwitch and NVLink between machines
-  int (*link_state)(Device, unsigned, unsigned*) = nullptr;
-  int (*link_end)(Device, unsigned, PciInfo*) = nullptr;
-  int (*link_end_type)(Device, unsigned, int*) = nullptr;
-  int (*fabric)(Device, FabricInfo*) = nullptr;
+  int (*link_state)(NvmlDevice, unsigned, unsigned*) = nullptr;
+  int (*link_end)(NvmlDevice, unsigned, PciInfo*) = nullptr;
+  int (*link_end_type)(NvmlDevice, unsigned, int*) = nullptr;
+  int (*fabric)(NvmlDevice, FabricInfo*) = nullptr;
   // in drivers that report errors
   int (*new_events)(void**) = nullptr;
-  int (*register_events)(Device, unsigned long long, void*) = nullptr;
-  int (*wait_event)(void*, Event*, unsigned) = nullptr;
+  int (*register_events)(NvmlDevice, unsigned long long, void*) = nullptr;
+  int (*wait_event)(void*, NvmlEvent*, unsigned) = nullptr;
 };
 
 template <typename Call>
@@ -157,8 +157,8 @@ class NvmlMachine {
   /// Watches the GPUs that look() found.
   std::string watch(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     void* events = nullptr;
-    bool can_tell = functions_.new_events && functions_.register_events && functions_.wait_event;
-    if (!can_tell) return "the NVIDIA driver is too old to tell of errors";
+    bool can_watch = functions_.new_events && functions_.register_events && functions_.wait_event;
+    if (!can_watch) return "the NVIDIA driver is too old to tell of errors";
     if (int status = functions_.new_events(&events); status != kSuccess) return refusal(status);
     int refused = kSuccess;
     std::set<uint32_t> watched;
@@ -169,7 +169,7 @@ class NvmlMachine {
     }
     if (watched.empty()) return refusal(refused);
     while (true) {
-      Event event{};
+      NvmlEvent event{};
       int status = functions_.wait_event(events, &event, kWaitMs);
       if (status == kSuccess && event.type == kXidEvent) report_event(gpus, event, on_xid);
       if (status == kSuccess || status == kTimeout) continue;
@@ -190,7 +190,7 @@ class NvmlMachine {
   }
 
   // All instances of the GPU are reported: they share its memory and its bus.
-  void report_event(const std::vector<Gpu>& gpus, const Event& event, const OnXid& on_xid) {
+  void report_event(const std::vector<Gpu>& gpus, const NvmlEvent& event, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_)
       if (device == event.device)
         report_xid(gpus, index, static_cast<uint32_t>(event.data), on_xid);
@@ -199,7 +199,7 @@ class NvmlMachine {
   // A wait returns this error when any of the GPUs is gone.
   void report_lost(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     for (const auto& [index, device] : devices_) {
-      Memory memory{};
+      NvmlMemory memory{};
       bool is_lost = functions_.memory(device, &memory) == kLost;
       if (is_lost && lost_.insert(index).second) report_xid(gpus, index, 0, on_xid);
     }
@@ -214,7 +214,7 @@ class NvmlMachine {
   }
 
   void add(unsigned index) {
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     PciInfo pci{};
     if (!succeeds("open it", functions_.device(index, &device))) return;
     devices_[index] = device;
@@ -225,9 +225,9 @@ class NvmlMachine {
     gpu.pci = sysfs_name(pci.id);
     gpu.numa = numa_of(gpu.pci);
     unsigned is_mig = 0, pending = 0;
-    bool knows_mig = functions_.mig_mode && functions_.mig_count && functions_.mig_device;
+    bool supports_mig = functions_.mig_mode && functions_.mig_count && functions_.mig_device;
     // A GPU without MIG returns "not supported".
-    if (!knows_mig || functions_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
+    if (!supports_mig || functions_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
     if (is_mig == 0) {  // NVLink is not for instances
       gpu.fabric = fabric_of(device);
       ends_[gpu.index] = link_ends(device);
@@ -237,16 +237,16 @@ class NvmlMachine {
     unsigned instances_max = 0;
     if (!succeeds("count its instances", functions_.mig_count(device, &instances_max))) return;
     for (unsigned i = 0; i < instances_max; i++) {
-      Device instance = nullptr;
+      NvmlDevice instance = nullptr;
       int status = functions_.mig_device(device, i, &instance);
       if (status == kNotFound) continue;
       if (succeeds("open an instance", status)) add_device(instance, gpu);
     }
   }
 
-  void add_device(Device device, Gpu gpu) {
+  void add_device(NvmlDevice device, Gpu gpu) {
     char uuid[kTextMax] = "", name[kTextMax] = "";
-    Memory memory{};
+    NvmlMemory memory{};
     if (!succeeds("tell its UUID", functions_.uuid(device, uuid, sizeof uuid)) ||
         !succeeds("tell its name", functions_.name(device, name, sizeof name)) ||
         !succeeds("tell its memory", functions_.memory(device, &memory)))
@@ -258,7 +258,7 @@ class NvmlMachine {
   }
 
   /// The remote ends of its active links: PCI names of GPUs, or a name for the switches.
-  std::set<std::string> link_ends(Device device) const {
+  std::set<std::string> link_ends(NvmlDevice device) const {
     std::set<std::string> ends;
     if (!functions_.link_state || !functions_.link_end) return ends;
     for (unsigned link = 0; link < kLinksMax; link++) {
@@ -278,7 +278,7 @@ class NvmlMachine {
     return ends;
   }
 
-  std::string fabric_of(Device device) const {
+  std::string fabric_of(NvmlDevice device) const {
     FabricInfo info{};
     info.version = kFabricVersion;
     bool is_joined = functions_.fabric && functions_.fabric(device, &info) == kSuccess &&
@@ -320,7 +320,7 @@ class NvmlMachine {
   const NvmlFunctions& functions_;
   std::string what_;
   std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU, as are these
-  std::map<uint32_t, Device> devices_;
+  std::map<uint32_t, NvmlDevice> devices_;
   std::set<uint32_t> lost_;
   bool has_counted_ = false;
   MachineGpus inventory_;

@@ -34,7 +34,7 @@ namespace flow {
 
 namespace {
 
-struct Prepared {
+struct ChildSetup {
   const char* program;
   char* const* argv;
   char* const* envp;
@@ -45,7 +45,7 @@ struct Prepared {
 };
 
 // Writes "PREFIX PGID DIRECTORY\n" before the program starts, so that leftovers can be found.
-void record_slot(const Prepared& what) {
+void record_slot(const ChildSetup& what) {
   char line[128 + PATH_MAX];
   char digits[16];
   size_t size = what.slot_prefix_size, count = 0;
@@ -62,7 +62,7 @@ void record_slot(const Prepared& what) {
 }
 
 // Runs in the child, which shares the parent's memory: only system calls, no writes to that memory.
-[[noreturn]] void become(const Prepared& what, volatile int& failed) {
+[[noreturn]] void become(const ChildSetup& what, volatile int& failed) {
   sigset_t none;
   sigemptyset(&none);
   ::setpgid(0, 0);
@@ -225,9 +225,9 @@ Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& 
     return environment_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   }
   std::string prefix = slot.prefix();
-  Prepared prepared{what.program.c_str(),   argv.data(),   envp.data(),
-                    what.directory.c_str(), out[1],        err[1],
-                    slot.descriptor(),      prefix.data(), prefix.size()};
+  ChildSetup prepared{what.program.c_str(),   argv.data(),   envp.data(),
+                      what.directory.c_str(), out[1],        err[1],
+                      slot.descriptor(),      prefix.data(), prefix.size()};
   volatile int failed = 0;
   pid_t pid = ::vfork();
   if (pid == 0) become(prepared, failed);

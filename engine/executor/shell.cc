@@ -122,9 +122,9 @@ constexpr int64_t kFailedLingerMs = 500;
 
 /// The outcome of a command, and the processes that it left behind.
 struct CommandEnd {
-  int status = 0;                // of its first process, as waitpid gives it
-  std::vector<Descendant> left;  // what was killed afterwards
-  bool was_stopped = false;      // something was left, and the attempt was told to stop
+  int status = 0;                     // of its first process, as waitpid gives it
+  std::vector<Descendant> leftovers;  // what was killed afterwards
+  bool was_stopped = false;           // something was left, and the attempt was told to stop
 };
 
 /// A command's first process, its output, and the processes that outlive it.
@@ -152,7 +152,7 @@ class RunningCommand {
     for (int pause_ms = 1; reap_children(); pause_ms = std::min(2 * pause_ms, kPauseMsMax)) {
       end.was_stopped = link_.stopping();
       if (end.was_stopped || monotonic_us() >= until_us) {
-        if (end.status == 0) end.left = descendants(dir, true);
+        if (end.status == 0) end.leftovers = descendants(dir, true);
         break;
       }
       poll_once(-1, pause_ms);
@@ -474,30 +474,31 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec&
 }
 
 /// "2 processes running, which were ended after 5s: `gzip -9`, `sleep 300`".
-std::string text_of(const std::vector<Descendant>& left, int64_t linger_ms) {
+std::string text_of(const std::vector<Descendant>& leftovers, int64_t linger_ms) {
   constexpr size_t kShown = 5;
-  std::string text = fmt::format("{} process{} running, which {} ended after {}: ", left.size(),
-                                 left.size() == 1 ? "" : "es", left.size() == 1 ? "was" : "were",
-                                 format_duration(linger_ms));
-  for (size_t i = 0; i < std::min(left.size(), kShown); i++)
-    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", left[i].command);
-  return left.size() > kShown ? text + ", …" : text;
+  std::string text =
+      fmt::format("{} process{} running, which {} ended after {}: ", leftovers.size(),
+                  leftovers.size() == 1 ? "" : "es", leftovers.size() == 1 ? "was" : "were",
+                  format_duration(linger_ms));
+  for (size_t i = 0; i < std::min(leftovers.size(), kShown); i++)
+    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", leftovers[i].command);
+  return leftovers.size() > kShown ? text + ", …" : text;
 }
 
 /// What the command left and could be writing to makes its outputs unreliable.
 std::optional<core::Failure> unfinished_write(const Attempt& attempt,
-                                              const std::vector<Descendant>& left,
+                                              const std::vector<Descendant>& leftovers,
                                               int64_t linger_ms, const std::string& again) {
-  auto writer = std::find_if(left.begin(), left.end(),
+  auto writer = std::find_if(leftovers.begin(), leftovers.end(),
                              [](const Descendant& each) { return !each.writes.empty(); });
-  if (writer == left.end()) return std::nullopt;
+  if (writer == leftovers.end()) return std::nullopt;
   core::Failure failure;
   failure.cause = core::Cause::bad_result;
   failure.message = fmt::format(
       "{}: the command of `{}` ended and left {}; `{}` still had `{}` open for writing, which may "
       "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
       "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
-      attempt.start().shell().defined_at(), attempt.start().task(), text_of(left, linger_ms),
+      attempt.start().shell().defined_at(), attempt.start().task(), text_of(leftovers, linger_ms),
       writer->command, writer->writes.front(), again);
   return failure;
 }
@@ -636,9 +637,10 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
   // What a program leaves when it is told to end is no result, whatever it says.
   if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
-  if (!end.left.empty()) attempt.warn("the command left " + text_of(end.left, command->linger_ms));
+  if (!end.leftovers.empty())
+    attempt.warn("the command left " + text_of(end.leftovers, command->linger_ms));
   auto failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
-  if (!failure) failure = unfinished_write(attempt, end.left, command->linger_ms, again);
+  if (!failure) failure = unfinished_write(attempt, end.leftovers, command->linger_ms, again);
   if (failure) {
     if (gang != nullptr) gang->fail(failure->message);
     return attempt.fail(failure->cause, failure->message, evidence, failure->code);

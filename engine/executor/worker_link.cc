@@ -58,9 +58,9 @@ void WorkerLink::end() {
 
 // ---- reading
 
-bool WorkerLink::read_once(std::unique_lock<std::mutex>& lock, ReadingThread who, bool block) {
-  FLOW_CHECK(reader_ == ReadingThread::none || reader_ == who);
-  ReadingThread before = std::exchange(reader_, who);
+bool WorkerLink::read_once(std::unique_lock<std::mutex>& lock, ReadingThread reader, bool block) {
+  FLOW_CHECK(reader_ == ReadingThread::none || reader_ == reader);
+  ReadingThread before = std::exchange(reader_, reader);
   lock.unlock();
   ssize_t got = ::recv(kWireDescriptor, chunk_.data(), chunk_.size(), block ? 0 : MSG_DONTWAIT);
   int failed = got < 0 ? errno : 0;
@@ -273,8 +273,8 @@ void WorkerLink::flush() {
 
 void WorkerLink::wait_until_received() {
   flush();
-  int left = 0;
-  while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kReceivedPollUs);
+  int unsent = 0;
+  while (::ioctl(kWireDescriptor, SIOCOUTQ, &unsent) == 0 && unsent > 0) ::usleep(kReceivedPollUs);
 }
 
 void WorkerLink::set_on_stop(std::function<void()> callback) {

@@ -78,7 +78,7 @@ class WorkerLink {
                   const std::function<bool()>& is_done);
   /// Reads once and handles the messages. Returns false if there was nothing and `block` is not
   /// set.
-  bool read_once(std::unique_lock<std::mutex>& lock, ReadingThread who, bool block);
+  bool read_once(std::unique_lock<std::mutex>& lock, ReadingThread reader, bool block);
   void handle(wire::ToExecutor& message);
   void handle_stop(const wire::Stop& stop);
   [[noreturn]] void end();

@@ -30,7 +30,7 @@ bool is_inside(const std::string& file, const std::string& folder) {
 }
 
 /// All outputs of this process.
-class Outputs final : public Backend {
+class LogOutputs final : public Backend {
  public:
   void add(LogOutput* output) {
     std::lock_guard lock(mutex_);
@@ -95,8 +95,8 @@ class Outputs final : public Backend {
 };
 
 /// Lives as long as the process: threads may still log while it exits.
-Outputs& outputs() {
-  static auto* all = new Outputs;
+LogOutputs& outputs() {
+  static auto* all = new LogOutputs;
   return *all;
 }
 

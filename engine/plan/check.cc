@@ -26,9 +26,9 @@ void sort_once_each(std::vector<uint32_t>& nodes) {
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
 }
 
-class Checker {
+class PlanChecker {
  public:
-  explicit Checker(const Plan& plan) : plan_(plan) {}
+  explicit PlanChecker(const Plan& plan) : plan_(plan) {}
 
   std::vector<Error> run() {
     limits();
@@ -199,9 +199,9 @@ class Checker {
       const TaskNode& node = plan_.nodes[i];
       if (node.kind == NodeKind::when) return false;
       bool all = true;
-      auto look = [&](uint32_t other) { all = all && other < i; };
-      for_each_data_ref(node, look);
-      std::for_each(node.after.begin(), node.after.end(), look);
+      auto check_node = [&](uint32_t other) { all = all && other < i; };
+      for_each_data_ref(node, check_node);
+      std::for_each(node.after.begin(), node.after.end(), check_node);
       if (!all) return false;
     }
     return true;
@@ -284,6 +284,6 @@ std::vector<uint32_t> data_dependencies(const TaskNode& node) {
   return nodes;
 }
 
-std::vector<Error> check_plan(const Plan& plan) { return Checker(plan).run(); }
+std::vector<Error> check_plan(const Plan& plan) { return PlanChecker(plan).run(); }
 
 }  // namespace flow

@@ -19,11 +19,11 @@ constexpr std::string_view kBundleMagic = "flow-code\1";
 constexpr size_t kReserveMax = 64;        // items an announced count allocates before they came,
 constexpr size_t kReserveBytesEach = 16;  // or as many as the bytes that follow could well hold
 
-class Writer {
+class PlanWriter {
  public:
   static constexpr bool kReads = false;
 
-  explicit Writer(std::string_view magic) : out_(magic) {}
+  explicit PlanWriter(std::string_view magic) : out_(magic) {}
   std::string take() { return std::move(out_); }
 
   void number(uint64_t n) {
@@ -42,13 +42,13 @@ class Writer {
 };
 
 // Reads until the first error and keeps it; later reads return defaults.
-class Reader {
+class PlanReader {
  public:
   static constexpr bool kReads = true;
 
-  explicit Reader(std::string_view bytes) : rest_(bytes), size_(bytes.size()) {}
+  explicit PlanReader(std::string_view bytes) : rest_(bytes), size_(bytes.size()) {}
 
-  size_t left() const { return rest_.size(); }
+  size_t remaining() const { return rest_.size(); }
   bool failed() const { return !fault_.empty(); }
   void fail(std::string why) {
     if (fault_.empty()) fault_ = fmt::format("{} at byte {}", why, size_ - rest_.size());
@@ -121,7 +121,7 @@ concept Integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
 // Signed integers are zigzag-encoded, so that small negative numbers stay short.
 template <Integer T>
-void field(Writer& io, const T& n) {
+void field(PlanWriter& io, const T& n) {
   if constexpr (std::is_signed_v<T>) {
     auto wide = static_cast<int64_t>(n);
     io.number(static_cast<uint64_t>(wide) << 1 ^ static_cast<uint64_t>(wide >> 63));
@@ -130,7 +130,7 @@ void field(Writer& io, const T& n) {
   }
 }
 template <Integer T>
-void field(Reader& io, T& n) {
+void field(PlanReader& io, T& n) {
   uint64_t raw = io.number();
   if constexpr (std::is_signed_v<T>) {
     auto wide = static_cast<int64_t>(raw >> 1 ^ (~(raw & 1) + 1));
@@ -142,19 +142,19 @@ void field(Reader& io, T& n) {
   }
 }
 
-void field(Writer& io, const bool& b) { io.number(b); }
-void field(Reader& io, bool& b) {
+void field(PlanWriter& io, const bool& b) { io.number(b); }
+void field(PlanReader& io, bool& b) {
   uint64_t raw = io.number();
   if (raw > 1) io.fail("a number that is not a boolean");
   b = raw == 1;
 }
 
 template <typename E, E last>
-void enumeration(Writer& io, const E& e) {
+void enumeration(PlanWriter& io, const E& e) {
   io.number(static_cast<uint64_t>(e));
 }
 template <typename E, E last>
-void enumeration(Reader& io, E& e) {
+void enumeration(PlanReader& io, E& e) {
   uint64_t raw = io.number();
   if (raw > static_cast<uint64_t>(last)) {
     io.fail("an unknown kind");
@@ -163,13 +163,13 @@ void enumeration(Reader& io, E& e) {
   }
 }
 
-void field(Writer& io, const double& d) {
+void field(PlanWriter& io, const double& d) {
   auto bits = std::bit_cast<uint64_t>(d);
   char bytes[8];
   for (int i = 0; i < 8; i++) bytes[i] = static_cast<char>(bits >> 8 * i);
   io.raw({bytes, sizeof bytes});
 }
-void field(Reader& io, double& d) {
+void field(PlanReader& io, double& d) {
   std::string_view bytes = io.raw(8);
   uint64_t bits = 0;
   for (size_t i = 0; i < bytes.size(); i++)
@@ -177,12 +177,12 @@ void field(Reader& io, double& d) {
   d = std::bit_cast<double>(bits);
 }
 
-void field(Writer& io, const std::string& s) { io.text(s); }
-void field(Reader& io, std::string& s) { s = io.text(); }
-void field(Writer& io, const Value& v) { io.value(v); }
-void field(Reader& io, Value& v) { v = io.value(); }
-void field(Writer& io, const Digest& d) { io.raw(d.view()); }
-void field(Reader& io, Digest& d) {
+void field(PlanWriter& io, const std::string& s) { io.text(s); }
+void field(PlanReader& io, std::string& s) { s = io.text(); }
+void field(PlanWriter& io, const Value& v) { io.value(v); }
+void field(PlanReader& io, Value& v) { v = io.value(); }
+void field(PlanWriter& io, const Digest& d) { io.raw(d.view()); }
+void field(PlanReader& io, Digest& d) {
   std::string_view raw = io.raw(d.bytes.size());
   if (!raw.empty()) Digest::from_bytes(raw, d);
 }
@@ -209,24 +209,24 @@ template <typename IO>
 void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair);
 
 template <typename T>
-void field(Writer& io, const std::vector<T>& items) {
+void field(PlanWriter& io, const std::vector<T>& items) {
   io.number(items.size());
   for (const T& item : items) field(io, item);
 }
 template <typename T>
-void field(Reader& io, std::vector<T>& items) {
+void field(PlanReader& io, std::vector<T>& items) {
   size_t count = io.count();
-  items.reserve(std::min(count, std::max(kReserveMax, io.left() / kReserveBytesEach)));
+  items.reserve(std::min(count, std::max(kReserveMax, io.remaining() / kReserveBytesEach)));
   for (size_t i = 0; i < count && !io.failed(); i++) field(io, items.emplace_back());
 }
 
 template <typename T>
-void field(Writer& io, const std::optional<T>& item) {
+void field(PlanWriter& io, const std::optional<T>& item) {
   field(io, item.has_value());
   if (item) field(io, *item);
 }
 template <typename T>
-void field(Reader& io, std::optional<T>& item) {
+void field(PlanReader& io, std::optional<T>& item) {
   bool there = false;
   field(io, there);
   if (there) field(io, item.emplace());
@@ -263,12 +263,12 @@ void field(IO& io, like<IO, EnvEntry>& entry) {
 // keep their original encoding.
 constexpr uint64_t kHasCustomResources = uint64_t{1} << 31;
 
-void ranks(Writer& io, const Resources& needs) {
+void ranks(PlanWriter& io, const Resources& needs) {
   io.number(uint64_t{needs.ranks_max} << 32 |
             (needs.custom_resources.empty() ? 0 : kHasCustomResources) | needs.ranks);
   if (!needs.custom_resources.empty()) field(io, needs.custom_resources);
 }
-void ranks(Reader& io, Resources& needs) {
+void ranks(PlanReader& io, Resources& needs) {
   uint64_t all = io.number();
   needs.ranks = static_cast<uint32_t>(all & ~kHasCustomResources);
   needs.ranks_max = static_cast<uint32_t>(all >> 32);
@@ -329,7 +329,7 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
 
 // Fields added after the first version are written at the end and only if set, so that other plans
 // keep their bytes. Ascending by the index of the task.
-void field(Writer& io, const std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+void field(PlanWriter& io, const std::vector<TaskDef>& defs, std::string TaskDef::*text) {
   std::vector<std::pair<uint32_t, std::string>> there;
   for (uint32_t i = 0; i < defs.size(); i++)
     if (!(defs[i].*text).empty()) there.emplace_back(i, defs[i].*text);
@@ -337,8 +337,8 @@ void field(Writer& io, const std::vector<TaskDef>& defs, std::string TaskDef::*t
   io.number(there.size());
   for (const auto& [index, value] : there) fields(io, index, value);
 }
-void field(Reader& io, std::vector<TaskDef>& defs, std::string TaskDef::*text) {
-  if (io.failed() || io.left() == 0) return;
+void field(PlanReader& io, std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+  if (io.failed() || io.remaining() == 0) return;
   size_t count = io.count();
   if (count == 0) io.fail("an empty list at the end");
   uint32_t least = 0;
@@ -362,13 +362,13 @@ Error wrong_magic(const char* what) {
 }  // namespace
 
 std::string encode_plan(const Plan& plan) {
-  Writer io(kPlanMagic);
+  PlanWriter io(kPlanMagic);
   plan_fields(io, plan);
   return io.take();
 }
 
 Result<Plan> decode_plan(std::string_view bytes) {
-  Reader io(bytes);
+  PlanReader io(bytes);
   if (!io.magic(kPlanMagic)) return wrong_magic("plan");
   Plan plan;
   plan_fields(io, plan);
@@ -377,13 +377,13 @@ Result<Plan> decode_plan(std::string_view bytes) {
 }
 
 std::string encode_fragment(const PlanFragment& fragment) {
-  Writer io(kFragmentMagic);
+  PlanWriter io(kFragmentMagic);
   fields(io, fragment.nodes, fragment.result);
   return io.take();
 }
 
 Result<PlanFragment> decode_fragment(std::string_view bytes) {
-  Reader io(bytes);
+  PlanReader io(bytes);
   if (!io.magic(kFragmentMagic)) return wrong_magic("list of calls");
   PlanFragment fragment;
   fields(io, fragment.nodes, fragment.result);
@@ -392,13 +392,13 @@ Result<PlanFragment> decode_fragment(std::string_view bytes) {
 }
 
 std::string encode_bundle(const Bundle& bundle) {
-  Writer io(kBundleMagic);
+  PlanWriter io(kBundleMagic);
   fields(io, bundle.main, bundle.root, bundle.files);
   return io.take();
 }
 
 Result<Bundle> decode_bundle(std::string_view bytes) {
-  Reader io(bytes);
+  PlanReader io(bytes);
   if (!io.magic(kBundleMagic)) return wrong_magic("code");
   Bundle bundle;
   fields(io, bundle.main, bundle.root, bundle.files);
@@ -407,7 +407,7 @@ Result<Bundle> decode_bundle(std::string_view bytes) {
 }
 
 Digest Bundle::digest() const {
-  Writer io(kBundleMagic);
+  PlanWriter io(kBundleMagic);
   fields(io, main, files);
   return sha256(io.take());
 }

@@ -68,16 +68,16 @@ std::optional<Mount> parse_mount(std::string_view line) {
   constexpr int kBeforeRoot = 3;
   size_t separator = line.find(" - ");
   if (separator == std::string_view::npos) return std::nullopt;
-  std::string_view behind = line.substr(separator + 3);
-  std::string_view type = next_part(behind, ' ');
+  std::string_view after_controllers = line.substr(separator + 3);
+  std::string_view type = next_part(after_controllers, ' ');
   if (type != "cgroup" && type != "cgroup2") return std::nullopt;
-  next_part(behind, ' ');
+  next_part(after_controllers, ' ');
   for (int i = 0; i < kBeforeRoot; i++) next_part(line, ' ');
   Mount mount;
   mount.root = unescaped(next_part(line, ' '));
   mount.point = unescaped(next_part(line, ' '));
   mount.is_v2 = type == "cgroup2";
-  mount.options = std::string(next_part(behind, ' '));
+  mount.options = std::string(next_part(after_controllers, ' '));
   if (mount.root.empty() || mount.point.empty() || mount.point.front() != '/') return std::nullopt;
   return mount;
 }
@@ -130,12 +130,12 @@ bool write_value(const std::string& path, const std::string& value) {
   return ok;
 }
 
-/// Calls `look` for each group from the process's own up to the topmost visible one.
+/// Calls `visit` for each group from the process's own up to the topmost visible one.
 template <typename Look>
-void each_above(const CgroupHierarchy& group, Look look) {
+void each_above(const CgroupHierarchy& group, Look visit) {
   std::string folder = group.folder;
   for (int i = 0; i < kDepthMax; i++) {
-    look(folder);
+    visit(folder);
     if (folder.size() <= group.mount.size()) return;
     folder.resize(folder.rfind('/'));
   }

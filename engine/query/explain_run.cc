@@ -289,10 +289,10 @@ std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs
                                           const RunRecord& record, const std::string& name) {
   auto records = all_records(store);
   if (!records.ok()) return std::nullopt;
-  size_t looked = 0;
-  for (auto it = records->rbegin(); it != records->rend() && looked < kRunsMax; ++it) {
+  size_t examined = 0;
+  for (auto it = records->rbegin(); it != records->rend() && examined < kRunsMax; ++it) {
     if (it->id >= record.id || it->pipeline != record.pipeline) continue;
-    looked++;
+    examined++;
     auto loaded = load_run(store, blobs, *it);
     if (!loaded.ok() || loaded->run == nullptr) continue;
     auto unit = find_unit(*loaded->run, name);

@@ -29,7 +29,7 @@ bool ActiveRuns::is_being_interrupted(const core::RunId& id) const {
   return !is_over && r.stopping && !r.cancelling && !r.ending;
 }
 
-void ActiveRuns::end_interruptions(std::vector<std::pair<Outcome, bool>>& outcomes) {
+void ActiveRuns::end_interruptions(std::vector<std::pair<OnAdmission, bool>>& outcomes) {
   for (auto each = interruptions_.begin(); each != interruptions_.end();) {
     if (is_being_interrupted(each->first)) {
       ++each;

@@ -46,7 +46,7 @@ class ActiveRuns {
   }
   bool has_interruptions() const { return !interruptions_.empty(); }
   /// Adds the outcomes of the interruptions that are over.
-  void end_interruptions(std::vector<std::pair<Outcome, bool>>& outcomes);
+  void end_interruptions(std::vector<std::pair<OnAdmission, bool>>& outcomes);
   /// After the commit: an interrupted run has no further event, and its listener leaves.
   void end_if_interrupted(const core::RunId& run);
   /// The engine ends, with this error if it has stopped.

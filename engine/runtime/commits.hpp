@@ -28,9 +28,9 @@ struct Commit {
   size_t staged_bytes = 0;
   std::unordered_map<Digest, CacheEntry, DigestHash> cached;  // cache entries that the batch holds
   std::vector<core::Command> effects;
-  std::vector<std::pair<Outcome, bool>> outcomes;  // with whether the event was admitted
-  std::vector<Event> events;                       // for the listeners
-  EngineLogLines log_lines;                        // of the engine's log
+  std::vector<std::pair<OnAdmission, bool>> outcomes;  // with whether the event was admitted
+  std::vector<Event> events;                           // for the listeners
+  EngineLogLines log_lines;                            // of the engine's log
   bool empty() const {
     return batch.writes.empty() && records.empty() && effects.empty() && outcomes.empty() &&
            events.empty();

@@ -115,8 +115,8 @@ GroupCommit::GroupCommit(Store& store, const core::State& state, Commits& commit
 void GroupCommit::commit(bool may_defer) {
   Commit& open = commits_.open;
   bool is_due = is_snapshot_due();
-  bool is_much = open.records.size() > kOwnSyncMax || steps_.has_speculative_start();
-  bool is_deferred = may_defer && !is_due && (is_much || writer_.is_writing());
+  bool needs_writer = open.records.size() > kOwnSyncMax || steps_.has_speculative_start();
+  bool is_deferred = may_defer && !is_due && (needs_writer || writer_.is_writing());
   if (!is_deferred) await();
   if (open.empty() && !is_due) {
     open.staged.clear();

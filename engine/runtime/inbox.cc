@@ -92,7 +92,7 @@ void Inbox::run_turns() {
     wait_for_work(lock);
     while (is_turning_) wake_.wait(lock);  // a turn of another thread ends first
     if (is_over()) return;
-    take_turn(lock);
+    run_inputs(lock);
   }
 }
 
@@ -100,7 +100,7 @@ bool Inbox::run_turn() {
   std::unique_lock lock(mutex_);
   bool has_work = !queue_.empty() || hooks_.has_work() || hooks_.next_due() <= hooks_.now();
   if (is_over() || !has_work) return false;
-  take_turn(lock);
+  run_inputs(lock);
   return true;
 }
 
@@ -122,7 +122,7 @@ void Inbox::wait_for_work(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Inbox::take_turn(std::unique_lock<std::mutex>& lock) {
+void Inbox::run_inputs(std::unique_lock<std::mutex>& lock) {
   std::vector<TurnInput> taken;
   while (!queue_.empty() && taken.size() < kInputsMax) {
     taken.push_back(std::move(queue_.front()));
@@ -137,13 +137,14 @@ void Inbox::take_turn(std::unique_lock<std::mutex>& lock) {
 }
 
 void Inbox::reject_rest() {
-  std::vector<TurnInput> left;
+  std::vector<TurnInput> undelivered;
   {
     std::lock_guard lock(mutex_);
-    left.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(queue_.end()));
+    undelivered.assign(std::make_move_iterator(queue_.begin()),
+                       std::make_move_iterator(queue_.end()));
     queue_.clear();
   }
-  reject(std::move(left));
+  reject(std::move(undelivered));
 }
 
 }  // namespace flow

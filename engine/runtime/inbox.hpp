@@ -49,7 +49,7 @@ class Inbox {
  private:
   bool is_over() const { return quit_ || stop_.is_set(); }
   void wait_for_work(std::unique_lock<std::mutex>& lock);
-  void take_turn(std::unique_lock<std::mutex>& lock);
+  void run_inputs(std::unique_lock<std::mutex>& lock);
 
   const Hooks hooks_;
   const StopCause& stop_;

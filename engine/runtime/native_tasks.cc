@@ -14,10 +14,10 @@ namespace {
 
 constexpr int64_t kUsPerMs = 1000;
 
-class Context final : public TaskContext {
+class NativeContext final : public TaskContext {
  public:
-  Context(const AttemptOrder& order, const std::atomic<bool>& stopping,
-          const std::function<void(std::vector<Report>)>& on_report)
+  NativeContext(const AttemptOrder& order, const std::atomic<bool>& stopping,
+                const std::function<void(std::vector<Report>)>& on_report)
       : order_(order), secrets_(order.hide), stopping_(stopping), on_report_(on_report) {}
   const std::string& run() const override { return order_.id.run; }
   const std::string& task() const override { return order_.task; }
@@ -28,8 +28,10 @@ class Context final : public TaskContext {
   void log(const std::string& line) override {
     on_report_({{order_.id, 0, now_ms(), LogLines{0, secrets_.hidden(line)}}});
   }
-  int64_t took_us() const { return monotonic_us() - began_us_; }
-  bool is_late() const { return order_.timeout_ms > 0 && took_us() > order_.timeout_ms * kUsPerMs; }
+  int64_t elapsed_us() const { return monotonic_us() - began_us_; }
+  bool is_late() const {
+    return order_.timeout_ms > 0 && elapsed_us() > order_.timeout_ms * kUsPerMs;
+  }
   void progress(double fraction) override {
     on_report_({{order_.id, 0, 0, ProgressReported{fraction, ""}}});
   }
@@ -42,14 +44,14 @@ class Context final : public TaskContext {
   const int64_t began_us_ = monotonic_us();
 };
 
-core::Failure late(const AttemptOrder& order, int64_t took_us) {
+core::Failure late(const AttemptOrder& order, int64_t elapsed_us) {
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
       "`{}` ran longer than its timeout of {} and its result is rejected, because it ended after "
       "{}; "
       "`timeout` gives it more time",
-      order.task, format_duration(order.timeout_ms), format_duration(took_us / kUsPerMs));
+      order.task, format_duration(order.timeout_ms), format_duration(elapsed_us / kUsPerMs));
   return failure;
 }
 
@@ -131,11 +133,11 @@ TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
   }
   auto args = decode_value(job.order.args);
   FLOW_CHECK(args.ok());
-  Context context(job.order, *job.stopping, on_report_);
+  NativeContext context(job.order, *job.stopping, on_report_);
   try {
     Value result = task(context, *args);
     if (context.is_late()) {
-      finished.failure = late(job.order, context.took_us());
+      finished.failure = late(job.order, context.elapsed_us());
     } else if (job.stopping->load() && result.is_nil()) {
       finished.outcome = TaskFinished::Outcome::stopped;
     } else {
@@ -152,7 +154,7 @@ TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
     finished.failure.message = fmt::format(
         "the native task `{}` threw something that is not a std::exception", job.definition);
   }
-  finished.duration_us = context.took_us();
+  finished.duration_us = context.elapsed_us();
   return finished;
 }
 

@@ -51,7 +51,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
   recorder_.begin_turn(now);
   size_t effects_before = open_.effects.size();
   for (TurnInput& input : inputs) {
-    bool admitted = std::visit([&](auto& what) { return take(what, now); }, input.what);
+    bool admitted = std::visit([&](auto& what) { return handle(what, now); }, input.what);
     if (input.outcome) open_.outcomes.emplace_back(std::move(input.outcome), admitted);
   }
   workers_.lose_waiting();
@@ -63,7 +63,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
   updates_.add(open_, effects_before);
 }
 
-bool Turn::take(PostedEvent& posted, core::Time now) {
+bool Turn::handle(PostedEvent& posted, core::Time now) {
   gangs_.replace_by_first_failure(posted.event);
   if (!core::admit(state_, posted.event)) {
     log_rejected_report(state_, posted.event);
@@ -80,7 +80,7 @@ bool Turn::take(PostedEvent& posted, core::Time now) {
 }
 
 // The row is keyed by the name and the key of the task instance, which only a turn may look up.
-bool Turn::take(SavedProgress& saved, core::Time now) {
+bool Turn::handle(SavedProgress& saved, core::Time now) {
   if (!core::admit(state_, saved.event)) {
     log_rejected_report(state_, saved.event);
     return false;
@@ -97,18 +97,18 @@ bool Turn::take(SavedProgress& saved, core::Time now) {
   return true;
 }
 
-bool Turn::take(AttemptLog& log, core::Time) {
+bool Turn::handle(AttemptLog& log, core::Time) {
   open_.log_cost += log.cost;
   logs_.add(std::move(log), open_.batch);
   return true;
 }
 
-bool Turn::take(StateCallback& callback, core::Time) {
+bool Turn::handle(StateCallback& callback, core::Time) {
   callback.run(open_.batch, state_);
   return true;
 }
 
-bool Turn::take(StoreCallback& callback, core::Time) {
+bool Turn::handle(StoreCallback& callback, core::Time) {
   callback.run(open_.batch, state_);
   open_.is_durable = true;
   return true;

@@ -75,11 +75,11 @@ class Turn {
   void decide(std::vector<TurnInput> inputs);
   // Each applies one kind of input and adds its writes to the open commit. Returns whether the
   // input was admitted.
-  bool take(PostedEvent& posted, core::Time now);
-  bool take(SavedProgress& saved, core::Time now);
-  bool take(AttemptLog& log, core::Time now);
-  bool take(StateCallback& callback, core::Time now);
-  bool take(StoreCallback& callback, core::Time now);
+  bool handle(PostedEvent& posted, core::Time now);
+  bool handle(SavedProgress& saved, core::Time now);
+  bool handle(AttemptLog& log, core::Time now);
+  bool handle(StateCallback& callback, core::Time now);
+  bool handle(StoreCallback& callback, core::Time now);
   core::Time time_of(const PostedEvent& posted, core::Time now) const;
 
   core::State& state_;

@@ -57,11 +57,11 @@ struct StoreCallback {
 
 /// Called once after the commit of the turn: with true if the commit succeeded and an event was
 /// admitted; with false also if the engine has stopped.
-using Outcome = std::function<void(bool admitted)>;
+using OnAdmission = std::function<void(bool admitted)>;
 
 struct TurnInput {
   std::variant<PostedEvent, SavedProgress, AttemptLog, StateCallback, StoreCallback> what;
-  Outcome outcome{};  // may be null
+  OnAdmission outcome{};  // may be null
 };
 
 }  // namespace flow

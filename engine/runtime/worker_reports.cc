@@ -68,7 +68,7 @@ TurnInput WorkerReports::input_of(Report report, const std::string& worker) cons
 }
 
 TurnInput WorkerReports::input_of_save(SavedProgress saved, const std::string& worker) const {
-  Outcome acknowledge = [this, worker, id = saved.attempt, name = saved.step](bool admitted) {
+  OnAdmission acknowledge = [this, worker, id = saved.attempt, name = saved.step](bool admitted) {
     if (!admitted) workers_.ack_saved(worker, id, name, false);
   };
   return {std::move(saved), std::move(acknowledge)};
@@ -140,7 +140,7 @@ TurnInput WorkerReports::input_of_gang_report(Report report) const {
 
 std::vector<TurnInput> WorkerReports::inputs_of(Report report, const std::string& worker,
                                                 std::pair<std::string, std::string> row,
-                                                Outcome decided,
+                                                OnAdmission decided,
                                                 std::function<void()> durable) const {
   std::vector<TurnInput> inputs;
   inputs.push_back(input_of(std::move(report), worker));

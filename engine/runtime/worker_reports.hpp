@@ -29,7 +29,7 @@ class WorkerReports {
   /// Of a worker of another machine. `row` is committed with the report; then `decided` learns
   /// whether it was admitted, and `durable` is called if the commit succeeded.
   std::vector<TurnInput> inputs_of(Report report, const std::string& worker,
-                                   std::pair<std::string, std::string> row, Outcome decided,
+                                   std::pair<std::string, std::string> row, OnAdmission decided,
                                    std::function<void()> durable) const;
 
  private:

@@ -190,7 +190,7 @@ std::variant<RequestHead, HttpError> read_head(std::string_view text, uint64_t b
   return head;
 }
 
-ChunkedDecoder::State ChunkedDecoder::take(std::string& in, std::string& body) {
+ChunkedDecoder::State ChunkedDecoder::decode(std::string& in, std::string& body) {
   size_t at = 0;
   State state = State::more;
   for (size_t before = SIZE_MAX; state == State::more && at != before;) {

@@ -44,7 +44,7 @@ class ChunkedDecoder {
 
   explicit ChunkedDecoder(uint64_t body_max) : body_max_(body_max) {}
   /// Moves available data from `in` to `body`. What follows the body stays in `in`.
-  State take(std::string& in, std::string& body);
+  State decode(std::string& in, std::string& body);
 
  private:
   enum class Part { size, data, data_end, trailer };

@@ -271,9 +271,9 @@ void RecordWriter::add(const core::Record& record) {
 namespace {
 
 /// Reads the fields of one record and keeps the first problem.
-class Fields {
+class RecordFields {
  public:
-  Fields(const journal::Batch& batch, const FindPlan& plan, const FindFragment& fragment)
+  RecordFields(const journal::Batch& batch, const FindPlan& plan, const FindFragment& fragment)
       : batch_(batch), plan_(plan), fragment_(fragment) {}
 
   bool is_sound() const { return problem_.empty() && missing_.empty(); }
@@ -359,13 +359,13 @@ class Fields {
   std::string problem_, missing_;
 };
 
-core::Event get_event(const journal::EngineStarted& m, Fields& fields) {
+core::Event get_event(const journal::EngineStarted& m, RecordFields& fields) {
   core::EngineStarted e{m.epoch(), m.cpus_milli(), m.memory_bytes(), {}, m.leads_workers()};
   fields.quantities(m.custom_resources(), e.custom_resources);
   return e;
 }
 
-core::Event get_event(const journal::RunSubmitted& m, Fields& fields) {
+core::Event get_event(const journal::RunSubmitted& m, RecordFields& fields) {
   core::RunSubmitted e;
   e.run = fields.run(m.run());
   e.name = m.name();
@@ -377,7 +377,7 @@ core::Event get_event(const journal::RunSubmitted& m, Fields& fields) {
   return e;
 }
 
-core::Event get_event(const journal::InputsResolved& m, Fields& fields) {
+core::Event get_event(const journal::InputsResolved& m, RecordFields& fields) {
   core::InputsResolved e;
   e.run = fields.run(m.run());
   e.unit = m.unit();
@@ -388,23 +388,23 @@ core::Event get_event(const journal::InputsResolved& m, Fields& fields) {
   return e;
 }
 
-core::Event get_event(const journal::InputsFailed& m, Fields& fields) {
+core::Event get_event(const journal::InputsFailed& m, RecordFields& fields) {
   return core::InputsFailed{fields.run(m.run()), m.unit(), fields.failure(m)};
 }
 
-core::Event get_event(const journal::MapExpanded& m, Fields& fields) {
+core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
   return core::MapExpanded{fields.run(m.run()), m.unit(), m.count()};
 }
 
-core::Event get_event(const journal::WhenResolved& m, Fields& fields) {
+core::Event get_event(const journal::WhenResolved& m, RecordFields& fields) {
   return core::WhenResolved{fields.run(m.run()), m.unit(), m.then_branch()};
 }
 
-core::Event get_event(const journal::ValueGathered& m, Fields& fields) {
+core::Event get_event(const journal::ValueGathered& m, RecordFields& fields) {
   return core::ValueGathered{fields.run(m.run()), m.unit(), fields.digest(m.result(), "result")};
 }
 
-core::Event get_event(const journal::Assigned& m, Fields& fields) {
+core::Event get_event(const journal::Assigned& m, RecordFields& fields) {
   core::Assigned e{fields.attempt(m), {m.gpus().begin(), m.gpus().end()}};
   e.worker = fields.worker(m.worker());
   fields.require(get_ranks(m.others(), e.others), "others", "have an unknown worker");
@@ -412,11 +412,11 @@ core::Event get_event(const journal::Assigned& m, Fields& fields) {
   return e;
 }
 
-core::Event get_event(const journal::AttemptRequeued& m, Fields& fields) {
+core::Event get_event(const journal::AttemptRequeued& m, RecordFields& fields) {
   return core::AttemptRequeued{fields.attempt(m)};
 }
 
-core::Event get_event(const journal::AttemptSucceeded& m, Fields& fields) {
+core::Event get_event(const journal::AttemptSucceeded& m, RecordFields& fields) {
   core::AttemptSucceeded e;
   e.id = fields.attempt(m);
   e.result = fields.digest(m.result(), "result");
@@ -426,35 +426,35 @@ core::Event get_event(const journal::AttemptSucceeded& m, Fields& fields) {
   return e;
 }
 
-core::Event get_event(const journal::AttemptFailed& m, Fields& fields) {
+core::Event get_event(const journal::AttemptFailed& m, RecordFields& fields) {
   return core::AttemptFailed{fields.attempt(m), fields.failure(m), m.rank(), m.worker_died()};
 }
 
-core::Event get_event(const journal::AttemptWaiting& m, Fields& fields) {
+core::Event get_event(const journal::AttemptWaiting& m, RecordFields& fields) {
   return core::AttemptWaiting{fields.attempt(m), m.signal(), m.wait_name(), m.deadline()};
 }
 
-core::Event get_event(const journal::AttemptStopped& m, Fields& fields) {
+core::Event get_event(const journal::AttemptStopped& m, RecordFields& fields) {
   return core::AttemptStopped{fields.attempt(m)};
 }
 
-core::Event get_event(const journal::ServiceReady& m, Fields& fields) {
+core::Event get_event(const journal::ServiceReady& m, RecordFields& fields) {
   return core::ServiceReady{fields.attempt(m), m.url()};
 }
 
-core::Event get_event(const journal::StepSaved& m, Fields& fields) {
+core::Event get_event(const journal::StepSaved& m, RecordFields& fields) {
   return core::StepSaved{fields.attempt(m), m.name(), fields.digest(m.value(), "value")};
 }
 
-core::Event get_event(const journal::CheckpointSaved& m, Fields& fields) {
+core::Event get_event(const journal::CheckpointSaved& m, RecordFields& fields) {
   return core::CheckpointSaved{fields.attempt(m), fields.digest(m.value(), "value")};
 }
 
-core::Event get_event(const journal::SignalReceived& m, Fields& fields) {
+core::Event get_event(const journal::SignalReceived& m, RecordFields& fields) {
   return core::SignalReceived{fields.run(m.run()), m.name(), fields.digest(m.value(), "value")};
 }
 
-core::Event get_event(const journal::TimerFired& m, Fields& fields) {
+core::Event get_event(const journal::TimerFired& m, RecordFields& fields) {
   if (m.run() == 0) {
     fields.require(m.unit() == 0, "run", "is missing");
     return core::TimerFired{"", m.worker(), m.serial()};
@@ -463,34 +463,34 @@ core::Event get_event(const journal::TimerFired& m, Fields& fields) {
   return core::TimerFired{fields.run(m.run()), m.unit(), m.serial()};
 }
 
-core::Event get_event(const journal::CancelRequested& m, Fields& fields) {
+core::Event get_event(const journal::CancelRequested& m, RecordFields& fields) {
   return core::CancelRequested{fields.run(m.run())};
 }
 
-core::Event get_event(const journal::StopRequested& m, Fields& fields) {
+core::Event get_event(const journal::StopRequested& m, RecordFields& fields) {
   return core::StopRequested{fields.run(m.run())};
 }
 
-core::Event get_event(const journal::ServeEnded& m, Fields& fields) {
+core::Event get_event(const journal::ServeEnded& m, RecordFields& fields) {
   return core::ServeEnded{fields.run(m.run())};
 }
 
-core::Event get_event(const journal::RetryRequested& m, Fields& fields) {
+core::Event get_event(const journal::RetryRequested& m, RecordFields& fields) {
   return core::RetryRequested{
       fields.run(m.run()), m.has_unit(), m.unit(), {m.missing().begin(), m.missing().end()}};
 }
 
-core::Event get_event(const journal::RunDeleted& m, Fields& fields) {
+core::Event get_event(const journal::RunDeleted& m, RecordFields& fields) {
   return core::RunDeleted{fields.run(m.run())};
 }
 
-core::Event get_event(const journal::GpusFound& m, Fields& fields) {
+core::Event get_event(const journal::GpusFound& m, RecordFields& fields) {
   core::GpusFound e{{}, fields.worker(m.worker())};
   fields.gpus(m.gpus(), e.gpus);
   return e;
 }
 
-core::Event get_event(const journal::WorkerJoined& m, Fields& fields) {
+core::Event get_event(const journal::WorkerJoined& m, RecordFields& fields) {
   core::WorkerJoined e{{m.name(), m.cpus_milli(), m.memory_bytes(), {}}};
   fields.gpus(m.gpus(), e.worker.gpus);
   fields.require(get_labels(m.labels(), e.worker.labels), "labels",
@@ -502,31 +502,31 @@ core::Event get_event(const journal::WorkerJoined& m, Fields& fields) {
   return e;
 }
 
-core::Event get_event(const journal::WorkerDisconnected& m, Fields& fields) {
+core::Event get_event(const journal::WorkerDisconnected& m, RecordFields& fields) {
   return core::WorkerDisconnected{fields.worker(m.worker()), m.why()};
 }
 
-core::Event get_event(const journal::WorkerLost& m, Fields& fields) {
+core::Event get_event(const journal::WorkerLost& m, RecordFields& fields) {
   return core::WorkerLost{fields.worker(m.worker()), m.why(), m.has_died()};
 }
 
-core::Event get_event(const journal::WorkerDraining& m, Fields& fields) {
+core::Event get_event(const journal::WorkerDraining& m, RecordFields& fields) {
   return core::WorkerDraining{fields.worker(m.worker()), m.why()};
 }
 
-core::Event get_event(const journal::ResizeRequested& m, Fields& fields) {
+core::Event get_event(const journal::ResizeRequested& m, RecordFields& fields) {
   return core::ResizeRequested{fields.attempt(m), m.ranks()};
 }
 
-core::Event get_event(const journal::GpuFailed& m, Fields& fields) {
+core::Event get_event(const journal::GpuFailed& m, RecordFields& fields) {
   return core::GpuFailed{fields.worker(m.worker()), m.uuid(), m.fault(), m.is_dead()};
 }
 
-core::Event get_event(const journal::WorkersAnnounced& m, Fields&) {
+core::Event get_event(const journal::WorkersAnnounced& m, RecordFields&) {
   return core::WorkersAnnounced{m.count()};
 }
 
-core::Event event_of(const journal::Record& m, Fields& fields) {
+core::Event event_of(const journal::Record& m, RecordFields& fields) {
   using journal::Record;
   switch (m.event_case()) {
     case Record::kEngineStarted:
@@ -607,7 +607,7 @@ std::string kind_of(const journal::Record& m) {
 }  // namespace
 
 Status RecordReader::read(const journal::Record& m, core::Record& record) {
-  Fields fields(batch_, plan_, fragment_);
+  RecordFields fields(batch_, plan_, fragment_);
   record.sequence = m.sequence();
   record.at = m.at();
   record.event = event_of(m, fields);

@@ -157,11 +157,11 @@ rocksdb::ColumnFamilyOptions digest_family_options(const std::shared_ptr<rocksdb
 }
 
 using Families = std::vector<rocksdb::ColumnFamilyHandle*>;
-using Descriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
+using FamilyDescriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
 
-Descriptors all_families() {
+FamilyDescriptors all_families() {
   auto cache = rocksdb::NewLRUCache(kBlockCacheBytes, kCacheShardBits);
-  Descriptors descriptors;
+  FamilyDescriptors descriptors;
   descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
   for (const char* name : kFamilies) {
     bool by_digest = name == std::string_view("cache") || name == std::string_view("blobs");

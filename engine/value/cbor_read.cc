@@ -29,9 +29,9 @@ double from_half(uint16_t half) {
 }
 
 // Reads until the first fault, which is kept in `fault()`. After that every read returns a default.
-class Reader {
+class CborReader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  explicit CborReader(std::string_view bytes) : bytes_(bytes) {}
 
   size_t at() const { return at_; }
   const std::string& fault() const { return fault_; }
@@ -337,7 +337,7 @@ bool holds_tag(std::string_view bytes) {
 }
 
 Result<Value> take_value(std::string_view& bytes) {
-  Reader reader(bytes);
+  CborReader reader(bytes);
   Value value = reader.value(0);
   if (reader.failed())
     return environment_error("the bytes are not a canonical value: " + reader.fault());

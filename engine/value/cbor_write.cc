@@ -12,9 +12,9 @@ namespace {
 
 using namespace cbor;
 
-class Writer {
+class CborWriter {
  public:
-  Writer(std::string& out, bool for_key) : out_(out), for_key_(for_key) {}
+  CborWriter(std::string& out, bool for_key) : out_(out), for_key_(for_key) {}
 
   void list_header(size_t items) { head(kArray, items); }
 
@@ -199,9 +199,11 @@ class Writer {
 
 }  // namespace
 
-void append_value(const Value& value, std::string& out) { Writer(out, false).value(value); }
+void append_value(const Value& value, std::string& out) { CborWriter(out, false).value(value); }
 
-void append_list_header(size_t items, std::string& out) { Writer(out, false).list_header(items); }
+void append_list_header(size_t items, std::string& out) {
+  CborWriter(out, false).list_header(items);
+}
 
 std::string encode_value(const Value& value) {
   std::string out;
@@ -211,7 +213,7 @@ std::string encode_value(const Value& value) {
 
 std::string encode_value_for_key(const Value& value) {
   std::string out;
-  Writer(out, true).value(value);
+  CborWriter(out, true).value(value);
   return out;
 }
 

@@ -30,9 +30,9 @@ bool is_object(const Value::Table& table) {
 
 // ---- writing
 
-class Writer {
+class JsonWriter {
  public:
-  Writer(int indent, bool is_plain) : indent_(indent), is_plain_(is_plain) {}
+  JsonWriter(int indent, bool is_plain) : indent_(indent), is_plain_(is_plain) {}
   std::string take() { return std::move(out_); }
 
   void value(const Value& value) {
@@ -290,7 +290,7 @@ Value long_integer(const std::string& digits, double number) {
 }
 
 // Builds values from the parser's callbacks. The parser itself does not recurse.
-class Builder : public nlohmann::json_sax<Json> {
+class JsonBuilder : public nlohmann::json_sax<Json> {
  public:
   Value result;
   std::string fault;    // why parsing stopped, if that is not the parser's own reason
@@ -415,7 +415,7 @@ std::string reason_of(const std::string& what) {
   return bracket == what.npos ? what : what.substr(bracket + 2);
 }
 
-Error parse_failure(std::string_view text, const Builder& builder) {
+Error parse_failure(std::string_view text, const JsonBuilder& builder) {
   // The parser stopped after this byte. A newline there belongs to the faulty line.
   size_t last = std::min(std::max<size_t>(builder.fault_at, 1) - 1, text.size());
   std::string_view before = text.substr(0, last);
@@ -429,13 +429,13 @@ Error parse_failure(std::string_view text, const Builder& builder) {
 }  // namespace
 
 std::string to_json(const Value& value, int indent) {
-  Writer writer(indent, false);
+  JsonWriter writer(indent, false);
   writer.value(value);
   return writer.take();
 }
 
 std::string to_plain_json(const Value& value, int indent) {
-  Writer writer(indent, true);
+  JsonWriter writer(indent, true);
   writer.value(value);
   return writer.take();
 }
@@ -449,7 +449,7 @@ Result<Value> from_json(std::string_view text) {
     return user_error(fmt::format("this is not JSON: line {}, column {}: a NUL byte", line,
                                   start == text.npos ? zero + 1 : zero - start));
   }
-  Builder builder;
+  JsonBuilder builder;
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.result);
   if (!builder.fault.empty()) return user_error("this JSON cannot be read: " + builder.fault);
   return parse_failure(text, builder);

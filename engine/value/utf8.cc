@@ -10,18 +10,18 @@ namespace {
 bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
 // Bytes of the sequence that starts at `at`, or 0 where it is malformed.
-size_t sequence_length(const uint8_t* at, size_t left) {
+size_t sequence_length(const uint8_t* at, size_t remaining) {
   uint8_t first = at[0];
   if (first < 0x80) return 1;
   if (first < 0xc2) return 0;
-  if (first < 0xe0) return left >= 2 && is_tail(at[1]) ? 2 : 0;
+  if (first < 0xe0) return remaining >= 2 && is_tail(at[1]) ? 2 : 0;
   if (first < 0xf0) {
-    if (left < 3 || !is_tail(at[1]) || !is_tail(at[2])) return 0;
+    if (remaining < 3 || !is_tail(at[1]) || !is_tail(at[2])) return 0;
     if (first == 0xe0 && at[1] < 0xa0) return 0;   // overlong
     if (first == 0xed && at[1] >= 0xa0) return 0;  // surrogate
     return 3;
   }
-  if (first > 0xf4 || left < 4) return 0;
+  if (first > 0xf4 || remaining < 4) return 0;
   if (!is_tail(at[1]) || !is_tail(at[2]) || !is_tail(at[3])) return 0;
   if (first == 0xf0 && at[1] < 0x90) return 0;   // overlong
   if (first == 0xf4 && at[1] >= 0x90) return 0;  // above U+10FFFF

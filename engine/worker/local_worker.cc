@@ -47,12 +47,12 @@ LocalWorker::~LocalWorker() {
 }
 
 void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
-  bool is_much = orders.size() > kOwnOrdersMax;
+  bool is_large_batch = orders.size() > kOwnOrdersMax;
   {
     std::lock_guard lock(incoming_mutex_);
     for (AttemptOrder& order : orders) incoming_.push_back({std::move(order), commit});
   }
-  if (is_much) return wake();
+  if (is_large_batch) return wake();
   std::lock_guard lock(mutex_);
   dispatch_now();
 }
@@ -155,10 +155,10 @@ void LocalWorker::wake() {
   (void)!::write(wake_, &one, sizeof one);
 }
 
-void LocalWorker::watch(int descriptor, void* who, uint32_t events, int operation) {
+void LocalWorker::watch(int descriptor, void* target, uint32_t events, int operation) {
   epoll_event event{};
   event.events = events;
-  event.data.ptr = who;
+  event.data.ptr = target;
   ::epoll_ctl(epoll_, operation, descriptor, &event);
 }
 
@@ -220,15 +220,15 @@ int LocalWorker::wait(epoll_event* events, int64_t spin_us, int timeout_ms) {
   return ::epoll_wait(epoll_, events, kEventsMax, timeout_ms);
 }
 
-void LocalWorker::handle_event(void* who, uint32_t events) {
-  if (who == &wake_) {
+void LocalWorker::handle_event(void* target, uint32_t events) {
+  if (target == &wake_) {
     uint64_t drained;
     (void)!::read(wake_, &drained, sizeof drained);
     return;
   }
-  auto& slot = *static_cast<Slot*>(who);
-  bool may_be_gone = (events & (EPOLLHUP | EPOLLERR)) != 0;
-  if (slot.is_gone || !(may_read(slot) || may_be_gone)) return;
+  auto& slot = *static_cast<Slot*>(target);
+  bool may_be_closed = (events & (EPOLLHUP | EPOLLERR)) != 0;
+  if (slot.is_gone || !(may_read(slot) || may_be_closed)) return;
   slot.is_gone = !read_slot(slot);
 }
 

@@ -49,7 +49,7 @@ class LocalWorker final : public Worker {
   /// Sends what can be sent now and leaves the rest to the worker's thread.
   void dispatch_now();
   void wake();
-  void watch(int descriptor, void* who, uint32_t events, int operation = EPOLL_CTL_ADD);
+  void watch(int descriptor, void* target, uint32_t events, int operation = EPOLL_CTL_ADD);
   /// Whether to read from the slot. While unacknowledged logs are at their bound, only slots whose
   /// attempt must end are read.
   bool may_read(const Slot& slot) const;
@@ -60,7 +60,7 @@ class LocalWorker final : public Worker {
   /// Whether to spin: one attempt runs, and attempts have been shorter than waking a thread takes.
   bool is_spinning() const;
   int wait(epoll_event* events, int64_t spin_us, int timeout_ms);
-  void handle_event(void* who, uint32_t events);
+  void handle_event(void* target, uint32_t events);
   void reap_exited();
   bool needs_tick() const;
   Slot* slot_of(const RankId& id);

@@ -92,10 +92,10 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
 
 namespace {
 
-using Blobs = std::vector<std::pair<Digest, std::string>>;
+using InlineBlobs = std::vector<std::pair<Digest, std::string>>;
 
 /// Digests are computed here and not taken from the sender.
-void move_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blobs) {
+void move_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, InlineBlobs& blobs) {
   for (wire::Blob& blob : from) {
     Digest digest;
     if (Digest::from_bytes(blob.digest(), digest) && sha256(blob.data()) == digest)
@@ -103,7 +103,7 @@ void move_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blo
   }
 }
 
-void put_blobs(Blobs& blobs, google::protobuf::RepeatedPtrField<wire::Blob>& to) {
+void put_blobs(InlineBlobs& blobs, google::protobuf::RepeatedPtrField<wire::Blob>& to) {
   for (auto& [digest, bytes] : blobs) {
     wire::Blob& blob = *to.Add();
     blob.set_digest(std::string(digest.view()));
@@ -338,7 +338,7 @@ struct ReportWriter {
     message.mutable_rank_progress_report()->set_rank_progress(std::move(reported.progress));
   }
 
-  void put_save(std::string what, std::string& value, Blobs& blobs) {
+  void put_save(std::string what, std::string& value, InlineBlobs& blobs) {
     wire::Save& save = *message.mutable_save();
     *save.mutable_id() = std::move(name);
     save.set_name(std::move(what));

@@ -36,11 +36,11 @@ Event progress(const char* task, int64_t at_ms, double fraction, double loss) {
 
 TEST_CASE("a frame shows services, running tasks with progress, waiting tasks, and counts") {
   RunView view("digits  R1");
-  view.take(event("task", "train", "running", 1000));
-  view.take(progress("train", 1500, 0.5, 0.25));
-  view.take(event("task", "publish", "running", 1000));
-  view.take(event("task", "publish", "waiting", 1100, "approved"));
-  view.take(event("serving", "api", "running", 1200, "http://127.0.0.1:8080"));
+  view.on_event(event("task", "train", "running", 1000));
+  view.on_event(progress("train", 1500, 0.5, 0.25));
+  view.on_event(event("task", "publish", "running", 1000));
+  view.on_event(event("task", "publish", "waiting", 1100, "approved"));
+  view.on_event(event("serving", "api", "running", 1200, "http://127.0.0.1:8080"));
   Counts counts;
   counts.succeeded = 3;
   counts.cached = 1;
@@ -56,17 +56,17 @@ TEST_CASE("a frame shows services, running tasks with progress, waiting tasks, a
 
 TEST_CASE("a pipe shows that a dynamic task waits for its calls, and how it ended") {
   RunView view("p  R1");
-  CHECK(view.take(event("task", "search", "running", 1000)) == Lines{"search: started"});
-  CHECK(view.take(event("task", "search", "waiting", 1100)) ==
+  CHECK(view.on_event(event("task", "search", "running", 1000)) == Lines{"search: started"});
+  CHECK(view.on_event(event("task", "search", "waiting", 1100)) ==
         Lines{"search: waits for its calls"});
-  CHECK(view.take(event("task", "search", "succeeded", 1900)) == Lines{"search: succeeded"});
+  CHECK(view.on_event(event("task", "search", "succeeded", 1900)) == Lines{"search: succeeded"});
 }
 
 TEST_CASE("a frame is never larger than the terminal") {
   RunView view("a pipeline with quite a long name");
   for (int i = 0; i < 50; i++) {
-    view.take(event("task", ("a task with a name of length " + std::to_string(100 + i)).c_str(),
-                    "running", 1000));
+    view.on_event(event("task", ("a task with a name of length " + std::to_string(100 + i)).c_str(),
+                        "running", 1000));
   }
   for (size_t height : {1u, 3u, 4u, 12u, 40u}) {
     for (size_t width : {1u, 10u, 79u}) {
@@ -93,13 +93,13 @@ TEST_CASE("a task's text cannot control the terminal") {
 
 TEST_CASE("a pipe gets one line per event, and progress once per second") {
   RunView view("digits");
-  CHECK(view.take(event("task", "train", "running", 1000)) == Lines{"train: started"});
-  CHECK(view.take(progress("train", 1100, 0.1, 2)) == Lines{"train:  10% loss=2"});
-  CHECK(view.take(progress("train", 1900, 0.2, 1)) == Lines{});
-  CHECK(view.take(progress("train", 2100, 0.3, 0.5)) == Lines{"train:  30% loss=0.5"});
-  CHECK(view.take(event("task", "train", "failed", 3000, "train.lua:1: bad\ntraceback")) ==
+  CHECK(view.on_event(event("task", "train", "running", 1000)) == Lines{"train: started"});
+  CHECK(view.on_event(progress("train", 1100, 0.1, 2)) == Lines{"train:  10% loss=2"});
+  CHECK(view.on_event(progress("train", 1900, 0.2, 1)) == Lines{});
+  CHECK(view.on_event(progress("train", 2100, 0.3, 0.5)) == Lines{"train:  30% loss=0.5"});
+  CHECK(view.on_event(event("task", "train", "failed", 3000, "train.lua:1: bad\ntraceback")) ==
         Lines{"train: failed in 2.0s: train.lua:1: bad"});
-  CHECK(view.take(event("serving", "in/api#2", "running", 1, "http://127.0.0.1:1")) ==
+  CHECK(view.on_event(event("serving", "in/api#2", "running", 1, "http://127.0.0.1:1")) ==
         Lines{"in/api#2: serves at http://127.0.0.1:1",
               "  curl -s http://127.0.0.1:1/v2/models/api"});
 }
@@ -122,8 +122,8 @@ TEST_CASE("many or large metrics are one line of bounded length") {
   CHECK(columns_of(named) == 40 + 2);
 
   RunView view("digits");
-  view.take(event("task", "t", "running", 1));
-  Lines failed = view.take(event("task", "t", "failed", 2, std::string(1'000'000, 'e')));
+  view.on_event(event("task", "t", "running", 1));
+  Lines failed = view.on_event(event("task", "t", "failed", 2, std::string(1'000'000, 'e')));
   REQUIRE(failed.size() == 1);
   CHECK(columns_of(failed[0]) < 400);
 }
@@ -134,7 +134,7 @@ TEST_CASE("lines about cached tasks are limited in a pipe") {
   for (int i = 0; i < 1000; i++) {
     Event cached = event("task", "t", "succeeded", 1);
     cached.cached = true;
-    lines += view.take(cached).size();
+    lines += view.on_event(cached).size();
   }
   CHECK(lines == kCachedLinesMax);
 }

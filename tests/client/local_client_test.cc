@@ -137,7 +137,7 @@ TEST_CASE("a writer of version 1 is an error at once, even if it closed before t
   CHECK(error_of([&] { engine.gc(1); }).message == test::version_1_error());
   ClientRequest request;
   request.mutable_list_workers();
-  auto reply = ask_writer(state, request);
+  auto reply = send_to_writer(state, request);
   REQUIRE(reply.ok());
   CHECK(reply->error().message() == test::version_1_error());
   ::shutdown(*listening, SHUT_RDWR);
@@ -165,11 +165,11 @@ TEST_CASE("a client of version 1 gets an error from a writer, which continues to
   ::close(descriptor);
   ClientRequest request;
   request.mutable_ping();
-  auto answer = ask_writer(temp.options().state, request);
+  auto answer = send_to_writer(temp.options().state, request);
   REQUIRE(answer.ok());
   CHECK(answer->has_done());
   request.clear_kind();
-  answer = ask_writer(temp.options().state, request);
+  answer = send_to_writer(temp.options().state, request);
   REQUIRE(answer.ok());
   CHECK(answer->error().message() == "the writer does not know this request");
 }

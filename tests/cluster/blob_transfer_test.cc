@@ -90,7 +90,7 @@ TEST_CASE(
   story.check_sound();
 }
 
-/// A transfer without a peer, which seals once `is_told` is set.
+/// A transfer without a peer, which seals once `is_notified` is set.
 struct Alone final : Link {
   Alone() : store(*BlobCache::open(folder.path, 0)) {
     TransferOptions options = options_of(store);
@@ -104,7 +104,7 @@ struct Alone final : Link {
     };
     options.peer = "node `other`";
     options.seal.emplace(random_key(), random_key());
-    options.encrypts = [this] { return is_told.load(); };
+    options.encrypts = [this] { return is_notified.load(); };
     transfer.emplace(options);
   }
   ~Alone() override { transfer.reset(); }
@@ -149,7 +149,7 @@ struct Alone final : Link {
 
   TestFolder folder;
   std::shared_ptr<BlobCache> store;
-  std::atomic<bool> is_told{true};
+  std::atomic<bool> is_notified{true};
   std::atomic<int> puts{0};
   std::mutex mutex;
   std::condition_variable came;
@@ -184,10 +184,10 @@ TEST_CASE(
   blob_protocol::Message want, ready;
   want.mutable_request()->set_id(1);
   want.mutable_request()->set_digest(std::string(blob.digest.view()));
-  alone.is_told = false;
+  alone.is_notified = false;
   CHECK(alone.hears(want));
   CHECK_FALSE(alone.says(0).offer().sealed());
-  alone.is_told = true;
+  alone.is_notified = true;
   ready.mutable_ready()->set_id(1);
   ready.mutable_ready()->set_tag(9);
   ready.mutable_ready()->set_size(7);
@@ -201,7 +201,7 @@ TEST_CASE(
 
 TEST_CASE("requested blobs are read only a few chunks ahead of the peer's progress") {
   Alone alone;
-  alone.is_told = false;
+  alone.is_notified = false;
   size_t chunk = GENERATE(as<size_t>{}, kChunkBytes, kChunkBytes / 4, 700'000);
   int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
   BlobInfo blob =
@@ -229,7 +229,7 @@ TEST_CASE("requested blobs are read only a few chunks ahead of the peer's progre
 TEST_CASE("the number of a peer's requests is bounded, and excess ones are ignored") {
   constexpr int kMost = 64;
   Alone alone;
-  alone.is_told = false;
+  alone.is_notified = false;
   BlobInfo blob = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
   auto wants = [&](uint64_t id) {
     blob_protocol::Message want;

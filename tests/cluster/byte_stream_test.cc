@@ -14,7 +14,7 @@ namespace {
 
 std::string taken(ByteStream& stream, size_t size) {
   std::string bytes(size, '\0');
-  bytes.resize(stream.take(bytes.data(), size));
+  bytes.resize(stream.read(bytes.data(), size));
   return bytes;
 }
 

@@ -38,20 +38,20 @@ struct Way {
     messages.pop_front();
     FLOW_CHECK(to.waiting() <= kStreamWindow);
   }
-  void take(size_t size) {
+  void read(size_t size) {
     std::string bytes(std::min(size, to.waiting()), '\0');
-    FLOW_CHECK(to.take(bytes.data(), size) == bytes.size());
+    FLOW_CHECK(to.read(bytes.data(), size) == bytes.size());
     FLOW_CHECK(bytes == std::string_view(pattern()).substr(next_taken, bytes.size()));
     next_taken = static_cast<uint8_t>(next_taken + bytes.size());
-    std::string told = to.next_ack();
-    if (!told.empty()) FLOW_CHECK(from.on_message(told));
+    std::string other_stream = to.next_ack();
+    if (!other_stream.empty()) FLOW_CHECK(from.on_message(other_stream));
   }
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  ByteStream a, b, told;
+  ByteStream a, b, other_stream;
   Way there{a, b, {}}, back{b, a, {}};
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   while (rest.size() >= 2) {
@@ -66,18 +66,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         way.deliver();
         break;
       case 2:
-        way.take(size_t{much} << 11);
+        way.read(size_t{much} << 11);
         break;
       default: {
         std::string_view message = rest.substr(0, much);
         rest.remove_prefix(message.size());
-        size_t before = told.waiting();
-        bool is_taken = told.on_message(message);
-        FLOW_CHECK(is_taken || told.waiting() == before);
-        FLOW_CHECK(told.waiting() <= kStreamWindow && told.window() <= kStreamChunkMax);
+        size_t before = other_stream.waiting();
+        bool is_taken = other_stream.on_message(message);
+        FLOW_CHECK(is_taken || other_stream.waiting() == before);
+        FLOW_CHECK(other_stream.waiting() <= kStreamWindow &&
+                   other_stream.window() <= kStreamChunkMax);
         char bytes[64];
-        told.take(bytes, much % sizeof bytes);
-        (void)told.next_ack();
+        other_stream.read(bytes, much % sizeof bytes);
+        (void)other_stream.next_ack();
       }
     }
   }

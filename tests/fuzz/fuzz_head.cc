@@ -29,15 +29,15 @@ void read(std::string_view text) {
   FLOW_CHECK(head.target.find(' ') == std::string::npos);
 }
 
-void take(std::string_view text) {
+void decode(std::string_view text) {
   using State = flow::ChunkedDecoder::State;
   flow::ChunkedDecoder whole(kBodyMax), cut(kBodyMax);
   std::string in(text), body, piece, slow_body;
-  State state = whole.take(in, body), slow = State::more;
+  State state = whole.decode(in, body), slow = State::more;
   size_t at = 0;
   while (slow == State::more && at < text.size()) {
     piece += text[at++];
-    slow = cut.take(piece, slow_body);
+    slow = cut.decode(piece, slow_body);
   }
   FLOW_CHECK(body.size() <= kBodyMax && slow_body.size() <= kBodyMax);
   FLOW_CHECK((state == State::whole) == (slow == State::whole));
@@ -51,6 +51,6 @@ void take(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
   read(text);
-  take(text);
+  decode(text);
   return 0;
 }

@@ -228,7 +228,7 @@ TEST_CASE("a listener gets its run's events in one call, and an interrupted run'
   CHECK(parts.active_runs.is_being_interrupted("r"));
   auto latch = std::make_shared<Latch>();
   parts.active_runs.await_interruption("r", latch);
-  std::vector<std::pair<Outcome, bool>> outcomes;
+  std::vector<std::pair<OnAdmission, bool>> outcomes;
   parts.active_runs.end_interruptions(outcomes);
   CHECK(outcomes.empty());
   run.status = core::RunStatus::interrupted;

@@ -37,7 +37,7 @@ int asked_as(const std::string& host) {
 std::pair<ChunkedDecoder::State, std::string> chunked(std::string in, std::string* rest = nullptr) {
   ChunkedDecoder chunks(kBodyMax);
   std::string body;
-  ChunkedDecoder::State state = chunks.take(in, body);
+  ChunkedDecoder::State state = chunks.decode(in, body);
   if (rest != nullptr) *rest = in;
   return {state, body};
 }
@@ -132,7 +132,7 @@ TEST_CASE("chunks are joined to their body, however they are split") {
   for (char c : text.substr(0, text.size() - 4)) {
     REQUIRE(state == ChunkedDecoder::State::more);
     in += c;
-    state = chunks.take(in, body);
+    state = chunks.decode(in, body);
   }
   CHECK(state == ChunkedDecoder::State::whole);
   CHECK(body == "abc0123456789");

@@ -156,11 +156,11 @@ bool RunView::stays_on_terminal(const Event& event) {
   return event.type == "task" && (event.status == "failed" || event.status == "waiting");
 }
 
-std::vector<std::string> RunView::take(const Event& event) {
+std::vector<std::string> RunView::on_event(const Event& event) {
   if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
-  if (event.type == "task") return take_task(event);
-  if (event.type == "progress") return take_progress(event);
-  if (event.type == "plan") return take_preview(event);
+  if (event.type == "task") return on_task_event(event);
+  if (event.type == "progress") return on_progress(event);
+  if (event.type == "plan") return on_preview(event);
   if (event.type == "serving") {
     running_.erase(event.task);
     services_[event.task] = event.text;
@@ -170,7 +170,7 @@ std::vector<std::string> RunView::take(const Event& event) {
   return {};
 }
 
-std::vector<std::string> RunView::take_task(const Event& event) {
+std::vector<std::string> RunView::on_task_event(const Event& event) {
   auto before = running_.find(event.task);
   int64_t elapsed_ms = before == running_.end() ? -1 : event.at_ms - before->second.since_ms;
   bool has_waited = waiting_.erase(event.task) > 0;
@@ -204,7 +204,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
   return {line};
 }
 
-std::vector<std::string> RunView::take_progress(const Event& event) {
+std::vector<std::string> RunView::on_progress(const Event& event) {
   auto found = running_.find(event.task);
   if (found == running_.end()) return {};
   Task& task = found->second;
@@ -217,7 +217,7 @@ std::vector<std::string> RunView::take_progress(const Event& event) {
   return {line};
 }
 
-std::vector<std::string> RunView::take_preview(const Event& event) {
+std::vector<std::string> RunView::on_preview(const Event& event) {
   if (event.status != "runs" && event.status != "unknown") return {};
   preview_lines_++;
   if (preview_lines_ > kPreviewLinesMax) return {};
@@ -230,12 +230,12 @@ std::vector<std::string> RunView::take_preview(const Event& event) {
 std::string RunView::task_line(const std::string& name, const Task& task, int64_t now, size_t width,
                                size_t name_width) const {
   std::string line = "  " + padded(shortened(name, name_width), name_width) + "  ";
-  std::string took = format_duration(now - task.since_ms);
-  if (task.attempt > 1) took += ", attempt " + std::to_string(task.attempt);
-  if (task.fraction < 0) return shortened(line + "running " + took, width);
+  std::string duration = format_duration(now - task.since_ms);
+  if (task.attempt > 1) duration += ", attempt " + std::to_string(task.attempt);
+  if (task.fraction < 0) return shortened(line + "running " + duration, width);
   line += bar(task.fraction) + " " + percent(task.fraction) + "  ";
   if (!task.metrics.empty()) line += task.metrics + "  ";
-  return shortened(line + took, width);
+  return shortened(line + duration, width);
 }
 
 std::vector<std::string> RunView::frame(const Counts& counts, int64_t now, size_t width,

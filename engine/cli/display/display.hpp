@@ -21,7 +21,7 @@ class RunView {
   explicit RunView(std::string title) : title_(std::move(title)) {}
 
   /// Takes one event. Returns the lines to print to a pipe.
-  std::vector<std::string> take(const Event& event);
+  std::vector<std::string> on_event(const Event& event);
   /// The subset of these lines that stays on a terminal above the frame.
   static bool stays_on_terminal(const Event& event);
   /// The live part in a terminal: at most `height` lines of at most `width` columns.
@@ -37,9 +37,9 @@ class RunView {
     std::string metrics;
     int64_t line_at_ms = 0;  // of the last progress line
   };
-  std::vector<std::string> take_task(const Event& event);
-  std::vector<std::string> take_progress(const Event& event);
-  std::vector<std::string> take_preview(const Event& event);
+  std::vector<std::string> on_task_event(const Event& event);
+  std::vector<std::string> on_progress(const Event& event);
+  std::vector<std::string> on_preview(const Event& event);
   std::string task_line(const std::string& name, const Task& task, int64_t now_ms, size_t width,
                         size_t name_width) const;
 

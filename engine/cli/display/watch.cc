@@ -75,7 +75,7 @@ class Screen {
       event_ms_ = event.at_ms;
       event_steady_ms_ = steady_ms();
     }
-    std::vector<std::string> lines = view_.take(event);
+    std::vector<std::string> lines = view_.on_event(event);
     if (style_ == Style::silent) return;
     if (style_ == Style::live) {
       if (!RunView::stays_on_terminal(event)) return;

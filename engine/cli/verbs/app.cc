@@ -128,7 +128,7 @@ std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
 }
 
 /// For an option that other verbs have: " It is an option of `flow head` and `flow run`."
-std::string who_has(const CLI::App& app, const std::string& option) {
+std::string verbs_with(const CLI::App& app, const std::string& option) {
   constexpr size_t kNamedMax = 4;
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -175,7 +175,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   bool is_long = word.starts_with("--");  // a two-letter option is near to every other one
-  std::string hint = is_long && !before_verb ? who_has(app, word) : "";
+  std::string hint = is_long && !before_verb ? verbs_with(app, word) : "";
   if (hint.empty() && is_long) hint = did_you_mean(word, names);
   return "`" + command + "` has no option `" + word + "`." + hint + help;
 }
@@ -195,8 +195,8 @@ std::vector<char*> words_of(int argc, char** argv) {
   static char help[] = "--help";
   std::vector<char*> words(argv, argv + argc);
   constexpr size_t kMostWords = 3;
-  bool asks_help = argc > 1 && std::strcmp(argv[1], "help") == 0 && words.size() <= kMostWords;
-  if (!asks_help) return words;
+  bool is_help_verb = argc > 1 && std::strcmp(argv[1], "help") == 0 && words.size() <= kMostWords;
+  if (!is_help_verb) return words;
   words.erase(words.begin() + 1);
   words.push_back(help);
   return words;

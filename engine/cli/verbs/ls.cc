@@ -20,12 +20,13 @@ std::vector<std::string> row(const RunInfo& run) {
   const Counts& c = run.counts;
   uint64_t total = uint64_t{c.succeeded} + c.failed + c.skipped + c.cancelled + c.pending +
                    c.ready + c.running + c.waiting;
-  std::string took = run.finished_ms == 0 ? "-" : format_duration(run.finished_ms - run.started_ms);
+  std::string duration =
+      run.finished_ms == 0 ? "-" : format_duration(run.finished_ms - run.started_ms);
   std::string name = run.name.empty() ? run.pipeline : run.pipeline + " (" + run.name + ")";
   std::string tasks = std::to_string(c.succeeded) + "/" + plural(total, "task");
   if (c.failed > 0) tasks += ", " + std::to_string(c.failed) + " failed";
   if (!run.url.empty()) tasks += ", serves at " + run.url;
-  return {run.id, run.status, name, local_time(run.started_ms), took, tasks};
+  return {run.id, run.status, name, local_time(run.started_ms), duration, tasks};
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ void add_run(CLI::App& app, VerbContext& context) {
     context.action = [&context, arguments, file] {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
-      EngineOptions asked = engine_options(context, *arguments);
+      EngineOptions requested = engine_options(context, *arguments);
       std::string script = script_path(*file);
       if (!arguments->out.empty()) check_target(arguments->out);
-      Engine engine(asked);
+      Engine engine(requested);
       Run run = engine.run(script, {}, options);
       return watch(engine, run, context, {options.grace_ms, arguments->out}, interrupts);
     };

@@ -26,9 +26,9 @@ std::string gpus_text(const std::vector<std::string>& uuids) {
 
 std::vector<std::string> task_row(const TaskInfo& task) {
   std::string status = task.cached ? "cached" : task.status;
-  std::string took;
+  std::string duration;
   if (task.started_ms != 0 && task.finished_ms != 0) {
-    took = format_duration(task.finished_ms - task.started_ms);
+    duration = format_duration(task.finished_ms - task.started_ms);
   }
   std::string note;
   if (task.attempts > 1) note = plural(task.attempts, "attempt");
@@ -44,7 +44,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
   if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
-  return {task.name, status, took, note};
+  return {task.name, status, duration, note};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace flow::cluster {
 
 namespace {
 
-enum Kind : uint8_t { kBytes = 1, kAck = 2 };
+enum StreamMessage : uint8_t { kBytes = 1, kAck = 2 };
 
 }  // namespace
 
@@ -50,11 +50,11 @@ bool ByteStream::on_message(std::string_view message) {
   }
 }
 
-size_t ByteStream::take(char* to, size_t size) {
+size_t ByteStream::read(char* to, size_t size) {
   size_t taken = std::min(size, waiting());
   std::memcpy(to, received_.data() + began_, taken);
   began_ += taken;
-  taken_ += taken;
+  read_ += taken;
   if (began_ == received_.size() || began_ >= kStreamAckAfter) {
     received_.erase(0, began_);
     began_ = 0;
@@ -63,8 +63,8 @@ size_t ByteStream::take(char* to, size_t size) {
 }
 
 std::string ByteStream::next_ack() {
-  if (taken_ - acked_ < kStreamAckAfter) return "";
-  acked_ = taken_;
+  if (read_ - acked_ < kStreamAckAfter) return "";
+  acked_ = read_;
   std::string message(1, static_cast<char>(kAck));
   put_number(message, acked_);
   return message;

@@ -24,13 +24,13 @@ class ByteStream {
   /// Number of received, unread bytes.
   size_t waiting() const { return received_.size() - began_; }
   /// Reads up to `size` bytes; returns the number read.
-  size_t take(char* to, size_t size);
+  size_t read(char* to, size_t size);
   /// The acknowledgment of read bytes, or "" if none is due yet.
   std::string next_ack();
 
  private:
   uint64_t sent_ = 0, peer_acked_ = 0;
-  uint64_t arrived_ = 0, taken_ = 0, acked_ = 0;
+  uint64_t arrived_ = 0, read_ = 0, acked_ = 0;
   std::string received_;
   size_t began_ = 0;  // of it: what is before was taken
 };

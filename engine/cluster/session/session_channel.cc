@@ -53,7 +53,7 @@ bool SessionChannel::read(char* to, size_t size, const std::optional<Deadline>& 
     auto has_event = [this] { return stream_.waiting() > 0 || end_; };
     if (!until) changed_.wait(lock, has_event);
     if (until && !changed_.wait_until(lock, *until, has_event)) return false;
-    size_t taken = stream_.take(to, size);
+    size_t taken = stream_.read(to, size);
     if (taken == 0) return false;
     to += taken;
     size -= taken;

@@ -1,6 +1,5 @@
 // A session with a blocking interface like that of a socket, over the stream of byte_stream.hpp.
 #pragma once
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/wait.hpp"
 #include "engine/cluster/session/byte_stream.hpp"
 #include "engine/cluster/session/session_link.hpp"
 
@@ -18,8 +18,6 @@ namespace flow::cluster {
 /// thread.
 class SessionChannel final : public SessionUser {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   /// Sets the session. Call this before reading or writing.
   void attach(std::shared_ptr<SessionLink> link);
   /// Blocks until the session is open, or returns why it ended.

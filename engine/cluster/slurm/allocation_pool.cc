@@ -155,9 +155,9 @@ void AllocationPool::update(uint64_t job, Allocation& allocation, const ClusterV
     allocation.idle_since_ms = now;
   }
   bool cannot_start = allocation.state == JobState::pending && never_starts(allocation.reason);
-  bool is_silent =
+  bool has_no_worker =
       allocation.state == JobState::running && !is_young && up == 0 && !allocation.is_leaving;
-  if (!cannot_start && !is_silent) return;
+  if (!cannot_start && !has_no_worker) return;
   allocation.is_cancelled = true;
   steps.cancel.push_back(job);
   if (cannot_start) is_final_ = true;

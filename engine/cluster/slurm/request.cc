@@ -105,8 +105,9 @@ std::string log_path(const std::string& folder, const std::string& job) {
 }
 
 Result<std::string> slurm_time(const std::string& text) {
-  bool is_slurms = is_all_of(text, "0123456789:-") && text.front() != '-' && seconds_of(text) > 0;
-  if (is_slurms) return text;
+  bool is_slurm_time =
+      is_all_of(text, "0123456789:-") && text.front() != '-' && seconds_of(text) > 0;
+  if (is_slurm_time) return text;
   auto ms = parse_duration_ms(text);
   if (!ms.ok() || *ms <= 0)
     return user_error(fmt::format(

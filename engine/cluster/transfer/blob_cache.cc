@@ -151,7 +151,7 @@ Result<BlobReader> BlobCache::open_reader(const Digest& digest) {
   auto object = BlobReader::of_file(path_of(digest), false);
   if (object.ok()) {
     std::lock_guard lock(mutex_);
-    if (is_own_ && !index_.knows(digest)) index_.use(digest, object->size());
+    if (is_own_ && !index_.contains(digest)) index_.use(digest, object->size());
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
@@ -260,7 +260,7 @@ std::string BlobCache::set_aside(const std::string& file) {
 bool BlobCache::unpin(const std::string& owner) {
   std::lock_guard lock(mutex_);
   index_.unpin(owner);
-  return !has_room_for(0);
+  return !has_space_for(0);
 }
 
 std::vector<Digest> BlobCache::pinned_by(const std::string& owner) const {
@@ -271,7 +271,7 @@ std::vector<Digest> BlobCache::pinned_by(const std::string& owner) const {
 void BlobCache::note_created(const std::vector<BlobInfo>& blobs) {
   std::lock_guard lock(mutex_);
   for (const BlobInfo& blob : blobs)
-    if (!index_.knows(blob.digest)) index_.use(blob.digest, *blob.size);
+    if (!index_.contains(blob.digest)) index_.use(blob.digest, *blob.size);
 }
 
 void BlobCache::trim() {
@@ -360,20 +360,20 @@ Status BlobCache::reserve_disk(int file, uint64_t size) {
 
 Status BlobCache::reserve(uint64_t size) {
   std::vector<EvictedBlob> evicted;
-  bool has_room;
+  bool has_space;
   {
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, evicted);
-    if (has_room) reserved_ += size;
+    has_space = evict_for(size, evicted);
+    if (has_space) reserved_ += size;
   }
-  if (!has_room) {
+  if (!has_space) {
     find_leftovers();
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, evicted);
-    if (has_room) reserved_ += size;
+    has_space = evict_for(size, evicted);
+    if (has_space) reserved_ += size;
   }
   remove(evicted);
-  if (has_room) return {};
+  if (has_space) return {};
   std::lock_guard lock(mutex_);
   if (size > bytes_max_)
     return environment_error(
@@ -393,14 +393,14 @@ void BlobCache::remove(const std::vector<EvictedBlob>& evicted) {
   }
 }
 
-bool BlobCache::has_room_for(uint64_t size) const {
+bool BlobCache::has_space_for(uint64_t size) const {
   uint64_t taken = index_.bytes() + reserved_;
   return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
 }
 
 bool BlobCache::evict_for(uint64_t size, std::vector<EvictedBlob>& evicted) {
   uint64_t used = 0;
-  while (!has_room_for(size)) {
+  while (!has_space_for(size)) {
     const auto* next = index_.next_unpinned(used);
     if (next == nullptr) return false;
     used = next->second.used;
@@ -432,7 +432,7 @@ void BlobCache::find_leftovers() {
   std::vector<StoredFile> all = files_below(dir_);
   std::lock_guard lock(mutex_);
   for (const StoredFile& found : all) {
-    bool is_left = found.digest && !index_.knows(*found.digest) &&
+    bool is_left = found.digest && !index_.contains(*found.digest) &&
                    found.facts.changed_ns < index_.oldest_owner_ns();
     if (is_left) index_.add_unused(*found.digest, found.facts.size);
   }

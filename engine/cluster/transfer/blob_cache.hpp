@@ -117,7 +117,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   void evict(const Digest& digest, const BlobIndex::Entry& entry,
              std::vector<EvictedBlob>& evicted);
   void notify_evicted(const Digest& digest);
-  bool has_room_for(uint64_t size) const;
+  bool has_space_for(uint64_t size) const;
   void on_committed(const Digest& digest, uint64_t size);
   void release(uint64_t size);
 

@@ -68,43 +68,43 @@ void BlobDirectory::forget(const Digest& digest) {
   blobs_.erase(found);
 }
 
-void BlobDirectory::end_fetch(WorkerKey asker, size_t which) {
-  auto& fetches = workers_.at(asker).is_fetching;
+void BlobDirectory::end_fetch(WorkerKey requester, size_t which) {
+  auto& fetches = workers_.at(requester).is_fetching;
   WorkerKey worker = fetches[which].second;
   fetches.erase(fetches.begin() + static_cast<std::ptrdiff_t>(which));
   auto from = workers_.find(worker);
   if (from == workers_.end()) return;
-  auto asking = from->second.askers.find(asker);
-  if (--asking->second == 0) from->second.askers.erase(asking);
+  auto requesting = from->second.requesters.find(requester);
+  if (--requesting->second == 0) from->second.requesters.erase(requesting);
 }
 
-Addresses BlobDirectory::locate(WorkerKey asker, const Digest& digest) {
+Addresses BlobDirectory::locate(WorkerKey requester, const Digest& digest) {
   std::lock_guard lock(mutex_);
   auto found = blobs_.find(digest);
-  auto asking = workers_.find(asker);
-  if (found == blobs_.end() || asking == workers_.end()) return {};
+  auto requesting = workers_.find(requester);
+  if (found == blobs_.end() || requesting == workers_.end()) return {};
   Entry& entry = found->second;
   by_use_.erase(std::exchange(entry.used, ++last_));
   by_use_.emplace(entry.used, digest);
   std::vector<WorkerKey> able;
   for (WorkerKey worker : entry.holders) {
     const KnownWorker& known = workers_.at(worker);
-    bool has_time = known.askers.size() < kAskersMax || known.askers.contains(asker);
-    if (worker != asker && !known.address.empty() && has_time) able.push_back(worker);
+    bool has_time = known.requesters.size() < kAskersMax || known.requesters.contains(requester);
+    if (worker != requester && !known.address.empty() && has_time) able.push_back(worker);
   }
   if (able.empty()) return {};
   auto burden = [&](WorkerKey worker) {
     const KnownWorker& known = workers_.at(worker);
-    return std::tuple(known.askers.size(), known.named);
+    return std::tuple(known.requesters.size(), known.named);
   };
   std::ranges::sort(able, {}, burden);
   able.resize(std::min(able.size(), kNamedMax));
   KnownWorker& first = workers_.at(able.front());
   first.named = ++last_;
   // Failed downloads are not reported; there are never more than this many in progress.
-  if (asking->second.is_fetching.size() >= kDownloadsMax) end_fetch(asker, 0);
-  first.askers[asker]++;
-  asking->second.is_fetching.emplace_back(digest, able.front());
+  if (requesting->second.is_fetching.size() >= kDownloadsMax) end_fetch(requester, 0);
+  first.requesters[requester]++;
+  requesting->second.is_fetching.emplace_back(digest, able.front());
   Addresses addresses;
   for (WorkerKey worker : able) addresses.push_back(workers_.at(worker).address);
   return addresses;

@@ -36,8 +36,8 @@ class BlobDirectory {
   void leave(WorkerKey worker);
   void update(WorkerKey worker, const BlobInventoryDelta& delta);
 
-  /// Addresses from which `asker` should download the blob, in order; none: from the head.
-  Addresses locate(WorkerKey asker, const Digest& digest);
+  /// Addresses from which `requester` should download the blob, in order; none: from the head.
+  Addresses locate(WorkerKey requester, const Digest& digest);
   /// Bytes of a set of blobs: those that any worker has, and those of each worker by name.
   struct ByteCounts {
     uint64_t all = 0;
@@ -56,14 +56,14 @@ class BlobDirectory {
     std::string name, address;
     Traffic traffic;
     std::unordered_set<Digest, DigestHash> has;
-    std::map<WorkerKey, size_t> askers;                    // with how many contents
+    std::map<WorkerKey, size_t> requesters;                // with how many contents
     std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // from whom
     uint64_t named = 0;                                    // when it was named first last
   };
   void hold(WorkerKey worker, const BlobInfo& blob);
   void remove(WorkerKey worker, const Digest& digest);
   void forget(const Digest& digest);
-  void end_fetch(WorkerKey asker, size_t which);
+  void end_fetch(WorkerKey requester, size_t which);
 
   mutable std::mutex mutex_;
   std::map<WorkerKey, KnownWorker> workers_;  // of sessions that are there: they leave in leave()

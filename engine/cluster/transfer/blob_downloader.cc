@@ -12,7 +12,7 @@ namespace flow::cluster {
 
 namespace {
 
-enum class Step : uint8_t {
+enum class DownloadStep : uint8_t {
   waiting,
   checking_cache,
   requested,
@@ -35,7 +35,7 @@ Error changed(const std::string& source_path, const std::string& peer) {
 struct BlobDownloader::Download {
   BlobInfo what;
   std::vector<OnFetched> callbacks;
-  Step step = Step::waiting;
+  DownloadStep step = DownloadStep::waiting;
   uint64_t id = 0;  // 0: the peer has not been asked
   uint64_t size = 0;
   bool allows_redirect = false;  // the peer may name others
@@ -77,7 +77,7 @@ void BlobDownloader::start_waiting() {
   while (!ended_ && active_ < kDownloadsMax && !waiting_.empty()) {
     DownloadPtr download = std::move(waiting_.front());
     waiting_.pop_front();
-    download->step = Step::checking_cache;
+    download->step = DownloadStep::checking_cache;
     active_++;
     channel_->thread_pool.post(
         [self = shared_from_this(), download] { self->check_cache(download); });
@@ -96,8 +96,8 @@ void BlobDownloader::check_cache(const DownloadPtr& download) {
 void BlobDownloader::request(const DownloadPtr& download, bool allow_redirect) {
   {
     std::lock_guard lock(mutex_);
-    if (download->step == Step::over) return;
-    download->step = Step::requested;
+    if (download->step == DownloadStep::over) return;
+    download->step = DownloadStep::requested;
     download->allows_redirect = allow_redirect;
     download->id = ++last_id_;
     requested_.emplace(download->id, download);
@@ -124,8 +124,8 @@ bool BlobDownloader::on_offer(const blob_protocol::Offer& offer) {
     auto found = requested_.find(offer.id());
     if (found == requested_.end()) return true;  // it crossed our Done
     download = found->second;
-    if (download->step != Step::requested) return false;
-    download->step = Step::opening;
+    if (download->step != DownloadStep::requested) return false;
+    download->step = DownloadStep::opening;
     download->is_sealed = offer.sealed();
     download->source_path = to_line(offer.source_path());
     is_other = download->what.size.value_or(offer.size()) != offer.size();
@@ -157,9 +157,9 @@ bool BlobDownloader::on_redirect(const blob_protocol::Redirect& redirect) {
   auto found = requested_.find(redirect.id());
   if (found == requested_.end()) return true;
   DownloadPtr download = found->second;
-  if (download->step != Step::requested || !download->allows_redirect) return false;
+  if (download->step != DownloadStep::requested || !download->allows_redirect) return false;
   requested_.erase(found);
-  download->step = Step::redirect;
+  download->step = DownloadStep::redirect;
   download->id = 0;
   auto on_fetched = [self = shared_from_this(), download](const Status& status) {
     if (status.ok()) return self->finish(download, {});
@@ -195,10 +195,10 @@ void BlobDownloader::receive(const DownloadPtr& download, uint64_t size) {
   if (!writer.ok()) return finish(download, writer.error());
   {
     std::lock_guard lock(mutex_);
-    if (download->step == Step::over) return;
+    if (download->step == DownloadStep::over) return;
     download->writer = std::move(*writer);
     download->size = size;
-    download->step = Step::receiving;
+    download->step = DownloadStep::receiving;
     if (size > 0) receiving_.push_back(download);
     commit_when_complete(download);
   }
@@ -213,7 +213,7 @@ void BlobDownloader::request_chunks() {
     while (chunks_ < kChunksMax && !receiving_.empty()) {
       DownloadPtr download = std::move(receiving_.front());
       receiving_.pop_front();
-      if (download->step == Step::over) continue;
+      if (download->step == DownloadStep::over) continue;
       auto chunk =
           std::make_shared<Chunk>(std::min(kChunkBytes, download->size - download->requested));
       chunk->offset = download->requested;
@@ -237,7 +237,7 @@ void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) 
                                });
   {
     std::lock_guard lock(mutex_);
-    if (download->step != Step::over) {
+    if (download->step != DownloadStep::over) {
       blob_protocol::Message message;
       message.mutable_ready()->set_id(download->id);
       message.mutable_ready()->set_tag(chunk->tag);
@@ -261,11 +261,11 @@ void BlobDownloader::on_put(const DownloadPtr& download, const ChunkPtr& chunk,
     std::lock_guard lock(mutex_);
     download->tags.erase(chunk->tag);
     if (!received.ok()) {
-      is_broken = download->step != Step::over;
+      is_broken = download->step != DownloadStep::over;
     } else if (*received != download->put_size(*chunk)) {
       wrong = environment_error(fmt::format("{} sent {} bytes where {} were expected",
                                             channel_->peer, *received, download->put_size(*chunk)));
-    } else if (download->step != Step::over) {
+    } else if (download->step != DownloadStep::over) {
       channel_->bytes_in += chunk->size;
       download->early.emplace(chunk->offset, chunk);
       for (auto next = download->early.begin();
@@ -330,7 +330,7 @@ void BlobDownloader::release_chunk(const DownloadPtr& download, const ChunkPtr& 
 bool BlobDownloader::awaits_peer() {
   std::lock_guard lock(mutex_);
   return std::any_of(requested_.begin(), requested_.end(), [](const auto& each) {
-    return each.second->step == Step::requested || !each.second->tags.empty();
+    return each.second->step == DownloadStep::requested || !each.second->tags.empty();
   });
 }
 
@@ -341,12 +341,12 @@ bool BlobDownloader::is_idle() {
 
 bool BlobDownloader::is_over(const DownloadPtr& download) {
   std::lock_guard lock(mutex_);
-  return download->step == Step::over;
+  return download->step == DownloadStep::over;
 }
 
 void BlobDownloader::commit_when_complete(const DownloadPtr& download) {
-  if (download->step != Step::receiving || download->processed < download->size) return;
-  download->step = Step::committing;
+  if (download->step != DownloadStep::receiving || download->processed < download->size) return;
+  download->step = DownloadStep::committing;
   channel_->thread_pool.post([self = shared_from_this(), download] { self->commit(download); });
 }
 
@@ -380,7 +380,7 @@ void BlobDownloader::finish(const DownloadPtr& download, const Status& status, b
   std::set<uint64_t> tags;
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(download->step, Step::over) == Step::over) return;
+    if (std::exchange(download->step, DownloadStep::over) == DownloadStep::over) return;
     callbacks = std::move(download->callbacks);
     tags = std::move(download->tags);
     chunks_ -= download->early.size();
@@ -417,7 +417,7 @@ void BlobDownloader::end(const Error& why) {
     receiving_.clear();
     requested_.clear();
     for (const auto& [digest, download] : downloads) {
-      download->step = Step::over;
+      download->step = DownloadStep::over;
       download->early.clear();
       tags.merge(download->tags);
     }

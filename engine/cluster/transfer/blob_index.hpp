@@ -30,7 +30,7 @@ class BlobIndex {
   /// Adds a blob that was found on disk, as the least recently used.
   void add_unused(const Digest& digest, uint64_t size);
   void remove(const Digest& digest);
-  bool knows(const Digest& digest) const { return entries_.contains(digest); }
+  bool contains(const Digest& digest) const { return entries_.contains(digest); }
   /// Null if the blob is unknown; valid until it is removed.
   const Entry* find(const Digest& digest) const;
   uint64_t bytes() const { return bytes_; }

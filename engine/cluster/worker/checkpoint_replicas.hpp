@@ -69,7 +69,7 @@ class CheckpointReplicas {
   std::vector<Digest> drop_run(const core::RunId& run);
 
  private:
-  using Unit = std::pair<core::RunId, core::UnitId>;
+  using UnitKey = std::pair<core::RunId, core::UnitId>;
   struct Replica {
     bool is_fetching = false, is_over = false;
     std::vector<Digest> kept;  // one, or none
@@ -77,7 +77,7 @@ class CheckpointReplicas {
   };
   Replica& of_unit(const core::AttemptId& of);
 
-  std::map<Unit, Replica> all_;  // up to kMax
+  std::map<UnitKey, Replica> all_;  // up to kMax
 };
 
 }  // namespace flow::cluster
