@@ -41,7 +41,7 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, index, targets):
-        x = self.tokens(index) + self.positions(torch.arange(index.shape[1]))
+        x = self.tokens(index) + self.positions(torch.arange(index.shape[1], device=index.device))
         for block in self.blocks:
             x = block(x)
         logits = functional.linear(self.norm(x), self.tokens.weight)

@@ -247,7 +247,7 @@ local cases = {
 %s
 }
 local function plain(x) return ((x.dtype == "bf16" or x.dtype == "f16") and x:to("f32") or x):to("cpu") end
-local run = flow.task("run", function(ctx, folder, device)
+local run = flow.task("run", { gpus = %d }, function(ctx, folder, device)
   for number, case in ipairs(cases) do
     local t = {}
     for _, name in ipairs(case.inputs) do
@@ -310,6 +310,7 @@ def main():
     parser.add_argument("--flow", required=True)
     parser.add_argument("--only", help="a part of the cases' names")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--gpus", type=int, default=0, help="1 on a machine with a GPU; the emulator is none that flow counts")
     arguments = parser.parse_args()
     seed = int(os.environ.get("FLOW_TEST_SEED", random.randrange(1 << 31)))
     torch.manual_seed(seed)
@@ -342,7 +343,7 @@ def main():
             lines.append(f'  {{ name = "{case.name}",{of_type} inputs = {{ {names} }}, gradient = {str(case.gradient).lower()},'
                          f' compute = function(t) return {case.lua} end }},')
         script = pathlib.Path(folder) / "operations.lua"
-        script.write_text(SCRIPT % "\n".join(lines))
+        script.write_text(SCRIPT % ("\n".join(lines), arguments.gpus))
         run = subprocess.run([arguments.flow, "run", str(script), "--param", f"folder={folder}", "--param",
                               f"device={arguments.device}", "--state", f"{folder}/state"],
                              capture_output=True, text=True)
