@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -100,7 +101,11 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
 // end of the attempt and gives queued attempts to another process.
 [[noreturn]] void exit_after_gpu_loss(WorkerLink& link, const AttemptOutcome& outcome) {
   link.flush();
-  write_all(STDERR_FILENO, outcome.message + "\n");
+  // The worker takes the last line on stderr as the cause: the traceback goes before it.
+  size_t line_end = std::min(outcome.message.find('\n'), outcome.message.size());
+  if (line_end < outcome.message.size())
+    write_all(STDERR_FILENO, outcome.message.substr(line_end + 1) + "\n");
+  write_all(STDERR_FILENO, outcome.message.substr(0, line_end) + "\n");
   kill_children();
   ::_exit(outcome.gpu_failed ? kFailedGpuExit : kLostGpuExit);
 }

@@ -73,6 +73,19 @@ core::Failure gpu_failure(const Slot& slot, const AssignedAttempt& front,
   return failure;
 }
 
+/// The attempt made its process unable to use the GPU, for example by a kernel that wrote outside
+/// its tensors. The executor's last line is CUDA's message.
+core::Failure lost_context_failure(const AssignedAttempt& front, const std::string& evidence) {
+  core::Failure failure;
+  failure.cause = core::Cause::exit_code;
+  failure.code = kLostGpuExit;
+  failure.message = fmt::format("{}the process of `{}` can no longer use its GPU and ended",
+                                location_prefix(front.order), front.order.task);
+  if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
+  failure.evidence = evidence;
+  return failure;
+}
+
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure) {
   if (order.ranks > 1)
     failure.message = fmt::format("rank {} of {}: {}", order.rank, order.ranks, failure.message);
@@ -100,6 +113,8 @@ core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_
                     location_prefix(front.order), task, failure.code, ::strsignal(failure.code));
   } else if (WEXITSTATUS(wait_status) == kFailedGpuExit && !slot.gpus.empty()) {
     failure = gpu_failure(slot, front, tail);
+  } else if (WEXITSTATUS(wait_status) == kLostGpuExit && !slot.gpus.empty()) {
+    failure = lost_context_failure(front, tail);
   } else {
     failure.cause = core::Cause::exit_code;
     failure.code = WEXITSTATUS(wait_status);

@@ -60,7 +60,7 @@ FULL = HEAD + r'''
 local fill = flow.task("fill", { gpus = 1 }, function()
   local held, message = {}, nil
   for i = 1, 100 do
-    local ok, x = pcall(flow.empty, 1 << 32, "cuda")
+    local ok, x = pcall(flow.zeros, { 1 << 32 }, { device = "cuda" })
     if not ok then message = tostring(x) break end
     held[i] = x
   end

@@ -38,3 +38,9 @@ TEST_CASE("a process that broke its own context on a GPU, or has no GPU, uses it
     CHECK(core::budget_of(failure.cause) == core::RetryBudget::own);
   }
 }
+
+TEST_CASE("a process that broke its own context on a GPU ends with CUDA's message") {
+  CHECK(death(kLostGpuExit, {"GPU-aa11"}).message ==
+        "the process of `train` can no longer use its GPU and ended: p.lua:9: train: cuda:0 "
+        "failed: uncorrectable ECC error");
+}
