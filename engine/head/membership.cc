@@ -230,9 +230,9 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     connection->disconnect(why);
   };
   record_address(name);
-  engine_loop_.parts().membership.join(
-      {std::move(request.worker), std::move(request.attempts), is_restarted},
-      std::move(request.machine), decided);
+  engine_loop_.parts().membership.join({std::move(request.worker), std::move(request.ranks),
+                                        is_restarted, std::move(request.machine)},
+                                       decided);
   return "";
 }
 

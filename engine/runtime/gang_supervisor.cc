@@ -241,19 +241,27 @@ void GangSupervisor::expect_rank_ends(const core::AttemptId& id) {
   Gang* gang = find(id, 0);
   if (gang == nullptr) return;
   auto others = static_cast<uint32_t>(gang->rank_addresses.size() - 1);
-  if (gang->ended_ranks >= others) return;
+  auto ended = static_cast<uint32_t>(gang->ended_ranks.size());
+  if (ended >= others) return;
   if (unreported_ranks_.size() >= kUnreportedGangsMax)
     unreported_ranks_.erase(unreported_ranks_.begin());
-  unreported_ranks_[id] = others - gang->ended_ranks;
+  unreported_ranks_[id] = others - ended;
 }
 
-void GangSupervisor::note_rank_end(const core::AttemptId& id) {
+void GangSupervisor::note_rank_end(const core::AttemptId& id, uint32_t rank) {
   auto expected = unreported_ranks_.find(id);
   if (expected == unreported_ranks_.end()) {
-    if (Gang* gang = find(id, 0)) gang->ended_ranks++;
+    if (Gang* gang = find(id, rank)) gang->ended_ranks.insert(rank);
   } else if (--expected->second == 0) {
     unreported_ranks_.erase(expected);
   }
+}
+
+bool GangSupervisor::has_rank_ended(const core::AttemptId& id, uint32_t rank) const {
+  auto found = gangs_.find({id.run, id.unit});
+  if (found == gangs_.end() || found->second.id != id) return false;
+  const Gang& gang = found->second;
+  return rank == 0 ? gang.has_rank0_ended : gang.ended_ranks.contains(rank);
 }
 
 void GangSupervisor::forget(const core::RunId& run) {

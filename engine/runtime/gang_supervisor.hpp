@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +71,9 @@ class GangSupervisor {
   /// finished (they leave together), so each reports soon.
   void expect_rank_ends(const core::AttemptId& id);
   /// A rank above 0 has reported its end.
-  void note_rank_end(const core::AttemptId& id);
+  void note_rank_end(const core::AttemptId& id, uint32_t rank);
+  /// Whether the rank of a current attempt has reported its end to this engine.
+  bool has_rank_ended(const core::AttemptId& id, uint32_t rank) const;
   bool has_unreported_ranks() const { return !unreported_ranks_.empty(); }
 
   /// Call this before the run leaves the state.
@@ -84,7 +87,7 @@ class GangSupervisor {
     std::string peer_failure;                 // by the first rank that saw another one end
     std::optional<core::Failure> failure;     // the first one, until it is recorded
     uint32_t failed_rank = 0;                 // the rank of `failure`
-    uint32_t ended_ranks = 0;                 // of those above 0
+    std::set<uint32_t> ended_ranks;           // of those above 0
     bool worker_died = false;                 // with the failed rank
     core::Time report_at = 0;                 // when the failure is recorded at the latest
     bool is_finalizing = false;               // rank 0 writes its state, and is killed

@@ -1,5 +1,7 @@
 #include "engine/runtime/worker_membership.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -11,6 +13,39 @@
 namespace flow {
 
 namespace {
+
+bool is_current(const core::State& state, const core::AttemptId& id) {
+  auto run = state.runs.find(id.run);
+  bool is_unit = run != state.runs.end() && id.unit < run->second.units.size();
+  return is_unit && run->second.units[id.unit].phase == core::Phase::running &&
+         core::current_attempt(run->second, id.unit) == id;
+}
+
+/// Calls `visit(attempt, unit)` for each unit that has a rank on the worker.
+template <typename Visit>
+void for_each_running_on(const core::State& state, core::WorkerId worker, Visit visit) {
+  for (const auto& [id, run] : state.runs) {
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      if (u.phase == core::Phase::running && core::is_on(u, worker))
+        visit(core::current_attempt(run, unit), u);
+    }
+  }
+}
+
+/// The first rank of the unit on the worker that is not `there`.
+template <typename There>
+std::optional<uint32_t> first_missing_rank(const core::Unit& unit, core::WorkerId worker,
+                                           There there) {
+  std::optional<uint32_t> missing;
+  uint32_t rank = 0;
+  core::for_each_rank(unit, [&](core::WorkerId at, const auto&) {
+    if (at == worker && !missing && !there(rank)) missing = rank;
+    rank++;
+  });
+  return missing;
+}
 
 bool runs_on(const core::Run& run, core::WorkerId worker) {
   if (run.phase_count(core::Phase::running) == 0) return false;
@@ -52,14 +87,13 @@ void WorkerMembership::post_event(const std::string& name,
 }
 
 // Its attempts that are to stop are stopped before the join is accepted: the others continue then.
-void WorkerMembership::join(core::WorkerJoined event, Hardware machine,
-                            std::function<void(bool)> decided) {
+void WorkerMembership::join(WorkerJoin join, std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
   TurnInput input;
-  input.what = StateCallback{[this, is_admitted, machine = std::move(machine),
-                              event = std::move(event)](Batch&, core::State&) mutable {
-    *is_admitted = record_join(std::move(event), std::move(machine));
-  }};
+  input.what =
+      StateCallback{[this, is_admitted, join = std::move(join)](Batch&, core::State&) mutable {
+        *is_admitted = record_join(std::move(join));
+      }};
   input.outcome = [this, is_admitted, decided = std::move(decided)](bool) {
     if (!*is_admitted) return decided(false);
     hooks_.after_effects([decided] { decided(true); });
@@ -114,51 +148,63 @@ void WorkerMembership::assign_orphaned_gpus() {
   }
 }
 
-bool WorkerMembership::record_join(core::WorkerJoined event, Hardware machine) {
-  const std::string name = event.worker.name;
-  shared_machines_.add(state_, event.worker, std::move(machine));
+bool WorkerMembership::record_join(WorkerJoin join) {
+  const std::string name = join.worker.name;
+  shared_machines_.add(state_, join.worker, std::move(join.machine));
   waiting_losses_.erase(name);
-  std::vector<core::AttemptId> ended = gangs_missing_on(event);
-  event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
+  Offer offer = compare_offer(join);
+  bool is_restarted = join.is_restarted;
+  core::WorkerJoined event{std::move(join.worker), std::move(offer.attempts), is_restarted};
   if (!core::admit(state_, event)) {
     shared_machines_.remove(name);
     return false;
   }
-  core::Failure failure;
-  if (!ended.empty()) {
-    const core::WorkerState& worker = state_.workers[*worker_id_of(state_, name)];
-    failure = core::loss_failure(worker, "came back without it");
-  }
-  bool is_restarted = event.is_restarted;
+  std::vector<core::Failure> failures;  // of the worker as it was
+  for (const MissingRank& missing : offer.missing)
+    failures.push_back(
+        core::loss_failure(state_.workers[*worker_id_of(state_, name)], missing.how));
   hooks_.record(std::move(event));
   print_new_note(name);
   assign_orphaned_gpus();  // it may have come back with fewer GPUs
-  core::WorkerId worker = *worker_id_of(state_, name);
-  for (const core::AttemptId& id : ended)
-    gangs_.note_failure(id, first_rank_on(state_, id, worker), failure, false, is_restarted);
-  gangs_.kill_finalizing_on(worker);
+  for (size_t i = 0; i < failures.size(); i++) {
+    const RankId& rank = offer.missing[i].rank;
+    gangs_.note_failure(rank.attempt, rank.rank, std::move(failures[i]), false, is_restarted);
+  }
+  gangs_.kill_finalizing_on(*worker_id_of(state_, name));
   return true;
 }
 
-// Their ranks there have ended, and no living engine knows how. The core would count these attempts
-// as lost at once, with what rank 0 is to keep.
-std::vector<core::AttemptId> WorkerMembership::gangs_missing_on(
-    const core::WorkerJoined& event) const {
-  std::vector<core::AttemptId> ended;
-  auto worker = worker_id_of(state_, event.worker.name);
-  if (!worker) return ended;
-  std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
-  for (const auto& [id, run] : state_.runs) {
-    if (run.phase_count(core::Phase::running) == 0) continue;
-    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-      const core::Unit& u = run.units[unit];
-      bool has_rank =
-          u.phase == core::Phase::running && u.worker != *worker && core::is_on(u, *worker);
-      core::AttemptId attempt = core::current_attempt(run, unit);
-      if (has_rank && !offered.contains(attempt)) ended.push_back(attempt);
-    }
-  }
-  return ended;
+// A gang goes on only with all its ranks. A rank may be missing because it died with an earlier
+// process of the worker or because the connection broke before its order was sent: the other ranks
+// would wait for it until their rendezvous times out. The core would count the attempt as lost at
+// once, with what rank 0 is to keep.
+WorkerMembership::Offer WorkerMembership::compare_offer(const WorkerJoin& join) const {
+  std::map<RankId, bool> offered;  // whether it has ended
+  for (const RankOffer& each : join.ranks) offered[each.rank] = each.has_ended;
+  std::set<core::AttemptId> attempts;
+  for (const auto& [rank, has_ended] : offered)
+    if (!has_ended || is_current(state_, rank.attempt)) attempts.insert(rank.attempt);
+  Offer offer;
+  auto worker = worker_id_of(state_, join.worker.name);
+  auto compare = [&](const core::AttemptId& id, const core::Unit& unit) {
+    bool is_gang = unit.detail && !unit.detail->others.empty();
+    if (!is_gang) return;
+    auto missing = first_missing_rank(unit, *worker, [&](uint32_t rank) {
+      return offered.contains({id, rank}) || gangs_.has_rank_ended(id, rank);
+    });
+    auto rank0 = offered.find({id, 0});
+    bool will_end = rank0 != offered.end() && rank0->second;  // rank 0's report ends the attempt
+    bool is_part = attempts.contains(id);
+    if (missing && !is_part && unit.worker == *worker) return;  // the core counts it as lost
+    attempts.insert(id);
+    if (missing && !will_end)
+      offer.missing.push_back({{id, *missing},
+                               is_part ? fmt::format("came back without its rank {}", *missing)
+                                       : "came back without it"});
+  };
+  if (worker) for_each_running_on(state_, *worker, compare);
+  offer.attempts.assign(attempts.begin(), attempts.end());
+  return offer;
 }
 
 // The core ends all attempts with a rank on a lost worker at once. Before that, rank 0 of a gang

@@ -21,6 +21,14 @@ std::optional<core::WorkerId> worker_id_of(const core::State& state, const std::
 /// state's account.
 std::vector<std::string> disconnected_workers(const core::State& state, bool at_work = false);
 
+/// A worker of another machine that asks to join.
+struct WorkerJoin {
+  core::WorkerInfo worker;
+  std::vector<RankOffer> ranks{};
+  bool is_restarted = false;  // as WorkerJoined::is_restarted
+  Hardware machine{};
+};
+
 /// Other threads use the first functions, turns use the others.
 class WorkerMembership {
  public:
@@ -44,7 +52,7 @@ class WorkerMembership {
   // On any thread: each posts an input. A name that the turn does not know is ignored.
   /// `decided` is called once: after the commit and its effects, or with false if the worker is
   /// rejected.
-  void join(core::WorkerJoined event, Hardware machine, std::function<void(bool admitted)> decided);
+  void join(WorkerJoin join, std::function<void(bool admitted)> decided);
   void disconnect(const std::string& name, const std::string& why);
   void drain(const std::string& name, const std::string& why);
   void fail_gpu(const std::string& name, const std::string& uuid, const std::string& fault,
@@ -65,13 +73,22 @@ class WorkerMembership {
     std::string why;
     bool has_died = false;
   };
+  /// An attempt of a gang that has no rank which the state has on a worker.
+  struct MissingRank {
+    RankId rank;
+    std::string how;  // the worker rejoined, as a clause
+  };
+  struct Offer {
+    std::vector<core::AttemptId> attempts;  // for WorkerJoined
+    std::vector<MissingRank> missing;       // at most one per attempt; these attempts are to end
+  };
   void post(std::function<void()> callback);
   /// The worker's number is found in the turn: the input before may be the one that adds it.
   void post_event(const std::string& name, std::function<core::Event(core::WorkerId)> event_of);
-  bool record_join(core::WorkerJoined event, Hardware machine);
+  bool record_join(WorkerJoin join);
   void handle_loss(const std::string& name, const std::string& why, bool has_died);
   void record_loss(core::WorkerId worker, const Loss& loss);
-  std::vector<core::AttemptId> gangs_missing_on(const core::WorkerJoined& event) const;
+  Offer compare_offer(const WorkerJoin& join) const;
   void print_new_note(const std::string& name);
   void assign_orphaned_gpus();
 

@@ -122,7 +122,7 @@ TurnInput WorkerReports::input_of_rank_end(const Report& report, TaskFinished& f
     if (outcome == TaskFinished::Outcome::failed)
       gangs_.note_failure(id, rank, std::move(failure), is_timeout);
     if (outcome == TaskFinished::Outcome::stopped) gangs_.note_rank_stopped(id, rank);
-    if (rank > 0) gangs_.note_rank_end(id);
+    if (rank > 0) gangs_.note_rank_end(id, rank);
   }}};
 }
 

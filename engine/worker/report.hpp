@@ -17,6 +17,13 @@ struct RankId {
   auto operator<=>(const RankId&) const = default;
 };
 
+/// A rank that a worker offers to a head when it joins.
+struct RankOffer {
+  RankId rank;
+  bool has_ended = false;  // its end was reported, or the report follows; otherwise it runs
+  auto operator<=>(const RankOffer&) const = default;
+};
+
 /// Lines that an attempt logged or printed.
 struct LogLines {
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr

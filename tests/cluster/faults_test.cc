@@ -115,7 +115,8 @@ class Engine final : public WorkerListenerUser {
     side.joins++;
     if (side.spool.empty()) side.spool = request.spool;
     wrong_ += side.spool != request.spool;
-    std::set<core::AttemptId> has(request.attempts.begin(), request.attempts.end());
+    std::set<core::AttemptId> has;
+    for (const RankOffer& offer : request.ranks) has.insert(offer.rank.attempt);
     uint32_t first = request.worker.name == "a" ? 0 : kOrders;
     std::vector<AttemptOrder> orders;
     for (uint32_t unit = first; unit < first + kOrders; unit++) {

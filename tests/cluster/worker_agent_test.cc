@@ -369,7 +369,8 @@ TEST_CASE("invalid messages of the peer are rejected") {
     return std::string(1, '\0') + message.SerializeAsString();
   };
   Wire wire(big_host());
-  JoinRequest request{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}, ""};
+  JoinRequest request{big_host(), "", "process", "spool", {}, ""};
+  request.ranks = {{{{"run-1", 7, 2, 3 << 16}, 0}, false}, {{{"run-1", 8, 1, 5}, 3}, true}};
   worker_protocol::FromWorker join;
   put_join_request(request, *join.mutable_join());
   CHECK_FALSE(wire.head->on_message(piece(join)));  // it has already joined
@@ -409,7 +410,7 @@ TEST_CASE("invalid messages of the peer are rejected") {
     CHECK_FALSE(fresh.on_message(piece(bad)));
   }
   CHECK(fresh.on_message(piece(join)));
-  CHECK(heard.attempts == request.attempts);
+  CHECK(heard.ranks == request.ranks);
   CHECK(heard.spool == "spool");
   for (int64_t at : {INT64_MAX, int64_t{-1}}) {
     worker_protocol::FromWorker bad = said;
@@ -465,6 +466,22 @@ AttemptOrder order_of(uint32_t unit) {
   return order;
 }
 
+using Offers = std::vector<RankOffer>;
+
+/// Of a gang of three ranks.
+AttemptOrder rank_order(uint32_t unit, uint32_t rank) {
+  AttemptOrder order = order_of(unit);
+  order.ranks = 3;
+  order.rank = rank;
+  return order;
+}
+
+Report rank_end(uint32_t unit, uint32_t rank) {
+  Report report = ended(unit);
+  report.rank = rank;
+  return report;
+}
+
 }  // namespace
 
 TEST_CASE("events without a head are reported to the next head, once") {
@@ -482,7 +499,7 @@ TEST_CASE("events without a head are reported to the next head, once") {
   CHECK(wire.reports.empty());
 
   wire.connect();
-  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
+  CHECK(wire.joined.ranks == Offers{{{ended(2).id, 0}, true}, {{ended(3).id, 0}, false}});
   CHECK(wire.reports.empty());  // before the join is accepted
   CHECK_FALSE(wire.agent->was_accepted());
   wire.head->accept_join(1);
@@ -491,7 +508,7 @@ TEST_CASE("events without a head are reported to the next head, once") {
   // The connection breaks before the acknowledgement arrives: the head already has them.
   wire.disconnect();
   wire.connect();
-  CHECK(wire.joined.attempts.size() == 2);
+  CHECK(wire.joined.ranks.size() == 2);
   wire.head->accept_join(3);
   CHECK(wire.reports.empty());
   CHECK(wire.agent->attempts() == 1);
@@ -589,30 +606,74 @@ TEST_CASE("a restarted worker process reports attempts that had finished") {
   wire.connect();
   CHECK(wire.joined.process != process);
   CHECK(wire.joined.spool == spool);
-  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(1).id});
+  CHECK(wire.joined.ranks == Offers{{{ended(1).id, 0}, true}});
   wire.head->accept_join(0);
   REQUIRE(wire.reports.size() == 1);
   CHECK(wire.reports[0].id == ended(1).id);
 }
 
-TEST_CASE("a restarted worker process does not offer a gang of which only other ranks ended") {
+TEST_CASE("a worker offers the ranks of a gang whose orders it got") {
   Wire wire(big_host());
-  AttemptOrder first = order_of(1), second = order_of(1);
-  first.ranks = second.ranks = 2;
-  first.rank = 0;
-  second.rank = 1;
-  wire.head->stage({first, second, order_of(2)}, 1);
-  Report end_of_second = ended(1);
-  end_of_second.rank = 1;
-  wire.told.say({end_of_second, ended(2)});
+  wire.head->stage({rank_order(1, 0), rank_order(1, 1)}, 1);
+  wire.disconnect();  // before the order of rank 2
+  wire.connect();
+  CHECK(wire.joined.ranks == Offers{{{ended(1).id, 0}, false}, {{ended(1).id, 1}, false}});
+  // The head has found that a rank is missing.
+  wire.head->kill_after_flush(ended(1).id);
+  wire.head->accept_join(0);
+  CHECK(wire.told.calls == std::vector<std::string>{"settle run-1"});
+}
+
+TEST_CASE("a restarted worker process offers the ranks whose ends it has still to report") {
+  Wire wire(big_host());
+  wire.head->stage({rank_order(1, 0), rank_order(1, 1), order_of(2)}, 1);
+  wire.told.say({rank_end(1, 1), ended(2)});
   wire.disconnect();
   wire.agent.reset();
 
   wire.start(big_host());
   wire.connect();
-  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id});
+  CHECK(wire.joined.ranks == Offers{{{ended(1).id, 1}, true}, {{ended(2).id, 0}, true}});
   wire.head->accept_join(0);
   CHECK(wire.reports.size() == 2);
+}
+
+TEST_CASE("an acknowledged end of a rank above 0 is offered until its run has ended") {
+  Wire wire(big_host());
+  wire.head->stage({rank_order(1, 0), rank_order(1, 1), rank_order(2, 1)}, 1);
+  wire.told.say({rank_end(2, 1), rank_end(1, 1)});
+  wire.head->ack_reports(2);
+  CHECK(wire.agent->attempts() == 1);
+  Offers ends{{{ended(2).id, 1}, true}, {{ended(1).id, 1}, true}};
+  Offers all = ends;
+  all.insert(all.begin(), {{ended(1).id, 0}, false});
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.joined.ranks == all);
+  wire.head->accept_join(2);
+  wire.told.say({rank_end(1, 0)});
+  wire.head->ack_reports(3);
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.joined.ranks == ends);  // rank 0's end was that of the attempt
+  wire.head->accept_join(3);
+  wire.head->forget("run-1");
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.joined.ranks.empty());
+}
+
+TEST_CASE("the number of acknowledged ends that a worker offers is bounded") {
+  Wire wire(big_host());
+  for (uint32_t unit = 0; unit < kAckedEndsMax + 3; unit++) {
+    wire.head->stage({rank_order(unit, 1)}, 1);
+    wire.told.say({rank_end(unit, 1)});
+  }
+  wire.head->ack_reports(kAckedEndsMax + 3);
+  wire.disconnect();
+  wire.connect();
+  REQUIRE(wire.joined.ranks.size() == kAckedEndsMax);
+  CHECK(wire.joined.ranks.front().rank.attempt.unit == 3);
 }
 
 TEST_CASE("the data in transit to a slow head is bounded") {

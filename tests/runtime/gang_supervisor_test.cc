@@ -243,10 +243,13 @@ TEST_CASE("a worker that rejoins hears that its gang is about to end") {
 
 TEST_CASE("a gang that succeeded awaits the ends of its other ranks") {
   Gang gang;
-  gang.gangs.note_rank_end(gang.id);  // before rank 0's
+  CHECK_FALSE(gang.gangs.has_rank_ended(gang.id, 1));
+  gang.gangs.note_rank_end(gang.id, 1);  // before rank 0's
+  CHECK(gang.gangs.has_rank_ended(gang.id, 1));
+  CHECK_FALSE(gang.gangs.has_rank_ended(gang.id, 2));
   gang.gangs.expect_rank_ends(gang.id);
   CHECK(gang.gangs.has_unreported_ranks());
-  gang.gangs.note_rank_end(gang.id);
+  gang.gangs.note_rank_end(gang.id, 2);
   CHECK_FALSE(gang.gangs.has_unreported_ranks());
 }
 

@@ -70,9 +70,11 @@ class KeepingListener final : public RunListener {
 /// Blocking calls run turns while they wait.
 class OpenEngine {
  public:
-  explicit OpenEngine(std::unique_ptr<Store> store = make_memory_store()) {
+  explicit OpenEngine(std::unique_ptr<Store> store = make_memory_store(),
+                      bool leads_cluster = false) {
     EngineLoopOptions options;
     options.jobs = 2;
+    options.leads_cluster = leads_cluster;
     options.clock = [this] { return now; };
     auto opened = EngineLoop::open(options, std::move(store));
     REQUIRE(opened.ok());

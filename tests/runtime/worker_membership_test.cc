@@ -66,12 +66,11 @@ struct Cluster {
     for (const std::string& uuid : gpus) worker.gpus.push_back({0, uuid, "A", "", 80, -1, false});
     return worker;
   }
-  std::optional<bool> join(core::WorkerInfo worker) {
+  std::optional<bool> join(core::WorkerInfo worker, std::vector<RankOffer> ranks = {}) {
     std::optional<bool> decided;
-    core::WorkerJoined event;
-    event.worker = std::move(worker);
-    membership.join(std::move(event), {"that boot", 4, int64_t{8} << 30},
-                    [&](bool admitted) { decided = admitted; });
+    membership.join(
+        {std::move(worker), std::move(ranks), false, {"that boot", 4, int64_t{8} << 30}},
+        [&](bool admitted) { decided = admitted; });
     CHECK_FALSE(decided);
     turn();
     return decided;
@@ -163,11 +162,7 @@ TEST_CASE("the loss of a worker waits until its gang has ended elsewhere") {
     CHECK(cluster.events == Events{"disconnected", "lost"});
   }
   SECTION("the worker rejoins before") {
-    core::WorkerJoined event;
-    event.worker = Cluster::info("a");
-    event.attempts = {id};
-    cluster.membership.join(std::move(event), {"that boot", 4, int64_t{8} << 30}, [](bool) {});
-    cluster.turn();
+    CHECK(cluster.join(Cluster::info("a"), {{{id, 1}, false}}) == true);
     cluster.state.runs["r"].units[0].phase = core::Phase::done;
     cluster.turn();
     CHECK(cluster.events == Events{"disconnected", "joined"});

@@ -10,7 +10,6 @@ namespace flow::sim {
 namespace {
 
 constexpr int64_t kWaitMs = 70;
-constexpr core::Time kGangTimeoutMs = 1'500;
 
 bool has_go_signal(const AttemptOrder& order) {
   return std::any_of(order.signals.begin(), order.signals.end(),
@@ -82,11 +81,6 @@ void Attempts::go_on(const RankId& rank) {
   if (order.ranks == 1) return finish(rank);
   memory_.gang_ends.reach(rank.attempt, rank.rank, order.ranks, [this, rank, alive = is_alive_] {
     if (*alive && attempts_.contains(rank)) finish(rank);
-  });
-  // The order of another rank may have been lost with a connection: as an executor, give up.
-  world_.after(kGangTimeoutMs, [this, rank, alive = is_alive_] {
-    if (*alive && attempts_.contains(rank))
-      end(rank, failure_report(rank, core::Cause::user_error, "not all ranks are there"));
   });
 }
 

@@ -124,8 +124,8 @@ void Head::on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer o
     loop_->parts().membership.disconnect(name, "it came by another connection");
     former->disconnect("it came by another connection");
   }
-  loop_->parts().membership.join({std::move(offer.info), std::move(offer.attempts), is_restarted},
-                                 {}, [connection, received](bool is_admitted) {
+  loop_->parts().membership.join({std::move(offer.info), std::move(offer.ranks), is_restarted, {}},
+                                 [connection, received](bool is_admitted) {
                                    if (is_admitted) return connection->accept_join(received);
                                    connection->disconnect("it is not accepted");
                                  });

@@ -103,7 +103,7 @@ SimWorker::SimWorker(World& world, const DurableState& durable, TaskMemory& memo
 void SimWorker::start_process() {
   processes_++;
   is_draining_ = false;
-  last_of_former_ = last_number_;
+  acked_ends_.clear();
   attempts_ = std::make_unique<Attempts>(world_, durable_, memory_,
                                          [this](Report report) { add_report(std::move(report)); });
   join();
@@ -122,18 +122,14 @@ void SimWorker::join() {
   offer.info = info_;
   offer.process = fmt::format("{}-{}", info_.name, processes_);
   offer.spool = fmt::format("{}-spool-{}", info_.name, spools_);
-  std::set<core::AttemptId> held;
-  for (const RankId& rank : attempts_->ranks()) held.insert(rank.attempt);
-  for (const Spooled& entry : spool_) {
-    // As the product's agent: rank 0, which ends the attempt, may have died with its process.
-    bool may_end = entry.number > last_of_former_ || entry.report.rank == 0;
-    if (may_end && is_end_report(entry.report)) held.insert(entry.report.id);
-  }
-  offer.attempts.assign(held.begin(), held.end());
+  for (const RankId& rank : attempts_->ranks()) offer.ranks.push_back({rank, false});
+  for (const Spooled& entry : spool_)
+    if (is_end_report(entry.report)) offer.ranks.push_back({entry.report.rank_id(), true});
+  for (const RankId& rank : acked_ends_) offer.ranks.push_back({rank, true});
   session_base_ = commit_last_;
   held_release_ = 0;
   connection_ = std::make_shared<SimConnection>(world_, durable_, head_, *this);
-  world_.note(fmt::format("{} joins with {} attempts", info_.name, held.size()));
+  world_.note(fmt::format("{} joins with {} ranks", info_.name, offer.ranks.size()));
   auto self = connection_;
   connection_->send_to_head([self, offer](Head& head) { head.on_join(self, offer); });
   if (is_draining_) connection_->send_to_head([self](Head& head) { head.on_draining(*self); });
@@ -184,6 +180,8 @@ void SimWorker::forget(uint64_t number) {
     if (ends_attempt(report) && durable_.runs(report.id))
       throw BrokenPromise{"the end of an attempt was acknowledged and is not durable: " +
                           text_of(report.id)};
+    // As the product's agent, for a head that started later.
+    if (is_end_report(report) && report.rank > 0) acked_ends_.insert(report.rank_id());
     spool_.pop_front();
   }
 }

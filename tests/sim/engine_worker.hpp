@@ -19,7 +19,7 @@ class SimWorker;
 /// What a worker says when it joins.
 struct JoinOffer {
   core::WorkerInfo info;
-  std::vector<core::AttemptId> attempts;
+  std::vector<RankOffer> ranks;
   std::string process, spool;
 };
 
@@ -107,7 +107,7 @@ class SimWorker {
   uint64_t commit_last_ = 0;
   std::deque<Spooled> spool_;
   uint64_t last_number_ = 0;
-  uint64_t last_of_former_ = 0;  // reports up to this number are of earlier processes
+  std::set<RankId> acked_ends_;  // of ranks above 0, in this process
 };
 
 }  // namespace flow::sim

@@ -78,7 +78,11 @@ void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
   out.set_now_ms(request.now);
   out.set_process(request.process);
   out.set_spool(request.spool);
-  for (const core::AttemptId& id : request.attempts) *out.add_attempts() = wire_name(id);
+  for (const RankOffer& offer : request.ranks) {
+    worker_protocol::RankOffer& rank = *out.add_ranks();
+    *rank.mutable_rank() = wire_name(offer.rank.attempt, offer.rank.rank);
+    rank.set_has_ended(offer.has_ended);
+  }
   out.set_blob_address(request.blob_address);
   out.mutable_machine()->set_id(request.machine.id);
   out.mutable_machine()->set_cpus(request.machine.cpus);
@@ -97,7 +101,8 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
   request.now = in.now_ms();
   request.process = in.process();
   request.spool = in.spool();
-  for (const wire::AttemptName& name : in.attempts()) request.attempts.push_back(attempt_id(name));
+  for (const worker_protocol::RankOffer& offer : in.ranks())
+    request.ranks.push_back({{attempt_id(offer.rank()), offer.rank().rank()}, offer.has_ended()});
   request.blob_address = in.blob_address();
   request.machine = {in.machine().id(), in.machine().cpus(), in.machine().memory_bytes()};
   bool is_named = !request.process.empty() && request.process.size() <= kNameBytesMax &&

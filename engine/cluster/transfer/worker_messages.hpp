@@ -32,7 +32,7 @@ struct JoinRequest {
   std::string address;      // where it came from, for people; the session's too
   std::string process;      // this life of the worker
   std::string spool;        // whose numbers its reports have
-  std::vector<core::AttemptId> attempts;
+  std::vector<RankOffer> ranks;
   std::string blob_address;  // where other workers ask it for content; "" nowhere
   core::Time now = 0;        // by its clock, which may not be ours
   Hardware machine{};

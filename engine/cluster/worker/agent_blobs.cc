@@ -215,6 +215,7 @@ bool WorkerAgent::on_forget(const core::RunId& run) {
   environments_.erase(run);
   std::lock_guard lock(mutex_);
   evict_later(replicas_.drop_run(run));
+  std::erase_if(acked_ends_, [&](const RankId& rank) { return rank.attempt.run == run; });
   if (runs_any_of(run)) {
     ended_runs_.insert(run);
     return true;

@@ -118,11 +118,6 @@ void WorkerAgent::load_spool() {
     pin_reported_blobs(report);
     note_end(report, entry->number);
   }
-  // If rank 0 of such a gang was here, it ended with that process, and no report ends the attempt:
-  // offered to the head, it would never end. Not offered, it is lost and runs again.
-  std::erase_if(attempts_, [&](const auto& each) {
-    return !attempts_.contains(RankId{each.first.attempt, 0});
-  });
 }
 
 void WorkerAgent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
@@ -191,10 +186,8 @@ std::string WorkerAgent::join_message() {
   request.blob_address = options_.blob_address();
   request.now = now_ms();
   request.machine = own_hardware();
-  for (const auto& [id, end] : attempts_) {
-    bool is_next = request.attempts.empty() || request.attempts.back() != id.attempt;
-    if (is_next) request.attempts.push_back(id.attempt);
-  }
+  for (const auto& [rank, end] : attempts_) request.ranks.push_back({rank, end != 0});
+  for (const RankId& rank : acked_ends_) request.ranks.push_back({rank, true});
   worker_protocol::FromWorker message;
   put_join_request(request, *message.mutable_join());
   return message.SerializeAsString();
@@ -528,7 +521,10 @@ void WorkerAgent::forget_ended(uint64_t number) {
     ends_.pop_front();
     attempts_.erase(end.rank);
     const core::AttemptId& of = end.rank.attempt;
-    bool is_over = end.is_over || ended_runs_.contains(of.run);
+    bool has_run_ended = ended_runs_.contains(of.run);
+    if (end.rank.rank > 0 && !has_run_ended) acked_ends_.push_back(end.rank);
+    if (acked_ends_.size() > kAckedEndsMax) acked_ends_.pop_front();
+    bool is_over = end.is_over || has_run_ended;
     PlacedCheckpoints::RemovedCheckpoint gone = placed_.end_rank(end.rank, is_over);
     note_blob_removed_locked(gone.digest);
     remove_later(gone.path);

@@ -32,6 +32,8 @@ namespace flow::cluster {
 constexpr uint64_t kInFlightBytesMax = 8u << 20;
 /// With more unacknowledged bytes than this, attempts that write logs are blocked.
 constexpr uint64_t kSpoolLogsMax = uint64_t{1} << 30;
+/// Maximum number of acknowledged ends of ranks that a worker offers again.
+constexpr size_t kAckedEndsMax = 256;
 
 /// Thread-safe.
 class WorkerAgent {
@@ -192,6 +194,9 @@ class WorkerAgent {
     bool is_over = false;  // it does not begin anew
   };
   std::deque<AttemptEnd> ends_;
+  // The newest acknowledged ends of ranks above 0. A head that started later learns from them that
+  // these ranks are not missing: the gang may still run elsewhere. They leave in on_forget().
+  std::deque<RankId> acked_ends_;
   PlacedCheckpoints placed_;
   CheckpointReplicas replicas_;
   std::set<core::RunId> ended_runs_;  // runs that have ended, of which there are attempts_ still
