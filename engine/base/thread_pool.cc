@@ -7,13 +7,23 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
-#include "flow/result.hpp"
 
 namespace flow {
 
 ThreadPool::ThreadPool(ThreadPoolOptions options)
     : options_(std::move(options)), queue_(std::make_shared<Queue>()) {
   FLOW_CHECK(options_.name.size() <= 15 && options_.queue_max > 0);
+  std::lock_guard lock(queue_->mutex);
+  if (options_.threads_max > 0) start_thread();
+}
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::start(ThreadPoolOptions options) {
+  try {
+    return std::make_unique<ThreadPool>(std::move(options));
+  } catch (const std::system_error& error) {
+    return environment_error("cannot start a thread: " + error.code().message() +
+                             ". `ulimit -u` shows how many the user may have");
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -28,11 +38,11 @@ ThreadPool::~ThreadPool() {
 
 // Notifies after the unlock, so that the thread that wakes finds the mutex free. By then the job
 // may have run and the pool may be destroyed: only the queue is used.
-bool ThreadPool::try_post(Job& job) {
+bool ThreadPool::add(Job& job, bool may_exceed) {
   std::shared_ptr<Queue> queue = queue_;
   {
     std::lock_guard lock(queue->mutex);
-    if (queue->waiting.size() >= options_.queue_max) return false;
+    if (!may_exceed && queue->waiting.size() >= options_.queue_max) return false;
     bool needs_thread = queue->waiting.size() >= idle_ && threads_.size() < options_.threads_max;
     if (needs_thread && !queue->is_over) start_thread();
     queue->waiting.push_back(std::move(job));
@@ -41,10 +51,8 @@ bool ThreadPool::try_post(Job& job) {
   return true;
 }
 
-void ThreadPool::post(Job job) {
-  bool is_posted = try_post(job);
-  FLOW_CHECK(is_posted);
-}
+bool ThreadPool::try_post(Job& job) { return add(job, false); }
+void ThreadPool::post(Job job) { add(job, true); }
 
 void ThreadPool::post_as_last(Job job) {
   std::lock_guard lock(queue_->mutex);
@@ -63,8 +71,10 @@ void ThreadPool::start_thread() {
   try {
     threads_.push_back(engine_thread([this] { work(); }));
   } catch (const std::system_error&) {
-    if (threads_.empty()) throw;  // else the threads that exist take the job later
+    if (threads_.empty()) throw;  // in the constructor
+    return;                       // the threads that exist take the job later
   }
+  idle_++;
 }
 
 void ThreadPool::work() {
@@ -75,10 +85,10 @@ void ThreadPool::work() {
   }
   std::unique_lock lock(queue_->mutex);
   while (true) {
-    idle_++;
     queue_->wake.wait(lock, [this] { return queue_->is_over || !queue_->waiting.empty(); });
     idle_--;
     if (!run_next(lock)) return;
+    idle_++;
   }
 }
 
@@ -95,6 +105,17 @@ bool ThreadPool::run_next(std::unique_lock<std::mutex>& lock) {
   job();
   job = nullptr;  // what it owns may post from its destructor
   lock.lock();
+  return true;
+}
+
+bool Strand::try_post(ThreadPool::Job job) {
+  std::lock_guard lock(mutex_);
+  if (!is_running_) {
+    ThreadPool::Job run = [self = shared_from_this()] { self->run_next(); };
+    if (!thread_pool_.try_post(run)) return false;
+    is_running_ = true;
+  }
+  waiting_.push_back(std::move(job));
   return true;
 }
 

@@ -1,6 +1,9 @@
 // Thread pools: order within a strand, the bound of the queue, destruction.
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -142,6 +145,43 @@ TEST_CASE("a full queue rejects a job and leaves it unchanged") {
     go_on.set_value();
   }
   CHECK(count == 3);
+}
+
+TEST_CASE("a full queue takes jobs of work that was admitted before") {
+  ThreadPool thread_pool({.name = "test", .threads_max = 0, .queue_max = 1});
+  std::string ran;
+  auto strand = std::make_shared<Strand>(thread_pool),
+       other = std::make_shared<Strand>(thread_pool);
+  CHECK(strand->try_post([&] { ran += "a"; }));
+  CHECK(strand->try_post([&] { ran += "b"; }));  // its job is in the queue already
+  CHECK_FALSE(other->try_post([&] { ran += "rejected"; }));
+  thread_pool.post([&] { ran += "c"; });
+  other->post([&] { ran += "d"; });
+  thread_pool.run_waiting();
+  CHECK(ran == "acdb");
+  CHECK(other->try_post([&] { ran += "e"; }));
+  thread_pool.run_waiting();
+  CHECK(ran == "acdbe");
+}
+
+// In a child process, as a user that has no other: root may have any number of threads.
+TEST_CASE("a pool that cannot start its first thread says so when it is made") {
+  pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    constexpr uid_t kUnused = 54'321;
+    if (::geteuid() == 0 && ::setuid(kUnused) != 0) ::_exit(3);
+    rlimit one{1, 1};
+    if (::setrlimit(RLIMIT_NPROC, &one) != 0) ::_exit(4);
+    auto started = ThreadPool::start({.name = "test"});
+    bool says_so = !started.ok() && started.error().kind == ErrorKind::environment &&
+                   started.error().message.starts_with("cannot start a thread: ");
+    ::_exit(says_so ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a pool starts a thread only if none is idle, up to its maximum") {
