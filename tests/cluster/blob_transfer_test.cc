@@ -41,6 +41,8 @@ struct Story {
   }
   void connect(bool encrypt = false) {
     TransferOptions a = options_of(state), b = options_of(store);
+    a.thread_pool = head_pool;
+    b.thread_pool = worker_pool;
     if (encrypt) {
       Key one = random_key(), other = random_key();
       a.seal.emplace(one, other);
@@ -61,6 +63,8 @@ struct Story {
   TestFolder head_folder, worker_folder;
   std::shared_ptr<BlobCache> state, store;
   std::unique_ptr<Transport> transport;
+  ThreadPool* head_pool = nullptr;  // null: that of its Side
+  ThreadPool* worker_pool = nullptr;
   std::optional<TransferPair> pair;
 };
 
@@ -329,6 +333,39 @@ TEST_CASE("a blob is read in place or from an alternative file, and a change the
   std::filesystem::remove(path);
   CHECK(error_of(story.worker().fetch(blob_of(good))).empty());  // it exists here
   story.check_sound();
+}
+
+// A pool without threads, so that its jobs wait until the test runs them.
+TEST_CASE("a transfer fails while too many jobs of transfers wait, and later ones succeed") {
+  bool is_upload = GENERATE(false, true);
+  ThreadPool full({.name = "test", .threads_max = 0, .queue_max = 2});
+  std::vector<BlobInfo> blobs;
+  std::vector<std::future<Status>> fetches;
+  {
+    Story story;
+    (is_upload ? story.head_pool : story.worker_pool) = &full;
+    story.connect();
+    constexpr int kBlobs = 100;  // more than may be under way at a time
+    for (int i = 0; i < kBlobs; i++) blobs.push_back(story.at_head(random_bytes_of(10, i + 1)));
+    for (const BlobInfo& blob : blobs) fetches.push_back(story.worker().begin_fetch(blob));
+    const std::string overload = "this machine has too many transfers at a time: 2 jobs";
+    for (size_t i = 2; i < fetches.size(); i++)
+      CHECK_THAT(error_of(fetches[i].get()), Contains(overload));
+    for (size_t i = 0; i < 2; i++) {
+      while (fetches[i].wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+        full.run_waiting();
+        std::this_thread::yield();
+      }
+      CHECK(error_of(fetches[i].get()).empty());
+    }
+    auto again = story.worker().begin_fetch(blobs.back());
+    while (again.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      full.run_waiting();
+      std::this_thread::yield();
+    }
+    CHECK(error_of(again.get()).empty());
+    story.check_sound();
+  }
 }
 
 TEST_CASE("a damaged blob is rejected by the receiver and removed by the sender") {

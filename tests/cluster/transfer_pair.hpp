@@ -59,7 +59,7 @@ class Side final : public LinkHandler {
   void start(std::shared_ptr<Link> own_link, TransferOptions options) {
     link = std::move(own_link);
     options.link = link;
-    options.thread_pool = &thread_pool;
+    if (options.thread_pool == nullptr) options.thread_pool = &thread_pool;
     options.send = [to = link](std::string_view message) { to->send(std::string(message)); };
     options.peer = "the peer";
     transfer = std::make_shared<BlobTransfer>(options);

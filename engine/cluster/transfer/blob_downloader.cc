@@ -44,7 +44,7 @@ struct BlobDownloader::Download {
   uint64_t requested = 0, arrived = 0, processed = 0;  // bytes from the beginning
   std::map<uint64_t, ChunkPtr> early;                  // beyond `arrived`
   std::set<uint64_t> tags;                             // that are awaited
-  std::unique_ptr<BlobWriter> writer;                  // from Step::receiving on
+  std::unique_ptr<BlobWriter> writer;                  // from DownloadStep::receiving on
   std::shared_ptr<Strand> writing, hashing;
 
   size_t put_size(const Chunk& chunk) const {
@@ -73,15 +73,30 @@ void BlobDownloader::download(const BlobInfo& what, OnFetched done) {
 }
 
 void BlobDownloader::start_waiting() {
-  std::lock_guard lock(mutex_);
+  while (true) {
+    std::vector<DownloadPtr> rejected;
+    {
+      std::lock_guard lock(mutex_);
+      rejected = start_waiting_locked();
+    }
+    if (rejected.empty()) return;
+    for (const DownloadPtr& download : rejected)
+      (void)end_download(download, channel_->overload(), false);
+  }
+}
+
+/// Returns those that cannot begin, because too many jobs wait.
+std::vector<BlobDownloader::DownloadPtr> BlobDownloader::start_waiting_locked() {
+  std::vector<DownloadPtr> rejected;
   while (!ended_ && active_ < kDownloadsMax && !waiting_.empty()) {
     DownloadPtr download = std::move(waiting_.front());
     waiting_.pop_front();
     download->step = DownloadStep::checking_cache;
     active_++;
-    channel_->thread_pool.post(
-        [self = shared_from_this(), download] { self->check_cache(download); });
+    ThreadPool::Job check = [self = shared_from_this(), download] { self->check_cache(download); };
+    if (!channel_->thread_pool.try_post(check)) rejected.push_back(std::move(download));
   }
+  return rejected;
 }
 
 void BlobDownloader::check_cache(const DownloadPtr& download) {
@@ -376,11 +391,18 @@ Error BlobDownloader::unsealed(const Download& download) const {
 }
 
 void BlobDownloader::finish(const DownloadPtr& download, const Status& status, bool is_damaged) {
+  if (!end_download(download, status, is_damaged)) return;
+  start_waiting();
+  request_chunks();
+}
+
+bool BlobDownloader::end_download(const DownloadPtr& download, const Status& status,
+                                  bool is_damaged) {
   std::vector<OnFetched> callbacks;
   std::set<uint64_t> tags;
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(download->step, DownloadStep::over) == DownloadStep::over) return;
+    if (std::exchange(download->step, DownloadStep::over) == DownloadStep::over) return false;
     callbacks = std::move(download->callbacks);
     tags = std::move(download->tags);
     chunks_ -= download->early.size();
@@ -400,8 +422,7 @@ void BlobDownloader::finish(const DownloadPtr& download, const Status& status, b
   for (uint64_t tag : tags) channel_->link->cancel_receive(tag);
   channel_->flush();
   for (const OnFetched& done : callbacks) done(status);
-  start_waiting();
-  request_chunks();
+  return true;
 }
 
 void BlobDownloader::end(const Error& why) {

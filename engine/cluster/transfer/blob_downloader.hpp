@@ -35,6 +35,7 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   using Lock = std::unique_lock<std::mutex>;
 
   void start_waiting();
+  std::vector<DownloadPtr> start_waiting_locked();
   void check_cache(const DownloadPtr& download);
   void request(const DownloadPtr& download, bool allow_redirect);
   void receive(const DownloadPtr& download, uint64_t size);
@@ -48,6 +49,8 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   void release_chunk(const DownloadPtr& download, const ChunkPtr& chunk);
   void commit(const DownloadPtr& download);
   void finish(const DownloadPtr& download, const Status& status, bool is_damaged = false);
+  /// Returns false if it was over already.
+  bool end_download(const DownloadPtr& download, const Status& status, bool is_damaged);
   bool is_over(const DownloadPtr& download);
   void commit_when_complete(const DownloadPtr& download);  // under the lock
   Error damaged(const Download& download) const;

@@ -31,12 +31,15 @@ bool BlobUploader::on_request(const blob_protocol::BlobRequest& request) {
   upload->reading = std::make_shared<Strand>(channel_->thread_pool);
   if (!Digest::from_bytes(request.digest(), upload->digest)) return false;
   if (upload->is_sealed && !channel_->seal) return false;
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (is_over_) return true;
   if (request.id() <= last_id_ || uploads_.size() >= kUploadsMax) return false;
   last_id_ = request.id();
   uploads_.emplace(upload->id, upload);
-  upload->reading->post([self = shared_from_this(), upload] { self->open(upload); });
+  bool begins =
+      upload->reading->try_post([self = shared_from_this(), upload] { self->open(upload); });
+  lock.unlock();
+  if (!begins) fail(upload, channel_->overload());
   return true;
 }
 

@@ -1,5 +1,7 @@
 #include "engine/cluster/transfer/transfer_channel.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace flow::cluster {
@@ -61,6 +63,13 @@ void TransferChannel::flush() {
     lock.lock();
   }
   is_sending_ = false;
+}
+
+Error TransferChannel::overload() const {
+  return environment_error(
+      fmt::format("this machine has too many transfers at a time: {} jobs of transfers wait for a "
+                  "thread. Wait until some have ended",
+                  thread_pool.queue_max()));
 }
 
 void TransferChannel::end() {

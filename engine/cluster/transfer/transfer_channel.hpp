@@ -28,8 +28,9 @@ constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
 /// First tag of blob receives; each tag is used once per session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
-// Jobs of transfers that wait for a thread: far above what sessions, each with its own limits, have
-// at a time.
+/// With more jobs of transfers that wait for a thread, no further transfer begins: a download
+/// fails, and a request of the peer is answered with an error. Those that have begun add some jobs
+/// each.
 constexpr size_t kTransferJobsMax = size_t{1} << 20;
 constexpr size_t kTextBytesMax = 4096;  // of a path or a reason that is told
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
@@ -99,6 +100,8 @@ struct TransferChannel {
   void flush();
   /// Stops sending.
   void end();
+  /// Why a transfer cannot begin while the thread pool's queue is full.
+  Error overload() const;
 
   const std::shared_ptr<Link> link;
   const std::shared_ptr<BlobCache> store;
