@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 
-#include "engine/base/thread_pool.hpp"
 #include "engine/base/wait.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -121,15 +120,10 @@ class WholeRequest final : public httplib::Stream {
 /// Connections that wait for a thread. If all threads are taken, idle connections make room.
 class HttpServer::ConnectionQueue final : public httplib::TaskQueue {
  public:
-  explicit ConnectionQueue(HttpServer& server)
-      : server_(server),
-        threads_(std::make_unique<ThreadPool>(
-            ThreadPoolOptions{.name = "flow-http",
-                              .threads_max = server.limits_.connections_max,
-                              .queue_max = kQueueMax})) {}
+  explicit ConnectionQueue(HttpServer& server) : server_(server) {}
 
   void enqueue(std::function<void()> serve) override {
-    bool is_posted = threads_->try_post(serve);
+    bool is_posted = server_.threads_->try_post(serve);
     evict_for_waiting();
     if (is_posted) return;
     is_accepting_thread = true;
@@ -139,16 +133,15 @@ class HttpServer::ConnectionQueue final : public httplib::TaskQueue {
 
   void on_idle() override { evict_for_waiting(); }
 
-  void shutdown() override { threads_.reset(); }
+  void shutdown() override { server_.threads_.reset(); }
 
  private:
   void evict_for_waiting() {
-    size_t excess = threads_->excess_jobs();
+    size_t excess = server_.threads_->excess_jobs();
     if (excess > 0) server_.evict_idle(excess);
   }
 
   HttpServer& server_;
-  std::unique_ptr<ThreadPool> threads_;  // until shutdown()
 };
 
 /// Handles the requests of one connection, on its own thread.
@@ -284,6 +277,14 @@ HttpServer::HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods m
   new_task_queue = [this] { return new ConnectionQueue(*this); };
   set_idle_interval(kEvictionCheck);
   set_keep_alive_timeout(limits.idle_ms / 1000);  // announced in responses
+}
+
+Status HttpServer::start_threads() {
+  auto started = ThreadPool::start(
+      {.name = "flow-http", .threads_max = limits_.connections_max, .queue_max = kQueueMax});
+  FLOW_TRY(started);
+  threads_ = std::move(*started);
+  return {};
 }
 
 Status HttpServer::widen_backlog() {

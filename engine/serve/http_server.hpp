@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <list>
+#include <memory>
 #include <mutex>
 
+#include "engine/base/thread_pool.hpp"
 #include "engine/serve/http_head.hpp"
 #include "engine/serve/model_server.hpp"
 
@@ -29,6 +31,8 @@ class HttpServer final : public httplib::Server {
   /// Raises the accept backlog to the system's maximum, because the library was built with 5. Call
   /// it after the bind. An Error gives the reason of a failure.
   Status widen_backlog();
+  /// Starts the first thread of connections. Call it before listen().
+  Status start_threads();
   /// Closes idle connections; with `all` also those whose request is being answered. No new
   /// connection is accepted.
   void close(bool all);
@@ -48,6 +52,7 @@ class HttpServer final : public httplib::Server {
   std::mutex mutex_;
   ServedConnections connections_;  // one per thread at most
   bool closed_ = false;
+  std::unique_ptr<ThreadPool> threads_;  // until the server stops; last: they use the others
 };
 
 }  // namespace flow

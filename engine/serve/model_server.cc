@@ -119,6 +119,7 @@ class ModelServerImpl final : public ModelServer {
     if (!listens)
       return listening_error(options_.name, options_.port, errno_of_listening(options_.port));
     FLOW_TRY(server_.widen_backlog());
+    FLOW_TRY(server_.start_threads());
     thread_ = std::thread([this] {
       server_.listen_after_bind();
       ended_ = true;
