@@ -1,18 +1,33 @@
-// A small thread pool for native tasks. It grows to its bound as jobs arrive.
 #include "engine/runtime/native_tasks.hpp"
-#include "engine/value/utf8.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <thread>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/crypto/redaction.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 
 namespace {
 
 constexpr int64_t kUsPerMs = 1000;
+
+/// Sets this thread's signal mask while it lives.
+class SignalMask {
+ public:
+  explicit SignalMask(const sigset_t& mask) { ::pthread_sigmask(SIG_SETMASK, &mask, &before_); }
+  ~SignalMask() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalMask(const SignalMask&) = delete;
+  SignalMask& operator=(const SignalMask&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 class NativeContext final : public TaskContext {
  public:
@@ -58,17 +73,18 @@ core::Failure late(const AttemptOrder& order, int64_t elapsed_us) {
 }  // namespace
 
 NativeRunner::NativeRunner(int32_t threads_max, std::function<void(std::vector<Report>)> on_report)
-    : threads_max_(threads_max), on_report_(std::move(on_report)) {}
+    : threads_max_(threads_max > 0 ? static_cast<size_t>(threads_max)
+                                   : std::max(std::thread::hardware_concurrency(), 1u)),
+      on_report_(std::move(on_report)) {}
 
+// Attempts that have not begun do not begin.
 NativeRunner::~NativeRunner() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
-    queue_.clear();
     for (auto& [id, stopping] : running_) stopping->store(true);
   }
-  wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  thread_pool_.reset();
 }
 
 void NativeRunner::define(const std::string& name, const std::string& version, NativeTask task) {
@@ -85,14 +101,32 @@ std::optional<std::string> NativeRunner::version(const std::string& name) const 
 }
 
 void NativeRunner::start(AttemptOrder order, const std::string& definition) {
-  std::lock_guard lock(mutex_);
-  auto stopping = std::make_shared<std::atomic<bool>>(false);
-  running_[order.id] = stopping;
-  queue_.push_back({std::move(order), definition, stopping});
-  if (idle_ == 0 && threads_.size() < static_cast<size_t>(threads_max_)) {
-    threads_.emplace_back([this] { run_jobs(); });
+  auto job = std::make_shared<Job>();
+  job->order = std::move(order);
+  job->definition = definition;
+  job->stopping = std::make_shared<std::atomic<bool>>(false);
+  Status started = start_threads();
+  if (!started.ok()) {
+    TaskFinished finished;
+    finished.outcome = TaskFinished::Outcome::failed;
+    finished.failure.cause = core::Cause::internal;
+    finished.failure.message = started.error().message;
+    return on_report_({{job->order.id, 0, 0, std::move(finished)}});
   }
-  wake_.notify_one();
+  {
+    std::lock_guard lock(mutex_);
+    running_[job->order.id] = job->stopping;
+  }
+  thread_pool_->post([this, job] { run_job(*job); });  // as many as the core assigns
+}
+
+Status NativeRunner::start_threads() {
+  std::lock_guard lock(mutex_);
+  if (thread_pool_) return {};
+  auto started = ThreadPool::start({.name = "flow-native", .threads_max = threads_max_});
+  FLOW_TRY(started);
+  thread_pool_ = std::move(*started);
+  return {};
 }
 
 void NativeRunner::stop(const core::AttemptId& id) {
@@ -101,24 +135,25 @@ void NativeRunner::stop(const core::AttemptId& id) {
   if (found != running_.end()) found->second->store(true);
 }
 
-void NativeRunner::run_jobs() {
-  std::unique_lock lock(mutex_);
-  // Native tasks and their child processes use the signal mask of the host program's threads.
-  ::pthread_sigmask(SIG_SETMASK, &host_mask_, nullptr);
-  while (true) {
-    idle_++;
-    wake_.wait(lock, [this] { return quit_ || !queue_.empty(); });
-    idle_--;
+// Native tasks and their child processes use the signal mask of the host program's threads.
+void NativeRunner::run_job(Job& job) {
+  NativeTask task;
+  sigset_t mask;
+  {
+    std::lock_guard lock(mutex_);
     if (quit_) return;
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
-    NativeTask task = tasks_[job.definition].second;
-    lock.unlock();
-    TaskFinished finished = run(job, task);
-    on_report_({{job.order.id, 0, 0, std::move(finished)}});
-    lock.lock();
-    running_.erase(job.order.id);
+    auto found = tasks_.find(job.definition);
+    if (found != tasks_.end()) task = found->second.second;
+    mask = host_mask_;
   }
+  TaskFinished finished;
+  {
+    SignalMask of_host(mask);
+    finished = run(job, task);
+  }
+  on_report_({{job.order.id, 0, 0, std::move(finished)}});
+  std::lock_guard lock(mutex_);
+  running_.erase(job.order.id);
 }
 
 TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
