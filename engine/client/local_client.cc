@@ -78,9 +78,12 @@ bool LocalClientEngine::is_writer() const {
   return successor_ && successor_->is_writer();
 }
 
+// A writer that has ended is not an error: the next request finds another one.
 std::optional<ServerReply> LocalClientEngine::query_writer(const ClientRequest& request) const {
   auto reply = send_to_writer(dir_, request);
-  return reply.ok() ? std::optional(std::move(*reply)) : std::nullopt;
+  if (!reply.ok()) return std::nullopt;
+  if (reply->has_error()) throw Failed(get_error(reply->error()));
+  return std::move(*reply);
 }
 
 std::string LocalClientEngine::address() const {
@@ -256,8 +259,9 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::start(const ClientRequest&
   state->counts = [this, id = state->id]() -> Counts {
     ClientRequest query;
     query.mutable_count_tasks()->set_run(id);
-    auto counted = query_writer(query);
-    return counted ? get_counts(counted->task_counts()) : Counts{};
+    auto counted = ask_writer(dir_, query);
+    return counted.ok() && counted->has_task_counts() ? get_counts(counted->task_counts())
+                                                      : Counts{};
   };
   attach_controls(*state, connection);
   bool leads = reply->run_started().leads();

@@ -69,7 +69,8 @@ class LocalClientEngine final : public detail::EngineImpl {
   std::optional<ServerReply> request_reply(const ClientRequest& request,
                                            std::shared_ptr<EngineConnection>& connection);
   std::optional<ServerReply> request_reply(const ClientRequest& request);
-  /// The reply if a process writes the state: a query does not make this one the writer.
+  /// The reply if a process writes the state: a query does not make this one the writer. Throws the
+  /// error of an error reply.
   std::optional<ServerReply> query_writer(const ClientRequest& request) const;
   detail::EngineImpl& successor() const;
   /// The run of a request, or null if the successor is to be asked.

@@ -272,12 +272,6 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& select
 
 Result<ServerReply> RemoteEngine::begin(EngineConnection& connection, const ClientRequest& request,
                                         const Files& files) const {
-  size_t size = request.ByteSizeLong();
-  if (size > kClientFrameMax)
-    return error_reply(user_error(fmt::format(
-        "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
-        "beside the head",
-        size, kClientFrameMax)));
   auto reply = exchange(connection, request, kGone);
   if (!reply.ok() || !reply->has_missing_blobs()) return reply;
   for (const std::string& name : reply->missing_blobs().digests()) {

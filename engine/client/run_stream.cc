@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/client/run_session.hpp"
 #include "engine/store/lock.hpp"
 
@@ -29,6 +30,23 @@ bool is_end(const std::string& status) {
 
 std::string attempt_key(const std::string& task, uint32_t attempt) {
   return fmt::format("{}@{}", task, attempt);
+}
+
+/// The submission of a request that has one; else an empty one.
+const client_protocol::Submission& sent_submission(const ClientRequest& request) {
+  if (request.has_submit_run()) return request.submit_run().submission();
+  if (request.has_preview_plan()) return request.preview_plan().submission();
+  return request.resume_run().submission();
+}
+
+Error too_large(const ClientRequest& request) {
+  bool is_prebuilt = sent_submission(request).has_prebuilt_graph();
+  return user_error(fmt::format(
+      "the request is {} bytes, and a client may send {} ({}): {}", request.ByteSizeLong(),
+      kClientFrameMax, format_bytes(kClientFrameMax),
+      is_prebuilt ? "it holds the graph and the sources of the script. Start the run on the "
+                    "machine of the head, or pass large values as files"
+                  : "pass large values as files"));
 }
 
 }  // namespace
@@ -97,8 +115,9 @@ Error stalled_writer(const std::string& dir) {
 Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& request,
                              const char* gone) {
   constexpr int64_t kRejectionWithinMs = 100;
+  if (request.ByteSizeLong() > kClientFrameMax) return error_reply(too_large(request));
   if (connection.send(request)) return connection.receive<ServerReply>();
-  if (request.ByteSizeLong() <= kClientFrameMax && !connection.is_stalled()) {
+  if (!connection.is_stalled()) {
     auto reply = connection.receive<ServerReply>(kRejectionWithinMs);
     if (reply.ok() && connection.is_other_version()) return reply;
   }

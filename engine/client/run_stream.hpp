@@ -22,7 +22,7 @@ ClientRequest resume_request(const std::string& selector, const Submission& subm
 
 /// Sends the request and blocks for the next reply. Error (environment) if the connection is lost;
 /// `gone` is its message if it was lost before the request was sent. A server that rejects the
-/// request returns an error reply.
+/// request returns an error reply; so does this function if the request is over kClientFrameMax.
 Result<ServerReply> exchange(EngineConnection& connection, const ClientRequest& request,
                              const char* gone = "the other side is gone");
 /// The same on a new connection to the writer of the state `dir`. Error also if the writer is

@@ -12,6 +12,7 @@
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/failpoint.hpp"
 #include "engine/base/log.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/remote_export.hpp"
@@ -48,6 +49,15 @@ Submission submission_of(const ClientRequest& request) {
 /// Whether the client acknowledges replies. False for a kind that is not set, as all its fields.
 bool has_acks(const ClientRequest& request) {
   return request.submit_run().acks() || request.resume_run().acks() || request.retry_task().acks();
+}
+
+/// Sends the reply, or an error if it is too large for one message.
+void send_whole(EngineConnection& connection, const ServerReply& reply) {
+  if (connection.send(reply) || reply.ByteSizeLong() <= kClientFrameMax) return;
+  connection.send(error_reply(environment_error(fmt::format(
+      "the answer is {} bytes, and a client takes {} ({}) at a time: ask on the machine "
+      "of the process that writes the state",
+      reply.ByteSizeLong(), kClientFrameMax, format_bytes(kClientFrameMax)))));
 }
 
 /// The run as it is now, in `started`; nothing if it cannot be read: the run continues all the
@@ -185,7 +195,7 @@ void Server::serve(Client& client) {
       } else if (request->has_export_result()) {
         export_result(connection, request->export_result());
       } else {
-        connection.send(reply_to(*request));
+        send_whole(connection, reply_to(*request));
       }
     } catch (const Failed& failed) {
       connection.send(error_reply(failed.error));

@@ -135,6 +135,8 @@ TEST_CASE("a writer of version 1 is an error at once, even if it closed before t
   std::string large(size_t{8} << 20, 'x');
   CHECK(error_of([&] { engine.signal("last", "name", large); }).message == test::version_1_error());
   CHECK(error_of([&] { engine.gc(1); }).message == test::version_1_error());
+  CHECK(error_of([&] { (void)engine.nodes(); }).message == test::version_1_error());
+  CHECK(error_of([&] { (void)engine.address(); }).message == test::version_1_error());
   ClientRequest request;
   request.mutable_list_workers();
   auto reply = send_to_writer(state, request);
@@ -142,8 +144,22 @@ TEST_CASE("a writer of version 1 is an error at once, even if it closed before t
   CHECK(reply->error().message() == test::version_1_error());
   ::shutdown(*listening, SHUT_RDWR);
   writer.join();
-  CHECK(requests == 4);
+  CHECK(requests == 6);
   ::close(*listening);
+}
+
+TEST_CASE("a request that is too large is an error that names its size and the limit") {
+  test::TempFolder temp;
+  Engine writer(temp.options());
+  LocalClientEngine client(temp.options(), temp.options().state, LocalEngine::open_writer);
+  const std::string large(size_t{kClientFrameMax} + 1, 'x');
+  CHECK_THROWS_WITH(client.signal("last", "go", large),
+                    Catch::Matchers::Contains("the request is 671088") &&
+                        Catch::Matchers::Contains("a client may send 67108864 (64 MiB): "
+                                                  "pass large values as files"));
+  CHECK_THROWS_WITH(client.run("pipeline.lua", Value(large), {}),
+                    Catch::Matchers::Contains("a client may send 67108864"));
+  CHECK(writer.client_runs() == 0);
 }
 
 TEST_CASE("a client of version 1 gets an error from a writer, which continues to serve others") {

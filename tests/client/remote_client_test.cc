@@ -129,3 +129,22 @@ TEST_CASE("a head of version 1 is an error at once") {
   CHECK(asked == 3);
   engine.reset();
 }
+
+TEST_CASE("a request to a head that is too large is not sent") {
+  if (!FLOW_TEST_UCX) return;
+  TempSecret secret;
+  std::atomic<int> received = 0;
+  TestHead head(secret.path(), [&](const auto& channel) {
+    SessionConnection link(channel);
+    received += link.receive<ClientRequest>().ok();  // false when the client disconnects
+  });
+  auto engine = client_of(head, secret);
+  const std::string large(size_t{kClientFrameMax} + 1, 'x');
+  RunOptions options;
+  options.params_json = large;
+  const auto says = Catch::Matchers::Contains("a client may send 67108864 (64 MiB)");
+  CHECK_THROWS_WITH(engine->signal("last", "go", large), says);
+  CHECK_THROWS_WITH(engine->resume("r1", options, false), says);
+  engine.reset();
+  CHECK(received == 0);
+}

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Several `flow` over one state: one writes, the others are its clients, and any of them may die."""
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import stat
 import struct
+import threading
 import time
 
 import place
@@ -41,6 +43,10 @@ class Writers(place.Place):
         self.until_holds(label, gate)
         return process
 
+    def open_gate(self):
+        self.open("gate1")
+        return self.path("gate1")
+
     def result(self, label):
         return {"held": label + "\n", "said": "TOKEN-" + label.upper() + " " + label + "\n"}
 
@@ -57,6 +63,48 @@ class Writers(place.Place):
         for done in (alpha, beta):
             self.assertEqual({line["run"] for line in done.lines()}, {done.lines()[-1]["run"]})
         self.assertNotIn("BETA", alpha.out)
+
+    def test_a_writer_of_another_client_protocol_is_an_error_that_names_both_versions(self):
+        self.good("run", ".", "--param", "gate=" + self.open_gate(), "--param", "label=alpha", TOKEN="t")
+        answered = []
+        is_over = threading.Event()
+
+        def answer(listening):
+            while not is_over.is_set():
+                client, _ = listening.accept()
+                with client:
+                    size = client.recv(4, socket.MSG_WAITALL)
+                    if not size:
+                        continue  # it only looked whether there is a writer
+                    preface = client.recv(struct.unpack("<I", size)[0], socket.MSG_WAITALL)
+                    self.assertIn(b"version\x02", preface)
+                    answered.append(preface)
+                    other = preface.replace(b"version\x02", b"version\x03")
+                    client.sendall(struct.pack("<I", len(other)) + other)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(65536):
+                        pass
+
+        path = os.path.join(self.state, "socket")
+        with open(os.path.join(self.state, "lock"), "w") as lock, socket.socket(socket.AF_UNIX) as listening:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            listening.bind(path)
+            listening.listen()
+            thread = threading.Thread(target=answer, args=[listening])
+            thread.start()
+            try:
+                for words in (["run", "."], ["retry", "last", "echo"], ["resume"], ["cancel", "last"],
+                              ["signal", "last", "go"], ["gc"], ["nodes"]):
+                    with self.subTest(words[0]):
+                        self.exits(4, self.flow(*words, TOKEN="t"), "speaks version 3 (flow ", "of the client protocol",
+                                   "this one speaks version 2 (flow ", "use the same build of flow for both")
+                self.assertEqual(len(answered), 7)
+            finally:
+                is_over.set()
+                with socket.socket(socket.AF_UNIX) as last:
+                    last.connect(path)
+                thread.join()
+                os.unlink(path)
 
     def test_a_follower_of_logs_is_notified_when_the_writer_dies(self):
         writer = self.begin("alpha", "gate1")
