@@ -49,6 +49,17 @@ std::string broken_state_link(const std::string& directory) {
   return sound.ok() ? "" : sound.error().message;
 }
 
+std::string unusable_state(const std::string& directory) {
+  std::error_code failed;
+  if (!fs::exists(fs::path(directory) / "db", failed)) return "";
+  StoreOptions options;
+  options.read_only = true;
+  auto store = open_store(directory, options);
+  if (!store.ok()) return store.error().message;
+  Status known = check_schemas(**store);
+  return known.ok() ? "" : fmt::format("the state `{}`: {}", directory, known.error().message);
+}
+
 std::string executor_program(const EngineOptions& options) {
   return value_or_throw(find_executor(options));
 }

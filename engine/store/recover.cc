@@ -1,6 +1,9 @@
 // Recovery: decodes the newest snapshot and applies every later record, with its commands dropped.
 #include <fmt/format.h>
 
+#include "engine/store/checksum.hpp"
+#include "engine/store/journal.pb.h"
+#include "engine/store/journal_schema.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
@@ -17,6 +20,14 @@ std::shared_ptr<const T> find(const Blobs& blobs, const Digest& digest,
   return std::make_shared<const T>(std::move(*decoded));
 }
 
+/// False if it is damaged.
+template <typename Message>
+bool parse_sealed(std::string_view bytes, Message& message) {
+  std::string_view content;
+  return unseal(bytes, content) &&
+         message.ParseFromArray(content.data(), static_cast<int>(content.size()));
+}
+
 }  // namespace
 
 FindPlan find_plan_in(const Blobs& blobs) {
@@ -27,6 +38,24 @@ FindFragment find_fragment_in(const Blobs& blobs) {
   return [&blobs](const Digest& digest) {
     return find<PlanFragment>(blobs, digest, &decode_fragment);
   };
+}
+
+Status check_schemas(const Store& store) {
+  Status known;
+  auto check = [&](const auto& message, std::string_view what) {
+    known = check_schema(message.schema(), what);
+    return known.ok();
+  };
+  FLOW_TRY(store.scan(Family::snapshots, "", "", [&](std::string_view, std::string_view value) {
+    journal::Snapshot snapshot;
+    return !parse_sealed(value, snapshot) || check(snapshot, "snapshot");
+  }));
+  if (!known.ok()) return known;
+  FLOW_TRY(store.scan(Family::journal, "", "", [&](std::string_view, std::string_view value) {
+    journal::Batch batch;
+    return !parse_sealed(value, batch) || check(batch, "journal");
+  }));
+  return known;
 }
 
 Result<core::State> recover(const Store& store, const Blobs& blobs) {

@@ -108,6 +108,8 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run);
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
 
+/// Error if a newer flow wrote a snapshot or a batch of the journal. Decodes nothing else.
+Status check_schemas(const Store& store);
 /// Rebuilds the state: the newest snapshot, then every later record, with its commands dropped.
 Result<core::State> recover(const Store& store, const Blobs& blobs);
 

@@ -219,6 +219,7 @@ end)
                 subprocess.run([place.OPTIONS.newer, state, what], check=True)
                 for words in (["run", "."], ["retry", "last"], ["cancel", "last"], ["gc"]):
                     self.exits(4, self.flow(*words, "--state", state), "newer")
+                self.exits(4, self.flow("doctor", "--state", state), state, "newer")
                 if what == "format":
                     for words in (["resume"], ["ls"], ["show"], ["logs"], ["why"]):
                         self.exits(4, self.flow(*words, "--state", state), state, "newer")

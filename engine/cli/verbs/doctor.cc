@@ -160,6 +160,8 @@ Check check_state(const std::string& dir) {
   }
   std::string broken = broken_state_link(dir);
   if (!broken.empty()) return {Verdict::problem, "state", broken};
+  std::string unusable = unusable_state(dir);
+  if (!unusable.empty()) return {Verdict::problem, "state", unusable};
   if ((found.st_mode & 077) != 0) {
     return {Verdict::warning, "state",
             dir + " can be opened by others: `chmod 700 " + dir + "` closes it."};
