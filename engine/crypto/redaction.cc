@@ -1,6 +1,7 @@
 #include "engine/crypto/redaction.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 
 namespace flow {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::string_view kShown = "***";
 constexpr std::string_view kObjects = "/objects/";
+constexpr std::string_view kCut = "…";
 
 /// `text` up to `end`, redacted. A match that extends beyond `end` prints nothing here: the text
 /// after `end` begins with a match, whose redaction stands for both.
@@ -43,31 +45,62 @@ Secrets::Secrets(const std::vector<std::string>& values, std::vector<std::string
     }
   }
   if (values_.empty()) return;
+  std::copy_if(values_.begin(), values_.end(), std::back_inserter(escaped_), may_be_escaped);
   for (std::string& text : exempt)
     if (!text.empty()) exempt_.push_back(std::move(text));
 }
 
-std::vector<Secrets::Span> Secrets::exempt_spans(std::string_view text) const {
-  std::vector<Span> spans;
+void Secrets::each_text(std::string_view text,
+                        const std::function<void(const DecodedText&)>& visit) const {
+  if (escaped_.empty()) return visit({std::string(text), {}});
+  each_decoded_text(text, visit);
+}
+
+const std::vector<std::string>& Secrets::values_in(const DecodedText& text) const {
+  return text.is_original() ? values_ : escaped_;
+}
+
+void Secrets::add_matches(const DecodedText& in, std::vector<Span>& found) const {
+  const std::string& text = in.text;
+  for (const std::string& value : values_in(in))
+    for (size_t at = text.find(value); at != std::string::npos; at = text.find(value, at + 1))
+      found.push_back({in.begin_of(at), in.end_of(at + value.size())});
+}
+
+void Secrets::add_cut_values(const DecodedText& in, std::vector<Span>& found) const {
+  const std::string& text = in.text;
+  for (size_t end = text.find(kCut); end != std::string::npos; end = text.find(kCut, end + 1)) {
+    std::string_view before = std::string_view(text).substr(0, end);
+    for (const std::string& value : values_in(in)) {
+      size_t size = std::min(value.size() - 1, before.size());
+      while (size >= kSecretMin && !before.ends_with(std::string_view(value).substr(0, size)))
+        size--;
+      if (size >= kSecretMin) found.push_back({in.begin_of(end - size), in.end_of(end)});
+    }
+  }
+}
+
+void Secrets::add_exempt(const DecodedText& in, std::vector<Span>& found) const {
+  std::string_view text = in.text;
   for (const std::string& each : exempt_) {
-    for (size_t at = text.find(each); at != std::string::npos; at = text.find(each, at + 1)) {
+    for (size_t at = text.find(each); at != text.npos; at = text.find(each, at + 1)) {
       size_t end = at + each.size();
       if (text.substr(end).starts_with(kObjects))  // path of a blob in the state
         end = std::min(text.find_first_not_of("0123456789abcdef/", end + kObjects.size()),
                        text.size());
-      spans.push_back({at, end});
+      found.push_back({in.begin_of(at), in.end_of(end)});
     }
   }
-  return spans;
 }
 
-std::vector<Secrets::Span> Secrets::matches(std::string_view text) const {
-  std::vector<Span> found;
-  for (const std::string& value : values_)
-    for (size_t at = text.find(value); at != std::string::npos; at = text.find(value, at + 1))
-      found.push_back({at, at + value.size()});
+std::vector<Secrets::Span> Secrets::matches(std::string_view text, bool with_cut) const {
+  std::vector<Span> found, exempt;
+  each_text(text, [&](const DecodedText& decoded) {
+    add_matches(decoded, found);
+    if (with_cut) add_cut_values(decoded, found);
+  });
   if (found.empty()) return found;
-  std::vector<Span> exempt = exempt_spans(text);
+  each_text(text, [&](const DecodedText& decoded) { add_exempt(decoded, exempt); });
   std::erase_if(found, [&](const Span& match) {
     return std::any_of(exempt.begin(), exempt.end(),
                        [&](const Span& each) { return each.holds(match); });
@@ -77,28 +110,40 @@ std::vector<Secrets::Span> Secrets::matches(std::string_view text) const {
   return found;
 }
 
-size_t Secrets::open_end(std::string_view text) const {
+size_t Secrets::open_end_in(const DecodedText& in) const {
+  std::string_view text = in.text;
   size_t open = 0;
   auto look_at = [&](std::string_view whole) {
     size_t size = std::min(whole.size() - 1, text.size());
     while (size > open && !text.ends_with(whole.substr(0, size))) size--;
     open = std::max(open, size);
   };
-  for (const std::string& value : values_) look_at(value);
+  for (const std::string& value : values_in(in)) look_at(value);
   for (const std::string& each : exempt_) look_at(each);
-  return text.size() - open;
+  return in.begin_of(text.size() - open);
+}
+
+size_t Secrets::open_end(std::string_view text) const {
+  size_t open = text.size();
+  each_text(text, [&](const DecodedText& decoded) { open = std::min(open, open_end_in(decoded)); });
+  // The text must not be parted within an escape: what follows would be read differently.
+  for (size_t before = text.size(); open < before && !escaped_.empty();) {
+    before = open;
+    each_text(text, [&](const DecodedText& decoded) { open = decoded.escape_begin(open); });
+  }
+  return open;
 }
 
 std::string Secrets::hidden(std::string text) const {
   if (values_.empty()) return text;
-  std::vector<Span> found = matches(text);
+  std::vector<Span> found = matches(text, true);
   if (found.empty()) return text;
   return redacted(text, found, text.size());
 }
 
 std::string Secrets::hide_begun(std::string& text) const {
   if (values_.empty()) return "";
-  std::vector<Span> found = matches(text);
+  std::vector<Span> found = matches(text, false);
   // A match that reaches the end of the text is kept whole: later text may extend it.
   size_t open = open_end(text), end = open;
   for (const Span& match : found)

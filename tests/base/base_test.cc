@@ -358,6 +358,84 @@ TEST_CASE("text in parts is redacted like the whole text") {
   }
 }
 
+TEST_CASE("a secret is redacted in each form in which JSON, a shell or a URL writes it") {
+  // Of 23 bytes: pa"ss\w/é😀<TAB>LF'a b+%
+  const std::string secret = "pa\"ss\\w/\u00e9\U0001F600\t\n'a b+%";
+  Secrets secrets({secret});
+  for (const char* form : {
+           R"(pa\"ss\\w/é😀\t\n'a b+%)",                   // JSON
+           R"(pa\"ss\\w\/\u00e9\ud83d\ude00\t\n'a b+%)",  // in ASCII, with `/` escaped
+           R"(pa\u0022ss\u005Cw/\u00E9\uD83D\uDE00\u0009\u000a\u0027a b+%)",
+           R"(pa\\\"ss\\\\w/é😀\\t\\n'a b+%)",  // JSON in JSON
+           R"(pa\\\"ss\\\\w/\\u00e9\\ud83d\\ude00\\t\\n'a b+%)",
+           R"(pa\\\\\\\"ss\\\\\\\\w/é😀\\\\t\\\\n'a b+%)",       // in JSON again
+           R"(pa\"ss\\w/\xc3\xa9\xf0\x9f\x98\x80\t\n\'a b+%)",  // bytes as Python shows them
+           "pa\"ss\\w/é😀\t\n'\\''a b+%",                        // a word of a shell
+           "pa\"ss\\w/é😀\t\n'\"'\"'a b+%",
+           R"(pa\"ss\\w/é😀\t\n'\\''a b+%)",  // that word in JSON
+           R"(pa\"ss\\w/é😀\t\n'\''a b+%)",   // JSON as a word of a shell
+           "pa%22ss%5Cw%2F%C3%A9%F0%9F%98%80%09%0A%27a%20b%2B%25",
+           "pa%22ss%5cw/%c3%a9%f0%9f%98%80%09%0a'a+b%2b%25",
+       }) {
+    std::string text = std::string("{\"a\":\"") + form + "\"}";
+    CAPTURE(text);
+    CHECK(secrets.hidden(text) == "{\"a\":\"***\"}");
+    // At each place a part of the text may end.
+    for (size_t at = 0; at <= text.size(); at++) {
+      std::string begin = text.substr(0, at);
+      std::string rest = secrets.hide_begun(begin);
+      REQUIRE(begin + secrets.hidden(rest + text.substr(at)) == "{\"a\":\"***\"}");
+    }
+  }
+  // Text that only looks like an escape stays.
+  for (std::string text : {R"(C:\new \u00 \ud83d. \xg 100% %2 it'\''s \)", "pa%22ss a+b '"}) {
+    CHECK(secrets.hidden(text) == text);
+    std::string begin = text;
+    std::string rest = secrets.hide_begun(begin);
+    CHECK(begin + rest == text);
+  }
+}
+
+TEST_CASE("escaped text in parts shows nothing that the whole text hides") {
+  std::mt19937 random(11);
+  auto words = [&](const std::vector<std::string>& from, size_t count) {
+    std::string text;
+    for (; count > 0; count--) text += from[random() % from.size()];
+    return text;
+  };
+  for (int round = 0; round < 3000; round++) {
+    Secrets secrets({words({"a", "b", "\"", "\\", "'", "\n"}, 4 + random() % 3)});
+    std::string whole =
+        words({"a", "b", "\\\"", "\\\\", "\\n", "'\\''", "\\u0061", "%22"}, random() % 30);
+    std::string out, partial;
+    for (size_t at = 0; at < whole.size();) {
+      size_t size = 1 + random() % 5;
+      partial += whole.substr(at, size);
+      at += size;
+      std::string rest = secrets.hide_begun(partial);
+      out += partial;
+      partial = rest;
+    }
+    out += secrets.hidden(partial);
+    std::string hidden = secrets.hidden(whole);
+    CAPTURE(whole, out, hidden);
+    std::erase(out, '*');
+    size_t found = 0;  // bytes of `out`, in their order in `hidden`
+    for (char c : hidden)
+      if (found < out.size() && c == out[found]) found++;
+    REQUIRE(found == out.size());
+  }
+}
+
+TEST_CASE("the begin of a secret is redacted where a text was cut") {
+  Secrets secrets({"right-s3cret", "say \"please\""});
+  CHECK(secrets.hidden("`right-s3c…`") == "`***…`");
+  CHECK(secrets.hidden("righ… (8 bytes more)") == "***… (8 bytes more)");
+  CHECK(secrets.hidden("rig… upright-s3cret…") == "rig… up***…");
+  CHECK(secrets.hidden("{\"a\":\"say \\\"ple…\"}") == "{\"a\":\"***…\"}");
+  CHECK(secrets.hidden("copyright. …") == "copyright. …");
+}
+
 TEST_CASE("a long text is cut between two characters, with a note") {
   CHECK(cut_text("short", 5) == "short");
   CHECK(cut_text("longer", 4) == "long… (2 bytes more)");
