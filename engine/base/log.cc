@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 
 #include "engine/base/clock.hpp"
 
@@ -89,6 +90,11 @@ void hide(const std::vector<std::string>& values) {
     grown->erase(grown->begin(), kept);
   }
   all.values = std::move(grown);
+}
+
+std::string redacted(std::string text) {
+  Backend* backend = attached.load(std::memory_order_acquire);
+  return backend == nullptr ? text : backend->redacted(std::move(text));
 }
 
 std::shared_ptr<const std::vector<std::string>> hidden_values() {

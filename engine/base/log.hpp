@@ -19,11 +19,13 @@ struct Fields {
   std::string_view worker{}, detail{};
 };
 
-/// Writes lines. Thread-safe; never throws.
+/// Writes lines. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual void write(const EngineLogLine& line) = 0;
+  virtual void write(const EngineLogLine& line) = 0;  // never throws
+  /// The text with the values of `hide` redacted.
+  virtual std::string redacted(std::string text) = 0;
 };
 
 namespace internal {
@@ -60,6 +62,9 @@ void attach(Backend* backend, LogLevel level);
 /// process. Thread-safe.
 constexpr size_t kSecretsMax = 4096;
 void hide(const std::vector<std::string>& values);
+/// The text without them, if a log is attached. Lines are redacted anyway: this is for a text that
+/// is cut before, so that no part of a value is left. Not to be called by a sink.
+std::string redacted(std::string text);
 /// Those of `hide`; the pointer changes whenever one is added. Never null.
 std::shared_ptr<const std::vector<std::string>> hidden_values();
 

@@ -6,13 +6,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/log.hpp"
 #include "engine/crypto/redaction.hpp"
 #include "engine/log/log_format.hpp"
-#include "flow/value.hpp"
 
 namespace flow::log {
 
@@ -55,6 +55,10 @@ class LogOutputs final : public Backend {
     }
     is_writing = false;
   }
+  std::string redacted(std::string text) override {
+    std::lock_guard lock(mutex_);
+    return secrets().hidden(std::move(text));
+  }
 
  private:
   /// Under the lock.
@@ -64,28 +68,24 @@ class LogOutputs final : public Backend {
     hidden_ = nullptr;  // what is exempt may be different
     attach(this, level);
   }
-  /// Texts are redacted before they are formatted, so that no escape hides a match.
-  EngineLogLine redacted(EngineLogLine line) {
+  /// Under the lock. The values that no line may show.
+  const Secrets& secrets() {
     auto values = hidden_values();
-    if (values != hidden_) {
-      hidden_ = values;
-      secrets_ = secrets_of(*values);
-    }
-    if (secrets_.empty()) return line;
-    for (std::string* text : {&line.message, &line.task, &line.worker, &line.detail})
-      *text = secrets_.hidden(std::move(*text));
-    return line;
-  }
-  /// A text may hold JSON: values are found in their escaped form too.
-  Secrets secrets_of(const std::vector<std::string>& values) const {
-    std::vector<std::string> all = values, exempt;
-    for (const std::string& value : values) {
-      std::string quoted = to_json(Value(value));
-      bool is_string = quoted.size() >= 2 && quoted.front() == '"';
-      if (is_string) all.push_back(quoted.substr(1, quoted.size() - 2));
-    }
+    if (values == hidden_) return secrets_;
+    hidden_ = values;
+    std::vector<std::string> exempt;
     for (const LogOutput* output : outputs_) exempt.push_back(output->private_dir());
-    return Secrets(all, exempt);
+    secrets_ = Secrets(*values, exempt);
+    return secrets_;
+  }
+  /// Texts are redacted before they are cut and formatted: a part of a value, or a value with
+  /// escapes, is harder to find.
+  EngineLogLine redacted(EngineLogLine line) {
+    const Secrets& all = secrets();
+    if (all.empty()) return line;
+    for (std::string* text : {&line.message, &line.task, &line.worker, &line.detail})
+      *text = all.hidden(std::move(*text));
+    return line;
   }
 
   std::mutex mutex_;

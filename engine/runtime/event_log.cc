@@ -21,8 +21,9 @@ const std::string& worker_name(const core::State& state, core::WorkerId worker) 
 
 /// The first line of a failure's text.
 std::string reason_of(core::Cause cause, const std::string& message) {
-  std::string first = message.substr(0, message.find('\n'));
-  return fmt::format("{}: {}", core::cause_name(cause), cut_text(first, kReasonBytesMax));
+  std::string text = log::redacted(message);
+  return fmt::format("{}: {}", core::cause_name(cause),
+                     cut_text(text.substr(0, text.find('\n')), kReasonBytesMax));
 }
 
 /// Makes the lines of one record from the state after it.

@@ -153,6 +153,19 @@ class Log(Place):
             for part in 'very', 'secret', "value":
                 self.assertNotIn(part, text)
 
+    def test_a_secret_is_redacted_before_the_line_is_cut(self):
+        self.write("s.lua", r'''
+local flow = require "flow"
+local gives = flow.task("gives", { env = { TOKEN = flow.env("TOKEN") } }, function() return os.getenv("TOKEN") end)
+local fails = flow.task("fails", function(ctx, token) error(token:rep(100)) end)
+return flow.pipeline("s", {}, function() return fails(gives()) end)
+''')
+        self.exits(1, self.flow("run", "s.lua", "--quiet", "--log-file", "flow.log", TOKEN="one-s3cret-of-many-bytes"))
+        text = self.read("flow.log")
+        self.assertIn("*" * 100, text)
+        for part in "one-", "s3cret":
+            self.assertNotIn(part, text)
+
     def test_a_full_disk_stops_no_run(self):
         name = self.path("flow.log")
         with open(name, "wb") as file:

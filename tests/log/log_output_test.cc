@@ -124,6 +124,16 @@ TEST_CASE("secret values are redacted in every text, also as JSON writes them") 
   CHECK(text.find("\"detail\":\"***, ***, " + (folder / "state") + "\"") != std::string::npos);
 }
 
+TEST_CASE("a text is redacted before it becomes part of a line") {
+  log::hide({"long-s3cret"});
+  LogOptions options;
+  options.sink = [](const EngineLogLine&) {};
+  auto output = log::open_log(options, "/home/long-s3cret/state");
+  REQUIRE(output.ok());
+  CHECK(log::redacted("the long-s3cret") == "the ***");
+  CHECK(log::redacted("in /home/long-s3cret/state") == "in /home/long-s3cret/state");
+}
+
 TEST_CASE("a log file inside the state is rejected") {
   TempFolder folder;
   std::filesystem::create_directory(folder / "state");
