@@ -19,7 +19,8 @@ const std::string& worker_name(const core::State& state, core::WorkerId worker) 
   return state.workers[worker].info.name;
 }
 
-/// The first line of a failure's text.
+/// The first line of a failure's text. It is redacted before it is cut, so that no part of a secret
+/// is left.
 std::string reason_of(core::Cause cause, const std::string& message) {
   std::string text = log::redacted(message);
   return fmt::format("{}: {}", core::cause_name(cause),
@@ -51,7 +52,7 @@ class LineWriter {
     auto run = state_.runs.find(id.run);
     if (run == state_.runs.end() || id.unit >= run->second.units.size()) return;
     line.task = core::unit_name(run->second, id.unit);
-    line.worker = worker_name(state_, run->second.units[id.unit].worker);
+    line.worker = worker_of(run->second.units[id.unit], id.attempt);
   }
   /// An attempt that ended without a result: whether its task runs again is known by now.
   void add_failure(const core::AttemptId& id, const char* retried, std::string detail) {
@@ -95,6 +96,16 @@ class LineWriter {
   }
 
  private:
+  /// The worker of the unit's attempt; "" if the state does not know it any more, or it has none.
+  std::string worker_of(const core::Unit& unit, uint32_t attempt) const {
+    if (attempt == 0) return "";
+    // A requeued attempt gives its number back.
+    if (attempt >= unit.attempts) return worker_name(state_, unit.worker);
+    if (!unit.detail) return "";
+    for (const core::FailedAttempt& failed : unit.detail->failed)
+      if (failed.attempt == attempt) return worker_name(state_, failed.worker);
+    return "";
+  }
   // Does not look at the level, which another engine of the process may change meanwhile.
   EngineLogLine& push(LogLevel level, const char* message, std::string detail) {
     EngineLogLine& line = lines_.emplace_back();
@@ -240,13 +251,15 @@ void hide_secrets(const Plan& plan, const EnvironmentVariables& environment) {
   log::hide(values);
 }
 
-void log_rejected_report(const core::State& state, const core::Event& event) {
+void log_rejected_report(const core::State& state, const core::Event& event,
+                         const std::string& reporter) {
   const core::AttemptId* id = attempt_of(event);
   if (id == nullptr || !log::is_on(LogLevel::info)) return;
   EngineLogLines lines;
   LineWriter(state, lines)
       .add_attempt(LogLevel::info, "report rejected", *id,
                    "the attempt is not the current one, or has reported this");
+  if (!reporter.empty()) lines.back().worker = reporter;
   write_lines(lines);
 }
 

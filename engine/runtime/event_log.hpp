@@ -36,8 +36,10 @@ void write_lines(const EngineLogLines& lines);
 /// before the run's first line.
 void hide_secrets(const Plan& plan, const EnvironmentVariables& environment);
 
-/// A report that `admit` rejected: it is late, or a repeat. Other events leave no line.
-void log_rejected_report(const core::State& state, const core::Event& event);
+/// A report that `admit` rejected: it is late, or a repeat. Other events leave no line. `reporter`:
+/// the worker of another machine that sent it; "" for this machine's own.
+void log_rejected_report(const core::State& state, const core::Event& event,
+                         const std::string& reporter);
 void add_snapshot_line(uint64_t sequence, uint64_t bytes, EngineLogLines& lines);
 void log_collection(const Result<uint64_t>& freed_bytes, uint32_t keep);
 /// The error that stops the engine: it could not commit, or could not read its state.

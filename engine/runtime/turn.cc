@@ -66,7 +66,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
 bool Turn::handle(PostedEvent& posted, core::Time now) {
   gangs_.replace_by_first_failure(posted.event);
   if (!core::admit(state_, posted.event)) {
-    log_rejected_report(state_, posted.event);
+    log_rejected_report(state_, posted.event, posted.reporter);
     return false;
   }
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&posted.event))
@@ -82,7 +82,7 @@ bool Turn::handle(PostedEvent& posted, core::Time now) {
 // The row is keyed by the name and the key of the task instance, which only a turn may look up.
 bool Turn::handle(SavedProgress& saved, core::Time now) {
   if (!core::admit(state_, saved.event)) {
-    log_rejected_report(state_, saved.event);
+    log_rejected_report(state_, saved.event, saved.reporter);
     return false;
   }
   const core::AttemptId& id = saved.attempt;

@@ -21,6 +21,7 @@ struct PostedEvent {
   MetadataRows metadata{};     // committed with the event
   core::AttemptId attempt{};   // if `reported_at` is set: the attempt that ended
   core::Time reported_at = 0;  // by this state's clock, if a worker reports the event late; else 0
+  std::string reporter{};      // a worker of another machine whose report it is
 };
 
 /// A step or a checkpoint that an attempt saved. Its row and its blobs are committed with the
@@ -31,6 +32,7 @@ struct SavedProgress {
   std::string step;   // its name; "" for a checkpoint
   std::string value;  // canonical bytes
   NamedBlobs blobs{};
+  std::string reporter{};  // as PostedEvent's
 };
 
 /// Lines that an attempt logged.

@@ -144,6 +144,8 @@ std::vector<TurnInput> WorkerReports::inputs_of(Report report, const std::string
                                                 std::function<void()> durable) const {
   std::vector<TurnInput> inputs;
   inputs.push_back(input_of(std::move(report), worker));
+  if (auto* posted = std::get_if<PostedEvent>(&inputs.back().what)) posted->reporter = worker;
+  if (auto* saved = std::get_if<SavedProgress>(&inputs.back().what)) saved->reporter = worker;
   inputs.back().outcome = [acknowledge = std::move(inputs.back().outcome),
                            decided = std::move(decided)](bool admitted) {
     if (acknowledge) acknowledge(admitted);

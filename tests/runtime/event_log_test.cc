@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/base/log.hpp"
 #include "engine/log/log_output.hpp"
 
 using namespace flow;
@@ -107,11 +108,44 @@ TEST_CASE("an attempt that is requeued, lost and retried leaves one line each") 
                               "warning: worker lost on w (cut)",
                               "info: attempt lost, task is retried r/t@1 on w (lost: the worker "
                               "`w`, which ran it, was lost: cut)"});
-  log_rejected_report(story.state, core::AttemptFailed{first, {}, 0, false});
-  CHECK(story.take() == Texts{"info: report rejected r/t@1 on w (the attempt is not the current "
-                              "one, or has reported this)"});
-  log_rejected_report(story.state, core::CancelRequested{"r"});
+  constexpr const char* kWhy = " (the attempt is not the current one, or has reported this)";
+  core::AttemptFailed late{first, {}, 0, false};
+  log_rejected_report(story.state, late, "");
+  CHECK(story.take() == Texts{std::string("info: report rejected r/t@1 on w") + kWhy});
+  story.join("v");
+  story.add(core::TimerFired{"r", 0, story.state.runs.at("r").units[0].timer_serial});
+  story.assign(2);
+  story.take();
+  log_rejected_report(story.state, late, "");
+  log_rejected_report(story.state, late, "u");  // its worker says so itself
+  CHECK(story.take() == Texts{std::string("info: report rejected r/t@1 on w") + kWhy,
+                              std::string("info: report rejected r/t@1 on u") + kWhy});
+  log_rejected_report(story.state, core::CancelRequested{"r"}, "");
   CHECK(story.take().empty());
+}
+
+TEST_CASE("a failure's text is redacted before it is cut") {
+  Story story(LogLevel::info);
+  log::hide({"head-s3cret"});
+  story.join("w");
+  story.resolve();
+  core::AttemptFailed failed;
+  failed.id = story.assign(1);
+  std::string text(495, 'x');
+  failed.failure = {core::Cause::user_error, text + "head-s3cret", "", 0};
+  story.take();
+  story.add(failed);
+  CHECK(story.take().front() == "warning: task failed r/t@1 on w (user_error: " + text + "***)");
+}
+
+TEST_CASE("a task whose inputs fail has no attempt and no worker in its line") {
+  Story story(LogLevel::info);
+  story.take();
+  core::InputsFailed failed;
+  failed.run = "r";
+  failed.failure = {core::Cause::user_error, "no such field", "", 0};
+  story.add(failed);
+  CHECK(story.take().front() == "warning: task failed r/t (user_error: no such field)");
 }
 
 TEST_CASE("a worker that comes back rejoins, and one that drained leaves") {
