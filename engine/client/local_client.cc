@@ -259,7 +259,7 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::start(const ClientRequest&
   state->counts = [this, id = state->id]() -> Counts {
     ClientRequest query;
     query.mutable_count_tasks()->set_run(id);
-    auto counted = ask_writer(dir_, query);
+    auto counted = send_to_writer(dir_, query);
     return counted.ok() && counted->has_task_counts() ? get_counts(counted->task_counts())
                                                       : Counts{};
   };

@@ -13,6 +13,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/log.hpp"
 #include "engine/process/run_command.hpp"
 
 namespace flow {
@@ -90,8 +91,19 @@ SlurmAutoscaler::~SlurmAutoscaler() {
     wake_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  if (step_) log::info("Slurm step ended", {.detail = step_text("flow gives its nodes back")});
   step_.reset();
   release_allocations(pool_.jobs(), kReleaseMs);
+  write_log();
+}
+
+void SlurmAutoscaler::write_log() {
+  for (const slurm::PoolLogLine& line : pool_.take_log_lines())
+    log::write(line.level, line.message, {.detail = line.detail});
+}
+
+std::string SlurmAutoscaler::step_text(const std::string& why) const {
+  return fmt::format("job {}: {}", inside_, why);
 }
 
 std::string SlurmAutoscaler::job_file(uint64_t job) const {
@@ -118,6 +130,7 @@ void SlurmAutoscaler::adopt_jobs() {
     }
   }
   release_allocations(others, kCommandMs);
+  write_log();
 }
 
 // The next head cancels a job whose file still exists.
@@ -148,6 +161,7 @@ void SlurmAutoscaler::turn() {
 }
 
 void SlurmAutoscaler::report() {
+  write_log();
   std::vector<std::string> notes = pool_.take_notes();
   std::string status = pool_.status();
   if (status != reported_status_) {
@@ -159,6 +173,7 @@ void SlurmAutoscaler::report() {
   auto why = pool_.final_failure();
   if (why && !has_failed_) {
     has_failed_ = true;
+    log::warning("Slurm gives no node", {.detail = *why});
     return user_.on_failed(environment_error("no node can be had of Slurm: " + *why));
   }
   for (const std::string& note : notes) user_.note("Slurm: " + note);
@@ -184,7 +199,9 @@ void SlurmAutoscaler::poll_jobs() {
   // A failure of squeue changes nothing: known jobs stay.
   bool is_new = !problem.empty() && problem != squeue_problem_;
   squeue_problem_ = problem;
-  if (is_new) user_.note("Slurm: squeue says nothing of the jobs: " + problem);
+  if (!is_new) return;
+  log::warning("Slurm jobs not polled", {.detail = "squeue: " + problem});
+  user_.note("Slurm: squeue says nothing of the jobs: " + problem);
 }
 
 void SlurmAutoscaler::request_nodes(int32_t nodes) {
@@ -203,9 +220,12 @@ void SlurmAutoscaler::request_nodes(int32_t nodes) {
   }
   // Write the file before anything else, so that the job is never forgotten.
   Status written = write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, launch_.head));
-  if (!written.ok())
-    user_.note(fmt::format("Slurm: {}: if this head is killed, `scancel {}` ends the job",
-                           written.error().message, *job));
+  if (!written.ok()) {
+    std::string then = fmt::format("{}: if this head is killed, `scancel {}` ends the job",
+                                   written.error().message, *job);
+    log::warning("Slurm job not noted", {.detail = then});
+    user_.note("Slurm: " + then);
+  }
   pool_.requested(*job, nodes, clock_ms());
   user_.note(fmt::format("Slurm: asked for {} node{}: job {}", nodes, nodes == 1 ? "" : "s", *job));
 }
@@ -214,8 +234,12 @@ bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_m
   slurm::CommandLine command = slurm::scancel_command(jobs);
   auto answer = run_command(command, within_ms);
   poll_at_ms_ = 0;
-  if (answer.ok() && (answer->code == 0 || slurm::are_over(answer->err))) return true;
+  if (answer.ok() && (answer->code == 0 || slurm::are_over(answer->err))) {
+    pool_.cancelled(jobs);
+    return true;
+  }
   std::string answered = answer.ok() ? answer->err : answer.error().message;
+  log::warning("Slurm jobs not cancelled", {.detail = words_of(command, answered)});
   user_.note("Slurm: what is not needed any more could not be given back: " +
              words_of(command, answered) + "; give that command again, or begin another head here");
   return false;
@@ -224,29 +248,33 @@ bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_m
 // Restarts a step that ends, as often as a failed allocation is requested again.
 void SlurmAutoscaler::keep_step() {
   int64_t now = clock_ms();
-  std::string log = slurm::log_path(launch_.folder, inside_);
+  std::string log_file = slurm::log_path(launch_.folder, inside_);
   if (step_ && step_->is_over()) {
     steps_ended_ = now - step_->began_ms() < kSoonMs ? steps_ended_ + 1 : 1;
     step_.reset();
     step_at_ms_ = now + std::min(slurm::kBackoffFirstMs << std::min(steps_ended_, 20u),
                                  slurm::kBackoffLastMs);
+    log::warning("Slurm step ended", {.detail = step_text("its log is `" + log_file + "`")});
     user_.note(
-        fmt::format("Slurm: srun in the allocation {} ended; its log is `{}`", inside_, log));
+        fmt::format("Slurm: srun in the allocation {} ended; its log is `{}`", inside_, log_file));
   }
   if (step_ || has_failed_ || now < step_at_ms_ || !user_.view().has_work) return;
-  std::string why = fmt::format("it ended {} times; its log is `{}`", steps_ended_, log);
+  std::string why = fmt::format("it ended {} times; its log is `{}`", steps_ended_, log_file);
   slurm::CommandLine command = step_command(launch_, inside_);
   if (steps_ended_ < slurm::kFailuresMax) {
-    auto step = SlurmStep::start(command, log);
+    auto step = SlurmStep::start(command, log_file);
     if (step.ok()) {
       step_ = std::move(*step);
+      log::info("Slurm step started", {.detail = step_text("its log is `" + log_file + "`")});
       return;
     }
     why = step.error().message;
   }
   has_failed_ = true;
-  user_.on_failed(environment_error(
-      fmt::format("no workers in the allocation {}: {}", inside_, words_of(command, why))));
+  std::string problem =
+      fmt::format("no workers in the allocation {}: {}", inside_, words_of(command, why));
+  log::warning("Slurm gives no node", {.detail = problem});
+  user_.on_failed(environment_error(problem));
 }
 
 }  // namespace flow

@@ -47,6 +47,8 @@ class SlurmAutoscaler {
   bool cancel(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void report();
+  void write_log();
+  std::string step_text(const std::string& why) const;  // for the log
   std::string job_file(uint64_t job) const;
 
   const SlurmOptions options_;

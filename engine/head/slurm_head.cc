@@ -11,6 +11,7 @@
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/log.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
@@ -191,9 +192,11 @@ void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
     nothing_fits_ms_ = now;
   } else if (nothing_fits_ms_ > 0 && now - nothing_fits_ms_ >= kFitsWithinMs) {
     nothing_fits_ms_ = -1;
-    engine_.warn_all(
+    constexpr const char* kText =
         "the waiting tasks fit on none of Slurm's nodes, and nothing else runs there: the "
-        "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back");
+        "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back";
+    log::warning("Slurm nodes not used", {.detail = kText});
+    engine_.warn_all(kText);
   }
 }
 

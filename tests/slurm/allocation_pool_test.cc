@@ -64,7 +64,17 @@ AllocationPoolOptions elastic(int32_t min, int32_t max) {
   return options;
 }
 
+/// The lines for the log since the last call, warnings with a `!`.
+std::vector<std::string> lines_of(AllocationPool& pool) {
+  std::vector<std::string> lines;
+  for (const PoolLogLine& line : pool.take_log_lines())
+    lines.push_back((line.level == LogLevel::warning ? "! " : "") + line.message + ": " +
+                    line.detail);
+  return lines;
+}
+
 using SlurmNodes = std::vector<int32_t>;
+using Lines = std::vector<std::string>;
 using Jobs = std::vector<uint64_t>;
 
 }  // namespace
@@ -248,6 +258,59 @@ TEST_CASE("an idle node first gets no new work and is then released") {
   CHECK(story.turn(60'000).drain.empty());  // the last one belongs to the minimum
   story.say(1, JobState::cancelled, "CANCELLED");
   CHECK(story.pool.take_notes().empty());  // it was requested
+}
+
+TEST_CASE("each event of a job leaves one line for the log") {
+  AllocationPoolOptions options = elastic(0, 3);
+  options.idle_ms = 10'000;
+  Story story(options);
+  story.view.more = 1;
+  story.turn();
+  CHECK(lines_of(story.pool) == Lines{"Slurm job submitted: job 1, 1 node"});
+  for (int poll = 0; poll < 2; poll++) {
+    story.say(1, JobState::pending, "PENDING", "AssocGrpCpuLimit");
+    CHECK(lines_of(story.pool) ==
+          (poll == 0 ? Lines{"Slurm job waits: job 1, 1 node: PENDING (AssocGrpCpuLimit)"}
+                     : Lines{}));
+  }
+  for (int poll = 0; poll < 2; poll++) {
+    story.say(1, JobState::running, "RUNNING");
+    CHECK(lines_of(story.pool) ==
+          (poll == 0 ? Lines{"Slurm job started: job 1, 1 node"} : Lines{}));
+  }
+  story.say(1, JobState::suspended, "SUSPENDED");
+  story.say(1, JobState::running, "RUNNING");
+  CHECK(lines_of(story.pool) ==
+        Lines{"Slurm job suspended: job 1, 1 node", "Slurm job continues: job 1, 1 node"});
+  story.say(1, JobState::pending, "PENDING");
+  story.say(1, JobState::running, "RUNNING");
+  CHECK(lines_of(story.pool) ==
+        Lines{"Slurm job requeued: job 1, 1 node", "Slurm job started: job 1, 1 node"});
+  story.view.more = 0;
+  story.join(1, "n1");
+  story.turn();
+  story.leave("n1");
+  story.say(1, JobState::preempted, "PREEMPTED");
+  CHECK(lines_of(story.pool) == Lines{"Slurm job ended: job 1, 1 node: PREEMPTED"});
+
+  story.view.more = 1;
+  story.turn();
+  story.say(2, JobState::node_fail, "NODE_FAIL");
+  CHECK(lines_of(story.pool) ==
+        Lines{"Slurm job submitted: job 2, 1 node",
+              "! Slurm job failed: the allocation 2 of 1 node is over: NODE_FAIL, and none of its "
+              "workers had joined; Slurm is asked again in 1s"});
+  story.pool.rejected("no controller", true, story.now);
+  CHECK(lines_of(story.pool) ==
+        Lines{"! Slurm request rejected: no controller; Slurm is asked again in 2s"});
+
+  // Two commands for the same job: the second one is that of the head's end.
+  story.pool.adopt(7, 1, story.now);
+  story.pool.cancelled({7, 8});
+  story.pool.cancelled({7});
+  CHECK(lines_of(story.pool) == Lines{"Slurm job adopted: job 7, 1 node",
+                                      "Slurm job cancelled: job 7, 1 node",
+                                      "Slurm job cancelled: job 8"});
 }
 
 TEST_CASE("allocations of an earlier head are kept and not requested again") {

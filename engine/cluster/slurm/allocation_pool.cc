@@ -20,15 +20,31 @@ std::string described(uint64_t job, int32_t nodes) {
   return fmt::format("the allocation {} of {}", job, nodes_text(nodes));
 }
 
+std::string job_text(uint64_t job, int32_t nodes) {
+  return fmt::format("job {}, {}", job, nodes_text(nodes));
+}
+
 std::string state_text(const std::string& word, const std::string& reason) {
   return reason.empty() ? word : word + " (" + reason + ")";
 }
 
 }  // namespace
 
-void AllocationPool::adopt(uint64_t job, int32_t nodes, int64_t now) { requested(job, nodes, now); }
+void AllocationPool::log(const char* message, std::string detail, LogLevel level) {
+  log_lines_.push_back({level, message, std::move(detail)});
+}
+
+void AllocationPool::adopt(uint64_t job, int32_t nodes, int64_t now) {
+  add(job, nodes, now);
+  log("Slurm job adopted", job_text(job, nodes));
+}
 
 void AllocationPool::requested(uint64_t job, int32_t nodes, int64_t now) {
+  add(job, nodes, now);
+  log("Slurm job submitted", job_text(job, nodes));
+}
+
+void AllocationPool::add(uint64_t job, int32_t nodes, int64_t now) {
   Allocation allocation;
   allocation.nodes = allocation.alive = nodes;
   allocation.requested_ms = allocation.seen_ms = now;
@@ -37,10 +53,21 @@ void AllocationPool::requested(uint64_t job, int32_t nodes, int64_t now) {
 
 void AllocationPool::rejected(const std::string& words, bool is_transient, int64_t now) {
   is_final_ = !is_transient;
-  fail(words, now);
+  fail("Slurm request rejected", words, now);
 }
 
-void AllocationPool::fail(const std::string& why, int64_t now) {
+void AllocationPool::cancelled(const std::vector<uint64_t>& jobs) {
+  for (uint64_t job : jobs) {
+    auto found = allocations_.find(job);
+    if (found == allocations_.end()) {  // an earlier head's
+      log("Slurm job cancelled", fmt::format("job {}", job));
+    } else if (!std::exchange(found->second.has_cancel_line, true)) {
+      log("Slurm job cancelled", job_text(job, found->second.nodes));
+    }
+  }
+}
+
+void AllocationPool::fail(const char* message, const std::string& why, int64_t now) {
   last_failure_ = why;
   failures_++;
   std::string then = "; the run continues with the nodes that it has";
@@ -51,6 +78,18 @@ void AllocationPool::fail(const std::string& why, int64_t now) {
   }
   is_final_ = is_final_ || failures_ >= kFailuresMax;
   notes_.push_back(why + then);
+  log(message, why + then, LogLevel::warning);
+}
+
+// A state that ends the job has its line where the job ends.
+void AllocationPool::log_state(uint64_t job, const Allocation& before, const JobStatus& status) {
+  if (status.state == before.state || is_over(status.state)) return;
+  const char* message = nullptr;
+  if (status.state == JobState::running)
+    message = before.state == JobState::suspended ? "Slurm job continues" : "Slurm job started";
+  if (status.state == JobState::pending && before.began_ms > 0) message = "Slurm job requeued";
+  if (status.state == JobState::suspended) message = "Slurm job suspended";
+  if (message != nullptr) log(message, job_text(job, before.nodes));
 }
 
 void AllocationPool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
@@ -61,9 +100,12 @@ void AllocationPool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
     allocation.seen_ms = now;
     bool is_new = allocation.reason != job.reason && job.state == JobState::pending &&
                   !job.reason.empty() && job.reason != "Priority" && job.reason != "Resources";
-    if (is_new || (job.state == JobState::held && allocation.state != JobState::held))
-      notes_.push_back(fmt::format("{} waits: {}", described(job.id, allocation.nodes),
-                                   state_text(job.word, job.reason)));
+    if (is_new || (job.state == JobState::held && allocation.state != JobState::held)) {
+      std::string why = state_text(job.word, job.reason);
+      notes_.push_back(fmt::format("{} waits: {}", described(job.id, allocation.nodes), why));
+      log("Slurm job waits", fmt::format("{}: {}", job_text(job.id, allocation.nodes), why));
+    }
+    log_state(job.id, allocation, job);
     bool begins = job.state == JobState::running && allocation.began_ms == 0;
     if (begins) allocation.began_ms = now;
     if (job.state != JobState::unknown) allocation.state = job.state;
@@ -99,10 +141,12 @@ void AllocationPool::over(uint64_t job, Allocation& allocation, int64_t now) {
     if (!allocation.has_joined) what += ", and none of its workers had joined";
     if (!options_.logs.empty())
       what += fmt::format("; its log is `{}`", log_path(options_.logs, std::to_string(job)));
-    return fail(what, now);
+    return fail("Slurm job failed", what, now);
   }
   failures_ = 0;
   notes_.push_back(what);
+  log("Slurm job ended", fmt::format("{}: {}", job_text(job, allocation.nodes),
+                                     how_it_ended(allocation.word, allocation.reason)));
 }
 
 int32_t AllocationPool::live() const {
@@ -161,7 +205,8 @@ void AllocationPool::update(uint64_t job, Allocation& allocation, const ClusterV
   allocation.is_cancelled = true;
   steps.cancel.push_back(job);
   if (cannot_start) is_final_ = true;
-  fail(cannot_start
+  fail("Slurm job given up",
+       cannot_start
            ? fmt::format("{} cannot start: {}", described(job, allocation.nodes),
                          state_text(allocation.word, allocation.reason))
            : fmt::format("{} has no worker, {} after it began", described(job, allocation.nodes),
@@ -207,6 +252,8 @@ void AllocationPool::request_missing(const ClusterView& view, PoolActions& steps
 }
 
 std::vector<std::string> AllocationPool::take_notes() { return std::exchange(notes_, {}); }
+
+std::vector<PoolLogLine> AllocationPool::take_log_lines() { return std::exchange(log_lines_, {}); }
 
 std::string AllocationPool::status() const {
   std::string text;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cluster/slurm/answers.hpp"
+#include "flow/log.hpp"
 
 namespace flow::slurm {
 
@@ -51,6 +52,14 @@ struct PoolActions {
   std::vector<uint64_t> cancel;    // jobs
 };
 
+/// What happened to a job, or to a request for one: a line of the engine's log.
+struct PoolLogLine {
+  LogLevel level = LogLevel::info;
+  std::string message;  // the event
+  std::string detail;
+  bool operator==(const PoolLogLine&) const = default;
+};
+
 class AllocationPool {
  public:
   explicit AllocationPool(AllocationPoolOptions options) : options_(options) {}
@@ -62,12 +71,16 @@ class AllocationPool {
   /// `words`: the command and its error output.
   void rejected(const std::string& words, bool is_transient, int64_t now);
   void polled(const std::vector<JobStatus>& jobs, int64_t now);
+  /// scancel was given for the jobs that are to end.
+  void cancelled(const std::vector<uint64_t>& jobs);
 
   PoolActions decide(const ClusterView& view, int64_t now);
 
   // ---- messages for users
   /// New messages since the last call.
   std::vector<std::string> take_notes();
+  /// New lines for the log since the last call: one for each event.
+  std::vector<PoolLogLine> take_log_lines();
   /// The present allocations and the last error, to explain why nothing starts.
   std::string status() const;
   /// Why no more nodes can be allocated, if there is no node left either.
@@ -87,6 +100,7 @@ class AllocationPool {
     bool has_joined = false;    // a worker of it did
     bool is_leaving = false;    // its workers drain
     bool is_cancelled = false;  // by us
+    bool has_cancel_line = false;
     int64_t idle_since_ms = 0;  // 0: busy
     int32_t alive = 0;          // of its nodes: those that have no worker yet count at first
   };
@@ -98,11 +112,16 @@ class AllocationPool {
   int32_t live() const;
   int32_t waiting() const;  // nodes that are asked for and not there yet
   void over(uint64_t job, Allocation& allocation, int64_t now);
-  void fail(const std::string& why, int64_t now);
+  void log_state(uint64_t job, const Allocation& before, const JobStatus& status);
+  void log(const char* message, std::string detail, LogLevel level = LogLevel::info);
+  void add(uint64_t job, int32_t nodes, int64_t now);
+  /// `message`: of the log's line.
+  void fail(const char* message, const std::string& why, int64_t now);
 
   const AllocationPoolOptions options_;
   std::map<uint64_t, Allocation> allocations_;  // that have not ended
   std::vector<std::string> notes_;              // until take_notes()
+  std::vector<PoolLogLine> log_lines_;          // until take_log_lines()
   std::string last_failure_;
   uint32_t failures_ = 0;  // in a row
   int64_t request_at_ms_ = 0;
