@@ -146,7 +146,7 @@ void AllocationPool::over(uint64_t job, Allocation& allocation, int64_t now) {
   failures_ = 0;
   notes_.push_back(what);
   log("Slurm job ended", fmt::format("{}: {}", job_text(job, allocation.nodes),
-                                     how_it_ended(allocation.word, allocation.reason)));
+                                     state_text(allocation.word, allocation.reason)));
 }
 
 int32_t AllocationPool::live() const {
