@@ -1,9 +1,9 @@
-// What a build without UCX says.
+// The error of a build without UCX.
 #include "tests/transports/kinds.hpp"
 
 using namespace flow;
 
-TEST_CASE("a build without UCX says so, and what to do") {
+TEST_CASE("a build without UCX says what is missing and what to do") {
 #if FLOW_TEST_UCX
   SUCCEED("this build has UCX");
 #else

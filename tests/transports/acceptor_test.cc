@@ -1,4 +1,5 @@
-// The door before UCX: who comes in, who does not, and that UCX's own sockets hear nobody else.
+// The authentication before UCX: which clients are accepted, which are rejected, and that UCX's own
+// sockets receive from accepted machines only.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -29,13 +30,13 @@ Ip v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
   return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d};
 }
 
-/// Two sides, and what is on its way from one to the other.
+/// The two sides of a handshake, and the bytes in transit between them.
 struct Handshakes {
   Handshakes(const std::string& server_key, const std::string& client_key)
       : server(AuthHandshake::Side::server, server_key, {v4(10, 0, 0, 1)}),
         client(AuthHandshake::Side::client, client_key, {v4(10, 0, 0, 2), v4(10, 1, 0, 2)}),
         to_server(client.hello()) {}
-  /// Until neither says anything more.
+  /// Runs until neither side sends anything more.
   void run(size_t piece = 1 << 20) {
     while (!to_server.empty() || !to_client.empty()) {
       pass(to_server, piece, server, to_client, server_status);
@@ -64,7 +65,7 @@ int listening_at(const char* host) {
   return socket;
 }
 
-/// Whether who comes from `host` is connected, or hears nothing.
+/// Whether a client that connects from `host` is accepted; otherwise it receives nothing.
 bool is_heard(const SocketAddress& at, const char* host) {
   int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in own{};
@@ -91,7 +92,7 @@ std::unique_ptr<Transport> with_key(const std::string& key, bool is_loopback_onl
   return std::move(*made);
 }
 
-/// A listener, those who came in, and those who did not.
+/// A listener, the clients that it accepted, and the ones that it rejected.
 struct Reception {
   explicit Reception(Transport& transport) {
     auto opened = transport.listen("127.0.0.1:0", [this](std::shared_ptr<Link> link) {
@@ -129,7 +130,7 @@ int plain_client(const std::string& address) {
   return socket;
 }
 
-/// One who has proven himself by hand at a door, and is told at which port UCX awaits him.
+/// A client that has completed the handshake by hand, and knows the port at which UCX expects it.
 struct Proven {
   explicit Proven(const std::string& address) : socket(plain_client(address)) {
     AuthHandshake handshake(AuthHandshake::Side::client, "key", {});
@@ -151,7 +152,7 @@ struct Proven {
   uint16_t port = 0;
 };
 
-/// Whether the other side hangs up within the time that a test has.
+/// Whether the other side closes the connection within the time limit of a test.
 bool is_hung_up(int socket) {
   pollfd file{socket, POLLIN, 0};
   if (::poll(&file, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())) != 1)
@@ -162,7 +163,7 @@ bool is_hung_up(int socket) {
 
 }  // namespace
 
-TEST_CASE("Two that hold one key prove it, and the client is told where to go") {
+TEST_CASE("Two sides with the same key authenticate each other, and the client learns the port") {
   for (const char* key : {"", "the key"}) {
     for (size_t piece : {1, 3, 50, 4096}) {
       CAPTURE(key, piece);
@@ -182,7 +183,7 @@ TEST_CASE("Two that hold one key prove it, and the client is told where to go") 
   }
 }
 
-TEST_CASE("Another key at the door is told on both sides") {
+TEST_CASE("A different key is reported on both sides") {
   Handshakes handshakes("one", "another");
   handshakes.run();
   CHECK_FALSE(handshakes.server.is_proven());
@@ -193,7 +194,7 @@ TEST_CASE("Another key at the door is told on both sides") {
   CHECK_THAT(handshakes.client_status.error().message, Contains("did not prove"));
 }
 
-TEST_CASE("A key on one side of the door alone is told on both") {
+TEST_CASE("A key on one side only is reported on both sides") {
   Handshakes handshakes("", "a key");
   handshakes.run();
   CHECK_THAT(handshakes.server_status.error().message,
@@ -204,30 +205,30 @@ TEST_CASE("A key on one side of the door alone is told on both") {
   CHECK_FALSE(handshakes.client.is_proven());
 }
 
-TEST_CASE("What was said at another door, or comes back, or was changed, proves nothing") {
+TEST_CASE("A replayed, reflected or changed handshake message proves nothing") {
   Handshakes first("key", "key");
   std::string said = first.client.hello(), reply, proof;
   REQUIRE(first.server.receive(said, reply).ok());
   REQUIRE(first.client.receive(reply, proof).ok());
-  SECTION("said again") {
+  SECTION("replayed") {
     AuthHandshake second(AuthHandshake::Side::server, "key", {});
     std::string ignored;
     REQUIRE(second.receive(said, ignored).ok());
     CHECK_FALSE(second.receive(proof, ignored).ok());
     CHECK_FALSE(second.is_proven());
   }
-  SECTION("reflected: the server's own proof, as the client's") {
+  SECTION("reflected: the server's proof, sent as the client's") {
     std::string ignored, of_server = reply.substr(reply.size() - proof.size());
     CHECK_FALSE(first.server.receive(of_server, ignored).ok());
     CHECK_FALSE(first.server.is_proven());
   }
-  SECTION("reflected: the client's own hello") {
+  SECTION("reflected: the client's hello") {
     AuthHandshake client(AuthHandshake::Side::client, "key", {});
     std::string ignored;
     CHECK_FALSE(client.receive(client.hello(), ignored).ok());
     CHECK(ignored.empty());
   }
-  SECTION("each byte of the proof, changed") {
+  SECTION("any changed byte of the proof") {
     for (size_t i = 4; i < proof.size(); i++) {
       CAPTURE(i);
       AuthHandshake server = first.server;
@@ -236,7 +237,7 @@ TEST_CASE("What was said at another door, or comes back, or was changed, proves 
       CHECK_FALSE(server.receive(changed, ignored).ok());
     }
   }
-  SECTION("another place") {
+  SECTION("a changed port message") {
     std::string ignored;
     REQUIRE(first.server.receive(proof, ignored).ok());
     std::string place = first.server.port_message(7700);
@@ -246,7 +247,7 @@ TEST_CASE("What was said at another door, or comes back, or was changed, proves 
   }
 }
 
-TEST_CASE("Who speaks something else at a door is refused by what he first says") {
+TEST_CASE("A client of another protocol is rejected by its first message") {
   for (const std::string& said :
        {std::string(64, '\0'), std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), pattern(9'000, 7),
         std::string("\xff\xff\xff\xff", 4)}) {
@@ -259,7 +260,7 @@ TEST_CASE("Who speaks something else at a door is refused by what he first says"
   }
 }
 
-TEST_CASE("A later version at the door is told as one") {
+TEST_CASE("A later protocol version is reported as one") {
   AuthHandshake server(AuthHandshake::Side::server, "key", {}),
       client(AuthHandshake::Side::client, "key", {});
   std::string later = client.hello(), reply;
@@ -270,7 +271,7 @@ TEST_CASE("A later version at the door is told as one") {
   CHECK(reply == server.hello());
 }
 
-TEST_CASE("A socket with a filter hears those machines alone") {
+TEST_CASE("A socket with a filter receives from the listed machines only") {
   int socket = listening_at("127.0.0.1");
   SocketAddress at = own_end(socket);
   CHECK(is_heard(at, "127.0.0.9"));
@@ -288,15 +289,15 @@ TEST_CASE("A socket with a filter hears those machines alone") {
   ::close(socket);
 }
 
-// As one of a flood or of a slow network: its last packet comes when the filter is there already.
+// As in a flood or on a slow network: its last packet arrives when the filter is already installed.
 TEST_CASE(
-    "A socket that hears nobody completes no connection, not even one that was begun before") {
+    "A socket that blocks all connections completes none, not even one that had begun") {
   int socket = listening_at("127.0.0.1");
   SocketAddress at = own_end(socket);
   bool is_deaf = GENERATE(false, true);
   CAPTURE(is_deaf);
   int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  REQUIRE(block_connections(connection).ok());  // nor the answer: the listener sends it again
+  REQUIRE(block_connections(connection).ok());  // drops the answer too: the listener sends it again
   REQUIRE(::connect(connection, at.address(), at.size) != 0);
   if (is_deaf) REQUIRE(block_connections(socket).ok());
   int none = 0;
@@ -309,7 +310,7 @@ TEST_CASE(
   ::close(socket);
 }
 
-TEST_CASE("Sockets are listed that are TCP's, those that listen apart from the others") {
+TEST_CASE("TCP sockets are listed, listening ones separately") {
   int listens = listening_at("127.0.0.1");
   int tcp = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -326,7 +327,7 @@ TEST_CASE("Sockets are listed that are TCP's, those that listen apart from the o
   for (int each : {listens, tcp, udp, of_files}) ::close(each);
 }
 
-TEST_CASE("A guard hears whoever was let in last, of those sockets that are in the address") {
+TEST_CASE("Of the sockets at its address, a filter accepts the machine that was admitted last") {
   int mine = listening_at("127.0.0.1"), other = listening_at("127.0.0.1");
   auto port = own_end(mine).port();
   std::string address = "UCX";
@@ -347,30 +348,30 @@ TEST_CASE("A guard hears whoever was let in last, of those sockets that are in t
   ::close(other);
 }
 
-TEST_CASE("Links come up between those who hold one key, and are refused to others") {
+TEST_CASE("Links are established between sides with the same key, and refused to others") {
   auto server = with_key("one");
   Reception reception(*server);
   auto right = with_key("one"), wrong = with_key("another"), none = with_key("");
   auto up = std::make_shared<Recorder>(), down = std::make_shared<Recorder>();
-  SECTION("the same") {
+  SECTION("the same key") {
     auto link = right->connect(reception.listener->address(), up);
     REQUIRE(link.ok());
     CHECK(up->wait_up());
     (*link)->send("in");
     CHECK(reception.handler->wait_frames(1));
   }
-  SECTION("another") {
+  SECTION("a different key") {
     auto link = wrong->connect(reception.listener->address(), down);
     CHECK_THAT(down->wait_down(), Contains("did not prove that it knows the cluster's secret"));
     CHECK_THAT(reception.rejection(), Contains("did not prove"));
     CHECK(reception.came() == 0);
   }
-  SECTION("none") {
+  SECTION("no key") {
     auto link = none->connect(reception.listener->address(), down);
     CHECK_THAT(down->wait_down(), Contains("it has a secret and this has none"));
     CHECK_THAT(reception.rejection(), Contains("it has no secret and this has one"));
   }
-  SECTION("no flow at all") {
+  SECTION("not a flow process") {
     int socket = plain_client(reception.listener->address());
     REQUIRE(::send(socket, "hello, who is there?", 20, MSG_NOSIGNAL) == 20);
     CHECK_THAT(reception.rejection(), Contains("did not send a flow handshake"));
@@ -378,7 +379,7 @@ TEST_CASE("Links come up between those who hold one key, and are refused to othe
   }
 }
 
-TEST_CASE("Many who say nothing keep nobody out") {
+TEST_CASE("Many silent connections do not keep a client out") {
   auto server = with_key("key"), client = with_key("key");
   Reception reception(*server);
   std::vector<int> sockets;
@@ -391,12 +392,13 @@ TEST_CASE("Many who say nothing keep nobody out") {
   for (int socket : sockets) ::close(socket);
 }
 
-// UCX 1.13 follows a pointer to its listener when one who came in there says who he is.
-TEST_CASE("Who came in at UCX and said nothing is hung up on when his visit is over") {
+// UCX 1.13 follows a pointer to its listener when a connection that it accepted sends its first
+// message.
+TEST_CASE("A connection that UCX accepted and that sends nothing is closed after its timeout") {
   auto server = with_key("key"), client = with_key("key");
   Reception reception(*server);
   std::string address = reception.listener->address();
-  // As UCX's connection manager has it: how long, which status, and then what.
+  // The layout of UCX's connection manager: length, status, then the data.
   std::string said(9 + 40, '\0');
   said[0] = 40;
   for (size_t first : {0, 5, 9, 20}) {
@@ -422,7 +424,7 @@ TEST_CASE("Who came in at UCX and said nothing is hung up on when his visit is o
   CHECK(up->wait_up());
 }
 
-TEST_CASE("A transport ends while some that came in at UCX have said nothing") {
+TEST_CASE("A transport ends while connections that UCX accepted are still silent") {
   size_t listening = listening_sockets()->size(), others = other_tcp_sockets()->size();
   std::vector<int> sockets;
   for (int i = 0; i < 20; i++) {
@@ -441,7 +443,7 @@ TEST_CASE("A transport ends while some that came in at UCX have said nothing") {
   for (int socket : sockets) ::close(socket);
 }
 
-TEST_CASE("Links that come and go while others come leave no listener and no socket open") {
+TEST_CASE("Links that come and go while others connect leave no listener and no socket open") {
   auto server = with_key("key");
   Reception reception(*server);
   size_t listening = listening_sockets()->size(), others = other_tcp_sockets()->size();
@@ -468,7 +470,7 @@ TEST_CASE("Links that come and go while others come leave no listener and no soc
   CHECK(other_tcp_sockets()->size() == others);
 }
 
-TEST_CASE("What reaches no other process is told by what UCX says of its transports") {
+TEST_CASE("Whether a transport reaches other processes is read from UCX's list of its transports") {
   auto info = [](std::initializer_list<const char*> transports) {
     std::string text = "#\n# UCP context\n#\n#     component 0  :  self\n#\n";
     int index = 0;
@@ -483,11 +485,11 @@ TEST_CASE("What reaches no other process is told by what UCX says of its transpo
   CHECK_FALSE(reaches_others(info({"self/memory"})));
   CHECK_FALSE(reaches_others(info({"self/memory", "cuda_copy/cuda", "cuda_ipc/cuda"})));
   CHECK(reaches_others(info({})));
-  CHECK(reaches_others("resource "));  // another version may say it otherwise
+  CHECK(reaches_others("resource "));  // another version may word it differently
 }
 
-// UCX 1.13 ends the process that connects so.
-TEST_CASE("Where UCX finds no network a transport says so, and what to look at") {
+// UCX 1.13 ends the process that connects like this.
+TEST_CASE("Where UCX finds no network, a transport says so and what to check") {
   const char* set = ::getenv("UCX_TLS");
   std::string before = set == nullptr ? "" : set;
   ::setenv("UCX_TLS", "self", 1);
@@ -504,7 +506,7 @@ TEST_CASE("Where UCX finds no network a transport says so, and what to look at")
   CHECK(up->wait_up());
 }
 
-TEST_CASE("UCX's own sockets hear machines that have proven themselves, and no others") {
+TEST_CASE("UCX's own sockets receive from authenticated machines only") {
   std::vector<int> before = *listening_sockets();
   auto server = with_key("key", false);
   std::vector<SocketAddress> of_ucx;

@@ -1,4 +1,4 @@
-// How links end, and that memory is free then.
+// How links end, and that their memory is released then.
 #include <atomic>
 #include <ctime>
 
@@ -8,7 +8,7 @@ using namespace flow;
 
 namespace {
 
-/// Knows from when on its link may tell nothing more.
+/// Records whether its link has gone down, after which the link must not notify it.
 class Strict final : public Recorder {
  public:
   void on_down(const Error& why) override {
@@ -26,7 +26,7 @@ double thread_seconds() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("Closed with a flush: what was sent before arrives, what comes after does not",
+TEMPLATE_TEST_CASE("Close with a flush: earlier frames arrive, later ones do not",
                    "", FLOW_TRANSPORTS) {
   constexpr size_t kFrames = 1'000;
   Two<TestType> two;
@@ -46,7 +46,7 @@ TEMPLATE_TEST_CASE("Closed with a flush: what was sent before arrives, what come
   CHECK(handler->downs() == 1);
 }
 
-TEMPLATE_TEST_CASE("Closed at once, both sides are told once", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("Close without a flush: both sides are notified once", "", FLOW_TRANSPORTS) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -64,7 +64,7 @@ TEMPLATE_TEST_CASE("Closed at once, both sides are told once", "", FLOW_TRANSPOR
   CHECK(other->downs() == 1);
 }
 
-TEMPLATE_TEST_CASE("A link is closed by its destructor, even from its own handler", "",
+TEMPLATE_TEST_CASE("A link is closed by its destructor, even in its own handler", "",
                    FLOW_TRANSPORTS) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -89,7 +89,7 @@ TEMPLATE_TEST_CASE("A refused link goes down without having been up", "", FLOW_T
   CHECK(handler->ups() == 0);
 }
 
-TEMPLATE_TEST_CASE("Where nobody listens the link goes down", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A link to an address without a listener goes down", "", FLOW_TRANSPORTS) {
   auto server = TestType::make({});
   auto client = TestType::make({});
   auto listener = server->listen("127.0.0.1:0", [](auto) { return nullptr; });
@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("Where nobody listens the link goes down", "", FLOW_TRANSPORT
   CHECK(arrivals.wait(1));
 }
 
-TEMPLATE_TEST_CASE("An address that is none is told at once", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("An invalid address is reported at once", "", FLOW_TRANSPORTS) {
   auto transport = TestType::make({});
   for (const char* wrong : {"", "nowhere", "127.0.0.1", "127.0.0.1:", ":7700", "127.0.0.1:70000",
                             "127.0.0.1:7x", "::1:7700", "[::1:7700"}) {
@@ -122,7 +122,7 @@ TEMPLATE_TEST_CASE("An address that is none is told at once", "", FLOW_TRANSPORT
   }
 }
 
-TEMPLATE_TEST_CASE("A place is listened at once, and again when it is free", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A listener gets its address at once, and again after the address was released", "", FLOW_TRANSPORTS) {
   auto transport = TestType::make({});
   auto accept = [](std::shared_ptr<Link>) { return nullptr; };
   auto first = transport->listen("127.0.0.1:0", accept);
@@ -136,7 +136,7 @@ TEMPLATE_TEST_CASE("A place is listened at once, and again when it is free", "",
   CHECK(transport->listen(address, accept).ok());
 }
 
-TEMPLATE_TEST_CASE("The peer's transport ends amid puts: every done is called, memory is free", "",
+TEMPLATE_TEST_CASE("The peer's transport ends during puts: every `done` is called, and the memory is released", "",
                    FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 40, kBytes = size_t{1} << 20;
   for (bool server_ends : {true, false}) {
@@ -176,14 +176,14 @@ TEMPLATE_TEST_CASE("The peer's transport ends amid puts: every done is called, m
   }
 }
 
-TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A link whose peer reads nothing is down at its deadline", "", FLOW_TRANSPORTS) {
   Signal gate;
   bool is_open = false;
   TransportOptions options;
   options.deadline_ms = 1'000;
   std::string told = "1000 ms";
-  SECTION("that of the transport") {}
-  SECTION("its own, which is later") { told = "3000 ms"; }
+  SECTION("the transport's deadline") {}
+  SECTION("the link's own deadline, which is later") { told = "3000 ms"; }
   Two<TestType> two(options);
   two.make_handler = [&] {
     auto stuck = std::make_shared<Recorder>();
@@ -200,7 +200,7 @@ TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", ""
   CHECK(two.handler()->wait_down() != "");
 }
 
-TEMPLATE_TEST_CASE("An idle link stays up beyond its deadline and needs no processor", "",
+TEMPLATE_TEST_CASE("An idle link stays up beyond its deadline and uses no CPU time", "",
                    FLOW_TRANSPORTS) {
   TransportOptions options;
   options.deadline_ms = 1'000;
@@ -221,7 +221,7 @@ TEMPLATE_TEST_CASE("An idle link stays up beyond its deadline and needs no proce
   CHECK(two.handler()->wait_frames(2));
 }
 
-TEMPLATE_TEST_CASE("A link says where its peer is and over what it runs", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A link describes its peer's address and the network that it uses", "", FLOW_TRANSPORTS) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -231,13 +231,13 @@ TEMPLATE_TEST_CASE("A link says where its peer is and over what it runs", "", FL
   CHECK_THAT(two.link()->description(), Catch::EndsWith(")"));
   INFO(client->description());
   if (two.client->name() == "ucx") {
-    // No queue that both would write to, as a peer that dies in the middle would stop the others.
+    // Not a queue that both sides write to: a peer that dies during a write would block the others.
     for (const auto& link : {client, two.link()}) {
       CHECK_THAT(link->description(), Catch::Contains(": tcp"));
       CHECK_THAT(link->description(), !Catch::Contains("posix") && !Catch::Contains("sysv"));
     }
     auto refused = std::make_shared<Recorder>();
-    auto early = two.client->connect("127.0.0.1:1", refused);  // where nothing listens
+    auto early = two.client->connect("127.0.0.1:1", refused);  // without a listener
     REQUIRE(early.ok());
     CHECK((*early)->description() == "127.0.0.1:1 (ucx: not connected)");
     CHECK(refused->wait_down() != "");

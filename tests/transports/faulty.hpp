@@ -1,5 +1,5 @@
-// A transport over another, whose links do to frames and puts what a network, or somebody in it,
-// may do: they come late, not at all, twice, or in another order, and links break.
+// A transport over another one that injects network faults: it delays, loses, duplicates and
+// reorders frames and puts, and breaks links.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace flow {
 
-/// How likely each is, of each frame or put.
+/// The probability of each fault, per frame or put.
 struct Faults {
   uint64_t seed = 1;
   double late = 0, lost = 0, twice = 0, swapped = 0, broken = 0;
@@ -31,12 +31,12 @@ struct FaultCounts {
   std::atomic<uint64_t> late{0}, lost{0}, twice{0}, swapped{0}, broken{0}, put_late{0}, put_lost{0};
 };
 
-/// Does things at their times, on a thread of its own.
+/// Runs functions at their times, on a thread of its own.
 class LaterQueue {
  public:
   using Clock = std::chrono::steady_clock;
   LaterQueue() : thread_([this] { loop(); }) {}
-  /// What was to be done later is done now, and what comes then at once.
+  /// Runs all queued functions now, and later ones at once.
   void end() {
     {
       std::lock_guard lock(mutex_);
@@ -52,7 +52,7 @@ class LaterQueue {
       lock.unlock();
       return what();
     }
-    queue_.emplace(at, std::move(what));  // of one time in the order in which they came
+    queue_.emplace(at, std::move(what));  // functions with equal times run in insertion order
     wake_.notify_all();
   }
 
@@ -92,7 +92,7 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
         faults_(faults),
         counts_(std::move(counts)),
         random_(faults.seed * 7919 + number) {}
-  /// Closes it at once, as the one that it stands for would be.
+  /// Closes the wrapped link at once, as the destructor of that link would.
   ~FaultyLink() override { link_->close(0); }
 
   void send(std::string frame) override {
@@ -127,7 +127,7 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
     std::lock_guard lock(mutex_);
     if (happens(faults_.put_lost)) {
       counts_->put_lost++;
-      // Nobody takes a put for lost on a link that goes on: it ends with it.
+      // A link that stays up never loses a put, so the link ends with the put.
       link_->close(0);
       return link_->put(tag, from, std::move(done));
     }
@@ -152,7 +152,8 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
     return std::chrono::milliseconds(
         std::uniform_int_distribution<>(1, faults_.late_ms_max)(random_));
   }
-  // One that is late holds up those behind it: order is the link's, but where it is swapped.
+  // A delayed frame also delays the frames behind it: links keep the order unless frames are
+  // swapped.
   void pass(std::string frame) {
     auto at = Clock::now();
     if (happens(faults_.late)) {
@@ -174,7 +175,7 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
   std::atomic<size_t> waiting_bytes_{0};
   std::mutex mutex_;
   std::mt19937_64 random_;
-  std::optional<std::string> held_;  // behind the next one
+  std::optional<std::string> held_;  // delivered after the next one
   Clock::time_point last_{};
 };
 
@@ -200,7 +201,7 @@ class FaultyTransport final : public Transport {
   }
   bool takes_device_memory() const override { return transport_->takes_device_memory(); }
   const FaultCounts& counts() const { return *counts_; }
-  /// Ends of links so far.
+  /// Number of link ends so far.
   uint64_t links() const { return links_; }
 
  private:

@@ -1,4 +1,4 @@
-// Frames: whole, in order, of any size, as many as there are.
+// Frames arrive whole and in order, for any size and number.
 #include <atomic>
 
 #include "tests/transports/kinds.hpp"
@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-/// Reads frames that are numbers and says whether each was the next.
+/// Reads frames that hold numbers and checks that each one is the next number.
 class Counter {
  public:
   void take(std::string_view frame) {
@@ -38,7 +38,7 @@ std::shared_ptr<Recorder> counting(Counter& counter) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("100,000 frames arrive in order, both ways at once", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("100,000 frames arrive in order, in both directions at once", "", FLOW_TRANSPORTS) {
   constexpr uint64_t kFrames = 100'000;
   Counter up, down;
   Two<TestType> two;
@@ -55,7 +55,7 @@ TEMPLATE_TEST_CASE("100,000 frames arrive in order, both ways at once", "", FLOW
   CHECK(down.wrong() == 0);
 }
 
-TEMPLATE_TEST_CASE("Frames of 0 bytes to 16 MiB arrive whole, those sent before it is up too", "",
+TEMPLATE_TEST_CASE("Frames of 0 bytes to 16 MiB arrive whole, also those sent before the link is up", "",
                    FLOW_TRANSPORTS) {
   std::vector<std::string> sent;
   for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{4095}, size_t{4096}, size_t{8000},
@@ -75,7 +75,7 @@ TEMPLATE_TEST_CASE("Frames of 0 bytes to 16 MiB arrive whole, those sent before 
   CHECK(handler->ups() == 1);
 }
 
-TEMPLATE_TEST_CASE("A frame beyond the most takes the link down", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A frame above the size limit takes the link down", "", FLOW_TRANSPORTS) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -86,7 +86,7 @@ TEMPLATE_TEST_CASE("A frame beyond the most takes the link down", "", FLOW_TRANS
   CHECK(two.handler()->frames().empty());
 }
 
-TEMPLATE_TEST_CASE("24 clients at once: each link's frames are its own", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("24 clients at once: each link receives its own frames", "", FLOW_TRANSPORTS) {
   constexpr size_t kClients = 24;
   constexpr uint64_t kFrames = 500;
   std::vector<Counter> ups(kClients), downs(kClients);
@@ -113,7 +113,7 @@ TEMPLATE_TEST_CASE("24 clients at once: each link's frames are its own", "", FLO
   }
 }
 
-TEMPLATE_TEST_CASE("Threads send on one link: each one's frames stay in order", "",
+TEMPLATE_TEST_CASE("Several threads send on one link: the frames of each thread stay in order", "",
                    FLOW_TRANSPORTS) {
   constexpr size_t kThreads = 4;
   constexpr uint64_t kFrames = 2'000;
@@ -139,7 +139,7 @@ TEMPLATE_TEST_CASE("Threads send on one link: each one's frames stay in order", 
   }
 }
 
-TEMPLATE_TEST_CASE("A frame is answered from on_frame, many times over", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A frame is answered from on_frame, many times in a row", "", FLOW_TRANSPORTS) {
   constexpr int kRounds = 2'000;
   Two<TestType> two;
   std::atomic<Link*> server{nullptr};
@@ -165,7 +165,7 @@ TEMPLATE_TEST_CASE("A frame is answered from on_frame, many times over", "", FLO
   CHECK(signal.wait([&] { return rounds == kRounds; }));
 }
 
-TEMPLATE_TEST_CASE("What a slow reader has not taken is unsent, and is taken in the end", "",
+TEMPLATE_TEST_CASE("Frames that a slow reader has not read count as unsent, and arrive in the end", "",
                    FLOW_TRANSPORTS) {
   constexpr size_t kFrames = 64, kBytes = size_t{1} << 20;
   Signal gate;

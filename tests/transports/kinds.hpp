@@ -1,4 +1,4 @@
-// The transports that the suite runs over, and what its stories are told with.
+// The transports that the suite runs over, and the helpers of its tests.
 #pragma once
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -46,10 +46,10 @@ using UcxRendezvous = OverUcx<UcxPuts::rendezvous>;
 #define FLOW_TRANSPORTS_PUTTING Inproc
 #endif
 
-/// Generous: a test that waits so long has failed.
+/// Generous: a test that waits this long has failed.
 constexpr auto kLong = std::chrono::seconds(60);
 
-/// Something that threads wait for.
+/// A flag that threads wait for.
 class Signal {
  public:
   template <typename Change>
@@ -69,7 +69,7 @@ class Signal {
   std::condition_variable changed_;
 };
 
-/// Writes down what its link tells.
+/// Records what its link reports.
 class Recorder : public LinkHandler {
  public:
   void on_up() override {
@@ -83,7 +83,7 @@ class Recorder : public LinkHandler {
     signal_.with([&] { downs_.push_back(why.message); });
   }
 
-  /// Instead of writing frames down. Set before the link is there.
+  /// Calls `on_frame` instead of recording frames. Set it before the link exists.
   void answer(std::function<void(std::string_view)> on_frame) { on_frame_ = std::move(on_frame); }
 
   bool wait_up() {
@@ -92,7 +92,7 @@ class Recorder : public LinkHandler {
   bool wait_frames(size_t count) {
     return signal_.wait([&] { return frames_.size() >= count; });
   }
-  /// Why, or "" where it stays up.
+  /// The reason, or "" if the link stays up.
   std::string wait_down(std::chrono::milliseconds most = kLong) {
     signal_.wait([&] { return !downs_.empty(); }, most);
     return signal_.with([&] { return downs_.empty() ? "" : downs_.front(); });
@@ -114,7 +114,7 @@ class Recorder : public LinkHandler {
   int ups_ = 0;
 };
 
-/// What `done` of a put or of an expectation was told.
+/// The outcome that was passed to `done` of a put or a receive.
 template <typename Outcome>
 class Outcomes {
  public:
@@ -136,7 +136,7 @@ class Outcomes {
 using Arrivals = Outcomes<Result<size_t>>;
 using Departures = Outcomes<Status>;
 
-/// Two transports, as of two processes, with a listener in one of them.
+/// Two transports, as of two processes; one of them has a listener.
 template <typename Kind>
 class Two {
  public:
@@ -162,7 +162,7 @@ class Two {
     REQUIRE(link.ok());
     return *link;
   }
-  /// The server's side of the link that came in as the `index`th.
+  /// The server's side of the link that was accepted as number `index`.
   std::shared_ptr<Link> link(size_t index = 0) {
     REQUIRE(accepted_.wait([&] { return links_.size() > index; }));
     return accepted_.with([&] { return links_[index]; });
@@ -176,7 +176,7 @@ class Two {
     accepted_.with([&] { links.swap(links_); });
   }
 
-  /// Set before somebody connects.
+  /// Set it before a client connects.
   std::function<std::shared_ptr<Recorder>()> make_handler;
   std::unique_ptr<Transport> server, client;
   std::unique_ptr<Listener> listener;
@@ -187,7 +187,7 @@ class Two {
   std::vector<std::shared_ptr<Recorder>> handlers_;
 };
 
-/// Bytes that tell a wrong place or length.
+/// Bytes that reveal a wrong position or length.
 inline std::string pattern(size_t size, uint64_t seed) {
   std::string bytes(size, '\0');
   for (size_t i = 0; i < size; i++) {

@@ -1,5 +1,5 @@
 // A process at the other end of a link, for tests that end or stop it. Usage:
-//   transport_peer ADDRESS          sends "hello" and then nothing, for ever; echoes what comes
+//   transport_peer ADDRESS          sends "hello", then nothing on its own; echoes what arrives
 #include <signal.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ int main(int count, char** arguments) {
   std::vector<sighandler_t> before = fault_handlers();
   auto transport = make_ucx_transport({}, true);
   if (!transport.ok()) return 4;
-  if (fault_handlers() != before) return 5;             // crashes are the program's own to report
+  if (fault_handlers() != before) return 5;             // the program itself reports crashes
   if (::getenv("UCX_MEM_EVENTS") != nullptr) return 6;  // children would inherit it
   auto handler = std::make_shared<Echo>();
   auto link = (*transport)->connect(arguments[1], handler);

@@ -1,4 +1,4 @@
-// Peers in processes of their own, that die and hang; strangers at the door; what is open to whom.
+// Peers in separate processes that die and hang; connections of strangers; which addresses listen.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// The program `transport_peer`, killed at the end.
+/// Runs the program `transport_peer` and kills it at the end.
 class Peer {
  public:
   explicit Peer(const std::string& address) {
@@ -34,7 +34,7 @@ class Peer {
     REQUIRE(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, environ) == 0);
   }
   ~Peer() { end(SIGKILL); }
-  /// Returns once all its threads stand still.
+  /// Returns once all its threads are stopped.
   void stop() const {
     ::kill(pid_, SIGSTOP);
     int status = 0;
@@ -42,7 +42,7 @@ class Peer {
     REQUIRE(WIFSTOPPED(status));
   }
   void go_on() const { ::kill(pid_, SIGCONT); }
-  /// Its exit code, or what ended it below 0.
+  /// Its exit code, or the negated number of the signal that ended it.
   int end(int number) {
     if (pid_ == 0) return 0;
     if (number != 0) ::kill(pid_, number);
@@ -60,7 +60,7 @@ int64_t ms_since(steady_clock::time_point began) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - began).count();
 }
 
-/// Local addresses "127.0.0.1:80" that this process listens at, over TCP.
+/// Local addresses "127.0.0.1:80" at which this process listens over TCP.
 std::set<std::string> own_listeners() {
   std::set<std::string> inodes, found;
   std::error_code ignored;
@@ -100,14 +100,14 @@ int plain_socket(const std::string& address) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("A peer that is killed is noticed within a second", "", Ucx, UcxRendezvous) {
+TEMPLATE_TEST_CASE("A killed peer is noticed within a second", "", Ucx, UcxRendezvous) {
   Departures departures;
   std::string bytes(1 << 20, 'x');
   Two<TestType> two;
   Peer peer(two.listener->address());
   REQUIRE(two.handler()->wait_frames(1));
   SECTION("idle") {}
-  SECTION("amid frames and puts") {
+  SECTION("during frames and puts") {
     for (int i = 0; i < 20; i++) {
       two.link()->send(bytes);
       two.link()->put(static_cast<uint64_t>(i), region(bytes), departures.done());
@@ -120,7 +120,7 @@ TEMPLATE_TEST_CASE("A peer that is killed is noticed within a second", "", Ucx, 
   CHECK(two.handler()->downs() == 1);
 }
 
-TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadline", "", Ucx,
+TEMPLATE_TEST_CASE("A peer that hangs with bytes in transit is down at the deadline", "", Ucx,
                    UcxRendezvous) {
   TransportOptions options;
   options.deadline_ms = 1'500;
@@ -142,7 +142,7 @@ TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadli
       link->put(static_cast<uint64_t>(i), region(bytes), departures.done());
     link->post_receive(1, region(to), arrivals.done());
   }
-  SECTION("it is being closed") {
+  SECTION("a link that is being closed") {
     link->send(bytes);
     link->close(60'000);
   }
@@ -152,7 +152,7 @@ TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadli
   CHECK(departures.all().size() % 20 == 0);
 }
 
-TEST_CASE("A link to where somebody listens and never answers is down at the deadline") {
+TEST_CASE("A link to a listener that never answers is down at the deadline") {
   TransportOptions options;
   options.deadline_ms = 500;
   auto client = Ucx::make(options);
@@ -171,7 +171,7 @@ TEST_CASE("A link to where somebody listens and never answers is down at the dea
   ::close(silent);
 }
 
-TEST_CASE("Links to a name are resolved, and to a wrong name go down") {
+TEST_CASE("Host names are resolved, and a link to an unknown name goes down") {
   Two<Ucx> two;
   auto parsed = parse_address(two.listener->address());
   auto found = std::make_shared<Recorder>(), lost = std::make_shared<Recorder>();
@@ -183,7 +183,7 @@ TEST_CASE("Links to a name are resolved, and to a wrong name go down") {
   CHECK_THAT(lost->wait_down(), Catch::Contains("no-such-host.invalid"));
 }
 
-TEST_CASE("Links within a machine go over ::1 too, where it has that") {
+TEST_CASE("Links within a machine also work over ::1, if the machine has it") {
   int six = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 own{};
   own.sin6_family = AF_INET6;
@@ -196,7 +196,7 @@ TEST_CASE("Links within a machine go over ::1 too, where it has that") {
   }
   TransportOptions options;
   SECTION("without a key") {}
-  SECTION("with one") { options.key = "key"; }
+  SECTION("with a key") { options.key = "key"; }
   auto server = Ucx::make(options), client = Ucx::make(options);
   auto handler = std::make_shared<Recorder>(), came = std::make_shared<Recorder>();
   std::shared_ptr<Link> kept;
@@ -213,7 +213,7 @@ TEST_CASE("Links within a machine go over ::1 too, where it has that") {
   CHECK(came->wait_frames(1));
 }
 
-TEST_CASE("A name is not listened at, which is told") {
+TEST_CASE("Listening at a host name is rejected with an error") {
   auto server = Ucx::make();
   auto listener = server->listen("localhost:0", [](std::shared_ptr<Link>) { return nullptr; });
   REQUIRE_FALSE(listener.ok());
@@ -221,8 +221,8 @@ TEST_CASE("A name is not listened at, which is told") {
   CHECK_THAT(listener.error().message, Catch::Contains("`localhost` is not an address"));
 }
 
-// UCX is told at once that one link has a frame and that another one's peer has died. Whoever takes
-// the frame sends over the other link before UCX comes to it.
+// UCX receives two events at once: one link has a frame, and the peer of another link has died. The
+// handler of the frame sends over the other link before UCX processes the second event.
 TEST_CASE("A frame is answered over a link whose peer has just died") {
   Two<Ucx> two;
   Signal signal;
@@ -246,13 +246,13 @@ TEST_CASE("A frame is answered over a link whose peer has just died") {
   std::string to(1, '.');
   Arrivals arrivals;
   two.link(0)->post_receive(1, region(to), arrivals.done());
-  two.link(0)->post_receive(1, region(to), [&](const Result<size_t>&) {  // it is expected already
+  two.link(0)->post_receive(1, region(to), [&](const Result<size_t>&) {  // already posted
     signal.with([&] { is_held = true; });
     signal.wait([&] { return may_go_on; });
   });
   REQUIRE(signal.wait([&] { return is_held; }));
   link->send("frame");
-  std::this_thread::sleep_for(milliseconds(100));  // it has come
+  std::this_thread::sleep_for(milliseconds(100));  // it has arrived
   peer.end(SIGKILL);
   signal.with([&] { may_go_on = true; });
   CHECK(two.handler(1)->wait_down() != "");
@@ -261,7 +261,7 @@ TEST_CASE("A frame is answered over a link whose peer has just died") {
   CHECK(arrivals.wait(1));
 }
 
-TEST_CASE("A peer that hangs and goes on in time loses nothing") {
+TEST_CASE("A peer that hangs and continues in time loses nothing") {
   Two<Ucx> two;
   Peer peer(two.listener->address());
   REQUIRE(two.handler()->wait_frames(1));
@@ -274,7 +274,7 @@ TEST_CASE("A peer that hangs and goes on in time loses nothing") {
   CHECK(two.handler()->downs() == 0);
 }
 
-TEST_CASE("Garbage and half a connection at the door harm nobody") {
+TEST_CASE("Garbage and half a handshake do not affect other clients") {
   Two<Ucx> two;
   auto before = std::make_shared<Recorder>(), after = std::make_shared<Recorder>();
   auto first = two.connect(before);
@@ -305,7 +305,7 @@ TEST_CASE("Garbage and half a connection at the door harm nobody") {
   CHECK(before->downs() == 0);
 }
 
-TEST_CASE("Without a secret nothing listens beyond loopback, UCX's own listeners included") {
+TEST_CASE("Without a secret nothing listens beyond loopback, not even UCX's own listeners") {
   std::set<std::string> before = own_listeners();
   Two<Ucx> two;
   auto handler = std::make_shared<Recorder>();
@@ -333,7 +333,7 @@ TEST_CASE("Without a secret nothing listens beyond loopback, UCX's own listeners
   CHECK_THAT(far->wait_down(), Catch::Contains("without a secret"));
 }
 
-TEST_CASE("A program that this process starts inherits none of UCX's files") {
+TEST_CASE("A child process inherits none of UCX's files") {
   Two<Ucx> two;
   auto handler = std::make_shared<Recorder>();
   auto link = two.connect(handler);

@@ -1,9 +1,9 @@
-// Puts: straight into the memory that is expected, which is free again when `done` says so.
+// Puts write straight into posted memory, which is released when `done` is called.
 #include "tests/transports/kinds.hpp"
 
 using namespace flow;
 
-TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "",
+TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB arrive where they were expected", "",
                    FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -35,7 +35,7 @@ TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "",
   CHECK(client->unsent_bytes() == 0);
 }
 
-TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE("200 puts at once, between frames, in both directions", "", FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 200, kBytes = 300'000;
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -66,7 +66,7 @@ TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPO
   CHECK(two.handler()->wait_frames(kPuts));
 }
 
-TEMPLATE_TEST_CASE("A put longer than what is expected is an error on both sides", "",
+TEMPLATE_TEST_CASE("A put longer than its receive is an error on both sides", "",
                    FLOW_TRANSPORTS_PUTTING) {
   for (size_t size : {size_t{11}, size_t{100'000}}) {
     Two<TestType> two;
@@ -88,7 +88,7 @@ TEMPLATE_TEST_CASE("A put longer than what is expected is an error on both sides
   }
 }
 
-TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "",
+TEMPLATE_TEST_CASE("A put shorter than its receive reports the number of bytes", "",
                    FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto client = two.connect(std::make_shared<Recorder>());
@@ -104,7 +104,7 @@ TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "",
   CHECK(departures.wait(1));
 }
 
-TEMPLATE_TEST_CASE("Puts that nobody expects are dropped, and their sender is told", "",
+TEMPLATE_TEST_CASE("Puts without a receive are dropped, and the sender is notified", "",
                    FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto client = two.connect(std::make_shared<Recorder>());
@@ -120,7 +120,7 @@ TEMPLATE_TEST_CASE("Puts that nobody expects are dropped, and their sender is to
   CHECK(two.handler()->wait_frames(1));
 }
 
-TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE("A tag has one receive at a time, until it is cancelled", "", FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -149,7 +149,7 @@ TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TR
   CHECK(of_second.all().size() == 1);
 }
 
-TEMPLATE_TEST_CASE("A put beyond the most is refused, and one to a GPU where none is taken", "",
+TEMPLATE_TEST_CASE("A put above the size limit is rejected, and so is one to GPU memory that is not accepted", "",
                    FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();

@@ -1,4 +1,4 @@
-// What goes wrong among ranks, and what each is told; calls that go on beside their caller.
+// Failures of a gang and what each rank reports; calls that run while their caller continues.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,7 +26,7 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 
 }  // namespace
 
-TEST_CASE("Ranks that call different things are all told, and none waits") {
+TEST_CASE("Mismatched calls are reported to all ranks, and no rank waits") {
   auto nodes = GENERATE_REF(from_range(kNodes));
   size_t count = GENERATE(3, 100'000);
   CAPTURE(nodes, count);
@@ -34,36 +34,36 @@ TEST_CASE("Ranks that call different things are all told, and none waits") {
   CollectiveCall other = barrier();
   std::vector<float> others(3 * count);
   std::string message = "barrier";
-  SECTION("another collective") {}
-  SECTION("another operation") {
+  SECTION("a different collective") {}
+  SECTION("a different operation") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::f32,
                        ReduceOp::max);
     message = "all_reduce(max) of " + std::to_string(count) + " f32";
   }
-  SECTION("another count") {
+  SECTION("a different count") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count) + 1, DType::f32,
                        ReduceOp::sum);
     message = "all_reduce(sum) of " + std::to_string(count + 1) + " f32";
   }
-  SECTION("another type") {
+  SECTION("a different type") {
     other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::i32,
                        ReduceOp::sum);
     message = "all_reduce(sum) of " + std::to_string(count) + " i32";
   }
-  SECTION("another shape") {
+  SECTION("a different shape") {
     other = sum(others);
     other.count = static_cast<int64_t>(count);
     other.shape = 1;
     message = "all_reduce(sum) of " + std::to_string(count) + " f32";
   }
-  SECTION("the same on GPUs, which is told alone") {
+  SECTION("the same on GPUs, reported by one rank alone") {
     other = sum(others);
     other.count = static_cast<int64_t>(count);
     other.is_device = true;
     other.moves = false;
     message = "all_reduce(sum) of " + std::to_string(count) + " f32 on a GPU";
   }
-  SECTION("a collective by messages") {
+  SECTION("a collective against a message") {
     other = all_gather(others.data(), others.data(), static_cast<int64_t>(count), DType::f32);
     other.from = others.data() + count;
     message = "all_gather of " + std::to_string(count) + " f32";
@@ -84,7 +84,7 @@ TEST_CASE("Ranks that call different things are all told, and none waits") {
   });
 }
 
-TEST_CASE("A call of a message that is not what was sent is told to both") {
+TEST_CASE("A receive that does not match the message is reported on both ranks") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   int64_t count = GENERATE(3, 100'000);
   Gang gang({nodes});
@@ -100,9 +100,9 @@ TEST_CASE("A call of a message that is not what was sent is told to both") {
                      " f32, rank 1 receives " + std::to_string(count + 1) + " f32");
 }
 
-TEST_CASE("What differs is told though the data overtakes what is said of it") {
-  constexpr int64_t kCount = 100'000;  // whose bytes go as puts
-  int64_t more = GENERATE(-1, 1);      // that rank 1 awaits
+TEST_CASE("A mismatch is reported even if the data arrives before its description") {
+  constexpr int64_t kCount = 100'000;  // large enough for puts
+  int64_t more = GENERATE(-1, 1);      // what rank 1 receives in addition
   bool is_of_messages = GENERATE(true, false);
   CAPTURE(more, is_of_messages);
   int made = 0;
@@ -131,7 +131,7 @@ TEST_CASE("What differs is told though the data overtakes what is said of it") {
                         Catch::Contains(ours + " f32") && Catch::Contains(theirs));
 }
 
-TEST_CASE("A call that can come to nothing is refused, and harms nobody") {
+TEST_CASE("A call with invalid arguments is rejected and has no effect on the gang") {
   Gang gang({"aa"});
   std::vector<float> data(8);
   auto problem = [&](const CollectiveCall& call) { return text_of(gang[0].run(call)); };
@@ -173,7 +173,7 @@ TEST_CASE("abort() ends a wait on every rank, from any thread, with its reason")
   for (const std::string& one : outcomes) CHECK(one == "rank 1 ended the gang: it was cancelled");
 }
 
-TEST_CASE("A rank that does not come in time is named with what it did last, to all") {
+TEST_CASE("A late rank is named on all ranks, with its last call") {
   auto nodes = GENERATE_REF(from_range(kNodes));
   CAPTURE(nodes);
   GangSpec spec{nodes};
@@ -185,7 +185,7 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
     std::vector<float> data(10);
     while (comm.rank() == 2 && told_count < 2) std::this_thread::sleep_for(milliseconds(5));
     std::string message = text_of(comm.run(sum(data)));
-    // What the others have sent may be all it needs, and be there before it hears of their end.
+    // The data that it needs may have arrived from the others before the news of their end.
     if (comm.rank() == 2 && message.empty()) message = text_of(comm.run(sum(data)));
     told_count++;
     return message + text_of(first);
@@ -198,7 +198,7 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
   }
 }
 
-TEST_CASE("Ranks that wait for each other are told so, with what each waits in") {
+TEST_CASE("A deadlock is reported with the call in which each rank waits") {
   auto nodes = GENERATE(as<std::string>(), "aaa", "aab", "abc");
   bool is_ring = GENERATE(true, false);
   CAPTURE(nodes, is_ring);
@@ -225,7 +225,7 @@ TEST_CASE("Ranks that wait for each other are told so, with what each waits in")
   for (const std::string& one : outcomes) CHECK(one == expected);
 }
 
-TEST_CASE("A message with a rank that has come to its end fails at once, and names that one") {
+TEST_CASE("A message to or from a rank that has left fails at once and names that rank") {
   auto nodes = GENERATE(as<std::string>(), "aaa", "aab", "abc");
   bool is_send = GENERATE(false, true);
   CAPTURE(nodes, is_send);
@@ -244,7 +244,7 @@ TEST_CASE("A message with a rank that has come to its end fails at once, and nam
           "rank 1 has ended, and rank 0 waits in " + call + " rank 1: each send needs its recv");
 }
 
-TEST_CASE("What a rank began to send before it came to its end arrives") {
+TEST_CASE("A message that a rank began to send before it left arrives") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   size_t size = GENERATE(size_t{1}, size_t{1} << 16, size_t{5} << 20);
   CAPTURE(nodes, size);
@@ -257,7 +257,7 @@ TEST_CASE("What a rank began to send before it came to its end arrives") {
       for (auto& one : data) sent.push_back(comm.start(send(one.data(), count, DType::u8, 0)));
       return text_of(comm.run(leave()));
     }
-    std::this_thread::sleep_for(milliseconds(60));  // so that it is in leave by then, mostly
+    std::this_thread::sleep_for(milliseconds(60));  // so that it is usually in leave by then
     for (auto& one : data) {
       Status came = comm.run(recv(one.data(), count, DType::u8, 1));
       if (!came.ok()) return text_of(came);
@@ -267,14 +267,14 @@ TEST_CASE("What a rank began to send before it came to its end arrives") {
   });
 }
 
-// As where a rank's process lets go of its links before the last frame was read everywhere.
-TEST_CASE("A link that goes down once all ranks have come to their end is no failure") {
+// As when a rank's process closes its links before every rank has read the last frame.
+TEST_CASE("A link that goes down after all ranks have left is not a failure") {
   auto network = std::make_shared<Network>();
   Gang gang({"ab", [network] {
                return std::make_unique<TapTransport>(make_inproc_transport(), network);
              }});
   gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
-  std::vector<std::string> held;  // what rank 0 says to rank 1 from now on
+  std::vector<std::string> held;  // what rank 0 sends to rank 1 from now on
   {
     std::lock_guard lock(network->mutex);
     network->on_frame = [&](bool is_first, std::string frame, const std::vector<std::string>&) {
@@ -306,7 +306,7 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
   CHECK(message == "");
 }
 
-TEST_CASE("A rank says where it is, to whoever asks") {
+TEST_CASE("A rank reports its progress to any rank that asks") {
   Gang gang({"ab"});
   auto place = [&](int rank) { return encode_rank_progress(*gang[rank].rank_progress()); };
   CHECK(gang[0].rank_progress()->number == 0);
@@ -326,8 +326,8 @@ TEST_CASE("A rank says where it is, to whoever asks") {
   CHECK(text_of(met->wait()).empty());
 }
 
-// A rank that a failure has released may be asked for its place only afterwards.
-TEST_CASE("After a failure a rank still says what it waited in") {
+// The progress of a rank may be requested only after a failure has released it.
+TEST_CASE("After a failure a rank still reports the call in which it waited") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   CAPTURE(nodes);
   Gang gang({nodes});
@@ -343,7 +343,7 @@ TEST_CASE("After a failure a rank still says what it waited in") {
   CHECK(place() == encode_rank_progress(waiting));
 }
 
-TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
+TEST_CASE("A rank that enters a call after the failure is not reported as waiting in it") {
   Gang gang({"aa"});
   gang[1].abort("it was cancelled");
   while (gang[0].state().ok()) std::this_thread::sleep_for(milliseconds(1));
@@ -351,7 +351,7 @@ TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
   CHECK(gang[0].rank_progress()->number == 0);
 }
 
-TEST_CASE("Calls that were started go on beside their caller, in their order") {
+TEST_CASE("Started calls run in order while their caller continues") {
   auto nodes = GENERATE(as<std::string>(), "a", "aaa", "abc", "aab");
   CAPTURE(nodes);
   Gang gang({nodes});
@@ -373,7 +373,7 @@ TEST_CASE("Calls that were started go on beside their caller, in their order") {
   });
 }
 
-TEST_CASE("Messages come in the order in which they were sent, beside collectives") {
+TEST_CASE("Messages arrive in the order in which they were sent, also between collectives") {
   auto nodes = GENERATE(as<std::string>(), "aa", "ab");
   Gang gang({nodes});
   gang.check([](Communicator& comm) -> std::string {
@@ -398,7 +398,7 @@ TEST_CASE("Messages come in the order in which they were sent, beside collective
   });
 }
 
-TEST_CASE("A rank that waits takes no time of a core") {
+TEST_CASE("A waiting rank uses no CPU time") {
   Gang gang({"aab"});
   double began = 0;
   gang.check([&](Communicator& comm) {
@@ -412,7 +412,7 @@ TEST_CASE("A rank that waits takes no time of a core") {
   });
 }
 
-TEST_CASE("A rank that ends with calls under way tells the others") {
+TEST_CASE("A rank that ends with unfinished calls notifies the others") {
   Gang gang({"aaa"});
   std::vector<float> data(10);
   auto work = gang[1].start(sum(data));
@@ -421,7 +421,7 @@ TEST_CASE("A rank that ends with calls under way tells the others") {
   CHECK(text_of(gang[0].run(barrier())) == "rank 1 left while calls of its own were under way");
 }
 
-TEST_CASE("A rank that has waited for all its calls may leave at once, and harms nobody") {
+TEST_CASE("A rank that has waited for all its calls may leave at once, without effect on the others") {
   for (int turn = 0; turn < 300; turn++) {
     Gang gang({"aaa"});
     std::vector<std::string> message(3);
@@ -453,7 +453,7 @@ InprocRank make_inproc_rank(const GangOptions& options) {
 
 }  // namespace
 
-TEST_CASE("Whoever lacks the gang's key does not get in") {
+TEST_CASE("A rank without the gang's key cannot join") {
   GangOptions options = options_of({"ab"}, 0);
   InprocRank right = make_inproc_rank(options);
   options.rank = 1;
@@ -467,12 +467,12 @@ TEST_CASE("Whoever lacks the gang's key does not get in") {
     auto joined = (rank == 0 ? right : wrong).rendezvous->join(addresses);
     outcomes[rank] = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
   });
-  // Both look at the other's proof: who is first closes the link.
+  // Both check the proof of the other; the first to reject it closes the link.
   CHECK_THAT(outcomes[0], Catch::StartsWith("rank 1 is lost: "));
   CHECK(outcomes[1] != "");
 }
 
-TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
+TEST_CASE("Connections of strangers to a rank are rejected, and the gang still joins") {
   GangOptions options = options_of({"ab"}, 0);
   InprocRank first = make_inproc_rank(options);
   options.rank = 1;
@@ -509,7 +509,7 @@ TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
   CHECK(handler->frames == 0);
 }
 
-TEST_CASE("Addresses that are not a gang's are refused") {
+TEST_CASE("Addresses that do not belong to a gang are rejected") {
   GangOptions options = options_of({"aa"}, 0);
   auto made = make_rendezvous(options);
   REQUIRE(made.ok());

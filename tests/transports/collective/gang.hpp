@@ -1,4 +1,4 @@
-// A gang whose ranks are threads of this process, on one node or on several that are made up.
+// A gang whose ranks are threads of this process, on one simulated node or on several.
 #pragma once
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -22,13 +22,13 @@ inline std::unique_ptr<Transport> ucx() {
   return made.ok() ? std::move(*made) : nullptr;
 }
 
-/// "aab": the first two ranks share a node, the third is on another.
+/// "aab": the first two ranks share a node, the third is on another one.
 struct GangSpec {
   std::string nodes;
   MakeTransport transport = inproc;
-  int64_t deadline_ms = 60'000;  // a test that waits so long has failed
+  int64_t deadline_ms = 60'000;  // a test that waits this long has failed
   std::string key = "the key of the tests";
-  std::vector<bool> encrypts = {false};  // by rank; where there are too few, the last one's
+  std::vector<bool> encrypts = {false};  // by rank; the last value holds for the remaining ranks
 };
 
 inline std::string one_node(int ranks) { return std::string(static_cast<size_t>(ranks), 'a'); }
@@ -52,7 +52,7 @@ inline GangOptions options_of(const GangSpec& spec, int rank) {
   return options;
 }
 
-/// One thread a rank; joins them.
+/// Starts one thread per rank and joins them.
 inline void on_each(int ranks, const std::function<void(int)>& run) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; rank++) threads.emplace_back(run, rank);
@@ -100,7 +100,7 @@ class Gang {
   Communicator& operator[](int rank) { return *communicators_[static_cast<size_t>(rank)]; }
   void drop(int rank) { communicators_[static_cast<size_t>(rank)].reset(); }
 
-  /// What each rank said, "" where all went well.
+  /// The error of each rank, "" on success.
   std::vector<std::string> run(const std::function<std::string(Communicator&)>& each) {
     std::vector<std::string> said(static_cast<size_t>(ranks_));
     on_each(ranks_, [&](int rank) {

@@ -1,4 +1,4 @@
-// Every collective against what it should come to: types, sizes, counts of ranks, places.
+// Every collective against its expected result: types, sizes, numbers of ranks, placements.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +30,7 @@ FLOW_OF(int32_t, i32)
 FLOW_OF(uint8_t, u8)
 FLOW_OF(Bool, boolean)
 
-/// Of rank `rank` at `i`: quarters, so that sums in f32 are exact in whatever order.
+/// The value of rank `rank` at index `i`: quarters, so that f32 sums are exact in any order.
 double value(int rank, int64_t i) {
   auto mixed = static_cast<uint32_t>(i * 2654435761u + static_cast<uint32_t>(rank) * 40503u);
   return (static_cast<double>(mixed >> 7 & 63u) - 31.0) / 4.0;
@@ -54,7 +54,7 @@ std::vector<T> filled(int rank, int64_t from, int64_t count) {
   return data;
 }
 
-/// Once rounded, in the type that is computed in.
+/// Rounded once, in the type of the computation.
 template <typename T>
 T expected(ReduceOp op, int ranks, int64_t i) {
   using C = kernels::Compute<T>;
@@ -146,7 +146,7 @@ std::string moves(Communicator& comm, int64_t count) {
   return text_of(comm.run(barrier()));
 }
 
-/// Everyone to the next, and to the one before, at once.
+/// Every rank sends to the next and to the previous one at the same time.
 template <typename T>
 std::string passes(Communicator& comm, int64_t count) {
   int n = comm.ranks(), rank = comm.rank(), next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -194,7 +194,7 @@ std::string of_all_types(Communicator& comm, const std::vector<int64_t>& counts)
 
 const std::vector<int64_t> kCounts = {0, 1, 7, 1000};
 
-/// Ranks in twos, and one over.
+/// Two ranks per node; with an odd number, one node has a single rank.
 std::string in_twos(int ranks) {
   std::string nodes;
   for (int rank = 0; rank < ranks; rank++) nodes += static_cast<char>('a' + rank / 2);
@@ -203,21 +203,21 @@ std::string in_twos(int ranks) {
 
 }  // namespace
 
-TEST_CASE("Collectives in shared memory come to what they should, for 1 to 9 ranks") {
+TEST_CASE("Collectives in shared memory give the expected results, for 1 to 9 ranks") {
   int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9);
   CAPTURE(ranks);
   Gang gang({one_node(ranks)});
   gang.check([](Communicator& comm) { return of_all_types(comm, kCounts); });
 }
 
-TEST_CASE("Collectives over links come to what they should, for 2 to 9 nodes") {
+TEST_CASE("Collectives over links give the expected results, for 2 to 9 nodes") {
   int ranks = GENERATE(2, 3, 4, 5, 6, 7, 8, 9);
   CAPTURE(ranks);
   Gang gang({own_nodes(ranks)});
   gang.check([](Communicator& comm) { return of_all_types(comm, kCounts); });
 }
 
-TEST_CASE("Collectives of several ranks on several nodes come to what they should") {
+TEST_CASE("Collectives with several ranks on several nodes give the expected results") {
   auto nodes = GENERATE(as<std::string>(), "aab", "abb", "aabb", "abab", "aaab", in_twos(5),
                         "abcabcabc", in_twos(9));
   CAPTURE(nodes);
@@ -225,7 +225,7 @@ TEST_CASE("Collectives of several ranks on several nodes come to what they shoul
   gang.check([](Communicator& comm) { return of_all_types(comm, kCounts); });
 }
 
-TEST_CASE("Collectives of much data come to what they should") {
+TEST_CASE("Collectives of large data give the expected results") {
   auto nodes =
       GENERATE(as<std::string>(), "a", "aa", "aaa", "aaaaa", "ab", "abc", "abcde", "aabb", "aabba");
   CAPTURE(nodes);
@@ -236,14 +236,14 @@ TEST_CASE("Collectives of much data come to what they should") {
   });
 }
 
-TEST_CASE("Slices of megabytes come to what they should") {
+TEST_CASE("Slices of megabytes give the expected results") {
   auto nodes = GENERATE(as<std::string>(), "ab", "abc");
   Gang gang({nodes});
   gang.check([](Communicator& comm) { return reduces<float>(comm, ReduceOp::sum, 1'700'001); });
 }
 
 #if FLOW_TEST_UCX
-TEST_CASE("Collectives over UCX come to what they should") {
+TEST_CASE("Collectives over UCX give the expected results") {
   auto nodes = GENERATE(as<std::string>(), "ab", "abc", "aab", "aabb");
   CAPTURE(nodes);
   Gang gang({nodes, ucx});
@@ -254,7 +254,7 @@ TEST_CASE("Collectives over UCX come to what they should") {
 }
 #endif
 
-TEST_CASE("Numbers that round come to the same bits on every rank and in every run") {
+TEST_CASE("Rounded sums have the same bits on every rank and in every run") {
   auto nodes = GENERATE(as<std::string>(), "aaa", "aaaaaaa", "abc", "abcdefg", "aabbc");
   int64_t count = GENERATE(5, 3'000, 100'000);
   CAPTURE(nodes, count);
@@ -290,8 +290,8 @@ TEST_CASE("Numbers that round come to the same bits on every rank and in every r
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Many sums of small numbers of f16 and bf16 are rounded once") {
-  // 1 + 2^-11 thrice: rounded each time nothing would be added.
+TEST_CASE("Many sums of small f16 and bf16 numbers are rounded once") {
+  // 1 + 2^-11 three times: if each sum were rounded, nothing would be added.
   auto nodes = GENERATE(as<std::string>(), "aaaa", "abcd", "aabb");
   Gang gang({nodes});
   gang.check([](Communicator& comm) -> std::string {
@@ -312,7 +312,7 @@ TEST_CASE("Many sums of small numbers of f16 and bf16 are rounded once") {
   });
 }
 
-TEST_CASE("Every f16 goes through f32 as it is, and NaN through max and min") {
+TEST_CASE("Every f16 survives a round trip through f32, and NaN survives max and min") {
   Gang gang({"aa"});
   gang.check([](Communicator& comm) -> std::string {
     std::vector<Half> all(65'536), to(all.size());

@@ -1,5 +1,4 @@
-// Ranks in processes of their own, of which one dies, hangs or leaves: all others are told one
-// cause.
+// Ranks in separate processes, one of which dies, hangs or leaves: all others report one cause.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +13,8 @@ using namespace flow;
 
 namespace {
 
-/// Runs `acts`, one a rank, on `nodes` ("one": all share this one); what each printed.
+/// Runs one act per rank on `nodes` ("one": all ranks share this node), and keeps what each
+/// printed.
 class Processes {
  public:
   Processes(const std::vector<std::string>& nodes, const std::vector<std::string>& acts,
@@ -53,7 +53,7 @@ const std::vector<std::string> kOne = {"one", "one", "one", "one"};
 
 }  // namespace
 
-TEST_CASE("Processes of one node come to the sum") {
+TEST_CASE("Processes of one node compute the sum") {
   Processes gang(kOne, {"rounds", "rounds", "rounds", "rounds"});
   for (size_t rank = 0; rank < 4; rank++) CHECK(gang.output(rank) == "ok\n");
 }
@@ -74,7 +74,7 @@ TEST_CASE("A rank whose process is killed ends the gang with one cause that name
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
 }
 
-TEST_CASE("A rank that leaves early ends the gang, and is named with what it did last") {
+TEST_CASE("A rank that leaves early ends the gang, and is named with its last call") {
   Processes gang(kOne, {"goes_on", "leaves", "goes_on", "goes_on"});
   for (size_t rank : {0, 2, 3})
     CHECK(gang.output(rank) ==
@@ -82,7 +82,7 @@ TEST_CASE("A rank that leaves early ends the gang, and is named with what it did
 }
 
 #if FLOW_TEST_UCX
-TEST_CASE("Processes of several nodes come to the sum over UCX") {
+TEST_CASE("Processes of several nodes compute the sum over UCX") {
   auto nodes = GENERATE(as<std::vector<std::string>>(), std::vector<std::string>{"a", "b", "c"},
                         std::vector<std::string>{"a", "a", "b"});
   Processes gang(nodes, {"rounds", "rounds", "rounds"});
@@ -91,11 +91,11 @@ TEST_CASE("Processes of several nodes come to the sum over UCX") {
 
 TEST_CASE("A rank that is killed on another node ends the gang with a cause that names it") {
   auto act = GENERATE(as<std::string>(), "dies", "dies_amid");
-  SECTION("each on its own") {
+  SECTION("one rank per node") {
     Processes gang({"a", "b", "c"}, {"goes_on", "goes_on", act});
     for (size_t rank : {0, 1}) CHECK_THAT(gang.output(rank), Catch::StartsWith("rank 2 is lost: "));
   }
-  SECTION("beside another") {
+  SECTION("two ranks on a node") {
     Processes gang({"a", "b", "b"}, {"goes_on", "goes_on", act});
     for (size_t rank : {0, 1})
       CHECK_THAT(gang.output(rank), Catch::StartsWith("rank 2: its process "));

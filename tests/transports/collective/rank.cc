@@ -1,7 +1,7 @@
-// A rank in a process of its own, for tests that end or stop it. Usage:
+// A rank in a separate process, for tests that end or stop it. Usage:
 //   collective_rank FOLDER RANK RANKS NODE KEY rounds|goes_on|dies|dies_amid|leaves [DEADLINE_MS]
-// Gives its address in FOLDER, joins, does 16 barriers, then one all_reduce, or one behind the
-// other until it fails, or what it is told to. Prints what came of that.
+// Writes its address to FOLDER, joins and runs 16 barriers. Then it dies, leaves, runs one
+// all_reduce (`rounds`), or repeats all_reduce until it fails. Prints the outcome.
 #include <signal.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ int act(Communicator& gang, const std::string& act) {
       ::kill(::getpid(), SIGKILL);
     }).detach();
   if (act == "rounds") return say(sum(gang, 1'000'000));
-  // Until somebody dies.
+  // Until a rank dies.
   for (;;) {
     Status status = sum(gang, 300'000);
     if (!status.ok()) return say(status);

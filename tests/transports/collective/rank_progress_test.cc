@@ -1,4 +1,4 @@
-// Whom the others of a gang wait for, from where each rank says that it is.
+// Which rank the others of a gang wait for, derived from the progress that each rank reports.
 #include <catch2/catch.hpp>
 
 #include "flow/collective.hpp"
@@ -24,7 +24,7 @@ RankProgress in_recv(int peer, uint64_t number = 0) {
 
 }  // namespace
 
-TEST_CASE("the rank that the others wait for in a collective is named, with its last") {
+TEST_CASE("the rank that the others wait for in a collective is named, with its last call") {
   CHECK(hang_text({in(7), after(6), in(7)}) ==
         "rank 1 hangs: it has not reached all_reduce #7, in which ranks 0 and 2 wait; its last was "
         "all_reduce #6");
@@ -39,13 +39,13 @@ TEST_CASE("the rank that the others wait for in a collective is named, with its 
         "rank 1: its last was all_reduce #6; rank 3: its last was all_reduce #2");
 }
 
-TEST_CASE("a rank that is through with what others wait in is not the one") {
+TEST_CASE("a rank that has completed the collective in which others wait is not named") {
   CHECK(hang_text({after(7), in(7), after(6)}) ==
         "rank 2 hangs: it has not reached all_reduce #7, in which rank 1 waits; its last was "
         "all_reduce #6");
 }
 
-TEST_CASE("a rank that has not come to its end is named by those that have") {
+TEST_CASE("a rank that has not left is named by the ranks that have") {
   CHECK(hang_text({in(3, Collective::leave), after(2)}) ==
         "rank 1 hangs: it has not reached its end, for which rank 0 waits; its last was "
         "all_reduce #2");
@@ -60,7 +60,7 @@ TEST_CASE("the rank from which a message is awaited is named") {
         "all_reduce #4");
 }
 
-TEST_CASE("where nobody is late it is said how they wait, or that they do not") {
+TEST_CASE("without a late rank, the message says how the ranks wait, or that they do not wait") {
   CHECK(hang_text({in_recv(1), in_recv(0)}) ==
         "the ranks wait for each other: rank 1 waits in recv from rank 0, rank 0 waits in recv "
         "from rank 1");
@@ -76,7 +76,7 @@ TEST_CASE("of many ranks the first are named") {
   CHECK(ranks_text({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
-TEST_CASE("what a rank says of where it is is read as it was said, and nothing else") {
+TEST_CASE("encoded progress is decoded unchanged, and nothing else is accepted") {
   for (const RankProgress& progress : {RankProgress(), in(7), in_recv(5, 3), in(UINT64_MAX)}) {
     auto read = decode_rank_progress(encode_rank_progress(progress));
     REQUIRE(read);

@@ -1,4 +1,5 @@
-// What somebody in the network between a gang's nodes sees, and what comes of what they do.
+// What an attacker on the network between a gang's nodes can see, and the effect of changes made
+// there.
 #include <array>
 #include <cstring>
 #include <map>
@@ -34,7 +35,7 @@ CollectiveCall say(std::string& text) {
 
 RankIdentity identity_of(int rank) { return {sha256("a gang"), "its key", rank, 3, false}; }
 
-/// Both ends of a link that nothing happened to.
+/// Both ends of an undisturbed link.
 struct Pair {
   explicit Pair(const RankIdentity& one = identity_of(0),
                 const RankIdentity& other = identity_of(1))
@@ -68,7 +69,7 @@ std::string opened(GangSeal& seal, const std::string& frame) {
 
 }  // namespace
 
-TEST_CASE("What is short never shows between nodes, and what is long only without encryption") {
+TEST_CASE("Short data is never readable between nodes, long data only without encryption") {
   bool encrypts = GENERATE(false, true);
   size_t size = GENERATE(size_t{16}, kSealedBytes, kSealedBytes + 1, size_t{128} << 10,
                          (size_t{128} << 10) + 1, size_t{6} << 20);
@@ -84,7 +85,7 @@ TEST_CASE("What is short never shows between nodes, and what is long only withou
   CHECK(network->has_seen(kCanary) == (size > kSealedBytes && !encrypts));
 }
 
-TEST_CASE("Where one rank wants what is long sealed, both seal it") {
+TEST_CASE("If one rank requires encryption of long data, both encrypt it") {
   auto network = std::make_shared<Network>();
   GangSpec spec = spec_over(network);
   spec.encrypts = GENERATE(std::vector<bool>{true, false}, std::vector<bool>{false, true});
@@ -101,7 +102,7 @@ TEST_CASE("Where one rank wants what is long sealed, both seal it") {
   CHECK_FALSE(network->has_seen(kCanary));
 }
 
-TEST_CASE("Why a gang ends does not show between nodes") {
+TEST_CASE("The cause of a gang's end is not readable between nodes") {
   auto network = std::make_shared<Network>();
   Gang gang(spec_over(network));
   gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
@@ -110,7 +111,7 @@ TEST_CASE("Why a gang ends does not show between nodes") {
   CHECK_FALSE(network->has_seen(kCanary));
 }
 
-TEST_CASE("A frame that somebody meddled with ends the gang, and all are told so") {
+TEST_CASE("A frame that was changed on the network ends the gang, and all ranks report it") {
   size_t size = GENERATE(size_t{16}, size_t{20'000});
   std::string what = GENERATE(as<std::string>(), "changed", "cut", "longer", "empty", "repeated",
                               "left out", "swapped", "another kind", "its own", "made up");
@@ -155,7 +156,7 @@ TEST_CASE("A frame that somebody meddled with ends the gang, and all are told so
                      "; it was last in barrier #1");
 }
 
-TEST_CASE("Sealed data that is changed on the way ends the gang, and all are told so") {
+TEST_CASE("Encrypted data that was changed on the network ends the gang, and all ranks report it") {
   auto network = std::make_shared<Network>();
   Gang gang(spec_over(network, true));
   gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
@@ -172,7 +173,7 @@ TEST_CASE("Sealed data that is changed on the way ends the gang, and all are tol
     CHECK(one == "rank 0 is lost: its data was changed on the way; it was last in broadcast #2");
 }
 
-TEST_CASE("What one link carried opens on no other, of the same ranks, key and gang") {
+TEST_CASE("Data of one link is rejected on any other, even with the same ranks, key and gang") {
   Pair earlier;
   earlier.prove();
   std::string frame = earlier.first.seal(control(FrameKind::goodbye));
@@ -184,7 +185,7 @@ TEST_CASE("What one link carried opens on no other, of the same ranks, key and g
   CHECK(opened(earlier.second, frame) == control(FrameKind::goodbye));
 }
 
-TEST_CASE("What a side said itself proves nothing to it, and does not open") {
+TEST_CASE("A side's own messages do not authenticate its peer, and cannot be decrypted") {
   Pair pair;
   CHECK_FALSE(pair.first.receive_proof(pair.proofs[0]).ok());
   CHECK_FALSE(pair.second.receive_proof(pair.proofs[1]).ok());
@@ -194,7 +195,7 @@ TEST_CASE("What a side said itself proves nothing to it, and does not open") {
   CHECK(alone.receive_hello(alone.hello()).error().message == "it is not a rank of this gang");
 }
 
-TEST_CASE("A greeting or proof of which any bit is another is refused, and so is one that is cut") {
+TEST_CASE("A greeting or proof with a changed bit or a missing end is rejected") {
   for (size_t bit = 0; bit < 8 * sizeof(RankHello); bit++) {
     GangSeal first(identity_of(0), 1), second(identity_of(1), -1);
     std::string hello = first.hello();
@@ -218,7 +219,7 @@ TEST_CASE("A greeting or proof of which any bit is another is refused, and so is
   pair.prove();
 }
 
-TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted") {
+TEST_CASE("A client that is not a rank of the gang, or that addresses another rank, is rejected") {
   auto greets = [](const RankIdentity& one, int to, const RankIdentity& other) {
     return GangSeal(other, -1).receive_hello(GangSeal(one, to).hello()).ok();
   };
@@ -233,7 +234,7 @@ TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted"
   CHECK_FALSE(greets(stranger, 1, identity_of(1)));
 }
 
-TEST_CASE("A peer that is proven, and sends less than the head of what is long, is refused") {
+TEST_CASE("An authenticated peer that sends less than the header of long data is rejected") {
   constexpr std::string_view kPurpose = "flow gang link, 2";
   GangSeal greets(identity_of(0), 1), here(identity_of(1), -1);
   REQUIRE(here.receive_hello(greets.hello()).ok());

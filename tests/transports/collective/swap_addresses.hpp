@@ -1,4 +1,4 @@
-// Ranks that are processes give each other their addresses in a folder.
+// Ranks that are processes exchange their addresses through a folder.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace flow {
 
-/// This rank's own to all, and those of all, which it waits for.
+/// Publishes this rank's address and returns the addresses of all ranks, for which it waits.
 inline std::vector<std::string> swap_addresses(const std::string& folder, int rank, int ranks,
                                                const std::string& own) {
   std::string path = folder + "/" + std::to_string(rank);

@@ -1,5 +1,5 @@
-// A transport over another that sees all that passes, and does with it what somebody in the network
-// may.
+// A transport over another one that sees all data, and changes it as an attacker on the network
+// could.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -14,17 +14,17 @@
 
 namespace flow {
 
-/// What is between the ends of all links.
+/// The network between the ends of all links.
 struct Network {
   std::mutex mutex;
   std::string seen;  // frames and puts
-  /// What comes to an end in place of a frame. `is_first`: to who connected; `own`: what that end
-  /// has sent.
+  /// Returns the frames that arrive in place of `frame`. `is_first`: at the end that connected;
+  /// `own`: the frames that this end has sent.
   std::function<std::vector<std::string>(bool is_first, std::string frame,
                                          const std::vector<std::string>& own)>
       on_frame;
   std::function<void(char* data, size_t size)> on_put;
-  std::shared_ptr<LinkHandler> second;  // of the end that was connected to, the newest link's
+  std::shared_ptr<LinkHandler> second;  // handler of the accepting end of the newest link
 
   bool has_seen(std::string_view text) {
     std::lock_guard lock(mutex);

@@ -1,6 +1,5 @@
-// A libnccl.so.2 of the tests: its ranks are threads of one process, its GPUs' memory is the
-// host's, and a call is done once every rank has queued it. It is strict: what NCCL forbids is
-// written down.
+// A fake libnccl.so.2: its ranks are threads of one process, GPU memory is host memory, and a call
+// is done once every rank has queued it. It is strict: misuse of NCCL is recorded.
 #include "tests/transports/nccl/fake_nccl.hpp"
 
 #include <algorithm>
@@ -37,13 +36,13 @@ struct Call {
   size_t count = 0;
   int type = 0, op = 0, peer = 0;
   FakeStream* stream = nullptr;
-  std::vector<Call> group;  // of messages
+  std::vector<Call> group;  // sends and receives
 };
 
 struct Gang {
   explicit Gang(int ranks) : calls(static_cast<size_t>(ranks)) {}
   int joined = 0;
-  std::vector<std::map<uint64_t, Call>> calls;  // by rank, of those not done
+  std::vector<std::map<uint64_t, Call>> calls;  // unfinished calls, by rank
 };
 
 struct Comm {
@@ -95,7 +94,7 @@ void combine(const std::vector<Call>& calls, size_t at, void* to) {
   misuse("a type that the fake does not add up");
 }
 
-/// Sends and receives of all ranks' groups, matched in their order.
+/// Matches the sends and receives in all ranks' groups, in their order.
 void pass(std::vector<Call>& calls) {
   for (size_t from = 0; from < calls.size(); from++)
     for (size_t to = 0; to < calls.size(); to++) {

@@ -1,5 +1,5 @@
-// Collectives by NCCL, beside a libnccl of the tests: what is called and in which order, what fails
-// and what is told. No GPU is needed, nor NCCL.
+// NCCL collectives with a fake libnccl: which calls are made in which order, which fail, and what
+// is reported. Needs neither a GPU nor NCCL.
 #include <dlfcn.h>
 #include <catch2/catch.hpp>
 
@@ -110,7 +110,7 @@ CollectiveCall on_gpu(CollectiveCall call) {
   return call;
 }
 
-/// Each test begins and ends with a fake that nothing was done wrong with.
+/// Checks that the fake recorded no misuse before and after each test.
 struct Fresh {
   Fresh() { reset(); }
   ~Fresh() {
@@ -137,7 +137,7 @@ const std::vector<std::string> kFine(3);
 
 }  // namespace
 
-TEST_CASE("Collectives by NCCL come to what they should, and end it in order") {
+TEST_CASE("NCCL collectives give the expected results and end in order") {
   Fresh fresh;
   {
     NcclGang gang(3);
@@ -192,7 +192,7 @@ TEST_CASE("Sends and receives by NCCL") {
   }) == std::vector<std::string>(2));
 }
 
-TEST_CASE("A gang that does not come up is given up at the deadline") {
+TEST_CASE("A gang that does not come up fails at the deadline") {
   Fresh fresh;
   fake().init_hangs = true;
   NcclGang gang(2, 0, 50);
@@ -202,14 +202,14 @@ TEST_CASE("A gang that does not come up is given up at the deadline") {
   CHECK(fake().aborted == 2);
 }
 
-TEST_CASE("What NCCL refuses at once is told") {
+TEST_CASE("An immediate error of NCCL is reported") {
   Fresh fresh;
   fake().init_error = 4;
   NcclGang gang(2);
   CHECK(gang.problems[0] == "rank 0: NCCL failed in joining the gang: invalid argument");
 }
 
-TEST_CASE("An asynchronous error ends what is under way, names it, and aborts") {
+TEST_CASE("An asynchronous error ends the running calls, is named, and aborts the communicator") {
   Fresh fresh;
   fake().failing_call = 2;
   NcclGang gang(3);
@@ -237,7 +237,7 @@ TEST_CASE("A collective that hangs on the GPU is ended at the deadline") {
   CHECK(fake().aborted == 2);
 }
 
-TEST_CASE("A GPU that is lost is told as what it is") {
+TEST_CASE("A lost GPU is reported as lost") {
   Fresh fresh;
   fake().hanging_call = 1;
   NcclGang gang(2);
@@ -255,7 +255,7 @@ TEST_CASE("abort() ends a wait on a GPU from another thread") {
   CHECK(fake().aborted == 1);
 }
 
-TEST_CASE("abort() ends a call that NCCL does not take") {
+TEST_CASE("abort() ends a call that NCCL does not accept") {
   Fresh fresh;
   NcclGang gang(2);
   fake().queue_hangs = true;
@@ -271,7 +271,7 @@ TEST_CASE("abort() ends a call that NCCL does not take") {
   fake().queue_hangs = false;
 }
 
-TEST_CASE("Those that are left go on as a gang of fewer") {
+TEST_CASE("The remaining ranks continue as a smaller gang") {
   Fresh fresh;
   NcclGang gang(3);
   gang.communicators[1]->abort("it is gone");
@@ -291,7 +291,7 @@ TEST_CASE("Those that are left go on as a gang of fewer") {
   CHECK_FALSE(gang.communicators[0]->run(barrier()).ok());
 }
 
-TEST_CASE("Host memory, and addresses of others, are refused") {
+TEST_CASE("Host memory and addresses of other GPUs are rejected") {
   Fresh fresh;
   NcclGang gang(2);
   float data = 1;
@@ -309,7 +309,7 @@ TEST_CASE("Host memory, and addresses of others, are refused") {
         "the address of rank 0 has no NCCL id");
 }
 
-TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {
+TEST_CASE("The rank whose GPU cannot use NCCL is named") {
   RankGpu one{"GPU-a", "NCCL 2.28.9", ""}, other{"GPU-b", "NCCL 2.28.11", ""};
   CHECK(nccl_unavailable_reason({one, other}) == "");
   CHECK(nccl_unavailable_reason({one, other, one}) == "ranks 0 and 2 share GPU-a");
@@ -323,7 +323,7 @@ TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {
 
 namespace {
 
-/// Ranks on CPUs, of which a test says how they are.
+/// Communicator of CPU ranks whose state a test sets.
 class FakeCpuCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -340,7 +340,7 @@ class FakeCpuCommunicator final : public Communicator {
   std::string abort_reason;
 };
 
-/// A GPU each, of ranks that met on CPUs; rank 1's stream may be missing.
+/// One GPU communicator per rank of a CPU gang; the stream of rank 1 may be missing.
 std::vector<Result<GpuGang>> meet_on_gpus(flow::Gang& cpus, bool has_stream,
                                           std::vector<std::shared_ptr<TestStream>>& streams) {
   std::vector<Result<GpuGang>> all(2, internal_error("it did not come back"));
@@ -364,7 +364,7 @@ std::vector<Result<GpuGang>> meet_on_gpus(flow::Gang& cpus, bool has_stream,
 
 }  // namespace
 
-TEST_CASE("A rank that dies is the cause on GPUs, whatever NCCL says of it") {
+TEST_CASE("A rank that dies is the cause on GPUs, whatever error NCCL reports") {
   Fresh fresh;
   bool says_first = GENERATE(true, false);
   (says_first ? fake().failing_call : fake().hanging_call) = 1;
@@ -375,18 +375,18 @@ TEST_CASE("A rank that dies is the cause on GPUs, whatever NCCL says of it") {
   CHECK(work->wait().error().message == "rank 1: its process 7 has ended");
 }
 
-TEST_CASE("What fails on GPUs alone is told on CPUs") {
+TEST_CASE("A failure on GPUs alone is reported to the CPU communicator") {
   Fresh fresh;
   fake().failing_call = 1;
   auto cpu_communicator = std::make_shared<FakeCpuCommunicator>();
   NcclGang gpus(2, 0, 10'000, cpu_communicator);
   std::string why = gpus.communicators[0]->run(on_gpu(barrier())).error().message;
   CHECK_THAT(why, Catch::StartsWith("rank 0: NCCL failed in barrier (#1)"));
-  gpus.communicators.clear();  // whose watcher has told it by then
+  gpus.communicators.clear();  // its watcher has reported the failure by then
   CHECK(cpu_communicator->abort_reason == why);
 }
 
-TEST_CASE("Ranks that have met use NCCL all or none") {
+TEST_CASE("Either all ranks of a gang use NCCL or none does") {
   Fresh fresh;
   flow::Gang cpus({one_node(2)});
   std::vector<std::shared_ptr<TestStream>> streams;
@@ -404,7 +404,7 @@ TEST_CASE("Ranks that have met use NCCL all or none") {
       auto host = comm.run(all_reduce(&own, &own, 1, DType::f32, ReduceOp::sum));
       said[at] += comm.takes_device() && host.ok() && own == 4 ? "" : "on CPUs; ";
       said[at] += work->wait().ok() && streams[at]->leads == 1 ? "" : "kernels do not follow; ";
-      // Only when the GPU is through.
+      // Only after the GPU has finished.
       said[at] += comm.run(leave()).ok() && work->is_done() && data == 2 ? "" : "leaving; ";
       said[at] += text_of(comm.run(on_gpu(send(&data, 1, DType::f32, 1 - rank))));
     });
@@ -424,7 +424,7 @@ TEST_CASE("Ranks that have met use NCCL all or none") {
   }
 }
 
-TEST_CASE("Libraries that must not be used are told with what to do") {
+TEST_CASE("Libraries that must not be used are reported with what to do") {
   CHECK_THAT(nccl::load("/nowhere/libnccl.so").problem,
              Catch::StartsWith("it can't be loaded: /nowhere"));
   CHECK_THAT(nccl::load(FAKE_NCCL_OLD).problem, Catch::StartsWith("NCCL 2.13.4 is too old"));
@@ -435,7 +435,7 @@ TEST_CASE("Libraries that must not be used are told with what to do") {
 }
 
 #if FLOW_TEST_NCCL_HEADER
-TEST_CASE("What is declared of NCCL is what its header says") {
+TEST_CASE("Our declarations of NCCL match its header") {
   CHECK(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));
   CHECK(int{ncclInProgress} == nccl::kInProgress);
   CHECK(int{ncclUint8} == nccl::kUint8);

@@ -1,9 +1,9 @@
-// A libnccl.so.2 of the tests for ranks that are processes, whose GPUs are the emulator's: calls
-// are put on the emulator's streams, and numbers go through files in a folder that the unique id
-// names. What NCCL forbids ends the process, with words on stderr.
+// A fake libnccl.so.2 for ranks that are processes with emulated GPUs. Calls are queued on the
+// emulator's streams, and data passes through files in a folder that the unique id names.
+// Misuse of NCCL ends the process with a message on stderr.
 //
-// FLOW_FAKE_NCCL_LOG names a file that gets a line a call: "rank what count type".
-// FLOW_FAKE_NCCL_HANG="rank number" has that call of that rank never begin.
+// FLOW_FAKE_NCCL_LOG names a file that gets one line per call: "rank what count type".
+// FLOW_FAKE_NCCL_HANG="rank number": this call of this rank never begins.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ struct Config {
   std::abort();
 }
 
-// ---- the emulator, in whose program this library is
+// ---- the emulator, which is part of the program that loads this library
 
 template <typename Function>
 Function emulators(const char* name) {
@@ -86,7 +86,7 @@ struct Gang {
 
 struct Job {
   std::shared_ptr<Gang> gang;
-  std::vector<Call> calls;  // several: a group
+  std::vector<Call> calls;  // the calls of a group
   uint64_t number = 0;
 };
 
@@ -142,7 +142,7 @@ void write_whole(const std::string& path, const std::string& bytes) {
   if (std::rename((path + ".part").c_str(), path.c_str()) != 0) misuse("cannot write " + path);
 }
 
-/// False where the communicator was aborted meanwhile.
+/// Returns false if the communicator was aborted meanwhile.
 bool read_whole(const Gang& gang, const std::string& path, std::string& bytes) {
   while (::access(path.c_str(), F_OK) != 0) {
     if (gang.is_aborted) return false;
@@ -217,7 +217,7 @@ void exchange(const Job& job) {
   std::vector<std::string> all(ranks);
   for (size_t i = 0; i < ranks; i++) {
     if (!read_whole(gang, file_of(gang, job.number, static_cast<int>(i)), all[i])) return;
-    // What NCCL comes to then is nothing that ends.
+    // Real NCCL would hang after such a mismatch.
     while (all[i].substr(0, kind.size()) != kind) {
       if (gang.is_aborted) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
