@@ -31,7 +31,7 @@ double dot(const Tensor& a, const Tensor& b) {
 
 double* elements(const Tensor& x) { return x.view().at<double>(); }
 
-// Each element of each input is moved a little both ways.
+// Moves each element of each input a little in both directions.
 void check_gradients(const char* name, const Inputs& inputs, const Function& function,
                      double tolerance = 1e-7) {
   INFO(name << ", FLOW_TEST_SEED=" << fresh_seed());
@@ -62,11 +62,11 @@ void check_gradients(const char* name, const Inputs& inputs, const Function& fun
   }
 }
 
-TEST_CASE("functions of one number have the gradients that differences show") {
+TEST_CASE("the gradients of unary functions equal finite differences") {
   for (int op = 0; op < kernels::kUnaryCount; op++) {
     auto unary_op = static_cast<Unary>(op);
     if (unary_op == Unary::floor || unary_op == Unary::ceil || unary_op == Unary::round) continue;
-    // Away from 0, where some have a corner.
+    // Away from 0, where some functions have a corner.
     Tensor x = random_input({3, 4}, 1, 0.3, 1.7);
     check_gradients(kernels::name_of(unary_op), {x},
                     [&](const Inputs& in) { return unary(unary_op, in[0]); });
@@ -78,7 +78,7 @@ TEST_CASE("functions of one number have the gradients that differences show") {
   }
 }
 
-TEST_CASE("arithmetic sums the gradients of what was stretched") {
+TEST_CASE("arithmetic sums the gradients of broadcast operands") {
   for (Binary op : {Binary::add, Binary::sub, Binary::mul, Binary::div, Binary::pow,
                     Binary::maximum, Binary::minimum, Binary::mod}) {
     Tensor a = random_input({2, 1, 3}, 3, 1, 2), b = random_input({4, 1}, 4, 0.4, 0.9);
@@ -103,7 +103,7 @@ TEST_CASE("arithmetic sums the gradients of what was stretched") {
                   [](const Inputs& in) { return dropout(in[0], 0.4, 17); });
 }
 
-TEST_CASE("shapes, parts and joins hand their gradients back where they came from") {
+TEST_CASE("shape changes, slices and concatenations return gradients to their inputs") {
   Tensor x = random_input({3, 4, 5}, 20), y = random_input({3, 2, 5}, 21);
   check_gradients("reshape", {x}, [](const Inputs& in) { return reshape(in[0], {6, 10}); });
   check_gradients("permute", {x}, [](const Inputs& in) {
@@ -119,7 +119,7 @@ TEST_CASE("shapes, parts and joins hand their gradients back where they came fro
   check_gradients("stack", {y}, [](const Inputs& in) { return stack({in[0], in[0]}, 3); });
 }
 
-TEST_CASE("reductions spread their gradients") {
+TEST_CASE("reductions distribute their gradients") {
   Tensor x = random_input({3, 4, 2}, 30, 0.5, 1.5);
   for (Reduce op :
        {Reduce::sum, Reduce::mean, Reduce::product, Reduce::norm, Reduce::max, Reduce::min})
@@ -136,7 +136,7 @@ TEST_CASE("reductions spread their gradients") {
                   [](const Inputs& in) { return top_k(swap_dims(in[0], 1, 2), 2, 0).values; });
 }
 
-TEST_CASE("products") {
+TEST_CASE("matmul") {
   check_gradients("matmul", {random_input({3, 4}, 40), random_input({4, 2}, 41)},
                   [](const Inputs& in) { return matmul(in[0], in[1]); });
   check_gradients("batches", {random_input({2, 1, 3, 4}, 42), random_input({3, 4, 2}, 43)},
@@ -152,7 +152,7 @@ Tensor indices(std::initializer_list<int64_t> values) {
   return out;
 }
 
-TEST_CASE("networks") {
+TEST_CASE("nn_ops") {
   Tensor x = random_input({3, 6}, 50);
   for (bool logarithm : {false, true})
     check_gradients("softmax", {copy_of(x)},
@@ -192,7 +192,7 @@ TEST_CASE("networks") {
   check_gradients("rotary", {copy_of(q)}, [](const Inputs& in) { return rotary(in[0], 2, 100); });
 }
 
-TEST_CASE("pictures") {
+TEST_CASE("conv_pool") {
   kernels::Conv2d conv;
   conv.stride[0] = 2;
   conv.padding[1] = 1;
@@ -231,7 +231,7 @@ TEST_CASE("a tensor that is used twice gets the sum, and a second backward adds 
   CHECK(elements(x.gradient())[0] == 9);
 }
 
-TEST_CASE("what is not recorded has no gradient, and says so") {
+TEST_CASE("an operation that was not recorded has no gradient, and the error says so") {
   Tensor x = leaf({1, 2});
   {
     NoRecord off;
@@ -244,14 +244,14 @@ TEST_CASE("what is not recorded has no gradient, and says so") {
   CHECK_THROWS_WITH(whole.want_gradient(true), Catch::Contains("only floats have gradients"));
 }
 
-TEST_CASE("a graph is walked once") {
+TEST_CASE("backward runs through a graph once") {
   Tensor x = leaf({1});
   Tensor y = unary(Unary::exp, x);
   backward(y, {});
   CHECK_THROWS_WITH(backward(y, {}), Catch::Contains("has already passed `exp`"));
 }
 
-TEST_CASE("what backward needs may not have been changed in place") {
+TEST_CASE("a tensor that backward needs must not be changed in place") {
   Tensor x = leaf({1}), scale = leaf({2}).detached();
   Tensor y = binary(Binary::mul, x, scale);
   fill_in_place(scale, Number::of(5.0));
@@ -268,7 +268,7 @@ TEST_CASE("a leaf owns its gradient") {
   CHECK(elements(start)[0] == 1);
 }
 
-TEST_CASE("what is recorded and never walked is let go with its result") {
+TEST_CASE("a recorded graph without backward is released with its result") {
   Tensor x = leaf({1, 2, 3}), rows = reshape(x, {1, 3});
   const std::function<Tensor()> results[] = {
       [&] { return unary(Unary::exp, x); },
@@ -294,7 +294,7 @@ TEST_CASE("what is recorded and never walked is let go with its result") {
   }
 }
 
-TEST_CASE("a backward that gives another shape or type is refused wherever its gradient goes") {
+TEST_CASE("a backward function that returns another shape or type is rejected at any input") {
   for (bool leaf_operand : {true, false}) {
     Tensor x = leaf({1, 2});
     Tensor operand = leaf_operand ? x : unary(Unary::exp, x);
@@ -306,7 +306,7 @@ TEST_CASE("a backward that gives another shape or type is refused wherever its g
   }
 }
 
-TEST_CASE("a million operations in a row are walked, and dropped unwalked, without a deep stack") {
+TEST_CASE("a million operations in a row run backward, and are dropped without it, in a small stack") {
   Tensor x = leaf({1});
   Tensor walked = x, dropped = x;
   for (int i = 0; i < 1'000'000; i++) {
@@ -332,7 +332,7 @@ TEST_CASE("with mixed precision products are rounded, and weights keep their typ
   CHECK(elements(w.gradient())[0] == 1);
 }
 
-TEST_CASE("gradients are clipped together by their norm") {
+TEST_CASE("gradients are clipped by their common norm") {
   Tensor a = leaf({3}).detached(), b = leaf({4}).detached();
   CHECK(clip_norm({a, b}, 10) == 5);
   CHECK(elements(a)[0] == 3);

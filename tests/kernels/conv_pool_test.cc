@@ -1,5 +1,5 @@
-// Convolutions, pools and sizes of pictures against the plainest loops in double. What goes
-// backward is linear in the gradient: it must be the transpose of what goes forward.
+// Convolutions, pooling and image resizing against simple loops in double. The backward pass is
+// linear in the gradient: it must be the transpose of the forward pass.
 #include <algorithm>
 
 #include "tests/kernels/tensors.hpp"
@@ -11,7 +11,7 @@ double tolerance_of(DType dtype, double f32, double f64 = 16) {
   return dtype == DType::f32 ? f32 : dtype == DType::f64 ? f64 : 0.6;
 }
 
-TEST_CASE("a convolution equals seven loops, and its slopes are its transposes") {
+TEST_CASE("a convolution equals seven loops, and its gradients are its transposes") {
   Generator random = generator("conv2d");
   struct Case {
     int64_t images, channels, height, width, outputs, high, wide;
@@ -37,7 +37,7 @@ TEST_CASE("a convolution equals seven loops, and its slopes are its transposes")
     Shape in_shape{each.images, each.channels, each.height, each.width},
         w_shape{each.outputs, per_group, each.high, each.wide},
         out_shape{each.images, each.outputs, out_height, out_width};
-    // Calls f(place in out, in x, in w) for each product.
+    // Calls f(index in out, in x, in w) for each product.
     auto for_products = [&](auto f) {
       for (int64_t at = 0; at < out_shape.count(); at++) {
         int64_t ox = at % out_width, oy = at / out_width % out_height,
@@ -108,7 +108,7 @@ TEST_CASE("a convolution equals seven loops, and its slopes are its transposes")
   }
 }
 
-TEST_CASE("pools take the largest or the mean of a window, and give slopes back there") {
+TEST_CASE("pooling takes the maximum or mean of a window and returns gradients there") {
   Generator random = generator("pools");
   const Pool2d cases[] = {
       {{2, 2}, {2, 2}, {0, 0}}, {{3, 2}, {1, 2}, {1, 1}}, {{3, 3}, {2, 1}, {1, 0}}};
@@ -190,7 +190,7 @@ TEST_CASE("pools take the largest or the mean of a window, and give slopes back 
   }
 }
 
-TEST_CASE("a picture of another size is bilinear or nearest, and slopes go back the same way") {
+TEST_CASE("resizing is bilinear or nearest, and gradients return with the same weights") {
   Generator random = generator("resize");
   for (Shape size : {Shape{5, 7}, Shape{12, 3}, Shape{1, 1}, Shape{6, 5}}) {
     Shape in_shape{2, 3, 6, 5}, out_shape{2, 3, size[0], size[1]};
@@ -199,7 +199,7 @@ TEST_CASE("a picture of another size is bilinear or nearest, and slopes go back 
         Tensor x = random_tensor(random, dtype, in_shape, Layout::dense,
                                  dtype == DType::u8 ? 0 : -2, dtype == DType::u8 ? 255 : 2),
                out(dtype, out_shape);
-        // Calls f(place of the input in its plane, weight) for one of the output's.
+        // Calls f(index of the input in its plane, weight) for each input of an output element.
         auto taps = [&](int64_t at, auto f) {
           int64_t ox = at % size[1], oy = at / size[1] % size[0];
           if (!bilinear) return f(oy * 6 / size[0] * 5 + ox * 5 / size[1], 1.0);
@@ -255,7 +255,7 @@ TEST_CASE("a picture of another size is bilinear or nearest, and slopes go back 
   }
 }
 
-TEST_CASE("bytes of pictures become planes of floats with their mean and deviation taken away") {
+TEST_CASE("image bytes become planes of normalized floats") {
   Generator random = generator("normalize");
   for (DType dtype : kFloats) {
     Tensor in = random_tensor(random, DType::u8, {2, 5, 7, 3}, Layout::narrowed, 0, 256),

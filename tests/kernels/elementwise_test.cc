@@ -1,4 +1,4 @@
-// Element by element: every operation against libm in double, over types, layouts and sizes.
+// Elementwise operations: each one against libm in double, over types, layouts and sizes.
 #include <memory>
 
 #include "kernels/cpu/elementwise.hpp"
@@ -79,7 +79,7 @@ double tolerance_of(DType dtype, double f32) {
   return dtype == DType::f32 ? f32 : dtype == DType::f64 ? 8 : 0.6;
 }
 
-TEST_CASE("a function of one number equals libm's, in every type and layout") {
+TEST_CASE("a unary function equals libm's, in every type and layout") {
   Generator random = generator("unary");
   for (int i = 0; i < kUnaryCount; i++) {
     Unary op = static_cast<Unary>(i);
@@ -113,7 +113,7 @@ TEST_CASE("a function of one number equals libm's, in every type and layout") {
             double x = in[0].get(at), y = unary_reference(op, x);
             return dtype == DType::u8 && y < 0 ? y + 256 : y;
           },
-          tolerance_of(dtype, 4), [&](const Inputs& in, int64_t at) {  // of what cancels
+          tolerance_of(dtype, 4), [&](const Inputs& in, int64_t at) {  // of the terms that cancel
             return op == Unary::gelu || op == Unary::gelu_tanh ? std::fabs(in[0].get(at))
                    : op == Unary::sin || op == Unary::cos      ? 0x1p-10
                                                                : 0.0;
@@ -122,7 +122,7 @@ TEST_CASE("a function of one number equals libm's, in every type and layout") {
   }
 }
 
-TEST_CASE("special numbers go through functions as they do through libm's") {
+TEST_CASE("special numbers give the results of libm") {
   const double specials[] = {0.0,  -0.0, INFINITY, -INFINITY, NAN,   1e-40, -1e-40, 88.9,
                              -104, 1e6,  -1e6,     3e38,      -3e38, 1,     -1,     700};
   for (int i = 0; i < kUnaryCount; i++) {
@@ -159,7 +159,7 @@ double slope_reference_of(Unary wanted, double x, double y, double grad) {
   return NAN;
 }
 
-TEST_CASE("the slope of each function is its finite difference in double, and all types follow") {
+TEST_CASE("the gradient of each function equals finite differences in double, in all types") {
   Generator random = generator("slopes");
   for (int i = 0; i < kUnaryCount; i++) {
     Unary op = static_cast<Unary>(i);
@@ -168,7 +168,7 @@ TEST_CASE("the slope of each function is its finite difference in double, and al
     bool steps = op == Unary::floor || op == Unary::ceil || op == Unary::round || op == Unary::sign;
     for (double x = positive ? 0.3 : -3.013; x < 3; x += 0.0217) {
       auto f = [&](double v) { return unary_reference(op, v); };
-      double h = 1e-4;  // of fourth order
+      double h = 1e-4;  // fourth-order differences
       double slope = (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
       INFO(name_of(op) << " at " << x);
       CHECK(std::fabs(slope_reference_of<0>(op, x, f(x), 1) - (steps ? 0 : slope)) < 1e-8);
@@ -202,7 +202,7 @@ TEST_CASE("the slope of each function is its finite difference in double, and al
   }
 }
 
-TEST_CASE("an operation on two numbers equals that in double, and integers wrap") {
+TEST_CASE("a binary operation equals that in double, and integers wrap") {
   Generator random = generator("binary");
   for (int i = 0; i < kBinaryCount; i++) {
     Binary op = static_cast<Binary>(i);
@@ -215,7 +215,7 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
       }
       bool whole = op == Binary::mod || op == Binary::floor_div;
       auto make = [&](int which, const Shape& shape, Layout layout) {
-        if (!is_float(dtype) && op == Binary::pow)  // no power below 0
+        if (!is_float(dtype) && op == Binary::pow)  // no negative exponents
           return random_tensor(random, dtype, shape, layout, which == 0 ? -2 : 0, 5);
         if (!is_float(dtype)) return random_tensor(random, dtype, shape, layout);
         if (op == Binary::pow)
@@ -230,7 +230,7 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
       auto expected = [&](double a, double b) {
         if (!is_float(dtype) && whole && b == 0) return 0.0;
         double value = binary_reference(op, a, b);
-        if (!is_float(dtype) && op == Binary::pow) value = std::trunc(value);  // a fraction is 0
+        if (!is_float(dtype) && op == Binary::pow) value = std::trunc(value);  // a fraction becomes 0
         return dtype == DType::u8 ? value - 256 * std::floor(value / 256) : value;
       };
       check_layouts(
@@ -257,7 +257,7 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
   }
 }
 
-TEST_CASE("a power of integers is exact, wraps, and is 0 where it would be a fraction") {
+TEST_CASE("integer powers are exact, wrap, and are 0 for a fraction") {
   const int64_t bases[] = {4999, -3, 2, 3, 0, 1, -1, -1, 2, 7},
                 powers[] = {2, 3, 63, 50, 0, -4, -3, -2, -1, 64},
                 expected[] = {24990001,
@@ -277,7 +277,7 @@ TEST_CASE("a power of integers is exact, wraps, and is 0 where it would be a fra
   for (int64_t i = 0; i < 10; i++) CHECK(out.whole(i) == expected[i]);
 }
 
-TEST_CASE("a half is compared with a number of its own type") {
+TEST_CASE("a comparison with a half rounds the number to its type") {
   for (DType dtype : {DType::f16, DType::bf16}) {
     for (double number : {0.1, 0.7, -1e4, 3.0}) {
       Tensor x(dtype, {3}), out(DType::boolean, {3});
@@ -294,7 +294,7 @@ TEST_CASE("a half is compared with a number of its own type") {
   }
 }
 
-TEST_CASE("an interpolation ends at its ends") {
+TEST_CASE("an interpolation reaches both ends exactly") {
   for (DType dtype : kFloats) {
     double large = dtype == DType::f16 ? 6e4 : 1e8;
     Tensor a(dtype, {4}), b(dtype, {4}), out(dtype, {4});
@@ -327,7 +327,7 @@ TEST_CASE("64-bit integers wrap, and division by 0 is 0") {
   });
 }
 
-TEST_CASE("comparisons give 0 and 1, also with numbers that the type does not have") {
+TEST_CASE("comparisons give 0 and 1, also for numbers outside of the type's range") {
   Generator random = generator("compare");
   for (int i = 0; i < kCompareCount; i++) {
     Compare op = static_cast<Compare>(i);
@@ -446,7 +446,7 @@ TEST_CASE("where, clamp, lerp and the fused products equal their formulas") {
           return std::tanh(in[0].get(at) * in[1].get(at) + 0.5) - in[2].get(at);
         },
         tolerance_of(dtype, 3),
-        // What is subtracted last may leave little of what was exact.
+        // The last subtraction may cancel most of the exact digits.
         [&](const Inputs& in, int64_t at) { return 1 + std::fabs(in[2].get(at)); });
     check_layouts(
         "lerp", dtype, dtype, 2, make_of(dtype),
@@ -494,7 +494,7 @@ TEST_CASE("an operand may be the result") {
   }
 }
 
-TEST_CASE("a copy casts each type to each, and any strides to any") {
+TEST_CASE("a copy casts each type to each other, between any strides") {
   Generator random = generator("copy");
   constexpr DType all[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
                            DType::i64, DType::i32, DType::u8,  DType::boolean};
@@ -535,7 +535,7 @@ TEST_CASE("a copy casts each type to each, and any strides to any") {
   }
 }
 
-TEST_CASE("large matrices are turned over by several threads") {
+TEST_CASE("large matrices are transposed by several threads") {
   Generator random = generator("turn");
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::u8}) {
     Tensor in = random_tensor(random, dtype, {2, 301, 403}), out(dtype, {2, 403, 301});
@@ -553,7 +553,7 @@ TEST_CASE("large matrices are turned over by several threads") {
   }
 }
 
-TEST_CASE("a copied reference to a loop does not depend on the first one") {
+TEST_CASE("a copied reference to a loop does not depend on the original") {
   int64_t elements = 0;
   auto count = [&](const void* const*, void*, int64_t n, int64_t) { elements += n; };
   auto first = std::make_unique<cpu::RunCall>(count);

@@ -1,4 +1,4 @@
-// Where an element lies in each of several operands, and how threads are laid over work.
+// The position of an element in each of several operands, and the assignment of threads to work.
 #include "kernels/shared/index_math.hpp"
 
 #include <catch2/catch.hpp>
@@ -35,7 +35,7 @@ void check_index_math(const IndexMath<n>& index_math, const View (&views)[n]) {
   }
 }
 
-TEST_CASE("division by a number known before is division") {
+TEST_CASE("division by a precomputed divisor equals division") {
   std::mt19937 random(1);
   const uint32_t most = (uint32_t{1} << 31) - 1;
   for (uint32_t by : {1u, 2u, 3u, 7u, 10u, 641u, 65535u, 65536u, 1000003u, most - 1, most}) {
@@ -49,7 +49,7 @@ TEST_CASE("division by a number known before is division") {
   }
 }
 
-TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
+TEST_CASE("index math gives the positions of the strides, in 32 bits and in 64") {
   char memory[1];
   View a = dense(DType::f32, {3, 4, 5, 6}, memory);
   const View all[][2] = {
@@ -74,7 +74,7 @@ TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
   check_index_math<2>(index_math_of<2>(views), views);
 }
 
-TEST_CASE("dimensions that all operands walk alike are one") {
+TEST_CASE("dimensions that are contiguous in all operands are merged") {
   View a = dense(DType::f32, {3, 4, 5}, nullptr);
   CHECK(index_math_of<2>({a, a}).rank == 1);
   CHECK(index_math_of<2>({a, broadcast_to(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
@@ -83,7 +83,7 @@ TEST_CASE("dimensions that all operands walk alike are one") {
   CHECK_FALSE(index_math_of<2>({a, far}).small);
 }
 
-TEST_CASE("packs need elements side by side, whole rows and aligned addresses") {
+TEST_CASE("packs need adjacent elements, whole rows and aligned addresses") {
   alignas(16) char memory[16];
   size_t sizes[] = {4, 4};
   auto packs = [&](const View& a, const View& b, int64_t& count) {
@@ -95,7 +95,7 @@ TEST_CASE("packs need elements side by side, whole rows and aligned addresses") 
   int64_t count;
   View a = dense(DType::f32, {1003}, memory);
   CHECK(packs(a, a, count));
-  CHECK(count == 250);  // and three elements are left
+  CHECK(count == 250);  // three elements remain
   View shifted = a;
   shifted.data += 4;
   CHECK_FALSE(packs(a, shifted, count));
@@ -137,7 +137,7 @@ TEST_CASE("every launch covers its work within a device's limits") {
   CHECK(reduce_for(1'000'000, 1000, false).splits == 1);
 }
 
-TEST_CASE("a row is walked from its first aligned address on") {
+TEST_CASE("a row is processed from its first aligned address on") {
   uintptr_t both[] = {1008, 2000}, apart[] = {1008, 2004}, odd[] = {1004};
   RowPacks packs = row_packs<2>(10, 4, 4, both);
   CHECK((packs.head == 0 && packs.packs == 2));

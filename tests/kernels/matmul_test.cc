@@ -1,4 +1,4 @@
-// Products of matrices, attention and rotations against the plainest loops in double.
+// Matrix products, attention and rotary positions against simple loops in double.
 #include <algorithm>
 
 #include "tests/kernels/tensors.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("a product equals three loops: batches, strides, bias and activation")
       for (int variant = 0; variant < 6; variant++) {
         auto layout = [&](int i) { return kLayouts[(turn + i) % 6]; };
         turn++;
-        bool shared = variant == 1;  // one b for all of the batch
+        bool shared = variant == 1;  // one b for the whole batch
         Layout b_layout = shared ? Layout::broadcast : layout(1);
         if (!shared && b_layout == Layout::broadcast) b_layout = Layout::transposed;
         Tensor a = random_tensor(random, dtype, {each.batch, each.m, each.k},
@@ -69,7 +69,7 @@ TEST_CASE("a product equals three loops: batches, strides, bias and activation")
           sizes.push_back(size + 3);
         }
         for_setups([&](Runner& runner) {
-          // The scratch protocol may call twice: c is read where beta is not 0.
+          // The scratch protocol may call twice: c is read if beta is not 0.
           c.poison();
           if (beta != 0) c.fill([&](int64_t i) { return start.get(i); });
           REQUIRE(runner([&](Stream& s) {
@@ -85,7 +85,7 @@ TEST_CASE("a product equals three loops: batches, strides, bias and activation")
   }
 }
 
-TEST_CASE("a large product is cut over threads and is the same on each call") {
+TEST_CASE("a large product is split between threads and has the same bits on each call") {
   Generator random = generator("large matmul");
   for (DType dtype : {DType::f32, DType::bf16}) {
     Tensor a = random_tensor(random, dtype, {300, 257}),
@@ -118,7 +118,7 @@ struct Heads {
   int64_t batch, heads, groups, queries, keys, d;
 };
 
-// Row by row, as the formula says; what it depends on is read through functions.
+// The formula, row by row; accessor functions read its inputs.
 struct Reference {
   Heads of;
   bool causal;
@@ -162,7 +162,7 @@ struct Reference {
   }
 };
 
-TEST_CASE("attention equals its formula row by row, and its slopes finite differences in double") {
+TEST_CASE("attention equals its formula row by row, and its gradients equal finite differences") {
   Generator random = generator("attention");
   const Heads cases[] = {{1, 2, 1, 3, 5, 4}, {2, 2, 2, 5, 3, 4}, {1, 4, 2, 70, 150, 16},
                          {2, 1, 1, 1, 9, 8}, {1, 1, 1, 0, 4, 4}, {1, 2, 2, 130, 130, 32}};
@@ -236,7 +236,7 @@ TEST_CASE("attention equals its formula row by row, and its slopes finite differ
               "attention", lse, [&](int64_t i) { return totals[static_cast<size_t>(i)]; },
               dtype == DType::f64 ? 8 : std::ldexp(8, 29), [](int64_t) { return 4.0; });
           double size = 4 * std::sqrt(static_cast<double>(of.queries) + 1);
-          double tolerance = dtype == DType::f16 ? 3 : 16;  // out came back rounded
+          double tolerance = dtype == DType::f16 ? 3 : 16;  // `out` was rounded
           check(
               "attention_backward", a, [&](int64_t i) { return dq.get(i); }, tolerance,
               [](int64_t) { return 4.0; });
@@ -252,7 +252,7 @@ TEST_CASE("attention equals its formula row by row, and its slopes finite differ
   }
 }
 
-TEST_CASE("rotary positions turn pairs, and back") {
+TEST_CASE("rotary positions rotate pairs, and back") {
   Generator random = generator("rotary");
   for (DType dtype : kFloats) {
     Shape shape{2, 3, 50, 8};

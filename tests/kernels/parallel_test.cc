@@ -1,4 +1,4 @@
-// Work that is split over threads is done once, all of it.
+// Work that is split between threads is done completely and once.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace flow::cpu {
 namespace {
 
-TEST_CASE("every item is visited once, however many threads there are", "[threads]") {
+TEST_CASE("every item is processed once, for any number of threads", "[threads]") {
   for (int threads : {1, 2, 3, 8}) {
     for (int64_t count : {0, 1, 2, 7, 1000}) {
       for (int64_t grain : {0, 1, 3, 10000}) {
@@ -28,7 +28,7 @@ TEST_CASE("every item is visited once, however many threads there are", "[thread
   }
 }
 
-TEST_CASE("ten thousand small operations follow each other, and rest between some of them",
+TEST_CASE("ten thousand small operations in a row, with pauses between some of them",
           "[threads]") {
   std::vector<int64_t> sums(4);
   for (int round = 0; round < 10000; round++) {
@@ -40,7 +40,7 @@ TEST_CASE("ten thousand small operations follow each other, and rest between som
   CHECK(sums == std::vector<int64_t>{0, 10000, 20000, 30000});
 }
 
-TEST_CASE("several threads may ask at once", "[threads]") {
+TEST_CASE("several threads may submit work at once", "[threads]") {
   std::atomic<int64_t> sum = 0;
   std::vector<std::thread> askers;
   for (int asker = 0; asker < 4; asker++) {

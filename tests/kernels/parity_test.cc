@@ -1,5 +1,4 @@
-// The worst error of each operation, printed at the end of the tests: what other devices are held
-// to.
+// Prints the worst error of each operation at the end of the tests: the limit for other devices.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <cstdio>
 #include <cstdlib>
@@ -10,12 +9,12 @@
 
 namespace flow::kernels {
 
-// Not there where this build has no CUDA.
+// Null if this build has no CUDA.
 const Kernels* cuda_kernels() __attribute__((weak));
 
 namespace {
 
-// Every row of the table; one that is added is added here.
+// Every row of the table; add new rows here.
 constexpr const char* kRows[] = {"copy",
                                  "fill",
                                  "unary",
@@ -80,7 +79,7 @@ std::map<std::string, double>& errors() {
   return worst;
 }
 
-// Rows with several operations are reported by operation: "unary exp".
+// Rows with several operations are reported per operation: "unary exp".
 bool is_reported(const std::string& row) {
   for (auto& [operation, error] : errors())
     if (operation == row || operation.starts_with(row + " ")) return true;
@@ -95,7 +94,8 @@ struct Report : Catch::TestEventListenerBase {
     for (auto& [operation, error] : errors())
       std::printf("parity: %-28s CPU %8.3f eps, CUDA %s, no GPU here\n", operation.c_str(), error,
                   built ? "built" : "not built");
-    // Where all tests ran, each row was held against its reference, or the program fails.
+    // After a complete run every row must have been compared with its reference; otherwise the
+    // program fails.
     bool is_part = Catch::getCurrentContext().getConfig()->hasTestFilters();
     for (const char* row : kRows) {
       if (is_part || is_reported(row)) continue;

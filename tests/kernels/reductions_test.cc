@@ -1,5 +1,5 @@
-// Many elements to one, and rows: each against the plainest loop in double; slopes by finite
-// differences in double, the other types by what the doubles give.
+// Reductions and row operations: each against a simple loop in double; gradients against finite
+// differences in double, other types against the results in double.
 #include <algorithm>
 
 #include "tests/kernels/tensors.hpp"
@@ -160,7 +160,7 @@ TEST_CASE("an extreme is the first of equal ones, and a NaN is extreme") {
   }
 }
 
-TEST_CASE("running sums equal a loop") {
+TEST_CASE("prefix sums equal a loop") {
   Generator random = generator("cumsum");
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i32}) {
     for (Layout layout : kOutLayouts) {
@@ -198,7 +198,7 @@ double log_sum_exp(const std::vector<double>& x) {
   return most + std::log(sum);
 }
 
-TEST_CASE("softmax and its logarithm equal their formulas, and their slopes theirs") {
+TEST_CASE("softmax and log_softmax equal their formulas, and so do their gradients") {
   Generator random = generator("softmax");
   for (const Shape& shape : kRowShapes) {
     int64_t width = shape.last();
@@ -250,7 +250,7 @@ TEST_CASE("softmax and its logarithm equal their formulas, and their slopes thei
   }
 }
 
-TEST_CASE("cross entropy and its slope equal their formulas; an ignored label costs nothing") {
+TEST_CASE("cross entropy and its gradient equal their formulas; an ignored label costs nothing") {
   Generator random = generator("cross entropy");
   for (DType dtype : kFloats) {
     for (int64_t rows : {0, 1, 50}) {
@@ -297,13 +297,13 @@ TEST_CASE("cross entropy and its slope equal their formulas; an ignored label co
   }
 }
 
-TEST_CASE("the slope of a cross entropy keeps its digits where all logits are large") {
+TEST_CASE("the gradient of a cross entropy keeps its digits if all logits are large") {
   for (DType dtype : {DType::f32, DType::bf16}) {
     for (double offset : {1e3, 1e4, 5e4, 1e6, 1.5e7}) {
       constexpr int64_t classes = 4;
       Tensor logits(dtype, {1, classes}), labels(DType::i64, {1}), loss(DType::f32, {1}),
           lse(DType::f64, {1}), grad(DType::f32, {1}), out(dtype, {1, classes});
-      // The last places of bf16 are worth more than 1.
+      // The last bits of bf16 are worth more than 1.
       double step = dtype == DType::bf16 ? 64 : 2;
       logits.fill([&](int64_t i) { return offset + step * static_cast<double>(i); });
       labels.set_whole(0, 2), grad.set(0, 1);
@@ -328,7 +328,7 @@ TEST_CASE("the slope of a cross entropy keeps its digits where all logits are la
   }
 }
 
-// Slopes of f with respect to x, by central differences of sum(f(x) * weights).
+// The gradient of f with respect to x, by central differences of sum(f(x) * weights).
 std::vector<double> differences(Tensor& x, const std::function<double()>& loss) {
   std::vector<double> out;
   for (int64_t i = 0; i < x.count(); i++) {
@@ -400,7 +400,7 @@ TEST_CASE("layer_norm and rms_norm equal their formulas, with and without weight
   }
 }
 
-TEST_CASE("the slopes of the norms are finite differences in double, and other types follow") {
+TEST_CASE("the gradients of the norms equal finite differences in double, in all types") {
   Generator random = generator("norm slopes");
   for (bool layer : {true, false}) {
     for (bool weighted : {true, false}) {
@@ -409,7 +409,7 @@ TEST_CASE("the slopes of the norms are finite differences in double, and other t
         Tensor x = random_tensor(random, DType::f16, shape),
                grad = random_tensor(random, DType::f16, shape),
                weight = random_tensor(random, DType::f16, {width});
-        // In double: the reference.
+        // The reference, in double.
         Tensor wide_x = as_double(x), wide_grad = as_double(grad), wide_weight = as_double(weight);
         auto backward = [&](Runner& runner, DType dtype, Tensor& in, Tensor& slope, Tensor& weights,
                             Tensor& dx, Tensor& dweight, Tensor& dbias) {
@@ -463,7 +463,7 @@ TEST_CASE("the slopes of the norms are finite differences in double, and other t
         for (DType dtype : kFloats) {
           Tensor in(dtype, shape, Layout::padded), slope(dtype, shape), weights(dtype, {width}),
               made(dtype, shape), made_weight(dtype, {width}), made_bias(dtype, {width});
-          if (dtype == DType::bf16) continue;  // does not have f16's numbers
+          if (dtype == DType::bf16) continue;  // lacks the numbers of f16
           in.fill([&](int64_t i) { return x.get(i); });
           slope.fill([&](int64_t i) { return grad.get(i); });
           weights.fill([&](int64_t i) { return weight.get(i); });

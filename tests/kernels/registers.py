@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Registers of each compiled CUDA kernel, of all architectures, times the threads of its largest block: at most what a
-block may have, so that no launch can fail for want of them.
+"""Checks each compiled CUDA kernel of all architectures: its registers times the threads of its
+largest block must not exceed the registers of a block, or launches would fail.
 
 usage: registers.py ROOT LIBRARY
 """
@@ -10,21 +10,21 @@ import shutil
 import subprocess
 import sys
 
-REGISTERS_MAX = 65536  # of a block
-UNIT = 8               # registers of a thread are given out in eights
+REGISTERS_MAX = 65536  # per block
+UNIT = 8               # allocation unit of a thread's registers
 KERNEL = re.compile(r"__global__\s+void\s+__launch_bounds__\s*\((\w+)\)\s*(\w+)\s*\(")
 CONSTANT = re.compile(r"constexpr int (\w+) = (\d+);")
 
 
 def bounds_of(root):
-    """The most threads of a block, by the kernel's name."""
+    """The maximum number of threads per block, by the kernel's name."""
     texts = [path.read_text() for folder in ("kernels/cuda", "kernels/shared") for path in (root / folder).glob("*.*")]
     constants = {name: int(value) for text in texts for name, value in CONSTANT.findall(text)}
     return {name: int(bound) if bound.isdigit() else constants[bound] for text in texts for bound, name in KERNEL.findall(text)}
 
 
 def usages(text):
-    """(architecture, mangled name, registers) of what cuobjdump prints."""
+    """(architecture, mangled name, registers) from cuobjdump's output."""
     architecture = name = ""
     for line in text.splitlines():
         if found := re.search(r"arch = (\w+)", line):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Reads the symbols of the inner loops' object files: what a level of the instruction set defines for
-others must bear that level's name, or the linker may take it for a lesser CPU's code as well."""
+"""Reads the symbols of the inner loops' object files: a symbol that the object file of one
+instruction set level exports must have that level's name, or the linker may merge it with the code
+for a lesser CPU."""
 import pathlib
 import re
 import subprocess
@@ -11,7 +12,7 @@ def problems_of(path, level):
     listing = subprocess.run(["nm", "-C", "--defined-only", str(path)], capture_output=True, text=True, check=True).stdout
     for line in listing.splitlines():
         found = re.match(r"[0-9a-f]* ([A-Za-z]) (.*)$", line)
-        # Lower case is the file's own, but for the weak and unique kinds.
+        # Lower case means local, except for the weak and unique kinds.
         if not found or (found.group(1).islower() and found.group(1) not in "uvw"):
             continue
         if f"flow::cpu::{level}::" not in found.group(2):

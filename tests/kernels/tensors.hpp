@@ -1,6 +1,6 @@
-// What the tests of the table share: tensors of every type and layout with guard zones and poison,
-// numbers that are fresh on each run (FLOW_TEST_SEED repeats one), every level of the instruction
-// set and several threads, and how far each operation was from its reference at worst.
+// Shared by the tests of the table: tensors of every type and layout with guard zones and poison,
+// random numbers that differ on each run (FLOW_TEST_SEED repeats a run), every level of the
+// instruction set, several threads, and the worst error of each operation.
 #pragma once
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -25,12 +25,12 @@ inline uint64_t test_seed() {
 }
 
 using Generator = std::mt19937_64;
-/// Of this test by its name, so that a part of the tests has the same numbers as all of them.
+/// Seeded by the test's name, so that a subset of the tests uses the same numbers as all of them.
 inline Generator generator(const char* name) {
   return Generator(test_seed() ^ std::hash<std::string>{}(name));
 }
 
-/// Notes an error; the worst of each operation is printed at the end.
+/// Records an error; the worst of each operation is printed at the end.
 void note_error(const std::string& operation, double error);
 
 inline double epsilon_of(DType dtype) {
@@ -56,7 +56,7 @@ constexpr Layout kLayouts[] = {Layout::dense,     Layout::padded,   Layout::tran
                                Layout::broadcast, Layout::negative, Layout::narrowed};
 constexpr Layout kOutLayouts[] = {Layout::dense, Layout::padded, Layout::transposed,
                                   Layout::negative, Layout::narrowed};
-/// Those whose rows are dense.
+/// Layouts with dense rows.
 constexpr Layout kRowLayouts[] = {Layout::dense, Layout::padded};
 constexpr DType kFloats[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 constexpr DType kNumbers[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
@@ -135,7 +135,7 @@ class Tensor {
     for (int64_t i = 0; i < count(); i++) out.push_back(get(i));
     return out;
   }
-  /// Elements unset: NaN, or bytes of 0xAB.
+  /// Fills the memory with NaN, or with bytes of 0xAB.
   void poison() {
     for (int64_t i = 0; i < count(); i++) {
       if (is_float(view.dtype)) {
@@ -145,7 +145,7 @@ class Tensor {
       }
     }
   }
-  /// True where no byte but those of elements was written.
+  /// Whether only the bytes of elements were written.
   bool is_guarded() const {
     std::vector<char> rest = storage_;
     for (int64_t offset : at_) {
@@ -176,14 +176,14 @@ inline Tensor random_tensor(Generator& random, DType dtype, const Shape& shape,
   made.fill(random, low, high);
   return made;
 }
-/// The same values in doubles.
+/// The same values as doubles.
 inline Tensor as_double(const Tensor& from) {
   Tensor made(DType::f64, from.view.shape);
   for (int64_t i = 0; i < from.count(); i++) made.set(i, from.get(i));
   return made;
 }
 
-/// Runs a row as callers do: with room that is too small first, then with just enough of it.
+/// Runs a row as callers do: with too little scratch first, then with exactly enough.
 class Runner {
  public:
   explicit Runner(int threads) { stream.threads = threads; }
@@ -225,8 +225,8 @@ void for_setups(F f) {
   cpu::use_loops(nullptr);
 }
 
-/// The error of one number in units of the type's epsilon, relative to the larger of what was
-/// expected and `scale`.
+/// The error of one number in units of the type's epsilon, relative to the larger of the expected
+/// value and `scale`.
 inline double error_of(DType dtype, double actual, double expected, double scale = 0) {
   if (std::isnan(expected) || std::isnan(actual))
     return std::isnan(expected) == std::isnan(actual) ? 0 : 1e30;
@@ -240,7 +240,7 @@ inline double error_of(DType dtype, double actual, double expected, double scale
   return std::fabs(actual - expected) / (size * epsilon_of(dtype));
 }
 
-/// Checks every element of `out` against `expected(i)`, to `tolerance` epsilons of its type.
+/// Checks every element of `out` against `expected(i)`, within `tolerance` epsilons of its type.
 inline void check(const std::string& operation, const Tensor& out,
                   const std::function<double(int64_t)>& expected, double tolerance,
                   const std::function<double(int64_t)>& scale = nullptr) {

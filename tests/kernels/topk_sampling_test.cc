@@ -1,4 +1,4 @@
-// Indices, choices, optimizers, random numbers and price paths against the plainest loops.
+// Indices, top-k and sampling, optimizers, random numbers and price paths against simple loops.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
                           DType::i64, DType::i32, DType::u8,  DType::boolean};
 
-TEST_CASE("rows and elements are taken and added by index") {
+TEST_CASE("rows and elements are gathered and added by index") {
   Generator random = generator("indices");
   for (DType dtype : kAll) {
     for (DType index_type : {DType::i64, DType::i32}) {
@@ -84,7 +84,7 @@ TEST_CASE("rows and elements are taken and added by index") {
   }
 }
 
-TEST_CASE("what f16 and bf16 add by index is summed in f32 and rounded once") {
+TEST_CASE("f16 and bf16 values that are added by index are summed in f32 and rounded once") {
   constexpr int64_t count = 5000;
   for (DType dtype : {DType::f16, DType::bf16}) {
     Tensor ones(dtype, {count, 3}), rows(DType::i64, {count}), table_sums(dtype, {4, 3});
@@ -112,7 +112,7 @@ TEST_CASE("what f16 and bf16 add by index is summed in f32 and rounded once") {
   }
 }
 
-TEST_CASE("an optimizer's rows take views with gaps as what they are, or not at all") {
+TEST_CASE("optimizer rows either accept views with gaps or reject them") {
   for (DType dtype : kFloats) {
     for (Layout layout : kLayouts) {
       Generator random = generator("gaps");
@@ -138,7 +138,7 @@ TEST_CASE("an optimizer's rows take views with gaps as what they are, or not at 
   }
 }
 
-TEST_CASE("an index out of range is left out and told") {
+TEST_CASE("an index out of range is skipped and reported") {
   Tensor from(DType::f32, {3, 2}), index(DType::i64, {4}), out(DType::f32, {4, 2});
   from.fill([](int64_t i) { return static_cast<double>(i); });
   const int64_t indices[] = {1, 2, 4, 3};
@@ -211,10 +211,10 @@ TEST_CASE("samples follow the softmax, and temperature 0 takes the first largest
       for (int64_t i = 0; i < rows; i += 997) CHECK(index.whole(i) == 4);
     });
   }
-  note_error("sample", 0);  // what was drawn is a position
+  note_error("sample", 0);  // a sample is a position
 }
 
-TEST_CASE("a histogram counts what lies in its bins") {
+TEST_CASE("a histogram counts the values within its bins") {
   Generator random = generator("histogram");
   for (DType dtype : kNumbers) {
     for (Layout layout : kOutLayouts) {
@@ -314,7 +314,7 @@ TEST_CASE("optimizers take PyTorch's steps") {
   }
 }
 
-TEST_CASE("random numbers are those of their position, at every level and for any cut") {
+TEST_CASE("random numbers depend only on their position, at every level and for any split") {
   Generator random = generator("numbers");
   for (int64_t count : {0, 1, 5, 1003, 30000}) {
     uint64_t seed = random(), first = random() % 1000;
@@ -396,7 +396,7 @@ TEST_CASE("random numbers are those of their position, at every level and for an
   }
 }
 
-TEST_CASE("normal numbers are Box and Muller's by libm, to a few last bits") {
+TEST_CASE("normal numbers equal Box and Muller's with libm, except for a few last bits") {
   for (uint64_t i = 0; i < 20000; i++) {
     Random4 bits = random_block(7, i, RandomUse::normal);
     double open = (static_cast<double>(join(bits.word[0], bits.word[1]) >> 11) + 0.5) * 0x1p-53;
@@ -410,7 +410,7 @@ TEST_CASE("normal numbers are Box and Muller's by libm, to a few last bits") {
 }
 
 TEST_CASE(
-    "price paths are the formula's, their ends the same, and any split of them gives the same") {
+    "price paths follow the formula, have the same ends, and do not depend on the split") {
   for (DType dtype : {DType::f32, DType::f64}) {
     for (int64_t steps : {1, 5, 700}) {
       constexpr int64_t paths = 41;

@@ -1,4 +1,4 @@
-// Views: narrowing, stretching, copying and casting against element-by-element arithmetic.
+// Views: narrowing, broadcasting, copying and casting against element-by-element arithmetic.
 #include "kernels/shared/view.hpp"
 
 #include <cmath>
@@ -35,7 +35,7 @@ Floats elements(const View& view) {
   return out;
 }
 
-TEST_CASE("a narrowed, stepped, transposed view names the elements it says") {
+TEST_CASE("a narrowed, stepped, transposed view addresses the expected elements") {
   Floats memory = counted(30);
   View x = view_of(memory, {5, 6});
   CHECK(elements(narrow(x, 0, 1, 2, 3)) == Floats{6, 7, 8, 9, 10, 11, 24, 25, 26, 27, 28, 29});
@@ -47,7 +47,7 @@ TEST_CASE("a narrowed, stepped, transposed view names the elements it says") {
   CHECK(elements(narrow(x, 0, 0, 0)).empty());
 }
 
-TEST_CASE("shapes stretch from the last dimension on, where sizes are equal or 1") {
+TEST_CASE("shapes broadcast from the last dimension on, where sizes are equal or 1") {
   Shape out;
   REQUIRE(broadcast(Shape{4, 1, 3}, Shape{2, 1}, out));
   CHECK(out == Shape{4, 2, 3});
@@ -87,7 +87,7 @@ TEST_CASE("floats become integers without undefined behavior") {
   CHECK(convert<int64_t>(-2.9) == -2);
 }
 
-TEST_CASE("half and brain floats round to nearest even and keep every value they can hold") {
+TEST_CASE("f16 and bf16 numbers round to nearest even and keep every value that they can represent") {
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
     Half half{static_cast<uint16_t>(bits)};
     Brain brain{static_cast<uint16_t>(bits)};
@@ -105,7 +105,7 @@ TEST_CASE("half and brain floats round to nearest even and keep every value they
   CHECK(Brain::from(1 + 0x1p-8f).to_float() == 1);
 }
 
-TEST_CASE("a view is reshaped without a copy wherever its strides allow that") {
+TEST_CASE("a view is reshaped without a copy if its strides allow it") {
   Floats memory = counted(24);
   View x = view_of(memory, {2, 3, 4}), out;
   REQUIRE(reshape(x, {6, 4}, out));
@@ -121,7 +121,7 @@ TEST_CASE("a view is reshaped without a copy wherever its strides allow that") {
   CHECK(elements(out) == elements(narrow(x, 2, 3, 4, -1)));
 }
 
-TEST_CASE("dimensions are permuted, and new ones put in") {
+TEST_CASE("dimensions are permuted, and new ones inserted") {
   Floats memory = counted(6);
   View x = view_of(memory, {2, 3});
   int order[] = {1, 0};
@@ -131,7 +131,7 @@ TEST_CASE("dimensions are permuted, and new ones put in") {
   CHECK(elements(unsqueeze(x, 0)) == memory);
 }
 
-TEST_CASE("a view overlaps itself where two of its elements are one") {
+TEST_CASE("a view overlaps itself if two of its elements are the same") {
   Floats memory = counted(60);
   View x = view_of(memory, {6, 10});
   CHECK_FALSE(overlaps_itself(x));

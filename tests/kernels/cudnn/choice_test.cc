@@ -1,4 +1,4 @@
-// What is asked of cuDNN, and which of its offers is taken.
+// Which requests go to cuDNN, and which of its algorithms is chosen.
 #include <catch2/catch.hpp>
 
 #include "kernels/cuda/cudnn_choice.hpp"
@@ -34,7 +34,7 @@ bool takes(const Numbers& n, const AlgorithmPerf& offer) {
   return next_algorithm(n, &offer, 1, 0) == 0;
 }
 
-TEST_CASE("the numbers of a convolution are its shapes and its window") {
+TEST_CASE("the parameters of a convolution are its shapes and its window") {
   Numbers n = numbers(ConvolutionDirection::backward_input, DType::bf16);
   CHECK(n == Numbers{ConvolutionDirection::backward_input,
                      false,
@@ -57,7 +57,7 @@ TEST_CASE("the numbers of a convolution are its shapes and its window") {
         numbers(ConvolutionDirection::backward_weight, DType::f32));
 }
 
-TEST_CASE("what is empty, too large or not aligned is not asked for") {
+TEST_CASE("empty, too large or unaligned operands do not go to cuDNN") {
   Numbers n{};
   Convolution v = convolution(ConvolutionDirection::forward, DType::f32);
   REQUIRE(numbers_of(v, n));
@@ -78,7 +78,7 @@ TEST_CASE("what is empty, too large or not aligned is not asked for") {
   }
 }
 
-TEST_CASE("a bias is dense and aligned, or cuDNN is not asked") {
+TEST_CASE("a bias that is not dense and aligned does not go to cuDNN") {
   Numbers n{};
   Convolution v = convolution(ConvolutionDirection::forward, DType::f32);
   View bias = dense(DType::f32, {6}, memory);
@@ -90,7 +90,7 @@ TEST_CASE("a bias is dense and aligned, or cuDNN is not asked") {
   CHECK_FALSE(numbers_of(v, n));
 }
 
-TEST_CASE("algorithms that add in any order are never taken") {
+TEST_CASE("algorithms that add in an arbitrary order are never chosen") {
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (ConvolutionDirection way :
          {ConvolutionDirection::forward, ConvolutionDirection::backward_input,
@@ -100,16 +100,16 @@ TEST_CASE("algorithms that add in any order are never taken") {
       CHECK(takes(n, offer));
       offer.determinism = 0;
       CHECK_FALSE(takes(n, offer));
-      // By their names too: 0 and 3 of the weight's gradient, 0 of the input's.
+      // Known by number too: 0 and 3 for the weight's gradient, 0 for the input's.
       for (int algorithm : {0, 3})
         CHECK(takes(n, good(algorithm, math_of(n))) ==
               (way == ConvolutionDirection::forward && algorithm == 0));
-      // Fourier's and Winograd's ways.
+      // The FFT and Winograd algorithms.
       for (int algorithm : {4, 5, 6, 7}) CHECK_FALSE(takes(n, good(algorithm, math_of(n))));
     }
 }
 
-TEST_CASE("f32 never becomes TF32, and halves use tensor cores") {
+TEST_CASE("f32 never becomes TF32, and half types use tensor cores") {
   Numbers f32 = numbers(ConvolutionDirection::forward, DType::f32),
           f16 = numbers(ConvolutionDirection::forward, DType::f16);
   CHECK(math_of(f32) == kFmaMath);
@@ -130,7 +130,7 @@ TEST_CASE("with a bias there is one algorithm") {
     CHECK(takes(n, good(algorithm, kTensorOpMath)) == (algorithm == kForwardImplicitPrecompGemm));
 }
 
-TEST_CASE("the first offer that works and has room is taken") {
+TEST_CASE("the first algorithm that works and whose workspace fits is chosen") {
   Numbers n = numbers(ConvolutionDirection::forward, DType::f32);
   AlgorithmPerf offers[] = {good(7, kFmaMath), good(1, kFmaMath), good(1, kFmaMath),
                             good(2, kFmaMath), good(0, kFmaMath)};

@@ -1,7 +1,7 @@
-// libcudnn.so.9 for the tests: convolutions by their definition on the host's memory. It is as hard
-// to please as cuDNN is: descriptors that do not fit each other, room that is too small, addresses
-// that are not aligned, f32 on tensor cores and algorithms that add in any order are refused, and
-// `fake_cudnn.complaint` says what it was.
+// A fake libcudnn.so.9: convolutions by their definition in host memory. It is as strict as cuDNN:
+// it rejects descriptors that do not match, a workspace that is too small, unaligned addresses, f32
+// on tensor cores and algorithms that add in an arbitrary order, and names the first defect in
+// `fake_cudnn.complaint`.
 #include "tests/kernels/cudnn/fake_cudnn.hpp"
 
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 constexpr int kBadParameter = 2000;
 constexpr uint64_t kAlive = 0x616c697665;
 
-// Whatever has a handle or a descriptor: cuDNN's are opaque too.
+// A handle or descriptor; cuDNN's are opaque too.
 struct Thing {
   uint64_t mark = kAlive;
   char kind;
@@ -74,7 +74,7 @@ int set_shape(void* pointer, char kind, int format, int type, int a, int b, int 
   return 0;
 }
 
-// A convolution's four descriptors, which fit each other.
+// The four matching descriptors of a convolution.
 struct Window {
   Thing *x, *w, *y, *o;
 };
@@ -111,7 +111,7 @@ int offer(const std::vector<AlgorithmPerf>& all, int room, int* count, Algorithm
   return 0;
 }
 
-// What is better not taken comes first.
+// Lists the algorithms that must not be chosen first.
 AlgorithmPerf offer_of(int algorithm, bool is_same_each_time, int math, int status = 0) {
   return {algorithm, status, 1, fake_cudnn.workspace, is_same_each_time ? 1 : 0, math, {}};
 }
@@ -141,13 +141,13 @@ int check_run(void* handle, const Window& v, const Factors& factors, const void*
   if (bytes < room_of(algorithm) || (bytes > 0 && room == nullptr))
     return complain("too little room");
   if (fake_cudnn.run_status != 0) return fake_cudnn.run_status;
-  if (bytes > 0) std::memset(room, 0xee, bytes);  // what is not the call's is seen to change
+  if (bytes > 0) std::memset(room, 0xee, bytes);  // shows a write outside of the workspace
   fake_cudnn.algorithm = algorithm;
   fake_cudnn.math = v.o->math;
   return 0;
 }
 
-// f(place in x, in w, in y) of each product of a convolution.
+// Calls f(index in x, in w, in y) for each product of a convolution.
 template <typename F>
 void for_products(const Window& v, F f) {
   const int *x = v.x->shape, *w = v.w->shape, *y = v.y->shape;
@@ -288,7 +288,7 @@ EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(void* handle, void* x, void* w
   Window v;
   if (!thing_of(handle, 'h') || window_of(x, w, conv, y, v)) return kBadParameter;
   int math = v.o->math;
-  return offer({offer_of(7, true, math),  // Winograd's way
+  return offer({offer_of(7, true, math),  // Winograd
                 offer_of(0, false, math),
                 offer_of(1, true, dnn::kTensorOpMathAllowConversion),
                 offer_of(1, true, math, dnn::kNotSupported),

@@ -1,4 +1,4 @@
-// One call from the row's operands to cuDNN's functions, with the cuDNN of the tests.
+// One call from the row's operands to cuDNN's functions, with the fake cuDNN.
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ namespace {
 using Catch::Contains;
 using suite::Array;
 
-// For the table's own, before anything reads it.
+// Set for the table's own library, before it is loaded.
 const int is_named = ::setenv(kCudnnVariable, FAKE_CUDNN, 0);
 
 FakeCudnn& fake() {
@@ -26,7 +26,7 @@ FakeCudnn& fake() {
   return *static_cast<FakeCudnn*>(dlsym(file, "fake_cudnn"));
 }
 
-// The fake as it is at first, but for what lives on in the table's.
+// Resets the fake, except for the objects that the table's library owns.
 FakeCudnn& fresh_fake() {
   int64_t alive = fake().alive;
   fake() = {};
@@ -34,7 +34,7 @@ FakeCudnn& fresh_fake() {
   return fake();
 }
 
-// y = x * 2 + bias: a picture of 3 by 3 under a window of 1.
+// y = x * 2 + bias: a 3 by 3 image with a window of 1.
 struct Doubled {
   alignas(16) float x[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   alignas(16) float w[1] = {2};
@@ -56,7 +56,7 @@ struct Doubled {
   int run(DnnLibrary& library) { return library.run(stream, 0, convolution); }
 };
 
-TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
+TEST_CASE("cuDNN computes a convolution and all descriptors are destroyed") {
   FakeCudnn& dnn = fresh_fake();
   int64_t before = dnn.alive;
   int mark = 0;
@@ -83,7 +83,7 @@ TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
   CHECK(dnn.complaint == nullptr);
 }
 
-TEST_CASE("what an algorithm needs is asked for before anything is done") {
+TEST_CASE("the workspace size is queried before the call") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Doubled call;
@@ -95,7 +95,7 @@ TEST_CASE("what an algorithm needs is asked for before anything is done") {
   CHECK(call.run(library) == kDone);
 }
 
-TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a device") {
+TEST_CASE("the heuristics are queried once per shape, direction, bias and device") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Doubled call;
@@ -119,17 +119,18 @@ TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a 
   call.convolution.bias = &call.bias;
   run(0), run(0);
   CHECK(dnn.heuristics == 5);
-  call.convolution.o.dilation[0] = 2;  // of a window of 1: the same result, another key
+  // no effect on a window of 1: the same result with another key
+  call.convolution.o.dilation[0] = 2;
   run(0), run(0);
   CHECK(dnn.heuristics == 6);
   CHECK(dnn.complaint == nullptr);
 }
 
-TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
+TEST_CASE("flow's kernels compute a convolution that cuDNN cannot") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Doubled call;
-  SECTION("all offers add in any order") {
+  SECTION("all algorithms add in an arbitrary order") {
     dnn.only_random = true;
     for (ConvolutionDirection way :
          {ConvolutionDirection::forward, ConvolutionDirection::backward_input,
@@ -139,32 +140,32 @@ TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
     }
     CHECK(dnn.heuristics == 3);
   }
-  SECTION("the heuristics refuse") {
+  SECTION("the heuristics fail") {
     dnn.offers_status = kNotSupported;
     CHECK(call.run(library) == kUnsupported);
     CHECK(call.run(library) == kUnsupported);
     CHECK(dnn.heuristics == 1);
   }
-  SECTION("all offers need too much room") {
+  SECTION("all algorithms need too much workspace") {
     dnn.workspace = kWorkspaceMax + 1;
     call.convolution.bias = &call.bias;
     CHECK(call.run(library) == kUnsupported);
   }
-  SECTION("the call is refused, and not made again") {
+  SECTION("the call fails, and is not repeated") {
     dnn.run_status = kNotSupported + 2;
     CHECK(call.run(library) == kUnsupported);
     CHECK(call.stream.scratch.used == 0);
     dnn.run_status = 0;
     CHECK(call.run(library) == kUnsupported);
   }
-  SECTION("it does not work on this device, and is asked once") {
+  SECTION("the device is not supported, and is checked once") {
     dnn.create_status = 1001;
     CHECK(call.run(library) == kUnsupported);
     dnn.create_status = 0;
     CHECK(call.run(library) == kUnsupported);
     CHECK(library.run(call.stream, 1, call.convolution) == kDone);
   }
-  SECTION("the descriptors are refused") {
+  SECTION("the descriptors are rejected") {
     call.convolution.y.shape[2] = 2;
     CHECK(call.run(library) == kUnsupported);
     CHECK(dnn.complaint == std::string("the result's size"));
@@ -172,7 +173,7 @@ TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
   if (dnn.runs() == 0) CHECK(call.y[8] == 0);
 }
 
-TEST_CASE("an algorithm without room is taken where the others need too much") {
+TEST_CASE("an algorithm without a workspace is chosen if the others need too much") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Doubled call;
@@ -183,7 +184,7 @@ TEST_CASE("an algorithm without room is taken where the others need too much") {
   CHECK(call.y[8] == 16);
 }
 
-TEST_CASE("a failure has cuDNN's words") {
+TEST_CASE("an error has cuDNN's message") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Doubled call;
@@ -194,7 +195,7 @@ TEST_CASE("a failure has cuDNN's words") {
         "cuDNN failed in a convolution that it had accepted: CUDNN_STATUS_EXECUTION_FAILED");
 }
 
-TEST_CASE("another version, or one without a function, is not used") {
+TEST_CASE("another version, or a library that lacks a function, is not used") {
   FakeCudnn& dnn = fresh_fake();
   dnn.version = 8907;
   DnnLibrary old(FAKE_CUDNN);
@@ -219,7 +220,7 @@ void check_conv_pool() {
   CHECK(all.lines.at("conv2d").checks > 20);
 }
 
-TEST_CASE("the table's pictures, by cuDNN") {
+TEST_CASE("the table's conv_pool rows, by cuDNN") {
   FakeCudnn& dnn = fresh_fake();
   CudnnUse before = cudnn_use();
   check_conv_pool();
@@ -230,11 +231,11 @@ TEST_CASE("the table's pictures, by cuDNN") {
   CudnnUse use = cudnn_use();
   CHECK(use.library == "cuDNN 9.19.0");
   CHECK(use.done - before.done == dnn.runs());
-  // The weight's gradient of no pictures: zeros, for each of the types in both orders.
+  // The weight's gradient of an empty batch: zeros, for each of the types in both orders.
   CHECK(use.asked - use.done == 8);
 }
 
-TEST_CASE("a program may leave cuDNN out for a while") {
+TEST_CASE("a program can disable cuDNN temporarily") {
   FakeCudnn& dnn = fresh_fake();
   use_cudnn(false);
   check_conv_pool();
@@ -247,7 +248,7 @@ int run_table(Doubled& call) {
   return cuda_kernels()->conv2d(call.stream, v.o, v.x, v.w, nullptr, v.y);
 }
 
-TEST_CASE("a library that the environment names and that is not there is an error", "[.missing]") {
+TEST_CASE("a library that the environment names and that does not exist is an error", "[.missing]") {
   Doubled call;
   int code = run_table(call);
   CHECK(code == kDnnErrors);
@@ -255,7 +256,7 @@ TEST_CASE("a library that the environment names and that is not there is an erro
              Catch::StartsWith("the library that FLOW_CUDNN_LIB names cannot be used: /nowhere"));
 }
 
-TEST_CASE("the environment leaves cuDNN out", "[.off]") {
+TEST_CASE("the environment disables cuDNN", "[.off]") {
   Doubled call;
   CHECK(run_table(call) == kDone);
   CHECK(call.y[8] == 16);

@@ -1,4 +1,4 @@
-// The cuDNN of this machine, where there is one: its header says what ours says, and its
+// The cuDNN of this machine, if it has one: its header agrees with our declarations, and its
 // descriptors, which need no GPU, have our shapes.
 #include <catch2/catch.hpp>
 #include <type_traits>
@@ -17,7 +17,7 @@ namespace {
 
 #ifdef FLOW_HAS_CUDNN_HEADER
 
-// As the call sees it: a pointer, or a number of some size.
+// As the call passes it: a pointer, or a number of some size.
 template <typename A, typename B>
 constexpr bool is_alike =
     sizeof(A) == sizeof(B) && std::is_pointer_v<A> ==
@@ -57,7 +57,7 @@ void check_offer() {
   CHECK(offsetof(AlgorithmPerf, math) == offsetof(Theirs, mathType));
 }
 
-TEST_CASE("cuDNN's structs and numbers are its header's") {
+TEST_CASE("cuDNN's structs and constants match its header") {
   check_offer<cudnnConvolutionFwdAlgoPerf_t>();
   check_offer<cudnnConvolutionBwdDataAlgoPerf_t>();
   check_offer<cudnnConvolutionBwdFilterAlgoPerf_t>();
@@ -92,7 +92,7 @@ TEST_CASE("cuDNN's functions are declared as its header declares them") {
 
 #endif
 
-// A row's shapes, as the rows of the table get them.
+// The shapes of a row, as the rows of the table receive them.
 Convolution row_of(int64_t size, const Conv2d& o, int64_t kernel) {
   alignas(16) static char memory[16];
   auto after = [&](int64_t in, int dim) {
@@ -128,7 +128,7 @@ TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
             for (int64_t groups : {1, 2}) {
               Conv2d o{{stride, 1}, {padding, 2}, {dilation, 1}, groups};
               Convolution row = row_of(size, o, kernel);
-              if (size + 2 * padding < dilation * (kernel - 1) + 1) continue;  // it does not fit
+              if (size + 2 * padding < dilation * (kernel - 1) + 1) continue;  // the window does not fit
               Numbers numbers{};
               REQUIRE(numbers_of(row, numbers));
               numbers.has_bias = groups == 2;
@@ -143,7 +143,7 @@ TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
   CHECK(compared > 350);
 }
 
-TEST_CASE("the machine's cuDNN without a GPU leaves the convolution to flow") {
+TEST_CASE("without a GPU flow's kernels compute the convolution, not the machine's cuDNN") {
   DnnLibrary library("");
   if (!library.works()) {
     WARN("skipped: this machine has no cuDNN that can be used: " << library.problem());

@@ -1,4 +1,4 @@
-// Which kernels do an attention is decided by the operands alone.
+// The operands alone decide which kernels compute an attention.
 #include "kernels/cuda/attention.hpp"
 
 #include <catch2/catch.hpp>
@@ -19,7 +19,7 @@ View operand(DType dtype, int64_t width, int64_t row = 0, int64_t offset = 0) {
 }
 bool takes(const View& view) { return takes_tensor_cores({&view}); }
 
-TEST_CASE("attention: tensor cores take half floats in heads of whole pieces, up to 128 wide") {
+TEST_CASE("attention: tensor cores take half types with aligned heads up to 128 wide") {
   for (DType dtype : {DType::f16, DType::bf16}) {
     for (int64_t width : {8, 16, 40, 64, 80, 128}) CHECK(takes(operand(dtype, width)));
     for (int64_t width : {1, 4, 7, 12, 136, 256}) CHECK_FALSE(takes(operand(dtype, width)));
@@ -42,7 +42,7 @@ TEST_CASE("attention: tensor cores take rows that begin at multiples of 16 bytes
   View gaps = operand(DType::f16, 64);
   gaps.strides[3] = 2;
   CHECK_FALSE(takes(gaps));
-  // The stride of a dimension of one element is of no matter.
+  // The stride of a dimension of size 1 does not matter.
   View one = dense(DType::bf16, {1, 1, 1, 8}, memory);
   one.strides[0] = one.strides[1] = one.strides[2] = 3;
   CHECK(takes(one));
@@ -51,7 +51,7 @@ TEST_CASE("attention: tensor cores take rows that begin at multiples of 16 bytes
   CHECK_FALSE(takes(heads));
 }
 
-TEST_CASE("attention: one operand that does not fit is enough for CUDA cores") {
+TEST_CASE("attention: one operand that does not fit selects the CUDA cores") {
   View good = operand(DType::f16, 64), shifted = operand(DType::f16, 64, 0, 2);
   View other = operand(DType::f32, 64);
   CHECK(takes_tensor_cores({&good, &good, &good, &good}));

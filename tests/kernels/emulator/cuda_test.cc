@@ -1,4 +1,4 @@
-// The CUDA kernels, run by the emulator in both orders, do what the suite says.
+// The CUDA kernels, run by the emulator in both orders, pass the suite.
 #include <catch2/catch.hpp>
 
 #include "tests/kernels/emulator/emulator.hpp"
@@ -21,20 +21,20 @@ void run(void (*check)(Suite&)) {
   run_with(runner, check);
 }
 
-TEST_CASE("emulated: elements") { run(check_elementwise); }
+TEST_CASE("emulated: elementwise") { run(check_elementwise); }
 TEST_CASE("emulated: reductions") { run(check_reductions); }
 TEST_CASE("emulated: rows") { run(check_rows); }
 TEST_CASE("emulated: norms") { run(check_norms); }
-TEST_CASE("emulated: products") { run(check_matmuls); }
+TEST_CASE("emulated: matmul") { run(check_matmuls); }
 TEST_CASE("emulated: indices") { run(check_indices); }
 TEST_CASE("emulated: attention") { run(check_attention); }
-TEST_CASE("emulated: pictures") { run(check_conv_pool); }
+TEST_CASE("emulated: conv_pool") { run(check_conv_pool); }
 TEST_CASE("emulated: optimizers") { run(check_optimizers); }
-TEST_CASE("emulated: choosing") { run(check_choosing); }
+TEST_CASE("emulated: topk and sampling") { run(check_choosing); }
 TEST_CASE("emulated: random numbers") { run(check_random); }
 TEST_CASE("emulated: finance") { run(check_finance); }
 
-// The same of the CPU's kernels: what the suite asks for is what the table says, and no more.
+// The CPU kernels pass it too: the suite demands no more than the table promises.
 TEST_CASE("cpu: all rows") {
   HostRunner runner(cpu_kernels(), [](bool) {});
   for (auto check : {check_elementwise, check_reductions, check_rows, check_norms, check_matmuls,

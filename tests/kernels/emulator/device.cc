@@ -1,6 +1,6 @@
-// A GPU for programs that are tested without one: its kernels are the emulator's, its memory is a
-// stretch of addresses that only kernels and copies may touch. Who reads it from the host, which on
-// many machines would go unnoticed until it has other bytes, ends with a signal.
+// A GPU for tests without one: its kernels run in the emulator, and its memory is an address range
+// that only kernels and copies may touch. A host read of it ends the process with a signal; on many
+// machines with a real GPU such a read would go unnoticed.
 #include "kernels/cuda/device.hpp"
 
 #include <sys/mman.h>
@@ -50,7 +50,7 @@ class Memory {
     std::lock_guard hold(mutex_);
     auto found = taken_.find(static_cast<size_t>(data - start_));
     if (found == taken_.end()) return false;
-    // What is resident is what each change of protection takes time for.
+    // The time of a change of protection grows with the resident pages.
     size_t first = (found->first + kPage - 1) / kPage * kPage;
     size_t end = (found->first + found->second) / kPage * kPage;
     if (first < end) ::madvise(start_ + first, end - first, MADV_DONTNEED);
@@ -69,7 +69,7 @@ class Memory {
     }
     return true;
   }
-  /// All of it is one piece that is taken.
+  /// All of it is in one allocated range.
   bool holds(const char* data, size_t bytes) {
     std::lock_guard hold(mutex_);
     if (data < start_ || data >= start_ + kMemory) return false;
@@ -100,7 +100,7 @@ Memory& memory() {
       if (open) emulator::wait_for_kernels();
       memory().open(open);
     };
-    // A kernel of the emulator could read the host's memory: a GPU's can't.
+    // An emulated kernel could read host memory, a GPU's kernel cannot.
     tensors::check_operand = [](const char* row, const kernels::View& operand) {
       if (operand.count() == 0 || memory().holds(operand.data, 1)) return;
       throw tensors::TensorError(std::string("a kernel of `") + row +
@@ -130,7 +130,7 @@ bool is_pinned(const char* data, size_t bytes) {
   return data + bytes <= piece->first + piece->second;
 }
 
-// Copies that have to do with pinned memory are done as late as a GPU may do them.
+// Copies from and to pinned memory run as late as a GPU may run them.
 Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes,
             void* stream) {
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
@@ -156,7 +156,7 @@ Result<DeviceInfo> describe(int device) {
   DeviceInfo info;
   info.name = "emulated";
   info.id = "GPU-00000000-0000-0000-0000-000000000000";
-  emulator::wait_for_kernels();  // what was released is free then
+  emulator::wait_for_kernels();  // releases pending memory
   info.memory_free = memory().free_bytes();
   info.memory_total = kMemory;
   info.major = 9;
@@ -196,7 +196,7 @@ Status free_event(void* event) {
 }
 Result<char*> allocate(size_t bytes, void* stream) {
   char* data = memory().take(bytes);
-  if (data == nullptr) {  // what is to be released there goes first
+  if (data == nullptr) {  // memory that waits for its release goes first
     emulator::wait_for(stream_of(stream));
     data = memory().take(bytes);
   }
@@ -242,13 +242,13 @@ bool has_device_failed(void*) { return false; }
 
 }  // namespace flow::cuda
 
-// For a library of the tests that puts work on a stream of its caller's.
+// For a test library that queues work on a stream of its caller.
 extern "C" __attribute__((visibility("default"), used)) void flow_emulator_put(void* stream,
                                                                                void (*work)(void*),
                                                                                void* argument) {
   flow::emulator::enqueue(flow::cuda::stream_of(stream), [=] { work(argument); });
 }
-// As a kernel would: false where what is to be the GPU's is not.
+// Copies as a kernel would; false if the device side is not GPU memory.
 extern "C" __attribute__((visibility("default"), used)) bool flow_emulator_copy(void* to,
                                                                                 const void* from,
                                                                                 size_t bytes,

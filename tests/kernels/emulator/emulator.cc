@@ -1,4 +1,4 @@
-// Fibers for a block's threads, and the rules of a device.
+// Fibers for the threads of a block, and the rules of a device.
 #include "tests/kernels/emulator/emulator.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ constexpr size_t kStack = 128 * 1024;
 
 std::string failure;
 
-// One stack with somebody's work on it.
+// A stack that holds a suspended fiber.
 struct Context {
   char* stack = nullptr;
   const void* bottom = nullptr;
@@ -46,7 +46,7 @@ struct Context {
 #else
   ucontext_t context;
 #endif
-  [[maybe_unused]] void* fake = nullptr;  // of the sanitizer
+  [[maybe_unused]] void* fake = nullptr;  // the sanitizer's fake stack
   [[maybe_unused]] void* tsan = nullptr;
 
   ~Context() { std::free(stack); }
@@ -95,10 +95,10 @@ void switch_to(Context& from, Context& to) {
 #endif
 }
 
-// Takes up one thread of the block after the other; gives way to others where one waits.
+// Runs the threads of the block one after another, and yields to another fiber when one waits.
 struct Fiber {
   Context context;
-  int thread = 0;  // that it runs
+  int thread = 0;  // the running thread
 };
 
 struct Warp {
@@ -174,7 +174,7 @@ Fiber* new_fiber() {
   context.tsan = __tsan_create_fiber(0);
 #endif
 #if defined(__x86_64__)
-  // As if `work` had been called: the switch takes six registers and returns into it.
+  // As if `work` had been called: the switch pops six registers and returns into it.
   auto* top = reinterpret_cast<void**>(context.stack + kStack);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&work);
@@ -197,7 +197,7 @@ void drop_fibers() {
   block.idle.clear();
 }
 
-// Other threads run until somebody makes this one ready again.
+// Runs other threads until one of them makes this one ready again.
 void give_way() {
   Fiber& self = *running;
   switch_to(self.context, host);
@@ -259,7 +259,7 @@ void fail(const std::string& what) {
   if (!block.failed) failure = what;
   block.failed = true;
 }
-// The block is given up with all its fibers, whose stacks hold nothing to free.
+// Abandons the block with all its fibers, whose stacks own nothing.
 void abort_emulation() {
   switch_to(running->context, host);
   std::abort();
@@ -331,10 +331,11 @@ const char* exchange(const void* mine, size_t bytes, const char* file, int line)
   std::memcpy(pieces[lane()], mine, bytes);
   if (++warp.arrived == kLanes) {
     warp.arrived = 0;
-    // The next meeting writes the other half: nobody comes to the one after it before all have
+    // The next exchange writes the other half: no thread reaches the one after it before all have
     // read this one.
     warp.parity ^= 1;
-    // Before all others: a warp runs as far ahead as barriers let it, so that a missing one shows.
+    // In front of the queue: a warp runs as far ahead as barriers allow, so that a missing barrier
+    // shows.
     block.ready.insert(block.ready.begin(), warp.waiting.begin(), warp.waiting.end());
     warp.waiting.clear();
   } else {

@@ -1,11 +1,11 @@
-// Stands in for a GPU: the sources of kernels/cuda, compiled as plain C++ with this header before
-// them, run here. The threads of a block are fibers, so barriers, shuffles and shared memory work
-// as they do there; blocks run one after the other. What a device would not take or would leave
-// undefined stops the launch, and `error_text` says why: a barrier that not all threads reach, or
-// that they reach at different places, a shuffle or a product of tensor cores without its whole
-// warp, an address that is not aligned, a copy that nobody waits for, a launch beyond the device's
-// limits, too much shared memory. Shared memory is allocated for each block with its exact
-// size, so that AddressSanitizer sees what lies beyond, and filled with NaN.
+// Emulates a GPU: the sources of kernels/cuda, compiled as plain C++ with this header included
+// first, run here. The threads of a block are fibers, so barriers, shuffles and shared memory work
+// as on a device; blocks run one after another. An error of the kernel stops the launch, and
+// `error_text` describes it: a barrier that not all threads reach, or reach at different places, a
+// shuffle or tensor core product without its whole warp, an unaligned address, a copy that is never
+// awaited, a launch beyond the device's limits, too much shared memory. Each block's shared memory
+// is allocated with its exact size, so that AddressSanitizer detects an overrun, and filled with
+// NaN.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -26,47 +26,47 @@ struct dim3 {
 
 namespace flow::emulator {
 
-constexpr int kFault = 719;  // what CUDA answers when a kernel did what it must not
+constexpr int kFault = 719;  // CUDA's error code after a faulty kernel
 
-/// The thread that runs now.
+/// The running thread.
 struct Place {
   dim3 thread, block, block_size, grid;
 };
 extern Place place;
 
-/// Threads and blocks run in the opposite order: what depends on their order shows.
+/// Runs threads and blocks in the opposite order, to reveal results that depend on the order.
 extern bool reversed;
 /// Launches since the program began.
 extern int64_t launches;
-/// Where not null, called before and after each launch: the device's memory may be touched in
-/// between.
+/// If not null, called before and after each launch: the device's memory may be touched in between.
 extern void (*device_memory)(bool open);
-/// What stopped the last launch that failed.
+/// The error of the last launch that failed.
 const std::string& error_text();
 
 void* shared_room(const char* key, size_t bytes);
 char* dynamic_room();
 void wait_for_block(const char* file, int line);
-/// Gives every lane of the warp what each put in: 32 pieces of 16 bytes.
+/// Gives every lane of the warp the values of all lanes: 32 blocks of 16 bytes.
 const char* exchange(const void* mine, size_t bytes, const char* file, int line);
 int lane();
-/// What a kernel must not do: the launch fails. Then give up, which frees nothing of the stack.
+/// Records an error of the kernel, which fails the launch. Then call abort_emulation(), which frees
+/// nothing on the stack.
 void fail(const std::string& what);
 [[noreturn]] void abort_emulation();
-/// All of these bytes are the block's shared memory.
+/// Whether all of these bytes are in the block's shared memory.
 bool is_shared(const void* at, size_t bytes);
 
 // ---- mma.cc: the instructions of kernels/cuda/mma.cuh
 
-/// d += a b of the whole warp; `value` is of one element's bits.
+/// d += a b of the whole warp; `value` converts the bits of one element.
 void mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                float (*value)(uint16_t), const char* file, int line);
 void ldmatrix_x4(uint32_t (&to)[4], const void* row, bool transposed, const char* file, int line);
-/// Copies are done as late as they may be: when they are waited for.
+/// Copies run as late as possible: when they are awaited.
 void copy_async(void* to, const void* from, int bytes, bool inside, const char* file, int line);
 void commit_copies();
 void wait_for_copies(int pending);
-/// Forgets a block's copies; false where some were not waited for.
+/// Drops the copies of a block; false if some were never awaited.
 bool end_copies();
 
 int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* object);

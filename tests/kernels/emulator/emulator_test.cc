@@ -1,4 +1,4 @@
-// The emulator runs kernels as a device does, and finds what a device leaves undefined.
+// The emulator runs kernels as a device does, and detects undefined behavior.
 #include "tests/kernels/emulator/emulator.hpp"
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ TEST_CASE("emulator: a barrier holds all threads, a shuffle gives the other lane
   for (int i = 0; i < 256; i++) REQUIRE(out[i] == 127 - i % 128 + (i % 128 ^ 1) + 7);
 }
 
-TEST_CASE("emulator: a barrier that some threads do not reach is found") {
+TEST_CASE("emulator: a barrier that some threads do not reach is detected") {
   int code = launch(dim3(1), 64, 0, [] {
     if (threadIdx.x < 40) __syncthreads();
   });
@@ -56,11 +56,11 @@ TEST_CASE("emulator: a barrier that some threads do not reach is found") {
     if (threadIdx.x != 33) __shfl_sync(0xffffffffu, 1, 0);
   });
   CHECK(failed_with(code, "31 lanes"));
-  // And the next launch works.
+  // The next launch works again.
   CHECK(launch(dim3(1), 64, 0, [] { __syncthreads(); }) == 0);
 }
 
-TEST_CASE("emulator: what a device does not take is refused") {
+TEST_CASE("emulator: a launch beyond the device's limits is rejected") {
   auto nothing = [] {};
   CHECK(failed_with(launch(dim3(1), 1025, 0, nothing), "1025 threads"));
   CHECK(failed_with(launch(dim3(0), 32, 0, nothing), "a grid of 0"));

@@ -1,4 +1,4 @@
-// Tensor cores, and copies beside the work, by the rules of the PTX ISA: "Matrix Fragments for
+// Tensor cores and asynchronous copies by the rules of the PTX ISA: "Matrix Fragments for
 // mma.m16n8k16 with floating point type", "ldmatrix" and "cp.async".
 #include <utility>
 #include <vector>
@@ -8,13 +8,13 @@
 namespace flow::emulator {
 namespace {
 
-constexpr int kPiece = 16;  // bytes that a lane gives in an exchange
+constexpr int kPiece = 16;  // bytes per lane in an exchange
 
 std::string at(const char* file, int line) {
   return std::string(file) + ":" + std::to_string(line);
 }
 
-// Where element `i` of a lane's fragment is in its matrix.
+// Row and column of element `i` of a lane's fragment.
 struct Place2 {
   int row, column;
 };
@@ -46,7 +46,7 @@ bool is_aligned(const void* pointer, int bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }
 
-// What one thread has begun to copy.
+// A copy that a thread has begun.
 struct Copy {
   void* to;
   const void* from;
@@ -54,10 +54,10 @@ struct Copy {
   bool inside;
 };
 struct Copies {
-  std::vector<Copy> open;  // of no group yet
+  std::vector<Copy> open;  // not in a group yet
   std::vector<std::vector<Copy>> groups;
 };
-std::vector<Copies> copies;  // of the block's threads
+std::vector<Copies> copies;  // by thread of the block
 
 Copies& my_copies() {
   size_t thread = place.thread.x;
@@ -71,7 +71,8 @@ void mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                float (*value)(uint16_t), const char* file, int line) {
   int self = lane(), first_row = place_in_d(self, 0).row, first_column = place_in_d(self, 0).column;
   float rows[2][16], columns[2][16];
-  // The pieces are the warp's until the next exchange but one: what is needed is taken out first.
+  // The exchange buffer is valid until the next exchange but one, so the needed values are copied
+  // first.
   const char* pieces = exchange(a, sizeof a, file, line);
   for (int from = 0; from < 32; from++) {
     if (place_in_a(from, 0).row != first_row) continue;
@@ -98,7 +99,7 @@ void mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
 void ldmatrix_x4(uint32_t (&to)[4], const void* row, bool transposed, const char* file, int line) {
   check(is_aligned(row, 16), "a row of ldmatrix is not aligned", file, line);
   check(is_shared(row, 16), "ldmatrix of what is not shared memory", file, line);
-  const char* rows = exchange(row, 16, file, line);  // lane 8 m + r gave row r of matrix m
+  const char* rows = exchange(row, 16, file, line);  // lane 8 m + r provided row r of matrix m
   int group = lane() >> 2, in_group = lane() % 4;
   for (int matrix = 0; matrix < 4; matrix++) {
     uint32_t both = 0;

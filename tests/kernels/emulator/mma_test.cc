@@ -1,4 +1,4 @@
-// The emulated tensor cores do what the PTX ISA says of mma.m16n8k16, ldmatrix and cp.async.
+// The emulated tensor cores follow the PTX ISA for mma.m16n8k16, ldmatrix and cp.async.
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 using emulator::error_text;
 
-constexpr int kPitchHere = 24;  // elements from row to row, of a matrix in shared memory
+constexpr int kPitchHere = 24;  // elements per row of a matrix in shared memory
 
 bool stopped_with(int code, const std::string& words) {
   INFO(error_text());
@@ -19,8 +19,8 @@ bool stopped_with(int code, const std::string& words) {
 
 int small_number(int seed, int row, int column) { return (row * 7 + column * 3 + seed) % 11 - 5; }
 
-// The first of the fragments that lanes 0, 5 and 31 hold, read off the figures of the ISA.
-TEST_CASE("tensor cores: fragments are where the ISA has them") {
+// The first fragments of lanes 0, 5 and 31, from the figures of the ISA.
+TEST_CASE("tensor cores: fragments are where the ISA places them") {
   struct Element {
     int lane, i, row, column;
   };
@@ -32,7 +32,7 @@ TEST_CASE("tensor cores: fragments are where the ISA has them") {
                           {5, 3, 11, 1}, {31, 0, 6, 7}, {31, 3, 15, 7}, {4, 0, 0, 1}};
   const Element of_d[] = {{0, 0, 0, 0}, {0, 1, 0, 1}, {0, 2, 8, 0},  {0, 3, 8, 1},
                           {5, 0, 1, 2}, {5, 2, 9, 2}, {31, 1, 7, 7}, {31, 3, 15, 7}};
-  // One element of one side is 1, the other side is ones: a row or a column of d is 1.
+  // One element of one side is 1, the other side is all ones: one row or column of d is 1.
   auto product = [](const Element* in_a, const Element* in_b) {
     std::vector<float> out(16 * 8);
     REQUIRE(emulator::launch(dim3(1), 32, 0, [&] {
@@ -60,7 +60,7 @@ TEST_CASE("tensor cores: fragments are where the ISA has them") {
     for (int at = 0; at < 16 * 8; at++)
       REQUIRE(out[static_cast<size_t>(at)] == (at % 8 == each.column ? 1 : 0));
   }
-  // Which k an element has: it meets that one of the other side alone.
+  // Finds the k of an element: its product with a single element of the other side is not 0.
   for (const Element& a : of_a)
     for (const Element& b : of_b) {
       auto out = product(&a, &b);
@@ -92,7 +92,7 @@ void check_product_from_memory(bool backwards) {
   REQUIRE(
       emulator::launch(dim3(1), 32, 3 * 16 * kPitchHere * sizeof(T), [&] {
         auto* a = reinterpret_cast<T*>(dynamic_room());
-        T* columns = a + 16 * kPitchHere;  // of b, a row each
+        T* columns = a + 16 * kPitchHere;  // of b, one row each
         T* rows = columns + 16 * kPitchHere;
         int self = emulator::lane();
         for (int i = self; i < 16 * 16; i += 32) {
@@ -126,20 +126,20 @@ void check_product_from_memory(bool backwards) {
     }
 }
 
-TEST_CASE("tensor cores: matrices of shared memory are multiplied as plain loops do") {
+TEST_CASE("tensor cores: matrices in shared memory are multiplied as by plain loops") {
   for (bool backwards : {false, true}) {
     check_product_from_memory<Half>(backwards);
     check_product_from_memory<Brain>(backwards);
   }
 }
 
-TEST_CASE("tensor cores: two numbers are rounded into one register, the first one below") {
+TEST_CASE("tensor cores: two numbers are rounded into one register, the first in the low half") {
   CHECK(pack_2<Half>(1, -2) == (0x3c00u | 0xc000u << 16));
   CHECK(pack_2<Brain>(1, -2) == (0x3f80u | 0xc000u << 16));
   CHECK(pack_2<Half>(1 + 0x1p-11f, 0) == 0x3c00u);  // halfway, to even
 }
 
-TEST_CASE("tensor cores: what is not the whole warp, not aligned or not shared is found") {
+TEST_CASE("tensor cores: a partial warp, unaligned and unshared memory are detected") {
   CHECK(stopped_with(emulator::launch(dim3(1), 64, 0,
                                       [] {
                                         uint32_t a[4] = {};
@@ -171,7 +171,7 @@ TEST_CASE("tensor cores: what is not the whole warp, not aligned or not shared i
   }
 }
 
-TEST_CASE("copies beside the work: they are there when they are waited for, and not before") {
+TEST_CASE("asynchronous copies: data arrives when it is awaited, and not before") {
   alignas(16) const float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<float> seen;
   REQUIRE(emulator::launch(dim3(1), 32, 64, [&] {

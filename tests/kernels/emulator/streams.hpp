@@ -1,5 +1,5 @@
-// The streams of the GPU of device.cc. What is put on one is done as late as it may be: when
-// something after it is waited for. So memory that is used too early or given up too early shows.
+// The streams of the emulated GPU in device.cc. Queued work runs as late as possible: when
+// something after it is awaited. Memory that is used or released too early is thus revealed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,28 +8,28 @@ namespace flow::emulator {
 
 class Stream;
 
-/// The first stream of a thread is its kernels': kernels run at their launch, behind all that was
-/// put there. Each later one has a thread of its own, and begins at once what it may where the
-/// environment has FLOW_EMULATED_STREAMS=early: what does not wait for what comes before it shows.
+/// A thread's first stream is its kernel stream: kernels run at launch, after all work queued
+/// there. Each later stream has a thread of its own. If FLOW_EMULATED_STREAMS=early is set, it
+/// starts work as early as allowed, which reveals work that does not wait for its predecessors.
 Stream* new_stream();
-/// When all is done that was put on it.
+/// Frees the stream once all its queued work is done.
 void free_stream(Stream* stream);
 void enqueue(Stream* stream, std::function<void()> work);
-/// Returns when all is done that was put on it until now.
+/// Returns when all work that is now queued is done.
 void wait_for(Stream* stream);
-/// All streams of kernels.
+/// Waits for the kernel streams of all threads.
 void wait_for_kernels();
 
 struct Event {
   Stream* stream = nullptr;
-  uint64_t number = 0;  // of what was put there before
+  uint64_t number = 0;  // of the work queued before
   int asked = 0;
 };
 void record(Event& event, Stream* stream);
 void wait_for(const Event& event);
-/// What is put on the stream from now on waits for it.
+/// Later work on the stream waits for the event.
 void follow(const Event& event, Stream* stream);
-/// A GPU comes to it some time, whether or not anything waits.
+/// Makes progress too: a GPU completes an event even if nothing waits for it.
 bool has_completed(Event& event);
 
 }  // namespace flow::emulator

@@ -1,4 +1,4 @@
-// Compiled kernels as files: whole or as good as not there, by one process or many.
+// Compiled kernels as files: complete or ignored, shared by many processes.
 #include "kernels/jit/cache.hpp"
 
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ void write(const fs::path& path, std::string_view bytes) {
 
 }  // namespace
 
-TEST_CASE("an image comes back from its bytes, and from no others") {
+TEST_CASE("an image is read back from its bytes, and from no others") {
   Digest key = sha256("key");
   std::string bytes = encode_image(key, kImage);
   auto back = decode_image(key, bytes);
@@ -50,7 +50,7 @@ TEST_CASE("an image comes back from its bytes, and from no others") {
   CHECK(decode_image(key, encode_image(key, {false, std::string(kEntryMax, 'f'), "code"})));
 }
 
-TEST_CASE("a key is of everything that the compiler is given") {
+TEST_CASE("a key covers everything that the compiler is given") {
   CompileRequest order{"f", "text", {}, 90};
   Digest key = key_of(order, "13.0", {"-arch", "-D"});
   CHECK(key == key_of(order, "13.0", {"-arch", "-D"}));
@@ -60,7 +60,7 @@ TEST_CASE("a key is of everything that the compiler is given") {
   CHECK_FALSE(key == key_of({"f", "text ", {}, 90}, "13.0", {"-arch", "-D"}));
 }
 
-TEST_CASE("a broken file counts as none, and the next one takes its place") {
+TEST_CASE("a broken file is ignored and replaced") {
   Folder folder;
   Cache cache(folder.path + "/kernels");
   Digest key = sha256("key");
@@ -76,7 +76,7 @@ TEST_CASE("a broken file counts as none, and the next one takes its place") {
   }
   CHECK(std::distance(fs::directory_iterator(file.parent_path()), {}) == 1);
   fs::remove(file);
-  fs::create_directory(file);  // what is no file is none either
+  fs::create_directory(file);  // a folder is ignored too
   CHECK_FALSE(cache.find(key));
   fs::remove(file);
   REQUIRE(mkfifo(file.c_str(), 0600) == 0);
@@ -91,12 +91,12 @@ TEST_CASE("a broken file counts as none, and the next one takes its place") {
   CHECK(cache.find(key));
   CHECK(fs::file_size(elsewhere) == 4);
   CHECK_FALSE(fs::is_symlink(file));
-  Cache nowhere(folder.path + "/none/kernels");  // can't be made
+  Cache nowhere(folder.path + "/none/kernels");  // cannot be created
   nowhere.keep(key, kImage);
   CHECK_FALSE(nowhere.find(key));
 }
 
-TEST_CASE("processes that keep and find at once see whole files") {
+TEST_CASE("processes that write and read at once see complete files") {
   Folder folder;
   Cache cache(folder.path + "/kernels");
   Digest key = sha256("key");
@@ -122,7 +122,7 @@ TEST_CASE("processes that keep and find at once see whole files") {
   CHECK(std::distance(fs::directory_iterator(folder.path + "/kernels"), {}) == 1);
 }
 
-TEST_CASE("of too many files the ones used longest ago go") {
+TEST_CASE("of too many files the least recently used are removed") {
   Folder folder;
   Cache cache(folder.path);
   auto key_at = [](size_t i) { return sha256(std::to_string(i)); };

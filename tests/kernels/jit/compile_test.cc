@@ -1,4 +1,4 @@
-// Sources through NVRTC, which needs no GPU: code, errors in the script's words, and the cache.
+// Compiling with NVRTC, which needs no GPU: code, errors with the script's lines, and the cache.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -90,7 +90,7 @@ TEST_CASE("a source includes the compiler's headers and no other file") {
              Catch::StartsWith("line 2 of its source, `#include \"a.h\"`, reads a file"));
 }
 
-TEST_CASE("NVRTC makes code for the GPUs that it knows, and PTX for younger ones") {
+TEST_CASE("NVRTC makes code for the GPUs that it knows, and PTX for newer ones") {
   if (!has_compiler()) return;
   Folder folder;
   for (int arch : {80, 90}) {
@@ -129,7 +129,7 @@ TEST_CASE("a compiler's errors have the script's lines, and warnings are left ou
   CHECK(problem.find("pipeline.lua:28") == std::string::npos);
 }
 
-TEST_CASE("a function whose parameters are not the signature's is refused when it is compiled") {
+TEST_CASE("a function whose parameters do not match the signature is rejected by the compiler") {
   if (!has_compiler()) return;
   auto problem = [](const std::string& function, const std::string& signature) {
     std::string text = problem_of(source_of(function, signature));
@@ -145,7 +145,7 @@ TEST_CASE("a function whose parameters are not the signature's is refused when i
         other + "`n: i64` is long long");
   CHECK(problem("__global__ void f(bool b, bool* x) {}", "b: u8, x: inout bool") ==
         other + "`b: u8` is unsigned char");
-  // An `in` that the kernel could change would change a tensor behind its holder's back.
+  // A kernel that could change an `in` would change a tensor that others hold.
   CHECK(problem("__global__ void f(float* x, float* y) {}", "x: in f32, y: out f32 like x") ==
         other + "`x: in f32` is const float*");
   CHECK(problem("__global__ void f(const float* x) {}", "x: inout f32") ==
@@ -160,7 +160,7 @@ TEST_CASE("a function whose parameters are not the signature's is refused when i
                                          "kernel's name is that of a `__global__` function"));
 }
 
-TEST_CASE("a source may define any names as macros, and end anywhere") {
+TEST_CASE("a source may define any macro, and end anywhere") {
   if (!has_compiler()) return;
   std::string macros =
       "#define T float\n#define value 1\n#define count x\n#define P\n#define at [\n";
@@ -181,7 +181,7 @@ TEST_CASE("every type of a signature is the C++ type that the reference names") 
                       "a: f32, b: f64, c: i64, d: i32, e: u8, g: bool, x: inout f32, y: in "
                       "f64, z: inout i32, w: inout u8, v: inout bool, u: in i64, t: inout "
                       "f32")) == "none");
-  // Headers of CUDA lie beside NVRTC, where the whole toolkit is installed.
+  // If the whole toolkit is installed, CUDA's headers are next to NVRTC.
   std::string half =
       problem_of(source_of("#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
                            "__global__ void f(const __half* x, __nv_bfloat16* y) { y[0] = "
@@ -190,7 +190,7 @@ TEST_CASE("every type of a signature is the C++ type that the reference names") 
   if (half.find("cannot open source file") == std::string::npos) CHECK(half == "none");
 }
 
-TEST_CASE("options reach the compiler, and those that would read other files are refused") {
+TEST_CASE("options reach the compiler, except those that would read other files") {
   for (const char* good : {"-DN=3", "--define-macro=N", "--use_fast_math", "--maxrregcount=32",
                            "--std=c++20", "--fmad=false", "-lineinfo", "-G"})
     CHECK(check_option(good).ok());
@@ -204,7 +204,7 @@ TEST_CASE("options reach the compiler, and those that would read other files are
   CHECK(problem_of(source_of(text, "x: inout f32, n: count of x", {"-DVALUE=3"})) == "none");
 }
 
-TEST_CASE("what was compiled is found again by its content, and compiled anew where it is broken") {
+TEST_CASE("compiled code is found by its content, and compiled again if it is broken") {
   if (!has_compiler()) return;
   Folder folder;
   Cache cache(folder.path);
@@ -219,18 +219,18 @@ TEST_CASE("what was compiled is found again by its content, and compiled anew wh
   std::ofstream(file, std::ios::binary | std::ios::in).seekp(60).put('!');
   CHECK(program.image(90, cache)->bytes == compiled);
   CHECK(cache.find(key)->bytes == compiled);
-  // Another source, option or GPU is another file.
+  // Another source, option or GPU has another file.
   REQUIRE(program.image(80, cache).ok());
   REQUIRE(ScriptKernel(source_of(std::string(kGood) + " ")).image(90, cache).ok());
   REQUIRE(
       ScriptKernel(source_of(kGood, "x: inout f32, n: count of x", {"-DN"})).image(90, cache).ok());
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 4);
-  // What can't be compiled leaves nothing.
+  // A failed compilation leaves no file.
   CHECK_FALSE(ScriptKernel(source_of("!")).image(90, cache).ok());
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 4);
 }
 
-TEST_CASE("an architecture is a number, with sm_ or without") {
+TEST_CASE("an architecture is a number, with or without sm_") {
   CHECK(parse_arch("sm_90") == 90);
   CHECK(parse_arch("100") == 100);
   for (const char* bad : {"", "sm_", "sm_90a", "-1", "0", "99999", "90 "})

@@ -1,4 +1,4 @@
-// A GPU for the tests whose memory is the host's: it is used in place of kernels/cuda.
+// A fake GPU in host memory, which replaces kernels/cuda.
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -8,18 +8,18 @@
 
 namespace flow::kernels {
 
-// The CPU's rows, as far as tensors "on cuda:0" need them.
+// The CPU's rows, as many as tensors on "cuda:0" need.
 const Kernels* cuda_kernels() { return &cpu_kernels(); }
 
 }  // namespace flow::kernels
 
-std::string fake_fault;  // what a wait finds from now on
+std::string fake_fault;  // the result of every later wait
 
 namespace flow::cuda {
 
 namespace {
 int stream;
-auto& held = *new std::set<char*>;  // what a GPU holds goes with the process
+auto& held = *new std::set<char*>;  // not destroyed: GPU memory lives until the process ends
 }  // namespace
 
 Result<int> device_count() { return 1; }

@@ -1,5 +1,5 @@
-// libcuda.so.1 for the tests: it takes the code that NVRTC made, finds the function's name in it,
-// and runs, thread by thread on the host, what stands below under that name.
+// A fake libcuda.so.1: it accepts NVRTC's code, finds the function's name in it, and runs the host
+// function of that name below, thread by thread.
 #include <elf.h>
 
 #include <cstdio>
@@ -65,14 +65,14 @@ const LoadedFunction kFunctions[] = {
     {"saxpy", saxpy}, {"twice", twice}, {"row_sums", row_sums}, {"every_type", every_type}};
 
 constexpr int kInvalidImage = 200, kNotFound = 500, kThreadsMax = 256 * 3;
-std::string launched;  // a line each
+std::string launched;  // one line per launch
 
 struct Module {
   std::string code;
 };
 std::vector<std::unique_ptr<Module>> modules;
 
-// The size that the headers of an ELF file come to.
+// The bytes of an ELF file; the size follows from its headers.
 std::string elf_of(const void* image) {
   const auto& head = *static_cast<const Elf64_Ehdr*>(image);
   if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return "";

@@ -1,4 +1,4 @@
-// A folder that goes away with the test, and the driver of the tests.
+// A temporary folder, and the fake driver.
 #pragma once
 #include <stdlib.h>
 
@@ -20,7 +20,8 @@ struct Folder {
   Folder& operator=(const Folder&) = delete;
 };
 
-/// False, and a line that says so, where this machine has no NVRTC: what compiles is left out.
+/// Returns false and prints a line if this machine has no NVRTC; tests that compile are then
+/// skipped.
 inline bool has_compiler() {
   auto compiler = Compiler::get();
   if (!compiler.ok()) std::cerr << "left out: " << compiler.error().message << "\n";

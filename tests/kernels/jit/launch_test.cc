@@ -1,4 +1,5 @@
-// What the driver is told of a launch: sizes, shared memory, stream, and each parameter's bytes.
+// The arguments of a launch at the driver: sizes, shared memory, stream, and each parameter's
+// bytes.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -14,7 +15,7 @@ namespace {
 struct LaunchRecord {
   std::vector<unsigned> sizes;  // grid, block, shared
   void* stream = nullptr;
-  std::vector<uint64_t> words;  // of 8 bytes each, of as many parameters as `wanted`
+  std::vector<uint64_t> words;  // 8 bytes per parameter, for the first `wanted` parameters
   size_t wanted = 0;
   std::vector<int> attributes;
   int answer = 0;
@@ -75,7 +76,7 @@ int stream;
 
 }  // namespace
 
-TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
+TEST_CASE("each parameter reaches the driver with the bytes of its C++ type") {
   Driver driver = recording();
   KernelSource source = source_of(
       "a: f32, b: f64, c: i32, d: i64, e: u8, g: bool, x: in i32, y: out f64 like x, n: count of "
@@ -101,7 +102,7 @@ TEST_CASE("each parameter goes to the driver with the bytes of its C++ type") {
 }
 
 TEST_CASE(
-    "a grid covers the elements of the first result, and nothing starts where there are none") {
+    "a grid covers the elements of the first result, and an empty one starts nothing") {
   Driver driver = recording();
   KernelSource source = source_of("z: inout f32, x: in f32, y: out f32");
   KernelLaunch call(source);
@@ -123,7 +124,7 @@ TEST_CASE(
 
 TEST_CASE("an input with gaps is made dense, and an inout is written back through its gaps") {
   Driver driver = recording();
-  // As a kernel would: it doubles what the first parameter points to.
+  // Doubles the numbers that the first parameter points to, as a kernel would.
   driver.LaunchKernel = [](void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned, void*, void** parameters, void**) {
     auto* x = *static_cast<double**>(parameters[0]);
@@ -147,7 +148,7 @@ TEST_CASE("an input with gaps is made dense, and an inout is written back throug
   for (int i = 0; i < 6; i++) CHECK(all.view().at<double>()[i] == 102 * i);
 }
 
-TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU takes are refused") {
+TEST_CASE("shared memory above the default is requested once, impossible sizes are rejected") {
   Driver driver = recording();
   LoadedFunction function;
   function.threads_max = 512;
@@ -201,7 +202,7 @@ TEST_CASE("shared memory beyond the usual is asked for once, sizes that no GPU t
         "the GPU's driver can't start it: invalid argument (CUDA_ERROR_INVALID_VALUE)");
 }
 
-TEST_CASE("what does not fit its parameter is refused in words") {
+TEST_CASE("an argument that does not match its parameter is rejected with a message") {
   KernelSource source =
       source_of("a: i32, b: u8, x: in f32, y: out f32 like x, n: i32 size 3 of x");
   KernelLaunch call(source);

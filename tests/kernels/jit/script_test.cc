@@ -1,4 +1,4 @@
-// Scripts whose kernels run: NVRTC compiles them, the tests' driver runs what it says they compute.
+// Scripts that launch kernels: NVRTC compiles them, and the fake driver runs the host versions.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -8,11 +8,11 @@
 using namespace flow;
 using namespace flow::test;
 
-// Of the driver of the tests: what it was told to start, a line each; and what it has loaded.
+// From the fake driver: its launches, one line each, and the images that it has loaded.
 extern "C" const char* fake_launched();
 extern "C" void fake_forget();
 extern "C" int fake_modules();
-// Of the GPU of the tests: what a wait finds from now on.
+// From the fake GPU: the result of every later wait.
 extern std::string fake_fault;
 
 namespace {
@@ -69,7 +69,7 @@ AttemptOutcome attempt(const std::string& body, FakeHost& host, const std::strin
   return vm->run(request, host);
 }
 
-// The lines that a task with this body prints, after the kernels above.
+// Returns the lines that a task with this body prints, after the kernels above.
 std::vector<std::string> run(const std::string& body, const std::string& state) {
   FakeHost host;
   AttemptOutcome ended = attempt(body, host, state);
@@ -116,18 +116,18 @@ TEST_CASE("scripts call kernels on a GPU: numbers, tensors, sizes, grids and res
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path + "/kernels"), {}) == 4);
 }
 
-TEST_CASE("a kernel is loaded once a process, whichever script state calls it") {
+TEST_CASE("a kernel is loaded once per process, in whichever script state it is called") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   std::string body = R"(for _ = 1, 3 do saxpy(1, on_gpu { 1 }, on_gpu { 1 }) end)";
   CHECK(run(body, folder.path).empty());
   int before = fake_modules();
   CHECK(run(body, folder.path).empty());
-  CHECK(run(body, "/nowhere").empty());  // and without a state that it could write to
+  CHECK(run(body, "/nowhere").empty());  // also without a writable state directory
   CHECK(fake_modules() == before);
 }
 
-TEST_CASE("the gradient of a kernel is its own, and without one it is refused") {
+TEST_CASE("a kernel has the gradient that it declares; without one, backward is rejected") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   CHECK(
@@ -158,7 +158,7 @@ TEST_CASE("the gradient of a kernel is its own, and without one it is refused") 
             "place since: change a copy, x:clone(), or change it after backward"});
 }
 
-TEST_CASE("a call that does not fit is refused before anything starts") {
+TEST_CASE("a call with wrong arguments is rejected before anything starts") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   fake_forget();
@@ -195,7 +195,7 @@ TEST_CASE("a call that does not fit is refused before anything starts") {
   CHECK(std::string(fake_launched()).empty());
 }
 
-TEST_CASE("code that the driver does not take, and names that it does not find, are said") {
+TEST_CASE("code that the driver rejects and functions that it does not find are reported") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   std::vector<std::string> lines = run(R"(
@@ -220,7 +220,7 @@ TEST_CASE("code that the driver does not take, and names that it does not find, 
 }
 
 TEST_CASE(
-    "a GPU that a kernel has lost fails the attempt that did not wait for it, and its process") {
+    "a lost GPU fails the attempt that did not wait for the kernel, and its process") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   FakeHost host;

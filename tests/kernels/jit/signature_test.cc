@@ -1,4 +1,4 @@
-// Signatures, one entry a C++ parameter, and what is wrong with others.
+// Signatures with one entry per C++ parameter, and the errors of invalid ones.
 #include "kernels/jit/signature.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ std::string problem_of(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a signature says of each parameter where it comes from") {
+TEST_CASE("a signature names the source of each parameter") {
   auto parsed = parse_signature(
       " a:f32,x :in bf16 , y: out  f64 like x,\n z: inout u8, w: out bool, b: bool, n: count of y, "
       "m: i32 size 2 of x, k: i64 count of w");
@@ -34,7 +34,7 @@ TEST_CASE("a signature says of each parameter where it comes from") {
   CHECK(text_of(*again) == text_of(*parsed));
 }
 
-TEST_CASE("what is wrong with a signature is named, and what to write") {
+TEST_CASE("the error of a signature names the defect and the correction") {
   const std::pair<const char*, const char*> cases[] = {
       {"", "an entry is empty: entries are separated by one comma, `a: f32, x: in f32`"},
       {"x: inout f32,",

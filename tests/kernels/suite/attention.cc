@@ -1,4 +1,4 @@
-// Attention and its gradients as their definitions have them, and rotary positions.
+// Attention and its gradients against their definitions, and rotary positions.
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::suite {
@@ -14,8 +14,8 @@ void lift_rows(Array& array, int64_t width, double lift) {
     array.set(i, i % width == 0 ? lift : std::rint(array.at(i) * 8) / 8);
 }
 
-// Queries and keys are from [-high, high). With `lift` all scores have a large part in common, and
-// are exact in f32 all the same: what is left of them decides.
+// Queries and keys are in [-high, high). With `lift` all scores share a large common part and are
+// still exact in f32: only the remainder decides.
 void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout,
                           double high = 2, double lift = 0) {
   Attention options{causal, 1 / std::sqrt(static_cast<double>(c.d))};
@@ -64,8 +64,8 @@ void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Lay
           }
         }
       }
-  // Where the shares of a small float are rounded for their product with v, which is below 2, that
-  // is as much again as the rounding of the result.
+  // The weights are rounded to a half type for their product with v, which is below 2; this adds as
+  // much error as the rounding of the result.
   bool is_small = dtype == DType::f16 || dtype == DType::bf16;
   std::string what = std::string(dtype_name(dtype)) + " " + text_of(of_q) + " " + text_of(of_k) +
                      (causal ? " causal " : " ") + name_of(layout);
@@ -76,7 +76,7 @@ void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Lay
           {{&out, outs, {}, 64, is_small ? 4.0 : 2.0}, {&lse, lses, {}, of_sums(dtype, 64), 4}});
   for (size_t i = 0; i < lses.size(); i++) lse.set(static_cast<int64_t>(i), lses[i]);
   for (size_t i = 0; i < cells; i++) out.set(static_cast<int64_t>(i), outs[i]);
-  // `out` is rounded, so are the shares and slopes that a small float is multiplied as.
+  // `out` is rounded, and so are the weights and gradients that are multiplied as a half type.
   double scale = (is_small ? 8 : 4) * std::max(high, lift) / 2;
   double many = 1 + std::sqrt(static_cast<double>(c.t) * static_cast<double>(c.h / c.g)) / 4;
   s.check("attention_backward", &Kernels::attention_backward, what,
@@ -110,7 +110,7 @@ void check_rotary(Suite& s, DType dtype, const Shape& shape, Layout layout) {
           {{&out, want, {}, 16, 3}});
 }
 
-// What tensor cores are used for, and beside it what they do not take: rows that begin anywhere.
+// Operands for tensor cores, and operands that they do not take: rows that begin at any address.
 void check_small_floats(Suite& s) {
   const Case cases[] = {{1, 2, 1, 1, 70, 40},  {1, 1, 1, 65, 130, 8},  {2, 2, 2, 3, 3, 16},
                         {1, 1, 1, 80, 9, 80},  {1, 1, 1, 66, 66, 128}, {1, 4, 2, 17, 33, 64},
@@ -123,7 +123,7 @@ void check_small_floats(Suite& s) {
       }
       for (Layout layout : {Layout::shifted, Layout::rows})
         check_attention_case(s, dtype, {1, 2, 1, 7, 40, 64}, causal, layout);
-      // Scores of some hundreds, of which exp() is no float.
+      // Scores of some hundreds, whose exp() exceeds a float.
       for (double high : {8.0, 32.0})
         check_attention_case(s, dtype, {1, 1, 1, 50, 70, 64}, causal, Layout::dense, high);
     }

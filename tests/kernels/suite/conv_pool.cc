@@ -1,5 +1,5 @@
-// Convolutions, pooling, resizing: every result by its definition, every gradient by going through
-// the definition the other way.
+// Convolutions, pooling, resizing: every result by its definition, every gradient by the transpose
+// of the definition.
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::suite {
@@ -71,7 +71,7 @@ void check_pool(Suite& s, DType dtype, const Shape& of_x, const Pool2d& o) {
   Shape of_out{of_x[0], of_x[1], oh, ow};
   Array x = s.filled(dtype, of_x), most(dtype, of_out), mean(dtype, of_out);
   Array index(DType::i64, of_out), grad = s.filled(dtype, of_out), dx(dtype, of_x);
-  for (int64_t i = 0; i < x.count(); i++) x.set(i, std::rint(x.at(i) * 2));  // with equal ones
+  for (int64_t i = 0; i < x.count(); i++) x.set(i, std::rint(x.at(i) * 2));  // with duplicates
   if (x.count() > 10) x.set(7, NAN);
   std::vector<double> mosts, means, most_dx(static_cast<size_t>(x.count())), mean_dx(most_dx);
   std::vector<int64_t> places;

@@ -1,4 +1,4 @@
-// Elements: every operation on every type it has, and every way operands can lie.
+// Elementwise operations: every one on each of its types, and with every layout of the operands.
 #include "kernels/shared/philox.hpp"
 #include "kernels/shared/scalar.hpp"
 #include "tests/kernels/suite/suite.hpp"
@@ -30,7 +30,7 @@ void with_op(Binary op, F f) {
   }
 }
 
-// In double, or exactly as the type has it for integers.
+// In double, or exactly in the type for integers.
 double unary_value(DType dtype, Unary op, double x) {
   double y = 0;
   with_op(op, [&]<Unary known>() {
@@ -99,7 +99,7 @@ void check_copies(Suite& s) {
               return convert<double>(convert<decltype(other)>(x));
             });
           }));
-        // The largest i64 is no double: such values are compared as integers.
+        // A double cannot hold the largest i64: such values are compared as integers.
         std::vector<int64_t> exact;
         if (to == DType::i64)
           for (int64_t i = 0; i < in.count(); i++)
@@ -110,7 +110,7 @@ void check_copies(Suite& s) {
             [](const Kernels& k, Stream& stream, Views v) { return k.copy(stream, v[0], v[1]); },
             {{&out, want, exact, 0}});
       }
-  // Transposed: enough to be done in tiles.
+  // Transposed, and large enough for tiles.
   for (DType dtype : {DType::f32, DType::bf16, DType::u8, DType::f64}) {
     Shape shape{3, 50, 70};
     Array in = s.filled(dtype, shape, Layout::swapped), out(dtype, shape);
@@ -165,7 +165,7 @@ void check_unary(Suite& s) {
           with_op(op, [&]<Unary known>() {
             slopes.push_back(unary_backward_of<known>(in.at(i), y.at(i), grad.at(i)));
           });
-        double steep = positive ? 2000 : 200;  // the terms that a slope is made of
+        double steep = positive ? 2000 : 200;  // the terms whose sum the gradient is
         s.check("unary_backward", &Kernels::unary_backward,
                 name_of(op) + text(dtype, shape, layout), {&in, &y, &grad, &dx},
                 [&](const Kernels& k, Stream& stream, Views v) {
@@ -195,13 +195,14 @@ void check_binary(Suite& s) {
           a.set(0, NAN);
           b.set(b.count() - 1, NAN);
         }
-        // Results that jump where a quotient is a whole number are exact in all types.
+        // For results that jump at a whole quotient, use numbers that are exact in all types.
         bool jumps = op == Binary::floor_div || op == Binary::mod;
         if (jumps && is_float(dtype))
           for (Array* each : {&a, &b})
             for (int64_t i = 0; i < each->count(); i++)
               each->set(i, std::rint(each->at(i) * 8) / 8);
-        if (jumps && is_float(dtype))  // quotients like 3.75 / 1.25 must not round up to a whole
+        // quotients like 3.75 / 1.25 must not round up to a whole number
+        if (jumps && is_float(dtype))
           for (int64_t i = 0; i < b.count(); i++) b.set(i, std::exp2(std::rint(b.at(i))));
         std::vector<double> want, with_number;
         for (int64_t i = 0; i < a.count(); i++)
@@ -332,7 +333,7 @@ void check_others(Suite& s) {
     }
 }
 
-// A chain that uses `inputs` operands, each kind of step, and every room; its value in double.
+// A chain that uses `inputs` operands, each kind of step, and every register; its value in double.
 struct RandomFused {
   FusedElementwise fused;
   int result = 0;
@@ -367,7 +368,7 @@ struct RandomFused {
   }
 };
 
-// Of operations that make small errors of small errors.
+// Uses operations that keep small errors small.
 RandomFused random_fused(Suite& s, int inputs) {
   constexpr Unary unaries[] = {Unary::neg,     Unary::abs, Unary::tanh,
                                Unary::sigmoid, Unary::sin, Unary::relu};
@@ -401,7 +402,7 @@ RandomFused random_fused(Suite& s, int inputs) {
       default:
         made.add(FusedStep::binary, op, a, b, to);
     }
-    // What grows is drawn in again.
+    // Bounds a value that grows.
     int room = kFusedInputs + to;
     int next = (to + 1) % kFusedTemporaries;
     if (i % 4 == 3) made.add(FusedStep::unary, static_cast<int>(Unary::tanh), room, 0, next);

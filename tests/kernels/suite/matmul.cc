@@ -1,4 +1,4 @@
-// Products of matrices, with batches, any strides, and all that may follow the sum.
+// Matrix products with batches, any strides, and every epilogue.
 #include "kernels/shared/scalar.hpp"
 #include "tests/kernels/suite/suite.hpp"
 
@@ -18,9 +18,9 @@ double activated(Unary activation, double x) {
   }
 }
 
-// Of k products of numbers around 0 the sum grows with the root of k. Added one by one, each
-// partial sum is rounded, by its own size: together some 0.4 k u of a product's (u: half a unit in
-// the last place), and the largest of thousands of sums several times that.
+// The sum of k products of numbers around 0 grows with the root of k. In sequential order each
+// partial sum is rounded relative to its own size: together about 0.4 k u of a product's size (u:
+// half a unit in the last place), and the largest error of thousands of sums is several times that.
 double size_of_sums(int64_t k) {
   auto count = static_cast<double>(k);
   return 3 + std::sqrt(count) + count / 15;
@@ -48,7 +48,7 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
   bool has_bias = s.integer(0, 1) == 1;
   double beta = s.integer(0, 1) ? 0.5 : 0, alpha = s.integer(0, 1) ? 1 : 0.25;
   if (beta != 0) s.fill(c);
-  for (int64_t i = 0; beta == 0 && i < c.count(); i++) c.set(i, NAN);  // is not looked at
+  for (int64_t i = 0; beta == 0 && i < c.count(); i++) c.set(i, NAN);  // is not read
   std::vector<double> want;
   for (int64_t i = 0; i < c.count(); i++) {
     int64_t column = i % n, row = i / n % m, batch = i / n / m;

@@ -1,4 +1,4 @@
-// A step of each optimizer, with and without a rounded copy.
+// One step of each optimizer, with and without a rounded copy.
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::suite {
@@ -62,14 +62,14 @@ void check_sgd(Suite& s, DType of_weights, DType of_grad, int64_t count, Layout 
 }
 
 void check_squares(Suite& s, DType dtype, const Shape& shape, Layout layout) {
-  // The table asks for dense ones; the GPU takes any.
+  // The table requires dense operands; the GPU takes any.
   bool strided = layout == Layout::gaps || layout == Layout::swapped;
   if (strided && std::string(s.runner.table().name) == "cpu") return;
   Array in = s.filled(dtype, shape, layout), out(DType::f64, {});
   out.set(0, 3);
   long double sum = 3;
   for (double x : in.values()) sum += static_cast<long double>(x) * x;
-  // Only of f64 is every square's last bit asked for.
+  // Only f64 squares are required to be exact to the last bit.
   double slack = dtype == DType::f64 ? 64 : 2e10;
   s.check("add_sum_of_squares", &Kernels::add_sum_of_squares,
           std::string(dtype_name(dtype)) + " " + text_of(shape) + " " + name_of(layout),

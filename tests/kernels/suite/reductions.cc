@@ -1,4 +1,4 @@
-// Sums, extremes and running sums: short, long, many and single outputs, over any dimensions.
+// Sums, extremes and prefix sums: short, long, many and single outputs, over any dimensions.
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::suite {
@@ -59,7 +59,7 @@ double reduced(Reduce op, const std::vector<double>& x, double correction) {
   }
 }
 
-// Where the elements of an output are, in any order.
+// The positions of the elements of an output, in any order.
 void check_reduce(Suite& s, Reduce op, DType dtype, DType to, const Case& c, Layout layout,
                   double nan_share = 0) {
   Shape kept;

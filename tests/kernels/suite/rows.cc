@@ -131,8 +131,8 @@ void check_rows(Suite& s) {
         check_softmax(s, dtype, shape, layout);
         check_cross_entropy(s, dtype, shape, layout);
       }
-  // Logits with a large part in common, which what is expected must still tell apart in double, and
-  // rows that are long enough for each size of block.
+  // Logits with a large common part, whose remainders are still distinct in double, and rows that
+  // are long enough for each block size.
   for (DType dtype : {DType::f32, DType::bf16})
     for (double low : {1e3, 5e4, 1e6})
       check_cross_entropy(s, dtype, {7, 33}, Layout::dense, low,

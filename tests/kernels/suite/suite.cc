@@ -1,4 +1,4 @@
-// Operands, the host's runner, and how results are compared.
+// Operands, the host's runner, and the comparison of results.
 #include "tests/kernels/suite/suite.hpp"
 
 #include <cstdlib>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned char kPoison = 0x5c;
 
-// Of rounding to the nearest.
+// Half a unit in the last place: the error of rounding to nearest.
 double unit_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -55,7 +55,7 @@ const char* name_of(Layout layout) {
 }
 
 Array::Array(DType dtype, const Shape& shape, Layout layout) {
-  Shape order = shape;  // as memory has it
+  Shape order = shape;  // in memory order
   int last = shape.rank - 1;
   if (layout == Layout::swapped && shape.rank >= 2) std::swap(order[last], order[last - 1]);
   if (layout == Layout::heads && shape.rank == 4) std::swap(order[1], order[2]);
@@ -72,7 +72,7 @@ Array::Array(DType dtype, const Shape& shape, Layout layout) {
   if (layout == Layout::swapped && shape.rank >= 2)
     std::swap(view_.strides[last], view_.strides[last - 1]);
   if (layout == Layout::heads && shape.rank == 4) std::swap(view_.strides[1], view_.strides[2]);
-  // No byte beyond the last element.
+  // Ends at the last byte of the last element.
   int64_t reach = 1;
   for (int dim = 0; dim < shape.rank; dim++)
     reach += (std::max<int64_t>(shape[dim], 1) - 1) * view_.strides[dim];
@@ -128,7 +128,7 @@ std::vector<double> Array::values() const {
   return out;
 }
 
-// Twice, each time with scratch of just the size that is asked for.
+// Runs twice, each time with scratch of exactly the requested size.
 std::string HostRunner::run(const std::vector<Array*>& operands, const Call& call) {
   std::vector<View> views;
   std::vector<std::vector<char>> before, first;
@@ -158,7 +158,7 @@ std::string HostRunner::run(const std::vector<Array*>& operands, const Call& cal
       scratch.reset(new char[bytes + 256]);
       std::memset(scratch.get(), 0xff, bytes + 256);
       auto start = reinterpret_cast<uintptr_t>(scratch.get());
-      // The end is the allocation's, for AddressSanitizer; pieces are aligned to 256.
+      // Ends at the end of the allocation, for AddressSanitizer; blocks are aligned to 256.
       stream.scratch = {scratch.get() + (256 - start % 256) % 256, bytes, 0, 0};
       code = call(table_, stream, views.data());
     }

@@ -1,6 +1,6 @@
-// What every device's kernels must do: each row of the table on grids of shapes, strides and types,
-// against plain sums in double that are written here. How a row is run (the emulator, a GPU, the
-// CPU) is the runner's; the suite gives it operands and looks at what came back.
+// The requirements on every device's kernels: each row of the table on grids of shapes, strides and
+// types, against simple sums in double that are written here. A runner (emulator, GPU or CPU) runs
+// a row; the suite gives it operands and checks the results.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -20,17 +20,17 @@ using namespace kernels;
 
 enum class Layout {
   dense,
-  shifted,    // dense, but not aligned to more than an element
+  shifted,    // dense, but aligned to one element only
   rows,       // dense rows with a gap between them
   gaps,       // every other element
   swapped,    // the last two dimensions swapped in memory
-  heads,      // of four dimensions the second and the third: as a projection to all heads leaves it
-  backwards,  // the last dimension from its end
-  broadcast,  // the first dimension of more than one element repeats one; for what is only read
+  heads,      // the second and third of four dimensions swapped, as after a projection to all heads
+  backwards,  // the last dimension reversed
+  broadcast,  // the first dimension of size > 1 repeats one element; for read-only operands
 };
 const char* name_of(Layout layout);
 
-/// One operand and the memory that it is in.
+/// One operand and its memory.
 class Array {
  public:
   Array(DType dtype, const Shape& shape, Layout layout = Layout::dense);
@@ -39,7 +39,7 @@ class Array {
   DType dtype() const { return view_.dtype; }
   const Shape& shape() const { return view_.shape; }
   int64_t count() const { return view_.count(); }
-  /// Of element `i` in row-major order.
+  /// The value of element `i` in row-major order.
   double at(int64_t i) const;
   int64_t integer_at(int64_t i) const;
   void set(int64_t i, double value);
@@ -48,7 +48,7 @@ class Array {
 
   char* memory() const { return memory_.get(); }
   size_t bytes() const { return bytes_; }
-  /// The element's place in memory, in bytes.
+  /// The element's offset in memory, in bytes.
   size_t place(int64_t i) const { return places_[static_cast<size_t>(i)]; }
 
  private:
@@ -58,13 +58,14 @@ class Array {
   std::vector<size_t> places_;
 };
 
-/// What an operand must hold afterwards.
+/// The values that an operand must hold afterwards.
 struct Expect {
   Array* array;
   std::vector<double> real = {};      // or
   std::vector<int64_t> integer = {};  // exactly
-  double slack = 16;                  // roundings of the type computed in, relative to
-  double scale = 0;                   // this, or the value where that is larger
+  // allowed error, in roundings of the compute type, relative to
+  double slack = 16;
+  double scale = 0;                   // this, or to the value if that is larger
 };
 
 /// The slack of an f64 that is a sum computed in the operands' compute type.
@@ -72,22 +73,22 @@ inline double of_sums(DType operands, double slack) {
   return operands == DType::f64 ? slack : std::ldexp(slack, 29);
 }
 
-using Views = const View*;  // of the operands, where the runner has put them
+using Views = const View*;  // the operands, at the addresses chosen by the runner
 using Call = std::function<int(const Kernels&, Stream&, Views)>;
 
-/// Runs a call where the kernels' memory is.
+/// Runs a call in the memory of its device.
 class Runner {
  public:
   virtual ~Runner() = default;
   virtual const Kernels& table() const = 0;
-  /// Empty, or why it did not work; the operands are as the call left them. `twice` in two orders
-  /// where the device has any, with the same bits.
+  /// Returns "" or the error; the operands are as the call left them. `twice`: in two orders, if
+  /// the device has an order, and compares the bits.
   virtual std::string run(const std::vector<Array*>& operands, const Call& call) = 0;
-  /// What the fault word held after the last call.
+  /// The fault word after the last call.
   int64_t fault = 0;
 };
 
-/// Operands in the host's memory: the emulator's, or the CPU's kernels.
+/// Operands in host memory, for the emulator's and the CPU's kernels.
 class HostRunner : public Runner {
  public:
   HostRunner(const Kernels& table, std::function<void(bool)> reverse)
@@ -102,7 +103,7 @@ class HostRunner : public Runner {
 
 struct Line {  // of the report
   int64_t checks = 0, misses = 0;
-  double worst = 0;        // error, relative to what is allowed
+  double worst = 0;        // error, relative to the allowed one
   double worst_error = 0;  // relative to the value's scale
 };
 
@@ -110,7 +111,7 @@ class Suite {
  public:
   Suite(Runner& runner, uint64_t seed) : runner(runner), random(seed), seed(seed) {}
 
-  /// Calls a row and compares. `member` is the row, skipped where the table has none.
+  /// Calls a row and compares. `member` is the row; a row that the table lacks is skipped.
   template <typename Member>
   void check(const char* row, Member member, const std::string& what,
              const std::vector<Array*>& operands, const Call& call,
@@ -121,7 +122,7 @@ class Suite {
 
   double uniform(double low, double high);
   int64_t integer(int64_t low, int64_t high);  // inclusive
-  /// Random numbers: reals from [low, high), integers from [-20, 20] or what fits.
+  /// Random numbers: reals in [low, high), integers in [-20, 20] or the range of the type.
   void fill(Array& array, double low = -2, double high = 2);
   Array filled(DType dtype, const Shape& shape, Layout layout = Layout::dense, double low = -2,
                double high = 2);
@@ -144,7 +145,7 @@ constexpr DType kAllTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
                                DType::i64, DType::i32, DType::u8,  DType::boolean};
 inline DType compute_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// The families, a file each.
+/// The families, one file each.
 void check_elementwise(Suite&);
 void check_reductions(Suite&);
 void check_rows(Suite&);
@@ -158,7 +159,7 @@ void check_choosing(Suite&);
 void check_random(Suite&);
 void check_finance(Suite&);
 
-/// FLOW_TEST_SEED, or a fresh one.
+/// FLOW_TEST_SEED, or a new one.
 uint64_t test_seed();
 
 }  // namespace flow::suite

@@ -1,4 +1,4 @@
-// The largest of each row, draws and counts.
+// The largest elements of each row, samples and counts.
 #include <numeric>
 
 #include "kernels/shared/philox.hpp"
