@@ -306,7 +306,8 @@ TEST_CASE("a backward function that returns another shape or type is rejected at
   }
 }
 
-TEST_CASE("a million operations in a row run backward, and are dropped without it, in a small stack") {
+TEST_CASE(
+    "a million operations in a row run backward, and are dropped without it, in a small stack") {
   Tensor x = leaf({1});
   Tensor walked = x, dropped = x;
   for (int i = 0; i < 1'000'000; i++) {

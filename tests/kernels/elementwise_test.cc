@@ -230,7 +230,8 @@ TEST_CASE("a binary operation equals that in double, and integers wrap") {
       auto expected = [&](double a, double b) {
         if (!is_float(dtype) && whole && b == 0) return 0.0;
         double value = binary_reference(op, a, b);
-        if (!is_float(dtype) && op == Binary::pow) value = std::trunc(value);  // a fraction becomes 0
+        if (!is_float(dtype) && op == Binary::pow)
+          value = std::trunc(value);  // a fraction becomes 0
         return dtype == DType::u8 ? value - 256 * std::floor(value / 256) : value;
       };
       check_layouts(

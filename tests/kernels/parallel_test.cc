@@ -28,8 +28,7 @@ TEST_CASE("every item is processed once, for any number of threads", "[threads]"
   }
 }
 
-TEST_CASE("ten thousand small operations in a row, with pauses between some of them",
-          "[threads]") {
+TEST_CASE("ten thousand small operations in a row, with pauses between some of them", "[threads]") {
   std::vector<int64_t> sums(4);
   for (int round = 0; round < 10000; round++) {
     parallel_for(4, 4, 1, [&](int64_t first, int64_t last) {

@@ -409,8 +409,7 @@ TEST_CASE("normal numbers equal Box and Muller's with libm, except for a few las
   }
 }
 
-TEST_CASE(
-    "price paths follow the formula, have the same ends, and do not depend on the split") {
+TEST_CASE("price paths follow the formula, have the same ends, and do not depend on the split") {
   for (DType dtype : {DType::f32, DType::f64}) {
     for (int64_t steps : {1, 5, 700}) {
       constexpr int64_t paths = 41;

@@ -87,7 +87,8 @@ TEST_CASE("floats become integers without undefined behavior") {
   CHECK(convert<int64_t>(-2.9) == -2);
 }
 
-TEST_CASE("f16 and bf16 numbers round to nearest even and keep every value that they can represent") {
+TEST_CASE(
+    "f16 and bf16 numbers round to nearest even and keep every value that they can represent") {
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
     Half half{static_cast<uint16_t>(bits)};
     Brain brain{static_cast<uint16_t>(bits)};

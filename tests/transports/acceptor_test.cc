@@ -290,8 +290,7 @@ TEST_CASE("A socket with a filter receives from the listed machines only") {
 }
 
 // As in a flood or on a slow network: its last packet arrives when the filter is already installed.
-TEST_CASE(
-    "A socket that blocks all connections completes none, not even one that had begun") {
+TEST_CASE("A socket that blocks all connections completes none, not even one that had begun") {
   int socket = listening_at("127.0.0.1");
   SocketAddress at = own_end(socket);
   bool is_deaf = GENERATE(false, true);

@@ -26,8 +26,8 @@ double thread_seconds() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("Close with a flush: earlier frames arrive, later ones do not",
-                   "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("Close with a flush: earlier frames arrive, later ones do not", "",
+                   FLOW_TRANSPORTS) {
   constexpr size_t kFrames = 1'000;
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -122,7 +122,8 @@ TEMPLATE_TEST_CASE("An invalid address is reported at once", "", FLOW_TRANSPORTS
   }
 }
 
-TEMPLATE_TEST_CASE("A listener gets its address at once, and again after the address was released", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A listener gets its address at once, and again after the address was released",
+                   "", FLOW_TRANSPORTS) {
   auto transport = TestType::make({});
   auto accept = [](std::shared_ptr<Link>) { return nullptr; };
   auto first = transport->listen("127.0.0.1:0", accept);
@@ -136,8 +137,9 @@ TEMPLATE_TEST_CASE("A listener gets its address at once, and again after the add
   CHECK(transport->listen(address, accept).ok());
 }
 
-TEMPLATE_TEST_CASE("The peer's transport ends during puts: every `done` is called, and the memory is released", "",
-                   FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE(
+    "The peer's transport ends during puts: every `done` is called, and the memory is released", "",
+    FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 40, kBytes = size_t{1} << 20;
   for (bool server_ends : {true, false}) {
     auto from = std::make_unique<std::string>(pattern(kBytes, 1));
@@ -221,7 +223,8 @@ TEMPLATE_TEST_CASE("An idle link stays up beyond its deadline and uses no CPU ti
   CHECK(two.handler()->wait_frames(2));
 }
 
-TEMPLATE_TEST_CASE("A link describes its peer's address and the network that it uses", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A link describes its peer's address and the network that it uses", "",
+                   FLOW_TRANSPORTS) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);

@@ -38,7 +38,8 @@ std::shared_ptr<Recorder> counting(Counter& counter) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("100,000 frames arrive in order, in both directions at once", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("100,000 frames arrive in order, in both directions at once", "",
+                   FLOW_TRANSPORTS) {
   constexpr uint64_t kFrames = 100'000;
   Counter up, down;
   Two<TestType> two;
@@ -55,8 +56,9 @@ TEMPLATE_TEST_CASE("100,000 frames arrive in order, in both directions at once",
   CHECK(down.wrong() == 0);
 }
 
-TEMPLATE_TEST_CASE("Frames of 0 bytes to 16 MiB arrive whole, also those sent before the link is up", "",
-                   FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE(
+    "Frames of 0 bytes to 16 MiB arrive whole, also those sent before the link is up", "",
+    FLOW_TRANSPORTS) {
   std::vector<std::string> sent;
   for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{4095}, size_t{4096}, size_t{8000},
                       size_t{63'999}, size_t{64'000}, size_t{64'001}, size_t{8192}, size_t{65'537},
@@ -165,8 +167,8 @@ TEMPLATE_TEST_CASE("A frame is answered from on_frame, many times in a row", "",
   CHECK(signal.wait([&] { return rounds == kRounds; }));
 }
 
-TEMPLATE_TEST_CASE("Frames that a slow reader has not read count as unsent, and arrive in the end", "",
-                   FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("Frames that a slow reader has not read count as unsent, and arrive in the end",
+                   "", FLOW_TRANSPORTS) {
   constexpr size_t kFrames = 64, kBytes = size_t{1} << 20;
   Signal gate;
   bool is_open = false;

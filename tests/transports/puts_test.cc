@@ -35,7 +35,8 @@ TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB arrive where they were expected", "
   CHECK(client->unsent_bytes() == 0);
 }
 
-TEMPLATE_TEST_CASE("200 puts at once, between frames, in both directions", "", FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE("200 puts at once, between frames, in both directions", "",
+                   FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 200, kBytes = 300'000;
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -120,7 +121,8 @@ TEMPLATE_TEST_CASE("Puts without a receive are dropped, and the sender is notifi
   CHECK(two.handler()->wait_frames(1));
 }
 
-TEMPLATE_TEST_CASE("A tag has one receive at a time, until it is cancelled", "", FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE("A tag has one receive at a time, until it is cancelled", "",
+                   FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -149,8 +151,9 @@ TEMPLATE_TEST_CASE("A tag has one receive at a time, until it is cancelled", "",
   CHECK(of_second.all().size() == 1);
 }
 
-TEMPLATE_TEST_CASE("A put above the size limit is rejected, and so is one to GPU memory that is not accepted", "",
-                   FLOW_TRANSPORTS_PUTTING) {
+TEMPLATE_TEST_CASE(
+    "A put above the size limit is rejected, and so is one to GPU memory that is not accepted", "",
+    FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);

@@ -119,7 +119,7 @@ TEST_CASE("the heuristics are queried once per shape, direction, bias and device
   call.convolution.bias = &call.bias;
   run(0), run(0);
   CHECK(dnn.heuristics == 5);
-  // no effect on a window of 1: the same result with another key
+  // No effect on a window of 1: the same result with another key.
   call.convolution.o.dilation[0] = 2;
   run(0), run(0);
   CHECK(dnn.heuristics == 6);
@@ -248,7 +248,8 @@ int run_table(Doubled& call) {
   return cuda_kernels()->conv2d(call.stream, v.o, v.x, v.w, nullptr, v.y);
 }
 
-TEST_CASE("a library that the environment names and that does not exist is an error", "[.missing]") {
+TEST_CASE("a library that the environment names and that does not exist is an error",
+          "[.missing]") {
   Doubled call;
   int code = run_table(call);
   CHECK(code == kDnnErrors);

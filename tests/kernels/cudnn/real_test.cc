@@ -128,7 +128,8 @@ TEST_CASE("the descriptors of the machine's cuDNN have the result's shape") {
             for (int64_t groups : {1, 2}) {
               Conv2d o{{stride, 1}, {padding, 2}, {dilation, 1}, groups};
               Convolution row = row_of(size, o, kernel);
-              if (size + 2 * padding < dilation * (kernel - 1) + 1) continue;  // the window does not fit
+              if (size + 2 * padding < dilation * (kernel - 1) + 1)
+                continue;  // the window does not fit
               Numbers numbers{};
               REQUIRE(numbers_of(row, numbers));
               numbers.has_bias = groups == 2;

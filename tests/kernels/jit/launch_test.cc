@@ -101,8 +101,7 @@ TEST_CASE("each parameter reaches the driver with the bytes of its C++ type") {
   CHECK(launched.stream == &stream);
 }
 
-TEST_CASE(
-    "a grid covers the elements of the first result, and an empty one starts nothing") {
+TEST_CASE("a grid covers the elements of the first result, and an empty one starts nothing") {
   Driver driver = recording();
   KernelSource source = source_of("z: inout f32, x: in f32, y: out f32");
   KernelLaunch call(source);

@@ -219,8 +219,7 @@ TEST_CASE("code that the driver rejects and functions that it does not find are 
   CHECK_THAT(lines[3], Catch::Matches("k.lua:\\d+: error: identifier \"y\" is undefined"));
 }
 
-TEST_CASE(
-    "a lost GPU fails the attempt that did not wait for the kernel, and its process") {
+TEST_CASE("a lost GPU fails the attempt that did not wait for the kernel, and its process") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   FakeHost host;

@@ -201,7 +201,7 @@ void check_binary(Suite& s) {
           for (Array* each : {&a, &b})
             for (int64_t i = 0; i < each->count(); i++)
               each->set(i, std::rint(each->at(i) * 8) / 8);
-        // quotients like 3.75 / 1.25 must not round up to a whole number
+        // Quotients like 3.75 / 1.25 must not round up to a whole number.
         if (jumps && is_float(dtype))
           for (int64_t i = 0; i < b.count(); i++) b.set(i, std::exp2(std::rint(b.at(i))));
         std::vector<double> want, with_number;

@@ -421,7 +421,8 @@ TEST_CASE("A rank that ends with unfinished calls notifies the others") {
   CHECK(text_of(gang[0].run(barrier())) == "rank 1 left while calls of its own were under way");
 }
 
-TEST_CASE("A rank that has waited for all its calls may leave at once, without effect on the others") {
+TEST_CASE(
+    "A rank that has waited for all its calls may leave at once, without effect on the others") {
   for (int turn = 0; turn < 300; turn++) {
     Gang gang({"aaa"});
     std::vector<std::string> message(3);

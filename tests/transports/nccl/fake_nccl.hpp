@@ -14,8 +14,8 @@ struct FakeStream {
 struct FakeNccl {
   std::atomic<int> init_polls{3};  // "in progress" results before a communicator is up
   std::atomic<bool> init_hangs{false};
-  std::atomic<int> init_error{0};         // returned by the call itself
-  // the nth call of each rank fails, as if another rank had failed
+  std::atomic<int> init_error{0};  // returned by the call itself
+  // The nth call of each rank fails, as if another rank had failed.
   std::atomic<uint64_t> failing_call{0};
   std::atomic<uint64_t> hanging_call{0};  // the nth call of each rank never completes
   std::atomic<bool> queue_hangs{false};   // calls stay "in progress"
