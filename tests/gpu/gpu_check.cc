@@ -1,7 +1,7 @@
-// One command for a machine with a GPU: every row of the CUDA table against the suite that the
-// emulator runs too, and against the CPU's rows on the same operands; twice, for the same bits;
-// then how fast some of them are beside what the device was seen to do in the same run. Exits with
-// 1 on a miss, and with 0 and a line that says so where there is no GPU.
+// One command for a machine with a GPU. It compares every row of the CUDA table with the suite that
+// the emulator also runs, and with the CPU rows on the same operands; twice, for the same bits.
+// Then it measures some rows relative to the device's speed in the same run. Exits with 1 on a
+// mismatch, and with 0 and a message without a GPU.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ void must(Status status) {
   std::exit(1);
 }
 
-// Memory of the device, given back at the end.
+// Device memory, freed by the destructor.
 class Room {
  public:
   Room(size_t bytes, void* stream)
@@ -46,7 +46,7 @@ class Room {
   void* stream_;
 };
 
-// Operands are copied to the device with their gaps, and back.
+// Copies operands to the device with their gaps, and back.
 class DeviceRunner : public suite::Runner {
  public:
   DeviceRunner(const Kernels& table, void* stream) : table_(table), stream_(stream) {}
@@ -64,7 +64,7 @@ class DeviceRunner : public suite::Runner {
       before.back().assign(each->memory(), each->memory() + each->bytes());
       rooms.back() = std::make_unique<Room>(each->bytes(), stream_);
       views.back() = each->view();
-      // As in the host's memory, to the bytes that an address is a multiple of.
+      // With the same alignment as in host memory.
       views.back().data = rooms.back()->data() + (each->view().data - each->memory());
     }
     std::string error = once(operands, before, rooms, views, call);
@@ -81,7 +81,8 @@ class DeviceRunner : public suite::Runner {
     return against_cpu(operands, before, first, call);
   }
 
-  double worst = 0;  // of the CPU's results, where they differ by more than the type's rounding
+  // Relative difference from the CPU's results, where it exceeds the type's rounding.
+  double worst = 0;
 
  private:
   std::string once(const std::vector<Array*>& operands,
@@ -116,7 +117,8 @@ class DeviceRunner : public suite::Runner {
     return "";
   }
 
-  // The CPU's row on the same operands: how far apart the two are, of the largest element.
+  // Runs the CPU's row on the same operands and records the difference, relative to the largest
+  // element.
   std::string against_cpu(const std::vector<Array*>& operands,
                           const std::vector<std::vector<char>>& before,
                           const std::vector<std::vector<char>>& device, const suite::Call& call) {
@@ -154,7 +156,7 @@ class DeviceRunner : public suite::Runner {
   void* stream_;
 };
 
-// cuDNN's convolutions were checked where it did them: then flow's own are too.
+// If cuDNN computed the convolutions so far, checks flow's own kernels too.
 void check_own_convolutions(suite::Suite& all) {
   cuda::CudnnUse use = cuda::cudnn_use();
   fmt::print("# pictures: {} of {} convolutions by cuDNN ({})\n", use.done, use.asked, use.library);
@@ -164,13 +166,13 @@ void check_own_convolutions(suite::Suite& all) {
   cuda::use_cudnn(true);
 }
 
-// Who did a row, where that is not always this folder's kernel.
+// The library that computed a row, if it is not always this folder's kernel.
 const char* doer_of(const std::string& row) {
   if (!row.starts_with("conv2d")) return "";
   return cuda::cudnn_use().done > 0 ? ", by cuDNN and by flow" : ", by flow: no cuDNN";
 }
 
-// `only` names one family; empty is all of them.
+// `only` names one family; empty means all.
 int check_rows(void* stream, const std::string& only) {
   DeviceRunner runner(*cuda_kernels(), stream);
   suite::Suite all(runner, suite::test_seed());
@@ -225,7 +227,7 @@ double time_of(void* stream, const std::function<void()>& call) {
   return best;
 }
 
-// Operands of random numbers on the device, and the scratch that calls share.
+// Random operands on the device, and the scratch that calls share.
 class Bench {
  public:
   explicit Bench(void* native) : scratch_(size_t{1} << 30, native) {
@@ -271,7 +273,7 @@ void print_speed(const std::string& name, double amount, double seconds, double 
              amount / seconds / 1e9, unit, 100 * amount / seconds / ceiling);
 }
 
-// A layer of a ResNet in all three directions, by cuDNN where it is there and by flow.
+// A ResNet layer in all three directions, by cuDNN if available and by flow.
 void measure_convolutions(Bench& b, double ceiling) {
   constexpr int64_t n = 64, channels = 128, size = 56, window = 3;
   Conv2d o;
@@ -314,7 +316,7 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   View lse = b.empty(DType::f64, {batches, heads, rows});
   Attention options{causal, 1 / std::sqrt(static_cast<double>(width))};
   double product = 2.0 * batches * heads * rows * rows * static_cast<double>(width);
-  if (causal) product /= 2;  // half of it is seen
+  if (causal) product /= 2;  // half of it is masked
   std::string what = fmt::format(" {} {}{}", dtype_name(dtype), width, causal ? " causal" : "");
   double forward = b.time([&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
   double backward = b.time([&] {

@@ -24,7 +24,7 @@ __global__ void saxpy(float a, const float* x, float* y, long long n) {
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += step) y[i] += a * x[i];
 }
 )";
-// More shared memory than a block has without asking.
+// More shared memory than a block's default.
 constexpr const char* kReversed = R"(
 extern "C" __global__ void reversed(const double* x, double* y, int n) {
   extern __shared__ double room[];
@@ -48,9 +48,9 @@ jit::ScriptKernel program(const char* name, const char* text, const char* signat
   return jit::ScriptKernel(std::move(source));
 }
 
-// `ahead`: as of a GPU that NVRTC does not know, for which the driver compiles PTX.
+// `ahead`: for a GPU that NVRTC does not know, for which the driver compiles PTX.
 jit::LoadedFunction& function_of(jit::ScriptKernel& program, int ahead = 0) {
-  void* stream = tensors::stream_of(kGpu).native;  // and its context is current
+  void* stream = tensors::stream_of(kGpu).native;  // makes its context current
   cuda::DeviceInfo info = *cuda::describe(0);
   auto driver = jit::system_driver();
   if (stream == nullptr || !driver.ok()) throw tensors::TensorError("no driver");

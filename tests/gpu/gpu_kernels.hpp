@@ -1,10 +1,10 @@
-// Kernels that a script brings, on the GPU that is here.
+// Script kernels on the GPU of this machine.
 #pragma once
 
 namespace flow::gpu {
 
-/// NVRTC, the driver's modules, launches and what they compute; 1 on a miss. Where there is no
-/// NVRTC it says so.
+/// Checks NVRTC, the driver's modules, launches and results; returns 1 on a mismatch. Without NVRTC
+/// it prints that.
 int check_kernels(bool with_speed);
 
 }  // namespace flow::gpu

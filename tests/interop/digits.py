@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The digits example serves, and what a reader copies into a shell works: the printed line, the README's."""
+"""The digits example serves requests, and the commands that it prints and that its README shows
+work in a shell."""
 import argparse
 import json
 import pathlib

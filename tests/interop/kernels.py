@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A pipeline with kernels of its own, from outside: without a GPU a fallback runs or the plan is refused, an edit of the
-source runs what used it again, and what was compiled is kept in the state, by several flows at once too.
+"""A pipeline with its own kernels, run as a command: without a GPU a fallback runs or the plan is rejected, an edit of the
+source reruns the tasks that use it, and compiled code is kept in the state, also by several flows at once.
 
 usage: kernels.py --flow BIN
 """
@@ -56,7 +56,7 @@ class Runs:
 
 
 def check_fallback(runs):
-    """False where there is no compiler."""
+    """Returns False if there is no compiler."""
     runs.write()
     said, code = runs.run()
     runs.expect(code == 0 and "[[2.0,4.0]," in said.replace(" ", ""), "the fallback runs", said)
@@ -99,7 +99,7 @@ def check_cache(runs):
     first.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     said, code = runs.run()
     runs.expect(code == 0 and first.read_bytes() == content, "a broken file is written anew", said)
-    # Several flows, each with a state, and several runs of one.
+    # Several flows with one state each, and several runs of one flow.
     together = [runs.start("run", "pipeline.lua", state=state) for state in ("state", "a", "state", "b", "state")]
     for process in together:
         said = process.communicate(timeout=120)[0]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Shared libraries that lie, miss things or crash: flow.operations says what is wrong, and only the attempt is lost.
+"""Shared libraries with wrong declarations, missing functions or crashes: flow.operations names the defect, and only
+the attempt is lost.
 
 usage: operations.py --flow BIN
 """
@@ -24,7 +25,7 @@ const FlowOperation* flow_operations(int32_t abi, int32_t* count) {
   (void)abi; *count = sizeof list / sizeof *list; return list;
 }
 """
-# What it is, C, Lua, what the error says.
+# Name, C source, Lua, expected error.
 CASES = [
     ("no list", "int x;", "", "it exports no flow_operations"),
     ("another version", PREFIX + "const FlowOperation* flow_operations(int32_t a, int32_t* n) { *n = 0; return NULL; }", "",
@@ -61,7 +62,7 @@ local fine = flow.task("fine", function() return 1 end)
 return flow.pipeline("operations", { library = flow.param.path {} }, function(p) return { use(p.library), fine() } end)
 """
 
-# A library that another takes the place of: the value that each puts out, task by task.
+# A library that another one replaces: the value that each returns, per task.
 REPLACED = """
 local flow = require "flow"
 local use = flow.task("use", { cache = false }, function(ctx, from, at)
@@ -78,7 +79,7 @@ end)
 
 
 def replaced(flow, folder):
-    """What is wrong, or nothing."""
+    """Returns the defect, or nothing."""
     for number, name in enumerate(["one", "two"], 1):
         fill = "static int fill(FlowCall* c) { *(float*)c->outputs[0].data = %d; return 0; }" % number
         (folder / (name + ".c")).write_text(PREFIX + fill + LIST % '{ "a", like, fill, NULL }')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Files of flow.safetensors and checkpoints are those of the safetensors library, both ways, byte for byte.
+"""Files of flow.safetensors and checkpoints equal those of the safetensors library byte for byte, in both directions.
 
-The library and NumPy come from PyPI into a folder beside the build, once. Exit 77 where they can't be had.
+The library and NumPy are installed once from PyPI into a folder next to the build. Exit 77 if that fails.
 """
 import argparse
 import os
@@ -116,7 +116,7 @@ print("equal", "with bf16" if torch is not None else "(bf16 by its values only w
 
 
 def python_with_packages(build):
-    """A Python that has the packages, or None and why."""
+    """Returns a Python that has the packages, or None and the reason."""
     home = os.path.join(build, "interop-python")
     python = os.path.join(home, "bin", "python")
     if subprocess.run([sys.executable, "-c", "import safetensors.numpy, numpy"], capture_output=True).returncode == 0:
@@ -127,7 +127,8 @@ def python_with_packages(build):
         return python, ""
     try:
         venv.create(home, with_pip=True, clear=True)
-    except (OSError, subprocess.CalledProcessError, SystemExit) as error:  # Debian's exits where python3-venv is missing
+    # Debian's Python exits if python3-venv is missing
+    except (OSError, subprocess.CalledProcessError, SystemExit) as error:
         return None, "no virtual environment can be made (install python3-venv): %s" % error
     done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
                           capture_output=True, text=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A script for torchrun, unchanged, as a process gang: on one machine, over workers, killed and gone on."""
+"""An unchanged torchrun script as a process gang: on one machine, on several workers, killed and
+resumed."""
 import json
 import os
 import signal
@@ -37,7 +38,7 @@ class Ddp(cluster_place.ClusterPlace):
                 "--param", "checkpoint=" + self.path(checkpoint), "--param", "pause=%g" % pause]
 
     def weights(self, *where):
-        """As the run that is the newest left them."""
+        """The losses that the newest run left."""
         self.good("get", "last", "-o", self.path("got"), *where)
         found = [os.path.join(folder, name) for folder, _, names in os.walk(self.path("got")) for name in names]
         weights = torch.load(found[0])
@@ -59,7 +60,7 @@ class Ddp(cluster_place.ClusterPlace):
         self.assertIn("rank 0 of 2 starts at step 0", logs)
         self.assertIn("rank 1 of 2 starts at step 0", logs)
 
-    def test_a_killed_rank_starts_all_again_from_the_checkpoint(self):
+    def test_a_killed_rank_restarts_all_ranks_from_the_checkpoint(self):
         alone = self.alone()
         self.cluster(["a", "b"], slots=1)
         client = self.start(*self.words("step.pt", 0.2))
@@ -73,7 +74,7 @@ class Ddp(cluster_place.ClusterPlace):
         self.assertEqual(len(starts), 4, starts)
         self.assert_same(self.weights(), alone)
 
-    def test_a_killed_engine_goes_on(self):
+    def test_a_killed_engine_resumes(self):
         alone = self.alone()
         client = self.start(*self.words("step.pt", 0.2), "--jobs", "2")
         self.until("steps", lambda: self.step_of("step.pt") >= 3)

@@ -29,7 +29,7 @@ INTEGERS = [torch.int64, torch.int32, torch.uint8]
 NAMES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
          torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 TYPES = {name: dtype for dtype, name in NAMES.items()}
-# Of the largest value: what several roundings come to.
+# Relative to the largest value: the error of several roundings.
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-10, torch.float16: 6e-3, torch.bfloat16: 5e-2}
 
 SCRIPT = """local flow = require "flow"
@@ -84,7 +84,7 @@ def load(path):
 
 
 class Value:
-    """A Lua variable, and the tensor that it holds by PyTorch."""
+    """A Lua variable, and its tensor in PyTorch."""
 
     def __init__(self, case, lua, tensor):
         self.case, self.lua, self.tensor = case, lua, tensor
@@ -113,7 +113,7 @@ class Case:
             self.leaves.append(value)
         return value
 
-    # ---- what is drawn
+    # ---- random choices
 
     def size(self):
         return self.draw.choice([0, 1, 1, 2, 3, 4, 5, 2, 3, 4, 5, 7, 8, 16, 17, 33])
@@ -133,7 +133,7 @@ class Case:
         return self.given(torch.randint(0 if dtype == torch.uint8 else low, high + 1, shape, dtype=dtype))
 
     def stretchable(self, shape):
-        """A shape that stretches to this one."""
+        """Returns a shape that broadcasts to this one."""
         return [1 if self.draw.random() < 0.3 else size for size in shape[self.draw.randint(0, len(shape)):]]
 
 
@@ -143,7 +143,7 @@ def computed(tensor):
 
 
 def window(x):
-    """The same tensor by other strides, or a part of it."""
+    """The same tensor with other strides, or a slice of it."""
     draw, tensor, rank = x.case.draw, x.tensor, x.tensor.dim()
     kind = draw.choice(["as it is", "turned", "flipped", "narrowed", "stacked", "stepped", "stretched"])
     if kind == "turned" and rank >= 2:
@@ -171,7 +171,7 @@ def window(x):
     return x
 
 
-# ---- families of operations: each gives its result
+# ---- families of operations: each returns its result
 
 def of_elements(case):
     x = window(case.floats(case.shape(), positive=True))
@@ -191,7 +191,8 @@ def of_integers(case):
     x = window(case.integers(case.shape()))
     kind = case.draw.choice(["+", "-", "*", "//", "%", "^", "maximum", "clamp", "where", "compare"])
     number = case.draw.choice([1, 2, 3, 7, 2**20] if x.tensor.dtype != torch.uint8 else [1, 2, 3, 7])
-    lua = case.draw.choice([f"{number}", f"{number}.0", f"{number:e}"])  # a whole number, as Lua may hold it
+    # A whole number, in either form of Lua.
+    lua = case.draw.choice([f"{number}", f"{number}.0", f"{number:e}"])
     if kind == "maximum":
         return x.do(f"@:maximum({lua})", torch.clamp(x.tensor, min=number))
     if kind == "clamp":
@@ -214,7 +215,7 @@ def of_number(case):
     number = case.draw.choice([0.1, 0.5, -1.25, 3, 0.7])
     kind = case.draw.choice(["compare", "clamp", "fill", "lerp"])
     dtype = x.tensor.dtype
-    # PyTorch 1.13 has no comparison of a half with a number of its type in all cases: it is rounded here.
+    # PyTorch 1.13 cannot compare a half with a number of its type in all cases: round it here.
     rounded = torch.tensor(number, dtype=torch.float64).to(dtype)
     if kind == "compare":
         name = case.draw.choice(["eq", "ne", "lt", "le", "gt", "ge"])
@@ -255,7 +256,7 @@ def of_rows(case):
 
 
 def of_products(case):
-    """Inner sizes of 0 too, and leading dimensions on either side."""
+    """Inner sizes may be 0, and either side may have leading dimensions."""
     dtype = case.draw.choice(FLOATS)
     inner, rows, columns = case.size(), case.size(), case.size()
     lead = [case.draw.randint(1, 3) for _ in range(case.draw.randint(0, 2))]
@@ -293,10 +294,10 @@ def by_index(case):
 
 
 def of_losses(case):
-    """Logits that have a large part in common."""
+    """Logits with a large common part."""
     dtype = case.draw.choice(FLOATS)
     rows, classes = case.draw.randint(1, 5), case.draw.randint(1, 9)
-    # As large as leaves the type some digits of what decides.
+    # As large as possible while the type still distinguishes the remainders.
     offset = case.draw.choice([0, 0, 2**4]) if dtype in (torch.float16, torch.bfloat16) else case.draw.choice([0, 1e3, 2.0**16])
     logits = (torch.randn(rows, classes, dtype=torch.float64) * 3).mul(8).round().div(8) + offset
     x = case.given(logits.to(dtype))
@@ -328,7 +329,7 @@ FAMILIES = [of_elements, of_two, of_integers, of_integers, of_number, of_number,
 
 
 def build(number, draw):
-    """The case's name, its Lua, its inputs and what is expected by name."""
+    """The case's name, its Lua, its inputs and the expected values by name."""
     family = FAMILIES[(number - 1) % len(FAMILIES)]
     case = Case(number, draw, draw.random() < 0.6)
     result = family(case)
@@ -346,12 +347,13 @@ def build(number, draw):
 
 
 def fault(found, expected):
-    """Why they differ, or None."""
+    """Returns the difference as text, or None."""
     if found is None:
         return None if expected is None or expected.numel() == 0 or not expected.any() else "it is missing"
     if expected is None:
         return None if not found.any() else "a gradient where PyTorch has none"
-    is_number = expected.dim() == 0 and found.dim() == 0  # a result without dimensions is Lua's number
+    # Lua returns a result without dimensions as a number
+    is_number = expected.dim() == 0 and found.dim() == 0
     if list(found.shape) != list(expected.shape) or (found.dtype != expected.dtype and not is_number):
         return f"it is {found.dtype} {list(found.shape)}, expected {expected.dtype} {list(expected.shape)}"
     if not expected.dtype.is_floating_point:

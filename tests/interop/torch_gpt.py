@@ -1,4 +1,4 @@
-"""flow.models.gpt in PyTorch, with the same names of its parameters: what training is held against."""
+"""flow.models.gpt in PyTorch, with the same parameter names: the reference for training."""
 import json
 import math
 import struct
@@ -54,7 +54,8 @@ def flow_name(name):
 
 
 def write_safetensors(path, tensors):
-    """By hand, so that no package is needed; the real library is tried in a test of its own."""
+    """Written without the library, so that no package is needed; a separate test uses the real
+    library."""
     header, at = {}, 0
     for name, tensor in tensors.items():
         size = tensor.numel() * 4

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every operation of a tensor, forward and backward, against PyTorch on the CPU: one flow run evaluates all cases in
-Lua on the inputs that are written here, and the results are compared one by one."""
+"""Every tensor operation, forward and backward, against PyTorch on the CPU: one flow run evaluates
+all cases in Lua on inputs written here, and the results are compared one by one."""
 import argparse
 import os
 import pathlib
@@ -17,14 +17,15 @@ except ImportError as missing:
     print(f"skipped: {missing.name} is not installed for {sys.executable} (Debian: python3-torch, python3-numpy)")
     sys.exit(77)
 
-# Of the largest result. f16 and bf16 are held to what PyTorch computes in f32 from the same rounded operands, within
-# four roundings of their own: what several operations make is rounded after each.
+# Relative to the largest result. f16 and bf16 are compared with PyTorch's f32 result for the same
+# rounded operands, within four roundings of the half type: a result of several operations is
+# rounded after each.
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.float16: 4 * 2.0**-11, torch.bfloat16: 4 * 2.0**-8}
 LUA_TYPE = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 class Case:
-    """Inputs by name, what Lua computes of them, what PyTorch computes, and how near they must come."""
+    """Inputs by name, Lua and PyTorch code of the result, and the tolerance."""
 
     def __init__(self, name, lua, expected, tolerance=1.0, gradient=True, **inputs):
         self.name, self.lua, self.expected = name, lua, expected
@@ -36,7 +37,7 @@ def floats(*shape, dtype, low=-2.0, high=2.0):
 
 
 def distinct(*shape, dtype):
-    """No two equal, so that maxima have one place."""
+    """All values differ, so that every maximum has one position."""
     count = int(numpy.prod(shape))
     return (torch.randperm(count).to(dtype) / count * 4 - 2).reshape(*shape)
 
@@ -48,7 +49,8 @@ def whole(low, high, *shape):
 def element_cases(dtype):
     x, y = floats(3, 5, 7, dtype=dtype), floats(5, 1, dtype=dtype)
     positive = floats(4, 9, dtype=dtype, low=0.1, high=3.0)
-    away = torch.where(x.abs() < 0.05, torch.full_like(x, 0.3), x)  # from where a slope jumps
+    # Away from the jump of the gradient.
+    away = torch.where(x.abs() < 0.05, torch.full_like(x, 0.3), x)
     for name in ("neg", "abs", "sign", "square", "relu", "exp", "expm1", "sin", "cos", "tanh", "sigmoid", "erf",
                  "floor", "ceil", "round"):
         yield Case(name, f"t.x:{name}()", lambda t, name=name: getattr(torch, name)(t["x"]), x=away)
@@ -294,7 +296,7 @@ def rounded(case, dtype):
 
 
 def distance(actual, expected):
-    """The largest difference, of the largest value; infinite where shapes or NaNs differ."""
+    """The largest difference relative to the largest value; infinite if shapes or NaNs differ."""
     actual, expected = torch.as_tensor(actual).double(), expected.detach().double()
     if actual.shape != expected.shape or not torch.equal(actual.isnan(), expected.isnan()):
         return float("inf")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A GPT of 10 million parameters, trained 200 steps by AdamW from the same safetensors file on the same batches, has
-PyTorch's losses within 1e-3, step by step.
+"""A GPT of 10 million parameters, trained for 200 steps with AdamW from the same safetensors file on the same batches,
+has PyTorch's losses within 1e-3, step by step.
 
 usage: torch_training.py --flow BIN [--steps N]
 """
@@ -23,7 +23,9 @@ import torch_gpt  # noqa: E402
 SIZE = {"vocabulary": 96, "context": 32, "width": 384, "heads": 6, "layers": 6}
 BATCH = 4
 TOLERANCE = 1e-3
-SEED = 1  # another by FLOW_TEST_SEED: with some, such as 1577687354, training itself amplifies rounding errors to 1e-3
+# FLOW_TEST_SEED sets another; with some, such as 1577687354, training itself amplifies rounding
+# errors to 1e-3
+SEED = 1
 
 SCRIPT = """
 local flow = require "flow"
@@ -61,7 +63,7 @@ def main():
     for parameter in model.parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, 0, 0.02)
-    # A text with something to learn: each token is mostly a function of the two before it.
+    # A text with structure to learn: most tokens are a function of the two before.
     follows = torch.randint(0, SIZE["vocabulary"], (SIZE["vocabulary"], 7))
     tokens = torch.randint(0, SIZE["vocabulary"], (arguments.steps, BATCH, SIZE["context"] + 1))
     for t in range(2, SIZE["context"] + 1):

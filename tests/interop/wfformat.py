@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs real workflows in WfFormat 1.5 (wfcommons) through flow, kills it at random and resumes until done.
+"""Runs real workflows in WfFormat 1.5 (wfcommons) with flow, kills it at random and resumes until done.
 
-Each task becomes a shell task that reads its inputs, sleeps its scaled run time and writes its outputs. Checked:
-no committed task's effect is lost or repeated, the order is kept, the results equal an undisturbed run's, and the
-edges that the engine derived from files and `after` equal the declared ones.
+Each task becomes a shell task that reads its inputs, sleeps for its scaled run time and writes its outputs. Checks:
+no effect of a committed task is lost or repeated, the order is kept, the results equal those of an undisturbed run,
+and the edges that the engine derived from files and `after` equal the declared ones.
 
 usage: wfformat.py --flow BIN [--seed N] [--kills N] [--seconds S] FILE.json…
 """
@@ -156,7 +156,7 @@ def check(flow, path, seed, kills, seconds):
             code, out, err = run.call("show", "last", "--json")
             if code == 0:
                 committed = {t["name"] for t in json.loads(out)["tasks"] if t["status"] == "succeeded"}
-                time.sleep(0.3)  # what the executors of the dead engine still write
+                time.sleep(0.3)  # executors of the dead engine still write
                 starts = [w[1] for w in read_log(log) if w[0] == "start"]
                 for name in committed:
                     count = starts.count(name)
@@ -164,7 +164,7 @@ def check(flow, path, seed, kills, seconds):
                         problems.append("%s was committed and started again" % name)
                 verb = ("resume", "last")
             else:
-                verb = ("run", "pipeline.lua")  # killed before the run was there
+                verb = ("run", "pipeline.lua")  # killed before the run was recorded
             process = run.start(*verb, "--quiet", *(("--jobs", "4")))
         out, err = process.communicate(timeout=600)
         if process.returncode != 0:

@@ -1,4 +1,4 @@
-"""Data-parallel training as it is written for torchrun: nothing in it knows of flow."""
+"""Data-parallel training as written for torchrun: it does not depend on flow."""
 import argparse
 import os
 import time
