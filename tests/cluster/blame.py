@@ -55,7 +55,7 @@ class Blame(cluster_place.ClusterPlace):
         self.cluster(["a", "b"])
         self.script(TOOL, MAX=3, COUNT=8)
         client = self.start("run", "p.lua", "--json")
-        # Two run on `b` and hold its slots; the others would lose all their retries on `a`.
+        # Two run on `b` and occupy its slots; the others would use up their retries on `a`.
         self.until("a is set aside", lambda: "set aside" in (self.nodes().get("a", {}).get("note") or ""))
         self.assertIn("set aside", self.good("nodes").out)
         self.open("gate")

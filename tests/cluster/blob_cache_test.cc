@@ -51,7 +51,7 @@ TEST_CASE("the least recently used blobs are evicted first, and only as many as 
   for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
   CHECK(store->usage().bytes == kFour);
   CHECK(store->usage().evicted == 0);
-  CHECK(store->has({digest_of(0), kPiece}));  // used
+  CHECK(store->has({digest_of(0), kPiece}));  // used recently
   REQUIRE(take(*store, 4).ok());
   CHECK(held(folder) == Numbers{0, 2, 3, 4});
   REQUIRE(take(*store, 5).ok());
@@ -96,7 +96,7 @@ TEST_CASE("blobs that an attempt creates or finds are kept until it has ended") 
   REQUIRE(refresh_blob(blob_path(folder.path, digest_of(0))).ok());  // found
   bool was_seen = GENERATE(false, true);
   for (uint64_t i : {0u, 2u}) {
-    if (!was_seen) continue;  // by a download, or by the head that requests it
+    if (!was_seen) continue;  // in a download, or at the request of the head
     CHECK(store->has({digest_of(i), kPiece}));
     CHECK(store->open_reader(digest_of(i)).ok());
   }
@@ -106,7 +106,8 @@ TEST_CASE("blobs that an attempt creates or finds are kept until it has ended") 
   ::usleep(20'000);
   store->pin("next", {});
   for (uint64_t i = 10; i < 14; i++) REQUIRE(take(*store, i).ok());
-  if (!was_seen) CHECK(held(folder) == Numbers{2, 10, 11, 12, 13});  // unknown, and no obstacle
+  // unknown, and does not prevent eviction
+  if (!was_seen) CHECK(held(folder) == Numbers{2, 10, 11, 12, 13});
   store->pin("next", {digest_of(10), digest_of(11), digest_of(12), digest_of(13)});
   CHECK_FALSE(take(*store, 14).ok());
   CHECK(held(folder) == Numbers{10, 11, 12, 13});

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Large blobs between workers: they are transferred directly, tasks run where their inputs are, and a worker keeps no more than its
-limit."""
+"""Large blobs are transferred directly between workers, tasks run where their inputs are, and a
+worker stores no more than its limit."""
 import os
 import re
 import signal
@@ -12,7 +12,7 @@ from cluster_place import place, size_of
 from damage import flip
 
 MIB = 1 << 20
-# `make` and `use` each run where `at` says, or where they like; each tensor is of so many MiB.
+# `make` and `use` run on the worker in `at`, or on any; each tensor has this many MiB.
 SCRIPT = r'''
 local flow = require "flow"
 local function numbers(n, mib) return flow.zeros(mib * 256, 1024) + n end
@@ -35,7 +35,7 @@ return flow.pipeline("contents", { plan = flow.param.string {}, mib = flow.param
 end)
 '''
 
-# A file of the parameter's and one that is made at a, 1 MiB each and full of a text, are read at b.
+# A parameter's file and a file made at `a`, of 1 MiB of one text each, are read at `b`.
 MARKED = r'''
 local flow = require "flow"
 local make = flow.task("make", { where = "at == a" }, function(ctx, n)
@@ -71,12 +71,12 @@ def files_of(folder):
 
 
 def is_coming(objects):
-    """Whether a part of something is there."""
+    """Whether part of a blob has arrived."""
     return any("tmp-" in path and size_of(path) > 0 for path in files_of(objects))
 
 
 class Wire:
-    """Which of some texts are seen in what goes over loopback, while it is open."""
+    """Which of the given texts pass over loopback while it is open."""
 
     def __init__(self, texts):
         self.seen, self.over = set(), False
@@ -115,7 +115,7 @@ class BlobsPlace(cluster_place.ClusterPlace):
             self.until_status(name, "up")
 
     def run_plan(self, plan, mib=4):
-        """Of each of its tasks, where it ran."""
+        """Returns the worker of each `use` task."""
         done = self.good("run", "contents.lua", "--json", "--param", "plan=" + plan, "--param", "mib=%d" % mib)
         run = self.last_json(done)
         expected = []
@@ -125,12 +125,12 @@ class BlobsPlace(cluster_place.ClusterPlace):
         return [task["worker"] for task in run["tasks"] if task["name"].startswith("use")]
 
     def moved(self, way):
-        """Pieces and MiB by worker, of those that moved any."""
+        """Chunks and MiB by worker, without workers that moved none."""
         nodes = {name: node["content"][way] for name, node in self.nodes().items() if name}
         return {name: (each["pieces"], each["bytes"] // MIB) for name, each in nodes.items() if each["pieces"]}
 
     def until_moved(self, way, moved):
-        """What a worker did is reported a moment later."""
+        """A worker reports its transfers with a delay."""
         self.until("%s is %s" % (way, moved), lambda: self.moved(way) == moved)
 
 
@@ -142,7 +142,7 @@ class Contents(BlobsPlace):
         self.until_moved("to_workers", {"a": (2, 8)})
         self.assertEqual(self.moved("from_head"), {})
         self.assertIn("8.0 MiB (2) from workers", self.flow("nodes").out)
-        self.run_plan("a1:b")  # it is there
+        self.run_plan("a1:b")  # the blob exists now
         self.run_plan("a1:c")
         self.until_moved("from_workers", {"b": (2, 8), "c": (1, 4)})
         self.assertEqual(self.moved("from_head"), {})
@@ -151,7 +151,7 @@ class Contents(BlobsPlace):
         self.write("damaged.lua", DAMAGED)
         self.start_workers("a")
         self.good("run", "damaged.lua", "--param", "n=1")
-        self.kill(self.workers["a"])  # nothing else has the content
+        self.kill(self.workers["a"])  # no other worker has the blob
         self.until_status("a", "lost")
         self.worker("b")
         self.until_status("b", "up")
@@ -166,7 +166,7 @@ class Contents(BlobsPlace):
         self.assertEqual(self.show()["result"], MIB + 2)
 
     def seen_on_the_way(self, n):
-        """Which of the two texts can be read as they go to b."""
+        """Which of the two texts are readable during their transfer to `b`."""
         with open(self.path("given"), "wb") as file:
             file.write(b"%d" % n + GIVEN * ((1 << 20) // len(GIVEN)))
         try:
@@ -249,9 +249,9 @@ class Contents(BlobsPlace):
             self.until("a has let go", lambda: kept("a") <= 10)
         self.assertEqual((kept("a"), kept("b")), (8, 8))
         before = self.moved("from_workers")
-        self.run_plan("a4:b ")  # another run's task; what it takes was used last, and is there
+        self.run_plan("a4:b ")  # a task of another run; its input was used last, and is still there
         self.assertEqual(self.moved("from_workers"), before)
-        # Of what a and b have let go of the head knows so, and gives it itself.
+        # The head knows what a and b have evicted, and sends it itself.
         self.run_plan("a1:c")
         self.until_moved("from_head", {"c": (1, 4)})
         self.run_plan("a4:c")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A head and its workers as processes: what any of them may lose, and what comes out all the same."""
+"""A head and its workers as processes: any of them may fail, and the results are the same."""
 import datetime
 import json
 import os
@@ -101,7 +101,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.head_process.send_signal(signal.SIGSTOP)
         self.open("go3")
         self.until("one more, on the worker", lambda: self.saved_steps("worker-a") >= 3)
-        time.sleep(0.3)  # until it is in the spool
+        time.sleep(0.3)  # until the report is in the spool
         self.kill(self.workers["a"])
         self.worker("a")
         time.sleep(0.5)
@@ -135,7 +135,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.exits(2, self.end(self.worker("b", "--head-timeout", "0s")), "--head-timeout is 1.0s or more, not `0s`")
 
     def telling_head(self, *words):
-        """What it prints goes to the file `reported`."""
+        """Prints to the file `reported`."""
         self.write("reported", "")
         self.head_process = self.start("head", "--listen", "127.0.0.1:%d" % self.port, *words,
                                        before=("sh", "-c", 'exec "$0" "$@" >reported'))
@@ -166,7 +166,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.until_reported("worker `c` is lost")
         lines = re.findall(r"(?m)  worker `(\w)` is (up|away|lost|gone|draining)", self.read("reported"))
         news = {name: [what for of, what in lines if of == name] for name, what in lines}
-        for name, reported in news.items():  # each once; how it goes may be reported in steps
+        for name, reported in news.items():  # each status once; intermediate ones may be reported
             self.assertEqual(reported, sorted(set(reported), key=reported.index), lines)
             self.assertEqual((reported[0], reported[-1]), ("up", "gone" if name == "a" else "lost"), lines)
         self.assertEqual(sorted(news), ["a", "b", "c"])
@@ -186,7 +186,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.telling_head("--json")
         self.worker("c")
         self.until_status("c", "up")
-        time.sleep(2)  # of four looks
+        time.sleep(2)  # time for four refreshes
         self.assertEqual(set(json.loads(self.read("reported"))), {"address", "secret_file"})
 
     def test_the_language_model_ends_with_the_same_weights(self):
@@ -307,7 +307,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
                               "a", "--dir", self.path("namesake"))
         self.assertIn("secret", stranger.stdout.readline())
         self.assertIn("a worker named `a` is here already", namesake.stdout.readline())
-        self.kill(self.workers["a"])  # the next that it tells is that it is taken
+        self.kill(self.workers["a"])  # its next line reports that it was accepted
         self.assertIn("joined", namesake.stdout.readline())
         self.assertEqual(set(self.nodes()), {None, "a"})
         self.exits(4, self.flow("worker", "--join", "127.0.0.1:1", "--secret-file", self.secret, "--dir",
@@ -383,7 +383,7 @@ end)
         client = self.start("run", "fpga.lua", "--json")
         self.until("it waits", lambda: "it asks for fpga = 1, and there is none" in self.flow("why", "last", "on").out)
         self.worker("two", "--resource", "fpga=2", "--resource", "licence=1.5", slots=4)
-        # Two at once, and the third says who has them.
+        # Two at once, and the third names their users.
         self.until("it is given out", lambda: "0 of 2 are free, the rest is held by `on" in self.flow("why", "last", "on#3").out)
         node = self.nodes()["two"]
         self.assertEqual(node["resources"], {"fpga": 2, "licence": 1.5})

@@ -1,4 +1,4 @@
-"""A folder with a head and workers that are processes."""
+"""A folder with a head and workers as processes."""
 import datetime
 import json
 import os
@@ -17,7 +17,7 @@ return flow.pipeline("holds", { gate = flow.param.string {} }, function(p)
 end)
 '''
 
-# Of Lua scripts: whether there is a file.
+# Lua: whether a file exists.
 IS_THERE = r'''
 local function is_there(path)
   local file = io.open(path)
@@ -28,7 +28,7 @@ end
 
 
 def train_script(ranks=1):
-    """Six steps, each saved by rank 0: where `gate` is not "", step n waits for the file GATEn."""
+    """Six steps, each saved by rank 0: if `gate` is not "", step n waits for the file GATEn."""
     return "local flow = require \"flow\"" + IS_THERE + r'''
 local train = flow.task("train", { ranks = RANKS }, function(ctx, gate)
   local state = ctx:restore()
@@ -49,15 +49,15 @@ return flow.pipeline("train", { gate = flow.param.string { default = "" } }, fun
 def size_of(path):
     try:
         return os.path.getsize(path)
-    except FileNotFoundError:  # it has just gone
+    except FileNotFoundError:  # it has just been removed
         return 0
 
 
 class ClusterPlace(place.Place):
-    address = "127.0.0.1"  # the head's
+    address = "127.0.0.1"  # the address of the head
 
     def start_on(self, machine, *words):
-        """All machines are this one."""
+        """All simulated machines are this one."""
         return self.start(*words)
 
     def setUp(self):
@@ -67,7 +67,7 @@ class ClusterPlace(place.Place):
         self.port = place.unused_port()
 
     def head(self, *words):
-        """Starts a head, on the port of the one before it."""
+        """Starts a head, on the port of the previous one."""
         process = self.start_on("head", "head", "--listen", "%s:%d" % (self.address, self.port), "--json", *words)
         line = process.stdout.readline()
         self.assertTrue(line, "no head: the rest of it is " + ("" if line else self.end(process).err))
@@ -91,7 +91,7 @@ class ClusterPlace(place.Place):
         self.until("%s is %s" % (name, status), lambda: self.nodes().get(name, {}).get("status") == status)
 
     def cluster(self, names, slots=2, head=()):
-        """One joins after the other: ranks go to the one that came first."""
+        """They join one after another: ranks are placed on the first one first."""
         self.head(*head)
         for name in names:
             self.worker(name, slots=slots)
@@ -101,7 +101,7 @@ class ClusterPlace(place.Place):
         return self.last_json(self.good(*words, "--json"))["result"]
 
     def trains_alone(self, ranks=1):
-        """Writes train.lua; what it comes to with nothing disturbed."""
+        """Writes train.lua and returns its result without any failure."""
         self.write("train.lua", train_script(ranks))
         return self.result("run", "train.lua", "--state", "alone", "--jobs", str(ranks))
 
@@ -109,7 +109,7 @@ class ClusterPlace(place.Place):
         self.open(*["go%d" % step for step in range(first, last + 1)])
 
     def train_until(self, steps, *words):
-        """A client that runs train.lua, of which so many steps are saved and no more."""
+        """Starts a client that runs train.lua; it stops after this many saved steps."""
         client = self.start("run", "train.lua", "--json", "--param", "gate=" + self.path("go"), *words)
         self.open_steps(1, steps)
         self.until("%d steps" % steps, lambda: self.saved_steps() >= steps)
@@ -132,7 +132,8 @@ class ClusterPlace(place.Place):
         return client
 
     def lost_at(self, client, worker):
-        """The time at which the client of a run that ends learned first that its attempts were lost."""
+        """For a run that ends: the time in seconds at which its client was first notified that the
+        worker was lost."""
         done = self.exits(0, self.end(client))
         reported = [line["at"] for line in done.lines() if line.get("event") == "task" and line["status"] == "waiting"
                 and "the worker `%s`, which ran it, was lost" % worker in line["waits_for"]]
@@ -140,7 +141,7 @@ class ClusterPlace(place.Place):
         return datetime.datetime.fromisoformat(min(reported)).timestamp()
 
     def lost_after(self, lose, *head):
-        """How many seconds after `lose` was called with the worker `a` it is reported that this is lost."""
+        """Seconds from the call `lose(a)` to the report that the worker `a` is lost."""
         self.cluster(["a", "b"], head=head)
         client = self.run_holds()
         began = time.time()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Gangs over two machines end once: what ends at a gang's end is no failure of it. Workers are in process namespaces of their own, so
-that their ranks share no memory."""
+"""Gangs on two machines end once: processes that exit at a gang's end are not failures. Workers run
+in separate process namespaces, so that their ranks share no memory."""
 import subprocess
 import sys
 
@@ -8,8 +8,8 @@ import cluster_place
 import machines
 from cluster_place import place
 
-GANGS = 150  # of each kind
-PAIRS = 2    # of workers, each with a gang at a time
+GANGS = 150  # per kind
+PAIRS = 2    # of workers, each with one gang at a time
 
 SCRIPT = r'''
 local flow = require "flow"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the ranks of a gang do with tensors on GPUs that are the emulator's: through the hosts' memory, and by a stand-in
-for NCCL that moves what lies there when its stream comes to it.
+"""Ranks of a gang exchange tensors on emulated GPUs: through host memory, and by a fake NCCL whose calls run in the order
+of their stream.
 
 usage: FLOW_TEST_NVML=LIBRARY FLOW_TEST_NCCL=LIBRARY gang_gpus.py --flow BIN [TEST...]
 """
@@ -16,7 +16,7 @@ GPUS = "".join("gpu GPU-%s 1024 emulated\n" % name for name in ("aa11", "bb22", 
 BY_NCCL = "collectives between GPUs go by NCCL 2.28.9"
 THROUGH_HOSTS = "tensors on GPUs go through the hosts' memory, not by NCCL: "
 
-# All that ctx.comm does with tensors, on `device`. What comes out is exact whatever the order of sums.
+# All operations of ctx.comm with tensors, on `device`. The results are exact for any order of sums.
 OPERATIONS = r'''
 local flow = require "flow"
 local function ops(ctx, device, mixed)
@@ -104,7 +104,7 @@ local on_gpus = flow.task("on_gpus", { ranks = 3, gpus = 1 }, function(ctx) retu
 local on_cpus = flow.task("on_cpus", { ranks = 3 }, function(ctx) return train(ctx, "cpu") end)
 return flow.pipeline("train", function() return { on_gpus(), on_cpus() } end)
 '''
-# All have come to the second call, of which one rank's GPU never begins.
+# All ranks enter the second call, which one rank's GPU never begins.
 BREAK = r'''
 local flow = require "flow"
 local work = flow.task("work", { ranks = 3, gpus = 1, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "LIMIT" } }, function(ctx, what, path)
@@ -138,7 +138,7 @@ class GangGpus(place.Place):
         return [(line["rank"], line["text"]) for line in self.good("logs", "--json").lines()]
 
     def runs_alike(self, options, mixed=False, **env):
-        """The operations, on GPUs and on CPUs: their roads."""
+        """Runs the operations on GPUs and on CPUs, and returns the routes that they used."""
         self.write("ops.lua", OPERATIONS.replace("GIVEN", options).replace("MIXED", "true" if mixed else "false"))
         done = self.good("run", "ops.lua", "--json", "--jobs", "3", "--fresh", **env)
         on_gpus, on_cpus = json.loads(done.out.splitlines()[-1])["result"]
@@ -147,41 +147,41 @@ class GangGpus(place.Place):
         return self.roads()
 
     def nccl_calls(self):
-        """{(operation, type): how often} of rank 0."""
+        """{(operation, type): number of calls} of rank 0."""
         if not os.path.exists(self.path("calls")):
             return {}
         calls = [line.split() for line in self.read("calls").splitlines()]
         return collections.Counter((what, int(kind)) for rank, what, _, kind in calls if rank == "0")
 
-    def test_every_operation_by_nccl_equals_that_on_cpus(self):
+    def test_every_nccl_operation_gives_the_result_of_cpus(self):
         for when in "late", "early":
             self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_EMULATED_STREAMS=when), [(0, BY_NCCL)])
             calls = self.nccl_calls()
             self.assertEqual({what for what, _ in calls}, {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "send", "recv"})
-            # As the types that they are: u8 1, i32 2, i64 4, f16 6, f32 7, f64 8, bf16 9.
+            # NCCL's numbers of the types: u8 1, i32 2, i64 4, f16 6, f32 7, f64 8, bf16 9.
             self.assertEqual({kind for what, kind in calls if what == "all_reduce"}, {1, 2, 4, 6, 7, 8, 9})
             self.assertEqual(calls["send", 2], 3, "all_to_all is a group of messages")
             os.unlink(self.path("calls"))
 
-    def test_gpus_that_are_shared_go_through_the_hosts(self):
+    def test_shared_gpus_exchange_through_host_memory(self):
         self.write("machine", GPUS.splitlines(True)[0])
         self.assertEqual(self.runs_alike("options.gpus = 0.25"), [(0, THROUGH_HOSTS + "ranks 0 and 1 share GPU-aa11")])
         self.assertEqual(self.nccl_calls(), {})
 
-    def test_where_nccl_is_not_there_tensors_go_through_the_hosts(self):
+    def test_without_nccl_tensors_pass_through_host_memory(self):
         (rank, text), = self.runs_alike("options.gpus = 1", FLOW_NCCL_LIB="/nowhere.so")
         self.assertIn(THROUGH_HOSTS + "rank 0: NCCL can't be used: it can't be loaded: /nowhere.so", text)
         self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_NCCL_LIB="off"),
                          [(0, THROUGH_HOSTS + "rank 0: NCCL can't be used: it is disabled by FLOW_NCCL_LIB")])
 
-    def test_parts_of_gpus_go_through_the_hosts(self):
+    def test_parts_of_gpus_exchange_through_host_memory(self):
         self.write("machine", "gpu GPU-aa11 1024 emulated\n" + "".join("mig MIG-%d 300 emulated MIG\n" % i for i in range(3)))
         self.assertEqual(self.runs_alike("options.gpus = 1"), [(0, THROUGH_HOSTS + "rank 0 has a part of a GPU in MIG mode, MIG-0")])
 
-    def test_one_rank_may_have_its_tensors_on_a_gpu_and_the_others_on_cpus(self):
+    def test_tensors_of_one_rank_may_be_on_a_gpu_and_the_others_on_cpus(self):
         self.runs_alike("options.gpus = 1", mixed=True, FLOW_NCCL_LIB="off")
 
-    def test_a_model_learns_on_gpus_what_it_learns_on_cpus(self):
+    def test_training_on_gpus_equals_training_on_cpus(self):
         self.write("train.lua", TRAIN)
         for road in os.environ["FLOW_TEST_NCCL"], "off":
             done = self.good("run", "train.lua", "--json", "--jobs", "3", "--fresh", FLOW_NCCL_LIB=road)
@@ -190,7 +190,7 @@ class GangGpus(place.Place):
                 self.assertAlmostEqual(one, other, places=4)
         self.assertIn("all_gather", {what for what, _ in self.nccl_calls()})
 
-    # ---- what goes wrong
+    # ---- failures
 
     def breaks(self, what, timeout="10m", **env):
         self.write("breaks.lua", BREAK.replace("LIMIT", timeout))
@@ -209,7 +209,7 @@ class GangGpus(place.Place):
         self.took = time.monotonic() - began
         return why.split("cause: ", 1)[1].split("\n", 1)
 
-    def test_a_rank_that_is_killed_within_a_collective_ends_the_others(self):
+    def test_a_rank_that_is_killed_during_a_collective_ends_the_others(self):
         client = self.breaks("hang", FLOW_FAKE_NCCL_HANG="1 2")
         self.until("all wait", lambda: all(os.path.exists(self.path("at.called%d" % rank)) for rank in range(3)))
         os.kill(int(self.read("at.pid1")), signal.SIGKILL)
@@ -222,7 +222,7 @@ class GangGpus(place.Place):
         cause, message = self.cause(self.breaks("hang", "2s", FLOW_FAKE_NCCL_HANG="1 2"))
         self.assertIn("all_reduce(sum) of 10 f32 (#2) has not ended for 2000 ms on its GPU", message)
 
-    def test_ranks_that_differ_are_reported(self):
+    def test_mismatched_calls_of_ranks_are_reported(self):
         cause, message = self.cause(self.breaks("other"))
         self.assertEqual(cause, "user_error", message)
         self.assertIn("all_reduce(sum) of 10 f32 on a GPU", message)
@@ -243,12 +243,13 @@ class GangGpus(place.Place):
         self.end(client)
         self.assertEqual(self.show()["status"], "cancelled")
 
-    def test_doctor_says_which_nccl(self):
+    def test_doctor_shows_which_nccl_is_used(self):
         def said(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
             return lines["NCCL"]["verdict"], lines["NCCL"]["text"], lines["CUDA"]["text"]
         verdict, text, cuda = said()
-        if cuda.startswith("left out"):  # this flow would do nothing on GPUs, and says how it was built
+        # This build supports no GPUs and names the option that left them out.
+        if cuda.startswith("left out"):
             return self.assertEqual((verdict, text), ("ok", "loaded where it is needed (libnccl.so.2)"))
         self.assertEqual((verdict, text), ("ok", "NCCL 2.28.9"))
         verdict, text, _ = said(FLOW_NCCL_LIB="/nowhere.so")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tasks of several ranks, on one machine and on workers: what a rank may lose is lost for all, and named."""
+"""Tasks with several ranks, on one machine and on workers: the failure of one rank fails all of
+them, and is named."""
 import filecmp
 import json
 import os
@@ -10,7 +11,7 @@ import time
 import cluster_place
 from cluster_place import IS_THERE, place, size_of, train_script
 
-# Each rank adds what it is, says so, and writes its process down.
+# Each rank adds its number, prints the sum, and writes down its process id.
 SUM = r'''
 local flow = require "flow"
 local sum = flow.task("sum", { ranks = 3 }, function(ctx, n)
@@ -29,7 +30,7 @@ local show = flow.shell("show", { ranks = 3,
   outputs = { own = "own.txt" } })
 return flow.pipeline("shows", function() return show() end)
 '''
-# What programs that a rank starts have open.
+# The open files of programs that a rank starts.
 OPEN = r'''
 local flow = require "flow"
 local open = flow.task("open", { ranks = 2 }, function(ctx)
@@ -67,7 +68,7 @@ local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
 end)
 return flow.pipeline("restores", function() return train() end)
 '''
-# Rank `rank` does `what` when the file `gate` is there.
+# Rank `rank` does `what` once the file `gate` exists.
 BREAK = "local flow = require \"flow\"" + IS_THERE + r'''
 local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "LIMIT" } }, function(ctx, what, rank, gate)
   local file = io.open(gate .. ".pid" .. ctx.rank .. "." .. ctx.attempt, "w")
@@ -88,8 +89,8 @@ return flow.pipeline("breaks", { what = flow.param.string {}, rank = flow.param.
   function(p) return work(p.what, p.rank, p.gate) end)
 '''
 
-# Rank 0 stops its process in the middle of a save. Once the file `gate` is there rank 1 fails; what rank 0 saved is what the next
-# attempt has.
+# Rank 0 stops its process during a save. Once the file `gate` exists, rank 1 fails; the next
+# attempt restores what rank 0 saved.
 KEEPS = "local flow = require \"flow\"" + IS_THERE + r"""
 local function own() return tostring(io.open("/proc/self/stat"):read("n")) end
 local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx, how, gate)
@@ -115,7 +116,7 @@ return flow.pipeline("keeps", { how = flow.param.string {}, gate = flow.param.st
 
 class Gangs(cluster_place.ClusterPlace):
     def breaks(self, what, *words):
-        # What is not late by intent has all the time that a loaded machine takes.
+        # Ranks that are not late on purpose get a long limit, for a loaded machine.
         self.write("breaks.lua", BREAK.replace("LIMIT", "2s" if what == "hang" else "10m"))
         return self.start("run", "breaks.lua", "--json", "--jobs", "3", "--param", "what=" + what, "--param", "gate=" + self.path("gate"), *words)
 
@@ -134,18 +135,18 @@ class Gangs(cluster_place.ClusterPlace):
         self.assertIn("rank 0 | rank 0 of 3\n", self.good("logs", "last", "sum").out)
         self.assertEqual(self.good("logs", "last", "sum", "--rank", "1").out, "rank 1 | rank 1 of 3\n")
 
-    def test_all_ranks_restore_what_the_attempt_began_from(self):
+    def test_all_ranks_restore_the_checkpoint_of_the_attempt(self):
         self.write("restores.lua", RESTORES)
         done = self.good("run", "restores.lua", "--json", "--jobs", "2")
         self.assertEqual(self.last_json(done)["result"], [{"before": 1, "after": 1}] * 2)
         self.assertEqual([line["text"] for line in self.good("logs", "--json").lines()], ["none"] * 2)
 
-    def test_more_ranks_than_slots_share_them(self):
+    def test_more_ranks_than_slots_share_the_slots(self):
         self.write("sums.lua", SUM)
         done = self.good("run", "sums.lua", "--json", "--jobs", "2")
         self.assertEqual(self.last_json(done)["result"]["total"], 3000)
 
-    def test_programs_find_what_torchrun_sets(self):
+    def test_programs_have_the_variables_of_torchrun(self):
         self.write("shows.lua", TORCHRUN)
         done = self.good("run", "shows.lua", "--json", "--jobs", "3")
         self.assertTrue(self.last_json(done)["result"]["stdout"].startswith("0 0 3 3 0 3 127.0.0.1 "))
@@ -153,14 +154,14 @@ class Gangs(cluster_place.ClusterPlace):
         self.assertEqual([line.rsplit(" ", 1)[0] for line in lines], ["%d %d 3 3 %d 3 127.0.0.1" % (r, r, r) for r in range(3)])
         self.assertEqual(len({line.rsplit(" ", 1)[1] for line in lines}), 1)
 
-    def test_programs_inherit_nothing_that_the_ranks_have_open(self):
+    def test_programs_inherit_no_open_files_of_the_ranks(self):
         self.write("opens.lua", OPEN)
         self.cluster(["a", "b"], slots=1)
         for text in self.last_json(self.good("run", "opens.lua", "--json"))["result"]:
             self.assertIn("pipe:", text)
             self.assertEqual([line for line in text.splitlines() if "socket:" in line or "anon_inode:" in line], [])
 
-    def test_a_program_that_may_have_ranks_finds_that_it_has_one(self):
+    def test_a_program_in_a_gang_of_one_rank_sees_one_rank(self):
         self.write("shows.lua", TORCHRUN.replace("ranks = 3", "ranks = { min = 1, max = 3 }"))
         done = self.good("run", "shows.lua", "--json", "--jobs", "1")
         self.assertTrue(self.last_json(done)["result"]["stdout"].startswith("0 0 1 1 0 1 127.0.0.1 "), done)
@@ -196,7 +197,7 @@ class Gangs(cluster_place.ClusterPlace):
         words = "run", "hangs.lua", "--json", "--fresh", "--grace", "1s", "--param", "what=hang", "--param", "gate=" + self.path("gate")
         self.write("hangs.lua", script)
         self.assertIn(cause, self.cause(self.flow(*words, "--jobs", "3"))[1])
-        self.cluster(["a", "b"])  # two ranks on one, one on the other
+        self.cluster(["a", "b"])  # two ranks on one worker, one on the other
         reported, message = self.cause(self.flow(*words))
         self.assertEqual(reported, "timeout", message)
         self.assertTrue(message.startswith(cause), message)
@@ -212,7 +213,7 @@ return flow.pipeline("programs", function() return work() end)
         cause = "rank 1 hangs: it has not reached its end, for which ranks 0 and 2 wait; it has called no collective. programs.lua:3: `work` ran longer"
         self.assertTrue(message.startswith(cause), message)
 
-    def test_a_message_with_a_rank_that_has_ended_fails_at_once(self):
+    def test_a_message_to_a_rank_that_has_ended_fails_at_once(self):
         self.write("ended.lua", r'''
 local flow = require "flow"
 local work = flow.task("work", { ranks = 2 }, function(ctx, what)
@@ -228,13 +229,13 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
                 done = self.exits(1, self.flow("run", "ended.lua", "--param", "what=" + what, *where))
                 self.assertIn("rank 1 has ended, and rank 0 waits in %s rank 1" % call, done.err)
 
-    def test_rank_0_is_a_rank_like_others(self):
+    def test_rank_0_may_fail_like_any_other(self):
         self.open("gate")
         reported, message = self.cause(self.end(self.breaks("kill", "--param", "rank=0")))
         self.assertEqual(reported, "signal", message)
         self.assertIn("rank 0 of 3: ", message)
 
-    def test_a_lost_worker_ends_the_gang_which_goes_on_from_its_checkpoint(self):
+    def test_a_lost_worker_ends_the_gang_which_resumes_from_its_checkpoint(self):
         alone = self.trains_alone(3)
         self.cluster(["a", "b", "c"], slots=1)
         client = self.train_until(3)
@@ -246,7 +247,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         task = self.last_json(done)["tasks"][0]
         self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
 
-    def test_a_checkpoint_of_rank_0_is_on_another_worker_when_its_machine_is_lost(self):
+    def test_a_checkpoint_of_rank_0_survives_the_loss_of_its_machine(self):
         self.write("train.lua", train_script(2).replace("50, 50", "600, 600"))
         alone = self.result("run", "train.lua", "--state", "alone", "--jobs", "2")
         self.cluster(["a", "b", "c"], slots=1)
@@ -260,7 +261,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
             newest = contents(".flow/checkpoints")
             try:
                 same = [filecmp.cmp(newest[0], path, shallow=False) for path in contents("worker-b/objects")]
-            except FileNotFoundError:  # an older one has just gone
+            except FileNotFoundError:  # an older one has just been removed
                 return False
             return same == [True] and not contents("worker-a/objects")
         self.until("b has what a saved, and nothing older", is_sibling)
@@ -279,7 +280,7 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
         for name in "bc":
             self.until("nothing is left", lambda: not contents("worker-%s/checkpoints" % name))
 
-    def test_a_gang_that_fails_leaves_nothing_on_its_workers(self):
+    def test_a_failed_gang_leaves_no_files_on_its_workers(self):
         self.write("fails.lua", r'''
 local flow = require "flow"
 local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
@@ -301,7 +302,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         self.until("nothing is left of it", is_clean)
 
     def keeps(self, how, *words):
-        """A client, and the process of rank 0, which stopped while it saves."""
+        """Returns a client, and the process of rank 0, which stops during a save."""
         self.write("keeps.lua", KEEPS)
         gate = self.path(how)
         client = self.start("run", "keeps.lua", "--json", "--param", "how=" + how, "--param", "gate=" + gate, *words)
@@ -323,7 +324,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         else:
             self.until("rank 1 fails", lambda: "it fails" in self.flow("logs", "last", "train").out)
 
-    def test_what_rank_0_saves_when_another_fails_is_written_first(self):
+    def test_a_save_of_rank_0_is_completed_when_another_rank_fails(self):
         for how in "goes on", "waits", "killed":
             client, rank = self.keeps(how, "--fresh", "--jobs", "2", "--grace", "10m")
             self.until_rank_1_fails(how)
@@ -331,7 +332,7 @@ return flow.pipeline("fails", {}, function() return train() end)
             done = self.exits(0, self.end(client))
             self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), how)
 
-    def test_what_rank_0_saves_when_a_worker_is_lost_is_written_first(self):
+    def test_a_save_of_rank_0_is_completed_when_a_worker_is_lost(self):
         self.cluster(["a", "b"], slots=1)
         client, rank = self.keeps("waits", "--grace", "10m")
         self.kill(self.workers["b"])
@@ -342,7 +343,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), done)
         self.until_status("b", "lost")
 
-    def test_what_rank_0_saves_while_another_fails_and_the_head_dies_is_written_first(self):
+    def test_a_save_of_rank_0_is_completed_when_another_rank_fails_and_the_head_dies(self):
         self.cluster(["a", "b"], slots=1)
         client, rank = self.keeps("goes on", "--grace", "10m")
         self.until_rank_1_fails("goes on")
@@ -354,7 +355,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         done = self.exits(0, self.end(client))
         self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), done)
 
-    def test_a_save_that_takes_longer_than_the_grace_is_not_waited_for(self):
+    def test_a_save_that_exceeds_the_grace_period_is_abandoned(self):
         client, _ = self.keeps("waits", "--jobs", "2", "--grace", "1s")
         self.until_rank_1_fails("waits")
         done = self.exits(0, self.end(client))
@@ -368,7 +369,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         self.exits(1, self.end(client))
         self.assertEqual((self.show()["status"], self.tasks()["train"]["attempts"]), ("cancelled", 1))
 
-    def test_an_elastic_gang_goes_on_with_fewer(self):
+    def test_an_elastic_gang_continues_with_fewer_ranks(self):
         self.write("train.lua", train_script("{ min = 2, max = 3 }").replace("  return w\n", "  return { ranks = ctx.ranks, all = ctx.comm:all_reduce(1) }\n"))
         self.cluster(["a", "b", "c"], slots=1)
         client = self.train_until(3)
@@ -391,7 +392,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         self.worker("d", slots=1)
         self.until_status("d", "up")
         self.open_steps(3, 5)
-        # It waits in its last step, or in the first of the attempt that has more ranks.
+        # It waits in its last step, or in the first step of the larger attempt.
         self.until("it grows", lambda: re.search("asked to stop|began again", self.flow("why", "last", "train").out))
         self.open_steps(6, 6)
         done = self.exits(0, self.end(client))
@@ -405,7 +406,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         done = self.good("run", "sums.lua", "--json", "--workers", "3", "--jobs", "3")
         self.assertEqual(self.last_json(done)["result"]["total"], 3000)
 
-    def test_a_killed_head_loses_no_gang(self):
+    def test_a_gang_survives_a_killed_head(self):
         alone = self.trains_alone(2)
         self.cluster(["a", "b"], slots=1)
         client = self.train_until(2)
@@ -418,7 +419,7 @@ return flow.pipeline("fails", {}, function() return train() end)
         task = self.last_json(done)["tasks"][0]
         self.assertEqual((task["attempts"], self.last_json(done)["result"]), (1, alone), done)
 
-    def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(self):
+    def test_a_stopped_run_resumes_from_its_checkpoint(self):
         alone = self.trains_alone(2)
         client = self.train_until(2, "--jobs", "2")
         client.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A minute without a head, in which workers go on with what they have. Who waits here sleeps, so that other tests may run
-beside it."""
+"""Workers continue their attempts for a minute without a head. Waiting tasks sleep, so that other
+tests may run at the same time."""
 import time
 
 import cluster_place
@@ -8,7 +8,7 @@ from cluster_place import place
 
 AWAY_SECONDS = 60
 TASKS = 10
-# Those up to `early` end when there is the gate of that name, the others at `late`.
+# Tasks up to `early` end once the gate of that name exists, the others at `late`.
 LONG = r'''
 local flow = require "flow"
 local long = flow.shell("long", { args = { "gate", "label" }, command = [[
@@ -25,7 +25,7 @@ class Headless(cluster_place.ClusterPlace):
     def started(self):
         return sorted(self.read("early.started").split() + self.read("late.started").split())
 
-    def test_ten_long_tasks_run_once_though_their_head_is_killed_for_a_minute(self):
+    def test_ten_long_tasks_run_once_although_their_head_is_dead_for_a_minute(self):
         labels = ["item%d" % i for i in range(1, TASKS + 1)]
         self.write("long.lua", LONG)
         self.cluster(["a", "b"], slots=TASKS // 2)

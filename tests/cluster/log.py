@@ -55,7 +55,7 @@ class Log(cluster_place.ClusterPlace):
         self.assertEqual(self.events("head", "worker lost", worker="b"), [])
         self.assertEqual(self.lines("client"), [])  # of another process: the run is the head's
 
-    def test_a_head_that_is_killed_finds_its_workers_again(self):
+    def test_a_restarted_head_finds_its_workers_again(self):
         self.start_cluster("a")
         self.kill(self.head_process)
         self.until_line("a", "disconnected from the head", worker="a", level="warning")
@@ -73,7 +73,7 @@ class Log(cluster_place.ClusterPlace):
         self.until_line("head", "worker left", worker="a", level="info")
         self.assertEqual(self.events("head", "worker lost"), [])
 
-    def test_a_worker_that_is_rejected_leaves_a_line(self):
+    def test_a_rejected_worker_leaves_a_line(self):
         self.start_cluster("a")
         self.write("wrong", "0" * 64 + "\n")
         os.chmod(self.path("wrong"), 0o600)
@@ -87,7 +87,7 @@ class Log(cluster_place.ClusterPlace):
         other.send_signal(signal.SIGKILL)
         self.assertEqual(len(self.events("head", "worker joined")), 1)
 
-    def test_the_log_of_a_worker_lies_outside_of_its_folder(self):
+    def test_the_log_of_a_worker_is_outside_of_its_folder(self):
         self.head()
         done = self.flow("worker", "--join", "%s:%d" % (self.address, self.port), "--secret-file", self.secret, "--name", "a",
                          "--dir", self.path("w"), "--log-file", self.path("w", "flow.log"))

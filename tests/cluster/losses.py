@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How soon a worker is lost: one that is killed within a second, a silent one within ten seconds or the configured time. There is
-a margin for a busy machine."""
+"""How soon a worker is lost: a killed one within a second, a silent one within ten seconds or the
+configured time. The limits have a margin for a busy machine."""
 import os
 import signal
 import time
@@ -18,7 +18,7 @@ def stop(process):
 def end(pid):
     try:
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:  # its run did
+    except ProcessLookupError:  # the end of its run ended it
         pass
 
 
@@ -29,10 +29,10 @@ class Losses(cluster_place.ClusterPlace):
     def test_a_worker_that_is_stopped_is_lost_within_ten_seconds(self):
         self.assertLess(self.lost_after(stop), 15)
 
-    def test_a_worker_that_is_stopped_is_lost_as_soon_as_the_head_is_notified(self):
+    def test_a_worker_that_is_stopped_is_lost_after_the_time_given_to_the_head(self):
         self.assertLess(self.lost_after(stop, *SOON), 8)
 
-    def test_workers_of_a_run_are_lost_after_the_time_that_it_sets(self):
+    def test_workers_that_a_run_starts_are_lost_after_the_time_given_to_it(self):
         client = self.run_holds("--workers", "2", "--jobs", "4", *SOON)
         with open(self.path(".flow", "workers", "local-1", "lock")) as lock:
             worker = int(lock.read().split()[1])

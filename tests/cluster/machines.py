@@ -1,5 +1,6 @@
-"""Machines for tests: each is a network namespace, on a bridge in the head's. Workers are in process namespaces too: ranks on two
-of them share no memory, and meet over the network."""
+"""Simulated machines for tests: each is a network namespace on a bridge in the head's namespace.
+Workers have process namespaces too: ranks on two machines share no memory and connect over the
+network."""
 import random
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import cluster_place
 from cluster_place import place
 
 APART = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-NOBODY = "02:00:00:00:00:99"  # frames to it are lost, and nothing says so
+NOBODY = "02:00:00:00:00:99"  # frames to it are lost without an error
 
 
 def ip(*words):
@@ -17,7 +18,7 @@ def ip(*words):
 
 
 class Machines:
-    """Namespaces with an address each; gone when it is closed."""
+    """Network namespaces with one address each, removed by close()."""
 
     def __init__(self):
         self.prefix = "flow%x" % random.getrandbits(28)
@@ -68,17 +69,17 @@ class Machines:
         return [(at, self.device(at), to) for at, to in ((name, other), (other, name))]
 
     def cut(self, name, other="head"):
-        """Nothing comes through in either direction."""
+        """Drops all packets in both directions."""
         for at, device, to in self.ends(name, other):
             ip("-n", self.of(at), "neigh", "replace", self.address(to), "lladdr", NOBODY, "dev", device, "nud", "permanent")
 
     def heal(self, name, other="head"):
         for at, device, to in self.ends(name, other):
-            # The entry may be gone already, as any may.
+            # The entry may have expired, like any other.
             subprocess.run(["ip", "-n", self.of(at), "neigh", "del", self.address(to), "dev", device], stderr=subprocess.DEVNULL)
 
     def slow(self, name, rate, is_out=True):
-        """What it sends, or what comes to it; false where this kernel can't."""
+        """Limits what it sends and receives; false if this kernel cannot."""
         at, device = (name, "net") if is_out else ("head", "to-" + name)
         words = ["tc", "-n", self.of(at), "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
         return shutil.which("tc") is not None and subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
@@ -108,7 +109,7 @@ def skip(why):
 
 
 def main():
-    """Runs the tests, or says why they are skipped."""
+    """Runs the tests, or prints why they are skipped."""
     if shutil.which("ip") is None:
         skip("there is no `ip`: install iproute2")
     trial = None

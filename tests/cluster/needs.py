@@ -1,4 +1,4 @@
-"""Requests that no worker can satisfy, or none any more: which wait, and which fail."""
+"""Requests that no worker can satisfy, or not any more: which tasks wait, and which fail."""
 import os
 import sys
 import unittest
@@ -7,7 +7,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cluster_place
 import place
 
-# Needs NEEDS; its attempts end as there is the file `go`.
+# Has the requirements NEEDS; its attempts end once the file `go` exists.
 ONE = r'''
 local flow = require "flow"
 local on = flow.task("on", { NEEDS }, function()
@@ -25,7 +25,7 @@ class Needs(cluster_place.ClusterPlace):
     def until_why(self, words):
         self.until("why: " + words, lambda: words in self.flow("why", "last", "on").out)
 
-    def test_memory_of_the_only_lost_worker_is_waited_for(self):
+    def test_a_task_waits_for_memory_of_the_only_worker_which_is_lost(self):
         self.needs('memory = "3GiB"')
         self.head()
         self.worker("small", "--memory", "1GiB")

@@ -102,7 +102,7 @@ struct Pair {
   Pair(const SessionOptions& a, const SessionOptions& b)
       : head(a, "10.0.0.2:41 (tcp)"), worker(b, "10.0.0.1:77 (tcp)") {}
 
-  /// Until no frame is in transit.
+  /// Delivers until no frame is in transit.
   void deliver() {
     while (!head.sent.empty() || !worker.sent.empty()) {
       move(head, worker);
@@ -128,7 +128,7 @@ struct Pair {
   void live(int64_t ms) {
     live(ms, [this] { deliver(); });
   }
-  /// After the handshake, with no frame in transit and no recorded event.
+  /// Opens the session; afterwards no frame is in transit and no event is recorded.
   void open() {
     deliver();
     REQUIRE(head.session->is_open());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Machines that lose each other for a while."""
+"""Network partitions between machines."""
 import re
 import shlex
 import signal
@@ -14,7 +14,8 @@ import machines
 from cluster_place import size_of
 
 
-# What a stranger does: prints each place of its arguments where it was heard, and has said something wrong.
+# An unauthenticated process: prints each address in its arguments where it could connect, and sends
+# garbage there.
 KNOCK = r"""
 import socket, sys
 for place in sys.argv[1:]:
@@ -37,7 +38,7 @@ local read = flow.task("read", function(ctx, path)
 end)
 return flow.pipeline("read", { path = flow.param.path {} }, function(p) return read(p.path) end)
 """
-# Prints all that passes a device of this machine, once something has said so on its standard input.
+# Prints all packets on a device of this machine, once a line arrives on its standard input.
 LISTEN = r"""
 import select, socket, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -61,7 +62,7 @@ end)
 return flow.pipeline("sings", function() return sing() end)
 """
 
-# Each worker has what one rank of each gang needs.
+# Each worker has the resources for one rank of each gang.
 MEETS = r"""
 local flow = require "flow"
 local lua = flow.task("lua", { ranks = 2, resources = { of_lua = 1 }, retries = { infra = 0 } }, function(ctx)
@@ -87,7 +88,7 @@ class Partition(machines.MachinesPlace):
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
-    def test_results_from_during_a_partition_are_taken_when_it_heals(self):
+    def test_results_from_during_a_partition_are_accepted_when_it_heals(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
         self.machines.cut("a")
@@ -145,7 +146,7 @@ class Partition(machines.MachinesPlace):
         self.assertEqual((run["tasks"][0]["worker"], run["result"]), ("a, b", alone), done)
 
     def heard_of_song(self, *words):
-        """What passes between two ranks' machines, of which the head was started with these words."""
+        """Captures the packets between two ranks' machines; `words` are options of the head."""
         self.write("sings.lua", SINGS)
         self.head(*words)
         for name in ("a", "b"):
@@ -185,7 +186,7 @@ class Partition(machines.MachinesPlace):
         run = self.last_json(done)
         self.assertEqual((run["tasks"][0]["attempts"], run["result"]), (2, alone), done)
 
-    def test_a_gang_whose_machines_do_not_reach_each_other_names_them_and_a_firewall(self):
+    def test_a_gang_whose_machines_cannot_connect_names_them_and_a_firewall(self):
         self.head()
         for name in ("a", "b"):
             self.worker(name, "--resource", "of_lua=1", "--resource", "of_shell=1")
@@ -213,7 +214,7 @@ class Partition(machines.MachinesPlace):
         self.ends_with_one_attempt_each(client)
 
     def listening(self, process):
-        """Ports of the machine that it runs on."""
+        """Listening ports of the machine on which the process runs."""
         with open("/proc/%d/net/tcp" % process.pid) as table:
             return re.findall(r"^ *\d+: [0-9A-F]{8}:([0-9A-F]{4}) 0+:0000 0A ", table.read(), re.M)
 
@@ -234,10 +235,10 @@ class Partition(machines.MachinesPlace):
 
 
 class Results(machines.MachinesPlace, blobs.BlobsPlace):
-    """Of a worker that is cut off from its head while what it came to is on the way there."""
+    """A worker that is cut off from its head during the transfer of a result."""
 
     def cut_as_it_comes(self):
-        """A run of one task at a, and one at b that needs its 40 MiB."""
+        """Starts a run with one task at `a`, and one at `b` that needs its 40 MiB."""
         self.start_workers("ab")
         if not self.machines.slow("a", "80mbit"):
             self.skipTest("this kernel makes no network slow")
@@ -247,7 +248,7 @@ class Results(machines.MachinesPlace, blobs.BlobsPlace):
         return run
 
     def ends_with(self, run, attempts):
-        """It came once, whole."""
+        """The result arrived once and complete."""
         done = self.last_json(self.exits(0, self.end(run)))
         self.assertEqual(done["result"], [40 * 256 * 1024])
         self.assertEqual({task["name"]: task["attempts"] for task in done["tasks"]}, attempts)
@@ -268,13 +269,13 @@ class Results(machines.MachinesPlace, blobs.BlobsPlace):
 
 
 class Holders(machines.MachinesPlace, blobs.BlobsPlace):
-    """Of content that is another worker's, which can't be had of it any more."""
+    """A blob of another worker that can no longer be downloaded from there."""
 
     def test_a_blob_comes_from_the_head_if_its_holder_is_unreachable(self):
         self.start_workers("ab")
         self.run_plan("a1:b a2:")
         self.until_moved("from_workers", {"b": (1, 4)})
-        self.machines.cut("a", "b")  # under the session that they have
+        self.machines.cut("a", "b")  # while they have a session
         self.run_plan("a2:b")
         self.until_moved("from_head", {"b": (1, 4)})
         self.assertEqual(self.moved("from_workers"), {"b": (1, 4)})
@@ -295,11 +296,13 @@ class Holders(machines.MachinesPlace, blobs.BlobsPlace):
 
 
 class Everywhere(machines.MachinesPlace):
-    # The name of the real machine may stand for an address that is in none of these.
+    # The name of the real machine may resolve to an address that does not exist in these
+    # namespaces.
     RENAMED = ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
 
     def listen(self, address):
-        """A head on a machine whose name stands for its loopback. Returns the addresses in the lines that it prints."""
+        """Starts a head on a machine whose name resolves to loopback. Returns the addresses in the
+        lines that it prints."""
         self.head_process = self.start("head", "--listen", address + ":0", before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
         printed = [self.head_process.stdout.readline() for _ in range(3)]
         self.line = shlex.split(printed[1].split("workers join it with: flow ")[1])
@@ -307,13 +310,13 @@ class Everywhere(machines.MachinesPlace):
         return {way.group(1) for way in ways}
 
     def join(self, *names):
-        """By the line that the head printed."""
+        """Starts workers with the line that the head printed."""
         for name in names:
             self.start_on(name, *self.line, "--name", name, "--dir", self.path("worker-" + name), "--jobs", "1")
             self.until_status(name, "up")
 
     def sings_on(self, workers):
-        """Two ranks on two machines."""
+        """Runs two ranks on two machines."""
         self.write("sings.lua", SINGS)
         run = self.last_json(self.good("run", "sings.lua", "--json"))
         self.assertEqual((run["tasks"][0]["worker"], run["result"]), (workers, 480160))
@@ -327,7 +330,7 @@ class Everywhere(machines.MachinesPlace):
             except subprocess.CalledProcessError:
                 self.skipTest("there is no IPv6 here")
 
-    def test_the_line_that_a_head_prints_joins_from_another_machine(self):
+    def test_the_printed_line_joins_from_another_machine(self):
         machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
         self.assertEqual(self.listen("0.0.0.0"), {self.address})
         self.join("a", "b")
@@ -364,7 +367,7 @@ class Everywhere(machines.MachinesPlace):
         self.open("gate")
         self.ends_with_one_attempt_each(self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate")))
 
-    def test_the_line_of_a_head_that_no_other_machine_reaches_joins_from_its_own(self):
+    def test_the_printed_line_of_a_loopback_head_joins_from_its_own_machine(self):
         self.joins_alone("0.0.0.0", "127.0.0.1")
 
     def test_the_printed_line_joins_a_head_on_ipv6_loopback(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Clients on other machines than their head's: scripts, modules and files that only they have, and what either may lose."""
+"""Clients on other machines than their head: scripts, modules and files that only they have, and
+failures of either side."""
 import os
 import signal
 import subprocess
@@ -44,7 +45,7 @@ return flow.pipeline("chatty", {}, function(p) local all = {} for i = 1, 400 do 
 
 
 class RemoteClientPlace(cluster_place.ClusterPlace):
-    """The head and its workers run in the folder `there`, a client in one of its own."""
+    """The head and its workers run in the folder `there`, a client in its own folder."""
 
     def setUp(self):
         super().setUp()
@@ -67,12 +68,12 @@ class RemoteClientPlace(cluster_place.ClusterPlace):
             file.write(os.urandom(1 << 20) * 3)
 
     def start(self, *words, before=(), **env):
-        """Of the head's machine, but for what begins in a client's folder."""
+        """A path on the head's machine, unless it begins in a client's folder."""
         env = dict(self.there, **env) if words[0] in ("head", "worker", "show", "ls", "nodes", "logs") else env
         return super().start(*words, before=before, **env)
 
     def client(self, *words, at="here", machine=None, secret=None, **env):
-        """`flow VERB …` of the client's machine, asking the head."""
+        """Runs `flow VERB …` on the client's machine with the head's address."""
         enter = ["ip", "netns", "exec", self.machines.of(machine)] if machine else []
         process = subprocess.Popen(
             [*enter, place.OPTIONS.flow, *words, "--head", "%s:%d" % (self.address, self.port), "--secret-file",
@@ -95,7 +96,7 @@ class RemoteClientPlace(cluster_place.ClusterPlace):
 
 
     def until_reported(self, client):
-        """That there is no head."""
+        """Waits until there is no head."""
         line = ""
         while "can't be reached" not in line:
             line = client.stdout.readline()
@@ -122,7 +123,7 @@ class RemoteClient(RemoteClientPlace):
         self.assertEqual(run["result"]["used"], {"size": 3 << 20, "folder": "x of herey of here", "fixed": "fixed in here",
                                                  "token": "t1", "greeting": "hello you"})
         self.assertEqual([line["text"] for line in done.lines() if line.get("event") == "print"], ["built by hello me"])
-        # What is kept there is what was seen here, to a field.
+        # The stored values equal the printed ones in every field.
         shown = self.show()
         self.assertEqual(shown, run)
         with open(self.path("here", "out", "made.bin"), "rb") as file:
@@ -189,7 +190,7 @@ class RemoteClient(RemoteClientPlace):
         self.assertEqual(done.lines()[-1]["result"], "fixed in here")
         self.assertEqual(self.exits(0, self.asks("resume", "last", "--json")).lines()[-1]["status"], "succeeded")
 
-    def test_a_client_waits_for_a_killed_head(self):
+    def test_a_client_waits_for_a_restart_of_a_killed_head(self):
         self.cluster(["a"], slots=4)
         client = self.holds()
         self.kill(self.head_process)
@@ -216,7 +217,8 @@ class RemoteClient(RemoteClientPlace):
         self.head()
         self.until_status("a", "up")
         again = self.client("resume", "last", "--json")
-        self.assertIn("event", again.stdout.readline())  # it is the run's, which does not end before
+        # It follows the run, which has not ended yet.
+        self.assertIn("event", again.stdout.readline())
         self.open("gate")
         run = self.exits(0, self.end(again)).lines()[-1]
         self.assertEqual([task["attempts"] for task in run["tasks"]], [1, 1, 1, 1])
@@ -225,7 +227,7 @@ class RemoteClient(RemoteClientPlace):
         self.cluster(["a"], slots=8)
         other = self.holds("gate2")
         client = self.holds()
-        self.assertIn("event", client.stdout.readline())  # from here on Ctrl-C is the run's
+        self.assertIn("event", client.stdout.readline())  # from here on Ctrl-C interrupts the run
         client.send_signal(signal.SIGINT)
         self.assertIn("stopping", client.stderr.readline())
         client.send_signal(signal.SIGINT)
@@ -235,7 +237,7 @@ class RemoteClient(RemoteClientPlace):
         self.open("gate2")
         self.ends_with(other, 1)
 
-    def test_the_run_of_a_killed_client_is_interrupted_after_a_while(self):
+    def test_the_run_of_a_killed_client_is_interrupted_after_its_lease(self):
         self.cluster(["a"], slots=4)
         client = self.client("run", "holds.lua", "--grace", "0s", "--param", "gate=" + self.path("gate"))
         self.until_holds("item4")
@@ -247,7 +249,7 @@ class RemoteClient(RemoteClientPlace):
         self.cluster(["a"], slots=4)
         client = self.holds()
         client.send_signal(signal.SIGSTOP)
-        time.sleep(11)  # it counts as lost after 10
+        time.sleep(11)  # the client counts as lost after 10 s
         self.open("gate")
         self.until("the run ends", lambda: self.status() == "succeeded")
         client.send_signal(signal.SIGCONT)

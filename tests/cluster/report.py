@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a cluster says of itself and hands to tasks: the words of losses and of waiting tasks, notes of a worker, the address of a
-head, folders of a worker in place of the client's, and what a worker keeps of failed attempts."""
+"""Messages and variables of a cluster: the texts of losses and of waiting tasks, notes of a worker,
+the address of a head, folders of a worker in place of the client's, and the folders that a worker
+keeps of failed attempts."""
 import json
 import os
 import socket
@@ -8,8 +9,8 @@ import socket
 import cluster_place
 from cluster_place import place
 
-KEPT = 16  # folders of failed attempts on a worker,
-OPEN = 4   # and those of which the head had not taken the end when the last one failed
+KEPT = 16  # folders of failed attempts on a worker
+OPEN = 4   # further ones whose end the head had not acknowledged at the last failure
 
 FAILS = r'''
 local flow = require "flow"
@@ -34,7 +35,7 @@ local sum = flow.task("sum", { ranks = 2, cache = false }, function(ctx)
 end)
 return flow.pipeline("p", {}, function() return sum() end)
 '''
-# Each rank says which interface Gloo is to use; the second gang sets it itself.
+# Each rank prints the interface for Gloo; the second gang sets it itself.
 GLOO = r'''
 local flow = require "flow"
 local command = [[ echo {rank} "${GLOO_SOCKET_IFNAME-none}" >> {path} ]]
@@ -71,7 +72,7 @@ class Report(cluster_place.ClusterPlace):
             with open(os.path.join(run, name, "left")) as file:
                 self.assertEqual(file.read().strip(), name.rsplit("@", 1)[1])
 
-    def test_folders_that_are_not_on_a_worker_are_its_own(self):
+    def test_folders_that_do_not_exist_on_a_worker_are_replaced_by_its_own(self):
         self.write("p.lua", PRINTS)
         own = self.path("own")
         os.mkdir(own)
@@ -85,7 +86,7 @@ class Report(cluster_place.ClusterPlace):
         gone = {"TMPDIR": self.path("no-such"), "HOME": self.path("no-such")}
         self.assertEqual(self.result_of(gone), "%s %s\n" % (self.env["TMPDIR"], own))
 
-    def test_folders_that_neither_has_are_not_set(self):
+    def test_folders_that_neither_machine_has_are_not_set(self):
         self.write("p.lua", PRINTS)
         self.head()
         self.env.update(HOME=self.path("no-such-home"))
@@ -96,7 +97,7 @@ class Report(cluster_place.ClusterPlace):
     def result_of(self, env):
         return self.last_json(self.good("run", "p.lua", "--json", **env))["result"]
 
-    def test_a_task_on_a_node_of_slurm_sees_the_variables_of_its_job(self):
+    def test_a_task_on_a_slurm_node_has_the_variables_of_its_job(self):
         self.write("p.lua", SLURM)
         self.head()
         of_node = {"SLURM_JOB_ID": "77", "SLURM_OF_NODE": "n1", "SLURMD_NODENAME": "n1", "OF_SITE": "/node"}
@@ -108,7 +109,7 @@ class Report(cluster_place.ClusterPlace):
         self.assertEqual(self.result_of({"SLURM_JOB_ID": "5", "SLURM_OF_CLIENT": "c", "SLURMD_NODENAME": "login", "OF_SITE": "/client"}),
                          "77 none n1 n1 /client /fixed\n")
 
-    def test_a_head_at_another_address_names_the_workers_that_know_the_former_one_only(self):
+    def test_a_head_at_another_address_names_the_workers_that_know_only_the_former_one(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
         former = "127.0.0.1:%d" % self.port
@@ -131,7 +132,7 @@ class Report(cluster_place.ClusterPlace):
         self.assertEqual(len(self.read("gate.started").split()), 4)  # the attempts on the worker were adopted
         self.assertNotIn("still try its address", self.kill(back).err)
 
-    def test_the_loss_of_a_killed_worker_says_that_its_process_ended(self):
+    def test_the_loss_of_a_killed_worker_reports_the_end_of_its_process(self):
         self.cluster(["a"])
         self.write("holds.lua", cluster_place.HOLDS)
         client = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate"))
@@ -147,7 +148,7 @@ class Report(cluster_place.ClusterPlace):
         self.open("gate")
         self.exits(0, self.end(client))
 
-    def test_why_says_how_many_tasks_of_other_runs_come_first(self):
+    def test_why_counts_the_tasks_of_other_runs_that_come_first(self):
         self.cluster(["a"], slots=1)
         self.write("holds.lua", cluster_place.HOLDS)
         first = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate"))
@@ -162,7 +163,7 @@ class Report(cluster_place.ClusterPlace):
         self.exits(0, self.end(first))
         self.exits(0, self.end(second))
 
-    def test_a_worker_notes_what_its_machine_has_not(self):
+    def test_a_worker_notes_what_its_machine_lacks(self):
         self.head()
         jobs = 8 * (os.cpu_count() + 1)
         self.worker("a", "--memory", "1000000GiB", slots=jobs)
@@ -173,7 +174,7 @@ class Report(cluster_place.ClusterPlace):
         self.assertEqual(self.notes_before_it_joins("b"), "")
 
     def listens(self, at):
-        """A head there. Returns the host of its address."""
+        """Starts a head at this address. Returns the host of the address that it prints."""
         process = self.start("head", "--listen", at + ":0", "--json")
         line = process.stdout.readline()
         self.assertTrue(line, "no head: " + ("" if line else self.end(process).err))
@@ -184,17 +185,17 @@ class Report(cluster_place.ClusterPlace):
         self.until_status("a", "up")
         return host
 
-    def test_a_head_listens_at_a_name(self):
+    def test_a_head_listens_at_a_host_name(self):
         self.assertIn(self.listens("localhost"), ("127.0.0.1", "[::1]"))
 
-    def test_a_head_listens_at_the_loopback_of_ipv6(self):
+    def test_a_head_listens_at_ipv6_loopback(self):
         if not os.path.exists("/proc/sys/net/ipv6/conf/lo"):
             self.skipTest("there is no IPv6 here")
         self.assertEqual(self.listens("[::1]"), "[::1]")
         self.write("p.lua", PRINTS)
         self.assertEqual(self.result_of({"TMPDIR": "/tmp", "HOME": "/"}), "/tmp /\n")
 
-    def test_a_head_listens_at_an_address_of_ipv6(self):
+    def test_a_head_listens_at_an_ipv6_address(self):
         self.address = "[::1]"
         try:
             with socket.socket(socket.AF_INET6) as taken:

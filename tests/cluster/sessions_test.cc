@@ -197,7 +197,7 @@ TEST_CASE("a silent peer is closed when its handshake timeout expires") {
   CHECK_THAT(stranger->log.wait(3)[2], StartsWith("down: "));
 }
 
-/// Completes the handshake and then stalls, because it is never ticked.
+/// Completes the handshake and then stalls, because its timers never run.
 class StallingLinkHandler : public LinkHandler {
  public:
   void on_up() override {

@@ -7,7 +7,7 @@
 namespace flow::cluster {
 namespace {
 
-TEST_CASE("a worker requests blobs only after its head has said whether they are sealed") {
+TEST_CASE("a worker requests blobs only after its head has announced whether they are encrypted") {
   Wire wire(big_host());
   AttemptOrder order = full_order();
   File file;

@@ -61,7 +61,7 @@ TEST_CASE(
   wire.disconnect();
   wire.told.releases.clear();
   wire.connect();
-  // The next head numbers its commits from 1: none of them releases unknown orders.
+  // The next head numbers its commits from 1: no commit releases unknown orders.
   wire.head->stage({order_of(2)}, 1);
   wire.head->release(1);
   CHECK(wire.told.commits == std::vector<uint64_t>{7, 8});

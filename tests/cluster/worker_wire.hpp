@@ -84,7 +84,7 @@ struct Wire {
   std::mutex mutex;
   std::condition_variable came;
   std::vector<blob_protocol::Message> asked;  // blob messages, from threads of the agent
-  std::atomic<bool> took_all = true;          // the agent's threads set it when they send
+  std::atomic<bool> took_all = true;          // set by the agent's threads when they send
   bool is_admitted = true, encrypt = false;
   std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
   std::string folder = "/tmp/flow-nodes-" + random_name();
