@@ -62,7 +62,7 @@ uint32_t index_of(const std::vector<TaskNode>& nodes, const std::string& name) {
   return kNoNode;
 }
 
-/// A ref to the node of that name, or the name as a string.
+/// A reference to the node of that name, or the name as a string.
 Value value_of(const std::vector<TaskNode>& nodes, const std::string& name) {
   uint32_t node = index_of(nodes, name);
   return node == kNoNode ? Value(name) : Value(Ref{node, {}});
@@ -297,7 +297,7 @@ WorkerId Scenario::worker(const std::string& name) const {
   return WorkerId(kWorkersMax);  // none
 }
 
-/// "w1,w1:A+B,.": a rank each, "." on the engine's own machine.
+/// "w1,w1:A+B,.": one entry per rank, "." is the engine's own machine.
 void Scenario::place_ranks(const Words& ranks, Assigned& gang) const {
   SchedulingClass request = resource_request(state_, state_.runs.at(gang.id.run), gang.id.unit);
   gang.share = {request.cpus_milli, request.memory_bytes};

@@ -41,7 +41,7 @@ namespace flow::core {
 
 class Scenario {
  public:
-  /// "" or what went wrong, with its line.
+  /// Returns "" or the error with its line.
   std::string play(const std::string& text);
 
  private:
