@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `resume` and `retry` run again, what they keep, and what they say of it first.
+"""What `resume` and `retry` run again, what they keep, and what they print first.
 
 usage: again.py --flow BIN [TEST...]
 """
@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import HOLD, Place, main  # noqa: E402
 
-# Fails at `breaks`; `keep` and `apart` hold whatever becomes of it.
+# Fails at `breaks`; `keep` and `apart` run to their end in any case.
 CHAIN = r'''
 local flow = require "flow"
 local keep = flow.task("keep", function(ctx, n) return n * 2 end)
@@ -35,7 +35,7 @@ return flow.pipeline("files", { there = flow.param.path {}, later = flow.param.s
 end)
 '''
 
-# `source` says another thing in each attempt, unless the file `same` is there.
+# `source` returns a different value in each attempt, unless the file `same` exists.
 SOURCE = r'''
 local flow = require "flow"
 local source = flow.task("source", function(ctx, folder)
@@ -93,7 +93,7 @@ class Again(Place):
     def attempts(self):
         return {name: task["attempts"] for name, task in self.tasks().items()}
 
-    def test_other_code_reports_what_will_run_again_before_it_does(self):
+    def test_a_resume_with_other_code_lists_what_will_run_again_first(self):
         self.chain("error('no luck')")
         self.exits(1, self.flow("run", "chain.lua"))
         self.chain("return n + 1")
@@ -109,9 +109,9 @@ class Again(Place):
         self.assertLess(max(i for i, event in enumerate(order) if event == "plan"), order.index("task"))
         self.assertEqual({name: (task["attempts"], task["cached"]) for name, task in self.tasks().items()},
                          {"keep": (0, True), "apart": (0, True), "breaks": (1, False), "after": (1, False)})
-        self.assertEqual(self.read("count"), "once\n")  # also one that runs for its effect
+        self.assertEqual(self.read("count"), "once\n")  # also a task that runs for its effect
 
-    def test_other_code_is_reported_in_words(self):
+    def test_the_text_output_lists_what_other_code_will_run_again(self):
         self.chain("error('no luck')")
         self.exits(1, self.flow("run", "chain.lua"))
         self.chain("return n + 1")
@@ -120,7 +120,7 @@ class Again(Place):
         self.assertEqual(reported, ["breaks: will run: its function changed", "after: may run: waits for `breaks`"])
         self.assertLess(out.index(reported[1]), out.index("breaks: started"))
 
-    def test_what_is_compared_is_the_run_itself(self):
+    def test_the_comparison_uses_the_run_itself(self):
         self.chain("error('no luck')")
         self.exits(1, self.flow("run", "chain.lua", "--name", "first"))
         self.chain("return n + 2")
@@ -129,7 +129,7 @@ class Again(Place):
         out = self.exits(1, self.flow("resume", "first", "--code", "new")).out.splitlines()
         self.assertIn("breaks: will run: it failed", out)
 
-    def test_other_code_is_refused_to_a_run_that_goes_on_and_harms_it_not(self):
+    def test_other_code_is_rejected_for_an_active_run_without_harm(self):
         self.write("held.lua", HOLD + 'return flow.pipeline("held", { gate = flow.param.string {} }, '
                    'function(p) return hold(p.gate, "one").stdout end)\n')
         run = self.start("run", "held.lua", "--param", "gate=" + self.path("gate"))
@@ -139,7 +139,7 @@ class Again(Place):
         self.exits(0, self.end(run), "succeeded")
         self.assertEqual(self.show()["result"], "one\n")
 
-    def test_a_run_that_ends_at_its_first_failure_does_so_with_other_code_too(self):
+    def test_a_fail_fast_run_also_ends_at_its_first_failure_with_other_code(self):
         for time in ("first", "second", "third"):
             self.write("both.lua", r'''
 local flow = require "flow"
@@ -159,7 +159,7 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.until_waits("ask")
         return run
 
-    def test_a_cancelled_run_stays_so_with_other_code_too(self):
+    def test_a_cancelled_run_stays_cancelled_with_other_code(self):
         run = self.wait_for_ask()
         self.good("cancel", "last")
         self.exits(1, self.end(run))
@@ -167,14 +167,14 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
             self.exits(2, self.flow(*again), "cancelled")
         self.assertEqual(self.show()["status"], "cancelled")
 
-    def test_what_a_run_was_sent_stays_sent_under_other_code(self):
+    def test_received_signals_stay_received_with_other_code(self):
         self.kill(self.wait_for_ask())
         self.good("signal", "last", "go", '"now"')
         self.write("ask.lua", WAIT % "2")
         self.good("resume", "--code", "new")
         self.assertEqual(self.show()["result"], ["now", 2])
 
-    def test_logs_under_other_code_are_those_of_its_attempts(self):
+    def test_logs_with_other_code_belong_to_its_attempts(self):
         self.chain("ctx:log('old words') ctx:log('more') error('no luck')")
         self.exits(1, self.flow("run", "chain.lua"))
         self.assertIn("old words", self.good("logs").out)
@@ -182,14 +182,14 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.good("resume", "--code", "new")
         self.assertEqual(self.good("logs", "last", "breaks").out, "new words\n")
 
-    def test_scratch_under_other_code_is_empty(self):
+    def test_scratch_with_other_code_is_empty(self):
         body = "local file = io.open(ctx.dir .. '/old') local out = io.open(ctx.dir .. '/old', 'w') out:close() "
         self.chain(body + "error(file and 'there' or 'not there')")
         self.exits(1, self.flow("run", "chain.lua"), "not there")
         self.chain(body + "error(file and 'was there' or 'was not there')")
         self.exits(1, self.flow("resume", "--code", "new"), "was not there")
 
-    def test_a_failed_run_goes_on_when_its_cause_is_mended(self):
+    def test_a_failed_run_resumes_after_its_cause_is_fixed(self):
         self.write("files.lua", FILES)
         self.write("there.txt", "there ")
         self.exits(1, self.flow("run", "files.lua", "--param", "there=there.txt", "--param",
@@ -210,7 +210,7 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.assertIn("succeeded", self.good("resume").out)
         self.assertEqual([line["result"] for line in self.good("resume", "-q", "--json").lines()], [1])
 
-    def test_an_interruption_is_no_retry(self):
+    def test_an_interruption_does_not_count_as_a_retry(self):
         self.write("held.lua", HOLD + 'return flow.pipeline("held", { gate = flow.param.string {} }, '
                    'function(p) return hold(p.gate, "one").stdout end)\n')
         run = self.start("run", "held.lua", "--param", "gate=" + self.path("gate"))
@@ -220,7 +220,7 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.assertIn(" 0 retried,", self.good("resume").out.splitlines()[-1])
         self.assertEqual(self.attempts(), {"hold": 2})
 
-    def test_a_wait_is_no_retry(self):
+    def test_a_wait_does_not_count_as_a_retry(self):
         run = self.wait_for_ask()
         self.good("signal", "last", "go")
         self.assertIn(" 0 retried,", self.exits(0, self.end(run)).out.splitlines()[-1])
@@ -238,7 +238,7 @@ return flow.pipeline("retry", {}, function() return { thrice(), after(never()) }
         self.assertIn(" 2 ran, 3 retried, 1 failed, 1 skipped", self.exits(1, self.flow("run", "retry.lua")).out.splitlines()[-1])
         self.assertEqual(self.attempts(), {"thrice": 3, "never": 2, "after": 0})
 
-    def test_what_failed_before_any_attempt_did_not_run(self):
+    def test_a_task_that_failed_before_any_attempt_did_not_run(self):
         self.write("none.lua", r"""
 local flow = require "flow"
 local list = flow.task("list", function(ctx) return "no list" end)
@@ -248,7 +248,7 @@ return flow.pipeline("none", {}, function() return flow.map(each, list()) end)
         done = self.exits(1, self.flow("run", "none.lua"))
         self.assertIn(" 1 ran, 0 retried, 1 failed;", done.out.splitlines()[-1])
 
-    def test_a_run_takes_as_long_as_its_task(self):
+    def test_the_duration_of_a_run_is_that_of_its_task(self):
         self.write("one.lua", r"""
 local flow = require "flow"
 local one = flow.shell("one", { command = "sleep 0.2" })
@@ -257,7 +257,7 @@ return flow.pipeline("one", {}, function() return one() end)
         last = self.good("run", "one.lua").out.splitlines()[-1]
         number, unit = re.search(r"; ([\d.]+)(ms|s); state", last).groups()
         took_ms = float(number) * (1 if unit == "ms" else 1000)
-        step_ms = 1 if unit == "ms" else 100  # seconds are cut to a tenth
+        step_ms = 1 if unit == "ms" else 100  # seconds are truncated to tenths
         task_ms = round(self.tasks()["one"]["duration_s"] * 1000)
         self.assertGreaterEqual(round(took_ms), task_ms // step_ms * step_ms)
 
@@ -265,31 +265,31 @@ return flow.pipeline("one", {}, function() return one() end)
         self.write("source.lua", SOURCE)
         self.good("run", "source.lua", "--param", "folder=" + self.folder)
 
-    def test_a_retry_of_a_task_runs_it_and_what_it_changes(self):
+    def test_a_retry_runs_the_task_and_its_changed_dependents(self):
         self.source()
         self.assertEqual(self.show()["result"], [2, "apart"])
         self.good("retry", "last", "source")
         self.assertEqual(self.show()["result"], [4, "apart"])
         self.assertEqual(self.attempts(), {"source": 2, "double": 2, "apart": 1})
         self.assertEqual(self.read("source.log"), "source\n" * 2)
-        self.source()  # its cache entry is the new one
+        self.source()  # the cache holds the new result
         self.assertEqual(self.show()["result"], [4, "apart"])
         self.assertEqual(self.attempts(), {"source": 0, "double": 0, "apart": 0})
 
-    def test_a_retry_with_the_same_result_changes_nothing_else(self):
+    def test_a_retry_with_an_equal_result_runs_nothing_else(self):
         self.open("same")
         self.source()
         self.good("retry", "last", "source")
         self.assertEqual(self.attempts(), {"source": 2, "double": 1, "apart": 1})
         self.assertEqual(self.show()["result"], [2, "apart"])
 
-    def test_a_retry_of_one_that_nothing_takes_runs_it_alone(self):
+    def test_a_retry_of_a_task_without_dependents_runs_it_alone(self):
         self.source()
         self.good("retry", "last", "apart")
         self.assertEqual(self.attempts(), {"source": 1, "double": 1, "apart": 2})
         self.exits(2, self.flow("retry", "last", "aparts"), "did you mean `apart`?")
 
-    def test_a_large_file_that_changes_after_an_attempt_is_noticed_by_the_next(self):
+    def test_a_large_file_that_changes_after_an_attempt_is_detected_by_the_next(self):
         self.open("large.bin")
         os.truncate(self.path("large.bin"), 65 << 20)
         self.write("large.lua", LARGE)
@@ -303,11 +303,11 @@ return flow.pipeline("one", {}, function() return one() end)
         self.assertEqual({name: task["status"] for name, task in self.tasks().items()},
                          {"early": "succeeded", "hold": "succeeded", "late": "failed"})
         self.exits(1, self.flow("resume"), "input changed")
-        self.good(*words)  # takes the file as it is now, and nothing of the old content
+        self.good(*words)  # uses the file as it is now, and none of the old bytes
         more = "%d\n" % ((65 << 20) + 4)
         self.assertEqual(self.show()["result"], [more, more])
 
-    def test_a_signal_while_the_run_is_made_leaves_one_to_resume(self):
+    def test_a_signal_while_the_run_is_created_leaves_a_run_to_resume(self):
         self.write("slow.lua", HOLD + """
 local n = 0
 for i = 1, 2e7 do n = n + i %% 7 end

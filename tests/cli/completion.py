@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The completions of zsh and fish load, and complete verbs, options and runs. Skipped (77) where the shell is not installed.
+"""The completions of zsh and fish load, and complete verbs, options and runs. Skipped (77) if the shell is not installed.
 
-usage: completion.py zsh|fish FLOW, a flow over the fake engine
+usage: completion.py zsh|fish FLOW, a flow with the fake engine
 """
 import os
 import shutil
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-# zsh completes in an editor alone: here the functions that would add candidates print them.
+# zsh completes only in an editor: here the functions that would add candidates print them.
 PRINTED = """
 compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -rl -- "${(@M)@:#$words[CURRENT]*}" }
 _describe() { compadd -- "${(@P)2%%:*}" }
@@ -50,7 +50,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ.update(HOME=folder, XDG_CONFIG_HOME=folder, XDG_DATA_HOME=folder, TERM="dumb")
-        for name in ("_flow", "report.txt"):  # the second begins as two verbs do
+        for name in ("_flow", "report.txt"):  # the second begins like two verbs
             with open(name, "w") as file:
                 file.write(ran("flow", "completion", "zsh"))
         for way in WAYS[shell]:

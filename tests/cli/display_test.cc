@@ -162,7 +162,7 @@ TEST_CASE("a task that failed before its first attempt did not run") {
   run.counts.succeeded = 3;
   run.counts.cached = 1;
   run.counts.failed = 2;
-  for (uint32_t attempts : {1u, 0u, 0u}) {  // the last is that of a join, which is not counted
+  for (uint32_t attempts : {1u, 0u, 0u}) {  // the last attempt is a join, which does not count
     TaskInfo task;
     task.status = "failed";
     task.attempts = attempts;

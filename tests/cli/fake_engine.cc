@@ -49,7 +49,7 @@ struct Story {
   std::vector<Event> events;
   RunInfo info;
   bool waits_for_a_signal = false;  // runs until it is interrupted
-  bool serves = false;              // until told to end
+  bool serves = false;              // until it is asked to end
 };
 
 RunInfo base_info(const char* status) {

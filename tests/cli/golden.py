@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs golden files: commands and, below each, what it must print.
+"""Runs golden files: commands and, below each, the expected output.
 
-A file is lines: `$ command` (run by bash in a fresh folder, `> ` goes on with it), then its stdout,
-its stderr with `! ` before each line, and `[code]` where the exit code is not 0. `# ` is a comment.
-What differs from run to run is replaced by a word: RUN, TIME, DUR, SIZE, DIGEST, PORT, DIR.
-`--update` writes what was printed back into the files.
+A file is a list of lines: `$ command` (run by bash in a new folder; `> ` continues it), then its stdout,
+its stderr with `! ` before each line, and `[code]` if the exit code is not 0. `# ` begins a comment.
+Text that varies between runs is replaced by a word: RUN, TIME, DUR, SIZE, DIGEST, PORT, DIR.
+`--update` writes the actual output back into the files.
 """
 import argparse
 import difflib
@@ -32,7 +32,7 @@ def normalise(text, folder):
     text = text.replace(folder, "DIR")
     for pattern, word in REPLACED:
         text = pattern.sub(word, text)
-    # Columns are as wide as what was replaced.
+    # Column widths depend on the replaced text.
     return "\n".join(re.sub(r"(?<=\S) {2,}", "  ", line).rstrip() for line in text.splitlines())
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Signals that come as the command has hardly begun, and when it is over but for its exit.
+"""Signals that arrive just after the start of the command, and at its exit.
 
 usage: interrupts.py --flow BIN [TEST...]
 """
@@ -12,7 +12,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import Place, main  # noqa: E402
 
-# Sends a signal to `flow` itself as it first looks after SIGPIPE, which comes before all of its work, and in its exit.
+# Sends a signal to `flow` itself when it first reads the handler of SIGPIPE, which precedes all its
+# work, and at its exit.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,7 +54,7 @@ class Interrupts(Place):
     def signalled(self, when, number, *words):
         return self.flow(*words, LD_PRELOAD=self.path("shim.so"), **{when: str(int(number))})
 
-    def test_a_signal_that_comes_at_once_leaves_a_run_to_resume(self):
+    def test_an_immediate_signal_leaves_a_run_to_resume(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
                 gate = "gate%d" % number
@@ -65,13 +66,13 @@ class Interrupts(Place):
                 self.good("resume")
                 self.assertEqual(self.show()["status"], "succeeded")
 
-    def test_a_head_and_a_worker_that_are_asked_to_end_at_once_end_in_order(self):
+    def test_a_head_and_a_worker_end_in_order_after_an_immediate_signal(self):
         self.exits(0, self.signalled("SIGNAL_EARLY", signal.SIGTERM, "head", "--listen", "127.0.0.1:0"))
         joins = ("worker", "--join", "127.0.0.1:9", "--secret-file", self.path(".flow", "secret"), "--dir", self.path("worker"))
         for number in (signal.SIGTERM, signal.SIGUSR2):
             self.exits(0, self.signalled("SIGNAL_EARLY", number, *joins))
 
-    def test_a_signal_ends_a_verb_that_only_looks(self):
+    def test_a_signal_ends_a_read_only_verb(self):
         self.good("run", ".")
         for words in (["ls"], ["show"], ["doctor"], ["worker", "--show"]):
             done = self.signalled("SIGNAL_EARLY", signal.SIGINT, *words)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The log of flow itself: its options, its lines, what is refused, and that nothing is logged unless asked for.
+"""The log of flow itself: its options, its lines, what is rejected, and that nothing is logged by default.
 
 usage: log.py --flow BIN [TEST...]
 """
@@ -47,7 +47,7 @@ class Log(Place):
     def messages(self, text):
         return [line["message"] for line in self.objects(text)]
 
-    def test_each_verb_that_runs_something_has_the_options(self):
+    def test_each_verb_that_runs_tasks_has_the_log_options(self):
         verbs = re.findall(r"^  ([a-z]+) ", self.good("--help").out.split("Subcommands:")[1], re.MULTILINE)
         for verb in verbs:
             text = self.good(verb, "--help").out
@@ -72,7 +72,7 @@ class Log(Place):
         self.good("run", "p.lua", "--name", "second", "--quiet", "--log-file", "flow.log")
         self.assertEqual(self.read("flow.log").splitlines()[:len(lines)], lines)
 
-    def test_lines_go_to_the_standard_error_as_json(self):
+    def test_lines_go_to_standard_error_as_json(self):
         done = self.good("run", "p.lua", "--quiet", "--log-level", "debug", "--log-format", "json")
         messages = self.messages(done.err)
         for message in "engine started", "run submitted", "attempt assigned", "attempt succeeded", "run ended", "engine stopped":
@@ -100,7 +100,7 @@ class Log(Place):
         resumed = [line["detail"] for line in lines if line["message"] == "run resumed"]
         self.assertEqual(resumed, ["retry of tries"])
 
-    def test_a_collection_and_its_snapshot_leave_one_line_each(self):
+    def test_a_garbage_collection_and_its_snapshot_leave_one_line_each(self):
         self.good("run", "p.lua")
         done = self.good("gc", "--keep", "0", "--log-file", "flow.log", "--log-format", "json")
         self.assertEqual(done.err, "")
@@ -110,18 +110,19 @@ class Log(Place):
         detail = [line["detail"] for line in lines if line["message"] == "garbage collected"][0]
         self.assertRegex(detail, r"^\d+ bytes freed, the newest 0 finished runs kept$")
 
-    def test_a_commit_that_fails_leaves_one_line(self):
+    def test_a_failed_commit_leaves_one_line(self):
         self.write("holds.lua", HOLDS)
         run = self.start("run", "holds.lua", "--param", "gate=" + self.path("gate"), "--log-file", "flow.log", "--log-format", "json")
         self.until_holds("one")
-        os.rename(os.path.join(self.state, "lock"), os.path.join(self.state, "former"))  # as where the state was replaced
+        # As if the state had been replaced.
+        os.rename(os.path.join(self.state, "lock"), os.path.join(self.state, "former"))
         self.open("gate")
         self.exits(4, self.end(run), "was removed or replaced")
         failed = [line for line in self.objects(self.read("flow.log")) if line["level"] == "error"]
         self.assertEqual([line["message"] for line in failed], ["commit failed, the engine stops"])
         self.assertIn("was removed or replaced", failed[0]["detail"])
 
-    def test_wrong_options_are_refused_before_anything_is_written(self):
+    def test_invalid_options_are_rejected_before_anything_is_written(self):
         os.mkdir(self.path("folder"))
         os.mkfifo(self.path("pipe"))
         for words, code, texts in [
@@ -166,10 +167,10 @@ return flow.pipeline("s", {}, function() return fails(gives()) end)
         for part in "one-", "s3cret":
             self.assertNotIn(part, text)
 
-    def test_a_full_disk_stops_no_run(self):
+    def test_a_full_disk_does_not_stop_a_run(self):
         name = self.path("flow.log")
         with open(name, "wb") as file:
-            file.truncate(9 << 20)  # no file may be larger than that, which the state's are not
+            file.truncate(9 << 20)  # larger than the file size limit; the state's files are smaller
         done = self.end(self.start("run", "p.lua", "--quiet", "--log-file", name,
                                    before=("bash", "-c", 'ulimit -f 9216; exec "$0" "$@"')))
         self.exits(0, done)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run that serves says where, to whoever asks for it, and logs what its service failed at.
+"""A serving run reports its address to other processes, and logs the failures of its service.
 
 usage: serving.py --flow BIN [TEST...]
 """
@@ -40,7 +40,7 @@ def infer(url, number):
 
 
 class Serving(Place):
-    def test_the_url_of_a_run_that_serves_is_shown_and_its_failures_are_logged(self):
+    def test_the_url_of_a_serving_run_is_shown_and_its_failures_are_logged(self):
         self.write("pipeline.lua", SCRIPT)
         run = self.start("run", ".", "--serve-for", "600s")
         self.until("it serves", lambda: any(each.get("url") for each in self.runs()))
@@ -61,13 +61,13 @@ class Serving(Place):
         self.until("it is logged", lambda: "thirteen is not served" in self.good("logs", "last", "double").out)
         self.assertIn("request failed: ", self.good("logs", "last", "double").out)
 
-        # Nothing serves once the run is over, or its flow is gone.
+        # Nothing serves after the run has ended, or after the end of its flow.
         self.kill(run)
         self.assertEqual(self.show()["status"], "interrupted")
         for out in (self.good("ls", "--json").out, self.good("show", "--json").out, self.good("why", "--json").out):
             self.assertNotIn('"url":"http', out)
 
-    def test_a_port_that_the_service_cannot_have_is_an_error_with_its_one_cause(self):
+    def test_an_unavailable_port_is_an_error_with_one_cause(self):
         taken = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         port = taken.getsockname()[1]
@@ -77,7 +77,7 @@ class Serving(Place):
                          "pipeline.lua:3: the service `double` cannot listen on port %d of 127.0.0.1: the port is in use. End the program "
                          "that listens there, choose another port, or write `port = 0` for a free one" % port)
 
-    def test_a_privileged_port_is_reported_as_one(self):
+    def test_the_error_of_a_privileged_port_says_so(self):
         with open("/proc/sys/net/ipv4/ip_unprivileged_port_start") as file:
             if int(file.read()) <= PRIVILEGED:
                 self.skipTest("every user may listen on port %d here" % PRIVILEGED)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Standard streams that are closed, full or left by their reader: `flow` says so, and nothing else changes.
+"""Standard streams that are closed, full or without a reader: `flow` reports that, and nothing else changes.
 
 usage: streams.py --flow BIN [TEST...]
 """
@@ -21,7 +21,7 @@ class Streams(Place):
         self.write("pipeline.lua", SCRIPT.replace('"gate"', '"%s"' % self.path("gate")))
 
     def shell(self, line):
-        """`flow` in a line of a shell; the code is that of the line's first command."""
+        """Runs `flow` in a shell command; returns the exit code of its first command."""
         done = subprocess.run(["bash", "-c", line + "; exit ${PIPESTATUS[0]}"], cwd=self.folder, capture_output=True,
                               env=dict(self.env, flow=OPTIONS.flow), text=True, timeout=WAIT_SECONDS_MAX)
         return Done(done.returncode, done.stdout, done.stderr)
@@ -29,7 +29,7 @@ class Streams(Place):
     def is_holders_line(self, text):
         self.assertRegex(text, r"\Aprocess \d+ on .*\nboot .* start \d+\n\Z")
 
-    def test_a_run_with_closed_streams_ends_well_and_its_lock_is_its_own(self):
+    def test_a_run_with_closed_streams_ends_well_and_its_lock_is_not_written_to(self):
         run = subprocess.Popen(["bash", "-c", 'exec "$flow" run . <&- >&- 2>&-'], cwd=self.folder,
                                env=dict(self.env, flow=OPTIONS.flow))
         self.processes.append(run)
@@ -37,7 +37,7 @@ class Streams(Place):
         self.is_holders_line(self.read(".flow/lock"))
         self.open("gate")
         run.wait(timeout=WAIT_SECONDS_MAX)
-        self.assertEqual(run.returncode, 4)  # what it had to print is lost
+        self.assertEqual(run.returncode, 4)  # its output was lost
         self.assertEqual(self.show()["status"], "succeeded")
 
     def test_a_retry_with_closed_streams_writes_nothing_into_the_lock(self):
@@ -55,7 +55,7 @@ class Streams(Place):
                 self.exits(0, self.shell('"$flow" run . --fresh %s' % closed), "succeeded: 1 task")
                 self.is_holders_line(self.read(".flow/lock"))
 
-    def test_an_output_that_cannot_be_written_is_reported_with_its_reason(self):
+    def test_output_that_cannot_be_written_is_an_error_with_its_reason(self):
         self.open("gate")
         self.good("run", ".")
         for where, reason in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
@@ -64,7 +64,7 @@ class Streams(Place):
                     done = self.exits(4, self.shell('"$flow" %s %s' % (words, where)))
                     self.assertEqual(done.err, "error: cannot write to the standard output: %s\n" % reason)
 
-    def test_a_reader_that_ended_is_not_an_error(self):
+    def test_a_closed_pipe_is_not_an_error(self):
         self.open("gate")
         for words in ("run .", "run . --json", "run . --fresh", "ls", "show"):
             with self.subTest(words):

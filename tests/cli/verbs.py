@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What holds for every verb: its help, wrong words, JSON that parses, errors that are paragraphs.
+"""Rules for every verb: its help, invalid arguments, valid JSON, errors of one paragraph.
 
 usage: verbs.py --flow BIN [TEST...]
 """
@@ -21,7 +21,7 @@ return flow.pipeline("verbs", { word = flow.param.string { default = "hello" } }
 end)
 '''
 
-# A line that works, for each verb that prints JSON.
+# A valid command line for each verb that prints JSON.
 LINES = {
     "run": ["run", "."],
     "resume": ["resume"],
@@ -39,8 +39,9 @@ LINES = {
     "doctor": ["doctor"],
     "init": ["init", "new"],
 }
-LINE_A_THING = {"run", "retry", "ls", "logs", "lint", "plan", "doctor", "init"}  # the others: one document
-NO_JSON = {"repl", "completion", "head", "worker", "nodes"}  # those of a cluster: tests/cluster/cluster.py
+LINE_A_THING = {"run", "retry", "ls", "logs", "lint", "plan", "doctor", "init"}  # the others print one document
+# tests/cluster/cluster.py tests those of a cluster
+NO_JSON = {"repl", "completion", "head", "worker", "nodes"}
 WHEN_IT_RUNS = {"cancel", "signal"}
 NEEDS = {"run": "FILE|DIR", "retry": "RUN", "cancel": "RUN", "signal": "RUN", "diff": "RUN", "graph": "FILE|RUN",
          "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
@@ -73,13 +74,13 @@ class Verbs(Place):
         return re.findall(r"^  ([a-z]+) ", text, re.MULTILINE)
 
     def is_wrong(self, done, *words):
-        """One paragraph that says what, and nothing on stdout."""
+        """Checks for an error of one paragraph, and nothing on stdout."""
         self.exits(2, done, *words)
         self.assertEqual(done.out, "", done)
         self.assertTrue(done.err.startswith("error: "), done)
         self.assertNotIn("\n\n", done.err.strip(), done)
 
-    def test_every_verb_is_looked_at(self):
+    def test_every_verb_is_covered(self):
         self.assertEqual(set(self.verbs()), set(LINES) | NO_JSON | WHEN_IT_RUNS)
 
     def test_help_names_every_option(self):
@@ -90,12 +91,12 @@ class Verbs(Place):
                 for word in ("Usage: flow " + verb, "--state", "--json", NEEDS.get(verb, "")):
                     self.assertIn(word, done.out)
 
-    def test_a_wrong_option_is_named(self):
+    def test_an_invalid_option_is_named(self):
         for verb in self.verbs():
             with self.subTest(verb):
                 self.is_wrong(self.flow(verb, "--stat"), "--stat", "--state", "flow %s --help" % verb)
 
-    def test_a_file_of_parameters_has_a_bound(self):
+    def test_a_parameter_file_has_a_size_limit(self):
         params_max = 64 << 20
         text = '{"word": "of the file"'
         self.write("params.json", text + " " * (params_max - len(text) - 1) + "}")
@@ -108,7 +109,7 @@ class Verbs(Place):
         self.is_wrong(done, "--params: `params.json` has more than 64 MiB", "give large data as a file parameter")
         self.assertEqual(self.runs(), runs)
 
-    def test_a_script_whose_name_begins_with_a_dash_comes_after_two(self):
+    def test_a_script_whose_name_begins_with_a_dash_follows_two_dashes(self):
         self.write("-x.lua", """local flow = require "flow"
 local one = flow.task("one", function(ctx, n) return n + 1 end)
 return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one(p.n) end)
@@ -124,7 +125,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
                 with self.subTest(verb):
                     self.is_wrong(self.flow(verb), "`flow %s` needs %s" % (verb, NEEDS[verb]))
 
-    def test_json_parses(self):
+    def test_json_is_valid(self):
         self.good("run", ".", "--quiet")
         for verb, line in LINES.items():
             with self.subTest(verb):
@@ -138,7 +139,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("get", "last", "-o", "out", "--json").lines(),
                          [{"path": "out/text.txt"}, {"path": "out/result.json"}])
 
-    def test_json_of_a_run_that_waits(self):
+    def test_json_of_a_waiting_run(self):
         run = self.start("run", ".", "--json", "--param", "word=ask")
         self.until_waits("ask")
         self.assertEqual(self.good("signal", "last", "go", "--json").lines(),
@@ -160,7 +161,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(done.lines()[-1]["result"]["word"], None)
         self.assertTrue(done.err.startswith("error: `fails` failed"), done)
 
-    def test_what_a_list_of_runs_holds(self):
+    def test_the_fields_of_a_list_of_runs(self):
         self.assertEqual(self.good("ls", "--json").out, "")
         self.write("plain.lua", 'local flow = require "flow"\nlocal one = flow.task("one", function() return 1 end)\n'
                    'return flow.pipeline("plain", {}, function() return one() end)\n')
@@ -184,14 +185,14 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
             self.good("run", ".", "--name", name)
             self.assertEqual(self.show(name)["name"], name)
 
-    def test_a_writer_refuses_the_name_that_another_process_gives(self):
+    def test_a_writer_rejects_an_invalid_name_from_another_process(self):
         run = self.start("run", ".", "--param", "word=ask")
         self.until_waits("ask")
         self.is_wrong(self.flow("run", ".", "--name", "a\nb"), "a run can't be named", "no control characters")
         self.good("signal", "last", "go")
         self.exits(0, self.end(run))
 
-    def test_what_a_script_says_does_not_steer_the_terminal(self):
+    def test_script_output_does_not_control_the_terminal(self):
         self.write("steers.lua", SCRIPT.replace("a bad word", r"a \27[31mbad\rword \u{9b}31m"))
         done = self.exits(1, self.flow("run", "steers.lua", "--param", "word=bad"), r"a \x1b[31mbad\x0dword \u009b31m")
         looks = [self.good(*line) for line in (["show"], ["why"], ["ls"], ["why", "last", "fails"])]
@@ -199,11 +200,11 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
             self.assertNotRegex(each.out + each.err, r"[\x00-\x08\x0b-\x1f\x80-\x9f]", each)
         self.assertRegex(self.tasks()["fails"]["error"], "\x1b\\[31mbad\rword \x9b31m")
 
-    def test_a_state_that_is_no_folder_is_named_by_every_verb(self):
+    def test_a_state_that_is_not_a_folder_is_named_by_every_verb(self):
         self.write("file", "")
         for state in ("/dev/null", "file"):
             for verb, line in LINES.items():
-                if verb in ("graph", "lint", "init"):  # they look at no state
+                if verb in ("graph", "lint", "init"):  # they read no state
                     continue
                 with self.subTest(state + " " + verb):
                     done = self.exits(4, self.flow(*line, "--state", state))
@@ -213,7 +214,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.write(".flow", "")
         self.exits(4, self.flow("run", "."), "is not a folder")
 
-    def test_why_says_that_a_task_ran_only_where_it_did(self):
+    def test_why_reports_that_a_task_ran_only_if_it_did(self):
         run = self.start("run", ".", "--param", "word=ask")
         self.until_waits("ask")
         waits = self.good("why", "last", "ask").out
@@ -238,7 +239,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key served.\n")
 
-    def test_why_of_a_second_attempt_reports_its_start_and_the_end_of_the_first(self):
+    def test_why_of_a_second_attempt_shows_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''
 local flow = require "flow"
 local again = flow.task("again", { retries = { max = 1, backoff = "50ms" } }, function(ctx)
@@ -268,7 +269,7 @@ return flow.pipeline("again", { gate = flow.param.string {} }, function(p) retur
                          r"\A`runs` succeeded in 2 attempts\.\nAttempt 1 failed: exit_code: .*7")
         self.assertEqual({name: task["error"] for name, task in self.tasks().items()}, {"runs": None, "again": None})
 
-    def test_why_of_a_map_reports_its_tasks(self):
+    def test_why_of_a_map_describes_its_tasks(self):
         self.write("map.lua", r"""
 local flow = require "flow"
 local mk = flow.task("mk", function(ctx, i, worst) assert(i <= worst) return i end)
@@ -293,7 +294,7 @@ end)
         self.assertEqual(why("mk#2"), "`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed. Ask for one of them, such "
                          "as `mk#2[3]`.\n")
 
-    def test_a_plan_reports_why_a_run_would_be_rejected(self):
+    def test_a_plan_reports_what_a_run_would_be_rejected_for(self):
         self.write("needs.lua", '''local flow = require "flow"
 local t = flow.shell("t", { resources = { fpga = 1 }, gpus = 2, env = { T = flow.env("NOT_SET_HERE") }, command = "true" })
 return flow.pipeline("needs", {}, function() return t().stdout end)
@@ -301,14 +302,15 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
         refused = "a run with these options is refused: needs.lua:2: the task `t` "
         done = self.exits(0, self.flow("plan", "needs.lua"), refused + "asks for fpga = 1", refused + "needs the environment",
                           "1 node: 0 cached, 1 to run")
-        self.assertNotIn("gpus", done.err)  # it looks for none, as it may be asked on another machine
+        # A plan checks no GPUs, because it may run on another machine.
+        self.assertNotIn("gpus", done.err)
         done = self.exits(0, self.flow("plan", "needs.lua", "--resource", "fpga=1", NOT_SET_HERE="1"), "1 to run")
         self.assertNotIn("refused", done.err)
         self.exits(0, self.flow("plan", "needs.lua", "--on", "slurm", "--nodes", "1", "--gpus-per-node", "1"),
                    refused + "asks for fpga = 1, and each node of Slurm has no such resource",
                    refused + "asks for gpus = 2, and each node of Slurm has --gpus-per-node 1")
 
-    def test_a_plan_makes_no_state(self):
+    def test_a_plan_creates_no_state(self):
         self.write("large", "x" * 100_000)
         self.write("reads.lua", 'local flow = require "flow"\n'
                    'local count = flow.shell("count", { args = { "file" }, command = "wc -c {file}" })\n'
@@ -326,7 +328,7 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
         self.assertEqual(os.listdir(self.env["TMPDIR"]), [])
 
     def contents(self):
-        """What the state holds: each file's size and time."""
+        """The size and time of each file in the state."""
         found = {}
         for folder, _, names in os.walk(self.state):
             for name in names:
@@ -334,7 +336,7 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
                 found[os.path.join(folder, name)] = (info.st_size, info.st_mtime_ns)
         return found
 
-    def test_a_state_that_does_not_exist_is_an_error_and_is_not_made(self):
+    def test_a_missing_state_is_an_error_and_is_not_created(self):
         missing = self.path("typo")
         for words in (["gc"], ["retry", "last"], ["resume"], ["cancel", "last"], ["signal", "last", "go"], ["show"], ["get"], ["logs"],
                       ["why"], ["diff", "last", "last"], ["graph", "last"]):
@@ -352,7 +354,7 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
         self.exits(0, self.flow("plan", ".", "--param", "word=other"), "3 nodes: 0 cached, 3 to run")
         self.assertEqual(self.contents(), before)
 
-    def test_a_plan_next_to_a_writer_sees_its_finished_tasks(self):
+    def test_a_plan_during_a_run_sees_what_the_writer_has_finished(self):
         run = self.start("run", ".", "--param", "word=ask")
         self.until_waits("ask")
         held = self.read(".flow/lock")
