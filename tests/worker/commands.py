@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Commands of shell tasks: what they leave running, how long they may be, and which outputs are theirs.
+"""Commands of shell tasks: processes that they leave running, their length, and their outputs.
 
 usage: commands.py --flow BIN [TEST...]
 """
@@ -18,7 +18,7 @@ class Commands(Place):
         self.write("p.lua", HEAD + tasks + '\nreturn flow.pipeline("p", {}, function()\n' + body + "\nend)\n")
 
     def shell(self, command, options="", call="{}", part=""):
-        """A script of the one shell task `t`."""
+        """A script with one shell task `t`."""
         self.script('local t = flow.shell("t", { %s command = [[%s]] })' % (options, command),
                     "return t %s%s" % (call, part))
 
@@ -37,7 +37,7 @@ class Commands(Place):
 
     # ---- processes that outlive the command
 
-    def test_an_output_that_a_process_substitution_writes_is_whole(self):
+    def test_an_output_of_a_process_substitution_is_complete(self):
         self.shell("seq 1 300000 | tee >(gzip -9 > o.gz) | wc -l", 'outputs = { o = "o.gz" },', part=".o")
         self.result()
         self.assertEqual(gzip.decompress(self.copied("o.gz")).split(), [b"%d" % i for i in range(1, 300001)])
@@ -48,17 +48,17 @@ class Commands(Place):
         self.result()
         self.assertEqual(self.copied("o.txt"), b"late\n")
 
-    def test_what_left_its_process_group_is_awaited_too(self):
+    def test_a_process_that_left_its_process_group_is_awaited_too(self):
         self.shell("setsid sh -c 'sleep 0.3; echo late > o.txt' & :", 'outputs = { o = "o.txt" },', part=".o")
         self.result()
         self.assertEqual(self.copied("o.txt"), b"late\n")
 
-    def test_what_is_printed_late_is_in_the_log_and_the_result(self):
+    def test_late_output_is_in_the_log_and_the_result(self):
         self.shell("exec > >(sleep 0.2; sed 's/^/> /'); echo one; echo two", part=".stdout")
         self.assertEqual(self.result(), "> one\n> two\n")
         self.assertEqual(self.good("logs", "last", "t").out, "> one\n> two\n")
 
-    def test_an_attempt_fails_where_an_output_is_still_open_for_writing(self):
+    def test_an_attempt_fails_if_an_output_is_still_open_for_writing(self):
         self.shell("(exec > o.txt; echo begun; exec sleep 1000) & while [ ! -s o.txt ]; do sleep 0.01; done",
                    'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "300ms" },')
         error = self.error()
@@ -76,7 +76,7 @@ class Commands(Place):
                    'outputs = { o = "o.bin" }, env = { FLOW_LINGER = "100ms" },')
         self.assertIn("`o.bin` open for writing", self.error())
 
-    def test_what_only_reads_is_ended_with_a_warning(self):
+    def test_a_process_that_only_reads_is_ended_with_a_warning(self):
         self.shell("echo kept > o.txt; exec 3< o.txt; sleep 1000 & setsid sleep 1001 &",
                    'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "100ms" },', part=".o")
         self.result()
@@ -86,20 +86,20 @@ class Commands(Place):
         self.assertIn(words, self.good("why", "last", "t").out)
         self.assertIn(words, self.good("why", "last").out)
 
-    def test_a_stop_is_not_delayed_by_what_a_command_left(self):
+    def test_remaining_processes_do_not_delay_a_stop(self):
         self.shell("echo begun > o.txt; (while [ ! -e never ]; do sleep 0.05; done) & touch %s" % self.path("left"),
                    'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "1000s" },')
         run = self.start("run", "p.lua", "--grace", "1000s")
         self.until("the command has ended", lambda: os.path.exists(self.path("left")))
         run.terminate()
-        self.exits(3, self.end(run))  # it is not a success, and runs again
+        self.exits(3, self.end(run))  # the attempt did not succeed, so it runs again
         self.assertIn(self.tasks()["t"]["status"], ("pending", "ready"))
 
-    def test_a_failure_is_not_delayed_by_what_a_command_left(self):
+    def test_remaining_processes_do_not_delay_a_failure(self):
         self.shell("sleep 100000 & exit 3", 'env = { FLOW_LINGER = "100000s" },')
         self.assertIn("exit code 3", self.error())
 
-    def test_an_invalid_linger_time_is_reported(self):
+    def test_an_invalid_linger_time_is_an_error(self):
         self.shell("true; true", 'env = { FLOW_LINGER = "soon" },')
         self.assertIn("`FLOW_LINGER` of `t` is not a duration", self.error())
 
@@ -115,12 +115,12 @@ class Commands(Place):
 
     # ---- the command's text
 
-    def test_a_command_may_be_longer_than_one_word_of_a_command_line(self):
+    def test_a_command_may_exceed_the_length_of_one_argument(self):
         self.script('local t = flow.shell("t", { args = { "s" }, outputs = { o = "o" }, command = [[\n'
                     "set -- {s}; echo $# > {outputs.o}; echo ${#1} ${0##*/}; ls -A\n"
                     "false | true\necho not reached ]] })", 'return t(("x"):rep(200000))')
         error = self.error()
-        self.assertIn("exit code 1", error)  # -e and pipefail hold there too
+        self.assertIn("exit code 1", error)  # -e and pipefail apply there too
         self.assertLess(len(error), 10000)
         self.assertIn("bytes more)", error)
         self.assertEqual(self.good("logs", "last", "t").out.split(), ["200000", "bash", "o"])
@@ -132,14 +132,14 @@ class Commands(Place):
         self.write("p.lua", self.read("p.lua").replace('"sh", "-eu", "-c"', '"%s", "-c"' % sys.executable))
         self.assertIn("is not a shell that reads it from a file", self.error())
 
-    def test_a_word_that_no_program_can_receive_is_reported(self):
+    def test_an_argument_that_no_program_can_receive_is_an_error(self):
         self.script('local t = flow.shell("t", { args = { "s" }, command = [[ls {s}]] })',
                     'return t(("x"):rep(140000))')
         error = self.error()
         self.assertIn("arguments of a program are too long", error)
         self.assertLess(len(error), 10000)
 
-    def test_a_plain_command_is_what_bash_makes_of_it(self):
+    def test_a_plain_command_runs_as_in_bash(self):
         self.script('local a = flow.shell("a", { cache = false, command = "uname" })\n'
                     'local b = flow.shell("b", { cache = false, command = "uname;" })',
                     "return { a().stdout, b().stdout }")
@@ -160,9 +160,9 @@ class Commands(Place):
             return sorted(line for line in text.splitlines() if not line.startswith(differs))
         self.assertEqual(variables(plain), variables(by_bash))
 
-    # ---- why it failed
+    # ---- errors
 
-    def test_failures_say_where_and_what_to_do(self):
+    def test_errors_say_where_and_what_to_do(self):
         self.shell("echo text | no-such-program --version | cat")
         self.assertIn("p.lua:2: `t` ended with exit code 127: `no-such-program` is not on the PATH", self.error())
         self.shell("echo text | grep zzz | cat")
@@ -176,7 +176,7 @@ class Commands(Place):
         done = self.exits(1, self.flow("run", "p.lua", "--grace", "0s"))
         self.assertIn("p.lua:2: `t` ran longer than its timeout of 300ms", done.out + done.err)
 
-    def test_a_long_error_is_cut(self):
+    def test_a_long_error_is_truncated(self):
         self.script('local t = flow.task("t", function() error(("x"):rep(10000000)) end)', "return t()")
         done = self.exits(1, self.flow("run", "p.lua"))
         self.assertLess(len(done.out + done.err), 100000)
@@ -201,7 +201,7 @@ class Commands(Place):
         self.assertEqual(self.names('".*.t"', made), [".dot.t"])
         self.assertEqual(self.names('"d/"', made), "d")
 
-    def test_a_name_with_wildcards_may_be_meant_as_it_is(self):
+    def test_a_name_with_wildcards_may_be_meant_literally(self):
         self.assertEqual(self.names('"a[1].txt"', "touch 'a[1].txt' a1.txt"), "a[1].txt")
         self.assertEqual(self.names('"a[1].txt"', "touch a1.txt"), ["a1.txt"])
         self.assertEqual(self.names('{ "a[1].txt", glob = false }', "touch {outputs.o} a1.txt"), "a[1].txt")
@@ -222,7 +222,7 @@ class Commands(Place):
         self.assertEqual([one["$file"]["name"], [log["$file"]["name"] for log in logs], kept["$file"]["name"],
                           named["$file"]["name"]], ["s*.txt", ["s*.1.log", "s*.2.log"], "{sample}", "in put.csv.gz"])
 
-    def test_wrong_names_of_outputs_are_reported_before_anything_runs(self):
+    def test_invalid_output_names_are_rejected_before_anything_runs(self):
         for outputs, call, words in (
                 ('{ o = "{sampel}.txt" }', '{ sample = "a" }', "did you mean `{sample}`?"),
                 ('{ o = "{sample}.txt" }', '{ sample = { "a" } }', "not a string, number, boolean or file"),

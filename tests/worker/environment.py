@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a task's programs and libraries see of the environment: their own run's, and nothing of another's.
+"""The environment of a task's programs and libraries: that of their own run, and nothing of another run.
 
 usage: environment.py --flow BIN [TEST...]
 """
@@ -11,7 +11,7 @@ from place import HOLD, Place, main  # noqa: E402
 
 HEAD = 'local flow = require "flow"\n'
 
-# The environment as each of them sees it, one NAME=VALUE in each item. `getenv` is asked for `names`.
+# The environment as each of them sees it, one NAME=VALUE per item. `getenv` is called with `names`.
 VIEWS = HOLD + r'''
 local function split(text)
   local items = {}
@@ -68,7 +68,7 @@ class Environment(Place):
         return which + ".lua"
 
     def run_of_another(self, **variables):
-        """A run that writes the state, and whose executors are warm."""
+        """A run that is the writer of the state, and whose executors are warm."""
         names = self.names(variables)
         writer = self.start("run", self.pipeline("holding"), "--jobs", "2", "--param", "gate=" + self.path("gate"),
                             "--param", "names=" + names, "--param", "python=" + sys.executable, **variables)
@@ -89,7 +89,7 @@ class Environment(Place):
         self.good("run", self.pipeline("looking"), "--param", "names=" + names, "--param", "python=" + sys.executable)
         self.env = whole
         result = self.show()["result"]
-        # What a shell or flow itself adds.
+        # Variables that a shell or flow itself adds.
         added = ("FLOW_", "CUDA_", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE")
         for task, own in (("open", {}), ("own", {"X": "lit", "LEAKME": "mine"})):
             expected = dict(second, **own)
@@ -100,7 +100,7 @@ class Environment(Place):
         self.open("gate")
         self.exits(0, self.end(writer))
 
-    def test_programs_know_their_attempt(self):
+    def test_programs_have_variables_with_their_attempt(self):
         self.write("who.lua", HEAD + r'''
 local who = flow.task("who", { retries = 1 }, function(ctx, number)
   local program = assert(io.popen("echo $FLOW_RUN $FLOW_TASK $FLOW_ATTEMPT"))
@@ -117,7 +117,7 @@ return flow.pipeline("who", {}, function() return { who(1), who(2) } end)
         run = self.show()
         self.assertEqual(run["result"], ["%s who 2" % run["run"], "%s who#2 2" % run["run"]])
 
-    def test_a_resumed_run_sees_the_environment_of_the_resume(self):
+    def test_a_resumed_run_has_the_environment_of_the_resume(self):
         writer = self.run_of_another()
         self.write("mode.lua", HEAD + r'''
 local mode = flow.task("mode", { env = { TOKEN = flow.env("MODE") } }, function()

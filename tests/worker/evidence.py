@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a failed attempt leaves to read: typed causes, the last lines, logs, the scratch folder; and what is never left: secrets.
+"""Evidence of a failed attempt: typed causes, the last lines, logs, the scratch folder; and never secrets.
 
 usage: evidence.py --flow BIN [TEST...]
 """
@@ -28,7 +28,7 @@ def own_group(controller):
 
 class Evidence(Place):
     def failed(self, body, *words, call="t()"):
-        """The error of the one task `t`, which must hold all of `words`."""
+        """Returns the error of the one task `t`, which must contain all of `words`."""
         self.write("one.lua", HEAD + "local t = " + body + '\nreturn flow.pipeline("one", {}, function() return ' + call +
                    " end)\n")
         self.exits(1, self.flow("run", "one.lua"))
@@ -41,7 +41,7 @@ class Evidence(Place):
     def shell(self, command, *words, options=""):
         return self.failed('flow.shell("t", { %s command = [[%s]] })' % (options, command), *words, call="t {}")
 
-    def test_an_exit_code_comes_with_the_last_words_the_folder_and_the_command(self):
+    def test_an_exit_code_comes_with_the_last_lines_the_folder_and_the_command(self):
         error = self.shell("echo first >&2; touch kept; echo last words >&2; exit 7", "exit code 7", "last words",
                            "exit 7")
         (folder,) = [line.split(": ", 1)[1] for line in error.splitlines() if line.startswith("folder: ")]
@@ -51,25 +51,25 @@ class Evidence(Place):
         self.shell("kill -SEGV $$", "signal 11", "Segmentation fault")
         self.shell("kill -KILL $$", "signal 9")
 
-    def test_outputs_that_are_not_there_are_named(self):
+    def test_missing_outputs_are_named(self):
         self.shell("true; true", "`x`", "x.txt", options='outputs = { x = "x.txt" },')
         self.shell("true; true", "`parts`", "*.part", options='outputs = { parts = "*.part" },')
 
-    def test_an_output_that_is_no_file_fails_its_attempt_once(self):
+    def test_an_output_that_is_not_a_regular_file_fails_its_attempt_without_retry(self):
         self.shell("mkfifo o", "`o`", "is not a regular file", options='outputs = { o = "o" },')
         self.shell("mkdir o; ln -s ../../.. o/up", "`o`", "`up`", options='outputs = { o = "o" },')
         self.shell("mkdir o; ln -s nowhere o/lost", "`o`", "`lost`", options='outputs = { o = "o" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
 
-    def test_what_can_never_work_is_tried_once(self):
-        path = 'env = { PATH = "/usr/bin:/bin" }, '  # only the attempt knows what is there
+    def test_an_attempt_that_can_never_succeed_is_not_retried(self):
+        path = 'env = { PATH = "/usr/bin:/bin" }, '  # only the attempt can see which programs exist
         self.shell("true; true", "cannot start `/nope`", options=path + 'shell = { "/nope" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
         self.shell("true; true", "the shell `no-such-shell` was not found in PATH",
                    options=path + 'shell = { "no-such-shell", "-c" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
         if os.geteuid() == 0:
-            return  # who may read anything
+            return  # root may read everything
         self.shell("echo > o; chmod 0 o", "`o`", "Permission denied", options='outputs = { o = "o" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
 
@@ -92,7 +92,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
                 self.exits(2, done, "one.lua:2: the task `t` needs the shell " + words)
         self.assertEqual(self.runs(), [])
 
-    def test_what_is_not_there_is_the_command_lines_fault(self):
+    def test_a_missing_file_is_an_error_of_the_command_line(self):
         self.write("one.lua", HEAD + 'local t = flow.task("t", function() return { a = 1 } end)\n'
                    'return flow.pipeline("one", {}, function() return t() end)\n')
         self.good("run", "one.lua")
@@ -113,7 +113,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
         self.exits(1, self.end(run))
         self.exits(2, self.flow("resume"), "cancelled")
 
-    def test_too_much_memory_is_named_with_limit_and_peak(self):
+    def test_a_memory_limit_error_has_limit_and_peak(self):
         self.failed('flow.task("t", { memory = "64M" }, function() local t = {} '
                     'while true do t[#t + 1] = string.rep("x", 1 << 20) .. #t end end)', "memory", "64 MiB", "peak")
         self.shell('%s -c "x = bytearray(400 << 20); import time; time.sleep(1000)"' % sys.executable, "memory",
@@ -125,7 +125,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
         checks = {line["check"]: line for line in self.flow("doctor", "--json").lines()}
         return checks["memory limits"]["verdict"] == "ok"
 
-    def test_a_memory_limit_holds_for_what_ends_at_once(self):
+    def test_a_memory_limit_also_applies_to_short_attempts(self):
         if not self.limits_memory():
             self.skipTest("no control group limits memory here")
         self.write("map.lua", HEAD + r'''
@@ -143,11 +143,11 @@ end)
         self.exits(1, self.flow("run", "map.lua", "--param", "python=" + sys.executable))
         for name, task in self.tasks().items():
             self.assertEqual((task["status"], task["attempts"]), ("failed", 1), task)
-            # The kernel ended it, or the engine saw first that it used more.
+            # Either the kernel killed it, or the engine saw first that it exceeded the limit.
             self.assertRegex(task["error"], "`%s` was ended: it (needed more memory than its limit of|"
                              "used [0-9]+ MiB of memory, its limit is) 40 MiB" % re.escape(name))
 
-    def test_more_memory_is_given_to_a_command_that_the_kernel_ended(self):
+    def test_a_command_that_the_kernel_killed_gets_more_memory(self):
         self.write("more.lua", HEAD + r'''
 local t = flow.shell("t", { memory = "40M", retries = { oom = { max = 1, memory = "x8" } }, args = { "python" },
   command = [[{python} -c "x = b'x' * (100 << 20)"]] })
@@ -156,7 +156,7 @@ return flow.pipeline("more", { python = flow.param.string {} }, function(p) retu
         self.good("run", "more.lua", "--param", "python=" + sys.executable)
         self.assertEqual(self.tasks()["t"]["attempts"], 2)
 
-    def test_limits_of_a_container_are_the_machines(self):
+    def test_limits_of_a_container_apply_as_the_machines(self):
         memory = own_group("memory")
         if memory is None or not os.access(memory, os.W_OK):
             self.skipTest("no group of version 1 can be made here")
@@ -190,7 +190,7 @@ return flow.pipeline("big", { python = flow.param.string {} }, function(p) retur
         self.assertEqual(task["attempts"], 2)  # so the cause was memory
         self.assertIn("no memory was left", task["error"])
 
-    def test_more_memory_is_granted_if_the_task_requests_it(self):
+    def test_more_memory_is_given_if_the_task_asks_for_it(self):
         self.write("more.lua", HEAD + r'''
 local t = flow.task("t", { memory = "64M", retries = { oom = { max = 2, memory = "x16" } } }, function(ctx)
   local t = {}
@@ -206,7 +206,7 @@ return flow.pipeline("more", {}, function() return t() end)
         self.failed('flow.task("t", function()\n  error("it went wrong")\nend)', "one.lua:3: it went wrong")
         self.failed('flow.task("t", function()\n  return { { f = print } }\nend)', "result[1].f", "function")
 
-    def test_a_crash_takes_its_own_attempt_only(self):
+    def test_a_crash_affects_its_own_attempt_only(self):
         self.write("crash.lua", HEAD + r'''
 local crash = flow.shell("crash", { command = [[kill -9 $PPID; sleep 1000]] })
 local fine = flow.task("fine", function(ctx, i) return i end)
@@ -222,7 +222,7 @@ end)
         self.assertEqual(run["result"], list(range(1, 51)))
         self.assertEqual(run["counts"]["failed"], 1)
 
-    def test_last_words_are_the_attempts_own(self):
+    def test_the_last_lines_belong_to_the_attempt(self):
         self.write("words.lua", HEAD + r'''
 local says = flow.task("says", function() os.execute("echo of another >&2") return 1 end)
 local dies = flow.task("dies", function(ctx, n) os.execute("echo its own >&2; kill -9 $PPID") end)
@@ -233,7 +233,7 @@ return flow.pipeline("words", {}, function() return dies(says()) end)
         self.assertIn("its own", why)
         self.assertNotIn("of another", why)
 
-    def test_output_is_whole_in_the_logs_and_cut_in_the_result(self):
+    def test_output_is_complete_in_the_logs_and_truncated_in_the_result(self):
         self.write("much.lua", HEAD + r'''
 local much = flow.shell("much", { command = [[seq 1 300000; echo to stderr >&2]] })
 return flow.pipeline("much", {}, function() return much {}.stdout end)
@@ -243,8 +243,8 @@ return flow.pipeline("much", {}, function() return much {}.stdout end)
         log = set(self.good("logs", "last", "much").out.splitlines())
         self.assertEqual({"1", "150000", "300000", "to stderr"} - log, set())
 
-    def test_all_that_the_ranks_of_a_gang_write_is_in_its_log(self):
-        # Rank 0 writes nothing: its end comes to the head before the lines of the other ranks.
+    def test_the_log_of_a_gang_has_the_output_of_all_ranks(self):
+        # Rank 0 writes nothing: its end reaches the head before the lines of the other ranks.
         self.write("ranks.lua", HEAD + r'''
 local t = flow.shell("t", { ranks = 2, cache = false, command = [[ [ "$RANK" = 0 ] || seq 200000 ]] })
 return flow.pipeline("ranks", {}, function() t() end)
@@ -255,7 +255,7 @@ return flow.pipeline("ranks", {}, function() t() end)
             self.assertEqual((len(lines), lines[0], lines[-1]), (200_000, "1", "200000"))
             self.assertTrue(lines == [str(i + 1) for i in range(200_000)], "the lines are in their order")
 
-    def test_all_that_a_lua_task_writes_is_in_its_log(self):
+    def test_the_log_of_a_lua_task_has_its_complete_output(self):
         self.write("wrote.lua", HEAD + r'''
 local child = flow.task("child", function() os.execute("seq 200000 | tr '\\n' ' '") end)
 local line = flow.task("line", function() io.write(("z"):rep(2500000), "TAIL\n") end)
@@ -272,7 +272,7 @@ return flow.pipeline("wrote", {}, function() child() line() pieces() lines() end
         self.assertEqual(log("pieces").replace("\n", ""), "q" * 3000000)
         self.assertEqual(log("lines").split(), [str(i) for i in range(1, 100001)])
 
-    def test_what_a_command_writes_is_its_own_tasks_also_among_many(self):
+    def test_the_output_of_a_command_belongs_to_its_task_among_many(self):
         self.write("many.lua", HEAD + r'''
 local noisy = flow.task("noisy", { env = { TOKEN = flow.env("TOKEN") } }, function(ctx, i)
   os.execute("echo said " .. i .. os.getenv("TOKEN") .. " >&2")
@@ -285,7 +285,7 @@ return flow.pipeline("many", {}, function() for i = 1, 400 do noisy(i) quiet(i) 
         names = {1: "noisy"}
         self.assertEqual(sorted(reported), sorted((names.get(i, "noisy#%d" % i), "said %d***" % i) for i in range(1, 401)))
 
-    def test_a_command_of_a_lua_task_takes_the_signals_that_any_takes(self):
+    def test_a_command_of_a_lua_task_has_the_default_signal_handlers(self):
         self.write("mask.lua", HEAD + r'''
 local look = "grep -E 'SigBlk|SigIgn' /proc/self/status | tr -d '\\t\\n'"
 local by_execute = flow.task("by_execute", function() os.execute(look .. " >&2") end)
@@ -296,14 +296,14 @@ return flow.pipeline("mask", {}, function() by_execute() return { by_popen(), by
         self.good("run", "mask.lua")
 
         def masks(text):
-            # Beyond are the C library's own.
+            # Higher numbers are used by the C library.
             return [int(mask, 16) & 0x7fffffff for mask in re.findall("Sig...:([0-9a-f]{16})", text)]
         by_popen, by_shell = self.show()["result"]
         self.assertEqual(masks(by_shell), [0, 0])
         self.assertEqual(masks(by_popen), [0, 0])
         self.assertEqual(masks(self.good("logs", "last", "by_execute").out), [0, 0])
 
-    def test_a_command_of_a_lua_task_ends_with_its_reader(self):
+    def test_a_command_of_a_lua_task_ends_when_its_reader_does(self):
         self.write("pipe.lua", HEAD + r'''
 local pipe = flow.task("pipe", function() os.execute("(yes; echo status $? >&2) | head -n 1 >&2") end)
 return flow.pipeline("pipe", {}, function() pipe() end)
@@ -311,7 +311,7 @@ return flow.pipeline("pipe", {}, function() pipe() end)
         self.good("run", "pipe.lua")
         self.assertEqual(sorted(self.good("logs", "last", "pipe").out.split("\n")), ["", "status 141", "y"])
 
-    def test_a_flood_of_logs_does_not_fill_the_head(self):
+    def test_a_flood_of_logs_does_not_fill_the_heads_memory(self):
         self.write("flood.lua", HEAD + r'''
 local flood = flow.shell("flood", { args = { "i" }, command = [[seq {i}0000000 {i}7000000]] })
 local errors = flow.task("errors", function() os.execute("seq 10000000 11000000 >&2") end)
@@ -320,18 +320,18 @@ return flow.pipeline("flood", {}, function()
   flow.map(flood, { 1, 2, 3, 4 })
 end)
 ''')
-        # Where the build has a sanitizer, what it keeps of what was freed is not the head's.
+        # In a build with a sanitizer, its quarantine of freed memory must not count.
         options = self.env.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"
         run = self.start("run", "flood.lua", "--quiet", ASAN_OPTIONS=options)
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
         self.exits(0, self.end(run))
-        self.assertLess(usage.ru_maxrss >> 10, 400)  # MiB; what is printed is 260
+        self.assertLess(usage.ru_maxrss >> 10, 400)  # MiB; the task prints 260
         self.assertEqual(self.good("logs", "last", "errors").out.split(), [str(i) for i in range(10000000, 11000001)])
         lines = self.good("logs", "last", "flood[3]").out.splitlines()
         self.assertEqual(lines, [str(i) for i in range(30000000, 37000001)])
 
-    def test_a_log_beyond_its_bound_keeps_its_beginning_and_its_end(self):
+    def test_a_log_above_its_limit_keeps_its_beginning_and_its_end(self):
         first, last = 10000000, 18000000  # 69 MiB of lines of 9 bytes
         self.write("much.lua", HEAD + r"""
 local much = flow.shell("much", { args = { "first", "last" }, command = [[seq {first} {last}; echo said last >&2]] })
@@ -353,7 +353,7 @@ return flow.pipeline("much", {}, function() much(%d, %d) end)
             self.assertLessEqual(9 * len(lines), most)
             self.assertGreater(9 * len(lines), most - (128 << 10))
 
-    def test_a_task_beyond_its_time_or_memory_reports_where_and_what_it_was(self):
+    def test_a_timeout_and_a_memory_error_name_the_place_and_the_command(self):
         self.write("ended.lua", HEAD + r'''
 local late = flow.shell("late", { timeout = "300ms", args = { "n" }, command = [[sleep {n}]] })
 local much = flow.shell("much", { memory = "64M", retries = { max = 0, oom = 0 }, command = [[tail /dev/zero]] })
@@ -383,7 +383,7 @@ return flow.pipeline("talk", { gate = flow.param.string {} }, function(p) return
         self.exits(0, self.end(run))
         self.exits(0, self.end(follow), "behind the gate")
 
-    def test_a_secret_is_used_and_never_kept(self):
+    def test_a_secret_is_used_and_never_stored(self):
         self.write("secret.lua", HEAD + r'''
 local use = flow.shell("use", { env = { TOKEN = flow.env("TOKEN") },
   command = [[echo "the token is $TOKEN"; echo "$TOKEN" >&2; printf %s "$TOKEN" | wc -c > n.txt; test ${#TOKEN} -lt 20 ]],
@@ -411,7 +411,7 @@ return flow.pipeline("secret", {}, function() tell() return use {}.n end)
         self.assertIn("unended-***", log)
         found = subprocess.run(["grep", "-rl", "s3cret", self.state], capture_output=True, text=True, check=False)
         self.assertEqual(found.stdout, "")
-        # Its value is not keyed.
+        # The value of a secret is not part of the cache key.
         self.assertIn("cached", self.good("run", "secret.lua", TOKEN="another-s3cret").out)
 
     def test_a_secret_that_a_task_returns_is_stored_as_it_is(self):
@@ -430,13 +430,14 @@ end)
 """)
         stored = {"given": {"token": "given-s3cret", "step": "given-s3cret"}, "printed": "it is ***\n",
                   "read": "given-s3cret"}
-        for token in ("given-s3cret", "another-s3cret"):  # the second run takes the results of the first
+        # The second run uses the first one's results.
+        for token in ("given-s3cret", "another-s3cret"):
             self.good("run", "gives.lua", TOKEN=token)
             self.assertEqual(self.show()["result"], stored)
         self.assertEqual({task["cached"] for task in self.tasks().values()}, {True})
         self.assertEqual(self.good("logs", self.runs()[0]["run"], "reads").out, "given-s3cret\n")
 
-    def test_a_secret_that_holds_another_is_redacted_whole_and_no_path_or_id_is(self):
+    def test_a_secret_that_contains_another_is_redacted_completely_and_paths_and_ids_are_not(self):
         self.write("two.lua", HEAD + r'''
 local env = { USER_NAME = flow.env("USER_NAME"), TOKEN = flow.env("TOKEN"), PIN = flow.env("PIN") }
 local fail = flow.shell("fail", { env = env, command = [[echo "login $USER_NAME:$TOKEN pin $PIN"; echo "in $PWD" >&2; exit 1]] })
@@ -455,7 +456,7 @@ return flow.pipeline("two", {}, function() return fail() end)
                 self.assertIn("environment variable PIN, whose value has fewer than 4 bytes", done.err)
                 self.assertNotIn("USER_NAME,", done.err)
 
-    def test_a_secret_is_hidden_where_a_long_line_is_cut(self):
+    def test_a_secret_is_redacted_where_a_long_line_is_split(self):
         head = HEAD + r'''
 local many = [[printf "$TOKEN%.0s" $(seq 100000)]]
 local env = { TOKEN = flow.env("TOKEN") }
@@ -492,7 +493,7 @@ local fds = flow.shell("fds", { command = [[ls /proc/self/fd | tr '\n' ' ']] })
 return flow.pipeline("open", {}, function() return fds {}.stdout end)
 ''')
         self.good("run", "open.lua")
-        self.assertEqual(self.show()["result"], "0 1 2 3 ")  # 3 is what ls reads
+        self.assertEqual(self.show()["result"], "0 1 2 3 ")  # 3 is the folder that ls reads
 
 
 if __name__ == "__main__":

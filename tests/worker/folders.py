@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from place import HOLD, OPTIONS, Place, main  # noqa: E402
 
 HEAD = 'local flow = require "flow"\n'
-LARGE = 100_000  # more than is kept in the database
+LARGE = 100_000  # too large for the database
 USER = 1234
 
 LIST = r'''
@@ -25,7 +25,7 @@ local list = flow.shell("list", { args = { "folder" },
 
 
 def can_mount():
-    """A bind mount in a namespace of its own."""
+    """A bind mount in a separate namespace."""
     return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
 
 
@@ -39,7 +39,7 @@ class Folders(Place):
         return self.show()["result"]
 
     def fails(self, options, command, *words):
-        """The one task's error, after one attempt."""
+        """Returns the one task's error, after one attempt."""
         self.script('local t = flow.shell("t", { %s command = [[%s]] })\nreturn PIPELINE return t {} end)\n' % (options, command))
         self.exits(1, self.flow("run", "."))
         task = self.tasks()["t"]
@@ -96,7 +96,7 @@ return PIPELINE return list(t {}.d).stdout end)
 
     # ---- states
 
-    def test_a_state_in_a_folder_is_left_out_and_named(self):
+    def test_a_state_directory_in_a_folder_is_skipped_and_named(self):
         os.mkdir(self.path("project"))
         self.write("project/a", "A")
         self.write("project/hello.lua", HEAD + 'return flow.pipeline("h", {}, function() return 1 end)\n')
@@ -137,9 +137,9 @@ return PIPELINE return { show(p.p, p.q).stdout, p.p, p.q } end)
         self.assertNotEqual(result[1]["$file"]["digest"], result[2]["$file"]["digest"])
         one = hashlib.sha256(b"one").hexdigest()
         plain = hashlib.sha256(("%s 0 a\n%s 0 b\n" % (one, two)).encode()).hexdigest()
-        self.assertEqual(result[2]["$file"]["digest"], plain)  # as states of earlier versions have it
+        self.assertEqual(result[2]["$file"]["digest"], plain)  # as in states of earlier versions
 
-    def test_ctx_file_takes_every_name(self):
+    def test_ctx_file_accepts_every_name(self):
         for name in (r"a\b", "./x", "d//x", "d/"):
             with self.subTest(name):
                 result = self.run_for(r'''
@@ -153,7 +153,7 @@ return PIPELINE return t(p.n) end)
                 self.assertEqual(result["$file"]["name"], os.path.basename(os.path.normpath(name)))
         self.exits(1, self.flow("run", ".", "--param", "n=../x"))
 
-    def test_an_output_with_a_slash_at_its_end_keeps_its_name(self):
+    def test_an_output_with_a_trailing_slash_keeps_its_name(self):
         result = self.run_for(r'''
 local t = flow.shell("t", { outputs = { d = "results/", all = "*/" }, command = [[mkdir results other; echo 1 > results/f; echo 2 > other/g]] })
 local u = flow.shell("u", { args = { "d" }, command = [[basename {d}]] })
@@ -182,7 +182,7 @@ return PIPELINE return { t("npy", p.n), t("st", p.n) } end)
         result = self.run_for(body, "--param", "n=" + name, params="n = flow.param.string {}")
         self.assertEqual([each["$file"]["name"] for each in result], [name, name])
 
-    def test_all_names_in_ctx_dir_are_the_tasks_own(self):
+    def test_all_names_in_ctx_dir_belong_to_the_task(self):
         self.write("in.txt", "input")
         os.mkdir(self.path("folder"))
         self.write("folder/x", "member")
@@ -201,7 +201,7 @@ return PIPELINE local made = t(p.file, p.folder); return { made, read(made.all, 
         self.assertEqual(result[1], [["inputs"], "member"])
         self.assertEqual((result[0]["one"]["$file"]["name"], result[0]["same"]["$file"]["name"]), ("inputs", "in.txt"))
 
-    def test_ctx_file_of_the_folder_is_the_same_where_ctx_dir_was_not_read(self):
+    def test_ctx_file_of_the_folder_is_the_same_if_ctx_dir_was_not_read(self):
         self.write("in.txt", "input")
         result = self.run_for(r'''
 local read = flow.task("read", function(ctx, path) return ctx.dir and ctx:file(".") end)
@@ -213,7 +213,7 @@ return PIPELINE return { read(p.f), plain(), given(p.f), made() } end)
         folders = [dict(each["$file"], name="") for each in result]
         self.assertEqual(folders, [folders[0]] * 4)
 
-    def test_a_glob_of_hidden_names_takes_no_staged_content(self):
+    def test_a_glob_of_hidden_names_matches_no_staged_input(self):
         self.write("in.txt", "input")
         result = self.run_for(r'''
 local t = flow.shell("t", { args = { "f" }, outputs = { all = ".*", rest = "*" }, command = [[cp {f} .own; cp {f} own]] })
@@ -221,7 +221,7 @@ return PIPELINE return t(p.f) end)
 ''', "--param", "f=in.txt", params="f = flow.param.path {}")
         self.assertEqual([each["$file"]["name"] for each in result["all"] + result["rest"]], [".own", "own"])
 
-    def test_a_script_that_is_a_link_finds_the_files_next_to_its_target(self):
+    def test_a_script_behind_a_link_finds_the_files_next_to_it(self):
         os.makedirs(self.path("code", "data"))
         self.write("code/helper.lua", "return { n = 7 }\n")
         self.write("code/data/in.txt", "four")
@@ -236,9 +236,9 @@ return flow.pipeline("linked", {}, function() return t(flow.file("data/in.txt"))
             self.good("run", script, "--fresh")
             self.assertEqual(self.show()["result"], 11)
 
-    # ---- inputs that change, and some that do not
+    # ---- inputs that change, and inputs that only seem to
 
-    def test_a_blob_that_is_written_again_while_it_is_read_is_not_a_change(self):
+    def test_a_blob_that_is_written_again_during_a_read_is_not_a_change(self):
         self.write("pipeline.lua", HOLD + r'''
 local make = flow.shell("make", { outputs = { o = "o", d = "d" }, command = [[seq 1 40000 > o; mkdir d; seq 1 50000 > d/x]] })
 local same = flow.shell("same", { args = { "f", "d", "gate", "seen" }, outputs = { o = "o", d = "d" },
@@ -266,7 +266,7 @@ end)
         self.assertEqual((result[0], result[1]), ("%d\n" % (228894 + 288894) * 2, True))
         self.assertEqual({task["attempts"] for task in self.tasks().values()}, {1})
 
-    def test_an_input_that_another_run_takes_in_again_is_no_change(self):
+    def test_an_input_that_another_run_stores_again_is_not_a_change(self):
         self.write("in.txt", "x" * LARGE)
         self.write("reads.lua", HOLD + r'''
 local read = flow.shell("read", { args = { "f", "gate" }, cache = false,
@@ -283,7 +283,7 @@ return flow.pipeline("reads", { f = flow.param.path {}, gate = flow.param.string
         self.exits(0, self.end(run))
 
     def test_a_change_that_keeps_size_and_time_fails_the_attempt(self):
-        """Of a large file that is read in place, and of content in the state."""
+        """Of a large file that is read in place, and of a blob in the state."""
         with open(self.path("large.bin"), "wb") as file:
             file.write(b"version1")
             file.truncate(65 << 20)
@@ -309,7 +309,7 @@ return flow.pipeline("reads", { f = flow.param.path {}, gate = flow.param.string
                 self.assertEqual(os.stat(path).st_mtime_ns, before.st_mtime_ns)
                 self.open("gate")
                 self.exits(1, self.end(run), "input changed")
-                if os.path.exists(path):  # damaged content of the state was removed
+                if os.path.exists(path):  # the damaged blob was removed from the state
                     with open(path, "r+b") as file:
                         file.write(first)
                 os.remove(self.path("gate.started"))
@@ -319,7 +319,7 @@ return flow.pipeline("reads", { f = flow.param.path {}, gate = flow.param.string
                 for each in ("gate", "gate.started"):
                     os.remove(self.path(each))
 
-    # ---- folders without write permission, as a user that they bind
+    # ---- folders without write permission, as a user to whom permissions apply
 
     def as_user(self, *words):
         ids = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -348,7 +348,7 @@ return flow.pipeline("reads", { f = flow.param.path {}, gate = flow.param.string
         return True
 
     @unittest.skipUnless(can_mount(), "a mount needs root and a mount namespace")
-    def test_what_is_mounted_in_a_scratch_folder_is_kept(self):
+    def test_a_mount_in_a_scratch_folder_is_kept(self):
         os.mkdir(self.path("data"))
         self.write("data/kept", "precious")
         mount = "mkdir mnt; mount --bind %s mnt" % self.path("data")
@@ -363,7 +363,7 @@ return PIPELINE return { shell(), lua() } end)
         for task in ("shell", "lua"):
             self.exits(0, self.flow("logs", "last", task), "a file system is mounted at", "umount")
 
-    def test_folders_without_write_permission_are_taken_and_removed(self):
+    def test_folders_without_write_permission_are_stored_and_removed(self):
         self.write("outside", "kept")
         os.mkdir(self.path("closed"))
         os.chmod(self.path("closed"), 0o555)

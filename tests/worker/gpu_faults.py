@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPUs that fail under what runs on them, on machines that a stand-in for the driver's library tells of.
+"""GPUs that fail while attempts use them, on machines with a fake of the driver's library.
 
 usage: FLOW_TEST_NVML=LIBRARY gpu_faults.py --flow BIN [TEST...]
 """
@@ -12,7 +12,7 @@ from cluster_place import ClusterPlace, place
 A = "gpu GPU-aa11 81559 NVIDIA H100\n"
 B = "gpu GPU-bb22 143771 NVIDIA H200\n"
 FELL = "fell off the bus (Xid 79)"
-# Says on what it runs, and ends when the file is there: with an error on GPU-aa11 if it is to fail there.
+# Prints its GPU, and ends once the file exists: with an error on GPU-aa11 if it is to fail there.
 HOLDS = r'''
 local flow = require "flow"
 local holds = flow.shell("holds", { gpus = 1, retries = 0, args = { "path", "label" },
@@ -31,7 +31,7 @@ class GpuFaults(ClusterPlace):
         self.env["FLOW_FAKE_NVML"] = self.path("gpus-own")
 
     def set_gpus(self, machine, text):
-        """At once, for who reads it meanwhile."""
+        """Atomic, because the file may be read at any time."""
         self.write("gpus.new", text)
         os.rename(self.path("gpus.new"), self.path("gpus-" + machine))
 
@@ -54,7 +54,7 @@ class GpuFaults(ClusterPlace):
     def begun(self):
         return self.read("gate.started").split()
 
-    def test_tasks_on_a_gpu_that_fell_off_the_bus_move_at_no_cost_and_it_gets_no_more(self):
+    def test_tasks_on_a_gpu_that_fell_off_the_bus_move_without_using_a_retry_and_it_gets_no_more(self):
         self.script()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
@@ -123,7 +123,8 @@ class GpuFaults(ClusterPlace):
         self.assertEqual(self.show()["result"], ["GPU-aa11\n"])
 
     def workers_that_hold(self):
-        """The head, the workers a and b with a GPU each, and a run that holds the one of a."""
+        """Starts the head, the workers a and b with one GPU each, and a run that occupies the GPU
+        of a."""
         self.set_gpus("a", A)
         self.set_gpus("b", B)
         self.head()
@@ -194,7 +195,7 @@ class GpuFaults(ClusterPlace):
         client = self.start("run", "p.lua", "--json")
         self.until_holds("GPU-aa11")
         self.until_holds("GPU-bb22")
-        # The third waits for one of them, though the machine seems to have a third GPU.
+        # The third task waits for one of them, although the machine seems to have a third GPU.
         self.assertEqual(sorted(self.begun()), ["GPU-aa11", "GPU-bb22"])
         self.assertEqual(sorted(task["status"] for task in self.tasks().values()), ["ready", "running", "running"])
         self.open("gate")
@@ -217,7 +218,7 @@ class GpuFaults(ClusterPlace):
         self.until("b has both", lambda: [gpu["uuid"] for gpu in self.nodes()["b"]["gpus"]] == ["GPU-bb22", "GPU-aa11"])
         self.assertNotIn("GPU-aa11", self.nodes()["b"]["note"] or "")
         self.until("both run on b", lambda: [task["worker"] for task in self.tasks().values() if task["status"] == "running"] == ["b", "b"])
-        # The first worker is back: what is another's now stays there.
+        # The first worker is back: the task stays on the other one.
         self.worker("a")
         self.until_status("a", "up")
         self.assertEqual(self.nodes()["a"]["gpus"], [])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tasks that ask for GPUs, on machines that a stand-in for the driver's library tells of.
+"""Tasks that request GPUs, on machines with a fake of the driver's library.
 
 usage: FLOW_TEST_NVML=LIBRARY gpus.py --flow BIN [TEST...]
 """
@@ -37,7 +37,7 @@ class Gpus(Place):
         return self.tasks()[task].get("gpus")
 
     def test_halves_of_one_gpu_run_together(self):
-        # Each waits for the other's mark.
+        # Each waits for the file of the other.
         self.pipeline(r'''
 local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
   command = [[touch {own}; while [ ! -e {other} ]; do sleep 0.02; done; echo {gpus} $CUDA_VISIBLE_DEVICES]] })
@@ -46,7 +46,7 @@ local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
         self.assertEqual((self.gpus("meet"), self.gpus("meet#2")), (["GPU-aa11"], ["GPU-aa11"]))
         self.assertIn("on GPU-aa11", self.good("show").out)
 
-    def test_whole_ones_of_one_gpu_run_one_after_the_other(self):
+    def test_tasks_with_whole_gpus_share_one_gpu_in_turn(self):
         self.pipeline(r'''
 local alone = flow.shell("alone", { gpus = 1, args = { "log", "n" },
   command = [[echo begin >> {log}; sleep 0.2; echo end >> {log}; echo {gpus} $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER]] })
@@ -67,7 +67,7 @@ local moves = flow.task("moves", function() return flow.ones(1):to("cuda") end)
         self.assertEqual(self.show()["result"], ["0 []\n", "7\n", ["cpu", ""], None])
         self.assertIsNone(self.gpus("bare"))
 
-    def test_an_executor_sees_the_gpus_of_its_attempt_and_serves_no_others(self):
+    def test_an_executor_sees_the_gpus_of_its_attempt_and_runs_no_others(self):
         self.machine(TWO)
         self.pipeline(r'''
 local function look(ctx, before)
@@ -115,7 +115,7 @@ local plain = flow.task("plain", look)
         self.machine("crash\n")
         self.assertIn("ended by signal 6", self.good("doctor").out)
 
-    def test_several_are_such_as_nvlink_joins(self):
+    def test_several_gpus_of_a_task_are_joined_by_nvlink(self):
         self.machine("".join("gpu GPU-%d 81559 NVIDIA H100\n" % i for i in range(5)) + "nvlink 1 4\nnvlink 2 3\nnvlink 3 0\n")
         self.pipeline('local pair = flow.shell("pair", { gpus = 2, command = "printenv CUDA_VISIBLE_DEVICES" })\n'
                       'local three = flow.shell("three", { gpus = 3, args = { "after" }, command = "printenv CUDA_VISIBLE_DEVICES" })\n'
@@ -132,7 +132,7 @@ local plain = flow.task("plain", look)
         self.machine(ONE + "fabric x 5\n")
         self.assertIn("fabric " + "78" * 16 + "/5", self.good("doctor").out)
 
-    def test_each_rank_of_a_gang_of_programs_sees_its_mig_instance_alone_as_device_0(self):
+    def test_each_rank_of_a_process_gang_sees_only_its_mig_instance_as_device_0(self):
         # CUDA shows a process one instance.
         self.machine("gpu GPU-aa11 81559 NVIDIA H100\nmig MIG-cc33 18000 NVIDIA H100 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H100 MIG 1g.18gb\n")
         self.pipeline(r'''
@@ -142,7 +142,7 @@ local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, comm
         self.good("run", "p.lua", "--jobs", "2")
         self.assertEqual(sorted(self.read("log").splitlines()), ["0 of 2: MIG-cc33 0/1 0/2", "1 of 2: MIG-dd44 0/1 1/2"])
 
-    def test_several_mig_instances_are_refused_with_the_reason(self):
+    def test_several_mig_instances_are_rejected_with_the_reason(self):
         self.machine("gpu GPU-aa11 81559 NVIDIA H100\nmig MIG-cc33 18000 NVIDIA H100 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H100 MIG 1g.18gb\n")
         self.pipeline('local two = flow.shell("two", { gpus = 2, command = "true" })\n', "return two().stdout")
         said = "2 of them are instances of a GPU in MIG mode, and a process can use only one instance: ask for `gpus = 1`"
@@ -150,7 +150,7 @@ local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, comm
         done = self.exits(2, self.flow("run", "p.lua", "--workers", "2"))
         self.assertEqual((done.err.count("error:"), "GPUs" in done.err), (1, True), done)
 
-    def test_the_node_that_a_gpu_hangs_on_is_the_kernels(self):
+    def test_the_numa_node_of_a_gpu_is_the_kernels(self):
         self.machine(TWO + "gpu GPU-cc33 1 A\ngpu GPU-dd44 1 B\n")
         for pci, node in ("f0", 1), ("f1", 0), ("f2", -1):
             os.makedirs(self.path("sys", "bus", "pci", "devices", "0000:%s:00.0" % pci))
@@ -236,7 +236,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
         self.assertEqual(self.result(), 2)
         self.assertLess(time.monotonic() - began, 10)
 
-    def test_a_call_of_a_dynamic_task_that_the_machine_can_not_run_fails(self):
+    def test_a_call_of_a_dynamic_task_that_the_machine_cannot_run_fails(self):
         self.pipeline(r'''
 local two = flow.task("two", { gpus = 2 }, print)
 local one = flow.task("one", { gpus = 1 }, function(ctx) return ctx.device end)
@@ -253,7 +253,7 @@ local holds = flow.shell("holds", { gpus = 1, gpu_memory = "1G", args = { "path"
 local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printenv CUDA_VISIBLE_DEVICES" })
 ''', 'holds("%s") return waits().stdout' % self.path("gate"))
 
-    def test_why_names_the_gpus_and_the_tasks_that_hold_them(self):
+    def test_why_names_the_gpus_and_their_users(self):
         self.hold_pipeline()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
@@ -263,7 +263,7 @@ local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printe
         self.open("gate")
         self.exits(0, self.end(run))
 
-    def test_a_kill_frees_what_was_held_and_a_resume_takes_what_is_there(self):
+    def test_a_kill_frees_gpus_and_a_resume_uses_the_available_ones(self):
         self.hold_pipeline()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tasks that run flow themselves, over the state of their own run.
+"""Tasks that run flow themselves, with the state of their own run.
 
 usage: nested.py --flow BIN [TEST...]
 """
@@ -39,7 +39,7 @@ class Nested(Place):
                   "--param", "script=" + self.path("inner.lua"), *options)
         return self.show("outer")["result"]
 
-    def test_a_run_that_would_wait_for_its_own_task_is_refused(self):
+    def test_a_run_that_would_wait_for_its_own_task_is_rejected(self):
         for kind in ("shell", "lua"):
             with self.subTest(kind):
                 self.assertEqual(self.outer(kind, "--jobs", "1"), "refused with 2\n")
@@ -48,13 +48,13 @@ class Nested(Place):
                     self.assertIn(words, logs)
         self.assertEqual([run["pipeline"] for run in self.runs()], ["outer", "outer"])
 
-    def test_a_run_that_fits_next_to_its_task_runs(self):
+    def test_an_inner_run_starts_if_its_parent_task_leaves_enough_resources(self):
         for kind in ("shell", "lua"):
             with self.subTest(kind):
                 self.assertEqual(self.outer(kind, "--jobs", "2"), "done\n")
         self.assertEqual(sorted(run["status"] for run in self.runs()), ["succeeded"] * 4)
 
-    def test_a_separate_state_has_separate_slots(self):
+    def test_a_separate_state_has_its_own_resources(self):
         self.write("inner.lua", INNER)
         self.write("apart.lua", r'''
 local flow = require "flow"

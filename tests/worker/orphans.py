@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whoever is killed, with -9 and at any time: nothing goes on behind its back, and nothing is left.
+"""Any process may be killed with -9 at any time: none of its children continues, and nothing is left behind.
 
 usage: orphans.py --flow BIN [TEST...]
 """
@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from place import Place, main  # noqa: E402
 from stopping import HEAD, processes_with  # noqa: E402
 
-# One that stays in its group, one in a session and a folder of its own, and, where a control group can
-# be made, one that forgot its environment too.
+# One process that stays in its group, one in its own session and folder, and, if a control group
+# can be created, one that also cleared its environment.
 FORGETFUL = "(cd / && setsid env -i /bin/sleep {marker}) &"
 FAMILY = HEAD + r'''
 local family = flow.shell("family", { args = { "gate", "marker" }, command = [[
@@ -28,7 +28,7 @@ return flow.pipeline("family", { gate = flow.param.string {}, marker = flow.para
   return family(p.gate, p.marker).stdout
 end)
 '''
-# Runs a program that sees no control groups.
+# Runs a program without control groups.
 WITHOUT_CGROUPS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh"]
 
 
@@ -101,7 +101,7 @@ class Orphans(Place):
     def end_head_and_executors(self, run):
         executors = self.executors()
         for pid in [run.pid, *executors]:
-            os.kill(pid, signal.SIGSTOP)  # so that none acts on another's end
+            os.kill(pid, signal.SIGSTOP)  # so that none reacts to the end of another
         for pid in [run.pid, *executors]:
             os.kill(pid, signal.SIGKILL)
         self.end(run)
@@ -119,7 +119,7 @@ class Orphans(Place):
 
     def is_found_by_another_path(self):
         self.end_head_and_executors(self.begin())
-        self.assertNotEqual(self.family(), [])  # else this shows nothing
+        self.assertNotEqual(self.family(), [])  # otherwise the test proves nothing
         os.symlink(self.folder, self.path("link"))
         self.good("signal", "last", "any", "--state", self.path("link", ".flow"))
         self.assertEqual(self.family(), [])
@@ -162,14 +162,14 @@ class Orphans(Place):
 
     def test_a_copy_of_a_state_does_not_claim_the_processes_of_the_original(self):
         run = self.begin()
-        subprocess.run(["cp", "-a", self.state, self.path("copy")], check=False)  # its socket is no file
+        subprocess.run(["cp", "-a", self.state, self.path("copy")], check=False)  # a socket is not a regular file
         self.flow("signal", "last", "any", "--state", self.path("copy"))
         self.assertEqual(len(self.family()), self.size)
         self.open("gate")
         self.exits(0, self.end(run))
 
     def cgroups(self):
-        """Groups that an engine over this state made, which are there."""
+        """Existing control groups that an engine with this state created."""
         with open(self.path(".flow", "scratch", "id")) as file:
             name = "flow-%s-" % file.read().split()[0]
         return [path for path, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(path).startswith(name)]

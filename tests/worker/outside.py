@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from place import OPTIONS, Place, main  # noqa: E402
 
 HEAD = 'local flow = require "flow"\n'
-LARGE = 300_000  # more than is kept in the database
+LARGE = 300_000  # too large for the database
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
 
 
@@ -23,7 +23,8 @@ def content_of(path):
 
 
 def facts_of(path):
-    """All that a change leaves: kind, mode, owner, inode, number of names, times, content."""
+    """All properties that a change would affect: type, mode, owner, inode, link count, times,
+    content."""
     info = os.lstat(path)
     facts = [info.st_mode, info.st_uid, info.st_gid, info.st_ino, info.st_nlink, info.st_mtime_ns, info.st_ctime_ns]
     if stat.S_ISLNK(info.st_mode):
@@ -45,7 +46,7 @@ class Outside(Place):
         os.symlink("big.bin", self.path("home", "alias"))
 
     def world(self):
-        """Of every path below the home folder what facts_of() says."""
+        """facts_of() each path below the home folder."""
         world = {".": facts_of(self.home)}
         for folder, folders, files in os.walk(self.home):
             for name in folders + files:
@@ -78,7 +79,7 @@ class Outside(Place):
         }
         for outputs, command in cases.items():
             with self.subTest(outputs):
-                if command.startswith("ln %s"):  # a second name changes the count of names
+                if command.startswith("ln %s"):  # a second name changes the link count
                     os.link(self.path("home", "big.bin"), self.path("second"))
                     command = "ln -s %s/../second hard.bin"
                 body = 'local t = flow.shell("t", { outputs = { %s }, command = [[%s; true]] })\nreturn PIPELINE return t {} end)\n'
@@ -95,7 +96,7 @@ class Outside(Place):
                 shutil.rmtree(out)
         self.keeps_the_world(lambda: self.good("gc", "--keep", "0"))
 
-    def test_an_own_file_that_a_link_names_too_is_read_by_both(self):
+    def test_a_users_file_that_a_link_also_names_is_read_through_both(self):
         result = self.run_body(r'''
 local t = flow.shell("t", { outputs = { all = "*.bin", tree = "tree" }, command = [[
   head -c 300000 /dev/zero > a.bin; ln -s a.bin z.bin; ln -s tree/x b.bin
@@ -109,7 +110,7 @@ return PIPELINE return t {} end)
         self.assertEqual(names, ["in/y", "out/y", "x"])
         self.assertEqual({os.path.getsize(self.path("out", "tree", name)) for name in names}, {400000})
 
-    def test_inputs_and_results_of_lua_tasks_leave_their_sources_alone(self):
+    def test_inputs_and_results_of_lua_tasks_leave_their_sources_unchanged(self):
         result = self.keeps_the_world(lambda: self.run_body(r'''
 local list = flow.shell("list", { args = { "home" }, command = [[cd {home}; find -L . -type f | sort | tr '\n' ' ']] })
 local take = flow.task("take", function(ctx, home)
@@ -121,7 +122,7 @@ return PIPELINE return { list(p.home).stdout, take(p.home) } end)
         self.assertEqual(result[0], "./alias ./below/deep.bin ./big.bin ./linked/deep.bin ./small.txt ./tool ")
         self.assertEqual([file["$file"]["size"] for file in result[1]], [5 * LARGE + 9, 5 * LARGE + 9, LARGE])
 
-    def test_examples_leave_their_inputs_alone(self):
+    def test_examples_leave_their_inputs_unchanged(self):
         shutil.copytree(EXAMPLES, self.path("home", "examples"), ignore=shutil.ignore_patterns(".flow"))
         os.symlink("examples", self.path("home", "link"))
         os.symlink("link/data/shakespeare.txt", self.path("home", "corpus"))
@@ -149,9 +150,9 @@ return PIPELINE return { list(p.home).stdout, take(p.home) } end)
         self.assertFalse(os.path.lexists(scratch))
         self.assertTrue(os.path.islink(self.path(".flow", "objects", "ab")))
 
-    def test_content_is_not_written_through_a_linked_folder_but_the_objects_folder_may_be_a_link(self):
+    def test_blobs_are_not_written_through_a_linked_folder_but_the_objects_folder_may_be_a_link(self):
         self.write("pipeline.lua", HEAD + 'return flow.pipeline("outside", {}, function() return 1 end)\n')
-        self.good("run", ".")  # makes the state
+        self.good("run", ".")  # creates the state
         shutil.rmtree(self.path(".flow", "objects"), ignore_errors=True)
         os.mkdir(self.path("disk"))
         os.symlink(self.path("disk"), self.path(".flow", "objects"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How attempts end before their time: Ctrl-C, its grace, a second one, cancel, timeouts. Nothing of them is left.
+"""How attempts are ended early: Ctrl-C, its grace period, a second one, cancel, timeouts. Nothing of them is left.
 
 usage: stopping.py --flow BIN [TEST...]
 """
@@ -12,7 +12,7 @@ from place import Place, main  # noqa: E402
 
 HEAD = 'local flow = require "flow"\n'
 
-# Says that it runs, then counts checkpoints until `gate` is there.
+# Prints that it runs, then counts checkpoints until `gate` exists.
 TRAIN = HEAD + r'''
 local function is_there(path)
   local file = io.open(path)
@@ -34,7 +34,7 @@ end)
 return flow.pipeline("train", { gate = flow.param.string {} }, function(p) return train(p.gate) end)
 '''
 
-# The marker is an argument, so that whoever looks at /proc finds what is left.
+# The marker is an argument, so that the remaining processes are found in /proc.
 STUBBORN = HEAD + r'''
 local stubborn = flow.shell("stubborn", { args = { "gate", "marker" }, command = [[
   trap '' TERM INT HUP
@@ -69,7 +69,7 @@ class Stopping(Place):
     def marker(self):
         return "%d.%d" % (900000 + os.getpid(), self._testMethodName.__hash__() % 1000)
 
-    def test_an_interrupted_task_ends_at_its_next_checkpoint_and_goes_on_from_it(self):
+    def test_an_interrupted_task_ends_at_its_next_checkpoint_and_resumes_from_it(self):
         self.write("train.lua", TRAIN)
         run = self.start("run", "train.lua", "--param", self.gate())
         self.until_holds("train")
@@ -109,7 +109,7 @@ class Stopping(Place):
         self.exits(3, self.end(run))
         self.assertEqual(processes_with(marker), [])
 
-    def test_a_second_signal_does_not_wait_for_the_grace(self):
+    def test_a_second_signal_skips_the_grace_period(self):
         self.write("stubborn.lua", STUBBORN)
         marker = self.marker()
         run = self.start("run", "stubborn.lua", "--grace", "1h", "--param", self.gate(), "--param", "marker=" + marker)
@@ -120,7 +120,7 @@ class Stopping(Place):
         self.exits(3, self.end(run))
         self.assertEqual(processes_with(marker), [])
 
-    def test_what_goes_on_without_its_killed_program_is_no_result(self):
+    def test_a_continuing_shell_is_not_a_result_after_its_program_was_killed(self):
         self.write("calls.lua", HEAD + r'''
 local call = flow.task("call", function(ctx, gate, i)
   os.execute("echo call" .. i .. " >> " .. gate .. ".started; sleep 1000")
@@ -155,7 +155,7 @@ return flow.pipeline("gentle", { gate = flow.param.string {} }, function(p) retu
         self.exits(0, self.end(run))
         self.assertEqual(self.show()["result"], "ended by itself\n")
 
-    def test_a_task_beyond_its_timeout_fails_and_reports_it(self):
+    def test_a_task_above_its_timeout_fails_and_reports_it(self):
         self.write("slow.lua", HEAD + r'''
 local spin = flow.task("spin", { timeout = "1s" }, function() while true do end end)
 local deaf = flow.task("deaf", { timeout = "1s" }, function()
@@ -197,7 +197,7 @@ return flow.pipeline("late", {}, function() return { late(), waits(), program(),
             self.assertRegex(tasks[name]["error"], r"`%s` ran longer than its timeout of 200ms and its result is rejected, because it ended after [\d.]+m?s" % name)
         self.assertEqual(self.show()["result"], [None, None, None, "in time"])
 
-    def test_a_checkpoint_within_the_grace_of_a_timeout_is_used(self):
+    def test_a_checkpoint_within_the_grace_period_of_a_timeout_is_used(self):
         self.write("saves.lua", HEAD + r'''
 local saves = flow.task("saves", { timeout = "1s", retries = { max = 1, backoff = "10ms" } }, function(ctx)
   local state = ctx:restore()
@@ -214,7 +214,7 @@ return flow.pipeline("saves", {}, function() return saves() end)
         self.assertGreater(self.show()["result"], 0)
         self.assertRegex(self.good("why", "last", "saves").out, "timeout")
 
-    def test_a_timeout_is_retried_as_often_as_it_says(self):
+    def test_a_timeout_uses_the_retries_of_the_task(self):
         self.write("slow.lua", HEAD + r'''
 local twice = flow.task("twice", { timeout = "1s", retries = { max = 2, backoff = "10ms" } }, function(ctx)
   while ctx.attempt < 3 do end

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What crosses an edge at its edges: large strings and files, folders, names of any bytes, inputs that are written to.
+"""Limits of values between tasks: large strings and files, folders, names of any bytes, inputs that are written to.
 
 usage: values.py --flow BIN [TEST...]
 """
@@ -13,7 +13,7 @@ from place import Place, main  # noqa: E402
 
 HEAD = 'local flow = require "flow"\n'
 MIB = 1 << 20
-LARGE = 100_000  # more than is kept in the database
+LARGE = 100_000  # too large for the database
 
 
 class Values(Place):
@@ -33,7 +33,7 @@ class Values(Place):
     def is_executable(self, *names):
         return bool(os.stat(self.path("out", *names)).st_mode & stat.S_IXUSR)
 
-    def test_a_string_of_64_mib_crosses_an_edge(self):
+    def test_a_string_of_64_mib_is_passed_to_a_consumer(self):
         result = self.run_for(r'''
 local make = flow.task("make", function() return string.rep("0123456789abcdef", 4 << 20) end)
 local size = flow.task("size", function(ctx, text) return { #text, text:sub(-4) } end)
@@ -46,7 +46,7 @@ end)
         self.assertEqual(len(result["text"]), 64 * MIB)
         self.assertIn("2 cached", self.good("run", ".").out.splitlines()[-1])
 
-    def test_a_map_of_a_dynamic_task_is_the_list_of_the_results_of_its_calls(self):
+    def test_a_map_of_a_dynamic_task_is_the_list_of_its_calls_results(self):
         body = r'''
 local times = flow.task("times", function(ctx, n) return n * 7 end)
 local list = flow.task("list", function(ctx) return { 3, 4 } end)
@@ -64,7 +64,7 @@ end)
         self.assertEqual(self.run_for(body), expected)
         self.assertEqual(self.run_for(body), expected)  # from the cache
 
-    def test_what_is_larger_than_a_value_may_be_fails_where_it_is_saved(self):
+    def test_a_value_above_the_size_limit_fails_where_it_is_saved(self):
         calls = {'ctx:step("big", make)': "pipeline.lua:4: the step `big`: ",
                  "ctx:checkpoint(make())": "pipeline.lua:4: ctx:checkpoint: ", "return make()": "`t` returned"}
         for call, place in calls.items():
@@ -75,7 +75,7 @@ end)
                 self.exits(1, self.flow("run", "."), place, "129 MiB", "up to 128 MiB", "use a tensor or a file")
                 self.assertEqual(self.tasks()["t"]["attempts"], 1)
 
-    def test_a_file_of_300_mb_crosses_an_edge(self):
+    def test_a_file_of_300_mb_is_passed_to_a_consumer(self):
         result = self.run_for(r'''
 local make = flow.shell("make", { outputs = { big = "big.bin" },
   command = "truncate -s 299999997 big.bin; printf end >> big.bin" })
@@ -90,7 +90,7 @@ end)
         self.get("big")
         self.assertEqual(os.path.getsize(self.path("out", "big.bin")), 300000000)
 
-    def test_a_folder_comes_out_as_it_was_made(self):
+    def test_a_folder_is_copied_out_as_it_was_made(self):
         result = self.run_for(r'''
 local make = flow.shell("make", { outputs = { tree = "tree", none = "none" }, command = [[
   mkdir -p tree/a/b none tree/empty
@@ -110,12 +110,12 @@ end)
         self.assertFalse(self.is_executable("tree", "top"))
         self.assertEqual(os.listdir(self.path("out", "none")), [])
 
-    def test_an_empty_folder_comes_out_with_the_run_too(self):
+    def test_an_empty_folder_is_copied_out_with_the_run_too(self):
         self.run_for('local make = flow.shell("make", { outputs = { none = "none" }, command = "mkdir none; true" })\n'
                      "return PIPELINE return make {}.none end)\n", words=("--out", self.path("out")))
         self.assertEqual(os.listdir(self.path("out")), ["none"])
 
-    def test_equal_names_do_not_take_each_others_place(self):
+    def test_files_with_equal_names_do_not_overwrite_each_other(self):
         self.run_for(r'''
 local make = flow.shell("make", { args = { "word" }, outputs = { tree = "tree", json = "result.json" },
   command = "mkdir tree; echo {word} > tree/word; echo {word} > result.json" })
@@ -126,7 +126,7 @@ return PIPELINE return { make("one"), make("two") } end)
                          ["one\n", "two\n"] * 2)
         self.assertIn("$file", self.read("out/result-3.json"))
 
-    def test_the_executable_bit_is_the_contents(self):
+    def test_the_executable_bit_belongs_to_the_blob(self):
         result = self.run_for(r'''
 local make = flow.shell("make", { outputs = { tool = "tool", plain = "plain", link = "link", large = "large", list = "l*" },
   command = [[
@@ -146,7 +146,7 @@ end)
         self.assertFalse(os.path.islink(self.path("out", "link")))
         self.assertEqual(self.read("out/link"), self.read("out/tool"))
 
-    def test_names_of_any_bytes_come_out_the_same(self):
+    def test_names_of_any_bytes_are_copied_out_unchanged(self):
         names = [b"\xff\xfe", b"two words", b"new\nline", b"-dash", "ö".encode(), b"quote'\"`"]
         out = os.fsencode(self.path("named"))
         os.mkdir(out)
@@ -165,7 +165,7 @@ end)
         self.assertEqual(count, [str(sum(len(name) + 3 for name in names)), str(len(names) + 1)])  # one name has two lines
         reported = [line["path"] for line in self.good("get", "last", "-o", "out", "--json").lines()]
         self.assertEqual(len(reported), 2 * len(names) + 1)
-        self.assertEqual(sum("$bytes" in path for path in reported), 2)  # no UTF-8
+        self.assertEqual(sum("$bytes" in path for path in reported), 2)  # not UTF-8
         for name in names:
             for path in (name, os.path.join(b"to", name)):
                 with open(os.path.join(os.fsencode(self.path("out")), path), "rb") as file:
@@ -185,7 +185,7 @@ return PIPELINE return spoil(p.file).stdout end)
                             "return PIPELINE return size(p.file).stdout end)\n", "file = flow.param.path {}",
                             ("--fresh", "--param", "file=" + name))
 
-    def test_an_input_that_is_written_to_fails_its_attempt_and_stays_what_it_was(self):
+    def test_a_write_to_an_input_fails_the_attempt_and_the_input_stays_unchanged(self):
         for size in (4, LARGE):
             with self.subTest(size):
                 self.write("in%d" % size, "x" * size)
@@ -199,7 +199,7 @@ return PIPELINE return spoil(p.file).stdout end)
         self.exits(0, self.written("in", 'stage = "copy",'))
         self.assertEqual(self.show()["result"], "%d\n" % (LARGE + len("spoilt")))
         self.assertEqual(self.size_of("in"), "%d\n" % LARGE)
-        self.exits(0, self.written("in"), "1 cached")  # the option left out: the same key
+        self.exits(0, self.written("in"), "1 cached")  # without the option: the same key
 
     def test_inputs_are_read_only_and_copies_are_not(self):
         self.write("in", "x")
@@ -214,7 +214,7 @@ return PIPELINE return { plain(p.file).stdout, copy(p.file).stdout } end)
         self.assertNotEqual(int(copy[0], 8) & 0o200, 0)
         self.assertEqual((plain[1], copy[1]), ("inputs/1/in", "inputs/1/in"))
 
-    def test_a_path_of_an_input_is_that_file_again(self):
+    def test_a_path_of_an_input_becomes_that_file_again(self):
         self.write("in", "content")
         result = self.run_for(r'''
 local pass = flow.task("pass", function(ctx, path)
@@ -230,7 +230,7 @@ end)
         self.assertEqual((result[0]["again"]["$file"]["name"], result[0]["again"]["$file"]["size"]), ("in", 7))
         self.assertEqual(result[1], "content")
 
-    def test_a_path_in_scratch_or_state_is_an_error_that_says_what_to_write(self):
+    def test_a_path_in_scratch_or_state_is_an_error_with_the_correction(self):
         for value in ('ctx.dir .. "/x.txt"', "ctx.dir", "os.getenv('STATE') .. '/objects'"):
             with self.subTest(value):
                 self.script('local t = flow.task("t", function(ctx) return { out = %s } end)\n'

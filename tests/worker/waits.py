@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ctx:wait and ctx:step: what they give, what they hold over deaths, and when.
+"""ctx:wait and ctx:step: their results, what they release, and what survives a killed process.
 
 usage: waits.py --flow BIN [TEST...]
 """
@@ -44,7 +44,7 @@ class Waits(Place):
         for json, result in cases:
             with self.subTest(json):
                 self.assertEqual(self.answer(*json), result)
-        # What waited is never served to another run.
+        # The result of a task that waited is never reused by another run.
         self.assertEqual([run["counts"]["cached"] for run in self.runs()], [0] * len(cases))
 
     def test_a_timeout_returns_nil_and_is_reported(self):
@@ -87,16 +87,17 @@ return flow.pipeline("early", { gate = flow.param.string {} }, function(p) retur
         self.exits(0, self.end(run))
         self.assertEqual(self.show()["result"], [1, 1, 3])
 
-    def test_a_wait_survives_all_processes_and_is_answered_without_a_writer(self):
+    def test_a_wait_survives_all_processes_and_can_be_answered_without_a_writer(self):
         run = self.ask()
         self.kill(run)
         self.assertEqual(self.show()["status"], "interrupted")
         self.good("signal", "last", "go", '"late"')
-        self.assertEqual(self.show()["status"], "interrupted")  # kept, and nothing ran
+        # The signal was stored, and nothing ran.
+        self.assertEqual(self.show()["status"], "interrupted")
         self.good("resume")
         self.assertEqual(self.show()["result"]["answer"], "late")
 
-    def test_a_wait_goes_on_after_a_resume(self):
+    def test_a_wait_continues_after_a_resume(self):
         self.kill(self.ask())
         run = self.start("resume")
         self.until("it waits again", lambda: self.show()["status"] == "waiting")
@@ -143,7 +144,7 @@ return flow.pipeline("nested", { fails_at = flow.param.int {} }, function(p) ret
             self.good("run", "nested.lua", "--param", "fails_at=" + fails_at)
             self.assertEqual(self.show()["result"], ["inner", "second"])
 
-    def test_one_that_found_its_signal_there_waited_too(self):
+    def test_a_task_whose_signal_was_already_there_counts_as_waiting_too(self):
         self.write("early.lua", HOLD + r'''
 local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)
 local list = flow.dynamic("list", function(ctx) return { ctx:wait("go") } end)
@@ -165,7 +166,7 @@ end)
         self.exits(0, self.end(second))
         self.assertEqual(self.show()["result"], ["second", ["second"]])
 
-    def test_a_service_that_waited_is_served_where_it_reports(self):
+    def test_the_result_of_a_task_that_waited_is_cached_if_the_task_asks_for_it(self):
         self.write("cache.lua", HEAD + r'''
 local ask = flow.task("ask", { cache = true }, function(ctx) return ctx:wait("go") end)
 return flow.pipeline("cache", {}, function() return ask() end)
@@ -181,7 +182,8 @@ return flow.pipeline("cache", {}, function() return ask() end)
         self.answer("1")
         self.exits(2, self.flow("signal", "last", "go", "2"), "succeeded")
         self.exits(2, self.flow("signal", "last", "gone", "1"), "succeeded")
-        self.good("signal", "last", "go", "1")  # asked again: it is what the run was sent
+        # Sent again: equal to the signal that the run received.
+        self.good("signal", "last", "go", "1")
         self.exits(2, self.flow("signal", "nobody", "go"), "nobody")
 
 
