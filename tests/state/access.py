@@ -54,7 +54,7 @@ def mode_of(path):
 
 
 def below(pid):
-    """`pid` and all that it started."""
+    """`pid` and all its descendants."""
     parents = {}
     for name in os.listdir("/proc"):
         try:
@@ -69,7 +69,7 @@ def below(pid):
 
 
 def links(pid):
-    """What the descriptors of a process are: {number: target}."""
+    """The open descriptors of a process: {number: target}."""
     found = {}
     for name in os.listdir("/proc/%d/fd" % pid):
         try:
@@ -80,7 +80,7 @@ def links(pid):
 
 
 def listened(pids):
-    """(address in hex, port) of each TCP socket that one of `pids` listens on."""
+    """(address in hex, port) of each TCP socket on which one of `pids` listens."""
     inodes = set()
     for pid in pids:
         try:
@@ -112,7 +112,7 @@ class Access(place.Place):
         super().setUp()
         self.write("pipeline.lua", PLAIN)
 
-    def test_a_state_is_made_private_whatever_the_umask(self):
+    def test_a_state_is_created_private_with_any_umask(self):
         before = os.umask(0)
         try:
             self.good("run", ".")
@@ -142,7 +142,7 @@ class Access(place.Place):
         self.good("run", ".")
 
     @unittest.skipIf(os.geteuid() != 0, "only root gives files away")
-    def test_a_state_of_another_user_is_rejected_found_named_or_linked(self):
+    def test_a_state_of_another_user_is_rejected_however_it_was_found(self):
         self.good("run", ".")
         os.chown(self.state, 65534, 65534)
         self.exits(4, self.flow("run", "."), "belongs to another user (uid 65534)")
@@ -161,7 +161,7 @@ class Access(place.Place):
             (done := self.flow("show", "--json")).code == 0 and json.loads(done.out)["status"] == "serving"))
         return process, self.show()["result"]["url"]
 
-    def test_a_service_and_its_flow_listen_on_loopback_alone(self):
+    def test_a_service_and_its_flow_listen_on_loopback_only(self):
         process, url = self.serve()
         found = listened(below(process.pid))
         self.assertIn(("0100007F", int(url.rsplit(":", 1)[1])), found)
@@ -180,7 +180,7 @@ class Access(place.Place):
             with error:
                 return error.code, json.load(error)
 
-    def test_a_service_that_failed_is_null_in_the_result(self):
+    def test_a_failed_service_is_null_in_the_result(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
@@ -214,7 +214,7 @@ class Access(place.Place):
         self.assertEqual(os.listdir(self.path("mine")), ["notes.txt"])
         self.assertEqual(mode_of(self.path("mine")), 0o755)
 
-    def test_an_error_of_predict_is_the_services_and_a_wrong_body_the_clients(self):
+    def test_an_error_of_predict_is_the_services_and_an_invalid_body_the_clients(self):
         _, url = self.serve()
         tensor = {"shape": [1], "datatype": "FP32", "data": [2]}
         status, answer = self.ask(url, {"inputs": [dict(tensor, name="x")]})
@@ -225,7 +225,7 @@ class Access(place.Place):
         status, answer = self.ask(url, {"inputs": [dict(tensor, name="x", data=[1, 2])]})
         self.assertEqual(status, 400, answer)
 
-    def test_children_inherit_nothing_but_their_wire_and_slot(self):
+    def test_children_inherit_only_their_connection_and_slot(self):
         process, _ = self.serve()
         children = below(process.pid) - {process.pid}
         self.assertTrue(children)
@@ -235,11 +235,11 @@ class Access(place.Place):
                 private = target.startswith(state) and not target.startswith((state + "/objects", state + "/scratch/slots"))
                 self.assertFalse(private, "%d holds %d: %s" % (child, number, target))
         mine = {link for link in links(process.pid).values() if link.startswith("socket:")}
-        for child in children:  # no socket of the head's, of either kind, is a child's too
+        for child in children:  # no socket of the head, of either kind, is open in a child
             theirs = {link for link in links(child).values() if link.startswith("socket:")}
             self.assertEqual(mine & theirs, set())
 
-    def test_a_shell_task_has_stdio_alone(self):
+    def test_a_shell_task_has_only_stdio(self):
         self.write("looks.lua", LOOKS)
         self.good("run", "looks.lua")
         result = self.show()["result"]
@@ -252,7 +252,7 @@ class Access(place.Place):
             self.assertNotIn("socket:", line)
             self.assertNotIn(".flow/db", line)
 
-    def test_get_writes_within_its_target_alone(self):
+    def test_get_writes_only_within_its_target(self):
         self.write("files.lua", FILES % self.path("secret"))
         self.write("secret", "kept")
         self.flow("run", "files.lua")
@@ -298,7 +298,8 @@ class Access(place.Place):
         self.assertEqual(sorted(os.listdir(self.state)), before)
         self.assertEqual(self.read("file"), "kept")
         self.assertFalse(os.path.lexists(self.path("nowhere")))
-        # A name of the result that is taken, and the folder of a task, which may run flow there.
+        # A name of the result that exists already, and the folder of a task, which may run flow
+        # there.
         os.mkdir(self.path("out"))
         self.write("out/all", "")
         self.exits(4, self.flow("get", "last", "-o", "out"), "`out/all` is not a folder")
@@ -316,7 +317,7 @@ class Access(place.Place):
         self.good("resume")
         self.assertEqual(self.show()["result"].strip(), "300000")
 
-    def test_content_that_is_made_again_counts_as_new(self):
+    def test_a_blob_that_is_written_again_counts_as_new(self):
         self.write("again.lua", AGAIN)
         self.good("run", "again.lua")
         for folder, _, names in os.walk(self.path(".flow", "objects")):
@@ -326,9 +327,9 @@ class Access(place.Place):
         ages = [os.path.getmtime(os.path.join(folder, name))
                 for folder, _, names in os.walk(self.path(".flow", "objects")) for name in names]
         self.assertEqual(len(ages), 1)
-        self.assertGreater(ages[0], 1e9)  # gc leaves it alone until the run has committed it
+        self.assertGreater(ages[0], 1e9)  # gc keeps it until the run has committed it
 
-    def test_a_state_is_usable_after_its_runs_were_collected(self):
+    def test_a_state_is_usable_after_its_runs_were_removed(self):
         for kept in ("0", "1", "20"):
             with self.subTest(kept):
                 for count in range(3):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What changes between two runs, or under one: what runs again, and in which words that is reported."""
+"""Changes between two runs, or during one: what runs again, and the messages about it."""
 import os
 
 import place
@@ -57,7 +57,7 @@ class Changes(place.Place):
     def ran(self):
         return sorted(n for n, t in self.tasks().items() if not t["cached"])
 
-    def test_the_words_of_what_changed(self):
+    def test_the_messages_about_changes(self):
         cases = (
             ("helper", lambda: self.script(helper="n + n + 1"), [], "double", ["twice"]),
             ("parameter", self.script, ["--param", "n=7"], "double", ["2", "7"]),
@@ -80,7 +80,7 @@ class Changes(place.Place):
                     self.assertIn(word, why, name)
                     self.assertIn(word, diff, name)
 
-    def test_the_item_of_a_list_that_changed_is_named(self):
+    def test_the_changed_item_of_a_list_is_named(self):
         self.write("items.lua", r'''
 local flow = require "flow"
 local sum = flow.task("sum", function(ctx, items, text) return #items end)
@@ -127,18 +127,18 @@ end)
         self.assertNotIn("changed from", why)
         self.assertNotIn("less", self.good("why", runs[2], "sum").out)
 
-    def test_a_comment_runs_nothing_again_and_an_equal_result_cuts_off(self):
+    def test_a_comment_reruns_nothing_and_an_equal_result_cuts_off(self):
         self.good("run", ".")
         self.write("pipeline.lua", "-- said anew\n" + self.read("pipeline.lua"))
         self.good("run", ".")
         self.assertEqual(self.ran(), [])
-        self.script(helper="n + n")  # the same result by another way
+        self.script(helper="n + n")  # the same result in another way
         self.good("run", ".")
         self.assertEqual(self.ran(), ["double"])
         self.good("run", ".", "--fresh")
         self.assertEqual(self.ran(), ["double", "read", "sum"])
 
-    def test_a_resumed_success_prints_its_object_and_a_retried_one_runs_again(self):
+    def test_resuming_a_succeeded_run_prints_its_object_and_a_retry_runs_again(self):
         self.good("run", ".")
         before = self.show()
         self.assertEqual(self.good("resume", "last", "--json").lines()[-1], before)
@@ -155,7 +155,7 @@ end)
         self.until_holds(word)
         return run
 
-    def test_resume_keeps_the_code_and_a_small_file_as_the_run_took_them(self):
+    def test_resume_keeps_the_code_and_a_small_file_of_the_run(self):
         self.write("small.txt", "12345")
         self.kill(self.held("small.txt"))
         self.write("small.txt", "123456789")
@@ -165,7 +165,7 @@ end)
         self.assertIn("--code new", done.out + done.err)
         self.assertEqual(self.show()["result"], "5\none\n\n")
 
-    def test_code_new_keeps_the_parameters_and_takes_the_new_code(self):
+    def test_code_new_keeps_the_parameters_and_uses_the_new_code(self):
         self.write("small.txt", "12345")
         self.kill(self.held("small.txt"))
         self.write("held.lua", HELD % "two")
@@ -173,7 +173,7 @@ end)
         self.good("resume", "--code", "new")
         self.assertEqual(self.show()["result"], "5\ntwo\n\n")
 
-    def test_links_in_a_folder_are_files_or_are_refused(self):
+    def test_links_in_a_folder_are_files_or_are_rejected(self):
         self.write("lists.lua", LISTS)
         for folder in ("in/below", "out"):
             os.makedirs(self.path(folder))
@@ -199,7 +199,7 @@ end)
         os.symlink("nowhere", self.path("in/dangling"))
         self.exits(2, self.flow(*words), "dangling")
 
-    def test_a_broken_link_is_refused_as_a_file_parameter(self):
+    def test_a_broken_link_is_rejected_as_a_file_parameter(self):
         os.symlink("nowhere", self.path("dangling"))
         os.symlink("round", self.path("round"))
         reported = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",
@@ -212,7 +212,7 @@ end)
         self.good("run", ".", "--param", "file=dangling")
         self.assertEqual(self.show()["result"], {"total": 4 + len("it is there")})
 
-    def test_a_large_file_that_changes_under_a_run_fails_it(self):
+    def test_a_large_file_that_changes_during_a_run_fails_it(self):
         self.open("large.bin")
         os.truncate(self.path("large.bin"), 65 << 20)
         run = self.held("large.bin")
@@ -224,7 +224,7 @@ end)
         self.good("run", "held.lua", "--param", "gate=" + self.path("gate"), "--param", "file=large.bin")
         self.assertFalse(self.tasks()["size"]["cached"])
 
-    def test_an_input_that_was_repaired_is_reported_and_used_with_new_code(self):
+    def test_a_repaired_input_is_reported_and_used_with_new_code(self):
         self.write("checks.lua", CHECKS)
         self.write("input.txt", "bad\n")
         os.mkdir(self.path("folder"))
@@ -264,7 +264,7 @@ end)
         self.good("get", "last", "-o", "out")
         self.assertEqual(self.read("out/o.txt"), "good\n2\n")
 
-    def test_an_input_that_is_gone_stays_what_it_was(self):
+    def test_a_removed_input_keeps_its_stored_bytes(self):
         self.write("checks.lua", CHECKS)
         self.write("input.txt", "bad\n")
         os.mkdir(self.path("folder"))

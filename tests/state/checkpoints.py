@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoints with tensors are whole files, whenever the engine is killed; only the newest is kept."""
+"""Checkpoints with tensors are complete files, whenever the engine is killed; only the newest is
+kept."""
 import json
 import os
 import pathlib
@@ -49,7 +50,7 @@ class Checkpoints(place.Place):
     def files(self):
         return sorted(str(p) for p in pathlib.Path(self.state, "checkpoints").rglob("*") if p.is_file())
 
-    def test_killed_at_any_instant_a_run_goes_on_from_a_whole_checkpoint(self):
+    def test_a_run_that_is_killed_at_any_time_resumes_from_a_complete_checkpoint(self):
         run = self.start("run", ".", "--param", "count=%d" % STEPS)
         reached = []
         for _ in range(KILLS):
@@ -73,10 +74,10 @@ class Checkpoints(place.Place):
         self.assertNotIn("torn", logs)
         self.assertEqual(self.show()["result"], STEPS)
         self.assertGreater(len(reached), 0)
-        # One file at most, under its own name; what the kills left is gone.
+        # At most one file, under its own name; nothing is left of the killed writes.
         self.assertLessEqual(len(self.files()), 1, self.files())
 
-    def test_the_file_is_where_the_documents_say_and_holds_the_tensors_by_their_paths(self):
+    def test_the_file_is_at_the_documented_path_and_holds_the_tensors_by_their_paths(self):
         run = self.start("run", ".", "--param", "mb=1", "--param", "gate=" + self.path("gate"))
         self.until("the third checkpoint", lambda: any(f.endswith("-3.safetensors") for f in self.files()))
         (name,) = [f for f in self.files() if f.endswith("-3.safetensors")]
@@ -94,7 +95,7 @@ class Checkpoints(place.Place):
         self.exits(0, self.flow("resume", "last"))
         self.assertIn("from 3", self.good("logs", "last").out)
 
-    def test_collecting_garbage_takes_the_checkpoints_of_runs_that_go_and_keeps_others(self):
+    def test_garbage_collection_removes_the_checkpoints_of_removed_runs_only(self):
         self.good("run", ".", "--param", "mb=1", "--param", "count=2")
         self.good("run", ".", "--param", "mb=1", "--param", "count=3")
         stray = pathlib.Path(self.state, "checkpoints", "20251126-174434-pxa9gs6", "stray.safetensors.tmp")
@@ -106,12 +107,13 @@ class Checkpoints(place.Place):
         self.assertLessEqual(left, {last})
         self.assertFalse(stray.exists())
 
-    def test_what_cannot_be_written_ends_the_attempt_and_the_next_goes_on_from_the_checkpoint_before(self):
-        # So many that one is begun to be written before they are over, however busy the machine.
+    def test_a_failed_write_ends_the_attempt_and_the_next_resumes_from_the_previous_checkpoint(self):
+        # Enough steps that a write begins before the last one, on a busy machine too.
         run = self.start("run", ".", "--param", "count=%d" % STEPS, "--param", "mb=8", "--param", "gate=" + self.path("gate"))
         self.until("the third checkpoint", lambda: any(f.endswith("-3.safetensors") for f in self.files()))
         (name,) = [f for f in self.files() if f.endswith("-3.safetensors")]
-        for number in range(4, STEPS + 1):  # in the way, and not empty when it comes there: what others left is removed
+        # Blocks the name, and is not empty when the write gets there: leftovers are removed.
+        for number in range(4, STEPS + 1):
             made = self.path("made-%d" % number)
             os.makedirs(os.path.join(made, "x"))
             os.rename(made, name.replace("-3.safetensors", "-%d.safetensors.tmp" % number))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The wall clock is set while runs go on and between them: spans last as long as they say, and newer runs come last."""
+"""The wall clock is set during runs and between them: durations stay correct, and newer runs are
+listed last."""
 import os
 import re
 import shutil
@@ -8,7 +9,7 @@ import time
 
 import place
 
-# Shifts the wall clock of a process by the seconds in $SHIFT_FILE, read at each look at the clock.
+# Shifts the wall clock of a process by the seconds in $SHIFT_FILE, which it reads at each call.
 SHIM = r'''
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -73,12 +74,12 @@ class Clock(place.Place):
         self.shifted = {"LD_PRELOAD": self.path("shim.so"), "SHIFT_FILE": self.path("shift")}
 
     def set_clock(self, seconds):
-        """Whole or not at all: it is read at any moment."""
+        """Atomic: the file is read at any time."""
         self.write("shift.new", str(seconds))
         os.rename(self.path("shift.new"), self.path("shift"))
 
     def run_and_set_clock(self, seconds, *params):
-        """A run whose wait has begun when the clock is set; how long all of it took."""
+        """Sets the clock once the wait of a run has begun; returns the duration of the run."""
         self.set_clock(0)
         began = time.monotonic()
         words = [word for param in params for word in ("--param", param)]
@@ -88,13 +89,13 @@ class Clock(place.Place):
         self.exits(0, self.end(process))
         return time.monotonic() - began
 
-    def test_a_backoff_lasts_as_long_when_the_clock_is_set(self):
+    def test_a_backoff_keeps_its_length_when_the_clock_is_set(self):
         for jump in (-2 * HOUR, 2 * HOUR):
             with self.subTest(jump):
                 took = self.run_and_set_clock(jump, "what=again", "mark=" + self.path("mark%d" % jump))
-                self.assertGreater(took, 1.6)  # 2 s, less a fifth at most
+                self.assertGreater(took, 1.6)  # 2 s, minus a fifth at most
 
-    def test_the_time_that_a_run_took_is_right_when_the_clock_is_set(self):
+    def test_the_duration_of_a_run_is_correct_when_the_clock_is_set(self):
         for jump in (-2 * HOUR, 2 * HOUR):
             with self.subTest(jump):
                 self.set_clock(0)
@@ -103,11 +104,13 @@ class Clock(place.Place):
                 self.until_waits("again")
                 self.set_clock(jump)
                 done = self.exits(0, self.end(process))
-                took = re.search(r"0 failed; (?:(\d+)m )?([0-9.]+)s; state", done.out)  # hours are of the clock
+                # Hours would come from the clock.
+                took = re.search(r"0 failed; (?:(\d+)m )?([0-9.]+)s; state", done.out)
                 self.assertTrue(took, done)
-                self.assertGreater(int(took[1] or 0) * 60 + float(took[2]), 1.5)  # the backoff is 2 s, less a fifth at most
+                # The backoff is 2 s, minus a fifth at most.
+                self.assertGreater(int(took[1] or 0) * 60 + float(took[2]), 1.5)
 
-    def test_a_wait_lasts_as_long_when_the_clock_is_set(self):
+    def test_a_wait_keeps_its_length_when_the_clock_is_set(self):
         for jump in (-2 * HOUR, 2 * HOUR):
             with self.subTest(jump):
                 self.assertGreater(self.run_and_set_clock(jump, "what=wait", "n=2"), 1.9)
@@ -123,31 +126,33 @@ class Clock(place.Place):
         self.exits(0, self.flow("resume", **self.shifted))
         self.assertEqual(self.show()["result"], {"timed_out": True})
 
-    def test_a_clock_that_was_set_back_between_two_processes_takes_nothing_away(self):
+    def test_a_clock_that_is_set_back_between_two_processes_shortens_no_wait(self):
         self.set_clock(2 * HOUR)
         self.wait_and_kill(2)
         self.set_clock(0)
         self.exits(0, self.flow("resume", **self.shifted))
 
-    def test_what_was_set_while_a_process_wrote_counts_for_the_next_one(self):
-        """The clock goes back during the wait and is right then: the next process counts from there."""
+    def test_a_clock_that_is_set_during_a_process_is_the_base_of_the_next_one(self):
+        """The clock goes back during the wait and is correct then: the next process counts from
+        there."""
         self.set_clock(2 * HOUR)
         process = self.start("run", "clock.lua", "--param", "what=wait", "--param", "n=%d" % HOUR, **self.shifted)
         self.until_waits("wait")
         self.set_clock(0)
-        self.good("signal", "last", "other", "1", **self.shifted)  # something is written after that
+        self.good("signal", "last", "other", "1", **self.shifted)  # writes something after that
         self.kill(process)
         self.set_clock(HOUR + 60)
         self.exits(0, self.flow("resume", **self.shifted))
 
-    def test_newer_runs_come_last(self):
+    def test_newer_runs_are_listed_last(self):
         for shift, n in ((YEAR, 1), (0, 2), (-YEAR, 3), (0, 4)):
             self.set_clock(shift)
             self.good("run", "clock.lua", "--param", "what=one", "--param", "n=%d" % n, **self.shifted)
         runs = self.runs()
         self.assertEqual([run["result"] for run in runs], [1, 2, 3, 4])
         self.assertEqual(self.show()["result"], 4)
-        self.assertGreater(runs[0]["started"], runs[3]["started"])  # the time shown is the clock's
+        # The displayed time is the clock's.
+        self.assertGreater(runs[0]["started"], runs[3]["started"])
         self.good("gc", "--keep", "2")
         self.assertEqual([run["result"] for run in self.runs()], [3, 4])
 

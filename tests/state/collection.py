@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `flow gc` leaves alone: all that runs which have not ended, waiting clients and the cache still need."""
+"""`flow gc` keeps everything that unfinished runs, waiting clients and the cache still need."""
 import os
 import pathlib
 import signal
@@ -46,7 +46,7 @@ return flow.pipeline("calls", { gate = flow.param.string {} }, function(p) retur
 
 class Collection(place.Place):
     def age(self):
-        """No object is protected by its age."""
+        """Makes all blobs old, so that age protects none."""
         for path in pathlib.Path(self.state, "objects").rglob("*"):
             if path.is_file():
                 os.utime(path, (1e9, 1e9))
@@ -55,7 +55,7 @@ class Collection(place.Place):
         self.age()
         self.good("gc", "--keep", keep)
 
-    def test_other_files_behind_a_linked_folder_of_the_state_stay(self):
+    def test_foreign_files_behind_a_linked_folder_of_the_state_are_kept(self):
         self.write("pipeline.lua", BOTH)
         for name in ("objects", "checkpoints"):
             with self.subTest(name):
@@ -77,7 +77,7 @@ class Collection(place.Place):
                     left = {path.name for path in disk.rglob("*") if path.is_file()}
                     self.assertEqual(left, {path.name for path in kept})
 
-    def test_a_run_that_waits_keeps_the_files_of_its_branches_and_its_result(self):
+    def test_a_waiting_run_keeps_the_files_of_its_branches_and_its_result(self):
         for name, size in SIZES.items():
             with self.subTest(name):
                 self.write("branch.lua", BRANCH)
@@ -88,7 +88,7 @@ class Collection(place.Place):
                 self.collect()
                 os.unlink(self.path("taken"))
                 os.unlink(self.path("doc"))
-                if name == "small":  # go on in another process
+                if name == "small":  # continue in another process
                     run.send_signal(signal.SIGINT)
                     self.exits(3, self.end(run))
                     self.collect()
@@ -101,7 +101,7 @@ class Collection(place.Place):
                 self.assertEqual(self.show()["result"]["n"], size)
                 self.assertEqual(self.read("out-" + name + "/doc"), name[1] * size)
 
-    def test_while_a_run_waits_young_files_stay(self):
+    def test_young_files_are_kept_while_a_run_waits(self):
         self.write("branch.lua", BRANCH)
         self.write("taken", "t")
         self.write("doc", "d")
@@ -121,7 +121,7 @@ class Collection(place.Place):
         self.good("gc")
         self.assertFalse(os.path.exists(young))
 
-    def test_a_failed_run_keeps_what_the_calls_of_a_dynamic_task_take(self):
+    def test_a_failed_run_keeps_the_inputs_of_the_calls_of_a_dynamic_task(self):
         for name, size in SIZES.items():
             with self.subTest(name):
                 self.write("calls.lua", CALLS.replace("SIZE", str(size)))
@@ -135,7 +135,7 @@ class Collection(place.Place):
                 self.good("run", "calls.lua", "--param", "gate=" + gate)
                 self.assertEqual(self.show()["result"], [size])
                 self.assertTrue(self.tasks()["calls"]["cached"])
-                self.collect("1")  # the run that was served keeps the entry
+                self.collect("1")  # the run with the cache hit keeps the entry
                 self.good("run", "calls.lua", "--param", "gate=" + gate)
                 self.assertTrue(self.tasks()["calls"]["cached"])
 
@@ -157,12 +157,12 @@ class Collection(place.Place):
         self.open("gate")
         self.exits(0, self.end(writer))
 
-    def test_nothing_is_collected_where_content_cannot_be_read(self):
+    def test_nothing_is_collected_if_blobs_cannot_be_read(self):
         self.write("both.lua", BOTH)
         self.good("run", "both.lua")
         objects = os.path.join(self.state, "objects")
         os.rename(objects, objects + ".away")
-        self.open(objects)  # as on a disk that is not there
+        self.open(objects)  # as with an unmounted disk
         self.exits(4, self.flow("gc"), "can't be read", "Nothing was collected")
         os.unlink(objects)
         os.rename(objects + ".away", objects)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Results copied out by `flow get -o` and `flow run --out`: names, modes, and what is already there.
+"""Results copied out by `flow get -o` and `flow run --out`: names, modes, and existing files.
 
 usage: copies.py --flow BIN [TEST...]
 """
@@ -37,7 +37,7 @@ class Copies(Place):
         return stat.S_IMODE(os.stat(self.path("out", name)).st_mode)
 
     def large(self):
-        """An input that is read in place: what its path leads to is read again when it is copied."""
+        """An input that is read in place: it is read again from its path when it is copied."""
         with open(self.path("large"), "wb") as large:
             large.truncate((64 << 20) + 1)
 
@@ -49,7 +49,8 @@ class Copies(Place):
         return [name for name in self.names() if name.startswith(".flow-")] if os.path.exists(self.path("out")) else []
 
     def stop_copying(self, process, number):
-        """Sends the signal when some of `large` is copied, and lets the copy have more of it until its end."""
+        """Sends the signal when part of `large` is copied, and lets the copy continue until it
+        ends."""
         pipe = []
 
         def is_open():
@@ -80,7 +81,7 @@ class Copies(Place):
             os.close(pipe[0])
         return self.end(process)
 
-    def test_a_signal_ends_a_copy_and_the_next_one_removes_what_a_killed_one_left(self):
+    def test_a_signal_ends_a_copy_and_the_next_one_removes_the_leftovers_of_a_killed_one(self):
         self.write("p.lua", HOLD + '''
 return flow.pipeline("p", { file = flow.param.path {}, gate = flow.param.string {} }, function(p)
   return { p.file, hold(p.gate, "held").stdout }
@@ -106,7 +107,7 @@ end)''')
         self.good("get", "-o", "out")
         self.assertEqual(self.names(), own + ["large", "result.json"])
 
-    def test_names_that_look_like_a_temporary_one_are_kept(self):
+    def test_files_with_names_like_temporary_ones_are_kept(self):
         os.mkdir(self.path("out"))
         for name in ("b.flow-part", "a.tmp"):
             self.write(os.path.join("out", name), "the user's own")
@@ -127,7 +128,7 @@ end)''')
         self.assertEqual(self.out(long), b"1\n")
         self.assertEqual(len(self.out(many)), 288894)
         self.assertEqual(os.listdir(self.path("out", "d")), [many])
-        second = "x" * 249 + "-2.txt"  # of an equal name, cut to what fits
+        second = "x" * 249 + "-2.txt"  # of an equal name, truncated to the maximum
         self.assertEqual(self.out(second), b"1\n")
         (tensor,) = [name for name in self.names() if name.endswith(".npy")]
         self.assertEqual(len(tensor), 255)
@@ -153,7 +154,7 @@ end)''')
         self.assertIn(b"(3,)", data[10:10 + size])
         self.assertEqual(struct.unpack("<3f", data[10 + size:]), (1.5, -2.0, 3.0))
 
-    def test_a_failed_copy_leaves_nothing_half_written(self):
+    def test_a_failed_copy_leaves_no_partial_file(self):
         self.run_out('local t = flow.shell("t", { outputs = { o = "o" }, command = [[seq 50000 > o]] })',
                      "return { t().o }")
         digest = json.loads(self.out("result.json"))[0]["$file"]["digest"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A state whose bytes are wrong: what is damaged is named and never served, a torn log goes on."""
+"""A state with wrong bytes: damage is named and never returned, and a torn log continues."""
 import os
 import pathlib
 import random
@@ -44,7 +44,7 @@ class Damage(place.Place):
     def setUp(self):
         super().setUp()
         self.write("pipeline.lua", SCRIPT)
-        self.attempts = {}  # of tasks that have failed
+        self.attempts = {}  # of failed tasks
 
     def keep(self):
         shutil.copytree(self.state, self.path("whole"), ignore=shutil.ignore_patterns("socket"))
@@ -60,7 +60,8 @@ class Damage(place.Place):
         self.open("gate")
 
     def fails_at_once(self, done, task=None, digest="", is_damaged=True):
-        """No retry would find what is damaged or gone: what failed says so after one attempt."""
+        """A retry cannot repair missing or damaged blobs: the task fails after one attempt with
+        that error."""
         for word in ("damaged", "It was removed", digest) if is_damaged else ("does not hold", digest):
             self.assertIn(word, done.err, done)
         shown = self.show()
@@ -82,7 +83,7 @@ class Damage(place.Place):
         return next(p for p in pathlib.Path(self.state, "objects").rglob("*") if p.is_file()
                     and p.stat().st_size >= 300000)
 
-    def test_flipped_byte_in_the_log_stops_every_verb(self):
+    def test_a_flipped_byte_in_the_log_stops_every_verb(self):
         self.killed_run()
         log = self.log()
         flip(log, log.stat().st_size // 2)
@@ -98,13 +99,13 @@ class Damage(place.Place):
         self.good("resume")
         self.assertEqual(self.show()["result"], RESULT)
 
-    def test_log_cut_anywhere_opens_at_its_last_whole_batch(self):
+    def test_a_log_that_is_truncated_anywhere_opens_at_its_last_complete_batch(self):
         self.killed_run()
         self.keep()
         size = self.log().stat().st_size
         seed = int(os.environ.get("FLOW_SEED", "1"))
         cuts = sorted(random.Random(seed).sample(range(1, size), TORN_LOGS)) + [size]
-        last = -1  # tasks that had succeeded; of a longer log never fewer
+        last = -1  # succeeded tasks; a longer log never has fewer
         for cut in cuts:
             with self.subTest(seed=seed, cut=cut, size=size):
                 self.bring_back()
@@ -122,7 +123,7 @@ class Damage(place.Place):
                     self.assertEqual(before, {n: after[n] for n in before})
                 self.assertEqual(self.show()["result"], RESULT)
 
-    def test_damaged_content_is_named_and_never_served(self):
+    def test_damaged_blobs_are_named_and_never_returned(self):
         self.killed_run()
         large = self.large()
         digest = large.parent.name + large.name
@@ -144,7 +145,7 @@ class Damage(place.Place):
                     self.assertNotIn(self.tasks()["sum"]["status"], ["succeeded"])
                     self.good("resume")
                     self.assertEqual(self.show()["result"], RESULT)
-                # A new run computes what is lost; it does not take what is damaged.
+                # A new run computes the missing blob; it does not use the damaged one.
                 again = self.flow("run", ".", "--fresh", "--param", "gate=" + self.path("gate"))
                 self.exits(0, again)
                 self.assertEqual(self.show()["result"], RESULT)
@@ -173,7 +174,7 @@ class Damage(place.Place):
                 else:
                     self.exits(1, done, "error: `")
                     self.fails_at_once(done)
-                for _ in range(4):  # each run finds one more that is damaged
+                for _ in range(4):  # each run finds one more damaged value
                     done = self.flow("run", file)
                     if "damaged" not in done.err:
                         break
@@ -181,8 +182,8 @@ class Damage(place.Place):
                 wanted = result if name == "one" else result + 1
                 self.assertEqual(self.show()["result"], wanted)
 
-    def test_content_that_is_gone_is_computed_again_by_the_next_run_and_by_resume(self):
-        """Tensors and files within results, of a task, a map and a dynamic task."""
+    def test_missing_blobs_are_computed_again_by_the_next_run_and_by_resume(self):
+        """Tensors and files within results of a task, a map and a dynamic task."""
         script = r'''
 local flow = require "flow"
 local make = flow.task("make", function(ctx, n) return { x = flow.zeros(100, 1000) + n } end)
@@ -220,7 +221,9 @@ end)
                 self.assertEqual(contents(os.path.join(self.state, "objects")), before)
                 done = self.flow("run", "gone.lua")
                 tries = 0
-                while done.code != 0:  # damage within is seen when it is read: by those that come next in the next try
+                # Damage within a value is detected when it is read: by the next consumers, in the
+                # next try.
+                while done.code != 0:
                     self.fails_at_once(self.exits(1, done))
                     tries += 1
                     self.assertLessEqual(tries, 2 if name == "flipped" else 0)
@@ -246,7 +249,7 @@ end)
         self.assertEqual(self.show()["result"], "300000\n3\n")
 
     def test_an_input_that_a_task_wrote_into_is_copied_again_by_resume(self):
-        """From the file or the folder that it was read from, while that holds the same."""
+        """From the original file or folder, if it still has the same bytes."""
         self.write("spoil.lua", r'''
 local flow = require "flow"
 local spoil = flow.shell("spoil", { args = { "f", "d", "gate" }, command = [[
@@ -274,7 +277,7 @@ end)
                 self.assertEqual(self.show()["result"], "300000\n200000\n")
                 os.unlink(self.path("gate"))
 
-    def test_a_damaged_file_is_not_given_out(self):
+    def test_a_damaged_file_is_not_returned(self):
         self.write("file.lua", 'local flow = require "flow"\n'
                    'local make = flow.shell("make", { outputs = { f = "f.bin" },\n'
                    '  command = "head -c 200000 /dev/zero > {outputs.f}" })\n'

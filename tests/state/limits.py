@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Every verb on a state with a finished run, under each limit that a process can meet: it does its work or ends with a
-documented exit code and a sentence, never by a signal, and the state stays whole."""
+"""Runs every verb on a state with a finished run, under each limit that a process can have: the
+verb works or ends with a documented exit code and a message, never by a signal, and the state stays
+intact."""
 import os
 import resource
 import shutil
@@ -46,7 +47,7 @@ class Limits(place.Place):
         self.n = 100
 
     def verbs(self):
-        """Those that write come last, gc first of them: it is what makes room."""
+        """Verbs that write come last, gc first among them, because it frees space."""
         self.n += 1
         out = self.path("scratch", str(self.n))
         reads = [["ls"], ["show"], ["logs"], ["why"], ["diff", "last", "last"], ["get", "last", "-o", out], ["nodes"],
@@ -76,11 +77,12 @@ class Limits(place.Place):
         return codes
 
     def all_work(self, codes):
-        """There is no process to ask for nodes, and no run to cancel or to signal; a machine may have faults."""
+        """There is no process for `nodes`, and no run to cancel or to signal; a machine may have
+        faults."""
         self.assertLessEqual({verb for verb, code in codes.items() if code != 0}, {"nodes", "cancel", "signal", "doctor"})
 
     def whole(self):
-        """Without the limit all goes on."""
+        """Without the limit everything works again."""
         self.assertEqual({run["status"] for run in self.runs()} - {"succeeded", "interrupted", "failed"}, set())
         self.n += 1
         self.good("run", ".", "--param", "n=%d" % self.n)
@@ -91,7 +93,7 @@ class Limits(place.Place):
         self.all_work(self.each_verb())
         self.whole()
 
-    def test_without_a_home_a_working_folder_or_streams(self):
+    def test_without_home_working_folder_or_streams(self):
         env = dict(self.env)
         env.pop("HOME", None)
         free = self.each_verb()
@@ -111,7 +113,7 @@ class Limits(place.Place):
                 self.each_verb(preexec=limits(resource.RLIMIT_NOFILE, count))
                 self.whole()
 
-    def test_tasks_get_the_limit_on_files_that_flow_was_started_with(self):
+    def test_tasks_have_the_file_limit_of_flow(self):
         self.write("files.lua", """
 local flow = require "flow"
 local files = flow.shell("files", { command = [[ulimit -Sn; ulimit -Hn]] })
@@ -133,7 +135,7 @@ return flow.pipeline("files", {}, function() return files().stdout end)
                 self.all_work(self.each_verb(preexec=limits(resource.RLIMIT_STACK, kilobytes << 10)))
                 self.whole()
 
-    def test_with_short_files(self):
+    def test_with_a_small_file_size_limit(self):
         for size in (0, 4096):
             with self.subTest(size):
                 self.each_verb(preexec=limits(resource.RLIMIT_FSIZE, size))

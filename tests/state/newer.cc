@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   if (argv[2] == std::string("format")) {
     batch.put(flow::Family::meta, "format", "99");
   } else {
-    std::string record("\x08\x63", 2);  // schema 99, nothing else
+    std::string record("\x08\x63", 2);  // schema 99 and no other field
     flow::seal(record);
     batch.put(flow::Family::journal, flow::journal_key(uint64_t{1} << 40), record);
   }

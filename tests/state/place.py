@@ -1,4 +1,5 @@
-"""A folder with a script, a state, and the `flow` processes started in it; all are gone at its end."""
+"""A folder with a script, a state, and the `flow` processes started in it; all are removed at its
+end."""
 import argparse
 import json
 import os
@@ -15,7 +16,7 @@ import unittest
 WAIT_SECONDS_MAX = 120
 OPTIONS = argparse.Namespace(flow="flow", newer="state_newer")
 
-# `hold(path, label)` says that it started and ends when `path` is there.
+# `hold(path, label)` prints that it started and ends once `path` exists.
 HOLD = r'''
 local flow = require "flow"
 local hold = flow.shell("hold", { args = { "path", "label" },
@@ -24,7 +25,8 @@ local hold = flow.shell("hold", { args = { "path", "label" },
 
 
 def unused_port(host="127.0.0.1"):
-    """Below the range from which the system gives ports to connections: a process can listen there again later."""
+    """A port below the range that the system assigns to connections: a process can listen there
+    again later."""
     while True:
         port = random.randrange(10000, 32000)
         with socket.socket() as probe:
@@ -63,7 +65,7 @@ class Place(unittest.TestCase):
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        self.open("gate", "any")  # what is left of a shell ends
+        self.open("gate", "any")  # ends the remaining shells
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def path(self, *names):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A state that can't be written: its disk is full, it is read-only, or a newer flow wrote it."""
+"""A state that cannot be written: its disk is full, it is read-only, or a newer flow wrote it."""
 import json
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 
 import place
 
-# Its texts are more than the small disk holds.
+# Its texts do not fit on the small disk.
 SCRIPT = r'''
 local flow = require "flow"
 local large = flow.task("large", function(ctx, i) return string.rep(string.format("%09d ", i), 200000) end)
@@ -63,7 +63,7 @@ class Room(place.Place):
         mount("-o", "remount,size=256m", self.state)
         self.good("resume")
 
-    def test_a_full_disk_stops_the_run_and_free_space_lets_it_continue(self):
+    def test_a_full_disk_stops_the_run_which_continues_when_there_is_space(self):
         self.disk("24m")
         self.exits(4, self.flow("run", "."), self.state, "No space left", "MiB free", "last committed", "flow resume")
         self.assertEqual(self.show()["status"], "interrupted")
@@ -81,7 +81,7 @@ class Room(place.Place):
     def show_in(self, state):
         return json.loads(self.good("show", "--json", "--state", self.path(state)).out)
 
-    def test_an_input_that_does_not_fit_on_a_full_disk_is_tried_again(self):
+    def test_an_input_that_does_not_fit_on_a_full_disk_is_retried(self):
         self.write("input.lua", r'''
 local flow = require "flow"
 local again = { infra = 1, backoff = "1ms" }
@@ -100,7 +100,7 @@ end)
         tasks = self.tasks()
         self.assertEqual({name: task["attempts"] for name, task in tasks.items()}, {"by_lua": 2, "by_shell": 2})
 
-    def test_a_scratch_folder_that_does_not_fit_on_a_full_disk_is_tried_again(self):
+    def test_a_scratch_folder_that_does_not_fit_on_a_full_disk_is_retried(self):
         self.write("scratch.lua", r'''
 local flow = require "flow"
 local take = flow.task("take", { retries = { infra = 1, backoff = "1ms" } }, function(ctx) return #ctx.dir end)
@@ -108,14 +108,16 @@ return flow.pipeline("scratch", {}, function() return take() end)
 ''')
         scratch = os.path.join(self.state, "scratch")
         os.mkdir(scratch)
-        files = 3  # the folder, the executors' one, and the one executor's file in it
+        # The attempt's folder, the executors' folder, and the file of the one executor in it.
+        files = 3
         mount("-t", "tmpfs", "-o", f"mode=0700,nr_inodes={files}", "none", scratch)
         self.addCleanup(subprocess.run, ["umount", "-l", scratch], check=True)
         self.exits(1, self.flow("run", "scratch.lua", "--jobs", "1"), "No space left")
         self.assertEqual(self.tasks()["take"]["attempts"], 2)
 
     def head_and_small_worker(self, size="3m"):
-        """The worker's disk has room for two tensors of 1.2 MB, or as `size` says. What a worker is started with."""
+        """Mounts a disk for the worker with space for two tensors of 1.2 MB, or of `size`. Returns
+        the worker's options."""
         head = self.start("head", "--listen", "127.0.0.1:0", "--json", "--jobs", "0")
         reported = json.loads(head.stdout.readline())
         folder = self.path("small")
@@ -129,7 +131,7 @@ return flow.pipeline("scratch", {}, function() return take() end)
     def until_joined(self, worker, count):
         self.until("%d workers are there" % count, lambda: len(self.good("nodes", "--json").lines()) == count + 1)
 
-    def test_a_worker_whose_disk_is_full_evicts_blobs_that_the_head_has_too(self):
+    def test_a_worker_with_a_full_disk_evicts_blobs_that_the_head_has_too(self):
         self.write("large.lua", r'''
 local flow = require "flow"
 local again = { infra = 20, backoff = "100ms" }
@@ -150,19 +152,19 @@ end)
         attempts = [task["attempts"] for name, task in self.tasks().items() if name.startswith("make")]
         self.assertGreater(max(attempts), 1)
 
-    def test_scratch_of_a_failed_attempt_is_removed_for_the_next(self):
+    def test_the_leftovers_of_a_failed_attempt_on_a_worker_are_removed_for_the_next(self):
         self.write("left.lua", LEFT)
         self.head_and_small_worker("24m")
         self.exits(1, self.flow("run", "left.lua", "--param", "mib=40"), "No space left")
         failed = self.runs()[-1]["run"]
         self.assertEqual(self.tasks()["fill"]["status"], "failed")
-        self.assertEqual(os.listdir(self.path("small", "scratch", failed)), ["fill.0@1"])  # for people to look at
+        self.assertEqual(os.listdir(self.path("small", "scratch", failed)), ["fill.0@1"])  # kept for the user
         self.good("run", "left.lua", "--param", "mib=14")
         self.assertEqual(self.show()["result"], "%d\n" % (14 << 20))
         self.assertEqual(self.tasks()["fill"]["attempts"], 1)
         self.assertFalse(os.path.exists(self.path("small", "scratch", failed)))
 
-    def test_an_attempt_without_disk_space_on_its_worker_removes_earlier_scratch(self):
+    def test_an_attempt_without_space_on_a_worker_removes_the_leftovers_of_earlier_ones(self):
         self.write("left.lua", LEFT)
         self.head_and_small_worker("24m")
         self.exits(1, self.flow("run", "left.lua", "--param", "mib=12", "--param", "code=3"), "exit code 3")
@@ -174,7 +176,7 @@ end)
         self.good("resume")
         self.assertEqual(self.show()["result"], "%d\n" % (16 << 20))
 
-    def test_a_task_without_disk_space_on_one_worker_goes_to_another(self):
+    def test_a_task_that_found_no_space_on_one_worker_moves_to_another(self):
         self.write("larger.lua", r'''
 local flow = require "flow"
 local again = { infra = 3, backoff = "10ms" }
@@ -211,7 +213,7 @@ end)
             self.good(*words)
         self.assertNotEqual(os.listdir(self.path("out")), [])
 
-    def test_what_a_newer_flow_wrote_is_left_to_it(self):
+    def test_a_state_of_a_newer_flow_is_not_changed(self):
         for what in ("format", "journal"):
             with self.subTest(what):
                 state = self.path(what)
@@ -226,7 +228,7 @@ end)
 
 
 def own_mounts():
-    """Starts again where mounts are this process's own, and end with it."""
+    """Starts itself again in a mount namespace, whose mounts end with the process."""
     if os.environ.get("FLOW_OWN_MOUNTS"):
         return
     words = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]

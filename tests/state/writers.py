@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Several `flow` over one state: one writes, the others are its clients, and any of them may die."""
+"""Several `flow` processes with one state: one writes, the others are its clients, and any of them
+may be killed."""
 import fcntl
 import os
 import shutil
@@ -148,7 +149,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
-    def test_jobs_of_a_client_bound_its_own_run(self):
+    def test_jobs_of_a_client_limit_its_own_run(self):
         writer = self.start("run", ".", "--jobs", "8", "--name", "alpha", "--param", "gate=" + self.path("gate1"),
                             "--param", "label=alpha", TOKEN="alpha")
         self.until_holds("alpha", "gate1")
@@ -196,7 +197,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
-    def test_a_resume_of_a_run_that_succeeds_while_it_is_interrupted_reports_it(self):
+    def test_resume_of_a_run_that_succeeds_while_it_is_interrupted_reports_that(self):
         writer = self.begin("alpha", "gate1")
         self.kill(self.begin("beta", "gate2", "--grace", "60s"))
         time.sleep(1)
@@ -208,7 +209,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
-    def test_ctrl_c_of_the_writer_leaves_its_clients_runs(self):
+    def test_ctrl_c_of_the_writer_does_not_affect_its_clients_runs(self):
         writer = self.begin("alpha", "gate1", "--grace", "0s")
         client = self.begin("beta", "gate2")
         writer.send_signal(signal.SIGINT)
@@ -274,7 +275,7 @@ class Writers(place.Place):
         self.exits(0, self.flow("retry", "beta", "echo", TOKEN="again"))
         self.assertEqual(self.end(writer).code, -signal.SIGKILL)
         self.assertEqual(self.show("beta")["result"]["said"], "AGAIN beta\n")
-        # One more where the attempt had been started when the writer died.
+        # One more if the attempt had started when the writer died.
         self.assertLessEqual(self.tasks("beta")["echo"]["attempts"], 3)
 
     def test_a_state_that_is_removed_stops_its_writer(self):
@@ -283,7 +284,7 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(4, self.end(writer), "the state `%s` was removed or replaced" % self.state)
 
-    def test_a_state_that_is_replaced_under_its_writer_is_the_next_writers(self):
+    def test_a_state_that_replaces_another_one_belongs_to_the_next_writer(self):
         writer = self.begin("alpha", "gate1")
         shutil.rmtree(self.state)
         self.open("gate2")
@@ -301,19 +302,19 @@ class Writers(place.Place):
             boot = file.read().strip()
         for pid, boot_id in ((1, "00000000-0000-0000-0000-000000000000"), (2 ** 22 - 1, boot), (os.getpid(), boot)):
             self.write(".flow/lock", "process %d on here since 2020-01-01T00:00:00Z\nboot %s start 1\n" % (pid, boot_id))
-            dead = socket.socket(socket.AF_UNIX)  # and the socket that it left
+            dead = socket.socket(socket.AF_UNIX)  # and its socket
             dead.bind(self.path(".flow/socket")) if not os.path.exists(self.path(".flow/socket")) else None
             dead.close()
             self.exits(0, self.flow(*words, TOKEN="a"))
 
     def both_go_on(self, pair):
-        """Who has ended by now tells why."""
+        """A process that has ended by now must give the reason."""
         for process in pair:
             if process.poll() is not None:
                 self.fail(self.end(process))
         return True
 
-    def test_two_that_start_at_once_compute_a_key_once(self):
+    def test_two_runs_that_start_at_once_compute_a_key_once(self):
         for turn in range(3):
             words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=turn%d" % turn]
             pair = [self.start(*words, TOKEN="t") for _ in range(2)]
@@ -376,7 +377,7 @@ class Writers(place.Place):
 
     def test_silent_clients_do_not_block_others_and_are_disconnected(self):
         writer = self.begin("alpha", "gate1")
-        places = 256  # of the writer's
+        places = 256  # connections of the writer
         silent = []
         for _ in range(places + 8):
             link = socket.socket(socket.AF_UNIX)
@@ -388,7 +389,7 @@ class Writers(place.Place):
         self.open("gate2")
         self.exits(0, self.end(beta))
         for link in silent:
-            self.assertEqual(link.recv(64), b"")  # the end, and nothing said before it
+            self.assertEqual(link.recv(64), b"")  # the end, without any message before
         self.open("gate1")
         self.exits(0, self.end(writer))
 
