@@ -251,7 +251,7 @@ TEST_CASE("an idle node first gets no new work and is then released") {
         std::vector<std::string>{"n1", "n3"});  // one is busy, so two may be released
   CHECK(steps.cancel.empty());
   for (const std::string& name : steps.drain) story.node(name).is_draining = true;
-  story.node("n3").is_busy = true;  // it has just got work
+  story.node("n3").is_busy = true;  // it has just received work
   CHECK(story.turn().cancel == Jobs{1});
   story.node("n3").is_busy = false;
   CHECK(story.turn().cancel == Jobs{3});

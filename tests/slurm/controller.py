@@ -1,5 +1,5 @@
-"""A real Slurm of four nodes on this machine, for a test: all it has lies in one folder, listens to this machine alone,
-and is ended by its processes' numbers."""
+"""A real Slurm of four nodes on this machine, for a test: all its files are in one folder, it
+listens on this machine only, and its processes are ended by their ids."""
 import getpass
 import os
 import shutil
@@ -12,7 +12,7 @@ import place
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "salloc", "sinfo"]
 NODES = ["n1", "n2", "n3", "n4"]
-GPUS = 2  # of each: Slurm takes any device for one
+GPUS = 2  # per node: Slurm accepts any device as a GPU
 LOOPBACK = "127.0.0.1"
 WAIT_SECONDS_MAX = 40
 
@@ -33,10 +33,10 @@ def own_address():
 
 
 def why_not():
-    """Why there can be none here, or ""."""
+    """Why it cannot run here, or ""."""
     if missing():
         return "not installed: %s (Debian: slurmctld slurmd slurm-client munge)" % " ".join(missing())
-    if own_address() != LOOPBACK:  # where srun listens, and what its peers then call
+    if own_address() != LOOPBACK:  # the address of srun, to which its peers connect
         return "this machine's name stands for `%s`: Slurm would have to listen beyond %s" % (own_address(), LOOPBACK)
     return ""
 
@@ -109,7 +109,7 @@ class Controller:
         return done.stdout
 
     def jobs(self, *states):
-        """Numbers of jobs in these states, or that are not over, oldest first."""
+        """Numbers of jobs in these states, or of unfinished jobs, oldest first."""
         words = ["--states=" + ",".join(states)] if states else []
         answer = self.answer("squeue", "--noheader", "--format=%i", *words)
         if "error" in answer:

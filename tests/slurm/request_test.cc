@@ -165,8 +165,8 @@ struct JobHere {
     ::setenv("SLURM_CPUS_ON_NODE", "2", 1);
     ::setenv("SLURM_JOB_ID", "17", 1);
     ::setenv("SLURM_JOB_NUM_NODES", "1", 1);
-    // Simulates a busy machine: it notices late whether a process exists. Bash treats this as a
-    // function.
+    // Simulates a busy machine: the check whether a process exists is slow. Bash reads this
+    // variable as a function.
     ::setenv("BASH_FUNC_kill%%", "() { sleep 1; builtin kill \"$@\"; }", 1);
     std::string script = path + "/job.sh";
     ::execlp("bash", "bash", script.c_str(), argument.empty() ? nullptr : argument.c_str(),

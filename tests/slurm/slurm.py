@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs on nodes that a real Slurm gives: what is asked, what may be refused or taken away, and that nothing is left."""
+"""Runs on nodes of a real Slurm: requests, rejections, lost nodes, and that nothing is left."""
 import json
 import os
 import shutil
@@ -16,7 +16,7 @@ import place
 SKIPPED = 77
 SLURM = None
 
-# Each holds a node, which has two CPUs, until there is `gate`, or `gate` with its own name.
+# Each occupies a node with two CPUs until `gate`, or `gate` with its own name, exists.
 HOLDS = r'''
 local flow = require "flow"
 local hold = flow.shell("hold", { args = { "path", "label" }, cpus = 2, command = [[
@@ -29,7 +29,7 @@ return flow.pipeline("holds", { gate = flow.param.string {}, count = flow.param.
   return all
 end)
 '''
-# Goes on from its last step, wherever that was.
+# Continues from its last step, on whichever node that ran.
 STEPS = r'''
 local flow = require "flow"
 local steps = flow.task("steps", { cpus = 2 }, function(ctx, count)
@@ -44,7 +44,7 @@ end)
 return flow.pipeline("steps", { count = flow.param.int {} }, function(p) return steps(p.count) end)
 '''
 
-# Two at once, each with a GPU, until there is `gate`.
+# Two tasks at once, each with a GPU, until `gate` exists.
 GPUS = r'''
 local flow = require "flow"
 local hold = flow.shell("hold", { args = { "path", "label" }, gpus = 1, command = [[
@@ -54,7 +54,7 @@ return flow.pipeline("gpus", { gate = flow.param.string {} }, function(p)
 end)
 '''
 
-# Each rank tells the job and the node in it that it runs on, and a program how many CPUs it has too.
+# Each rank prints its job and node, and a program also prints how many CPUs it has.
 RANKS_SHELL = r'''
 local flow = require "flow"
 local where = flow.shell("where", { ranks = RANKS, cpus = CPUS, command = [[echo $SLURM_JOB_ID $SLURM_NODEID {cpus}]] })
@@ -154,7 +154,7 @@ class Slurm(place.Place):
     def workers_of(self, run):
         return sorted(task["worker"] for task in run["tasks"])
 
-    def test_a_run_over_four_nodes_gives_them_back(self):
+    def test_a_run_on_four_nodes_releases_them(self):
         client = self.start_holds(4, "--nodes", "4", "--time", "10m")
         self.until_started(4)
         nodes = [json.loads(line) for line in self.good("nodes", "--json").out.splitlines()]
@@ -181,12 +181,12 @@ class Slurm(place.Place):
         return sorted(line["text"] for line in lines)
 
     def hold_nodes(self, count):
-        """Another job holds as many nodes, until it is cancelled. Returns its number."""
+        """Submits another job for this many nodes, until it is cancelled. Returns its number."""
         answer = SLURM.answer("sbatch", "--parsable", "--nodes=%d" % count, "--exclusive", "--output=/dev/null", "--wrap", "exec sleep 1000")
         self.until("the nodes are held", lambda: int(answer) in SLURM.jobs("running"))
         return int(answer)
 
-    def test_a_gang_spreads_over_all_requested_nodes(self):
+    def test_a_gang_uses_all_requested_nodes(self):
         for script, cpus in (RANKS_SHELL, " 1"), (RANKS_LUA, ""):
             self.write_ranks(6, 1, script)
             before = self.new_jobs()
@@ -196,7 +196,7 @@ class Slurm(place.Place):
             self.assertEqual(len(set(self.run_of(done)["tasks"][0]["worker"].split(", "))), 3)
             self.assertNotIn("fewer CPUs", done.out + done.err)
 
-    def test_a_gang_waits_for_the_node_that_is_still_to_come(self):
+    def test_a_gang_waits_for_the_last_requested_node(self):
         other = self.hold_nodes(2)
         self.write_ranks(3, 2)
         client = self.start(*self.on_slurm("run", "ranks.lua", "--elastic", "0:3"))
@@ -209,7 +209,7 @@ class Slurm(place.Place):
         self.assertEqual(self.told_by_ranks(), ["%d 0 2" % job for job in jobs], done)
         self.assertNotIn("fewer CPUs", done.out + done.err)
 
-    def test_a_gang_runs_on_the_nodes_that_it_has_when_slurm_refuses_more(self):
+    def test_a_gang_runs_on_its_current_nodes_when_slurm_rejects_more(self):
         other = self.hold_nodes(4)
         self.write_ranks(3, 2)
         client = self.start(*self.on_slurm("run", "ranks.lua", "--elastic", "0:3"))
@@ -230,8 +230,8 @@ class Slurm(place.Place):
         self.open("gate")
         self.exits(0, self.end(self.start(*self.on_slurm("resume", "--nodes", "1"))))
 
-    def test_what_would_never_start_is_not_waited_for(self):
-        # Slurm names PartitionConfig for either until its scheduler has looked more closely.
+    def test_a_request_that_would_never_start_is_not_awaited(self):
+        # Slurm reports PartitionConfig for both until its scheduler has checked more closely.
         for asks in (("--nodes", "1", "--time", "9999"), ("--nodes", "40")):
             done = self.end(self.start_holds(1, *asks, "--fresh"))
             self.exits(4, done, "flow resume")
@@ -257,7 +257,7 @@ class Slurm(place.Place):
             self.exits(3, self.end(client))
             self.until_no_job()
 
-    def test_gpus_are_those_that_slurm_gives(self):
+    def test_gpus_are_those_that_slurm_assigns(self):
         self.write("machine", "".join("gpu GPU-%s 81559 NVIDIA H100\n" % name for name in ("aa11", "bb22", "cc33")))
         self.env.update(FLOW_NVML_LIB=os.environ["FLOW_TEST_NVML"], FLOW_FAKE_NVML=self.path("machine"))
         self.write("gpus.lua", GPUS)
@@ -272,7 +272,7 @@ class Slurm(place.Place):
         run = self.run_of(self.exits(0, self.end(client)))
         self.assertEqual(sorted(run["result"]), ["GPU-aa11\n", "GPU-bb22\n"])
 
-    def test_the_end_of_its_time_costs_nothing(self):
+    def test_the_end_of_a_time_limit_loses_no_work(self):
         done = self.end(self.start(*self.on_slurm("run", "steps.lua", "--param", "count=100", "--nodes", "1", "--time",
                                                   "1m")))
         run = self.run_of(self.exits(0, done))
@@ -281,7 +281,7 @@ class Slurm(place.Place):
         self.assertEqual(run["tasks"][0]["attempts"], len(self.new_jobs()), done)
         self.assertNotIn("a new attempt", done.out)
 
-    def test_a_canceled_job_is_requested_again(self):
+    def test_a_cancelled_job_is_requested_again(self):
         client = self.start_holds(1, "--nodes", "1")
         self.until_started(1)
         first = self.new_jobs()
@@ -292,7 +292,7 @@ class Slurm(place.Place):
         self.assertEqual(self.run_of(done)["tasks"][0]["attempts"], 2)
         self.assertEqual(len(self.new_jobs()), 2)
 
-    def test_preempted_nodes_are_requested_again(self):
+    def test_nodes_that_are_preempted_are_requested_again(self):
         client = self.start_holds(1, "--nodes", "4")
         self.until_started(1)
         better = subprocess.Popen(["srun", "--partition=high", "--nodes=4", "--exclusive", "sleep", "1"],
@@ -302,7 +302,7 @@ class Slurm(place.Place):
         self.open("gate")
         self.exits(0, self.end(client))
 
-    def test_the_next_flow_finds_what_a_killed_one_left(self):
+    def test_the_next_flow_finds_the_job_of_a_killed_one(self):
         client = self.start_holds(2, "--nodes", "2")
         self.until_started(2)
         self.kill(client)
@@ -314,7 +314,7 @@ class Slurm(place.Place):
         self.assertEqual(len(self.new_jobs()), 1)
         self.until_no_job()
 
-    def test_what_a_killed_flow_left_ends_by_itself(self):
+    def test_the_job_of_a_killed_flow_ends_by_itself(self):
         client = self.start_holds(1, "--nodes", "1")
         self.until_started(1)
         self.kill(client)
@@ -323,7 +323,7 @@ class Slurm(place.Place):
         run = self.run_of(self.exits(0, self.end(self.start(*self.on_slurm("resume", "--nodes", "1")))))
         self.assertEqual(run["status"], "succeeded")
 
-    def test_an_interrupted_run_gives_its_nodes_back(self):
+    def test_an_interrupted_run_releases_its_nodes(self):
         client = self.start(*self.on_slurm("run", "steps.lua", "--param", "count=500", "--nodes", "1"))
         self.until("it has begun", lambda: "steps" in self.flow("logs", "last").out or
                    self.flow("show", "last").code == 0 and self.tasks().get("steps", {}).get("status") == "running")
@@ -331,7 +331,7 @@ class Slurm(place.Place):
         self.exits(3, self.end(client))
         self.until_no_job()
 
-    def test_an_elastic_one_has_as_many_nodes_as_there_is_work_for(self):
+    def test_an_elastic_pool_has_as_many_nodes_as_its_work_needs(self):
         client = self.start_holds(5, "--elastic", "0:3", "--idle", "2s")
         self.until_started(3)
         self.until("three nodes", lambda: len(SLURM.jobs("running")) == 3)
@@ -345,7 +345,7 @@ class Slurm(place.Place):
         self.assertEqual(len(self.new_jobs()), 3)
         self.until_no_job()
 
-    def test_inside_an_allocation_its_nodes_are_used(self):
+    def test_within_an_allocation_its_nodes_are_used(self):
         self.open("gate")
         words = ["salloc", "--nodes=2", "--exclusive", "--mem=0", place.OPTIONS.flow]
         words += self.on_slurm("run", "holds.lua", "--param", "gate=" + self.path("gate"))

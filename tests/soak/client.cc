@@ -1,7 +1,7 @@
-// A program that embeds flow and lives long: RUNS runs, by turns as a client of the head at HEAD
-// and as a client of the process that writes STATE. After every EVERY runs it says how many are
-// over and goes on when it reads a line.
-//   soak_client HEAD SECRET STATE SCRIPT EXECUTOR TASKS RUNS EVERY
+// A long-lived program that embeds flow: RUNS runs, alternately as a client of the head at HEAD and
+// of the process that writes STATE. After every EVERY runs it prints the number of finished runs
+// and continues when it reads a line. soak_client HEAD SECRET STATE SCRIPT EXECUTOR TASKS RUNS
+// EVERY
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Each run has its own code, as if its author worked on it.
+/// Each run has different code, as during development.
 void write_script(const std::string& path, const std::string& text, int number) {
   std::ofstream(path) << "-- run " << number << "\n" << text;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One head, one worker and one client that live through many runs: none of them grows.
+"""One head, one worker and one client that serve many runs: the memory of none of them grows.
 
-Prints the resident memory of each while the runs go on, and compares the end with what there was after the first
-tenth. Each run has its own code, a plan that holds 10,000 numbers and an environment of 800 kB, so that whatever keeps
-one of these is seen."""
+Prints the resident memory of each during the runs, and compares the end with the value after the first
+tenth. Each run has its own code, a plan with 10,000 numbers and an environment of 800 kB, so that a leak of any
+of these is detected."""
 import argparse
 import json
 import os
@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 
-PAD_BYTES = 100_000  # one variable; the kernel takes 128 KiB
+PAD_BYTES = 100_000  # bytes per variable; the kernel allows 128 KiB
 PADS = 8
-STACKS_SLACK = 12  # threads that a moment may have more, and stacks that the C library keeps for the next ones
+# Tolerance for threads that exist for a moment, and for stacks that the C library keeps for reuse.
+STACKS_SLACK = 12
 
 SCRIPT = r'''
 local flow = require "flow"
@@ -34,10 +35,11 @@ end)
 
 
 def status(pid):
-    """Resident memory in MiB, and stacks of threads: one that has ended and is not joined has its stack."""
+    """Resident memory in MiB, and the number of thread stacks: a thread that has ended and is not
+    joined still has its stack."""
     with open("/proc/%d/status" % pid) as file:
         fields = dict(line.split(":", 1) for line in file if ":" in line)
-    stacks = 0  # by their guard pages
+    stacks = 0  # found by their guard pages
     with open("/proc/%d/maps" % pid) as file:
         for line in file:
             span, access = line.split()[:2]
@@ -95,7 +97,7 @@ class Soak:
         o = self.options
         assert len(samples) == o.runs // o.every, samples
         first = samples[max(1, len(samples) // 10) - 1]
-        # A heap gives pages back with some delay: of the last samples the least is what is in use.
+        # A heap returns pages with a delay: the minimum of the last samples is the memory in use.
         last = {name: tuple(map(min, zip(*(sample[name] for sample in samples[-3:])))) for name in names}
         runs = o.runs - o.every * max(1, len(samples) // 10)
         wrong = []
