@@ -1,5 +1,5 @@
-// What is written here although a library offers it, beside that library: the figures of
-// docs/decisions. Usage: bench_choices [cbor|json|memtable|log|handshake|shell|crypto …]   (all)
+// Our implementations compared with libraries that offer the same: the figures of docs/decisions.
+// Usage: bench_choices [cbor|json|memtable|log|handshake|shell|crypto …]   (all)
 #include <fcntl.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
@@ -33,8 +33,8 @@ using Works = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 9;
 
-/// Microseconds per call: the best of each, in turns, since other work on the machine comes and
-/// goes. Each round calls a work `times` times.
+/// Microseconds per call: the best of each, in turns, because other work on the machine varies.
+/// Each round calls a work `times` times.
 std::vector<double> best_us(const Works& works, int times) {
   std::vector<double> best(works.size(), 1e12);
   for (int round = 0; round < kRounds; round++) {
@@ -97,8 +97,7 @@ std::unique_ptr<rocksdb::DB> open_database(const std::string& dir, rocksdb::Opti
   return std::unique_ptr<rocksdb::DB>(database);
 }
 
-// Rows under digests, as the families `cache` and `blobs` have them: written, looked up and
-// flushed.
+// Rows with digests as keys, like the families `cache` and `blobs`: written, looked up and flushed.
 void memtable() {
   constexpr int kRows = 100'000;
   constexpr size_t kHashedBytes = 8, kBuckets = 1 << 16;
@@ -144,7 +143,7 @@ double median(std::vector<double> all) {
   return all[all.size() / 2];
 }
 
-// Synced writes in turns, each to a database of its own: the disk is not the same all the time.
+// Synced writes in turns, each to its own database, because the disk's speed varies.
 void log() {
   constexpr int kSyncs = 1'000;
   Folder folder;

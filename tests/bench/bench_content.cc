@@ -1,12 +1,11 @@
-// Content between two processes over UCX, from a folder to a folder, against the lesser of what UCX
-// itself measures on the same transport in the same run (ucx_perftest, where that is installed) and
-// SHA-256 of the same bytes; against the same two while they run at the same time, as what comes is
-// digested while more is sent, which on few cores is less than either alone; and against two
-// threads of one process that copy and digest the same file, which is what these cores can do where
-// nobody sends anything; and sealed, as a head asks for with --encrypt, against the same unsealed.
-// The folders are workers', in $FLOW_BENCH_DIR, and not synced: while the disk is idle it is not
-// measured.
-// The CPU time is both processes'. Usage: bench_content [MiB]   (default 256)
+// Blob transfer between two processes over UCX, from folder to folder. Baselines in the same run:
+// the lesser of UCX's own rate on the same transport (ucx_perftest, if installed) and SHA-256 of
+// the same bytes; both of them running concurrently, because received data is digested while more
+// is sent, which on few cores is slower than either alone; two threads of one process that copy and
+// digest the same file, which is the limit of these cores without a network; and for encrypted
+// transfers (--encrypt) the same transfer unencrypted. The folders are workers' folders in
+// $FLOW_BENCH_DIR and are not synced, so an idle disk is not measured. CPU time is that of both
+// processes. Usage: bench_content [MiB]   (default 256)
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -33,23 +32,23 @@ extern "C" char** environ;
 
 namespace {
 
-// Memory that nobody has used for a while a virtual machine gets from its host anew, at the price
-// of a copy: what follows at once finds it there. So each is measured in a row, all as often.
+// A virtual machine gets memory that was unused for a while from its host again, at the cost of a
+// copy; repeated use avoids that. So each measurement runs this many times in a row.
 constexpr int kInARow = 8;
 constexpr int kRepeats = 3, kSmall = 1'000, kPerftestPuts = 500;
 constexpr size_t kSmallBytes = 100'000;
 
-/// One side: its transfer's messages are the link's frames.
+/// One side: the messages of its transfer are frames of the link.
 class Side final : public LinkHandler {
  public:
   void start(std::shared_ptr<Link> link, const std::string& dir) {
     TransferOptions options;
-    options.store = *BlobCache::open(dir, 0);  // of workers, which do not sync
+    options.store = *BlobCache::open(dir, 0);  // workers do not sync
     options.thread_pool = &thread_pool_;
     options.link = link;
     options.send = [link](std::string_view message) { link->send(std::string(message)); };
     options.peer = "the other process";
-    options.seal.emplace(Key{}, Key{});  // what is asked for sealed is given so
+    options.seal.emplace(Key{}, Key{});  // sends encrypted what was requested encrypted
     options.encrypts = [this] { return is_sealed.load(); };
     transfer = std::make_unique<BlobTransfer>(options);
     started_.set_value();
@@ -114,7 +113,7 @@ struct Beside {
   double puts = 0, digest = 0;  // MB/s
 };
 
-/// What ucx_perftest and a digest do while both run; nothing where the former is not installed.
+/// The rates of ucx_perftest and of a digest that run concurrently; empty without ucx_perftest.
 Beside beside() {
   Beside both;
   std::atomic<bool> is_over{false};
@@ -131,7 +130,7 @@ Beside beside() {
   return both;
 }
 
-/// Seconds until all are there; what was there before is removed.
+/// Seconds until all blobs have arrived; existing ones are removed first.
 double fetch_seconds(Side& side, const std::string& dir, const std::vector<BlobInfo>& all) {
   for (const BlobInfo& each : all) ::unlink(blob_path(dir, each.digest).c_str());
   std::atomic<size_t> left{all.size()};
@@ -147,9 +146,9 @@ double fetch_seconds(Side& side, const std::string& dir, const std::vector<BlobI
   return seconds() - began;
 }
 
-/// Bytes a second of a thread that reads and writes, beside one that digests what was read.
+/// Bytes per second of one thread that reads and writes while another digests the same data.
 double local_rate(const std::string& from, const std::string& to, size_t mib) {
-  constexpr size_t kBuffers = 6;  // which stay in a processor's cache
+  constexpr size_t kBuffers = 6;  // few enough to stay in a processor's cache
   std::vector<std::string> buffers(kBuffers, std::string(size_t{1} << 20, '\0'));
   std::counting_semaphore<> empty{kBuffers}, full{0};
   int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
@@ -179,7 +178,7 @@ double local_rate(const std::string& from, const std::string& to, size_t mib) {
   return ok ? static_cast<double>(mib << 20) / took : 0;
 }
 
-/// Of what is measured in rounds, taken in turns, the best: what else the machine does slows all.
+/// The best of several rounds in turns, because other work on the machine slows all of them.
 class Best {
  public:
   explicit Best(std::function<double()> measure) : measure_(std::move(measure)) {}
@@ -198,14 +197,14 @@ double puts_rate() {
   return figures.size() > kOverallMib ? figures[kOverallMib] * kMib : 0;
 }
 
-/// New ones each time: ext4 makes files slowly for a while where as many were just removed.
+/// New ones each time: ext4 creates files slowly for a while after many were removed.
 std::vector<BlobInfo> make_small(const std::string& dir, uint64_t& seed) {
   std::vector<BlobInfo> small;
   for (int i = 0; i < kSmall; i++) small.push_back(make_object(dir, kSmallBytes, ++seed));
   return small;
 }
 
-/// MB/s, all of them, but for pieces a second.
+/// Prints MB/s for all measurements, and chunks per second for small blobs.
 void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
   std::vector<BlobInfo> large{make_object(from, mib << 20, 1)};
   std::string large_path = blob_path(from, large[0].digest);
@@ -225,7 +224,7 @@ void measure(Side& near, pid_t far, const std::string& from, const std::string& 
   });
   Best small_rate([&] {
     std::vector<BlobInfo> small = make_small(from, seed);
-    ::sync();  // what was just written is not written while these are measured
+    ::sync();  // so that no pending writes run during the measurement
     double rate = kSmall / fetch_seconds(near, to, small);
     for (const BlobInfo& each : small)
       for (const std::string& dir : {from, to}) ::unlink(blob_path(dir, each.digest).c_str());

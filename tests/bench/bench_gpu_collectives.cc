@@ -1,6 +1,6 @@
-// all_reduce of f32 on all GPUs of this machine, by ctx.comm and by NCCL's own calls in the same
+// all_reduce of f32 on all GPUs of this machine, by ctx.comm and by direct NCCL calls in the same
 // processes, in turns; the best of several rounds counts. With fewer than two GPUs, or without
-// NCCL, it says so and ends with 77. Usage: bench_gpu_collectives [rounds]   (default 5)
+// NCCL, it prints that and exits with 77. Usage: bench_gpu_collectives [rounds]   (default 5)
 #include <unistd.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class Raw {
   void* const stream_;
 };
 
-/// --rank RANK RANKS FOLDER ROUNDS. The first prints "bytes flow raw", in microseconds.
+/// --rank RANK RANKS FOLDER ROUNDS. The first rank prints "bytes flow raw", in microseconds.
 int be_rank(char** arguments) {
   GangOptions options;
   options.rank = std::atoi(arguments[2]);

@@ -1,8 +1,7 @@
-// How fast a head hands out tasks: to simulated workers, each with a session over UCX, a spool and
-// messages as a real one's, which come to the end of what they are given at once. They are another
-// process on the same cores, so what the head itself takes of them is a figure of its own. Beside
-// it the same tasks on the head's own machine. Usage: bench_head [workers [tasks]]   (default 100,
-// 50000)
+// How fast a head dispatches tasks to simulated workers, each with a UCX session, a spool and
+// messages like a real worker's; they finish their orders at once. They are another process on the
+// same cores, so the head's own CPU time is a separate figure. For comparison, the same tasks run
+// on the head's own machine. Usage: bench_head [workers [tasks]]   (default 100, 50000)
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -28,9 +27,9 @@ using namespace flow::bench;
 namespace {
 
 constexpr double kAimPerSecond = 20'000;
-constexpr int kSlots = 4;  // of a worker
+constexpr int kSlots = 4;  // per worker
 
-/// Ends what it is given when that is durable.
+/// Finishes each order when it is durable.
 class InstantWorker final : public Worker {
  public:
   explicit InstantWorker(OnReport on_report)
@@ -114,7 +113,7 @@ SimulatedWorker worker_of(const std::string& head, const std::string& folder, in
   return made;
 }
 
-/// Until its stdin ends.
+/// Runs until its stdin ends.
 int simulate(const std::string& head, const std::string& folder, int workers) {
   std::vector<SimulatedWorker> simulated;
   for (int i = 0; i < workers; i++) simulated.push_back(worker_of(head, folder, i));
@@ -125,7 +124,8 @@ int simulate(const std::string& head, const std::string& folder, int workers) {
   return 0;
 }
 
-/// A process of this program that simulates; it ends with the descriptor's other end.
+/// Starts a process of this program that simulates workers; it ends when the other end of the
+/// descriptor is closed.
 pid_t start_workers(const std::string& head, const std::string& folder, int workers, int& end) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) std::exit(1);

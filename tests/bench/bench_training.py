@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One training step of a GPT beside PyTorch's, and beside llm.c's program: forward, backward and AdamW.
+"""One training step of a GPT compared with PyTorch and with llm.c: forward, backward and AdamW.
 
 usage: bench_training.py --flow BIN [--torch PYTHON] [--llmc PROGRAM] [--threads N] [--steps N] [--device cuda]
 
-PYTHON is a Python that has torch; PROGRAM is llm.c's train_gpt2, run in its folder, where it finds its checkpoint and
-tokens. Both are optional. The figures are medians of the steps by the clock on the wall, in the same run, one program
-after the other, twice. On the CPU all is f32, batch 4 and 64 tokens; on a GPU both compute in bf16 with f32 weights,
-batch 16 and 1024 tokens, and the share of a peak given by --peak (in TFLOP/s) is reported.
+PYTHON is a Python with torch; PROGRAM is llm.c's train_gpt2, run in its folder, which has its checkpoint and
+tokens. Both are optional. The figures are medians of the wall-clock time per step, in the same run, one program
+after another, twice. On the CPU everything is f32, batch 4 and 64 tokens; on a GPU both compute in bf16 with f32
+weights, batch 16 and 1024 tokens, and the fraction of the peak given by --peak (in TFLOP/s) is printed.
 """
 import argparse
 import datetime
@@ -71,7 +71,7 @@ for step in range(%(steps)d):
 
 
 def median(times, text):
-    """Of all steps but the first two, in seconds."""
+    """The median of all steps but the first two, in seconds."""
     if len(times) < 3:
         sys.exit("no steps in:\n" + text[-2000:])
     return statistics.median(times[2:])
@@ -117,7 +117,8 @@ def llmc_step(arguments):
 
 
 def print_share(name, count, size, tokens, step, peak):
-    # 6 operations a parameter and token, and the attention's (Chowdhery et al., "PaLM", appendix B).
+    # 6 operations per parameter and token, and those of attention (Chowdhery et al., "PaLM",
+    # appendix B).
     work = tokens * (6 * count + 12 * size["layers"] * size["width"] * size["context"])
     print(f"training {name}: {work / step / 1e12:.1f} TFLOP/s, {100 * work / step / 1e12 / peak:.1f}% of the peak of {peak:.0f}")
 

@@ -11,7 +11,7 @@ namespace flow::bench {
 inline const std::vector<size_t> kCollectiveBytes = {
     1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 
-/// Of one measurement: with more ranks than cores some need milliseconds for a kilobyte.
+/// Per measurement: with more ranks than cores, some need milliseconds for a kilobyte.
 constexpr double kSecondsMost = 0.2;
 
 /// `reduce(data, count)` sums in place, `last(seconds)` is the maximum over all ranks. The first

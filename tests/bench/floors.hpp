@@ -42,8 +42,8 @@ inline uint16_t free_port() {
   return ntohs(own.sin_port);
 }
 
-/// Of ucx_perftest's last line: a count, three times in us of which the last is over all, then two
-/// rates in MiB/s of which the last is over all. Empty where the program is not there.
+/// The last line of ucx_perftest: a count, three times in us (the last one overall), and two rates
+/// in MiB/s (the last one overall). Empty if the program is not installed.
 inline std::vector<double> perftest(const std::string& test, size_t bytes, int rounds) {
   const char* named = ::getenv("FLOW_UCX_PERFTEST");
   std::string program = named != nullptr ? named : "ucx_perftest";

@@ -68,7 +68,7 @@ const std::vector<std::string>& known() {
 
 const std::string& folder() {
   static const std::string path = [] {
-    std::filesystem::path memory = "/dev/shm";  // sync takes no time there
+    std::filesystem::path memory = "/dev/shm";  // without the cost of a sync
     bool has_memory = ::access(memory.c_str(), W_OK) == 0;
     std::string name =
         (has_memory ? memory : std::filesystem::temp_directory_path()) / "flow-fuzz-XXXXXX";
@@ -178,7 +178,7 @@ class Story {
     is_refused_ = !transfer_->on_message(message);
     if (is_refused_) transfer_->end(environment_error("the peer is none of ours"));
   }
-  // Messages of this side: its requests are remembered, so that a peer may answer them.
+  // Receives messages of this side: its requests are recorded, so that a peer may answer them.
   void said(std::string_view bytes) {
     blob_protocol::Message message;
     FLOW_CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));

@@ -30,7 +30,7 @@ flow::Result<Tensors> read(std::string_view body) {
     FLOW_CHECK(tensor.data->size() == static_cast<size_t>(count) * flow::dtype_size(tensor.dtype));
   }
   auto printed = flow::print_infer_response("m", id, *inputs);
-  if (!printed.ok()) {  // a number beyond FP32 becomes an infinity there
+  if (!printed.ok()) {  // a number that does not fit into FP32 becomes an infinity
     FLOW_CHECK(printed.error().message.starts_with("output `"));
     FLOW_CHECK(flow::is_utf8(printed.error().message));
     return inputs;

@@ -86,7 +86,7 @@ class Story {
     transport_.handler->on_frame(peer_.proof());
     FLOW_CHECK(peer_.receive_proof(next_sent()).ok());
   }
-  // As a link that breaks.
+  // Breaks the link.
   ~Story() {
     while (!link().put_done.empty()) end_put(environment_error("it is down"));
     while (!link().expected.empty())

@@ -16,7 +16,8 @@ class Input {
     while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
     return taken;
   }
-  /// Of as many bytes as the next one says, 0 to 8, or of `bytes`; most significant first.
+  /// An integer of `bytes` bytes, or of as many as the next byte says, 0 to 8; most significant
+  /// first.
   uint64_t number() { return number(byte() % 9); }
   uint64_t number(int count) {
     uint64_t number = 0;

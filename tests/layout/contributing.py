@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the commands of CONTRIBUTING.md name exists: presets, targets, entries of ctest, files, variables, failpoints.
+"""Everything that the commands of CONTRIBUTING.md name exists: presets, targets, ctest entries, files, variables,
+failpoints.
 
 usage: contributing.py ROOT BUILD_FOLDER CTEST
 """
@@ -10,7 +11,7 @@ import shlex
 import subprocess
 import sys
 
-LEFT_OUT = re.compile("fuzz_|mutants|bench_")  # of this build, perhaps
+LEFT_OUT = re.compile("fuzz_|mutants|bench_")  # may be disabled in this build
 INSTALLED = {"gdb", "cmake", "ctest", "mkdir"}
 
 
@@ -20,7 +21,7 @@ def skip(reason):
 
 
 def commands(text):
-    """(line, words) of each command in a block of sh."""
+    """(line, words) of each command in an sh block."""
     for block in re.finditer(r"^```sh\n(.*?)^```", text, re.M | re.S):
         first = text[:block.start()].count("\n") + 2
         for number, line in enumerate(block[1].splitlines()):
@@ -35,7 +36,7 @@ class Checker:
         self.ninja = (pathlib.Path(build) / "build.ninja").read_text()
         self.ctest, self.build = ctest, build
         self.sources = "".join(path.read_text() for folder in ("engine", "tests/sim") for path in (self.root / folder).rglob("*.cc"))
-        self.folders = set(self.presets)  # of build/
+        self.folders = set(self.presets)  # names below build/
 
     def has_target(self, name):
         return LEFT_OUT.match(name) or re.search(r"^build (?:\S+/)?%s: " % re.escape(name), self.ninja, re.M)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Every tracked C++ source is as clang-format leaves it. Skipped (77) where Debian 12's clang-format is not."""
+"""Every tracked C++ source is formatted by clang-format. Skipped (77) without the clang-format of
+Debian 12."""
 import pathlib
 import re
 import subprocess
 import sys
 
-VERSION = "14"  # another one would lay some lines out differently
+VERSION = "14"  # other versions would format some lines differently
 SUFFIXES = {".cc", ".hpp", ".h", ".cu", ".cuh"}
 
 

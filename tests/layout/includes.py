@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Reads every #include of the source against the order of the folders: which may know which."""
+"""Checks every #include of the sources against the dependencies that are allowed between
+folders."""
 import pathlib
 import re
 import sys
 
-# The folders of engine/ in their order, and the foreign headers of each, by prefix. A folder may include
-# itself, the public headers, and the folders above it.
+# The folders of engine/ in dependency order, and the foreign headers of each, by prefix. A folder
+# may include itself, the public headers, and the folders above it.
 ENGINE = [
     ("engine/include/flow", []),
     ("engine/base", ["fmt/"]),
@@ -34,9 +35,9 @@ ENGINE = [
     ("engine/client", ["fmt/"]),
     ("engine/api", ["fmt/"]),
 ]
-# What implements the engine's ports may include what stands here beside its own.
+# Folders that implement the engine's ports may include these too.
 FOUNDATION = ["engine/base", "engine/crypto", "engine/process", "engine/value", "engine/blobs"]
-# Each may include those before it.
+# Each may include the ones before it.
 LUA = ["lua/state", "lua/sandbox", "lua/tensor", "lua/library", "lua/graph", "lua/context", "lua/vm"]
 PORTS = {
     "kernels": (FOUNDATION, ["cblas.h", "fmt/", "cuda_runtime.h", "cublasLt.h"]),
@@ -44,16 +45,17 @@ PORTS = {
     **{folder: (FOUNDATION + ["engine/plan", "kernels"] + LUA[:number], ["fmt/", "lua.hpp", "nlohmann/", "zlib.h"])
        for number, folder in enumerate(LUA)},
 }
-# Those that put a program together, which alone in engine/ name what implements the ports.
+# Folders that assemble a program; only these in engine/ use the implementations of the ports.
 ASSEMBLERS = ["engine/executor", "engine/api"]
-# The command line, and who embeds the engine, see the public headers.
+# The command line and embedding programs include only the public headers.
 HOSTS = {
     "engine/cli/display": ([], ["CLI/"]),
     "engine/cli/verbs": (["engine/cli/display"], ["CLI/"]),
     "engine/cli": (["engine/cli/display", "engine/cli/verbs"], ["CLI/"]),
     "examples/embed": ([], []),
 }
-# Headers of these are foreign; anything else in <> is the standard library, POSIX or Linux.
+# Headers with these prefixes are foreign; any other <> header belongs to the standard library,
+# POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
            "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
@@ -72,7 +74,7 @@ def rules():
 
 
 def row_of(name, table):
-    """The row for a file or a header: that of the innermost folder that has one."""
+    """The row for a file or a header: that of the innermost folder with a row."""
     folder = pathlib.PurePosixPath(name).parent
     return next((str(each) for each in [folder, *folder.parents] if str(each) in table), None)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every entry of ctest has one label of `fast`, `slow` and `case`.
+"""Every ctest entry has exactly one of the labels `fast`, `slow` and `case`.
 
 usage: labels.py CTEST BUILD_FOLDER
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every CUDA kernel says for how many threads it is compiled: a launch with more registers than a block may have fails.
+"""Every CUDA kernel declares its maximum number of threads: a launch that exceeds the registers of a block fails.
 
 usage: launch_bounds.py ROOT
 """

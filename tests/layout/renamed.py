@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No former identifier of renamed.txt comes back: none occurs as a whole word in a tracked file.
+"""No former identifier of renamed.txt returns: none occurs as a whole word in a tracked file.
 
 usage: renamed.py ROOT
 """
@@ -10,7 +10,7 @@ import sys
 
 FOLDERS = ["engine", "lua", "kernels", "transports", "stdlib", "docs", "examples", "tests"]
 LIST = "tests/layout/renamed.txt"
-DATA = ("examples/data/", "tests/fuzz/corpus/")  # texts of others, not ours
+DATA = ("examples/data/", "tests/fuzz/corpus/")  # third-party texts
 
 
 def main():

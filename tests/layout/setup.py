@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What cmake/setup does for a plain user without sudo: packages and cmake are stand-ins that only answer."""
+"""cmake/setup for a user without sudo: packages and cmake are replaced by programs that only
+answer."""
 import os
 import pathlib
 import re
@@ -53,7 +54,7 @@ def main():
     expect(code == 0 and "cmake --build" in calls, "without optional packages it builds", seen)
     expect("left out: libucx-dev (optional)" in said and "apt-get" not in calls, "what is left out is named", seen)
 
-    # The build's folder is not there: ctest is not started.
+    # Without a build folder ctest is not started.
     seen = _, said, calls = setup(root, "graphviz curl", "test")
     expect("left out: graphviz curl (optional)" in said and "cmake --build" in calls, "tests say what they lack", seen)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is tracked at the top of the tree: the source map's folders, and dot files."""
+"""The tracked entries at the top of the tree are the folders of the source map, and dot files."""
 import subprocess
 import sys
 
