@@ -1,5 +1,6 @@
-# Finds every component. Required ones stop the configuration with what to install; optional ones
-# (CUDA, NCCL, UCX) are AUTO, ON or OFF, and a summary says what is in and what was left out.
+# Finds every component. A missing required one stops the configuration with its package; optional
+# ones (CUDA, NCCL, UCX) are AUTO, ON or OFF, and a summary lists what was found and what was left
+# out.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
@@ -10,7 +11,7 @@ if(NOT FLOW_PORTABLE)
 endif()
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
-if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)  # CTest's own option, ON unless it is given
+if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)  # CTest's own option, ON by default
   find_package(Catch2 2 REQUIRED)
 endif()
 pkg_check_modules(LUA REQUIRED IMPORTED_TARGET lua5.4-c++)
@@ -20,7 +21,7 @@ if(FLOW_PORTABLE)
   flow_rocksdb_parts(ROCKSDB_LIBRARY)
 endif()
 
-# Of the sessions between the processes of a cluster.
+# For the sessions between the processes of a cluster.
 find_path(SODIUM_INCLUDE sodium.h)
 find_library(SODIUM_LIBRARY sodium)
 if(NOT SODIUM_INCLUDE OR NOT SODIUM_LIBRARY)
@@ -28,22 +29,23 @@ if(NOT SODIUM_INCLUDE OR NOT SODIUM_LIBRARY)
                       "Install libsodium-dev, or run cmake/setup build.")
 endif()
 
-# The engine's log, as headers alone (engine/log); Debian's package brings fmt's too.
+# The engine's log, header-only (engine/log); Debian's package also installs fmt's headers.
 find_path(SPDLOG_INCLUDE spdlog/spdlog.h)
 if(NOT SPDLOG_INCLUDE)
   message(FATAL_ERROR "spdlog was not found (spdlog/spdlog.h). Install libspdlog-dev, or run cmake/setup build.")
 endif()
 
-# The programs' heap: many small pieces are made on one thread and freed on another, which takes
-# jemalloc an eighth less of a run's time than glibc. A host of the library chooses its own.
+# The heap of the programs: many small blocks are allocated on one thread and freed on another,
+# which with jemalloc takes an eighth less of a run's time than with glibc. A host program chooses
+# its own heap.
 find_library(JEMALLOC_LIBRARY jemalloc REQUIRED)
 add_library(flow_heap INTERFACE)
 if(NOT FLOW_SANITIZE)  # a sanitizer has its own
   target_link_libraries(flow_heap INTERFACE ${JEMALLOC_LIBRARY})
 endif()
 
-# flow_component(NAME what-was-found): sets FLOW_HAS_NAME and FLOW_NAME_TEXT, the line of the summary.
-# `found` is empty where the component is missing. `part` says what of this program uses it.
+# flow_component(NAME found part install): sets FLOW_HAS_NAME and FLOW_NAME_TEXT, the line of the summary.
+# `found` is empty if the component is missing. `part` lists the sources of this program that use it.
 function(flow_component name found part install)
   set(wish "${FLOW_${name}}")
   if(NOT wish MATCHES "^(AUTO|ON|OFF)$")
@@ -56,7 +58,7 @@ function(flow_component name found part install)
     set(has ON)
     set(text "${found}")
     if(NOT part)
-      set(text "${found} found; this version has nothing that uses it")
+      set(text "${found} found; this version does not use it")
     endif()
   elseif(wish STREQUAL "ON")
     message(FATAL_ERROR "FLOW_${name} is ON, but ${name} was not found. ${install}, or set FLOW_${name} to AUTO.")
@@ -68,7 +70,7 @@ function(flow_component name found part install)
   set(FLOW_${name}_TEXT "${text}" PARENT_SCOPE)
 endfunction()
 
-# What of this program would use a component: sources in its folder.
+# Sources of this program that use a component.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 file(GLOB nccl_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/transports/nccl/*.cc)
 file(GLOB ucx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/transports/ucx/*.cc)
@@ -86,7 +88,7 @@ endif()
 flow_component(CUDA "${found}" "${cuda_sources}" "Install the CUDA toolkit (nvcc)")
 if(FLOW_HAS_CUDA AND cuda_sources)
   set(CMAKE_CUDA_COMPILER ${FLOW_NVCC})
-  if(NOT DEFINED ENV{CUDAARCHS})  # CMake's own variable: to build for one kind of GPU
+  if(NOT DEFINED ENV{CUDAARCHS})  # CMake's own variable: to build for one GPU architecture
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual")
   endif()
   if(CCACHE)
@@ -99,7 +101,7 @@ if(FLOW_HAS_CUDA AND cuda_sources)
   endif()
 endif()
 
-# Loaded while the program runs. Its header is only read by a test, which holds our declarations against it.
+# Loaded at run time. Only a test reads its header, and compares our declarations with it.
 find_path(FLOW_NCCL_INCLUDE nccl.h HINTS /usr/local/cuda/include)
 flow_component(NCCL "loaded where it is needed (libnccl.so.2)" "${nccl_sources}" "")
 

@@ -2,7 +2,8 @@
 # pkg-config, the standard modules and their editor annotations.
 include(CMakePackageConfigHelpers)
 
-# The public library is everything that implements the public headers in one file; hosts link nothing else.
+# The public library contains all implementations of the public headers in one file; host programs
+# link nothing else.
 add_library(flow_shared SHARED ${PROJECT_SOURCE_DIR}/cmake/libflow.cc $<TARGET_OBJECTS:flow_base>
             $<TARGET_OBJECTS:flow_crypto> $<TARGET_OBJECTS:flow_process> $<TARGET_OBJECTS:flow_value>
             $<TARGET_OBJECTS:flow_log> $<TARGET_OBJECTS:flow_blobs> $<TARGET_OBJECTS:flow_collective> $<TARGET_OBJECTS:flow_runs>
@@ -31,7 +32,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/stdlib/ DESTINATION ${CMAKE_INSTALL_DATA
         FILES_MATCHING PATTERN "*.lua" PATTERN "*.json" PATTERN "*.md")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# The library looks for the executor beside itself too: a link, because lib may be two levels below.
+# The library looks for the executor in its own folder too: a link, because lib may be two levels
+# below.
 install(CODE "
   set(lib \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/flow\")
   set(bin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")

@@ -1,9 +1,9 @@
-# Warnings, sanitizers, and flow_library(): the one way this project makes a library.
+# Warnings, sanitizers, and flow_library(), which defines every library of this project.
 set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
-set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
-option(FLOW_PORTABLE "Programs that need glibc and the C++ runtime alone, and a tarball of them" OFF)
+set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, in the form of -fsanitize=")
+option(FLOW_PORTABLE "Build programs that need only glibc and the C++ runtime, and a tarball of them" OFF)
 option(FLOW_FUZZ "Build the fuzz targets (clang with libFuzzer)" OFF)
 
 find_program(CCACHE ccache)
@@ -18,16 +18,19 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(flow_flags INTERFACE $<$<CONFIG:Release>:-Wno-restrict>)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  target_compile_options(flow_flags INTERFACE -Wno-pass-failed)  # of `omp simd` where a sanitizer is in the way
+  # A sanitizer may prevent `omp simd`.
+  target_compile_options(flow_flags INTERFACE -Wno-pass-failed)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(flow_flags INTERFACE -Wno-subobject-linkage)  # it takes joined sources for headers
+  # GCC mistakes joined sources for headers.
+  target_compile_options(flow_flags INTERFACE -Wno-subobject-linkage)
 endif()
 if(FLOW_SANITIZE)
-  # Lines are enough for a report (-g1). What ASan notices anyway is not checked twice: null and
-  # object-size would be a third of a sanitized build's time.
+  # -g1 gives the lines of a report. Checks that ASan duplicates are disabled: null and object-size
+  # would take a third of a sanitized build's time.
   add_compile_options(-fsanitize=${FLOW_SANITIZE} -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its documentation says that -fsanitize causes false positives of this
+  # GCC's documentation says that -fsanitize causes false positives of this warning.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(flow_flags INTERFACE -Wno-maybe-uninitialized)
   endif()
   if(FLOW_SANITIZE MATCHES "undefined")
@@ -49,7 +52,7 @@ function(flow_library name)
   target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE flow_flags)
 endfunction()
 
-# The presets but `debug` compile several sources at a time (CMAKE_UNITY_BUILD), which takes half the time.
+# All presets but `debug` compile several sources at a time (CMAKE_UNITY_BUILD), which takes half the time.
 # flow_apart(FILES…): sources of this folder that are always compiled alone, because a name in them
 # collides with one of another source.
 function(flow_apart)

@@ -1,13 +1,13 @@
-# FLOW_PORTABLE: programs that need glibc and the C++ runtime alone, and `package`, a tarball of them that
-# runs on a machine of newer ones without anybody's packages. What is loaded at run time stays so: the
-# GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's; OpenBLAS comes along, and cpp-httplib, which Debian
-# has as a shared library alone.
+# FLOW_PORTABLE: programs that need only glibc and the C++ runtime, and `package`, a tarball of them
+# that runs on machines with newer versions of these and no other packages. Libraries that are
+# loaded at run time stay so: the GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's;
+# OpenBLAS is included, and so is cpp-httplib, which Debian has only as a shared library.
 include(GNUInstallDirs)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 set(OPENSSL_USE_STATIC_LIBS ON)
 set(Protobuf_USE_STATIC_LIBS ON)
 set(ZLIB_USE_STATIC_LIBS ON)
-# RPATH and not RUNPATH: what is loaded finds what it needs in the same folder.
+# RPATH and not RUNPATH: a loaded library finds its dependencies in the same folder.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 
@@ -15,7 +15,7 @@ add_library(flow_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cc)
 target_compile_definitions(flow_fmt PUBLIC FMT_SHARED PRIVATE FMT_EXPORT)
 add_library(fmt::fmt ALIAS flow_fmt)
 
-# RocksDB's own, in the order that the linker needs.
+# The dependencies of RocksDB, in the order that the linker needs.
 function(flow_rocksdb_parts out)
   set(parts ${ROCKSDB_LIBRARY})
   foreach(part gflags snappy z bz2 lz4 zstd)
@@ -34,7 +34,7 @@ function(flow_carry)
   endforeach()
 endfunction()
 
-# After all targets are there.
+# Call it after all targets exist.
 function(flow_package)
   install(TARGETS flow flow-executor gpu_check bench_kernels RUNTIME)
   install(PROGRAMS ${PROJECT_SOURCE_DIR}/tests/gpu/run DESTINATION bin RENAME gpu_suite)

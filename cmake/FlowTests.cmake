@@ -1,16 +1,17 @@
-# The entries of ctest: programs of Catch2, the cases in them, and the labels `fast`, `slow` and `case`.
+# The ctest entries: Catch2 programs, their cases, and the labels `fast`, `slow` and `case`.
 option(FLOW_BENCH "Build the benchmarks of tests/bench" ON)
-option(FLOW_MUTANTS "Build the faulty programs that tests/sim must notice" ON)
+option(FLOW_MUTANTS "Build the faulty programs that tests/sim must detect" ON)
 option(FLOW_FUZZ_REPLAY "Build the fuzz targets as programs that replay their seeds" ON)
 
-# flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, one ctest entry.
+# flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, as one ctest
+# entry.
 function(flow_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
   if(NOT sources)
     return()
   endif()
   add_executable(${name} ${sources})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # a quarter less to wait for the compiler
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # compiles a quarter faster
   target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
   add_test(NAME ${name} COMMAND ${name})
   flow_cases(${name})
@@ -26,14 +27,14 @@ function(flow_labels)
   endif()
 endfunction()
 
-# flow_slow(ENTRIES…): those of this folder that take more than about 5 seconds on two cores. An entry that
-# this build leaves out may be named.
+# flow_slow(ENTRIES…): entries of this folder that take more than about 5 seconds on two cores. An
+# entry that this build leaves out may be named.
 function(flow_slow)
   set_property(DIRECTORY APPEND PROPERTY FLOW_SLOW ${ARGN})
   flow_labels()
 endfunction()
 
-# At the end of a folder, when all its entries exist.
+# Runs at the end of a folder, when all its entries exist.
 function(flow_label_entries)
   get_property(entries DIRECTORY PROPERTY TESTS)
   get_property(slow DIRECTORY PROPERTY FLOW_SLOW)
@@ -46,17 +47,19 @@ function(flow_label_entries)
   endforeach()
 endfunction()
 
-# flow_cases(NAME): lets ctest find the cases of the Catch2 program NAME, each as an entry with the label `case`.
-# Nothing is built or run for it: when ctest starts, tests/cases.py reads the names from the sources.
+# flow_cases(NAME): makes each case of the Catch2 program NAME a ctest entry with the label `case`.
+# Nothing is built or run for it: when ctest starts, tests/cases.py reads the names from the
+# sources.
 function(flow_cases name)
   cmake_language(EVAL CODE "cmake_language(DEFER CALL flow_describe_cases [[${name}]])")
 endfunction()
 
-# At the end of a folder, when the program's entry has its environment: what tests/cases.py reads.
+# Runs at the end of a folder, when the program's entry has its environment: writes the input of
+# tests/cases.py.
 function(flow_describe_cases name)
   get_target_property(sources ${name} SOURCES)
   set(text "program $<TARGET_FILE:${name}>\n")
-  # And those of the object libraries that it consists of.
+  # Also the sources of its object libraries.
   get_target_property(libraries ${name} LINK_LIBRARIES)
   foreach(library IN LISTS libraries)
     if(TARGET ${library})

@@ -1,5 +1,5 @@
-// fmt in a library of ours, for programs that carry what they need: Debian has it as a shared
-// library alone. What is instantiated is what fmt 9's own format.cc instantiates.
+// fmt as our own library, for portable programs: Debian has it only as a shared library. The
+// instantiations are those of fmt 9's format.cc.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

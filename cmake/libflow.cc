@@ -1,1 +1,1 @@
-// The shared library libflow has no code of its own: it is the objects that CMake puts into it.
+// The shared library libflow has no code of its own: CMake adds the objects.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cases of the Catch2 programs as entries of ctest, read from the sources when ctest starts.
+"""Makes the cases of the Catch2 programs ctest entries; reads them from the sources when ctest starts.
 
 usage: cases.py FOLDER          prints CMake code: one entry with the label `case` for each case
        cases.py --check FOLDER  compares the names with those that the built programs list
@@ -32,7 +32,7 @@ class Program:
                 self.environment.append(value)
 
     def cases(self):
-        """(name, whether Catch2 adds types to it) of each case."""
+        """(name, whether Catch2 appends a type to it) of each case."""
         for source in self.sources:
             try:
                 text = pathlib.Path(source).read_text()
@@ -46,7 +46,7 @@ class Program:
 
 
 def pattern(name, is_template):
-    """The argument by which a program runs this case alone."""
+    """The argument with which a program runs only this case."""
     return re.sub(r'([\\,\["*~])', r"\\\1", name) + (" - *" if is_template else "")
 
 

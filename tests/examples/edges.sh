@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# edges.sh FLOW EXAMPLES: what the examples say to the smallest parameters, and to those below.
+# edges.sh FLOW EXAMPLES: the output of the examples for the smallest parameters, and for smaller
+# ones.
 set -uo pipefail
 flow=$1 examples=$2
 state=$(mktemp -d)
