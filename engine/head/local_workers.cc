@@ -18,8 +18,8 @@ namespace flow {
 
 namespace {
 
-constexpr int64_t kSoonMs = 5'000;  // whose death comes so soon has something wrong with it:
-constexpr int64_t kPauseMs = 200;   // it is started again after this, doubled each time,
+constexpr int64_t kSoonMs = 5'000;  // a worker that dies this soon after its start has a problem:
+constexpr int64_t kPauseMs = 200;   // it is restarted after this delay, which doubles each time,
 constexpr int kDoublingsMax = 8;
 constexpr int64_t kEndWithinMs = 5'000;
 

@@ -92,7 +92,7 @@ FormerHead head_of_worker(EngineLoop& engine_loop, const std::string& name) {
   auto row = engine_loop.parts().store.get(Family::kv, head_key(name));
   std::string text = row.ok() ? row->value_or("") : "";
   size_t line = text.find('\n');
-  bool is_alone = line == std::string::npos;  // as earlier versions wrote it
+  bool is_alone = line == std::string::npos;  // the format of earlier versions
   if (is_alone) return {text, text.empty() ? "" : address_for_users(text)};
   return {text.substr(0, line), text.substr(line + 1)};
 }
@@ -293,7 +293,7 @@ void ClusterMembership::on_report(WorkerConnection& connection, cluster::Receive
     auto found = find(connection);
     if (found == workers_.end()) return;
     ConnectedWorker& worker = found->second;
-    if (number <= worker.received) return;  // it came before its connection was cut
+    if (number <= worker.received) return;  // received before its connection broke
     worker.received = number;
     name = found->first;
     serial = worker.serial;
@@ -344,7 +344,7 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
                                         const std::string& why) {
   std::lock_guard lock(mutex_);
   auto found = find(connection);
-  if (found == workers_.end()) return;  // another connection took its place
+  if (found == workers_.end()) return;  // another connection has replaced it
   auto& [name, worker] = *found;
   worker.connection.reset();
   engine_loop_.parts().workers.detach(name, connection);

@@ -28,23 +28,23 @@ struct ClusterOptions {
   TransportFactory make_transport;  // required
   std::string state_dir;
   std::string listen;       // "HOST:PORT"
-  std::string secret_file;  // "": the state's own
-  bool encrypt = false;     // content goes sealed
+  std::string secret_file;  // "": the state's own secret
+  bool encrypt = false;     // blobs are encrypted
   int64_t lost_after_ms = 10'000;
-  int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
+  int64_t adopt_ms = 30'000;  // how long workers of an engine that died may take to join this one
 };
 
 /// Path of the secret that a state shares with its own workers.
 std::string secret_path(const std::string& state_dir);
 
-/// A worker, as the head remembers it by name.
+/// A worker that the head knows, by name.
 struct ConnectedWorker {
-  std::shared_ptr<WorkerConnection> connection;  // null: gone
+  std::shared_ptr<WorkerConnection> connection;  // null: not connected
   std::string address, process, spool;
-  uint64_t received = 0;  // of its reports: is in the inbox,
-  uint64_t durable = 0;   // is committed
-  bool is_acked = true;   // and it was told so, or is about to be
-  uint64_t serial = 0;    // of its connections
+  uint64_t received = 0;  // newest report in the inbox,
+  uint64_t durable = 0;   // newest committed report
+  bool is_acked = true;   // the acknowledgment was sent, or is about to be
+  uint64_t serial = 0;    // serial number of its connection
   bool is_draining = false;
 };
 using ConnectedWorkers = std::map<std::string, ConnectedWorker>;
@@ -110,7 +110,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
     std::string name;
     uint64_t serial = 0;
     std::string why;
-    bool has_died = false;  // its link went down at once, as that of a process that ends
+    bool has_died = false;  // its link went down at once, as when a process ends
   };
   EngineLoop& engine_loop_;
   std::mutex clients_mutex_;
@@ -121,12 +121,12 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   // By name. With kKnownWorkersMax entries, lost workers are removed when another one joins.
   ConnectedWorkers workers_;
   uint64_t last_serial_ = 0;
-  std::string listens_at_;                          // once that is known
-  std::vector<std::string> joined_;                 // before it was
+  std::string listens_at_;                          // set once it is known
+  std::vector<std::string> joined_;                 // workers that joined before that
   std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<cluster::WorkerListener> listener_;  // last: it tells the others
+  std::unique_ptr<cluster::WorkerListener> listener_;  // last: its threads use the other members
 };
 
 }  // namespace flow

@@ -57,7 +57,7 @@ class RemoteWorker final : public WorkerConnection {
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
   void forget(const core::RunId& run) override;
-  void ack_logs(size_t) override {}  // ack_reports says it
+  void ack_logs(size_t) override {}  // ack_reports acknowledges them
   void accept_join(uint64_t acked) override;
   void ack_reports(uint64_t number) override;
   void disconnect(const std::string& why) override { disconnect_(why); }
@@ -81,7 +81,7 @@ class RemoteWorker final : public WorkerConnection {
   MessageAssembler assembler_;
   bool has_joined_ = false;
   uint64_t last_number_ = 0;
-  core::Time clock_lag_ms_ = 0;  // how much its clock is behind ours
+  core::Time clock_lag_ms_ = 0;  // difference to our clock
 };
 
 }  // namespace flow::cluster

@@ -18,9 +18,9 @@ namespace flow::cluster {
 struct ReceivedReport {
   Report report;
   uint64_t number = 0;
-  bool is_replaced = false;           // by a failure, as its content could not be had
-  std::vector<std::string> placed;    // files that only it names
-  std::vector<std::string> obsolete;  // files that nothing names once it is committed
+  bool is_replaced = false;           // by a failure, because its blobs could not be fetched
+  std::vector<std::string> placed;    // files to which only this report refers
+  std::vector<std::string> obsolete;  // files without references once it is committed
 };
 
 /// Serves one session. Thread-safe.
@@ -50,7 +50,7 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
   const Fetch fetch_;
   const Deliver deliver_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<PendingReport>> pending_;  // a worker has kInFlightBytesMax under way
+  std::deque<std::shared_ptr<PendingReport>> pending_;  // bounded by kInFlightBytesMax of the worker
   bool is_delivering_ = false, is_over_ = false;
 };
 

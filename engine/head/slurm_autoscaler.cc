@@ -27,7 +27,7 @@ constexpr int64_t kPollOftenMs = 1'000, kPollSeldomMs = 15'000;
 constexpr int64_t kOftenForMs = 60'000;  // after something changed
 constexpr int64_t kCommandMs = 60'000;
 constexpr int64_t kReleaseMs = 10'000;
-constexpr int64_t kSoonMs = 30'000;  // a step that ends so soon has something wrong with it
+constexpr int64_t kSoonMs = 30'000;  // a step that ends this soon has a problem
 constexpr uint64_t kJobFileBytesMax = 4u << 10;
 
 /// The job id in a file name; 0 if it is not the file of a job.
@@ -119,7 +119,7 @@ void SlurmAutoscaler::adopt_jobs() {
        at.increment(failed)) {
     if (at->path().extension() != ".job") continue;
     uint64_t job = job_of_file(at->path().stem().string());
-    if (job == 0) continue;  // somebody else's
+    if (job == 0) continue;  // not a job of this state
     auto text = read_file(at->path().string(), kJobFileBytesMax);
     int32_t nodes = text.ok() ? std::atoi(text->c_str()) : 0;
     bool is_ours = nodes > 0 && text->ends_with(" " + launch_.head) && inside_.empty();

@@ -17,11 +17,11 @@ namespace flow {
 /// Callbacks to the head, on the autoscaler's thread.
 struct AutoscalerCallbacks {
   std::function<slurm::ClusterView()> view;
-  std::function<void(const std::string& node)> drain;  // nothing new is to go there
-  std::function<void(const std::string& text)> note;   // for people
+  std::function<void(const std::string& node)> drain;  // assign nothing new there
+  std::function<void(const std::string& text)> note;   // for users
   std::function<void(const std::string& text)> status;
-  std::function<void()> on_no_more_nodes;           // no other node will be had
-  std::function<void(const Error& why)> on_failed;  // no node is there, and none will be
+  std::function<void()> on_no_more_nodes;           // no further node will be allocated
+  std::function<void(const Error& why)> on_failed;  // no node is left, and none will be allocated
 };
 
 class SlurmAutoscaler {
@@ -31,7 +31,7 @@ class SlurmAutoscaler {
                                                         const slurm::WorkerLaunch& launch,
                                                         const std::string& inside,
                                                         AutoscalerCallbacks user);
-  ~SlurmAutoscaler();  // gives the nodes back
+  ~SlurmAutoscaler();  // releases the nodes
 
  private:
   SlurmAutoscaler(const SlurmOptions& options, slurm::WorkerLaunch launch, std::string inside,
@@ -57,7 +57,7 @@ class SlurmAutoscaler {
   const AutoscalerCallbacks user_;
   slurm::AllocationPool pool_;
   std::unique_ptr<SlurmStep> step_;
-  uint32_t steps_ended_ = 0;  // in a row, each soon after it began
+  uint32_t steps_ended_ = 0;  // consecutive, each soon after it began
   int64_t step_at_ms_ = 0;
   int64_t poll_at_ms_ = 0, changed_at_ms_ = 0;
   std::string squeue_problem_, reported_status_;

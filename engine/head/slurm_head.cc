@@ -207,7 +207,7 @@ SlurmHead::~SlurmHead() {
     engine_loop_.parts().membership.drain(node.name, "the run is over");
     engine_loop_.parts().membership.lose(node.name, "its node was given back");
   }
-  engine_loop_.inspect([](const core::State&, InputResolver&) {});  // until that is committed
+  engine_loop_.inspect([](const core::State&, InputResolver&) {});  // until the change is committed
 }
 
 }  // namespace flow

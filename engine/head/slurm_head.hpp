@@ -21,7 +21,7 @@ class RunEngine {
 };
 
 /// The address at which a head with these options listens, and a second choice if that fails; "":
-/// none. A restarted head listens at its former address, where its workers look for it.
+/// none. A restarted head listens at its former address, where its workers reconnect.
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
                                                                  const std::string& state_dir);
 
@@ -49,8 +49,9 @@ class SlurmHead {
   const SlurmOptions options_;
   EngineLoop& engine_loop_;
   RunEngine& engine_;
-  core::WorkerInfo like_;        // what a node of Slurm has
-  int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
+  core::WorkerInfo like_;  // expected capacity of a Slurm node
+  // Since when nodes are idle although work is ready; 0: not so, -1: reported.
+  int64_t nothing_fits_ms_ = 0;
   std::unique_ptr<SlurmAutoscaler> autoscaler_;
 };
 

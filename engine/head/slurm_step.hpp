@@ -18,7 +18,7 @@ class SlurmStep {
   /// Its output is appended to `log`.
   static Result<std::unique_ptr<SlurmStep>> start(std::vector<std::string> command,
                                                   const std::string& log);
-  ~SlurmStep();  // ends its standard input, and after a while the step
+  ~SlurmStep();  // closes its standard input, and kills the step after a while
   SlurmStep(const SlurmStep&) = delete;
   SlurmStep& operator=(const SlurmStep&) = delete;
   bool is_over() const { return child_->ends_within(0); }

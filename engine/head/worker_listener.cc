@@ -92,7 +92,7 @@ class WorkerSession final : public SessionUser {
     std::string blob_address = request.blob_address;
     request.worker.name = name_;
     request.address = link_->link()->description();
-    has_joined_ = true;  // what it is told in there may end it
+    has_joined_ = true;  // the callback may end it
     std::string rejection = user_.on_join(remote_worker_, std::move(request));
     if (rejection.empty()) {
       directory_->join(worker_key_, name_, blob_address);

@@ -34,7 +34,7 @@ class WorkerListenerUser {
 struct WorkerListenerOptions {
   SessionOptions session;
   std::string listen;
-  std::string state_dir;  // where content comes to
+  std::string state_dir;  // where blobs are stored
   /// Opens blobs that are not under objects/, or null.
   BlobCache::Resolve resolve;
   /// Whether blobs are encrypted in the whole cluster; announced to the workers.
@@ -53,7 +53,7 @@ class WorkerListener {
   static Result<std::unique_ptr<WorkerListener>> start(Transport& transport,
                                                        const WorkerListenerOptions& options,
                                                        WorkerListenerUser& user);
-  ~WorkerListener();  // says goodbye to its workers, which go on
+  ~WorkerListener();  // sends a goodbye to its workers, which continue
 
   std::string address() const { return listener_->address(); }
 

@@ -7,9 +7,10 @@
 
 namespace flow::cluster {
 
-constexpr size_t kStreamWindow = size_t{1} << 20;      // on the way and not taken, each direction
-constexpr size_t kStreamChunkMax = size_t{64} << 10;   // of one message
-constexpr size_t kStreamAckAfter = kStreamWindow / 4;  // so much was taken: the sender hears it
+constexpr size_t kStreamWindow = size_t{1} << 20;     // sent and not read, per direction
+constexpr size_t kStreamChunkMax = size_t{64} << 10;  // per message
+// An acknowledgment is due after this many read bytes.
+constexpr size_t kStreamAckAfter = kStreamWindow / 4;
 
 /// One side. One thread at a time.
 class ByteStream {
@@ -32,7 +33,7 @@ class ByteStream {
   uint64_t sent_ = 0, peer_acked_ = 0;
   uint64_t arrived_ = 0, read_ = 0, acked_ = 0;
   std::string received_;
-  size_t began_ = 0;  // of it: what is before was taken
+  size_t began_ = 0;  // start of the unread part
 };
 
 }  // namespace flow::cluster

@@ -10,7 +10,8 @@
 namespace flow::cluster {
 
 constexpr int64_t kRejectionPeriodUs = 60'000'000;
-constexpr size_t kRejectionHostsMax = 256;  // told apart at a time; those beyond count as one
+// Hosts that are counted separately; further ones count as one.
+constexpr size_t kRejectionHostsMax = 256;
 
 class RejectionLog {
  public:

@@ -147,7 +147,8 @@ bool Session::on_heartbeat(std::string_view heartbeat, SessionOutput& out) {
   ByteReader in(heartbeat);
   auto stamp = in.number<uint64_t>(), ours = in.number<uint64_t>(), held = in.number<uint64_t>();
   if (in.failed()) return false;
-  bool is_followed = peer_.role == Role::head && !in.is_empty();  // an older head tells nothing
+  // An older head does not announce it.
+  bool is_followed = peer_.role == Role::head && !in.is_empty();
   if (is_followed && !follow_head(in.number<uint64_t>(), out)) return false;
   their_stamp_ = static_cast<int64_t>(stamp);
   their_stamp_at_us_ = time_us_;

@@ -26,11 +26,11 @@ constexpr size_t kReasonBytesMax = 512;  // of a goodbye
 
 struct SessionOptions {
   Role role = Role::worker;
-  std::string name;     // this one's name
-  std::string version;  // of flow
-  uint32_t schema = 0;  // of the messages
+  std::string name;     // name of this process
+  std::string version;  // version of flow
+  uint32_t schema = 0;  // schema of the messages
   uint64_t epoch = 0;
-  std::shared_ptr<const Secret> secret;  // null: nobody is proven; for loopback alone
+  std::shared_ptr<const Secret> secret;  // null: no authentication; on loopback only
   int64_t handshake_ms = 5'000;
   int64_t heartbeat_ms = 1'000;
   int64_t suspect_after_ms = 3'000;
@@ -52,12 +52,12 @@ struct SessionPeer {
 };
 
 enum class EndKind : uint8_t {
-  rejected,  ///< the peer is not one of ours, or of another version: the next try will be no better
-  damaged,   ///< something came that is not what the peer sent
-  lost,      ///< nothing came for too long, or the handshake took too long
+  rejected,  ///< the peer has another secret or version: a retry would fail too
+  damaged,   ///< a received frame differs from what the peer sent
+  lost,      ///< nothing was received for too long, or the handshake took too long
   cut,       ///< the link went down
-  left,      ///< the peer said goodbye
-  ended,     ///< this side did
+  left,      ///< the peer sent a goodbye
+  ended,     ///< this side ended it
 };
 
 // Events of a session.
@@ -91,8 +91,8 @@ struct SessionOutput {
 /// Statistics for users. Times are in microseconds.
 struct SessionCounters {
   uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
-  int64_t silent_us = 0;          // since something was heard
-  std::optional<int64_t> rtt_us;  // there and back, smoothed
+  int64_t silent_us = 0;          // since the last received frame
+  std::optional<int64_t> rtt_us;  // round trip, smoothed
 };
 
 /// One thread at a time.
@@ -139,12 +139,12 @@ class Session {
   Phase phase_ = Phase::greeting;
   bool is_suspect_ = false;
   std::optional<Handshake> handshake_;  // until the session is open
-  std::optional<Sealer> sealer_;        // from the HELLO that came
-  std::optional<Opener> opener_;        // from the PROOF that came
+  std::optional<Sealer> sealer_;        // from the received HELLO
+  std::optional<Opener> opener_;        // from the received PROOF
   std::optional<BulkSeal> bulk_;
   SessionPeer peer_;
-  int64_t now_us_ = 0;   // as we were told
-  int64_t time_us_ = 1;  // of this session: passes where it is looked after
+  int64_t now_us_ = 0;   // the last time that was passed in
+  int64_t time_us_ = 1;  // time of this session, which advances only in calls
   int64_t received_us_ = 1, next_heartbeat_us_ = 0;
   int64_t their_stamp_ = 0, their_stamp_at_us_ = 0;
   SessionCounters counters_;

@@ -30,7 +30,7 @@ class SessionChannel final : public SessionUser {
   void close(std::string_view reason);
   /// How the session ended, if it has.
   std::optional<std::pair<EndKind, Error>> end() const;
-  const SessionPeer& peer() const { return peer_; }  // of one that was open
+  const SessionPeer& peer() const { return peer_; }  // valid once the session was open
 
   void on_open(const SessionPeer& peer) override;
   void on_message(std::string message) override;
@@ -39,7 +39,7 @@ class SessionChannel final : public SessionUser {
   void on_end(EndKind kind, const Error& why) override;
 
  private:
-  std::mutex writing_;  // held by who writes, over all the messages of it
+  std::mutex writing_;  // held by a writer for all chunks of its data
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SessionLink> link_;  // until it has ended

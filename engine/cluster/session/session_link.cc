@@ -45,7 +45,7 @@ Status SessionLink::send(std::string_view message) {
   if (!session_) return environment_error("the link to " + address_ + " is not established yet");
   SessionOutput out;
   Status status = session_->send(message, out);
-  auto self = shared_from_this();  // whom a link wakes may let go of this
+  auto self = shared_from_this();  // a thread that the link wakes may release this object
   queue_frames(out);
   send_frames(lock);
   lock.unlock();
@@ -61,7 +61,7 @@ void SessionLink::end(std::string_view reason) {
 
 void SessionLink::tick(int64_t now_us) {
   std::unique_lock lock(mutex_);
-  if (!session_) return;  // a link that does not come up is the transport's to tell
+  if (!session_) return;  // the transport reports a link that does not come up
   SessionOutput out;
   session_->tick(now_us, out);
   apply(lock, std::move(out));
@@ -120,7 +120,7 @@ std::shared_ptr<Link> SessionLink::link() const {
 // occurrence. One thread at a time does each, without the lock, because a link may call back
 // synchronously.
 void SessionLink::apply(std::unique_lock<std::mutex>& lock, SessionOutput out) {
-  auto self = shared_from_this();  // who is told may let go of this
+  auto self = shared_from_this();  // a callback may release this object
   queue_frames(out);
   for (SessionEvent& event : out.events) {
     if (auto* ended = std::get_if<SessionEnded>(&event)) closing_ms_ = flush_ms_of(ended->kind);
@@ -188,7 +188,7 @@ void SessionLink::deliver_opened(const SessionPeer& peer) {
 }
 
 void SessionLink::deliver_ended(const SessionEnded& ended) {
-  auto user = std::exchange(user_, nullptr);  // it may hold this
+  auto user = std::exchange(user_, nullptr);  // it may own this object
   if (user) return user->on_end(ended.kind, ended.why);
   if (!was_opened_ && on_unopened_) on_unopened_(ended.kind, ended.why);
 }

@@ -89,11 +89,11 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
   bool is_down_ = false;
   std::shared_ptr<Link> link_;  // set once
   std::deque<std::string> unsent_;
-  std::optional<int64_t> closing_ms_;  // the link is to be closed behind them
-  bool is_sending_ = false;            // somebody does that
-  std::optional<Session> session_;  // from when the link is up, or there is something to say of it
+  std::optional<int64_t> closing_ms_;  // close the link once they are sent
+  bool is_sending_ = false;            // a thread is sending
+  std::optional<Session> session_;     // set when the link is up or has an event to report
   std::deque<SessionEvent> events_;
-  bool is_delivering_ = false;  // somebody tells events_, in their order
+  bool is_delivering_ = false;  // a thread is delivering events_, in order
   // Used by the delivering thread only:
   std::shared_ptr<SessionUser> user_;
   bool was_opened_ = false;

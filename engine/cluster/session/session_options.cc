@@ -68,7 +68,8 @@ std::string address_of_route(bool v4_only) {
     auto own = local_host_for({there, 0});
     return own.ok() && !is_loopback(*own) ? *own : "";
   };
-  std::string found = from("192.0.2.1");  // of a network that documentation has
+  // An address from a network that is reserved for documentation.
+  std::string found = from("192.0.2.1");
   return found.empty() && !v4_only ? from("2001:db8::1") : found;
 }
 

@@ -36,7 +36,7 @@ std::shared_ptr<SessionLink> SessionLinkFuture::get() {
 struct Sessions::Shared {
   SessionOptions options;
   std::function<void(std::string)> on_note;
-  std::atomic<int> handshakes = 0;  // of peers that came in
+  std::atomic<int> handshakes = 0;  // of accepted connections
 
   std::mutex mutex;
   std::vector<std::weak_ptr<SessionLink>> links;

@@ -55,7 +55,7 @@ class Sessions {
   void tick_all();
 
   Transport& transport_;
-  std::shared_ptr<Shared> shared_;  // with what links tell after this is gone
+  std::shared_ptr<Shared> shared_;  // used by links that outlive this object
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -19,14 +19,14 @@ constexpr int64_t kAbsentMs = 30'000;
 /// Backoff after a failed request: it doubles from the first value to the last.
 constexpr int64_t kBackoffFirstMs = 1'000, kBackoffLastMs = 300'000;
 constexpr uint32_t kFailuresMax = 12;
-constexpr int32_t kRequestsMax = 8;  // at once
+constexpr int32_t kRequestsMax = 8;  // concurrent requests
 
 struct AllocationPoolOptions {
-  int32_t nodes = 1;  // that are kept while there is work; of an elastic one, that it begins with
-  int32_t min = 0, max = 0;  // elastic where max > 0: each allocation has one node
-  int64_t idle_ms = 60'000;  // a node beyond `min` that did nothing for so long goes back
+  int32_t nodes = 1;  // nodes to keep while there is work; for an elastic pool the initial number
+  int32_t min = 0, max = 0;  // elastic if max > 0: each allocation has one node
+  int64_t idle_ms = 60'000;  // a node beyond `min` that is idle for this long is released
   int64_t join_ms = kJoinMs;
-  std::string logs{};  // where each job's is, by its number
+  std::string logs{};  // folder of the jobs' logs, which are named by job number
   bool is_elastic() const { return max > 0; }
 };
 
@@ -34,20 +34,20 @@ struct AllocationPoolOptions {
 struct SlurmNode {
   std::string name;
   uint64_t job = 0;
-  bool is_up = false;  // else it is away, or was lost
+  bool is_up = false;  // otherwise it is disconnected or lost
   bool is_draining = false, is_busy = false;
-  bool is_lost = false;  // it will not be back
+  bool is_lost = false;  // it will not rejoin
 };
 
 struct ClusterView {
-  bool has_work = false;  // something runs or is ready to
-  int32_t more = 0;       // nodes beyond those that are up which what is ready would begin on
+  bool has_work = false;  // a task runs or is ready
+  int32_t more = 0;       // further nodes on which ready tasks would start at once
   std::vector<SlurmNode> nodes;
 };
 
 /// The actions to take now.
 struct PoolActions {
-  std::vector<int32_t> requests;   // an allocation of so many nodes each
+  std::vector<int32_t> requests;   // number of nodes of each allocation to request
   std::vector<std::string> drain;  // nodes
   std::vector<uint64_t> cancel;    // jobs
 };
@@ -93,16 +93,16 @@ class AllocationPool {
  private:
   struct Allocation {
     int32_t nodes = 0;
-    int64_t requested_ms = 0, seen_ms = 0;  // `seen_ms`: Slurm named it last
-    int64_t began_ms = 0;                   // 0 while it waits
+    int64_t requested_ms = 0, seen_ms = 0;  // `seen_ms`: when Slurm last listed it
+    int64_t began_ms = 0;                   // 0 while it is pending
     JobState state = JobState::pending;
     std::string word = "PENDING", reason;
-    bool has_joined = false;    // a worker of it did
-    bool is_leaving = false;    // its workers drain
+    bool has_joined = false;    // a worker of it has joined
+    bool is_leaving = false;    // its workers are draining
     bool is_cancelled = false;  // by us
     bool has_cancel_line = false;
     int64_t idle_since_ms = 0;  // 0: busy
-    int32_t alive = 0;          // of its nodes: those that have no worker yet count at first
+    int32_t alive = 0;          // of its nodes: those without a worker yet count at first
   };
   void update(uint64_t job, Allocation& allocation, const ClusterView& view, PoolActions& steps,
               int64_t now);
@@ -110,7 +110,7 @@ class AllocationPool {
   void request_missing(const ClusterView& view, PoolActions& steps, int64_t now);
   int32_t wanted(const ClusterView& view) const;
   int32_t live() const;
-  int32_t waiting() const;  // nodes that are asked for and not there yet
+  int32_t waiting() const;  // nodes that are requested and have not joined
   void over(uint64_t job, Allocation& allocation, int64_t now);
   void log_state(uint64_t job, const Allocation& before, const JobStatus& status);
   void log(const char* message, std::string detail, LogLevel level = LogLevel::info);
@@ -119,14 +119,14 @@ class AllocationPool {
   void fail(const char* message, const std::string& why, int64_t now);
 
   const AllocationPoolOptions options_;
-  std::map<uint64_t, Allocation> allocations_;  // that have not ended
+  std::map<uint64_t, Allocation> allocations_;  // until they have ended
   std::vector<std::string> notes_;              // until take_notes()
   std::vector<PoolLogLine> log_lines_;          // until take_log_lines()
   std::string last_failure_;
-  uint32_t failures_ = 0;  // in a row
+  uint32_t failures_ = 0;  // consecutive
   int64_t request_at_ms_ = 0;
-  bool is_final_ = false;   // asking again can't help
-  bool has_begun_ = false;  // of an elastic one: its first nodes were asked for
+  bool is_final_ = false;   // a further request cannot succeed
+  bool has_begun_ = false;  // of an elastic pool: its initial nodes were requested
   std::optional<std::string> final_failure_;
 };
 

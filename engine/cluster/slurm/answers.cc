@@ -59,7 +59,7 @@ constexpr std::array<std::string_view, 9> kNeverStarts{
 };
 
 JobState state_of(std::string_view word) {
-  if (word.starts_with("CANCELLED")) return JobState::cancelled;  // some add: by whom
+  if (word.starts_with("CANCELLED")) return JobState::cancelled;  // some versions append the user
   for (const auto& [name, state] : kStates)
     if (name == word) return state;
   return JobState::unknown;

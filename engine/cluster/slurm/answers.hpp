@@ -11,17 +11,17 @@ namespace flow::slurm {
 
 /// The state of a job from the view of its submitter.
 enum class JobState : uint8_t {
-  pending,    // or requeued, configuring: it may have nodes later
-  held,       // it will not start by itself
-  running,    // it has nodes, or is about to give them back
-  suspended,  // its processes are stopped, and may go on
-  completed,  // by itself
-  timed_out,  // its time is over
-  preempted,  // its nodes were taken from it
-  node_fail,  // a node broke
-  cancelled,  // by somebody
-  failed,     // its script, or its memory
-  unknown,    // a word of another version
+  pending,    // also requeued or configuring: it may get nodes later
+  held,       // it does not start without a user
+  running,    // it has nodes, or is about to release them
+  suspended,  // its processes are stopped, and may continue
+  completed,  // it ended by itself
+  timed_out,  // its time limit was reached
+  preempted,  // its nodes were taken away
+  node_fail,  // a node failed
+  cancelled,  // by a user or an administrator
+  failed,     // its script failed or ran out of memory
+  unknown,    // a state of another version
 };
 inline bool is_over(JobState state) {
   return state >= JobState::completed && state != JobState::unknown;
@@ -30,8 +30,8 @@ inline bool is_over(JobState state) {
 struct JobStatus {
   uint64_t id = 0;
   JobState state = JobState::unknown;
-  std::string word;    // Slurm's for it
-  std::string reason;  // "" where it has none
+  std::string word;    // Slurm's word for the state
+  std::string reason;  // "" if there is none
   bool operator==(const JobStatus&) const = default;
 };
 

@@ -19,12 +19,12 @@ constexpr const char* kJobLabel = "slurm_job";
 
 /// How the workers of a job are started.
 struct WorkerLaunch {
-  std::string program;                    // flow, by a path that is the same on the nodes
-  std::string head;                       // address
-  std::string secret_file;                // which the nodes can read
-  std::string folder;                     // of scripts and logs, which the nodes can write
-  std::string name;                       // of the state, among those of one user
-  ResourceQuantities custom_resources{};  // that each node has
+  std::string program;                    // path of flow, the same on all nodes
+  std::string head;                       // address of the head
+  std::string secret_file;                // a path that the nodes can read
+  std::string folder;                     // folder of scripts and logs, which the nodes can write
+  std::string name;                       // name of the state, unique per user
+  ResourceQuantities custom_resources{};  // custom resources of each node
 };
 /// A short name that is unique to the state directory.
 std::string name_of_state(const std::string& state_dir);

@@ -54,7 +54,7 @@ bool digest_of(const fs::path& path, const fs::path& objects, Digest& digest) {
 
 struct StoredFile {
   std::string path;
-  std::optional<Digest> digest;  // nothing: no object
+  std::optional<Digest> digest;  // nothing: not a blob
   FileFacts facts;
 };
 
@@ -76,7 +76,7 @@ bool preallocate(int file, uint64_t size) {
   bool is_disk = ::fstatfs(file, &disk) == 0 && disk.f_type != TMPFS_MAGIC;
   if (!is_disk || ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0)
     return true;
-  return errno != ENOSPC && errno != EDQUOT && errno != EFBIG;  // else it can't do that
+  return errno != ENOSPC && errno != EDQUOT && errno != EFBIG;  // other errors: not supported
 }
 
 std::vector<StoredFile> files_below(const std::string& dir) {
@@ -424,7 +424,7 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
     evicted_++;
     evicted_bytes_ += now->size;
   }
-  index_.remove(Digest(digest));  // the one given lies in it
+  index_.remove(Digest(digest));  // the given path lies in it
 }
 
 // Indexes files that ended attempts created and nothing has requested.
@@ -463,7 +463,7 @@ Status BlobWriter::write(std::string_view bytes) {
   if (!write_all(object_.descriptor(), bytes))
     return environment_error(
         fmt::format("cannot write `{}`: {}", object_.path(), std::strerror(errno)));
-  if (!store_->is_own_)  // the disk begins now: keep() waits for what is left
+  if (!store_->is_own_)  // the disk has work now: keep() waits for the rest
     ::sync_file_range(object_.descriptor(), static_cast<off_t>(written_),
                       static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   written_ += bytes.size();

@@ -110,7 +110,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   struct EvictedBlob {
     Digest digest;
     uint64_t size = 0;
-    std::string path;  // where it was moved to
+    std::string path;  // the path to which it was moved
   };
   bool evict_for(uint64_t size, std::vector<EvictedBlob>& evicted);
   void remove(const std::vector<EvictedBlob>& evicted);
@@ -128,7 +128,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   VerifiedBlobs verified_;
   mutable std::mutex mutex_;
   BlobIndex index_;
-  std::unordered_map<Digest, int, DigestHash> placing_;  // they leave in was_placed()
+  std::unordered_map<Digest, int, DigestHash> placing_;  // entries leave in was_placed()
   uint64_t reserved_ = 0;
   uint64_t evicted_ = 0, evicted_bytes_ = 0;
   std::mutex notify_mutex_;

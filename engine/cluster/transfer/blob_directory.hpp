@@ -56,9 +56,10 @@ class BlobDirectory {
     std::string name, address;
     Traffic traffic;
     std::unordered_set<Digest, DigestHash> has;
-    std::map<WorkerKey, size_t> requesters;                // with how many contents
-    std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // from whom
-    uint64_t named = 0;                                    // when it was named first last
+    // Number of blobs that each asker downloads.
+    std::map<WorkerKey, size_t> requesters;
+    std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // downloads in progress: blob and source
+    uint64_t named = 0;                                    // counter value when it was last named
   };
   void hold(WorkerKey worker, const BlobInfo& blob);
   void remove(WorkerKey worker, const Digest& digest);
@@ -66,12 +67,12 @@ class BlobDirectory {
   void end_fetch(WorkerKey requester, size_t which);
 
   mutable std::mutex mutex_;
-  std::map<WorkerKey, KnownWorker> workers_;  // of sessions that are there: they leave in leave()
+  std::map<WorkerKey, KnownWorker> workers_;  // of open sessions; entries leave in leave()
   // Up to kHoldingsMax entries; the least recently requested leaves first.
   std::unordered_map<Digest, Entry, DigestHash> blobs_;
   std::map<uint64_t, Digest> by_use_;
   size_t holdings_ = 0;
-  uint64_t last_ = 0;  // counts members, uses and namings
+  uint64_t last_ = 0;  // counter of sessions, uses and redirects
 };
 
 }  // namespace flow::cluster

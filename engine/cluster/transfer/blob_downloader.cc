@@ -36,14 +36,14 @@ struct BlobDownloader::Download {
   BlobInfo what;
   std::vector<OnFetched> callbacks;
   DownloadStep step = DownloadStep::waiting;
-  uint64_t id = 0;  // 0: the peer has not been asked
+  uint64_t id = 0;  // 0: not requested from the peer
   uint64_t size = 0;
-  bool allows_redirect = false;  // the peer may name others
+  bool allows_redirect = false;  // the peer may redirect to other workers
   bool is_sealed = false;
   std::string source_path;
   uint64_t requested = 0, arrived = 0, processed = 0;  // bytes from the beginning
   std::map<uint64_t, ChunkPtr> early;                  // beyond `arrived`
-  std::set<uint64_t> tags;                             // that are awaited
+  std::set<uint64_t> tags;                             // posted receives
   std::unique_ptr<BlobWriter> writer;                  // from DownloadStep::receiving on
   std::shared_ptr<Strand> writing, hashing;
 
@@ -137,7 +137,7 @@ bool BlobDownloader::on_offer(const blob_protocol::Offer& offer) {
     std::lock_guard lock(mutex_);
     if (offer.id() == 0 || offer.id() > last_id_) return false;
     auto found = requested_.find(offer.id());
-    if (found == requested_.end()) return true;  // it crossed our Done
+    if (found == requested_.end()) return true;  // it crossed our Done message
     download = found->second;
     if (download->step != DownloadStep::requested) return false;
     download->step = DownloadStep::opening;
@@ -262,7 +262,7 @@ void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) 
     }
   }
   channel_->link->cancel_receive(
-      chunk->tag);  // it was not awaited yet when the others were given up
+      chunk->tag);  // it was not posted yet when the others were cancelled
 }
 
 // On the transport's thread. A broken link is reported here first, and ignored: downloads fail when
@@ -366,13 +366,13 @@ void BlobDownloader::commit_when_complete(const DownloadPtr& download) {
 }
 
 void BlobDownloader::commit(const DownloadPtr& download) {
-  auto writer = std::move(download->writer);  // nobody else needs it any more
+  auto writer = std::move(download->writer);  // no other thread uses it any more
   bool matches_digest = writer->matches_digest();
   Status committed = matches_digest ? writer->commit() : Status(damaged(*download));
   if (committed.ok()) channel_->fetched++;
   if (committed.ok() && channel_->on_transferred)
     channel_->on_transferred(false, {download->what.digest, download->size});
-  writer.reset();  // what was not kept goes before it is told
+  writer.reset();  // remove an incomplete file before the callback
   finish(download, committed, !matches_digest);
 }
 

@@ -62,8 +62,8 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   // Downloads in progress; entries leave in finish().
   std::unordered_map<Digest, DownloadPtr, DigestHash> downloads_;
   std::deque<DownloadPtr> waiting_;
-  std::map<uint64_t, DownloadPtr> requested_;  // of the peer, by number
-  std::deque<DownloadPtr> receiving_;          // of which there is more to ask for
+  std::map<uint64_t, DownloadPtr> requested_;  // requests to the peer, by number
+  std::deque<DownloadPtr> receiving_;          // downloads with chunks left to request
   size_t active_ = 0, chunks_ = 0;
   uint64_t last_id_ = 0, last_tag_ = kBlobTags;
 };

@@ -19,8 +19,8 @@ class BlobIndex {
   };
   struct Entry {
     uint64_t size = 0;
-    int64_t written_ns = 0;  // its file's stamp, where the store wrote that
-    uint64_t used = 0;       // counts uses
+    int64_t written_ns = 0;  // time stamp of its file, if the cache wrote it
+    uint64_t used = 0;       // counter of uses
   };
 
   /// Marks the blob as used; adds it if it is new.
@@ -70,7 +70,7 @@ class BlobIndex {
   // Pins of attempts whose end the head has not acknowledged; entries leave in unpin().
   std::unordered_map<Digest, int, DigestHash> pins_;
   std::map<std::string, Owner> owners_;
-  using Lent = std::pair<std::string, LentFile>;  // by whom
+  using Lent = std::pair<std::string, LentFile>;  // owner and file
   std::unordered_map<Digest, std::vector<Lent>, DigestHash> lent_;
 };
 

@@ -12,8 +12,8 @@ namespace flow::cluster {
 
 struct BlobReference {
   BlobInfo blob;
-  std::string origin;  // where the head reads it in place; "" for what is under objects/
-  std::string file;    // of a checkpoint's: its place below either side's folder, else ""
+  std::string origin;  // path if the head reads it in place; "" for a blob under objects/
+  std::string file;    // of a checkpoint: its path below either side's folder, else ""
 };
 
 /// References of an order; orders come from the head itself and are trusted.

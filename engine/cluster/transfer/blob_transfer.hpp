@@ -17,8 +17,8 @@ namespace flow::cluster {
 /// Progress of this side's downloads.
 struct DownloadProgress {
   uint64_t responses = 0;    // grows with each answer and each put
-  bool awaits_peer = false;  // the peer owes one
-  bool is_idle = true;       // nothing is fetched
+  bool awaits_peer = false;  // an answer or a put of the peer is outstanding
+  bool is_idle = true;       // no download is in progress
 };
 
 /// Thread-safe.

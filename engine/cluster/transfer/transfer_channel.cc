@@ -30,7 +30,8 @@ class SpareMemory {
 };
 
 SpareMemory& spare_memory() {
-  static auto* all = new SpareMemory;  // threads may use it as the process ends
+  // Never destroyed: threads may use it while the process exits.
+  static auto* all = new SpareMemory;
   return *all;
 }
 

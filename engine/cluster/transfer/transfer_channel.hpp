@@ -20,11 +20,11 @@
 
 namespace flow::cluster {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;  // of one put
+constexpr size_t kChunkBytes = size_t{1} << 20;  // per put
 /// Maximum number of outstanding chunks over all downloads, so that chunks in flight and in
 /// processing stay in a processor's cache.
 constexpr size_t kChunksMax = 6;
-constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
+constexpr size_t kDownloadsMax = 16;  // concurrent downloads; further ones wait
 /// First tag of blob receives; each tag is used once per session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
@@ -32,14 +32,15 @@ constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
 /// fails, and a request of the peer is answered with an error. Those that have begun add some jobs
 /// each.
 constexpr size_t kTransferJobsMax = size_t{1} << 20;
-constexpr size_t kTextBytesMax = 4096;  // of a path or a reason that is told
+constexpr size_t kTextBytesMax = 4096;  // of a path or a reason in a message
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
 
 /// Statistics for users.
 struct TransferCounters {
-  uint64_t bytes_in = 0, bytes_out = 0;  // that were put
-  uint64_t fetched = 0, found = 0;       // pieces of content that came, and that were here
-  uint64_t failed = 0, served = 0;       // of fetches; pieces that the peer took whole
+  uint64_t bytes_in = 0, bytes_out = 0;  // of all puts
+  uint64_t fetched = 0, found = 0;       // downloaded blobs, and blobs that were already present
+  // Failed downloads; blobs that the peer received completely.
+  uint64_t failed = 0, served = 0;
 };
 
 /// Called once, on any thread: success means that the blob is under objects/, verified and, in a
@@ -58,13 +59,13 @@ inline ThreadPoolOptions transfer_threads(size_t threads_max) {
 
 struct TransferOptions {
   std::shared_ptr<BlobCache> store;
-  ThreadPool* thread_pool = nullptr;  // outlives the transfer
-  std::shared_ptr<Link> link;         // of the session; puts go over it
+  ThreadPool* thread_pool = nullptr;  // must outlive the transfer
+  std::shared_ptr<Link> link;         // the session's link, for puts
   /// Sends a message to the peer's transfer, sealed and in order, as part of a session message.
   /// Thread-safe, does not block. May be called while the transfer is being destroyed, so it must
   /// own what it uses.
   std::function<void(std::string_view message)> send;
-  std::string peer;              // for people: "node `w1` at 10.0.0.7:41"
+  std::string peer;              // for messages: "node `w1` at 10.0.0.7:41"
   std::optional<BulkSeal> seal;  // the session's
   /// Whether puts are encrypted, and must be; may change; called on any thread. Null: puts are
   /// authenticated but not encrypted.
@@ -111,7 +112,7 @@ struct TransferChannel {
   const std::function<Addresses(const Digest&)> locate;
   const std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
   const std::function<void(bool is_out, const BlobInfo&)> on_transferred;
-  std::atomic<uint64_t> responses{0};  // of what this side asked for: answers, and puts
+  std::atomic<uint64_t> responses{0};  // answers and puts for this side's requests
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 
  private:
@@ -133,7 +134,7 @@ struct Chunk {
   const size_t size;
   uint64_t offset = 0, tag = 0;
   std::unique_ptr<char[]> bytes;
-  std::atomic<int> users{0};  // of the bytes that came
+  std::atomic<int> users{0};  // of the received bytes
 };
 using ChunkPtr = std::shared_ptr<Chunk>;
 

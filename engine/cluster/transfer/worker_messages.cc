@@ -14,7 +14,7 @@ namespace {
 constexpr char kLast = 0, kMore = 1;
 
 constexpr size_t kNameBytesMax = 64;               // of a process or a spool
-constexpr core::Time kTimeMax = int64_t{1} << 53;  // what a clock may show
+constexpr core::Time kTimeMax = int64_t{1} << 53;  // upper limit of a received time
 
 void put_volume(const BlobVolume& moved, worker_protocol::BlobVolume& out) {
   out.set_blobs(moved.blobs);

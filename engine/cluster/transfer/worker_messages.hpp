@@ -28,13 +28,13 @@ bool is_final_report(const Report& report);
 
 /// The first message of a worker: its description.
 struct JoinRequest {
-  core::WorkerInfo worker;  // its name is the session's to know
-  std::string address;      // where it came from, for people; the session's too
-  std::string process;      // this life of the worker
-  std::string spool;        // whose numbers its reports have
+  core::WorkerInfo worker;  // its name is taken from the session
+  std::string address;      // remote address for messages; from the session too
+  std::string process;      // process instance of the worker
+  std::string spool;        // number sequence of its reports
   std::vector<RankOffer> ranks;
-  std::string blob_address;  // where other workers ask it for content; "" nowhere
-  core::Time now = 0;        // by its clock, which may not be ours
+  std::string blob_address;  // address for blob requests of other workers; "": none
+  core::Time now = 0;        // by the worker's clock
   Hardware machine{};
 };
 void put_join_request(const JoinRequest& request, worker_protocol::Join& out);
@@ -51,8 +51,8 @@ struct Traffic {
   BlobVolume from_head, from_workers, to_workers;
   bool operator==(const Traffic&) const = default;
 };
-constexpr size_t kFaultBytesMax = 1'024;      // of what a GPU did when it failed
-constexpr size_t kInventoryDeltaMax = 4'096;  // contents in one message
+constexpr size_t kFaultBytesMax = 1'024;      // of the description of a GPU failure
+constexpr size_t kInventoryDeltaMax = 4'096;  // blobs per message
 /// Changes of a worker's large blobs, with their sizes.
 struct BlobInventoryDelta {
   std::vector<BlobInfo> added;

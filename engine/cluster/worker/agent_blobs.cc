@@ -1,5 +1,5 @@
-// What an agent has to do with content: what its orders need and its reports name, and what it
-// tells the head of it.
+// The agent's work with blobs: inputs of orders, outputs in reports, and the inventory for the
+// head.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace flow::cluster {
 
-// Only the welcome says whether content goes sealed: nothing is fetched before.
+// Only JoinAccepted tells whether blobs are encrypted: nothing is downloaded before.
 void WorkerAgent::fetch(const StagedOrderPtr& staged) {
   std::shared_ptr<BlobTransfer> transfer;
   {
@@ -23,7 +23,7 @@ void WorkerAgent::fetch(const StagedOrderPtr& staged) {
   if (!transfer) return;
   if (staged->references.empty()) return on_fetched(staged, transfer, {});
   for (const BlobReference& each : staged->references) {
-    // An earlier attempt may have left it at its place.
+    // An earlier attempt may have left it at its path.
     if (!each.file.empty()) (void)options_.store->adopt_placed(each.blob.digest, each.file);
     transfer->fetch(each.blob, [this, staged, transfer](const Status& status) {
       on_fetched(staged, transfer, status);
@@ -48,7 +48,7 @@ void WorkerAgent::on_fetched(const StagedOrderPtr& staged,
   begin(staged);
 }
 
-// Others of its gang may ask for it from here on.
+// Other ranks of its gang may request the checkpoint from here on.
 void WorkerAgent::place(const StagedOrderPtr& staged) {
   BlobCache& store = *options_.store;
   for (const BlobReference& each : staged->references) {
@@ -165,7 +165,7 @@ WorkerAgent::StagedOrderPtr WorkerAgent::end_disk_wait(const RankId& id) {
   return is_accepted_ ? found->second : nullptr;
 }
 
-// A failed staging may mean that content on this disk is damaged (it is not synced), or that the
+// A failed staging may mean that a blob on this disk is damaged (blobs are not synced), or that the
 // disk is full. Check both.
 void WorkerAgent::handle_failures(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
@@ -210,7 +210,7 @@ void WorkerAgent::set_aside_runs() {
 bool WorkerAgent::on_forget(const core::RunId& run) {
   bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
   if (!is_name) return false;
-  // Orders that are still present own what they need.
+  // Orders that are still present own the bundles that they need.
   for (const Digest& unused : bundle_users_.forget(run)) bundles_.erase(unused);
   environments_.erase(run);
   std::lock_guard lock(mutex_);
@@ -271,7 +271,7 @@ void WorkerAgent::fetch_replica(const core::AttemptId& of, const Digest& digest)
 // Pins the blobs of a report until the head has acknowledged it.
 void WorkerAgent::pin_reported_blobs(const Report& report) {
   auto references = referenced_blobs(report);
-  if (!references.ok() || references->empty()) return;  // the head says what is wrong with it
+  if (!references.ok() || references->empty()) return;  // the head reports the error
   std::vector<Digest> digests;
   std::vector<BlobInfo> created;
   for (const BlobReference& each : *references) {

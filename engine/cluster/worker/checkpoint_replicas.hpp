@@ -20,7 +20,7 @@ class PlacedCheckpoints {
  public:
   struct PlacedCheckpoint {
     Digest digest;
-    std::string file;  // below the store's folder
+    std::string file;  // below the cache's folder
   };
   explicit PlacedCheckpoints(std::shared_ptr<BlobCache> store) : store_(std::move(store)) {}
 
@@ -29,8 +29,8 @@ class PlacedCheckpoints {
   std::optional<Digest> place(const RankId& rank, PlacedCheckpoint placed);
   struct RemovedCheckpoint {
     std::optional<Digest> digest;
-    std::optional<Digest> kept;  // what is content like other now
-    std::string path;            // what is to be removed: "" nothing
+    std::optional<Digest> kept;  // an ordinary blob now
+    std::string path;            // path of the file to remove; "": none
   };
   /// The rank has ended; with `is_over` it is not started again.
   RemovedCheckpoint end_rank(const RankId& rank, bool is_over);
@@ -44,7 +44,7 @@ class PlacedCheckpoints {
 
   const std::shared_ptr<BlobCache> store_;
   std::map<RankId, PlacedCheckpoint>
-      placed_;  // of ranks that are here: they leave in end_rank(), forget()
+      placed_;  // of present ranks: entries leave in end_rank() and forget()
 };
 
 /// Replicas of checkpoints that no rank on this worker uses: per gang the newest one that another

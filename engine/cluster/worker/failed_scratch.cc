@@ -71,7 +71,7 @@ bool trim_failed_scratch(
     size_t kept) {
   std::vector<Leftover> all;
   for (const fs::path& run : folders_in(scratch)) {
-    if (run.filename() == "slots") continue;  // not a run's
+    if (run.filename() == "slots") continue;  // not the folder of a run
     for (const fs::path& attempt : folders_in(run)) {
       struct stat info {};
       bool is_left = !is_in_use(run.filename().string(), attempt.filename().string()) &&
@@ -84,9 +84,10 @@ bool trim_failed_scratch(
   std::sort(all.begin(), all.end());
   for (size_t i = 0; i < all.size(); i++) {
     if (all.size() - i <= kept && !is_disk_low(scratch)) return true;
-    (void)remove_tree(all[i].path);  // tried again after the next failure
+    (void)remove_tree(all[i].path);  // on error the next failure tries again
     std::error_code failed;
-    fs::remove(fs::path(all[i].path).parent_path(), failed);  // where it was the run's last
+    // Removes the run's folder if it is empty.
+    fs::remove(fs::path(all[i].path).parent_path(), failed);
   }
   return false;
 }

@@ -8,7 +8,7 @@
 
 namespace flow::cluster {
 
-constexpr size_t kFailedScratchKept = 16;  // the newest ones, for people to look at
+constexpr size_t kFailedScratchKept = 16;  // the newest ones, for inspection
 constexpr uint64_t kFreeParts = 10;  // fewer are kept while less than 1/10 of the disk is free
 
 /// Whether the disk has less free space than kept folders must leave.

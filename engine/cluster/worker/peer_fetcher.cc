@@ -15,7 +15,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int64_t kChecksPerTimeout = 4;  // within the shortest time that is waited for
+constexpr int64_t kChecksPerTimeout = 4;  // checks per shortest timeout
 
 }  // namespace
 
@@ -90,7 +90,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
   /// Ends the session after a timeout. Called by the watcher.
   void check(int64_t now_us, const PeerFetcherOptions& options) {
     auto open = transfer();
-    if (!open) return;  // the handshake has a time of its own
+    if (!open) return;  // the handshake has its own timeout
     DownloadProgress progress = open->progress();
     bool has_progress =
         received_us_ == 0 || progress.responses != responses_ || !progress.awaits_peer;
@@ -126,7 +126,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
 
 struct PeerBlobFetcher::PullRequest {
   BlobInfo blob;
-  Addresses untried;  // tried from the back
+  Addresses untried;  // the last one is tried first
   OnFetched done;
   Error why;
 };

@@ -16,7 +16,7 @@
 
 namespace flow::cluster {
 
-constexpr size_t kPeersMax = 64;  // asked at a time
+constexpr size_t kPeersMax = 64;  // concurrent peers
 
 struct PeerFetcherOptions {
   std::shared_ptr<BlobCache> store;
@@ -24,9 +24,9 @@ struct PeerFetcherOptions {
   std::function<void(bool is_out, const BlobInfo&)> on_transferred;
   /// As TransferOptions::encrypts.
   std::function<bool()> encrypts;
-  int64_t stall_ms = 3'000;   // an answer or the next bytes are waited for
-  int64_t idle_ms = 60'000;   // a session of which nothing is wanted is kept
-  int64_t avoid_ms = 30'000;  // nobody is asked who did not answer, or broke off
+  int64_t stall_ms = 3'000;   // timeout for an answer or the next bytes
+  int64_t idle_ms = 60'000;   // how long an unused session is kept
+  int64_t avoid_ms = 30'000;  // how long a peer is avoided after it stalled or disconnected
 };
 
 /// Thread-safe.
@@ -64,10 +64,10 @@ class PeerBlobFetcher : public std::enable_shared_from_this<PeerBlobFetcher> {
   bool has_ended_ = false;
   std::unique_ptr<Listener> listener_;
   std::map<std::string, PeerConnectionPtr> outgoing_;  // by address, up to kPeersMax
-  std::map<std::string, int64_t>
-      avoid_until_us_;                    // until when; later they leave with the next talk
+  // Expired entries are removed at the next connection.
+  std::map<std::string, int64_t> avoid_until_us_;
   std::set<PeerConnectionPtr> incoming_;  // they leave when their session ends
-  std::thread watcher_;                   // from the first that is asked on
+  std::thread watcher_;                   // started at the first download
 };
 
 }  // namespace flow::cluster

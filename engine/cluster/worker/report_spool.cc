@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kHeaderBytes = 8;            // size and check, of four bytes each
-constexpr uint64_t kFileMax = 64u << 20;      // then another file is begun
+constexpr uint64_t kFileMax = 64u << 20;      // size at which another file is started
 constexpr size_t kCachedBytesMax = 8u << 20;  // bytes kept in memory too
-constexpr uint64_t kEntryMax = 1u << 30;      // a longer one is none of ours
+constexpr uint64_t kEntryMax = 1u << 30;      // a longer entry is damaged
 constexpr const char* kSuffix = ".reports";
 
 Error failed(const char* what, const std::string& path) {

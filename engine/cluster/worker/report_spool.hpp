@@ -1,5 +1,5 @@
 // The spool: reports that the head has not acknowledged yet, numbered, in files that outlive the
-// worker process. Outcomes of attempts are not lost while the head is away.
+// worker process. Outcomes of attempts are not lost while there is no head.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -47,7 +47,7 @@ class ReportSpool {
  private:
   /// The location of an entry. A few recent entries are in memory too.
   struct EntryLocation {
-    uint64_t file = 0;  // number of its first entry; 0: in memory alone
+    uint64_t file = 0;  // number of its first entry; 0: in memory only
     uint64_t offset = 0;
     uint32_t size = 0;
     std::optional<std::string> bytes;
@@ -67,8 +67,8 @@ class ReportSpool {
   const std::string dir_;
   std::string id_;
   std::deque<EntryLocation>
-      entries_;         // those that are not taken: attempts with logs wait at kSpoolLogsMax
-  uint64_t first_ = 1;  // number of the first of them, or of the one to come
+      entries_;         // unacknowledged entries; attempts that write logs wait at kSpoolLogsMax
+  uint64_t first_ = 1;  // number of the first entry, or of the next one
   uint64_t next_ = 1;
   uint64_t bytes_ = 0;
   size_t cached_bytes_ = 0;  // of those in memory

@@ -20,7 +20,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
+constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // per session
 constexpr size_t kTransferThreads = 2;
 
 /// Whether the attempt ended by a signal that a batch system sends to all processes of a job.
@@ -392,7 +392,8 @@ bool WorkerAgent::on_order(worker_protocol::Order& in) {
   bool is_staged = staged->awaits_disk_space || !staged->references.empty(), is_rejected = false;
   {
     std::lock_guard lock(mutex_);
-    if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
+    if (!attempts_.emplace(staged->order.rank_id(), 0).second)
+      return true;  // the order is already present
     is_rejected = !draining_.empty();
     if (!is_rejected && is_staged) staged_[staged->order.rank_id()] = staged;
   }

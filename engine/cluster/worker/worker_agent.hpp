@@ -44,7 +44,7 @@ class WorkerAgent {
     std::string spool_dir;
     std::shared_ptr<BlobCache> store;  // of the worker's own folder
     core::WorkerInfo worker;
-    std::string head;  // address: in its direction are the ranks of other machines
+    std::string head;  // address; the ranks of other machines are reached in the same direction
     /// The address at which peers download blobs from this worker; "": none.
     std::function<std::string()> blob_address = [] { return std::string(); };
     /// As TransferOptions::follow_redirect.
@@ -178,20 +178,20 @@ class WorkerAgent {
   const std::string process_;
 
   mutable std::mutex mutex_;
-  core::WorkerInfo worker_info_;  // with what has failed since
+  core::WorkerInfo worker_info_;  // including faults since then
   std::unique_ptr<ReportSpool> spool_;
-  std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
+  std::set<RankId> saved_;  // running ranks that have saved something; entries leave at their end
   // Of attempts that run. They leave with the answer, or at the attempt's end.
   std::vector<UnansweredSave> unanswered_saves_;
   std::condition_variable drains_;
-  std::string draining_;  // why; "" while it takes orders
+  std::string draining_;  // the reason; "" while it accepts orders
   // With the number of the report that ended it; 0: it runs. Entries leave in forget_ended(), when
   // the head has acknowledged that report; so do those of ends_.
   std::map<RankId, uint64_t> attempts_;
   struct AttemptEnd {
     uint64_t number = 0;
     RankId rank;
-    bool is_over = false;  // it does not begin anew
+    bool is_over = false;  // it will not start again
   };
   std::deque<AttemptEnd> ends_;
   // The newest acknowledged ends of ranks above 0. A head that started later learns from them that
@@ -199,37 +199,37 @@ class WorkerAgent {
   std::deque<RankId> acked_ends_;
   PlacedCheckpoints placed_;
   CheckpointReplicas replicas_;
-  std::set<core::RunId> ended_runs_;  // runs that have ended, of which there are attempts_ still
+  std::set<core::RunId> ended_runs_;         // ended runs with entries in attempts_
   std::map<RankId, StagedOrderPtr> staged_;  // until they begin, fail or are stopped
-  bool has_filled_disk_ = false;             // an attempt, since free_disk_for()
+  bool has_filled_disk_ = false;             // an attempt filled the disk since free_disk_for()
   bool may_have_scratch_ = true;             // folders of attempts that have ended
   size_t freeing_disk_ = 0;                  // unfinished jobs of free_disk_for()
   std::condition_variable disk_freed_;
   std::map<RankId, std::string> rank_addresses_;  // messages of the gangs' ranks that run
   std::shared_ptr<BlobTransfer> transfer_;        // of this session
   Send send_;                                     // null while there is no session
-  uint64_t sessions_ = 0;                         // so far
-  std::deque<std::string> priority_messages_;     // messages that go before reports
-  BlobInventoryDelta inventory_delta_;            // that are to be told
+  uint64_t sessions_ = 0;                         // number of sessions so far
+  std::deque<std::string> priority_messages_;     // messages that are sent before reports
+  BlobInventoryDelta inventory_delta_;            // changes to report
   bool has_inventory_delta_ = false;
   bool is_accepted_ = false;
   std::deque<std::pair<uint64_t, size_t>> in_flight_;  // reports that were sent: number and bytes
   uint64_t in_flight_bytes_ = 0;
   bool is_progressing_ = false;
-  size_t deferred_log_acks_ = 0;  // cost of logs that the worker was not told to be taken
+  size_t deferred_log_acks_ = 0;  // cost of logs that the worker has not been told are acknowledged
   std::string noted_problem_;
 
   // Used by the message thread only:
   MessageAssembler assembler_;
   CommitNumbers commit_numbers_;
-  uint64_t held_release_ = 0;  // that came before the welcome
+  uint64_t held_release_ = 0;  // releases that arrived before JoinAccepted
   // Runs of this session that have not ended; entries leave in on_forget().
   BundleUsers bundle_users_;
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const EnvironmentVariables>> environments_;
 
   ThreadPool thread_pool_;
-  std::unique_ptr<Worker> worker_;  // last: its reports use the others
+  std::unique_ptr<Worker> worker_;  // last: its reports use the other members
 };
 
 }  // namespace flow::cluster

@@ -81,7 +81,7 @@ class WorkerProcess::HeadSession final : public SessionUser {
   WorkerProcess& process_;
   SessionLinkFuture link_;
   int64_t opened_us_ = 0;
-  std::string joined_;  // to be told with the welcome
+  std::string joined_;  // reported when the join is accepted
 };
 
 WorkerProcess::WorkerProcess(WorkerProcessOptions options)

@@ -52,7 +52,7 @@ class WorkerProcess {
 
   const WorkerProcessOptions options_;
   std::unique_ptr<WorkerAgent> agent_;
-  ThreadPool thread_pool_;  // of what moves between workers
+  ThreadPool thread_pool_;  // for blob transfers between workers
   std::unique_ptr<Sessions> sessions_;
   std::shared_ptr<PeerBlobFetcher> peer_fetcher_;
   mutable std::mutex mutex_;
