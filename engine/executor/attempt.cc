@@ -26,7 +26,7 @@ constexpr const char* kLingerVariable = "FLOW_LINGER";
 constexpr int64_t kLingerMs = 5'000;
 constexpr useconds_t kWriterPollUs = 20'000;
 constexpr size_t kValueMax = kFrameMax / 2;
-constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
+constexpr int64_t kProgressUs = 50'000;  // minimum interval of progress messages
 
 /// The folder of a unit's checkpoints. Name, number and key are part of it, so that a step of the
 /// same name has another folder.
@@ -161,7 +161,7 @@ void Attempt::metric(const std::string& name, double value, int64_t step) {
 
 Status Attempt::save_checkpoint(Value value) {
   if (!is_first()) return {};
-  if (holds_tensors(value)) wait_durable();  // a file is begun
+  if (holds_tensors(value)) wait_durable();  // begin a file
   std::vector<Digest> needed;
   collect_blobs(files_in(value), needed);
   return note_write_error(checkpoints_.save(value, blobs_.copies_of(needed)));
@@ -253,7 +253,7 @@ Status Attempt::wait_for_writers(const std::string& path) {
 }
 
 Status Attempt::store_tensor(const Tensor& tensor) {
-  if (serving_ || !is_first()) return {};  // an answer over HTTP is nobody's input
+  if (serving_ || !is_first()) return {};  // no task takes an HTTP response as an input
   wait_durable();
   return note_error(blobs_.store(tensor.digest, *tensor.data));
 }
@@ -312,7 +312,7 @@ std::string Attempt::env(const std::string& name, bool& found) {
 }
 
 wire::Finished& Attempt::report(uint32_t outcome) {
-  checkpoints_.drop();  // nothing of an attempt comes after its end
+  checkpoints_.drop();  // no report of an attempt may follow its end
   for (const LogBound::Entry& entry : log_bound_.finish()) send_log(entry);
   message_.Clear();
   wire::Finished& finished = *message_.mutable_finished();

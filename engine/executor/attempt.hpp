@@ -140,13 +140,13 @@ class Attempt final : public AttemptHost {
   static std::optional<FileStamp> stamp_of(const std::string& path);
   Status check_origin(const std::string& path, const Digest& digest);
   enum class Source : uint8_t {
-    blob,    // the path leads into objects/, or to content that came with the order
-    copy,    // a copy of the attempt's own
+    blob,    // the path leads into objects/, or to a blob that came with the order
+    copy,    // a private copy of the attempt
     origin,  // the path leads to a large input that is read in place
   };
   struct Staged {
     std::string path;
-    FileStamp stamp;  // of what the path leads to
+    FileStamp stamp;  // of the path's target
     Digest digest;
     Source source;
   };
@@ -167,7 +167,7 @@ class Attempt final : public AttemptHost {
   // Of a gang: the state from which the attempt started and which all ranks restore.
   std::optional<std::optional<Value>> restored_;
   bool has_scratch_ = false;
-  bool is_durable_ = false;  // its start
+  bool is_durable_ = false;  // whether its start is durable
   std::vector<Staged> staged_;
   Status changed_input_;  // found before it was staged
   std::string environment_fault_;

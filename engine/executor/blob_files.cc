@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kSmallMax = 64 * 1024;       // as the store keeps inline
-constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over goes to objects/
+constexpr size_t kSmallMax = 64 * 1024;       // equal to the store's inline limit
+constexpr size_t kSmallTotalMax = 16u << 20;  // per message; further blobs go to objects/
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
@@ -137,7 +137,7 @@ bool BlobFiles::mark_if_present(const Digest& digest) {
   if (!before) return false;
   bool was_verified = stored_blobs_.is_known_verified(digest, *before);
   touch_blob(blob_path(digest));
-  if (was_verified) stored_blobs_.mark_verified(digest);  // it is as it was but for that
+  if (was_verified) stored_blobs_.mark_verified(digest);  // nothing else has changed
   return stored_blobs_.is_verified(digest);
 }
 

@@ -20,7 +20,7 @@ class BlobFiles {
   explicit BlobFiles(const std::string& state_dir)
       : state_dir_(state_dir), stored_blobs_(state_dir) {}
 
-  void add_received(const Digest& digest, std::string bytes);  // came with the order
+  void add_received(const Digest& digest, std::string bytes);  // blobs that came with the order
   /// Reads a blob. A large one is mapped privately, so the caller may write to its bytes.
   Result<Bytes> read(const Digest& digest);
   /// The path of a file with this content; a small blob is written into `dir` first.
@@ -34,8 +34,9 @@ class BlobFiles {
   /// may be a link to it. Everything else is copied.
   Result<File> store_output(const std::string& path, const std::string& scratch);
   Status move_outputs();
-  std::vector<std::string> take_warnings();                  // what was left out of stored folders
-  std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
+  // Names that were left out of stored folders.
+  std::vector<std::string> take_warnings();
+  std::vector<std::pair<Digest, std::string>> take_small();  // blobs to send with the report
   /// Copies of the small blobs among these that are pending for the report.
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
@@ -46,7 +47,7 @@ class BlobFiles {
  private:
   struct PendingMove {
     std::string path, scratch;
-    struct stat info;  // when it was hashed
+    struct stat info;  // its state when it was hashed
     Digest digest;
   };
   /// `scratch` is "" if nothing may be moved.
@@ -54,7 +55,7 @@ class BlobFiles {
                           const std::string& scratch);
   Result<File::Entry> store_one(const std::string& path, const std::string& scratch);
   bool mark_if_present(const Digest& digest);
-  Status refresh(const Digest& digest);  // one that was found sound
+  Status refresh(const Digest& digest);  // updates the time of a verified file
   Status hash_in_place(const ScratchFile& file, const std::string& path, const std::string& scratch,
                        File::Entry& entry);
   Status copy_large(const std::string& path, File::Entry& entry);

@@ -21,8 +21,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kPiece = 4 << 20;         // between looks whether it is still wanted
-constexpr size_t kRowMax = kFrameMax / 2;  // of one message
+// Bytes between checks whether the checkpoint is still wanted.
+constexpr size_t kPiece = 4 << 20;
+constexpr size_t kRowMax = kFrameMax / 2;  // per message
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
@@ -215,7 +216,7 @@ void Checkpoints::run(Job job) {
   if (job.has_file) {
     auto digest = write(job);
     std::lock_guard lock(mutex_);
-    is_syncing_ = false;  // whoever drops now waits for the answer
+    is_syncing_ = false;  // a thread in drop() waits for the answer
     if (!digest.ok() && is_wanted(job))
       error_ =
           Error{ErrorKind::task, "a checkpoint could not be written: " + digest.error().message};

@@ -79,14 +79,14 @@ class Checkpoints {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t attempt_ = 0;  // counts them
+  uint64_t attempt_ = 0;  // attempt number
   std::string folder_, mark_;
   CommitRow commit_;
   uint64_t count_ = 0;  // of its checkpoints
   std::optional<Job> waiting_;
-  uint64_t busy_with_ = 0;  // whose job it is; 0: none
+  uint64_t busy_with_ = 0;  // attempt of the current job; 0: none
   bool is_syncing_ = false;
-  std::string syncing_;  // the file
+  std::string syncing_;  // the file that is being synced
   bool is_dropped_ = false, is_fenced_ = false, is_over_ = false;
   std::string newest_;  // row
   std::optional<Error> error_;

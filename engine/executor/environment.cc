@@ -10,7 +10,8 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kRetiredMax = 16;  // a thread that walks an array is done long before
+// A thread that walks an array finishes long before this many writes.
+constexpr size_t kRetiredMax = 16;
 
 bool sets_up_a_library(std::string_view name) {
   constexpr std::string_view kPrefixes[] = {"CUDA_", "NVIDIA_", "NCCL_",     "UCX_",
@@ -57,7 +58,7 @@ void ProcessEnvironment::reset() { point_environ(first_); }
 std::unique_ptr<ProcessEnvironment::Block> ProcessEnvironment::block_of(const Variables& kept,
                                                                         const Variables& passing) {
   auto block = std::make_unique<Block>();
-  block->texts.reserve(passing.size());  // entries point into them
+  block->texts.reserve(passing.size());  // entries point into the texts
   for (const auto& [name, value] : passing) {
     block->texts.push_back(name + "=" + value);
     block->entries.push_back(block->texts.back().data());

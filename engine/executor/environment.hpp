@@ -45,7 +45,7 @@ class ProcessEnvironment {
   std::string slot_;
   Variables of_libraries_;
   std::unordered_set<std::string> kept_;
-  std::shared_ptr<const Variables> of_run_;  // of the newest attempt, as is all of these
+  std::shared_ptr<const Variables> of_run_;  // of the newest attempt, like the following members
   Variables own_;
   std::unique_ptr<Block> block_, shown_;
   std::deque<std::unique_ptr<Block>> retired_;

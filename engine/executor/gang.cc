@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kTimeoutVariable = "FLOW_COLLECTIVE_TIMEOUT";
 constexpr int64_t kTimeoutMs = 600'000;
 constexpr int64_t kLinkDeadlineMs = 30'000;
-constexpr int64_t kPeerReportsMs = 3'000;  // a killed worker is known to the head before that
+constexpr int64_t kPeerReportsMs = 3'000;  // the head notices a killed worker before that
 constexpr auto kCheckEvery = std::chrono::milliseconds(20);
 
 Result<int64_t> timeout_of(Attempt& attempt) {
@@ -92,7 +92,7 @@ Result<uint16_t> free_port(const std::string& host) {
   return ntohs(is_v6 ? six.sin6_port : four.sin_port);
 }
 
-/// The address of this machine for ranks on other machines; "" if there are none.
+/// The address of this machine for ranks on other machines; "" if there are no such ranks.
 Result<std::string> host_of(const wire::Start& start) {
   if (start.remote_address().empty()) return std::string();
   auto remote = parse_address(start.remote_address());
@@ -241,7 +241,7 @@ Gang::ProcessRendezvous Gang::single_rank_rendezvous() {
 }
 
 Status Gang::leave_together(Attempt& attempt, bool waits) {
-  attempt.link().flush();  // what it said comes before its end, which others may tell
+  attempt.link().flush();  // its output precedes its end, which other ranks may report
   return communicator_->run(leave(waits));
 }
 
@@ -249,7 +249,7 @@ void Gang::fail(const std::string& why) { communicator_->abort(why.substr(0, why
 
 void fail_after_peer_reports(Attempt& attempt, const Error& cause, const std::string& message,
                              const std::string& evidence) {
-  bool is_known = cause.kind != ErrorKind::environment;  // nobody else says more of it
+  bool is_known = cause.kind != ErrorKind::environment;  // no other rank reports the cause
   if (!is_known) {
     wire::FromExecutor report;
     *report.mutable_peer_failure_report()->mutable_id() = attempt.start().id();

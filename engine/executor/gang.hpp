@@ -17,7 +17,8 @@ class Gang {
   struct ProcessRendezvous {
     std::string host = "127.0.0.1";
     uint16_t port = 0;
-    std::string interface {};  // of this rank's machine towards the others; "" where there are none
+    // Of this rank's machine in the direction of the others; "" if there are none.
+    std::string interface {};
   };
 
   ~Gang();
@@ -34,23 +35,24 @@ class Gang {
   static ProcessRendezvous single_rank_rendezvous();
   /// Called after the rank's function returned: waits until it has returned on every rank.
   Status leave_together(Attempt& attempt, bool waits = false);
-  /// Tells the others that this rank has failed, and why.
+  /// Notifies the other ranks that this rank has failed, and of the cause.
   void fail(const std::string& why);
 
  private:
-  /// Tells the head where a link to another rank fails while programs run, which use other links.
+  /// Reports failed links to other ranks to the head while programs run, which use links of their
+  /// own.
   void watch(WorkerLink& link, const wire::AttemptName& id);
   void report_progress_on_stop(WorkerLink& link, const wire::AttemptName& id);
 
-  WorkerLink* link_ = nullptr;  // once it is told where this rank is when it is to stop
+  WorkerLink* link_ = nullptr;  // set once the position is to be reported on a stop
   std::shared_ptr<Communicator> communicator_;
   std::string gpu_route_;  // empty: no GPUs
   ProcessRendezvous process_rendezvous_;
-  std::jthread watch_;  // last: it uses the others
+  std::jthread watch_;  // last: it uses the other members
 };
 
-/// Reports a failure that another rank brought about. Where that one has ended its own word comes
-/// first: this waits for it, and ends with its process when it is heard.
+/// Reports a failure that another rank caused. If that rank has ended, its own report comes first:
+/// this waits for it, and this process is killed when it arrives.
 void fail_after_peer_reports(Attempt& attempt, const Error& cause, const std::string& message,
                              const std::string& evidence);
 

@@ -1,4 +1,5 @@
-// The GPUs of a gang whose ranks have met: by NCCL where all of them can, on the first GPU of each.
+// Communication between the GPUs of a gang after its rendezvous: by NCCL if all ranks can use it,
+// on the first GPU of each.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace flow {
 
-/// Called by all ranks, on the thread that their tensors are computed on. The Error of kind
-/// interrupted: the attempt was asked to stop.
+/// Called by all ranks, on the thread that computes their tensors. Error of kind interrupted: the
+/// attempt was asked to stop.
 Result<GpuGang> join_gang_gpus(Attempt& attempt, const std::shared_ptr<Communicator>& cpus,
                                const std::string& gang, int64_t deadline_ms);
 

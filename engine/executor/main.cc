@@ -28,7 +28,7 @@ namespace flow {
 
 namespace {
 
-constexpr int kUncaughtExit = 4;  // as `flow` ends where a limit or a file does not let it go on
+constexpr int kUncaughtExit = 4;  // the exit code of `flow` for an environment error
 
 /// Warm Lua VMs, one per bundle.
 class Scripts {
@@ -216,7 +216,7 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
 /// `cgroup`: folder of the control group that the executor joins, or "".
 int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   if (!cgroup.empty()) join_cgroup(cgroup);
-  process_environment();  // remembers what this process was started with
+  process_environment();  // reads the environment of the process
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Signals to the whole process group, such as Ctrl-C, are handled by the head, which sends stop
   // commands. Empty handlers, because ignored signals would stay ignored in a task's commands.
@@ -234,7 +234,7 @@ int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
     });
   });
   wire::FromExecutor is_up;
-  is_up.mutable_requeued();  // nothing: the worker counts an attempt's time from here
+  is_up.mutable_requeued();  // an empty message: the worker counts an attempt's time from here
   link.send(is_up, true);
   while (true) {
     wire::Start start = link.next();
@@ -250,7 +250,8 @@ void limit(int resource, rlim_t value) {
 /// The worker enforces the time limit too.
 void apply_limits(const wire::Build& build) {
   limit(RLIMIT_CPU, build.cpu_seconds());
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow is terabytes
+// The shadow memory takes terabytes.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   limit(RLIMIT_AS, build.memory_bytes());
 #endif
   limit(RLIMIT_CORE, 0);

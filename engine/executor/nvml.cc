@@ -40,7 +40,7 @@ struct NvmlEvent {
 };
 constexpr unsigned long long kXidEvent = 8;
 constexpr unsigned kWaitMs = 5000;
-constexpr unsigned kPauseS = 1;  // after a wait that failed
+constexpr unsigned kPauseS = 1;  // after a failed wait
 constexpr unsigned kFabricVersion = sizeof(FabricInfo) | 2u << 24;
 constexpr unsigned char kFabricJoined = 3;
 constexpr unsigned kLinksMax = 18;
@@ -228,7 +228,7 @@ class NvmlMachine {
     bool supports_mig = functions_.mig_mode && functions_.mig_count && functions_.mig_device;
     // A GPU without MIG returns "not supported".
     if (!supports_mig || functions_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
-    if (is_mig == 0) {  // NVLink is not for instances
+    if (is_mig == 0) {  // MIG instances have no NVLink
       gpu.fabric = fabric_of(device);
       ends_[gpu.index] = link_ends(device);
       return add_device(device, std::move(gpu));

@@ -1,6 +1,5 @@
-// The driver's management library (NVML), loaded while the program runs: nothing of it is needed to
-// build. A call of it may crash or hang with the driver, so only a process that is made for that
-// calls it.
+// The driver's management library (NVML), loaded at run time and not needed for the build. A call
+// may crash or hang with the driver, so only a process that is started for it calls it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,14 +10,14 @@
 
 namespace flow {
 
-/// Names another library than the driver's.
+/// Names a library to load instead of the driver's.
 constexpr const char* kNvmlVariable = "FLOW_NVML_LIB";
 
-/// Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says; of one in MIG mode its instances.
+/// All GPUs of the machine, regardless of CUDA_VISIBLE_DEVICES; for one in MIG mode its instances.
 MachineGpus nvml_gpus();
-/// Tells each critical Xid of them from now on: of which device, an instance in MIG mode too, and
-/// 0 of one that the driver has lost, as it has of those of `uuids` that are not there. Comes back
-/// only where that can't be, with why.
+/// Reports each critical Xid from now on, with the device, also for each MIG instance; 0: the
+/// driver has lost the device, or a device of `uuids` does not exist. Returns only if watching is
+/// not possible, with the reason.
 std::string nvml_watch(const std::vector<std::string>& uuids,
                        const std::function<void(const std::string& uuid, uint32_t xid)>& on_xid);
 

@@ -74,7 +74,7 @@ void record_slot(const ChildSetup& what) {
   ::dup2(what.err, 2);
   ::syscall(SYS_close_range, 3u, ~0u, 0u);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);  // what this program ignores is not for the task to inherit
+  ::signal(SIGPIPE, SIG_DFL);  // the child must not inherit ignored signals
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);
   if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
@@ -195,7 +195,7 @@ void join_cgroup(const std::string& folder) {
   };
   try {
     joining = std::thread(join);
-  } catch (const std::system_error&) {  // the user has no more threads
+  } catch (const std::system_error&) {  // the user's limit of threads is reached
     join();
   }
 }
@@ -249,7 +249,7 @@ Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& 
   ChildProcess child;
   child.pid = pid;
   child.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  FLOW_CHECK(child.pidfd >= 0);  // Linux 5.3 has it; without, nobody would see the end
+  FLOW_CHECK(child.pidfd >= 0);  // Linux 5.3 and later; without it the end would go unnoticed
   child.out = out[0];
   child.err = err[0];
   ::fcntl(child.out, F_SETFL, O_NONBLOCK);
@@ -261,7 +261,7 @@ int kill_children() {
   int killed = 0;
   for (int round = 0; round < 1000; round++) {
     siginfo_t info{};
-    // One system call tells that no child is left.
+    // One system call shows whether a child is left.
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
       return killed;
     pid_t self = ::getpid();

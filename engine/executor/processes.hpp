@@ -65,9 +65,9 @@ bool has_children();
 /// A descendant of this process.
 struct Descendant {
   pid_t pid = 0;
-  std::string command;  // its words, cut
+  std::string command;  // its command line, truncated
   /// Files below the given folder that it can still write to, relative to the folder: descriptors
-  /// open for writing and shared writable mappings. Also empty if the system does not tell.
+  /// open for writing and shared writable mappings. Also empty if the system does not show them.
   std::vector<std::string> writes;
 };
 /// Lists the living descendants of this process and what they may write to below `folder`. With

@@ -30,12 +30,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kStdoutMax = 1 << 20;  // of the result; the whole is in the logs
+constexpr size_t kStdoutMax = 1 << 20;  // of the result; the logs have all of it
 constexpr size_t kTailLines = 20;
 constexpr size_t kTailLineMax = 2000;
-constexpr size_t kLineMax = 64 * 1024;  // a longer one is logged in pieces
-constexpr size_t kLinesMax = 64;        // of one read that are logged one by one
-constexpr size_t kBlock = 16 * 1024;    // what is over goes in blocks of this size
+constexpr size_t kLineMax = 64 * 1024;  // a longer line is logged in parts
+constexpr size_t kLinesMax = 64;        // lines of one read that are logged individually
+constexpr size_t kBlock = 16 * 1024;    // further output is logged in blocks of this size
 constexpr size_t kChunk = 64 * 1024;
 
 /// Splits a stream into log lines and keeps the parts that the result and an error need.
@@ -68,7 +68,7 @@ class Output {
   std::string kept() const {
     if (!is_cut_) return attempt_.hidden(kept_);
     std::string text = kept_;
-    attempt_.hide_begun(text);  // a secret that the cut goes through is left out
+    attempt_.hide_begun(text);  // a secret at the cut is left out
     return text;
   }
 
@@ -123,8 +123,8 @@ constexpr int64_t kFailedLingerMs = 500;
 /// The outcome of a command, and the processes that it left behind.
 struct CommandEnd {
   int status = 0;                     // of its first process, as waitpid gives it
-  std::vector<Descendant> leftovers;  // what was killed afterwards
-  bool was_stopped = false;           // something was left, and the attempt was told to stop
+  std::vector<Descendant> leftovers;  // processes that were killed afterwards
+  bool was_stopped = false;           // processes were left, and the attempt was asked to stop
 };
 
 /// A command's first process, its output, and the processes that outlive it.
@@ -139,10 +139,10 @@ class RunningCommand {
     while (!poll_once(child_.pidfd, -1)) {
     }
     CommandEnd end;
-    link_.set_group(0);  // its number may be given to another group once it is waited for
+    link_.set_group(0);  // its number may be reused once it has been waited for
     while (::waitpid(child_.pid, &end.status, 0) < 0) {
       if (errno == EINTR) continue;
-      end.status = SIGKILL;  // the session ends this process, and has killed and reaped it
+      end.status = SIGKILL;  // the link kills this process, and has killed and reaped the command
       break;
     }
     constexpr int kPauseMsMax = 50;
@@ -168,7 +168,7 @@ class RunningCommand {
     Output* output;
     bool is_open = true;
   };
-  static constexpr int kReadsMax = 16;  // then the other stream and the process have their turn
+  static constexpr int kReadsMax = 16;  // then the other stream and the process are checked
 
   /// Reads available output. Returns true if `pidfd` is readable.
   bool poll_once(int pidfd, int timeout_ms) {
@@ -423,7 +423,7 @@ std::string missing_program(std::string_view evidence) {
   return "";
 }
 
-/// What an exit code means, and what to do; "" where nothing is known of it.
+/// The meaning of an exit code and what to do; "" if unknown.
 std::string meaning_of(int code, const ShellSpec& spec, const std::string& command,
                        const std::string& evidence) {
   constexpr int kNotFound = 127, kNotExecutable = 126, kBySignal = 128;
@@ -450,7 +450,8 @@ std::string meaning_of(int code, const ShellSpec& spec, const std::string& comma
   return text;
 }
 
-/// Why the command's end is no success, or nothing. `again` says where and what it was.
+/// The failure of a command that did not succeed, or nothing. `again` names the folder and the
+/// command.
 std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec& spec,
                                         const std::string& command, int status,
                                         const std::string& again, const std::string& evidence) {
@@ -485,7 +486,7 @@ std::string text_of(const std::vector<Descendant>& leftovers, int64_t linger_ms)
   return leftovers.size() > kShown ? text + ", …" : text;
 }
 
-/// What the command left and could be writing to makes its outputs unreliable.
+/// Outputs are unreliable if a remaining process could still write to them.
 std::optional<core::Failure> unfinished_write(const Attempt& attempt,
                                               const std::vector<Descendant>& leftovers,
                                               int64_t linger_ms, const std::string& again) {
@@ -503,7 +504,7 @@ std::optional<core::Failure> unfinished_write(const Attempt& attempt,
   return failure;
 }
 
-/// What may pass by itself is tried again; what never can is told at once.
+/// Transient errors are retried; permanent ones are reported at once.
 core::Cause cause_of(const Error& error) {
   return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
 }
@@ -512,7 +513,8 @@ core::Cause cause_of_output(const Error& error) {
   return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::bad_result;
 }
 
-/// What the outputs' paths and patterns match, as values; a failure names what is missing.
+/// The files that the outputs' paths and patterns match, as values; a failure names what is
+/// missing.
 std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPath>& outputs,
                                     const std::string& again,
                                     std::vector<std::pair<Value, Value>>& result) {
@@ -563,7 +565,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
   return failure;
 }
 
-/// A command as it is to be run, and where its outputs are to be.
+/// A command that is ready to run, and the location of its outputs.
 struct FilledCommand {
   ShellSpec spec;
   std::vector<OutputPath> outputs;
@@ -621,7 +623,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   *started.mutable_started()->mutable_id() = start.id();
   started.mutable_started()->set_where(attempt.hidden(again));
   bool now = start.memory_bytes() > 0;
-  link.send(started, now);  // before the command can take more memory than it may
+  link.send(started, now);  // before the command can exceed its memory limit
   SpawnRequest what;
   what.environment = environment_of(attempt, gang);
   what.directory = dir;
@@ -635,7 +637,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   CommandEnd end = RunningCommand(link, *child, out, err).follow(dir, command->linger_ms);
   slot.clear();
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
-  // What a program leaves when it is told to end is no result, whatever it says.
+  // The output of a program that was asked to end is not a result, whatever its exit code.
   if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.leftovers.empty())
     attempt.warn("the command left " + text_of(end.leftovers, command->linger_ms));
@@ -653,7 +655,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
                                      evidence);
   }
   std::vector<std::pair<Value, Value>> result;
-  // Scratch is removed before the report: the engine may end this process once it has that.
+  // Scratch is removed before the report: the engine may end this process once it has received it.
   if (!attempt.is_first()) {
     remove_scratch(attempt, dir);
     return attempt.finish(Value(), nullptr, false);

@@ -11,10 +11,11 @@ namespace {
 
 const tensors::Device kFirst{tensors::Device::cuda, 0};
 
-/// A stream beside the kernels', of the first GPU. Kernels are put on the calling thread's.
+/// A stream next to the one for kernels, on the first GPU. Kernels run on the calling thread's
+/// stream.
 class SideStream final : public GpuStream {
  public:
-  /// What is not there is not given back.
+  /// On failure nothing needs to be released.
   Status open();
   ~SideStream() override;
 
@@ -34,11 +35,11 @@ class SideStream final : public GpuStream {
   void* stream_ = nullptr;
   char* scratch_ = nullptr;
   std::mutex mutex_;
-  std::vector<void*> unused_;  // events
+  std::vector<void*> unused_;  // unused events
 };
 
 Status SideStream::open() {
-  // The kernels' stream is there before this one, and its GPU is this thread's.
+  // The stream for kernels already exists, and its GPU is the current one of this thread.
   try {
     (void)kernels();
   } catch (const tensors::Failure& failure) {
@@ -53,7 +54,7 @@ Status SideStream::open() {
   return {};
 }
 
-// What fails here has failed before.
+// An error here was reported before.
 SideStream::~SideStream() {
   for (void* event : unused_) (void)cuda::free_event(event);
   if (scratch_ != nullptr) (void)cuda::release(scratch_, stream_);

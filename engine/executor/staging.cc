@@ -1,4 +1,4 @@
-// Inputs as an attempt finds them: inputs/N/NAME in its scratch folder, and whether they changed.
+// Stages inputs as inputs/N/NAME in the scratch folder, and detects changes.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A Lua task knows its inputs by their paths alone: all other names in ctx.dir are its own.
+/// A Lua task knows its inputs by their paths only: all other names in ctx.dir belong to it.
 constexpr const char* kHiddenInputs = ".flow-inputs";
 
 bool is_shell(const wire::Start& start) {
@@ -41,7 +41,7 @@ Error changed(const std::string& path, const char* when) {
                   path, when));
 }
 
-/// Shares the content's blocks where the file system can; false where it can't.
+/// Shares the file's blocks if the file system supports it; otherwise false.
 bool reflink(const std::string& source, const std::string& target) {
   static bool supported = true;
   if (!supported) return false;
@@ -65,7 +65,7 @@ bool is_safe(const std::string& relative) {
                      [](const fs::path& part) { return part.native().size() <= NAME_MAX; });
 }
 
-/// No attempt can lay out a folder that names a file twice, or has one inside a file.
+/// A folder cannot be staged if it names a file twice, or has a file inside a file.
 Status check_folder(const File& folder, const std::string& name) {
   std::set<fs::path> files;
   for (const File::Entry& entry : folder.entries) {
@@ -103,8 +103,8 @@ std::optional<Attempt::FileStamp> Attempt::stamp_of(const std::string& path) {
                    info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
 }
 
-/// Whether a large input, which is read in place, still has the content that the run was started
-/// with. An executor hashes each version of the file once.
+/// Whether a large input, which is read in place, still has the content with which the run was
+/// started. An executor hashes each version of the file once.
 Status Attempt::check_origin(const std::string& path, const Digest& digest) {
   static std::map<std::string, std::pair<FileStamp, Digest>> known;
   auto now = stamp_of(path);
@@ -149,7 +149,7 @@ Status Attempt::place_file(const std::string& source, const std::string& target,
 
 Status Attempt::make_scratch() {
   wait_durable();
-  // A run that goes on with other code counts its attempts from 1 again.
+  // A run that continues with other code counts its attempts from 1 again.
   if (!std::exchange(has_scratch_, true)) FLOW_TRY(note_error(remove_tree(start_.dir())));
   return note_error(make_dirs(start_.dir()));
 }
@@ -182,7 +182,7 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string folder = fmt::format("{}/{}", inputs_folder(), staged_paths_.size() + 1);
   FLOW_TRY(make_dirs(folder));
   std::string path = folder + "/" + name;
-  // What came with the order is written here. A command may list `inputs`.
+  // Small blobs from the order are written here. A command may list `inputs`.
   std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,
                            const std::string& target, bool executable) -> Status {
@@ -207,9 +207,9 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   return path;
 }
 
-// The digest decides for content that the state keeps by digest: another attempt may have stored
-// the same content again, which changes the object's times. flow never changes the times of a file
-// that is read in place, so every difference counts there, also one that was undone.
+// The digest decides for blobs in the state: another attempt may have stored the same blob again,
+// which changes the file's times. flow never changes the times of a file that is read in place, so
+// every difference counts there, also one that was undone.
 bool Attempt::is_unchanged(const Staged& input) {
   auto now = stamp_of(input.path);
   if (now == input.stamp) return true;

@@ -1,4 +1,4 @@
-// The wire's executor side.
+// The executor's side of its connection to the worker.
 #include "engine/executor/worker_link.hpp"
 
 #include <linux/sockios.h>
@@ -25,10 +25,11 @@ namespace {
 constexpr size_t kBufferMax = 64 * 1024;
 constexpr size_t kChunk = 256 * 1024;
 constexpr auto kTick = std::chrono::milliseconds(1);
-constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
-constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
+constexpr int kIdleTicksMax = 50;      // then the background thread sleeps until an attempt begins
+constexpr int64_t kCommitUsMax = 500;  // how long to spin for a commit before the thread sleeps
 constexpr useconds_t kReceivedPollUs = 50;
-constexpr uint64_t kChainMax = 2;  // orders that come together where one waits for the other
+// Maximum number of concurrent orders of a chain, where one waits for another.
+constexpr uint64_t kChainMax = 2;
 
 /// Another thread ends this process.
 [[noreturn]] void wait_for_exit() {
@@ -42,14 +43,13 @@ bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
          a.run() == b.run();
 }
 
-// The attendant lives as long as the process.
+// The background thread lives as long as the process.
 WorkerLink::WorkerLink() : chunk_(kChunk, '\0'), background_([this] { run_background(); }) {
   background_.detach();
 }
 
 void WorkerLink::end() {
-  // The head is gone: what this attempt started goes with it, and what the attempt makes of that
-  // is no result.
+  // The worker is gone: the processes of this attempt are killed, and its result is dropped.
   ended_ = true;
   if (int group = group_.load(); group > 0) ::kill(-group, SIGKILL);
   kill_children();
@@ -93,7 +93,8 @@ void WorkerLink::wait_message(std::unique_lock<std::mutex>& lock) {
   is_main_waiting_ = false;
 }
 
-// During a long attempt somebody has to hear a stop, a save's answer, and the head's end.
+// During a long attempt a thread must receive stop commands, answers to saves, and the end of the
+// worker.
 void WorkerLink::run_background() {
   uint64_t seen = 0;
   int idle = 0;
@@ -238,11 +239,11 @@ void WorkerLink::wait_released() {
   began_us_ = monotonic_us();
 }
 
-// Of many orders at once none is worth a core: others have work meanwhile.
+// With many orders spinning is not worth a core: other threads have work meanwhile.
 bool WorkerLink::is_chain() const { return burst_ <= kChainMax; }
 
-// A commit, and the turn before it, take about as long as a thread takes to wake: whoever waits for
-// one keeps awake, and yields to whoever has work.
+// A commit, and the turn before it, take about as long as waking a thread: so the waiting thread
+// spins, and yields to threads with work.
 void WorkerLink::spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
                             const std::function<bool()>& is_done) {
   int64_t until_us = monotonic_us() + us_max;
@@ -305,7 +306,7 @@ bool WorkerLink::wait_saved(const std::string& name) {
   return ok;
 }
 
-// The attendant reads the wire meanwhile.
+// The background thread reads the connection meanwhile.
 std::optional<std::vector<std::string>> WorkerLink::wait_peers(int64_t limit_ms) {
   flush();
   int64_t until_us = monotonic_us() + limit_ms * 1000;

@@ -86,22 +86,22 @@ class WorkerLink {
   std::mutex mutex_;
   std::condition_variable changed_;
   ReadingThread reader_ = ReadingThread::none;
-  FrameCutter cutter_;  // the reader's, as is chunk_
+  FrameCutter cutter_;  // of the reading thread, like chunk_
   std::string chunk_;
   std::deque<QueuedStart> queue_;
-  uint64_t received_ = 0;        // Starts
+  uint64_t received_ = 0;        // number of received Starts
   uint64_t released_ = 0;        // the newest commit that is durable
-  uint64_t burst_ = 0;           // orders that came since there was none
-  uint64_t current_number_ = 0;  // 0 where no attempt runs
-  uint64_t current_commit_ = 0;  // that its start is part of
-  int64_t began_us_ = 0;         // when the newest attempt began or was let go
+  uint64_t burst_ = 0;           // orders that arrived since the queue was last empty
+  uint64_t current_number_ = 0;  // 0 if no attempt runs
+  uint64_t current_commit_ = 0;  // the commit of its start
+  int64_t began_us_ = 0;         // when the newest attempt began or was released
   bool is_main_waiting_ = false;
-  // The worker ends this process when it has sent kRememberedMax of them.
+  // The worker ends this process after it has sent kRememberedMax bundles.
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::shared_ptr<const std::map<std::string, std::string>>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
-  std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet
+  std::vector<std::string> peers_;  // of the current attempt's gang; empty: not received yet
   std::condition_variable saved_changed_;
   std::function<void(const wire::AttemptName&)> on_kill_after_flush_;
   std::function<void()> on_stop_;
