@@ -187,7 +187,7 @@ std::string find_in_path(const std::string& name, const std::string* path) {
     size_t colon = std::min(folders.find(':', at), folders.size());
     std::string folder = folders.substr(at, colon - at);
     at = colon + 1;
-    if (!folder.starts_with('/')) continue;  // the shell knows what it is relative to
+    if (!folder.starts_with('/')) continue;  // relative entries depend on the shell's folder
     std::string candidate = folder + "/" + name;
     struct stat info {};
     bool is_program = ::access(candidate.c_str(), X_OK) == 0 &&

@@ -12,8 +12,8 @@ namespace flow {
 bool is_glob(std::string_view pattern);
 /// A pattern that matches exactly `text`.
 std::string escape_glob(std::string_view text);
-/// The patterns that the `{a,b}` in `pattern` stand for. Braces without a comma stay. Error where
-/// there are too many.
+/// The alternatives of the `{a,b}` in `pattern`. Braces without a comma are kept. Error if there
+/// are too many.
 Result<std::vector<std::string>> expand_braces(std::string_view pattern);
 
 /// The paths below `folder` that match `pattern`, relative to it, sorted bytewise, each once.

@@ -50,7 +50,7 @@ IdTime next_moment(int64_t time_ms) {
   bool repeated =
       last.time_ms != INT64_MIN && time_ms <= last.time_ms && time_ms > last.time_ms - kStepBackMax;
   if (!repeated) {
-    last = {time_ms, random % (kSuffixes / 2)};  // room to count up
+    last = {time_ms, random % (kSuffixes / 2)};  // leaves values for ids in the same millisecond
   } else {
     last.suffix += 1 + random % 1000;
     if (last.suffix >= kSuffixes) last = {last.time_ms + 1, random % 1000};

@@ -6,7 +6,8 @@
 
 namespace flow {
 
-constexpr int64_t kSpinUs = 100;  // so long what follows a short attempt is awaited without sleep
+// Wait this long without sleeping for what follows a short attempt.
+constexpr int64_t kSpinUs = 100;
 
 /// Yields and then pauses for about a microsecond, so that the core's sibling thread gets its
 /// share.

@@ -89,7 +89,7 @@ class Strand : public std::enable_shared_from_this<Strand> {
 
   ThreadPool& thread_pool_;
   std::mutex mutex_;
-  std::deque<ThreadPool::Job> waiting_;  // as many as the one poster has in progress
+  std::deque<ThreadPool::Job> waiting_;  // bounded by what its one poster has in progress
   bool is_running_ = false;
 };
 

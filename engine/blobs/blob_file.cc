@@ -91,7 +91,7 @@ Status publish_blob(int descriptor, const std::string& path, const std::string& 
 }
 
 NewBlobFile::NewBlobFile(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
-  (void)make_dirs(path_);  // without it the file can't be made, which is told
+  (void)make_dirs(path_);  // on failure the file cannot be created, which is reported
   path_ += fmt::format("/{}XXXXXX", kTemporaryBlob);
   failpoint("blob-before-temporary");
   descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);

@@ -11,7 +11,7 @@ namespace flow {
 
 struct BlobInfo {
   Digest digest;
-  std::optional<uint64_t> size;  // in bytes, where it is known
+  std::optional<uint64_t> size;  // in bytes, if known
 };
 
 /// Blobs of at least this size are downloaded from other workers if possible, and workers report

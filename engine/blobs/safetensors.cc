@@ -21,7 +21,7 @@ constexpr size_t kNameShown = 80;
 constexpr int64_t kCountMax = int64_t{1} << 60;
 constexpr const char* kMetadata = "__metadata__";
 
-// The reference library's order of types: tensors of later ones come first.
+// The reference library's order of types: tensors with later ones are written first.
 constexpr struct {
   const char* name;
   DType dtype;
@@ -352,7 +352,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-// Tensors lie one after the other, and fill `room`.
+// Tensors are consecutive and fill `room`.
 Status check_places(SafetensorsHeader& header, uint64_t room) {
   auto& tensors = header.tensors;
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {

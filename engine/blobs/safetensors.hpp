@@ -17,8 +17,8 @@ struct SafetensorsEntry {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
   uint64_t begin = 0, end = 0;  // of its bytes, from the file's start
-  /// The type as the file names it, where no tensor of flow has it ("I8", "F8_E4M3"): then `dtype`
-  /// says nothing.
+  /// The type as the file names it, if flow has no such type ("I8", "F8_E4M3"); `dtype` is
+  /// meaningless then.
   std::string foreign_type = {};
 };
 
@@ -30,16 +30,16 @@ struct SafetensorsHeader {
 constexpr uint64_t kSafetensorsHeaderMax = 100'000'000;  // bytes, as the reference library has it
 
 /// Reads the header of a file of `file_size` bytes that begins with `head`, which may be the whole
-/// file. Strict: tensors fill what follows the header without a gap and do not overlap, names are
-/// unique, as the format asks (the reference library takes the last of two entries), and sizes are
-/// what type and shape say (but those of types that are not known). As in the reference library a
-/// tensor may have further fields, and the metadata may be null. Nothing is taken on the word of
-/// the file: what is kept is at most a small multiple of the header that is there.
+/// file. Strict: tensors fill the file behind the header without gaps or overlaps, names are
+/// unique, as the format requires (the reference library uses the last of two entries), and sizes
+/// match type and shape (except for unknown types). As in the reference library a tensor may have
+/// further fields, and the metadata may be null. The file is not trusted: the result takes at most
+/// a small multiple of the present header's size.
 Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_size);
 
-/// Length and header of a file with these tensors, whose places are set, and which are put in the
-/// reference library's order: by type, the widest first, then by name. Equal content has equal
-/// bytes. An error names what no such file can hold.
+/// Length and header of a file with these tensors. Sets their places, and puts them in the
+/// reference library's order: by type, the widest first, then by name. Equal content gives equal
+/// bytes. An error names what such a file cannot hold.
 Result<std::string> lay_out_safetensors(SafetensorsHeader& header);
 
 }  // namespace flow

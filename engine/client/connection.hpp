@@ -27,9 +27,9 @@ class ServerReply;
 
 constexpr uint32_t kClientFrameMax = 64u << 20;  // bytes of one message
 
-/// One end of a connection. Any thread may send; one thread receives; shut_down() may be called by
-/// any. Where the other side is gone, sends return false and receives return an error; a connection
-/// never comes back, its user makes another one.
+/// One end of a connection. Any thread may send; one thread receives; any thread may call
+/// shut_down(). If the other side is gone, sends return false and receives return an error; a
+/// connection is never restored, its user creates another one.
 class EngineConnection {
  public:
   virtual ~EngineConnection() = default;

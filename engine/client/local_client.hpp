@@ -64,8 +64,8 @@ class LocalClientEngine final : public detail::EngineImpl {
 
  private:
   Submission here(const RunOptions& options) const;
-  /// The writer's reply, and the `connection` that it came by; nothing if this process is the
-  /// successor, for the caller to ask. Throws the error of an error reply.
+  /// The writer's reply, and the `connection` on which it arrived; nothing if this process is the
+  /// successor, which the caller then asks. Throws the error of an error reply.
   std::optional<ServerReply> request_reply(const ClientRequest& request,
                                            std::shared_ptr<EngineConnection>& connection);
   std::optional<ServerReply> request_reply(const ClientRequest& request);

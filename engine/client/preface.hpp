@@ -1,8 +1,8 @@
 // The first frame that each side of a connection sends: the version of its client protocol.
 //
 // The form of this frame is the same in all versions of the protocol, so that processes of
-// different versions can still understand that they are. It is a canonical value, as all frames of
-// version 1 were: a server of version 1 answers it with an error reply, and a client of version 1
+// different versions can still detect the difference. It is a canonical value, like all frames of
+// version 1: a server of version 1 answers it with an error reply, and a client of version 1
 // reads it as an error reply.
 #pragma once
 #include <cstdint>

@@ -22,7 +22,7 @@ constexpr int64_t kAskAgainMs = 30'000;
 
 constexpr const char* kGone = "the head has gone before its answer";
 
-/// The head speaks another version of the client protocol: to ask again does not help.
+/// The head has another version of the client protocol: a retry does not help.
 struct OtherVersion : Failed {
   using Failed::Failed;
 };

@@ -147,7 +147,7 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
   }
 }
 
-/// If all places are taken, evicts the oldest client that has not requested anything yet, or whose
+/// If all places are in use, evicts the oldest client that has not requested anything yet, or whose
 /// run has ended. False if there is none.
 bool Server::ensure_capacity() {
   auto holds = [](const Client& client) { return !client.is_evicted; };

@@ -80,7 +80,7 @@ class OpenPaths {
   }
 
  private:
-  // They live as long as the process.
+  // Never destroyed: they live as long as the process.
   static std::mutex& mutex() {
     static auto* all = new std::mutex;
     return *all;
@@ -110,8 +110,8 @@ struct LogFile::Impl {
   std::string open_path;  // in OpenPaths
   size_t bytes_max = kFileBytesMax;
   std::optional<Rotation> rotation;
-  std::FILE* stream = nullptr;  // rotation's; null while it has none
-  off_t whole_size = 0;         // of the stream, up to its last whole line
+  std::FILE* stream = nullptr;  // owned by the rotation; null without a file
+  off_t whole_size = 0;         // of the stream, up to its last complete line
   int64_t reopen_at_us = 0;
 
   /// Throws spdlog_ex.

@@ -1,4 +1,4 @@
-// A log file that rotates, over spdlog: the only file that sees it.
+// A log file that rotates; the only user of spdlog.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,7 +10,7 @@
 namespace flow::log {
 
 constexpr size_t kFileBytesMax = 10 << 20;
-constexpr size_t kFilesMax = 5;  // the one that is written, and older ones
+constexpr size_t kFilesMax = 5;  // the current file and older ones
 
 /// Not thread-safe.
 class LogFile {
@@ -20,8 +20,9 @@ class LogFile {
   static Result<std::unique_ptr<LogFile>> open(const std::string& path,
                                                size_t bytes_max = kFileBytesMax);
   ~LogFile();
-  /// Appends a line, all of it or nothing. "" or why it is not written. Never throws. A file that
-  /// could not be opened again after a rotation is tried once per second.
+  /// Appends a line completely or not at all. Returns "" or the reason why it was not written.
+  /// Never throws. If the file could not be opened after a rotation, a retry is made once per
+  /// second.
   std::string write(std::string_view line);
 
  private:

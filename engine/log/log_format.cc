@@ -21,12 +21,13 @@ std::string iso_time(int64_t ms) {
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
 }
 
-/// U+0080 to U+009F: terminals take them for the beginnings of escape sequences.
+/// U+0080 to U+009F: terminals interpret them as the beginnings of escape sequences.
 bool is_c1(std::string_view text, size_t at) {
   return text[at] == '\xc2' && at + 1 < text.size() && (text[at + 1] & 0xe0) == 0x80;
 }
 
-/// As one line that steers no terminal. `quotes`: between quotation marks.
+/// Escapes the text so that it is one line and cannot control a terminal. `quotes`: within
+/// quotation marks.
 std::string escaped(std::string_view text, bool quotes) {
   std::string out;
   for (size_t i = 0; i < text.size(); i++) {

@@ -43,7 +43,7 @@ class LogOutputs final : public Backend {
     update();
   }
   void write(const EngineLogLine& line) override {
-    // A sink that logs, which it must not, would wait for itself.
+    // A sink must not log: it would wait for itself.
     static thread_local bool is_writing = false;
     if (is_writing) return;
     is_writing = true;
@@ -65,7 +65,7 @@ class LogOutputs final : public Backend {
   void update() {
     LogLevel level = LogLevel::off;
     for (const LogOutput* output : outputs_) level = std::min(level, output->level());
-    hidden_ = nullptr;  // what is exempt may be different
+    hidden_ = nullptr;  // the exempt texts may differ
     attach(this, level);
   }
   /// Under the lock. The values that no line may show.
@@ -90,7 +90,8 @@ class LogOutputs final : public Backend {
 
   std::mutex mutex_;
   std::vector<LogOutput*> outputs_;
-  std::shared_ptr<const std::vector<std::string>> hidden_;  // that secrets_ was made of
+  // The list from which secrets_ was built.
+  std::shared_ptr<const std::vector<std::string>> hidden_;
   Secrets secrets_;
 };
 
@@ -136,7 +137,7 @@ void LogOutput::write(const EngineLogLine& line) {
   if (!sink_) return;
   try {
     sink_(line);
-  } catch (...) {  // the host's own error
+  } catch (...) {  // an exception of the host program
   }
 }
 

@@ -26,24 +26,24 @@ constexpr uint32_t kNoNode = UINT32_MAX;
 enum class TaskKind : uint8_t { lua, shell, dynamic, service, native };
 
 struct RetryPolicy {
-  uint32_t max = 0;           // failures of the task's own that are tried again
+  uint32_t max = 0;           // retries after failures of the task itself
   int64_t backoff_ms = 1000;  // before the second attempt
   double factor = 2;
   int64_t cap_ms = 60'000;
   uint32_t oom_max = 0;          // extra attempts after out of memory
-  double oom_memory_factor = 2;  // memory of each is multiplied by this
-  uint32_t infra = 5;            // lost node, preempted, staging
+  double oom_memory_factor = 2;  // factor of the memory of each of these attempts
+  uint32_t infra = 5;            // after a lost worker, preemption or failed staging
 };
 
 struct Resources {
-  int32_t cpus_milli = 1000;  // thousandths of a core; clamped to the node with a warning
-  int64_t memory_bytes = 0;   // 0: none asked, none enforced
+  int32_t cpus_milli = 1000;  // thousandths of a core; clamped to the worker with a warning
+  int64_t memory_bytes = 0;   // 0: not requested and not limited
   int32_t gpus_milli = 0;     // per rank, thousandths
   int64_t gpu_memory_bytes = 0;
   std::string gpu_model;  // pattern
   std::string where;      // label expression
   uint32_t ranks = 1;
-  uint32_t ranks_max = 0;  // of an elastic gang, which takes from `ranks` to this; else 0
+  uint32_t ranks_max = 0;                 // of an elastic gang: the maximum of `ranks`; else 0
   ResourceQuantities custom_resources{};  // of each rank, by name
   bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
@@ -52,7 +52,7 @@ struct Resources {
 struct CodeComponent {
   std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
   Digest digest;
-  std::string text;  // short human rendering where there is one ("0.001"), capped at 200 bytes
+  std::string text;  // short text for users if there is one ("0.001"), at most 200 bytes
 };
 
 struct ShellSpec {
@@ -82,7 +82,9 @@ struct TaskDef {
   std::string file;  // of the definition, relative to the script's folder
   uint32_t line = 0;
   uint32_t ordinal =
-      0;        // index in the order of definition while the bundle loads: how an executor finds it
+      // Index in the order of definition while the bundle loads; an executor finds it by this
+      // index.
+      0;
   Digest code;  // canonical code with upvalues (docs/internals.md, Keys); of the command for a
                 // shell task
   std::vector<CodeComponent> code_components;
@@ -95,12 +97,12 @@ struct TaskDef {
   int32_t priority = 0;
   std::string queue = "default";
   std::vector<EnvEntry> env;
-  std::string seed;  // the `seed` option in canonical bytes; "" where none
+  std::string seed;  // the `seed` option in canonical bytes; "" if there is none
   bool stage_copy = false;
   ShellSpec shell;             // kind shell
   ServiceSpec service;         // kind service
   std::string native_version;  // kind native
-  std::string gpu_kernel;  // a kernel that its code reaches and that nothing stands for on a CPU
+  std::string gpu_kernel;      // a kernel that its code uses and that has no CPU fallback
 };
 
 /// The branch of a node: the node runs only if `when` chose that branch.
@@ -120,11 +122,11 @@ struct TaskNode {
                // a shell task called with named arguments: one table in the list
   bool named_args = false;
   Value items;                   // map: a ref, or a list whose items may hold refs
-  uint32_t limit = 0;            // map: how many instances at once; 0 unbounded
+  uint32_t limit = 0;            // map: maximum number of concurrent instances; 0: unbounded
   Value condition;               // when: a ref
   Value then_value, else_value;  // when: what the branches returned, with refs
   std::vector<uint32_t> after;   // order without data
-  Guard guard;                   // innermost branch this node was made in
+  Guard guard;                   // innermost branch in which this node was made
 };
 
 struct ParamSpec {
@@ -144,7 +146,7 @@ struct Plan {
   std::vector<ParamSpec> params_schema;
   Value params;  // as the body saw them; files by digest once the engine has read them
   std::vector<TaskDef> defs;
-  std::vector<TaskNode> nodes;  // topological by construction but for :after
+  std::vector<TaskNode> nodes;  // in topological order, except for :after edges
   Value result;                 // with refs
   std::vector<std::string> warnings;
   std::vector<std::string> printed;  // lines, while it was built; not kept

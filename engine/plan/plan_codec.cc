@@ -16,8 +16,10 @@ namespace {
 constexpr std::string_view kPlanMagic = "flow-plan\1";
 constexpr std::string_view kFragmentMagic = "flow-frag\1";
 constexpr std::string_view kBundleMagic = "flow-code\1";
-constexpr size_t kReserveMax = 64;        // items an announced count allocates before they came,
-constexpr size_t kReserveBytesEach = 16;  // or as many as the bytes that follow could well hold
+// Items to allocate for an announced count before they are read, or as many as the remaining bytes
+// could hold.
+constexpr size_t kReserveMax = 64;
+constexpr size_t kReserveBytesEach = 16;
 
 class PlanWriter {
  public:

@@ -12,7 +12,7 @@
 namespace flow {
 
 using ResourceQuantities =
-    std::vector<std::pair<std::string, int64_t>>;  // name to thousandths, by name
+    std::vector<std::pair<std::string, int64_t>>;  // name to thousandths, sorted by name
 constexpr size_t kCustomResourcesMax = 64;         // of a machine, or of a task
 constexpr size_t kCustomResourceNameMax = 64;      // bytes
 constexpr int64_t kResourceQuantityMaxMilli = 1'000'000'000'000;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kTextMax = 1000;
 constexpr int kDepthMax = 50;
-constexpr size_t kKnownMax = 256;  // expressions that a thread remembers
+constexpr size_t kKnownMax = 256;  // expressions that a thread caches
 
 bool is_word(char c) {
   bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

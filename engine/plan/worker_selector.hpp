@@ -33,7 +33,7 @@ class WorkerSelector {
     std::string name, value;
   };
   friend class WorkerSelectorParser;
-  std::vector<Step> steps_;  // each behind those that it combines
+  std::vector<Step> steps_;  // in postfix order
 };
 
 /// Whether a worker with these labels matches; an empty `where` matches all. An invalid expression

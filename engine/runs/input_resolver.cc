@@ -13,7 +13,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kValueCacheBytes = 64 << 20;
-constexpr size_t kCachedValueBytes = 128;  // of a value's place there, about
+constexpr size_t kCachedValueBytes = 128;  // estimated size of a value's entry
 constexpr size_t kTextMax = 120;
 constexpr size_t kInputsMax = 16'384, kInputsOfOneMax = 32;
 
@@ -188,7 +188,7 @@ Result<Value> InputResolver::substitute(const core::Run& run, const Value& value
       }
       if (unit.status != core::UnitStatus::succeeded) return Value::null();
       auto whole = result_of(run, ref.node);
-      FLOW_TRY(whole);  // what was made and can't be read is no missing part
+      FLOW_TRY(whole);  // a result that exists but cannot be read is not a missing part
       auto part = follow(run, ref);
       return part.ok() ? part : Result<Value>(Value::null());
     }
@@ -203,7 +203,7 @@ Result<Value> InputResolver::substitute(const core::Run& run, const Value& value
     FLOW_TRY(replaced);
     out.list.push_back(std::move(*replaced));
   }
-  // A nil at the end of a list is no item; one before it would make a hole, so it becomes
+  // A nil at the end of a list is not an item; one before it would leave a hole, so it becomes
   // flow.null.
   while (last > 0 && out.list[last - 1].is_nil()) last--;
   out.list.resize(last);
@@ -311,7 +311,7 @@ Result<Digest> InputResolver::key(const core::Run& run, core::UnitId unit) {
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   // Each level takes a byte at least; the list of the arguments is one.
   bool may_be_deep = bytes->size() > kTableDepthMax;
-  bool may_differ = holds_tag(*bytes);  // else a key has all that they have
+  bool may_differ = holds_tag(*bytes);  // otherwise the key has all of them
   if (!may_be_deep && !may_differ) {
     Digest key = sha256(text + *bytes);
     short_arguments_.put(key, *bytes);
@@ -408,7 +408,8 @@ Result<bool> InputResolver::condition(const core::Run& run, core::UnitId unit) {
 Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
   auto value = gather_any_depth(run, unit);
   FLOW_TRY(value);
-  if (depth_of(*value) <= kValueDepthMax / 2) return value;  // room for what is put around it
+  // Leaves depth for the values around it.
+  if (depth_of(*value) <= kValueDepthMax / 2) return value;
   return user_error(
       fmt::format("{} is nested deeper than {} tables",
                   unit == kNoNode ? "the result" : "what `" + unit_name(run, unit) + "` comes to",

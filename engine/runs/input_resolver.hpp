@@ -20,8 +20,8 @@ namespace flow {
 struct KeyComponent {
   std::string name;  // "code", "argument 1", "env MODE", …
   Digest digest;
-  std::string text;                      // short rendering for people, "" where there is none
-  std::shared_ptr<const Value> value{};  // of an argument: what is compared item by item
+  std::string text;                      // short text for users, "" if there is none
+  std::shared_ptr<const Value> value{};  // of an argument: the value that is compared item by item
 };
 
 /// JSON, truncated to the length of a line.
@@ -74,20 +74,20 @@ class InputResolver {
   ReadBlob read_blob_;
   struct CachedValue {
     std::string bytes;                   // canonical
-    std::shared_ptr<const Value> value;  // null until somebody asks for it
+    std::shared_ptr<const Value> value;  // null until it is first requested
   };
   Result<CachedValue*> cached(const Digest& digest);
   void put(const Digest& digest, std::string_view encoded);
-  DigestTable<size_t{1} << 15, 31> short_values_;  // most values are short and taken soon
-  // Arguments are asked for with the key and soon again with the order. Where they are short and
-  // hold no tag the key says all of them, and has a place for them.
+  DigestTable<size_t{1} << 15, 31> short_values_;  // most values are short and used soon
+  // Arguments are requested with the key, and soon again with the order. If they are short and
+  // contain no tag, the key contains all of them and stores them.
   DigestTable<size_t{1} << 10, 95> short_arguments_;
   std::unordered_map<Digest, CachedValue, DigestHash> values_;  // emptied at kValueCacheBytes
   size_t values_bytes_ = 0;
   // By key; emptied at kInputsMax.
   std::unordered_map<Digest, std::vector<BlobInfo>, DigestHash> inputs_;
   /// Per definition, the digest of the key parts that do not depend on arguments; zero until it is
-  /// asked for. The plan is not kept alive: its address may be another plan's later.
+  /// requested. The plan is not kept alive: another plan may later have its address.
   struct PlanDigests {
     std::weak_ptr<const Plan> plan;
     std::vector<Digest> of_defs;
@@ -96,7 +96,7 @@ class InputResolver {
   std::unordered_map<const Plan*, PlanDigests> plan_digests_;
 };
 
-/// The parts of a key that the definition alone gives.
+/// The parts of a key that depend on the definition only.
 std::vector<KeyComponent> definition_components(const TaskDef& def);
 
 }  // namespace flow

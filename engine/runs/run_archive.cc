@@ -1,10 +1,10 @@
-// Freezing and thawing runs by the snapshot codec, so that there is one encoding of a run.
+// Archives and loads runs with the snapshot codec, so that there is only one encoding of a run.
 #include "engine/runs/run_archive.hpp"
 
 namespace flow {
 
 namespace {
-constexpr char kNamesBlob = '@';  // no snapshot begins with it
+constexpr char kNamesBlob = '@';  // not the first byte of any snapshot
 }
 
 Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,

@@ -11,7 +11,7 @@ namespace detail {
 
 namespace {
 constexpr size_t kEventsMax =
-    100'000;  // kept for a host that does not read them; the oldest go first
+    100'000;  // limit for a host program that does not read them; the oldest are dropped first
 }
 
 void RunHandle::on_events(std::vector<Event> new_events) {

@@ -13,11 +13,11 @@ namespace flow {
 
 namespace {
 
-/// What an interrupted or a waiting task costs is no retry.
+/// Attempts of an interrupted or a waiting task do not count as retries.
 uint64_t retries_of(const core::Unit& unit) {
   if (unit.attempts < 2 || !unit.detail) return 0;
   uint64_t failures = uint64_t{unit.detail->failures} + unit.detail->ooms + unit.detail->infra;
-  if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // nothing followed it
+  if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // no attempt followed
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
 
@@ -46,7 +46,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   core::for_each_rank(u, [&](core::WorkerId, const std::vector<std::string>& gpus) {
     info.gpus.insert(info.gpus.end(), gpus.begin(), gpus.end());
   });
-  if (u.detail && !u.detail->others.empty())  // of an elastic gang what its newest attempt had
+  if (u.detail && !u.detail->others.empty())  // of an elastic gang: the ranks of its newest attempt
     info.ranks = static_cast<uint32_t>(u.detail->others.size()) + 1;
   if (u.detail) {
     for (const core::FailedAttempt& failed : u.detail->failed)
@@ -83,7 +83,7 @@ std::string note_of(const core::WorkerState& worker) {
   return note + "; it gets one task at a time until one succeeds";
 }
 
-/// How much of each is taken; who has it is yet to come.
+/// How much of each resource is in use; its users are added later.
 std::vector<GpuUse> gpu_uses_of(const core::WorkerState& worker) {
   std::vector<GpuUse> uses;
   for (size_t i = 0; i < worker.info.gpus.size(); i++) {
@@ -217,7 +217,7 @@ RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver
   RunInfo info = summary_of_run(run, record, resolver);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
-    // A join is no task, but where it can't be put together that is what failed.
+    // A join is not a task; but if its value could not be gathered, it is the cause of the failure.
     bool is_broken = u.status == core::UnitStatus::failed && u.detail &&
                      u.detail->failure.cause != core::Cause::dependency;
     if ((core::is_counted(run, unit) || is_broken) && !u.dropped)

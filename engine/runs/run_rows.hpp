@@ -14,8 +14,8 @@ namespace flow {
 /// A run loaded from the archive or the journal.
 struct LoadedRun {
   RunRecord record;
-  std::shared_ptr<core::State> state;  // holds it
-  const core::Run* run = nullptr;      // null where only the row is left
+  std::shared_ptr<core::State> state;  // owns the run
+  const core::Run* run = nullptr;      // null if only the row exists
 };
 
 /// All rows, oldest first.

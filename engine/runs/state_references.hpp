@@ -20,9 +20,9 @@ class References {
   /// Returns the bytes of a blob.
   using ReadBlob = std::function<Result<std::string>(const Digest&)>;
   struct Blob {
-    std::optional<uint64_t> size;  // in bytes, where it is known
+    std::optional<uint64_t> size;  // in bytes, if known
     bool is_in_place = true;       // every reference reads a file outside the state
-    bool is_followed = false;      // what the blob itself refers to is listed
+    bool is_followed = false;      // references in the blob itself are listed too
   };
   using Blobs = std::unordered_map<Digest, Blob, DigestHash>;
 

@@ -26,7 +26,7 @@ class ActiveRuns {
     contexts_.insert_or_assign(run, Entry{std::move(context), ++last_number_});
   }
   bool contains(const core::RunId& run) const { return contexts_.contains(run); }
-  /// Number of the run's context, which each put() counts; 0: it has none.
+  /// Number of the run's context, which changes with each put(); 0: none.
   uint64_t number_of(const core::RunId& run) const {
     auto found = contexts_.find(run);
     return found == contexts_.end() ? 0 : found->second.number;
@@ -38,14 +38,14 @@ class ActiveRuns {
   /// How long the run serves, in milliseconds: once, when it begins to serve and a limit was given.
   std::optional<core::Time> take_serve_time(const core::RunId& run);
 
-  /// Whether the run is on its way to the status `interrupted`.
+  /// Whether the run will have the status `interrupted`.
   bool is_being_interrupted(const core::RunId& run) const;
   /// Opens the latch when is_being_interrupted() has become false and the turn is durable.
   void await_interruption(const core::RunId& run, std::shared_ptr<Latch> latch) {
     interruptions_.emplace(run, std::move(latch));
   }
   bool has_interruptions() const { return !interruptions_.empty(); }
-  /// Adds the outcomes of the interruptions that are over.
+  /// Adds the outcomes of completed interruptions.
   void end_interruptions(std::vector<std::pair<OnAdmission, bool>>& outcomes);
   /// After the commit: an interrupted run has no further event, and its listener leaves.
   void end_if_interrupted(const core::RunId& run);
@@ -58,7 +58,7 @@ class ActiveRuns {
     RunContext context;
     uint64_t number = 0;
   };
-  std::map<core::RunId, Entry> contexts_;  // of runs in the state: they leave after RunEnded
+  std::map<core::RunId, Entry> contexts_;  // of runs in the state; entries leave after RunEnded
   uint64_t last_number_ = 0;
   // They leave in end_interruptions().
   std::multimap<core::RunId, std::shared_ptr<Latch>> interruptions_;

@@ -13,7 +13,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
+constexpr size_t kKeyLetters = 32;  // of 36 letters: more than 160 bits
 
 bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& assigned_gpus) {
   return std::any_of(assigned_gpus.begin(), assigned_gpus.end(), [&](const std::string& uuid) {
@@ -128,7 +128,7 @@ void AttemptOrders::split(AttemptOrder order, const core::Run& run,
     std::vector<std::string>& local_gpus = gpus_on_worker[worker];
     local_gpus.insert(local_gpus.end(), gpus.begin(), gpus.end());
   });
-  std::string remote_address;  // of a worker's machine that this one reaches
+  std::string remote_address;  // an address on a worker's machine that this one can reach
   for (const auto& [worker, count] : ranks_on_worker) {
     if (remote_address.empty()) remote_address = workers_.address_of(worker_name(worker));
   }
@@ -143,7 +143,7 @@ void AttemptOrders::split(AttemptOrder order, const core::Run& run,
     if (is_shell && !has_mig(state_.workers[worker].info.gpus, rank.gpus)) {
       rank.visible = gpus_on_worker[worker];
     } else if (is_shell && !rank.gpus.empty()) {
-      // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
+      // CUDA shows a process only the first MIG instance: each rank sees its own, as number 0.
       rank.local_rank = 0;
       rank.local_ranks = 1;
     }

@@ -55,7 +55,7 @@ class BlobPins {
  private:
   std::shared_mutex collecting_;
   mutable std::mutex mutex_;
-  std::multiset<Digest> digests_;  // each leaves with its Pin
+  std::multiset<Digest> digests_;  // entries leave with their Pin
 };
 
 }  // namespace flow

@@ -1,5 +1,5 @@
 // The location of the inputs of ready units, for the scheduler: which workers have reported the
-// large blobs that the units' keys were made of.
+// large blobs to which the units' keys refer.
 #pragma once
 #include <map>
 #include <string>

@@ -17,13 +17,13 @@ struct EngineLoopOptions {
   std::string executor;                 // path of flow-executor
   int32_t jobs = 1;                     // CPU slots of this machine
   ResourceQuantities custom_resources;  // of this machine
-  bool leads_cluster = false;           // workers run what this machine has no slots for
+  bool leads_cluster = false;           // workers run the tasks for which this machine has no slots
   bool is_closed = false;               // only workers that this process starts can join
-  bool encrypts = false;                // ranks of gangs encrypt what is long for each other too
+  bool encrypts = false;                // long transfers between ranks of gangs are encrypted
   std::optional<RequestedNodes> requested_nodes;
-  uint32_t announced = 0;  // how many workers are to join in all
+  uint32_t announced = 0;  // number of workers that will join in all
   core::Time grow_after_ms = core::kGrowAfterMs;
-  std::shared_ptr<Builder> builder;  // null: one is made
+  std::shared_ptr<Builder> builder;  // null: the loop creates one
   /// Milliseconds since the Unix epoch, of a simulated machine. Empty: the system's clocks.
   std::function<core::Time()> clock;
 };

@@ -106,7 +106,7 @@ class LineWriter {
       if (failed.attempt == attempt) return worker_name(state_, failed.worker);
     return "";
   }
-  // Does not look at the level, which another engine of the process may change meanwhile.
+  // Does not read the level, which another engine of the process may change meanwhile.
   EngineLogLine& push(LogLevel level, const char* message, std::string detail) {
     EngineLogLine& line = lines_.emplace_back();
     line.level = level;

@@ -1,5 +1,5 @@
-// Lines of the engine's log about what the engine loop decides. A record's lines are made as it is
-// applied and written once its commit is durable: a line never tells of what a crash undoes.
+// Lines of the engine's log about decisions of the engine loop. The lines of a record are made when
+// it is applied and written once its commit is durable: a crash never undoes a logged decision.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@ namespace flow {
 
 using EngineLogLines = std::vector<EngineLogLine>;
 
-/// The lines of one record. Constructed before the record is applied, because a line may tell of
+/// The lines of one record. Constructed before the record is applied, because a line may describe
 /// what the record replaces. While the log is off it costs one atomic load per function.
 class RecordLog {
  public:

@@ -87,13 +87,14 @@ class GangSupervisor {
     std::string peer_failure;                 // by the first rank that saw another one end
     std::optional<core::Failure> failure;     // the first one, until it is recorded
     uint32_t failed_rank = 0;                 // the rank of `failure`
-    std::set<uint32_t> ended_ranks;           // of those above 0
+    std::set<uint32_t> ended_ranks;           // of ranks above 0
     bool worker_died = false;                 // with the failed rank
     core::Time report_at = 0;                 // when the failure is recorded at the latest
     bool is_finalizing = false;               // rank 0 writes its state, and is killed
     bool has_rank0_ended = false;
     std::vector<std::optional<RankProgress>> progress;  // by rank, when they had to stop
-    std::optional<uint32_t> timed_out;                  // the first rank whose time was over
+    // The first rank that exceeded its time limit.
+    std::optional<uint32_t> timed_out;
     /// Whether other ranks may still report the cause of `failure`.
     bool awaits_explanation() const;
   };
@@ -113,7 +114,8 @@ class GangSupervisor {
   const GraceOf grace_ms_of_;
   // Newest attempts of runs in the state; removed by forget().
   std::map<std::pair<core::RunId, core::UnitId>, Gang> gangs_;
-  std::multimap<core::Time, core::AttemptId> report_times_;  // Gang::report_at: they leave then
+  // By Gang::report_at; entries leave then.
+  std::multimap<core::Time, core::AttemptId> report_times_;
   // Per succeeded gang: number of ranks that have not reported their ends. Entries are removed when
   // these ranks report; with kUnreportedGangsMax entries the oldest is removed.
   std::map<core::AttemptId, uint32_t> unreported_ranks_;

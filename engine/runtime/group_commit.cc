@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kOwnSyncMax = 4;                // records that the turn's thread writes itself
 constexpr size_t kOpenBatchMax = 2048;           // records that wait for the disk
 constexpr size_t kOpenBatchBytesMax = 16 << 20;  // bytes of blobs that wait for the disk
-constexpr uint64_t kJournalMin = 16 << 20;       // bytes of journal before a snapshot is worth it
+constexpr uint64_t kJournalMin = 16 << 20;       // minimum bytes of journal for a snapshot
 constexpr uint64_t kRestJournalMin = 64 << 10;   // the same if no run is left
 
 // The open files could still be written, but nothing would find them again.

@@ -1,5 +1,5 @@
-// Group commit: what turns have decided is written and becomes durable, on the turn's thread or on
-// a thread of its own, and then the effects follow.
+// Group commit: the decisions of turns are written and become durable, on the turn's thread or on a
+// separate thread; afterwards the effects are executed.
 #pragma once
 #include <atomic>
 #include <condition_variable>

@@ -12,7 +12,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kInputsMax = 64;  // per turn: the next turn decides while this one is written
-constexpr size_t kOwnTurnMax = 4;  // inputs that a posting thread may turn itself
+constexpr size_t kOwnTurnMax = 4;  // inputs that a posting thread may process itself
 // A condition variable does not count the time that the machine is suspended, and timers do.
 constexpr core::Time kSleepMaxMs = 60'000;
 
@@ -107,7 +107,7 @@ bool Inbox::run_turn() {
 void Inbox::wait_for_work(std::unique_lock<std::mutex>& lock) {
   while (!is_over() && (is_turning_ || (queue_.empty() && !hooks_.has_work()))) {
     if (is_turning_) {
-      wake_at_ = INT64_MAX;  // the thread that turns wakes this one for the next timer too
+      wake_at_ = INT64_MAX;  // the thread that runs the turn wakes this one for the next timer too
       wake_.wait(lock);
       continue;
     }

@@ -56,8 +56,8 @@ class Inbox {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<TurnInput> queue_;
-  bool is_turning_ = false;  // a thread is in a turn, which alone uses what turns own
-  bool is_started_ = false;  // the engine's thread is there
+  bool is_turning_ = false;  // a thread runs a turn, with exclusive use of the state
+  bool is_started_ = false;  // the engine's thread exists
   core::Time wake_at_ = 0;   // when the engine's thread wakes by itself
   bool quit_ = false;
 };

@@ -12,7 +12,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kLookupsMax = 512;  // cache keys that are looked up at once
+constexpr size_t kLookupsMax = 512;  // cache keys per lookup
 
 /// Checks what the submission could not: the call of a dynamic task, or a run that is resumed on
 /// another machine. If workers may join, the task waits for a larger one.
@@ -104,7 +104,7 @@ void QueryHandler::answer(CacheRequest& request, core::Time now) {
   event.key = request.key;
   if (request.entry && CacheLookup::may_hit(found->second, request.unit, *request.entry)) {
     event.result = request.entry->result;
-    event.hit = blobs_.holds_result_of(*request.entry);  // else it is computed again
+    event.hit = blobs_.holds_result_of(*request.entry);  // otherwise it is computed again
     if (event.hit && request.entry->has_fragment) {
       event.fragment_digest = request.entry->fragment;
       event.fragment = blobs_.fragment(request.entry->fragment);

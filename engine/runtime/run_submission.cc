@@ -68,7 +68,7 @@ Result<core::UnitId> unit_named(const core::Run& run, const std::string& task) {
 Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   RunContext& context = prepared.context;
   const core::RunId id = context.record.id;
-  std::map<std::string, Digest> signals;  // of the replaced run: they stay sent
+  std::map<std::string, Digest> signals;  // of the replaced run: received signals are kept
   bool is_archived = false;
   auto take_archived_signals = [&]() -> Status {
     auto archived = stored_runs_.find_archived(id);
@@ -242,7 +242,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
       batch.erase(Family::kv, archive_key(id));
       group_commit_.request_snapshot();
     }
-    // The listener hears of the run only when it continues.
+    // The listener is notified of the run only when it continues.
     if (!is_whole) context.listener = nullptr;
     std::string request = context.request;
     if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);

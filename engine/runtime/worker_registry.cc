@@ -44,7 +44,7 @@ void WorkerRegistry::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   }
 }
 
-// Those that nothing was staged for need not be told of each commit.
+// A worker without staged orders is not notified of each commit.
 void WorkerRegistry::release(uint64_t commit) {
   if (own_) own_->release(commit);
   std::vector<std::shared_ptr<WorkerConnection>> waiting;

@@ -11,8 +11,8 @@
 
 namespace flow {
 
-/// Thread-safe. What is for a worker that is not connected goes nowhere: when it joins again the
-/// core finds what it lacks.
+/// Thread-safe. Orders for a disconnected worker are dropped: when it rejoins, the core finds what
+/// it lacks.
 class WorkerRegistry {
  public:
   /// Before anything else.

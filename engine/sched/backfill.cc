@@ -163,7 +163,8 @@ std::optional<size_t> Backfill::reserve(const ReadyHead& head,
                                         size_t changes_before) {
   SchedulingClass least = head.request;
   least.ranks_max = least.ranks;
-  std::vector<size_t> begun(reservations_.size());  // so many of the ranks of each
+  // Number of ranks of each reservation that have begun.
+  std::vector<size_t> begun(reservations_.size());
   auto has_unstarted_ranks = [&](size_t which) {
     return begun[which] < reservations_[which].placements.size();
   };

@@ -37,7 +37,7 @@ struct Reservation {
 struct SlotReservation {
   ReadyHead owner;
   Time at = 0;              // it is expected to begin
-  int64_t spare_milli = 0;  // so many more than it asks for are free then
+  int64_t spare_milli = 0;  // free slots beyond its request at that time
 };
 
 /// The units that did not fit in one call of the scheduler, and their reservations. Reservations
@@ -77,7 +77,7 @@ class Backfill {
     SchedulingClass held;
     std::vector<std::string> gpus;
     uint32_t expected_us = 0;
-    size_t begins = SIZE_MAX;  // which of `reservations_`
+    size_t begins = SIZE_MAX;  // index in `reservations_`
     bool is_end() const { return begins == SIZE_MAX; }
     bool operator<(const Change& other) const { return at < other.at; }
   };
@@ -99,13 +99,13 @@ class Backfill {
   size_t slots_suffice(const ReadyHead& head, int64_t used_milli) const;
 
   const State& state_;
-  std::vector<ReadyHead> passed_;  // nothing was tried for them yet
+  std::vector<ReadyHead> passed_;  // units without a reservation attempt so far
   size_t tried_ = 0;
   std::vector<Reservation> reservations_;
   std::map<RunId, SlotReservation> slot_reservations_;
-  std::vector<Change> changes_;  // in the order in which they are expected
-  bool has_running_ = false;     // they have what runs
-  size_t proposals_seen_ = 0;    // and so many of the proposals
+  std::vector<Change> changes_;  // in the expected order
+  bool has_running_ = false;     // running attempts are included
+  size_t proposals_seen_ = 0;    // number of proposals that are included
 };
 
 }  // namespace flow::core

@@ -259,7 +259,7 @@ class ConstraintFinder {
   const WorkerId at_;
   const SchedulingClass& request_;
   const uint32_t ranks_;
-  FreeResources left_;  // beside those ranks
+  FreeResources left_;  // free resources next to those ranks
   const std::string request_prefix_;
 };
 

@@ -38,7 +38,7 @@ class NameList {
 struct BindingConstraint {
   std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
                            // "away", "staging", or "": none
-  std::string why;         // as a clause, with who holds it
+  std::string why;         // as a clause, with the units that hold it
 };
 
 /// The constraint that keeps one more rank from a worker on which `ranks` of it would fit (0 for a

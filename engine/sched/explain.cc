@@ -57,7 +57,7 @@ bool is_for(const State& state, WorkerId at, const SchedulingClass& request) {
 /// The constraint that keeps a unit, or one more rank of a gang, from a worker.
 struct WorkerConstraint {
   WorkerId worker = 0;
-  uint32_t ranks = 0;  // of a gang: how many find room there now
+  uint32_t ranks = 0;  // of a gang: how many ranks fit there now
   std::string constraint, why;
 };
 

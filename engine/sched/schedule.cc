@@ -29,7 +29,7 @@ constexpr size_t kAheadMax = 32;
 /// free; most of the inputs are there (the engine's own machine has all of them); the fewest CPUs
 /// stay free, so that a wide unit still fits elsewhere.
 struct PlacementScore {
-  bool failed_there;  // for want of something there
+  bool failed_there;  // because of its disk or a missing input
   bool waits_for_slot, blocks_others;
   bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
@@ -72,8 +72,8 @@ class ProposalBuilder {
     return true;
   }
 
-  /// Of a class the first unit, or, where that one's inputs would have to be moved, one behind it
-  /// whose inputs lie where it would go. Those that went ahead of it before are `ahead`.
+  /// Returns the first unit of a class, or, if its inputs would have to be transferred, one behind
+  /// it whose inputs are on the worker. `ahead`: units that overtook it before.
   UnitId next_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
     find_inputs(run, head.unit);
     if (most_mib_ == 0 || head.request.is_gang()) return head.unit;
@@ -94,8 +94,8 @@ class ProposalBuilder {
     return head.unit;
   }
 
-  /// Of a class whose first unit would end too late to go before somebody who waits one behind it
-  /// that ends sooner, the soonest, or none.
+  /// For a class whose first unit would end too late to be backfilled: the later unit of the class
+  /// that ends soonest, or none.
   UnitId sooner_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) const {
     if (!backfill_.has_reservations()) return kNoNode;
     const UnitSet& ready = run.ready.at(head.request);
@@ -112,13 +112,14 @@ class ProposalBuilder {
     return soonest;
   }
 
-  /// Nothing was proposed for one. Where its map lets none start, nobody is in its way.
+  /// No unit of this class was proposed. If its map limits its instances, no resources are reserved
+  /// for it.
   void pass_over(const Run& run, const ReadyHead& head) {
     uint32_t map_running = overlay_.map_running(run, head.request);
     if (may_start(state_, run, head.request, 0, map_running)) backfill_.pass_over(head);
   }
 
-  /// For whom what it would take is kept from a unit for which nothing was proposed, or null.
+  /// The unit whose reservation blocks a unit that was not proposed, or null.
   const ReadyHead* blocking_owner(const Run& run, UnitId unit, const SchedulingClass& request) {
     if (!overlay_.may_start(state_, run, request)) return nullptr;
     Time end = end_if_started(state_, run, unit);
@@ -247,7 +248,7 @@ class ProposalBuilder {
 
   const State& state_;
   const InputLocations* const inputs_;
-  std::vector<std::pair<WorkerId, uint64_t>> input_bytes_;  // of the unit that is looked at, in MiB
+  std::vector<std::pair<WorkerId, uint64_t>> input_bytes_;  // of the examined unit, in MiB
   uint64_t most_mib_ = 0;
   std::vector<FreeResources> free_by_worker_;
   std::vector<Event> proposals_;
@@ -260,7 +261,7 @@ class ProposalBuilder {
 template <typename OnPassedOver>
 void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit,
                       OnPassedOver on_passed_over) {
-  std::set<ReadyHead> next;  // of classes whose first ones were proposed
+  std::set<ReadyHead> next;  // classes whose first units were proposed
   UnitNames ahead;
   auto head = state.ready.begin();
   size_t blocked = 0;

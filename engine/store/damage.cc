@@ -62,13 +62,14 @@ bool are_torn_ends(std::string_view log, size_t at) {
 
 /// What other logs prove about a log.
 struct LogFacts {
-  uint64_t durable = 0;      // bytes of it
-  bool are_written = false;  // later ones hold batches: the log was durable, whole, before them
+  uint64_t durable = 0;  // durable bytes of it
+  // Later logs hold batches, so this log was completely durable before them.
+  bool are_written = false;
 };
 
 struct TailFacts {
   bool has_whole = false;
-  uint64_t durable = 0;  // bytes of the log, as what was written whole says
+  uint64_t durable = 0;  // durable bytes of the log, according to complete records
 };
 
 uint64_t durable_size(const SyncMarks& marks, uint64_t number) {
@@ -125,7 +126,7 @@ class LogHistory {
     return {std::max(durable_size(last_, number), durable_size(first_, number)), are_written_};
   }
   struct ReadResult {
-    size_t end = 0;  // of the whole records
+    size_t end = 0;  // end of the complete records
     size_t repeated_at = std::string_view::npos;
   };
   /// Reads the next older log. A batch whose sequence numbers are not above the previous ones, or
@@ -152,8 +153,8 @@ class LogHistory {
   }
 
  private:
-  uint64_t first_sequence_ = UINT64_MAX;  // of all batches read so far
-  SyncMarks first_, last_;  // of the oldest log read that has any: its first batch's, its last's
+  uint64_t first_sequence_ = UINT64_MAX;  // of all batches so far
+  SyncMarks first_, last_;  // of the oldest log with batches: those of its first and last batch
   bool are_written_ = false;
 };
 
@@ -206,7 +207,7 @@ LogCheck check_logs(const std::string& database) {
 void truncate_unwritten(const LogCheck& check) {
   for (const auto& [path, end] : check.ends) {
     int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (descriptor < 0) continue;  // who reads a log sees no more than its whole records anyway
+    if (descriptor < 0) continue;  // a reader sees only complete records anyway
     if (::ftruncate(descriptor, static_cast<off_t>(end)) == 0) (void)!::fsync(descriptor);
     ::close(descriptor);
   }

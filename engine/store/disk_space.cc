@@ -18,7 +18,8 @@ uint64_t last_number(const Store& store, Family family, uint64_t from) {
     for (char byte : key) number = number << 8 | static_cast<uint8_t>(byte);
     return true;
   };
-  (void)store.scan(family, "", journal_key(from), read);  // what can't be read isn't counted
+  // Rows that cannot be read are not counted.
+  (void)store.scan(family, "", journal_key(from), read);
   return number;
 }
 

@@ -1,5 +1,5 @@
-// The schemas of the journal and of snapshots. What a program writes has the newest one, whatever
-// it holds; what it reads has any of them.
+// The schemas of the journal and of snapshots. A program writes the newest one and reads all of
+// them.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -11,7 +11,7 @@ namespace flow {
 
 struct JournalSchema {
   uint32_t number;
-  std::string_view change;       // what it brought
+  std::string_view change;       // the change that it introduced
   std::string_view oldest_flow;  // the oldest version of flow that reads it
 };
 

@@ -58,7 +58,7 @@ std::string own_holder_text() {
   char host[256] = "?";
   gethostname(host, sizeof host - 1);
   std::string at = format_time(now_ms());
-  at.resize(at.rfind('.'));  // the second will do
+  at.resize(at.rfind('.'));  // seconds are enough
   at += 'Z';
   auto stat = process_stat(getpid());
   return fmt::format("process {} on {} since {}\nboot {} start {}\n", getpid(), host, at, boot_id(),

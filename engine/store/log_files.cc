@@ -24,7 +24,7 @@ using rocksdb::Slice;
 constexpr uint64_t kAheadMin = 256 * 1024, kAheadMax = 2 << 20;
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kNoMore = UINT64_MAX;
-constexpr size_t kScan = 32 * kLogBlock;  // read at once in search of a log's end
+constexpr size_t kScan = 32 * kLogBlock;  // bytes per read when searching a log's end
 
 bool is_log(const std::string& path) { return path.ends_with(".log"); }
 
@@ -76,7 +76,7 @@ class OpenLog {
     uint64_t end = size_ + coming;
     if (end <= filled_) return;
     uint64_t until = end + std::clamp(end, kAheadMin, kAheadMax);
-    until += kPage - until % kPage + kSector;  // its middle is no sector's start
+    until += kPage - until % kPage + kSector;  // the middle of a page is not the start of a sector
     std::string piece(64 * 1024, '\0');
     fill_unwritten(piece, filled_);
     while (filled_ < until) {

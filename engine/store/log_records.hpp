@@ -12,7 +12,7 @@ namespace flow {
 
 constexpr size_t kLogBlock = 32 * 1024;
 constexpr size_t kRecordHeader = 7;
-constexpr size_t kSector = 512;  // a disk writes it whole or not at all
+constexpr size_t kSector = 512;  // a disk writes a sector completely or not at all
 
 /// How much of a log was durable when a batch was written: an invalid record before that is damage,
 /// not a write that a power cut interrupted.
@@ -29,7 +29,8 @@ uint64_t log_number(const std::string& path);  // in the log's name
 
 /// These functions take a log from its start, or from the start of a block.
 size_t left_in_block(size_t at);
-size_t record_size(std::string_view log, size_t at);  // with its header, as that tells
+// Including its header, which contains the length.
+size_t record_size(std::string_view log, size_t at);
 uint32_t stored_checksum(std::string_view log, size_t at);
 bool is_whole_record(std::string_view log, size_t at);
 /// The marks of the batch that begins in the complete record at `at`; {} if there are none.
@@ -50,7 +51,8 @@ size_t end_of_whole(std::string_view log, size_t at,
 void fill_unwritten(std::string& bytes, uint64_t at);
 /// Number of bytes in log[at, end) that differ from the fill pattern.
 size_t written_bytes(std::string_view log, size_t at, size_t end);
-int changed_bits(std::string_view log, size_t at);  // of the byte there, against that fill
+// Number of differing bits from the fill pattern there.
+int changed_bits(std::string_view log, size_t at);
 /// Whether nothing was written from `at` on: each sector has the fill pattern, or zeros if the fill
 /// did not reach the disk.
 bool is_unwritten(std::string_view log, size_t at);

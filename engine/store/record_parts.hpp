@@ -28,7 +28,7 @@ void put_quantities(const ResourceQuantities& quantities,
 bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
                     ResourceQuantities& quantities);
 
-/// What makes a decoded event one that no flow admits, whatever the state is: a negative amount, a
+/// The reason why no flow could have admitted a decoded event in any state: a negative amount, a
 /// worker beyond the limit, an empty name. "" or "`jobs` is negative".
 std::string event_problem(const core::Event& event);
 

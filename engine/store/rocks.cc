@@ -49,13 +49,13 @@ constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
 constexpr size_t kHashedBytes = 8;           // of a digest
 constexpr size_t kBuckets = 1 << 16;
 constexpr size_t kBlockCacheBytes = 64 << 20;  // of rows, indexes and filters
-constexpr int kCacheShardBits = 2;             // a filter is up to 1 MB: a shard has to hold many
+constexpr int kCacheShardBits = 2;             // a filter has up to 1 MB: a shard must hold many
 // RocksDB wants a folder for a reader's notes; this one cannot be created.
 constexpr const char* kNoFolder = "/dev/null/none";
 // Each process that opens the state turns its log into tables and may end before RocksDB merges
 // them.
 constexpr size_t kTablesMax = 32;               // of a family,
-constexpr uint64_t kSmallTableBytes = 1 << 20;  // whose average is less than this
+constexpr uint64_t kSmallTableBytes = 1 << 20;  // with a smaller average size than this
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
 constexpr std::chrono::milliseconds kReaderPause{20};
 
@@ -128,7 +128,7 @@ rocksdb::Options database_options(rocksdb::Env* files) {
   options.info_log = std::make_shared<SilentLogger>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
-  options.avoid_flush_during_shutdown = true;  // the log has it
+  options.avoid_flush_during_shutdown = true;  // the log contains the data
   options.avoid_unnecessary_blocking_io = true;
   options.allow_concurrent_memtable_write = false;  // there is one writer
   return options;

@@ -23,12 +23,12 @@ std::string step_prefix(const std::string& run, const std::string& task, const D
 std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attempt);
 std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
-std::string request_key(const std::string& request);  // kv: the run that a request came to
+std::string request_key(const std::string& request);  // kv: the run of a request
 /// kv: the last committed report of this worker: its spool's id, a newline, a number.
 std::string spool_key(const std::string& worker);
 std::string head_key(const std::string& worker);  // kv: address of the head that it joined last
 std::string
-launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
+launcher_key();  // kv: which nodes are requested and where, in words; "" if none are requested
 /// kv: the head whose workers outlive the engine: `flow head` or `--on slurm`.
 std::string leader_key();
 /// meta: how far the state's clock was ahead of the wall clock at the last write.

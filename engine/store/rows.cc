@@ -100,7 +100,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.run = m.run();
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
-  e.refers_to_blobs = m.content() != 1;  // else it is looked at
+  e.refers_to_blobs = m.content() != 1;  // unknown in older rows: the result is read
   e.size = m.size();
   e.value = m.value();
   return e;

@@ -26,12 +26,12 @@ struct CacheEntry {
   Digest result;
   bool has_fragment = false;
   Digest fragment;        // a dynamic task's list of calls
-  std::string run;        // that made it
+  std::string run;        // the run that made it
   bool has_wait = false;  // the attempt called ctx:wait
-  bool is_file = false;   // the result is a file under objects/: somebody may have removed it
-  uint64_t size = 0;      // of the result where it is a file, in bytes
-  bool refers_to_blobs = false;  // the result names other content, tensors or files: the same
-  std::string value;  // the result itself, where it is short: a hit needs no second look-up
+  bool is_file = false;   // the result is a file under objects/, which a user may have removed
+  uint64_t size = 0;      // size of the result in bytes if it is a file
+  bool refers_to_blobs = false;  // the result refers to blobs: tensors or files
+  std::string value;             // a short result itself: a cache hit needs no second lookup
 };
 
 struct LogRow {

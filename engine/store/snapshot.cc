@@ -162,7 +162,7 @@ bool get_failed(const journal::UnitDetail& m, core::UnitDetail& e) {
                         static_cast<core::Cause>(f.cause())});
   }
   e.runs_alone = m.runs_alone();
-  // An older flow wrote how many died, and not where: each counts as a death of its own.
+  // An older flow wrote the number of deaths without the workers: each counts as a separate death.
   for (uint32_t i = 0; i < std::min(m.lost(), core::kLostMax); i++)
     e.deaths.push_back({0, 0, false, ""});
   return true;

@@ -14,7 +14,7 @@
 namespace flow {
 
 enum class Family : uint8_t { meta, runs, journal, snapshots, cache, blobs, logs, kv };
-constexpr size_t kInlineBlobMax = 64 * 1024;  // larger content is a file under objects/
+constexpr size_t kInlineBlobMax = 64 * 1024;  // larger blobs are files under objects/
 
 /// A set of writes that is committed atomically.
 struct Batch {
@@ -50,7 +50,8 @@ class Store {
 };
 
 struct StoreOptions {
-  bool read_only = false;  // a secondary beside a live writer: no lock, a folder of its own
+  // A secondary next to a live writer: without the lock, with its own folder.
+  bool read_only = false;
 };
 /// Opens or creates `dir` (0700). Errors: another user's state, a newer version, a wrong checksum
 /// (file and offset), no space.

@@ -47,7 +47,7 @@ Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Buil
     return read->digest;
   };
   auto take = [&](const File& file) -> Result<File> {
-    if (file.origin.starts_with(kOperationsOrigin)) return file;  // the head's
+    if (file.origin.starts_with(kOperationsOrigin)) return file;  // a library of the head
     return read_input(file, UINT64_MAX, digest_of, made->plan.warnings);
   };
   auto has_files = replace_files(made->plan, take);

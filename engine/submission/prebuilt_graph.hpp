@@ -14,7 +14,7 @@ std::string path_on_machine(const std::string& machine, const std::string& path)
 
 struct PrebuiltGraphWithFiles {
   PrebuiltGraph built;
-  std::map<Digest, std::string> files;  // where its content lies
+  std::map<Digest, std::string> files;  // path of the content
 };
 /// Builds the graph in a child process and reads every file that it refers to.
 Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Builder& builder);

@@ -39,7 +39,7 @@ Result<std::string> find_program(const EngineOptions& options, const std::string
 Status check_name(const std::string& name);
 
 struct BuiltGraph {
-  Plan plan;  // checked
+  Plan plan;  // already checked
   std::string plan_bytes;
   Bundle bundle;
   std::string bundle_bytes;
@@ -61,8 +61,8 @@ struct SubmissionContext {
   Purpose purpose = Purpose::run;
   Builder& builder;
   Store& store;
-  Blobs& blobs;    // of the state: what is there already is not copied
-  Blobs& staging;  // takes the content of the script's files
+  Blobs& blobs;    // of the state: blobs that exist there are not copied
+  Blobs& staging;  // stores the content of the script's files
   /// The version of a native task, if the host program defines it.
   std::function<std::optional<std::string>(const std::string& name)> native_version;
   OperationsLibrary operations_library;

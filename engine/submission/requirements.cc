@@ -81,7 +81,8 @@ void check_shell(const TaskDef& def, const std::string& where,
                  const EnvironmentVariables& environment, std::vector<Error>& errors) {
   if (def.kind != TaskKind::shell || def.shell.shell.empty()) return;
   for (const EnvEntry& entry : def.env) {
-    if (entry.name == "PATH") return;  // the task looks elsewhere, and says what it does not find
+    // The task searches it itself, and reports what it does not find.
+    if (entry.name == "PATH") return;
   }
   const std::string& shell = def.shell.shell.front();
   const std::string* path = nullptr;
@@ -135,7 +136,8 @@ void check_resources(const Resources& resources, const std::string& where, const
 /// A core state with this machine, or the cluster's workers, and no workers that may join.
 core::State state_of(const Capacity& capacity) {
   core::State state;
-  size_t first = capacity.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
+  // The head's machine, if it runs tasks, is one of many.
+  size_t first = capacity.is_cluster ? 1 : 0;
   state.workers.resize(first + capacity.workers.size());
   state.announced = capacity.announced;
   for (size_t i = 0; i < capacity.workers.size(); i++)

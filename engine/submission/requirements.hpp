@@ -13,11 +13,11 @@ namespace flow {
 struct Capacity {
   std::vector<core::WorkerInfo> workers;
   MachineGpus gpus;                         // this machine's
-  bool has_searched_gpus = true;            // else nothing is said of those that are asked for
-  bool is_cluster = false;                  // hosts are its workers, of which others may come
-  bool is_closed = false;                   // hosts are all that there will be
-  std::optional<RequestedNodes> requested;  // there will be such hosts when there is work
-  uint32_t announced = 0;                   // workers that are to join in all
+  bool has_searched_gpus = true;            // otherwise requests for GPUs are not checked
+  bool is_cluster = false;                  // `hosts` are its workers; more may join
+  bool is_closed = false;                   // no more workers will join
+  std::optional<RequestedNodes> requested;  // such workers will join when there is work
+  uint32_t announced = 0;                   // number of workers that will join in all
   int32_t cpus_milli() const;
 };
 /// The Slurm job whose nodes are used: the job of this process, unless `options` request other

@@ -39,15 +39,15 @@ Result<File> input_now(const File& file, const Store& store) {
   };
   File now;
   now.origin = file.origin;
-  std::vector<std::string> left_out;  // the run has warned of it
+  std::vector<std::string> left_out;  // the run has already warned about it
   return read_input(std::move(now), 0, digest_of, left_out);
 }
 
 enum class InputState : uint8_t { same, other, gone };
 
 struct InputCheck {
-  InputState state = InputState::gone;  // gone: it can't be read either
-  File now = {};                        // if it is the same
+  InputState state = InputState::gone;  // gone: it cannot be read
+  File now = {};                        // if it is unchanged
 };
 
 /// Compares the input on disk with what the run read.
@@ -85,7 +85,7 @@ Status restore(const std::string& path, const Digest& digest, uint64_t size, Blo
 std::string encode_inputs(const Inputs& inputs) {
   std::vector<Value> files;
   for (File file : inputs.files) {
-    file.entries.clear();  // the digest of a folder tells them
+    file.entries.clear();  // the digest of a folder covers them
     files.emplace_back(std::move(file));
   }
   return encode_value(

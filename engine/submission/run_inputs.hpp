@@ -11,7 +11,7 @@
 namespace flow {
 
 struct Inputs {
-  Value params;             // as they were given: with the paths of files, not their content
+  Value params;             // as they were given: paths of files, not their content
   std::vector<File> files;  // parameters and others, as they were read; `origin` is the path
 };
 

@@ -22,7 +22,7 @@ using core::RunId;
 /// Data of a run that the core's state does not hold, while this process executes it.
 struct RunContext {
   RunRecord record;
-  std::string request;                        // what asked for it; "" where nobody asks twice
+  std::string request;                        // id of the request; "" if it is never repeated
   std::shared_ptr<const std::string> bundle;  // encoded
   std::shared_ptr<const EnvironmentVariables> environment =
       std::make_shared<const EnvironmentVariables>();
@@ -39,9 +39,9 @@ struct RequestedNodes {
 
 /// A graph with its code and parameters, built by a client on another machine; files by content.
 struct PrebuiltGraph {
-  std::string machine;  // whose the paths in it are
+  std::string machine;  // the machine of its paths
   std::string plan, bundle;
-  std::vector<std::string> printed;  // lines, by the script
+  std::vector<std::string> printed;  // lines that the script printed
 };
 
 /// A request to run a pipeline, from this process or from a client.
@@ -60,7 +60,7 @@ struct Prepared {
   RunContext context;
   std::shared_ptr<const Plan> plan;
   std::string plan_bytes;
-  std::string inputs;  // encoded, of run_inputs.hpp; "" where no file was read
+  std::string inputs;  // encoded, of run_inputs.hpp; "" if no file was read
 };
 
 }  // namespace flow

@@ -9,7 +9,7 @@ namespace {
 
 bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-// Bytes of the sequence that starts at `at`, or 0 where it is malformed.
+// Bytes of the sequence that starts at `at`, or 0 if it is malformed.
 size_t sequence_length(const uint8_t* at, size_t remaining) {
   uint8_t first = at[0];
   if (first < 0x80) return 1;

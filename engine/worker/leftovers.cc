@@ -105,7 +105,7 @@ void kill_all(const Leftovers& leftovers) {
     auto end = [&](pid_t pid) { any = ::kill(pid, SIGKILL) == 0 || any; };
     for (const std::string& folder : leftovers.cgroups) {
       for (pid_t pid : cgroup_members(folder)) {
-        auto stat = process_stat(pid);  // nothing where there is no /proc
+        auto stat = process_stat(pid);  // nothing without /proc
         bool has_ended = stat && stat->state == 'Z';
         if (!has_ended && !own.contains(pid)) end(pid);
       }

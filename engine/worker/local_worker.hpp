@@ -147,7 +147,7 @@ class LocalWorker final : public Worker {
   int epoll_ = -1, wake_ = -1;
 
   std::mutex incoming_mutex_;
-  std::vector<PendingOrder> incoming_;  // not yet looked at
+  std::vector<PendingOrder> incoming_;  // not yet examined
 
   std::mutex mutex_;  // protects all members below; taken before the other mutex
   bool quit_ = false;

@@ -92,8 +92,8 @@ struct EngineOptions {
   /// and clients, which learn the value from it. Unit: ms. A killed peer is noticed within a
   /// second.
   int64_t lost_after_ms = 10'000;
-  std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
-  int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
+  std::string program{};      ///< path of `flow`, for the workers; "": next to the executor
+  int64_t adopt_ms = 30'000;  ///< how long workers of an engine that died may take to join this one
   LogOptions log{};           ///< of the engine itself; default: nothing is logged
 };
 
