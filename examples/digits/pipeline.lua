@@ -46,8 +46,8 @@ local function with_shifts(data)
          flow.cat { data.y, data.y, data.y, data.y, data.y }
 end
 
--- Minibatch AdamW. Each epoch ends with a checkpoint, so a killed run goes on from the last one; `retries` covers
--- failures of the training itself.
+-- Minibatch AdamW. Each epoch ends with a checkpoint, so a killed run continues from the last one;
+-- `retries` covers failures of the training itself.
 local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   local x, y = with_shifts(data)
   local model = network(hp)
@@ -73,8 +73,8 @@ local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   return { weights = model:state(), network = hp.network, hidden = hp.hidden }
 end)
 
--- Accuracy on rows the training never saw, and a picture of which digit is taken for which.
--- `flow get last report -o results` copies it out of the state.
+-- Accuracy on rows that the training never used, and an image of which digit is classified as
+-- which. `flow get last report -o results` copies it out of the state.
 local evaluate = flow.task("evaluate", function(ctx, model, test)
   local net = network(model):load(model.weights)
   local predicted = flow.no_grad(net, test.x):argmax(2)

@@ -7,7 +7,8 @@
 -- Kill it while it trains, then `flow resume`: it goes on from the last checkpoint and ends with the same weights.
 local flow = require "flow"
 
--- Bytes become tokens 1..n, by those that occur; every tenth piece of the text is kept for the evaluation.
+-- Bytes become tokens 1..n, numbered by their occurrence; every tenth part of the text is kept for
+-- the evaluation.
 local ingest = flow.task("ingest", function(ctx, path, context)
   local text = flow.fs.read(path)
   if #text == 0 then error("the text is empty: pass another as --param text=FILE") end
@@ -31,7 +32,7 @@ local ingest = flow.task("ingest", function(ctx, path, context)
   local kept = 0
   for _, part in ipairs(test) do kept = kept + #part end
   if kept <= context then
-    -- Ten pieces of a hundred are kept.
+    -- Ten parts out of a hundred are kept.
     local enough = math.ceil((context + 1) / 10) * 100
     error(("the text has %d characters, %d of them for the evaluation, and the model sees %d and the next one: pass a text "
       .. "of %d characters or more as --param text=FILE, or a smaller --param context"):format(#text, kept, context, enough))
@@ -88,7 +89,7 @@ local function train(ctx, data, hp)
   return model:state()
 end
 
--- How many ranks a task has is written where it is made.
+-- The number of ranks of a task is part of its definition.
 local trainers = { flow.task("train", { retries = 2 }, train) }
 for ranks = 2, 8 do trainers[ranks] = flow.task("train_on_" .. ranks, { retries = 2, ranks = ranks }, train) end
 

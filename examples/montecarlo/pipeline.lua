@@ -19,7 +19,7 @@ local combine = flow.task("combine", function(ctx, batches)
   local all = flow.table.sum(batches)
   local mean = all.sum / all.count
   local squares = all.squares - all.count * mean * mean
-  if squares < 1e-12 * all.squares then squares = 0 end            -- all paths end alike; the rest is rounding
+  if squares < 1e-12 * all.squares then squares = 0 end            -- equal prices, up to rounding
   local variance = squares / (all.count - 1)
   local half = 1.959964 * math.sqrt(variance / all.count)
   return { price = mean, low = mean - half, high = mean + half, paths = all.count }

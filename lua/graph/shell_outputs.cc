@@ -39,7 +39,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return steps;
 }
 
-// Whether the placeholder stands for a handle, whose value is not known while building.
+// Whether the placeholder refers to a handle, whose value is not known while building.
 bool has_ref(const CommandPart& part, const ShellSpec& spec, const Value& named) {
   if (!part.is_placeholder || named.find(part.path[0]) == nullptr) return false;
   auto value = find_value(part, spec, named, {});
@@ -146,7 +146,7 @@ Result<std::pair<OutputPath, bool>> fill_output(const ShellSpec& spec, const std
                                                 std::string_view pattern, const Value& named,
                                                 const std::map<std::string, std::string>& builtin) {
   OutputPath path{output, "", ""};
-  std::string glob, written;  // `written` lacks the text that was filled in
+  std::string glob, written;  // `written` does not contain the inserted text
   bool has_placeholder = false;
   for (const CommandPart& part : lua::parse_output(pattern)) {
     if (!part.is_placeholder) {

@@ -146,7 +146,7 @@ struct Loader {
   int64_t epoch = 1, position = 0;  // batches that this epoch has returned
   int64_t given = 0;                // rows that another number of ranks got earlier in the epoch
   bool is_loaded = false;           // the next loop over `epoch` continues at `position`
-  int64_t loop = 0;                 // number of the loop: an older one is over
+  int64_t loop = 0;                 // number of the loop: an older loop has ended
   Tensor order;                     // of the epoch, if it is shuffled
   std::deque<std::shared_ptr<BatchJob>> ahead;
   int64_t next_ahead = 0;  // the next batch to post

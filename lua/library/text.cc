@@ -1,4 +1,4 @@
-// flow.text: lines and words of files, and string functions that Lua lacks.
+// flow.text: lines and words of files, and string functions that Lua does not have.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@ namespace {
 constexpr int kDepthShown = 4;
 constexpr size_t kEntriesShown = 8;   // of one table
 constexpr size_t kStringShown = 100;  // bytes of one string
-constexpr size_t kValueShown = 400;   // bytes in all
+constexpr size_t kValueShown = 400;   // bytes in total
 
 bool is_plain_table(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TTABLE) return false;

@@ -30,7 +30,7 @@ struct KernelHolder {
   raise(L, fmt::format("flow.kernel of `{}`: {}", name, why));
 }
 
-// ---- where the source lies
+// ---- where the source is defined
 
 size_t lines_before(std::string_view text, size_t at) {
   return static_cast<size_t>(

@@ -46,7 +46,7 @@ class RankLinks final : public GangLinkUser {
 
   void send_failed(const Error& cause);
   void send_failed_to(int rank, const Error& cause);
-  /// The last call of the rank, as far as its frames tell.
+  /// The last call of the rank, according to its frames.
   LastCall last_call_of(int rank) const;
   bool has_left(int rank) const;
   bool has_ended(int rank) const;

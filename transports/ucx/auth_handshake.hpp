@@ -18,7 +18,7 @@
 namespace flow::ucx {
 
 constexpr uint32_t kHandshakeVersion = 1;
-constexpr size_t kAdvertisedIpsMax = 64;  // of a machine; further ones are not sent
+constexpr size_t kAdvertisedIpsMax = 64;  // per machine; further ones are not sent
 
 /// If more unauthenticated connections are pending, the oldest is dropped.
 constexpr size_t kPendingMax = 256;

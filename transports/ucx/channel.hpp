@@ -163,7 +163,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool is_forgotten_ = false;
   size_t requests_ = 0;  // not completed by UCX
   std::string why_;
-  bool is_refused_ = false;  // rejected by the peer, for good
+  bool is_refused_ = false;  // permanently rejected by the peer
   int64_t began_us_ = 0;     // when it began to wait for the peer to answer or acknowledge
   bool is_moving_ = false;   // the peer has acknowledged data since the last check
   int64_t closing_us_ = 0;   // while it closes: deadline for sending queued data
