@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the editor annotations name is what `flow` and `ctx` have, and the other way round.
+"""The editor annotations name exactly the members of `flow` and `ctx`.
 
 usage: annotations.py --flow BIN
 """

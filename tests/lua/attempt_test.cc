@@ -1,4 +1,5 @@
-// Attempts: what a context keeps, how waits and stops end one, and that each starts afresh.
+// Attempts: what a context keeps, how waits and stops end one, and that each starts with fresh
+// state.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -47,7 +48,7 @@ using Kind = AttemptOutcome::Kind;
 
 }  // namespace
 
-TEST_CASE("arguments come in and the result goes out") {
+TEST_CASE("arguments are passed in and the result is returned") {
   LoadedScript script("local a, b = ... return { a + 1, b.x, ctx.task }");
   FakeHost host;
   auto outcome = script.run(host, {Value(2), Value::map({{Value("x"), Value("y")}})});
@@ -65,7 +66,7 @@ TEST_CASE("an error names file and line and has the script's frames") {
   CHECK(outcome.bad_result == false);
 }
 
-TEST_CASE("error values that are no strings have a text") {
+TEST_CASE("error values that are not strings have a text") {
   const struct {
     const char* body;
     const char* message;
@@ -101,7 +102,7 @@ TEST_CASE("error values that are no strings have a text") {
   }
 }
 
-TEST_CASE("steps are journaled, and a journaled one is not called") {
+TEST_CASE("steps are journaled, and a journaled step is not called again") {
   LoadedScript script(
       "local a = ctx:step('load', function(x) ctx:log('called') return x * 2 end, 21)\n"
       "local b = ctx:step('load', function() return { a } end)\n"
@@ -120,7 +121,7 @@ TEST_CASE("steps are journaled, and a journaled one is not called") {
   CHECK(second.lines.empty());
 }
 
-TEST_CASE("a step inside a step is known by its path, whichever of them are journaled") {
+TEST_CASE("a nested step is identified by its path, whichever steps are journaled") {
   LoadedScript script(
       "local function load(value) return ctx:step('load', function() return value end) end\n"
       "local outer = ctx:step('outer', function() return { load('a'), load('b') } end)\n"
@@ -135,7 +136,7 @@ TEST_CASE("a step inside a step is known by its path, whichever of them are jour
   for (const auto& [name, value] : first.steps) names.push_back(name);
   CHECK(names == std::vector<std::string>{"failing/load", "load", "load#2", "load#3", "outer",
                                           "outer/load", "outer/load#2", "outer\\/load"});
-  // Whatever an attempt had saved when it ended, the next gives the same.
+  // Whatever an attempt had saved when it ended, the next one returns the same.
   for (size_t kept = 0; kept < 1u << names.size(); kept++) {
     AttemptRequest again = attempt_of(script.def());
     for (size_t i = 0; i < names.size(); i++)
@@ -146,7 +147,7 @@ TEST_CASE("a step inside a step is known by its path, whichever of them are jour
   }
 }
 
-TEST_CASE("a wait inside a step is not the one outside") {
+TEST_CASE("a wait inside a step differs from the same wait outside") {
   LoadedScript script(
       "local inner = ctx:step('s', function() return { ctx:wait('go', { timeout = '1s' }) } end)\n"
       "ctx:wait('go', { timeout = '9s' })");
@@ -163,7 +164,7 @@ TEST_CASE("a wait inside a step is not the one outside") {
   CHECK(outcome.signal == "go");
 }
 
-TEST_CASE("steps inside each other have a bound") {
+TEST_CASE("the nesting depth of steps is limited") {
   const std::string body =
       "local function nest(n) return ctx:step(('x'):rep(199), function()\n"
       "  return n > 1 and nest(n - 1) or 'in' end) end\n"
@@ -175,7 +176,7 @@ TEST_CASE("steps inside each other have a bound") {
                                   Catch::Contains("have 4199 bytes, and the limit is 4000"));
 }
 
-TEST_CASE("a checkpoint is there in the next attempt") {
+TEST_CASE("a checkpoint is available in the next attempt") {
   LoadedScript script(
       "local state = ctx:restore()\n"
       "ctx:checkpoint { epoch = (state and state.epoch or 0) + 1 }\n"
@@ -198,7 +199,8 @@ TEST_CASE("a stop ends the attempt at the next step or checkpoint, through any p
   }
 }
 
-TEST_CASE("what can't be kept is an error of the script, and a fenced attempt just ends") {
+TEST_CASE(
+    "a state that cannot be saved is an error of the script, and a fenced attempt just ends") {
   const std::pair<const char*, const char*> calls[] = {
       {"ctx:checkpoint { 1 }", "p.lua:2: ctx:checkpoint: too large"},
       {"ctx:step('s', function() return 1 end)", "p.lua:2: the step `s`: too large"}};
@@ -214,7 +216,7 @@ TEST_CASE("what can't be kept is an error of the script, and a fenced attempt ju
   }
 }
 
-TEST_CASE("a wait ends the attempt, whatever the script catches") {
+TEST_CASE("a wait ends the attempt, even if the script catches errors") {
   const char* bodies[] = {
       "ctx:wait('go', { timeout = '2s' })",
       "pcall(ctx.wait, ctx, 'go', { timeout = 2 })",
@@ -265,7 +267,7 @@ TEST_CASE("a wait returns its signal, or nil and timeout") {
   CHECK(outcome.result.as_table().list[0] == Value(true));
 }
 
-TEST_CASE("misuse of ctx is named") {
+TEST_CASE("misuse of ctx is reported by name") {
   const struct {
     const char* body;
     const char* message;
@@ -300,7 +302,7 @@ TEST_CASE("progress, metrics and a file reach the host") {
                                                "metric acc 0.5 3"});
 }
 
-TEST_CASE("a secret in a name is hidden, and what it names is still told apart") {
+TEST_CASE("a secret in a name is redacted, and the names remain distinct") {
   LoadedScript script(
       "local function load(value) return ctx:step('of s3cret', function() return value end) end\n"
       "ctx:metric('s3cret', 1)\n"
@@ -320,7 +322,7 @@ TEST_CASE("a secret in a name is hidden, and what it names is still told apart")
   CHECK(host.steps.count("of ***#2") == 1);
 }
 
-TEST_CASE("memory is limited, and a limit that was met is said") {
+TEST_CASE("memory is limited, and reaching the limit is reported") {
   LoadedScript script("local t = {} for i = 1, 1e7 do t[i] = {} end return #t");
   FakeHost host;
   AttemptRequest request = attempt_of(script.def());
@@ -334,14 +336,14 @@ TEST_CASE("memory is limited, and a limit that was met is said") {
   CHECK(LoadedScript("return 1").run(host).kind == Kind::succeeded);
 }
 
-TEST_CASE("recursion without end is an error of the task") {
+TEST_CASE("infinite recursion is an error of the task") {
   FakeHost host;
   auto outcome = LoadedScript("local function f() return 1 + f() end f()").run(host);
   CHECK(outcome.kind == Kind::failed);
   CHECK_THAT(outcome.message, Catch::Contains("stack overflow"));
 }
 
-TEST_CASE("a coroutine that a task captured starts anew in every attempt") {
+TEST_CASE("a coroutine that a task captured starts again in every attempt") {
   LoadedScript script(
       "return numbers()",
       "local numbers = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(i) end end)");
@@ -349,7 +351,7 @@ TEST_CASE("a coroutine that a task captured starts anew in every attempt") {
   for (int i = 0; i < 3; i++) CHECK(to_json(script.run(host).result) == "1");
 }
 
-TEST_CASE("what a module keeps is put back, for every task that reaches it") {
+TEST_CASE("module state is restored for every task that reaches it") {
   Files files = {
       {"p.lua",
        "local flow = require 'flow' local m = require 'm'\n"
@@ -366,14 +368,14 @@ TEST_CASE("what a module keeps is put back, for every task that reaches it") {
       CHECK(to_json(script.vm->run(attempt_of(def), host).result) == (def.name == "t" ? "1" : "5"));
 }
 
-TEST_CASE("what the strings' metatable and a library were given is put back") {
+TEST_CASE("changes to the strings' metatable and to libraries are reverted") {
   LoadedScript script("string.counter.n = string.counter.n + 1 return string.counter.n",
                       "string.counter = { n = 0 }");
   FakeHost host;
   for (int i = 0; i < 2; i++) CHECK(to_json(script.run(host).result) == "1");
 }
 
-TEST_CASE("a tensor that a task captured has its content again") {
+TEST_CASE("a tensor that a task captured has its original content again") {
   LoadedScript script("local before = x:sum() x:fill_(7) return before",
                       "local x = flow.ones(2, 3)");
   FakeHost host;
@@ -384,7 +386,7 @@ TEST_CASE("a tensor that a task captured has its content again") {
   }
 }
 
-TEST_CASE("what backward left at a captured tensor is gone in the next attempt") {
+TEST_CASE("gradients of a captured tensor are removed before the next attempt") {
   LoadedScript script(
       "local before = w.grad; (w * w):sum():backward() local after = w.grad[1]\n"
       "y:sum():backward() return { before == nil, after, w.requires_grad }",
@@ -399,7 +401,7 @@ TEST_CASE("what backward left at a captured tensor is gone in the next attempt")
   }
 }
 
-TEST_CASE("tensors count against a task's memory, and what nothing holds is collected first") {
+TEST_CASE("tensors count against a task's memory, and unreferenced ones are collected first") {
   LoadedScript script(
       "local kept = {}\n"
       "for i = 1, 64 do local x = flow.zeros(1 << 20) end\n"
@@ -434,7 +436,7 @@ TEST_CASE("a dynamic task returns its calls") {
   CHECK(refs_of(outcome.fragment->result) == std::vector<uint32_t>{0, 1});
 }
 
-TEST_CASE("a service keeps its function and answers") {
+TEST_CASE("a service keeps its function and serves requests") {
   Files files = {
       {"p.lua",
        "local flow = require 'flow'\n"
@@ -459,7 +461,7 @@ TEST_CASE("a service keeps its function and answers") {
   CHECK_FALSE(script.vm->predict(Value()).ok());
 }
 
-TEST_CASE("a script that returns no pipeline is told what it returned") {
+TEST_CASE("a script that returns no pipeline gets an error with what it returned") {
   const struct {
     const char* text;
     const char* message;
@@ -481,7 +483,7 @@ TEST_CASE("a script that returns no pipeline is told what it returned") {
   }
 }
 
-TEST_CASE("a build is the same every time") {
+TEST_CASE("a build gives the same plan every time") {
   Files files = {
       {"p.lua",
        "local flow = require 'flow'\n"
@@ -513,7 +515,7 @@ TEST_CASE("the bundle has the script and every module, in the order of loading")
   CHECK(make_script_vm()->load(built->bundle).ok());
 }
 
-TEST_CASE("an attempt tells whether it reached what may leave programs or write to a stream") {
+TEST_CASE("an attempt reports whether it may have left programs running or written to a stream") {
   auto [body, reaches] = GENERATE(
       table<std::string, bool>({{"return 1", false},
                                 {"io.write('x') print('y') io.stderr:write('z') return 1", false},
@@ -529,7 +531,7 @@ TEST_CASE("an attempt tells whether it reached what may leave programs or write 
   CHECK(host.calls == std::vector<std::string>(reaches ? 1 : 0, "outside"));
 }
 
-TEST_CASE("what reads or writes outside the script waits until the attempt's start is durable") {
+TEST_CASE("functions with external effects wait until the attempt's start is durable") {
   const std::set<std::string> pure = {
       "io.close",       "io.flush",        "io.stderr",    "io.stdout",   "io.type",
       "io.write",       "os.clock",        "os.date",      "os.difftime", "os.exit",
@@ -555,7 +557,7 @@ return found)");
     std::string library = full.substr(0, 2) == "io" || full.substr(0, 2) == "os" ? "" : "flow.";
     LoadedScript script(
         "local reach = " + library + full +
-        " local _, made = pcall(reach, '/dev/null/a', '/dev/null/b')"  // nothing is below it
+        " local _, made = pcall(reach, '/dev/null/a', '/dev/null/b')"  // this path cannot exist
         " if reach == os.tmpname then os.remove(made) end return 1");
     FakeHost host;
     script.run(host);
@@ -564,7 +566,7 @@ return found)");
   }
 }
 
-TEST_CASE("an attempt after one that reached outside does not tell that it did") {
+TEST_CASE("an attempt after one with external effects does not report them") {
   LoadedScript script("if ... then os.execute('true') end");
   FakeHost host;
   CHECK(script.run(host, {Value(true)}).reached_outside);

@@ -1,4 +1,4 @@
-// The code part of a key, by the kinds of things that Lua's functions and values are made of.
+// The code part of a key, for each kind of Lua function and value.
 #include <catch2/catch.hpp>
 
 #include "vm.hpp"
@@ -8,7 +8,7 @@ using namespace flow::test;
 
 namespace {
 
-/// The code of the task `t` whose function is `body`, below `above`; it may `require "m"`.
+/// The code of the task `t` with the function `body`, defined after `above`; it may `require "m"`.
 Digest code(const std::string& above, const std::string& body,
             const std::string& module = "return {}") {
   auto built = build({{"p.lua", "local flow = require 'flow'\n" + above +
@@ -22,7 +22,7 @@ Digest code(const std::string& above, const std::string& body,
 }
 
 struct Edit {
-  const char *above, *body;  // before
+  const char *above, *body;  // before the edit
   const char *above_after, *body_after;
 };
 
@@ -129,7 +129,7 @@ TEST_CASE("another constant, type, jump, call or capture changes a task's code")
   }
 }
 
-TEST_CASE("a helper in another module counts by its instructions and what it captures") {
+TEST_CASE("a helper in another module counts by its instructions and its captures") {
   const std::string above = "local f = require('m').f";
   const std::string module = "local n = 1 local M = {} function M.f() return n end return M";
   Digest before = code(above, "return f()", module);
@@ -142,7 +142,7 @@ TEST_CASE("a helper in another module counts by its instructions and what it cap
                        "local n = 1 local M = {} function M.f() return n, n end return M"));
 }
 
-TEST_CASE("what has no form of its own counts by the text of every module") {
+TEST_CASE("a value without a canonical form counts by the text of every module") {
   const char* captures[] = {
       "local m = require 'm' local g = m.x:gmatch('%w+')",
       "local m = require 'm' local x = m.x local g = coroutine.wrap(function() return x end)",
@@ -162,7 +162,7 @@ TEST_CASE("what has no form of its own counts by the text of every module") {
     CHECK(before == code(above, "return g", module));
     CHECK(before != code(above, "return g", edited));
   }
-  // Nothing of the kind is captured: the module counts by what the task reaches of it.
+  // Without such a capture the module counts by what the task reaches of it.
   const std::string none = "local m = require 'm' local g = #m.x";
   CHECK(code(none, "return g", module) == code(none, "return g", edited));
 }

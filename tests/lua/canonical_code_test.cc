@@ -21,12 +21,12 @@ TaskDef task_of(const Files& files) {
   return {};
 }
 
-/// Of the task `t` of a file whose middle is `text`; it may `require "m"`.
+/// The code of the task `t` of a file whose middle is `text`; it may `require "m"`.
 Digest code(const std::string& text, const std::string& module = "return {}") {
   return task_of({{"p.lua", kHead + text + kTail}, {"m.lua", module}}).code;
 }
 
-// How a task and what it reaches look in `text`, with $ as its function.
+// A task and its captures in `text`, with $ as its function.
 std::string task(const std::string& body) {
   return "local t = flow.task('t', function(ctx) " + body + " end)";
 }
@@ -38,7 +38,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("edits that change nothing a task does keep its code") {
+TEST_CASE("edits without an effect on a task keep its code") {
   const Pair pairs[] = {
       {"lines above", task("return 1"), "\n\n-- a comment\n\n" + task("return 1")},
       {"comments inside", task("return 1"), task("--[[ why ]] return 1 -- yes\n")},
@@ -78,7 +78,7 @@ TEST_CASE("edits that change nothing a task does keep its code") {
   }
 }
 
-TEST_CASE("edits that may change what a task does change its code") {
+TEST_CASE("edits that may affect a task change its code") {
   const std::string recursion =
       "local function f(n) if n == 0 then return 1 end return f(n - 1) end ";
   const std::string other = "local function f(n) if n == 0 then return 2 end return f(n - 1) end ";
@@ -164,7 +164,7 @@ TEST_CASE("edits that may change what a task does change its code") {
   }
 }
 
-TEST_CASE("a module counts by what of it the task reaches") {
+TEST_CASE("a module counts by the part that the task reaches") {
   const std::string uses = "local m = require 'm' " + task("return m.f()");
   const std::string local_f = "local f = require('m').f " + task("return f()");
   const std::string module = "local m = {} function m.f() return 1 end return m";
@@ -186,14 +186,14 @@ TEST_CASE("a helper may move to another file") {
   CHECK(here == there);
 }
 
-TEST_CASE("a task that a factory makes is its values") {
+TEST_CASE("a task from a factory counts by its values") {
   const std::string factory =
       "local function make(n) return flow.task('t', function() return n end) end ";
   CHECK(code(factory + "local t = make(1)") == code(factory + "local t = make(1)"));
   CHECK(code(factory + "local t = make(1)") != code(factory + "local t = make(2)"));
 }
 
-TEST_CASE("the body leaves no trace in a key, not even in a module's memo table") {
+TEST_CASE("the pipeline's body does not affect a key, even through a module's memo table") {
   const std::string module =
       "local memo = {} return function(n) memo[n] = memo[n] or n * 2 return memo[n] end";
   auto files = [&](const std::string& body) {
@@ -204,7 +204,7 @@ TEST_CASE("the body leaves no trace in a key, not even in a module's memo table"
   CHECK(task_of(files("")).code == task_of(files("f(7)")).code);
 }
 
-TEST_CASE("the parts of a code say in words what it is made of") {
+TEST_CASE("the components of a code are named in words") {
   TaskDef def =
       task_of({{"p.lua", kHead + "local m = require 'features'\nlocal rate = 0.25\n_G.size = 3 " +
                              task("return m.normalize(rate) + size") + kTail},
@@ -235,7 +235,7 @@ TEST_CASE("a thousand globals and a deep table have a code") {
         code("_G.rate = 2 " + task(many + "return rate")));
 }
 
-TEST_CASE("sets of objects that hold one another have a code") {
+TEST_CASE("sets of objects that refer to one another have a code") {
   const std::string cyclic = "local a, b = {}, {} a[a] = 1 a[b] = 2 b[a] = 3 ";
   CHECK(code(cyclic + task("return a")) == code(cyclic + task("return a")));
   CHECK(code(cyclic + task("return a")) != code(cyclic + "b[a] = 4 " + task("return a")));

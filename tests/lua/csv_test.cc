@@ -27,7 +27,7 @@ CsvColumn column_of(const std::string& field) {
 /// A decimal number: [blanks] [+-] digits [. digits] [e [+-] digits] [blanks].
 struct Decimal {
   bool is_negative = false, is_integer = true;
-  std::string whole, mantissa;  // digits, of `mantissa` with those of the fraction
+  std::string whole, mantissa;  // digits of `mantissa`, including those of the fraction
 };
 
 std::optional<Decimal> decimal_of(std::string text) {
@@ -62,7 +62,7 @@ std::optional<Decimal> decimal_of(std::string text) {
   return at == text.size() ? std::optional(out) : std::nullopt;
 }
 
-/// What a column of this one field must be.
+/// The expected column for this single field.
 CsvColumn expected(const std::string& field) {
   CsvColumn out;
   out.texts = {field};
@@ -101,7 +101,7 @@ void check(const std::string& field) {
 
 }  // namespace
 
-TEST_CASE("a CSV field is a number where a number keeps its digits") {
+TEST_CASE("a CSV field is a number if a number keeps its digits") {
   auto is = [](const char* type, const std::string& field) {
     INFO("the field is `" << field << "`");
     CHECK(std::string(column_type_name(column_of(field).type)) == type);
@@ -144,7 +144,7 @@ TEST_CASE("a CSV column with one code is text as a whole") {
   CHECK(table->columns[1].integers == std::vector<int64_t>{1, 2, 3});
 }
 
-TEST_CASE("a CSV column whose type is named is read as that type") {
+TEST_CASE("a CSV column with a given type is read as that type") {
   CsvOptions options;
   options.types = {{"a", ColumnType::integer}, {"b", ColumnType::number}, {"c", ColumnType::text}};
   auto table = parse_csv("a,b,c\n007,1e400,5\n", options);

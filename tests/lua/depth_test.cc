@@ -1,4 +1,5 @@
-// Tables nest to 200: one level more is an error of whatever takes the value, with its path.
+// Tables may nest to a depth of 200: one more level is an error of the function that takes the
+// value, with its path.
 #include <catch2/catch.hpp>
 
 #include "vm.hpp"
@@ -13,7 +14,7 @@ const std::string kDeep =
     "local function deep(n) local t = 1 for i = 1, n do t = { x = t } end return t end\n"
     "local item = flow.task('item', function(ctx, x) return x end)\n";
 
-/// What a task whose function is `body`, at line 4, ends with: "" for a success.
+/// The error of a task whose function is `body`, at line 4; "" for success.
 std::string in_task(const std::string& body, const std::string& kind = "task") {
   auto built = build({{"p.lua", kDeep + "local t = flow." + kind + "('t', function(ctx) " + body +
                                     " end)\nreturn flow.pipeline('p', {}, function() t() end)"}});
@@ -39,7 +40,7 @@ std::string in_body(const std::string& body) {
 
 }  // namespace
 
-TEST_CASE("what a task gives away nests to 200, and its error has the path") {
+TEST_CASE("a task's result nests to 200, and its error has the path") {
   const struct {
     const char *before, *after, *error;
   } cases[] = {
@@ -60,7 +61,7 @@ TEST_CASE("what a task gives away nests to 200, and its error has the path") {
                                "1.x.x"));
 }
 
-TEST_CASE("what a body gives away nests to 200, and its error has the path") {
+TEST_CASE("a body's result nests to 200, and its error has the path") {
   const struct {
     const char *before, *after, *error;
   } cases[] = {
@@ -78,7 +79,7 @@ TEST_CASE("what a body gives away nests to 200, and its error has the path") {
   }
 }
 
-TEST_CASE("JSON nests to 200 where a task reads it") {
+TEST_CASE("JSON that a task reads nests to 200") {
   CHECK(in_task("flow.json.decode(('['):rep(200) .. (']'):rep(200))") == "");
   CHECK_THAT(in_task("flow.json.decode(('['):rep(201) .. (']'):rep(201))"),
              Catch::StartsWith("p.lua:4: flow.json.decode: this JSON cannot be read: it is nested "

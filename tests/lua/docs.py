@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Lua of the documents is Lua that runs: whole scripts run, fragments are built into a graph.
-Every function that the editor annotations name stands in a test.
+"""The Lua code in the documents runs: whole scripts run, fragments are built into a graph.
+Every function in the editor annotations occurs in a test.
 
 usage: docs.py --flow BIN
 """
@@ -14,7 +14,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PARAMETERS = ["--param", "text=words.txt"]
-# What the fragments of the guide take as given.
+# Definitions that the fragments of the guide assume.
 GIVEN = '''local flow = require "flow"
 local start, improve, download = print, print, print
 local count, merge, parts = flow.task("given.count", print), flow.task("given.merge", print), { 1, 2 }
@@ -31,7 +31,8 @@ def blocks():
 
 
 def script_of(block):
-    """A whole script of a fragment: what it defines is called in the body, with a handle."""
+    """Makes a whole script of a fragment: the body calls the tasks that it defines, with a
+    handle."""
     defined = DEFINES.findall(block)
     if not defined:
         return GIVEN + 'return flow.pipeline("fragment", {}, function()\n' + block + "end)\n"
@@ -59,7 +60,7 @@ def check_blocks(flow, folder):
 
 
 def check_annotated():
-    """What stands in no test."""
+    """Functions that occur in no test."""
     annotations = (ROOT / "stdlib/library/flow.lua").read_text()
     tests = "".join(path.read_text() for folder in (HERE, HERE.parent / "api", HERE.parent / "runs", HERE.parent / "interop")
                     for path in folder.rglob("*") if path.suffix in (".lua", ".cc", ".py"))

@@ -1,4 +1,4 @@
-// The ranks of a gang in one process: a thread and a VM each, joined through shared memory.
+// The ranks of a gang in one process: one thread and one VM each, connected through shared memory.
 #pragma once
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ class GangHost : public FakeHost {
   Result<std::shared_ptr<Communicator>> communicator() override { return joined; }
 };
 
-/// Where the ranks meet, one gang after the other.
+/// The rendezvous of the ranks, for one gang after another.
 class Meeting {
  public:
   explicit Meeting(int ranks)
@@ -25,7 +25,7 @@ class Meeting {
   int ranks() const { return ranks_; }
   void wait() { all_.arrive_and_wait(); }
 
-  /// On each rank's thread.
+  /// Called on each rank's thread.
   std::shared_ptr<Communicator> join(int rank, const std::string& gang) {
     GangOptions options;
     options.gang = name_ + gang;
@@ -52,7 +52,7 @@ class Meeting {
   std::barrier<> all_;
 };
 
-/// Calls body(rank) on a thread for each.
+/// Calls body(rank) on one thread per rank.
 template <typename Body>
 void on_ranks(int ranks, Body body) {
   std::vector<std::thread> threads;
@@ -60,13 +60,13 @@ void on_ranks(int ranks, Body body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Of one rank, after an attempt.
+/// The outcome of one rank of an attempt.
 struct RankOutcome {
   std::vector<std::string> lines;
   AttemptOutcome ended;
 };
 
-/// One attempt after the other, each on all ranks: by attempt, then by rank.
+/// Runs attempts one after another, each on all ranks; results by attempt, then by rank.
 template <typename Prepare>
 std::vector<std::vector<RankOutcome>> run_gang(const Bundle& bundle, int ranks, int attempts,
                                                const AttemptRequest& request, Prepare prepare) {

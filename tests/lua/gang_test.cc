@@ -1,4 +1,4 @@
-// How an attempt of one rank ends what the others wait for.
+// How the attempt of one rank ends the waiting of the others.
 #include "gang.hpp"
 
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ std::vector<RankOutcome> run_on(int ranks, const std::string& body) {
 
 }  // namespace
 
-TEST_CASE("A rank that fails tells the others why, and its outcome is the cause") {
+TEST_CASE("A rank that fails notifies the others of the reason, and its outcome is the cause") {
   auto all = run_on(3, "if ctx.rank == 1 then error('boom') end\nctx.comm:all_reduce(1)");
   for (size_t rank = 0; rank < 3; rank++) {
     const AttemptOutcome& ended = all[rank].ended;
@@ -39,7 +39,7 @@ TEST_CASE("A rank that fails tells the others why, and its outcome is the cause"
   }
 }
 
-TEST_CASE("After a failure nothing works between the ranks, and all name its cause") {
+TEST_CASE("After a failure no call between the ranks works, and all of them name the cause") {
   auto all = run_on(3, R"(
     print(pcall(ctx.comm.send, ctx.comm, 1, ctx.rank))
     if ctx.rank == 1 then error('boom') end
@@ -48,16 +48,16 @@ TEST_CASE("After a failure nothing works between the ranks, and all name its cau
     print(pcall(ctx.comm.barrier, ctx.comm))
   )");
   for (size_t rank : {0, 2}) {
-    CHECK(all[rank].ended.kind == Kind::succeeded);  // it took the error
+    CHECK(all[rank].ended.kind == Kind::succeeded);  // it caught the error
     REQUIRE(all[rank].lines.size() == 3);
-    CHECK_THAT(all[rank].lines[0], Catch::Contains("is this one"));  // which harms nobody
+    CHECK_THAT(all[rank].lines[0], Catch::Contains("is this one"));  // without effect on the others
     CHECK_THAT(all[rank].lines[1], Catch::Contains("rank 1 ended the gang: gang.lua:5: boom"));
     CHECK_THAT(all[rank].lines[2], Catch::Contains("rank 1 ended the gang: gang.lua:5: boom"));
   }
   CHECK(all[1].ended.message == "gang.lua:5: boom");
 }
 
-TEST_CASE("What fails while backward shares gradients names the rank, the call and the line") {
+TEST_CASE("A failure while backward shares gradients names the rank, the call and the line") {
   auto all = run_on(3, R"(
     local model = flow.nn.data_parallel(flow.nn.linear(4, 2), ctx.comm)
     model(flow.ones(1, 4)):sum():backward()
@@ -76,7 +76,7 @@ TEST_CASE("What fails while backward shares gradients names the rank, the call a
   }
 }
 
-TEST_CASE("A rank that stops ends those that wait for it") {
+TEST_CASE("A rank that stops ends the ranks that wait for it") {
   bool all_stop = GENERATE(true, false);
   auto all = run_on(3, "if ctx.rank == 0 then ctx:checkpoint { 1 } end\nctx.comm:barrier()",
                     [&](int rank, GangHost& host) { host.stops = rank == 0 || all_stop; });
@@ -87,7 +87,7 @@ TEST_CASE("A rank that stops ends those that wait for it") {
   }
 }
 
-TEST_CASE("What is under way when an attempt ends uses its tensors no more") {
+TEST_CASE("Unfinished calls use no tensors after the end of the attempt") {
   bool fails = GENERATE(true, false);
   auto all = run_on(3, std::string("local h = ctx.comm:all_reduce(flow.zeros(2000000), "
                                    "{ async = true })\nif ctx.rank == 0 then ") +
@@ -98,13 +98,12 @@ TEST_CASE("What is under way when an attempt ends uses its tensors no more") {
     CHECK((all[rank].ended.kind == Kind::succeeded || (fails && all[rank].ended.lost_gang)));
 }
 
-TEST_CASE("Tensors of one size and other shapes are not added up") {
+TEST_CASE("Tensors of equal size but different shapes are not reduced") {
   auto all = run_on(2, "ctx.comm:all_reduce(flow.zeros(2 + ctx.rank, 3 - ctx.rank))");
   for (const RankOutcome& one : all)
-    CHECK_THAT(
-        one.ended.message,
-        Catch::StartsWith("gang.lua:3: ctx.comm:all_reduce: collective #1: ") &&
-            Catch::Contains("6 f32 that lie as another shape: all ranks must call the same"));
+    CHECK_THAT(one.ended.message,
+               Catch::StartsWith("gang.lua:3: ctx.comm:all_reduce: collective #1: ") &&
+                   Catch::Contains("6 f32 with another shape: all ranks must call the same"));
 }
 
 TEST_CASE("A tensor on one rank and a list of it on another is an error on both") {
@@ -115,9 +114,9 @@ TEST_CASE("A tensor on one rank and a list of it on another is an error on both"
     CHECK_THAT(one.ended.message, Catch::Contains("6 f32") && Catch::Contains("under other keys"));
 }
 
-TEST_CASE("Tensors under other keys are not added up") {
+TEST_CASE("Tensors under different keys are not reduced") {
   std::string what = GENERATE("all_reduce", "broadcast");
-  std::string size = GENERATE("2", "70000");  // which travel together, and alone
+  std::string size = GENERATE("2", "70000");  // sent together, or alone
   auto all = run_on(2, "local x = function() return flow.ones(" + size + ") end\nctx.comm:" + what +
                            "({ weight = x(), [ctx.rank == 0 and 'bias' or 'scale'] = x() })");
   for (const RankOutcome& one : all)
@@ -130,7 +129,7 @@ TEST_CASE("Tensors under other keys are not added up") {
   for (const RankOutcome& one : alike) CHECK(one.ended.kind == Kind::succeeded);
 }
 
-TEST_CASE("What a call under way writes to is nothing to give on before it was waited for") {
+TEST_CASE("The target of an unfinished call cannot be passed on before it was waited for") {
   std::string gives =
       GENERATE("return x", "ctx:checkpoint { x }", "ctx:step('s', function() return x end)",
                "ctx.comm:broadcast(x:narrow(1, 1, 2))", "ctx.comm:all_gather { x }",
@@ -143,7 +142,7 @@ TEST_CASE("What a call under way writes to is nothing to give on before it was w
     CHECK_THAT(one.ended.message, Catch::Contains("ctx.comm:all_reduce is writing to"));
 }
 
-TEST_CASE("What a call under way reads is not changed by another before it was waited for") {
+TEST_CASE("The source of an unfinished call cannot be the target of another one") {
   std::string reads =
       GENERATE("send(x, 1 - ctx.rank, { async = true })", "all_gather(x, { async = true })");
   auto all = run_on(
@@ -151,7 +150,7 @@ TEST_CASE("What a call under way reads is not changed by another before it was w
   for (const RankOutcome& one : all) CHECK_THAT(one.ended.message, Catch::Contains(" is reading "));
 }
 
-TEST_CASE("What is beside what a call under way writes to, or was waited for, may be given on") {
+TEST_CASE("Parts that no unfinished call writes to, or that were waited for, may be passed on") {
   auto all = run_on(2,
                     "local all = flow.ones(8)\n"
                     "local h = ctx.comm:all_reduce(all:narrow(1, 1, 4), { async = true })\n"
@@ -164,7 +163,7 @@ TEST_CASE("What is beside what a call under way writes to, or was waited for, ma
   }
 }
 
-TEST_CASE("What is in the list of all ranks' values is not nil") {
+TEST_CASE("Values in the list of all ranks' values are not nil") {
   std::string given = GENERATE("nil", "");
   auto all = run_on(1, "ctx.comm:all_gather(" + given + ")");
   CHECK_THAT(all[0].ended.message,
@@ -177,7 +176,7 @@ TEST_CASE("A tensor on one rank and a plain value on another is an error on both
     CHECK_THAT(one.ended.message, Catch::Contains("collective #1: rank "));
 }
 
-TEST_CASE("Numbers and values that ranks combine or move differently are an error on all") {
+TEST_CASE("Numbers and values that ranks reduce or move differently are an error on all") {
   struct Case {
     std::string body, has, has_too;
   };
@@ -205,7 +204,7 @@ TEST_CASE("Numbers and values that ranks combine or move differently are an erro
   }
 }
 
-TEST_CASE("A rank that nothing joins to the others says so") {
+TEST_CASE("A rank without a gang reports that") {
   auto lone = run_on(2, "print(ctx.comm.ranks)\nctx.comm:barrier()",
                      [](int, GangHost& host) { host.joined = nullptr; });
   for (const RankOutcome& one : lone) {
@@ -215,7 +214,7 @@ TEST_CASE("A rank that nothing joins to the others says so") {
   }
 }
 
-TEST_CASE("A file that was given goes between ranks, and one that a rank made does not") {
+TEST_CASE("An input file can be sent between ranks, and one that a rank made cannot") {
   File file;
   file.name = "in.txt";
   file.digest = sha256("in");

@@ -1,4 +1,4 @@
-// Kernels among what a task captures: its key, its need of a GPU, and its start afresh.
+// Kernels that a task captures: the key, the GPU requirement, and fresh state in each attempt.
 #include <catch2/catch.hpp>
 
 #include "vm.hpp"
@@ -33,7 +33,7 @@ TaskDef task_of(const Files& files) {
 
 }  // namespace
 
-TEST_CASE("a kernel counts in a task's key by what is said of it, wherever it stands") {
+TEST_CASE("a kernel counts in a task's key by its definition, wherever it is captured") {
   Digest code = task_of(files_of({})).code;
   KernelDefinition same;
   same.signature = " x :inout  f32 ";
@@ -55,7 +55,7 @@ TEST_CASE("a kernel counts in a task's key by what is said of it, wherever it st
               task_of(files_of(captures, "local n = 2")).code);
 }
 
-TEST_CASE("the parts of a code name the kernel and its fallback") {
+TEST_CASE("the components of a code name the kernel and its fallback") {
   auto differing = [](const KernelDefinition& after) {
     std::vector<std::string> names;
     TaskDef a = task_of(files_of({})), b = task_of(files_of(after));
@@ -91,11 +91,11 @@ TEST_CASE("a task whose code reaches a kernel without a fallback needs a GPU") {
   CHECK(needs("local m = require 'm'", "return m.g(x)") == "g");
   CHECK(needs("_G.k = " + kernel, "return k(x)") == "g");
   CHECK(needs("local k = " + kernel, "return x") == "");
-  // One that requires something reaches every module, and would need a GPU for any kernel.
+  // A module that requires something reaches every module, and would need a GPU for any kernel.
   CHECK(needs("local m = require 'm'", "require 'm' return x") == "");
 }
 
-TEST_CASE("a fallback starts each attempt with its upvalues as the load left them") {
+TEST_CASE("a fallback starts each attempt with its upvalues as they were after loading") {
   auto built = build({{"p.lua", R"(
     local flow = require "flow"
     local calls = 0
@@ -114,7 +114,7 @@ TEST_CASE("a fallback starts each attempt with its upvalues as the load left the
   }
 }
 
-TEST_CASE("a kernel does not cross an edge") {
+TEST_CASE("a kernel cannot be passed on as a value") {
   auto built = build({{"p.lua", R"(
     local flow = require "flow"
     local k = flow.kernel("f", "", "x: inout f32", { fallback = print })

@@ -1,4 +1,4 @@
-// Rows of a CSV file as a task sees them.
+// The rows of a CSV file in a task.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>

@@ -1,10 +1,10 @@
-// Runs scripts/**/*.lua: what each prints and which errors it raises stands beside the line.
-//   -- mode: task    the file is a task's function (the default); it runs twice, and alike
+// Runs scripts/**/*.lua and compares their output and errors with the comments on their lines.
+//   -- mode: task    the file is a task's function (the default); it runs twice, with equal results
 //   -- mode: load    the file is a script; a pipeline is returned for it
 //   -- mode: script  the file is a whole script; then each task of its graph runs, in order
-//   -- ranks: 3            the task runs on so many ranks at once
+//   -- ranks: 3            the task runs on this many ranks at once
 //   -- expect: text        a line of output, in order; of each rank
-//   -- expect rank 1: text a line of that rank alone
+//   -- expect rank 1: text a line of that rank only
 //   -- expect error: text  the file ends with this error at this line
 #include <unistd.h>
 
@@ -65,7 +65,7 @@ Script read_script(const std::filesystem::path& path) {
   return script;
 }
 
-// What the graph's child prints goes to its stderr.
+// Output of the graph's child process goes to its stderr.
 class CapturedStderr {
  public:
   CapturedStderr() : file_(std::tmpfile()), saved_(dup(2)) { dup2(fileno(file_), 2); }
@@ -124,7 +124,7 @@ struct AttemptDir {
   ~AttemptDir() { std::filesystem::remove_all(path); }
 };
 
-// The error is that of the rank that the others only heard of.
+// The error is that of the rank that caused it, not of those that were notified of it.
 void run_ranks(const Script& script, const BuildResult& built, const std::string& dir,
                Outcome& outcome) {
   const TaskNode& node = built.plan.nodes.at(0);
@@ -190,7 +190,7 @@ Outcome run(const Script& script, const std::string& dir) {
 
 namespace {
 
-// FLOW_TEST_SCRIPT: of the scripts those whose path has this in it.
+// FLOW_TEST_SCRIPT: runs only the scripts whose path contains this text.
 void check_scripts(const char* folder, const std::string& dir) {
   const char* part = std::getenv("FLOW_TEST_SCRIPT");
   std::vector<std::filesystem::path> paths;
@@ -218,11 +218,11 @@ void check_scripts(const char* folder, const std::string& dir) {
 
 }  // namespace
 
-TEST_CASE("scripts print and raise what stands beside their lines") {
+TEST_CASE("scripts print and raise what their lines expect") {
   check_scripts(FLOW_SCRIPTS, "/tmp");
 }
 
-TEST_CASE("the libraries give and refuse what stands beside the lines") {
+TEST_CASE("the libraries return and reject what the lines expect") {
   AttemptDir dir;
   check_scripts(FLOW_LIBRARY_SCRIPTS, dir.path);
 }

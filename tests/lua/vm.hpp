@@ -1,4 +1,4 @@
-// Scripts from memory, built and run; shared by the tests of the VM.
+// Scripts in memory, built and run; shared by the tests of the VM.
 #pragma once
 #include <map>
 #include <string>
@@ -27,7 +27,7 @@ inline Result<BuildResult> build(const Files& files) {
   return make_script_vm()->build(request);
 }
 
-/// Remembers what an attempt asked for.
+/// Records the requests of an attempt.
 class FakeHost : public AttemptHost {
  public:
   std::vector<std::string> lines, calls;
@@ -36,7 +36,7 @@ class FakeHost : public AttemptHost {
   std::optional<Value> checkpoint;
   bool stops = false;
   std::string secret;
-  Status refusal;  // of whatever is to be saved
+  Status refusal;  // returned for every save
   std::map<std::string, std::string> environment;
 
   void log(std::string_view text) override { lines.emplace_back(text); }

@@ -1,4 +1,4 @@
--- What Lua sees of tensors on a GPU; here the emulator's.
+-- Tensors on a GPU in Lua; here on the emulator.
 local function why(f, ...)
   local ok, message = pcall(f, ...)
   print(ok and "no error" or (tostring(message):gsub("^%w+%.lua:%d+: ", "")))
@@ -13,27 +13,27 @@ z[1] = 0
 z[{ 2, 3 }] = flow.ones(4)
 z[{ {}, 1 }] = z[{ {}, 2 }] + 1
 print(flow.json.encode(z:table()))  -- expect: [[1.0,0.0,0.0,0.0],[2.0,1.0,1.0,1.0],[2.0,1.0,1.0,1.0]]
--- The same numbers as on the CPU; integers and uniform ones are the same bits on every device.
+-- The same numbers as on the CPU; integers and uniform numbers have the same bits on every device.
 print(flow.rand({ 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.rand({ 9 }, { seed = 3 }))  -- expect: true
 print(flow.randint(1, 6, { 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.randint(1, 6, { 9 }, { seed = 3 }))  -- expect: true
 print(flow.fuse(function(a, b) return (a * b + 1):tanh() end, y, y) == (y * y + 1):tanh())  -- expect: true
 local pictures = flow.randint(0, 255, { 2, 2, 2, 3 }, { dtype = "u8", seed = 3 })
 print(pictures:to("cuda"):normalize({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }):to("cpu") == pictures:normalize({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }))  -- expect: true
-why(function() return y + flow.ones(4) end)  -- expect: cannot add tensor f32 [3, 4] on cuda:0 and tensor f32 [4]: they lie on different devices; move one with x:to("cpu")
-why(function() return y:matmul(flow.ones(4, 1)) end)  -- expect: matmul of tensor f32 [3, 4] on cuda:0 and tensor f32 [4, 1]: they lie on different devices; move one with x:to("cuda:0")
+why(function() return y + flow.ones(4) end)  -- expect: cannot add tensor f32 [3, 4] on cuda:0 and tensor f32 [4]: they are on different devices; move one with x:to("cpu")
+why(function() return y:matmul(flow.ones(4, 1)) end)  -- expect: matmul of tensor f32 [3, 4] on cuda:0 and tensor f32 [4, 1]: they are on different devices; move one with x:to("cuda:0")
 why(function() return flow.zeros(3):to("cuda:7") end)  -- expect: cuda:7 can't be used: there are 1 GPUs here, the first is cuda:0
--- An index that is out of range is told at the next wait.
+-- An index out of range is reported at the next wait.
 local found = y:embedding(flow.tensor({ 1, 4 }, "cuda"))
 why(function() return found:to("cpu") end)  -- expect: an index was outside its tensor on cuda:0: element 2 of the index of an operation since the last wait
 print(y:embedding(flow.tensor({ 1, 3 }, "cuda")):to("cpu") == x[flow.tensor { 1, 3 }])  -- expect: true
 local ok, full = pcall(flow.zeros, 1 << 31, "cuda")
 print(ok, (full:gsub("%d+", "N")))  -- expect: false	tensors.lua:N: out of memory on cuda:N: N bytes were requested; N of its N bytes are free, this process holds N (the GPU cannot allocate N bytes: out of memory)
--- What Lua drops goes back to the GPU.
+-- Memory that Lua drops is returned to the GPU.
 local bytes = flow.zeros({ 1 << 25 }, "u8")
 for i = 1, 40 do local room = bytes:to("cuda") end
 bytes = nil
 for i = 1, 300 do local room = flow.zeros(1 << 20, "cuda") end
--- What is larger than a piece that is under way, there and back; and many small ones, one after the other.
+-- Larger transfers than one chunk, there and back; and many small ones, one after another.
 local long = flow.arange(1, 1500001)
 print(long:to("cuda"):to("cpu") == long, (long:to("cuda") * 2):sum() == (long * 2):sum())  -- expect: true	true
 local small, all = {}, true

@@ -1,4 +1,4 @@
--- Models on a GPU, here the emulator's, learn what they learn on the CPU.
+-- Models on a GPU, here the emulator, learn what they learn on the CPU.
 local size = { vocabulary = 11, context = 8, width = 16, heads = 2, layers = 2 }
 local function near(a, b) return math.abs(a - b) <= 1e-4 * math.max(1, math.abs(b)) end
 local function batch(seed, device)
@@ -27,7 +27,7 @@ local cpu, gpu = train(model, "cpu", own, 4), train(twin, "cuda", others, 4)
 local same = true
 for i = 1, 4 do same = same and near(cpu[i], gpu[i]) end
 print(same, cpu[4] < cpu[1] + 1)  -- expect: true	true
--- A state that was saved on one goes on on the other.
+-- A state that was saved on one device continues on the other.
 local third = flow.models.gpt(size)
 third:load(twin:state())
 local on_cpu = flow.optim.adamw(third, { lr = 0.01 })
@@ -36,7 +36,7 @@ print(near(train(third, "cpu", on_cpu, 1)[1], train(twin, "cuda", others, 1)[1])
 ctx:checkpoint { model = twin:state(), opt = others:state() }
 print(#twin:generate({ 1, 2 }, 3, { seed = 1 }), near(train(twin, "cuda", others, 1, "bf16")[1], 2.4) ~= nil)  -- expect: 3	true
 
--- Activation checkpoints, adapters, and what a network for pictures is made of.
+-- Activation checkpoints, adapters, and the layers of an image network.
 local long = flow.models.gpt { vocabulary = 11, context = 8, width = 16, heads = 2, layers = 2, dropout = 0.1, rotary = true, checkpoint = true }:to("cuda")
 flow.nn.lora(long, { rank = 2, targets = { "attention" } })
 local losses = train(long, "cuda", flow.optim.sgd(long, { lr = 0.1, momentum = 0.9 }), 2)

@@ -1,4 +1,4 @@
-// Builds the graph of a script given as text, and shows its plan as lines a test can hold.
+// Builds the graph of a script given as text, and prints its plan as lines for comparison.
 #pragma once
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 namespace flow::test {
 
 struct Script {
-  std::string text;                            // pipeline.lua
+  std::string text;                            // text of pipeline.lua
   std::map<std::string, std::string> modules;  // path to text
   std::vector<std::pair<std::string, std::string>> text_params;
   Value params = Value::map({});
@@ -72,7 +72,7 @@ inline std::string value_text(const Plan& plan, const Value& value) {
   return "{" + text + "}";
 }
 
-/// A line a node: name, arguments, and what is special about it.
+/// One line per node: name, arguments, and special properties.
 inline std::string plan_text(const Plan& plan) {
   std::string text;
   for (const TaskNode& node : plan.nodes) {

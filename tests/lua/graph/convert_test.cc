@@ -1,4 +1,5 @@
-// Values to Lua and back: every kind, files as paths, and the path to what cannot cross.
+// Values to Lua and back: every kind, files as paths, and the path to values that cannot be
+// converted.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -52,7 +53,7 @@ struct Lua {
 
 }  // namespace
 
-TEST_CASE("every kind of value goes to Lua and comes back the same") {
+TEST_CASE("every kind of value is converted to Lua and back") {
   Lua lua;
   const Value values[] = {
       Value(),
@@ -76,7 +77,7 @@ TEST_CASE("every kind of value goes to Lua and comes back the same") {
     CHECK(encode_value(lua.round_trip(value)) == encode_value(value));
 }
 
-TEST_CASE("Lua tables are lists where they are 1..n, and maps else") {
+TEST_CASE("Lua tables are lists if their keys are 1..n, and maps otherwise") {
   Lua lua;
   CHECK(lua.json("{ 1, 2, [3.0] = 3 }") == "[1,2,3]");
   CHECK(lua.json("{ 1, nil, 3 }") == R"({"$map":[[1,1],[3,3]]})");
@@ -86,7 +87,7 @@ TEST_CASE("Lua tables are lists where they are 1..n, and maps else") {
   CHECK(lua.json("2^53") == "9007199254740992.0");
 }
 
-TEST_CASE("what cannot cross is named by its path") {
+TEST_CASE("a value that cannot be converted is named by its path") {
   Lua lua;
   CHECK(lua.json("{ layers = { 1, { forward = print } } }") ==
         "returned a function at result.layers[2].forward: what crosses an edge is nil, a boolean, "
@@ -118,7 +119,7 @@ TEST_CASE("tables nest to 200") {
   CHECK(decode_value(encode_value(*nested(200))).ok());
 }
 
-TEST_CASE("in a task a file is its path, and the path is the file again") {
+TEST_CASE("in a task a file is its path, and the path becomes the file again") {
   Lua lua;
   File file;
   file.name = "reads.fq";
@@ -134,7 +135,7 @@ TEST_CASE("in a task a file is its path, and the path is the file again") {
   CHECK(back->find("s")->kind() == Value::Kind::string);
 }
 
-TEST_CASE("a file that the task was not given has no content there") {
+TEST_CASE("a file that is not an input of the task has no content there") {
   Lua lua;
   lua.context.root = "/scripts";
   CHECK(lua.json("{ f = flow.file('x.csv') }") ==
@@ -143,7 +144,7 @@ TEST_CASE("a file that the task was not given has no content there") {
         "task as an argument");
 }
 
-TEST_CASE("a path of this attempt says: use ctx:file") {
+TEST_CASE("the error for a path of this attempt suggests ctx:file") {
   Lua lua;
   CHECK(lua.json("{ out = '/state/scratch/1/a/out.csv' }") ==
         "returned the path `/state/scratch/1/a/out.csv` at result.out: it is in ctx.dir, which is "
@@ -154,7 +155,7 @@ TEST_CASE("a path of this attempt says: use ctx:file") {
   CHECK(lua.json("'/state2/other'") == "\"/state2/other\"");
 }
 
-TEST_CASE("an input that can't be read is an error with its name") {
+TEST_CASE("an input that cannot be read is an error with its name") {
   Lua lua;
   File file;
   file.name = "gone";

@@ -1,4 +1,4 @@
-// A dynamic task's calls: a fragment with nodes of its own, named under the task.
+// A dynamic task's calls: a fragment with its own nodes, named under the task.
 #include <catch2/catch.hpp>
 
 #include "build.hpp"
@@ -70,7 +70,7 @@ TEST_CASE("calls of a dynamic task are nodes under its name, with tasks by ordin
   CHECK(outcome.fragment->nodes[4].def == 1);
 }
 
-TEST_CASE("an input's path passed on is the file again") {
+TEST_CASE("an input's path that is passed on becomes the file again") {
   File file;
   file.name = "in.csv";
   file.digest = sha256("in");
@@ -89,7 +89,7 @@ TEST_CASE("a dynamic task cannot read its handles, and defines nothing") {
   CHECK_THAT(run("return best(web(1))").message, Catch::Contains("cannot take the service"));
 }
 
-TEST_CASE("what a dynamic task's call needs of a machine is looked at when it is placed") {
+TEST_CASE("the requirements of a dynamic task's call are checked when it is placed") {
   CHECK(run("return far(1)").message.empty());
   CHECK(run("return big(1)").message.empty());
 }

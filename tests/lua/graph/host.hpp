@@ -1,4 +1,4 @@
-// What an attempt asks for, answered from memory.
+// Answers the requests of an attempt from memory.
 #pragma once
 #include "lua/state/script.hpp"
 

@@ -1,4 +1,4 @@
-// flow lint: what Lua cannot catch is found in the source, and nothing else is.
+// flow lint: finds in the source what Lua cannot detect, and nothing else.
 #include <catch2/catch.hpp>
 
 #include "lua/state/script.hpp"
@@ -17,7 +17,7 @@ std::vector<std::string> lint(const std::string& body) {
 
 }  // namespace
 
-TEST_CASE("a handle where Lua has no hook is warned about, with its line") {
+TEST_CASE("a handle where Lua has no hook causes a warning with its line") {
   const struct {
     const char* body;
     const char* warning;
@@ -46,7 +46,7 @@ TEST_CASE("a handle where Lua has no hook is warned about, with its line") {
   }
 }
 
-TEST_CASE("what is no handle, or is used as one should be, is left alone") {
+TEST_CASE("other values, and correct uses of handles, cause no warning") {
   const char* bodies[] = {
       "local h = count(1)\nreturn count(h)",
       "if p.n then return count(1) end",
@@ -70,7 +70,7 @@ TEST_CASE("what is no handle, or is used as one should be, is left alone") {
   }
 }
 
-TEST_CASE("a dynamic task's body is looked at, other functions are not") {
+TEST_CASE("a dynamic task's body is checked, other functions are not") {
   std::string head = "local flow = require 'flow'\nlocal t = flow.task('t', function() end)\n";
   CHECK(flow::lint_source("p.lua", head +
                                        "local d = flow.dynamic('d', { cpus = 1 }, function(ctx)\n"

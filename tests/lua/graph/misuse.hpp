@@ -1,4 +1,4 @@
-// A pipeline's file and body in which a test writes what is wrong, to hold the error against.
+// The head of a pipeline's file and body, to which a test adds an error.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace flow::test {
 
-// Lines 1 to 5; what a case adds to the body starts at line 6.
+// Lines 1 to 5; the lines of a case start at line 6.
 inline const std::string kHead =
     "local flow = require 'flow'\n"
     "local count = flow.task('count', function(ctx, x) return x end)\n"

@@ -1,11 +1,11 @@
-// Every misuse has its own message: what, file and line, why, and what to write.
+// Every misuse has its own message: what, file and line, why, and the correction.
 #include <catch2/catch.hpp>
 
 #include "misuse.hpp"
 
 using namespace flow::test;
 
-TEST_CASE("a handle used as a value is an error that says what to write") {
+TEST_CASE("a handle used as a value is an error with the correction") {
   const Case cases[] = {
       {"local h = count(1)\nreturn h + 1", "pipeline.lua:7: arithmetic on `count`"},
       {"local h = count(1)\nreturn -h", "pipeline.lua:7: arithmetic on `count`"},
@@ -45,7 +45,7 @@ TEST_CASE("an error that a body raises has its text and its place") {
 
 TEST_CASE("print shows a handle") { CHECK(in_body("print(count(1).x[1], count)") == "built"); }
 
-TEST_CASE("a method taken without a call is an error that says so") {
+TEST_CASE("a method without a call is an error that says so") {
   const Case cases[] = {
       {"return count(count(1).after)",
        "pipeline.lua:6: `count` cannot take a method at argument 1: `h.after` is a method that was "
@@ -79,7 +79,7 @@ TEST_CASE("a method taken without a call is an error that says so") {
              Catch::EndsWith("(did you mean `:after(…)`?)"));
 }
 
-TEST_CASE("a service's handle orders and is returned, nothing more") {
+TEST_CASE("a service's handle can be used for order and returned, but not as a value") {
   CHECK(in_body("local w = web(count(1))\ncount(2):after(w)\nreturn { w = w }") == "built");
   const Case cases[] = {
       {"return count(web(1))",
@@ -98,7 +98,7 @@ TEST_CASE("a service's handle orders and is returned, nothing more") {
   }
 }
 
-TEST_CASE("where a task may be defined and called") {
+TEST_CASE("the places where a task may be defined and called") {
   const Case cases[] = {
       {"local t = flow.task('t', print)",
        "pipeline.lua:6: flow.task defines `t` inside a pipeline's body: a task is defined while "
@@ -136,7 +136,7 @@ TEST_CASE("where a task may be defined and called") {
   }
 }
 
-TEST_CASE("an option that is unknown or wrong says what is right") {
+TEST_CASE("the error of an unknown or invalid option names the valid ones") {
   const Case cases[] = {
       {"{ retires = 3 }",
        "pipeline.lua:2: task `t`: unknown option `retires` (did you mean `retries`?); the options "
@@ -178,7 +178,7 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
       {"{ env = { A = true } }",
        "pipeline.lua:2: task `t`: the option `env.A` is a string, or flow.env"},
       {"{ resources = { ['f\\0pga'] = 1 } }",
-       "pipeline.lua:2: task `t`: `f"},  // and what is behind the NUL
+       "pipeline.lua:2: task `t`: `f"},  // including the text behind the NUL
       {"{ seed = print }",
        "pipeline.lua:2: task `t`: the option `seed` cannot take a function at seed"},
   };
@@ -189,7 +189,7 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
   }
 }
 
-TEST_CASE("a graph is built whatever its tasks need: who wants to run it refuses it") {
+TEST_CASE("a graph is built whatever its tasks require: only running it is rejected") {
   auto with = [](const char* option) {
     return in_file(std::string("local t = flow.task('t', { ") + option +
                    " }, print)\nreturn flow.pipeline('p', {}, function() return t() end)");
@@ -199,7 +199,7 @@ TEST_CASE("a graph is built whatever its tasks need: who wants to run it refuses
   CHECK(with("ranks = { min = 1, max = 4 }") == "built");
 }
 
-TEST_CASE("map and when say what they take") {
+TEST_CASE("map and when report the arguments that they take") {
   const Case cases[] = {
       {"return flow.map(print, {})",
        "pipeline.lua:6: flow.map takes a task first, and this is a function"},
@@ -230,7 +230,7 @@ TEST_CASE("map and when say what they take") {
   }
 }
 
-TEST_CASE("what cannot cross an edge is named by its path") {
+TEST_CASE("a value that cannot be passed on is named by its path") {
   const Case cases[] = {
       {"return count({ layers = { 1, { forward = print } } })",
        "pipeline.lua:6: `count` cannot take a function at argument 1.layers[2].forward: what "
@@ -281,7 +281,7 @@ TEST_CASE("a cycle through after names its lines") {
       Catch::StartsWith("pipeline.lua:8: an `:after` closes a cycle"));
 }
 
-TEST_CASE("a body changes nothing that a task could have seen") {
+TEST_CASE("a body cannot change what a task could have seen") {
   auto error = [](const std::string& before, const std::string& body) {
     return error_of(
         {"local flow = require 'flow'\nlocal memo = require 'memo'\n" + before +

@@ -1,4 +1,4 @@
-// Parameters: types, bounds, text of the command line, and every problem at once.
+// Parameters: types, bounds, text from the command line, and every problem at once.
 #include <catch2/catch.hpp>
 
 #include "build.hpp"
@@ -42,7 +42,7 @@ std::string shown(const Text& text, const Value& params, const char* name) {
 
 }  // namespace
 
-TEST_CASE("defaults, JSON and text come to the same types") {
+TEST_CASE("defaults, JSON and text are converted to the same types") {
   Value none = Value::map({});
   CHECK(shown({}, none, "epochs") == "20");
   CHECK(shown({{"epochs", "3"}}, none, "epochs") == "3");
@@ -58,7 +58,8 @@ TEST_CASE("defaults, JSON and text come to the same types") {
   CHECK(shown({{"sizes", ""}}, none, "sizes") == "[]");
 }
 
-TEST_CASE("a path is a file of no name in keys, from the script or from the working directory") {
+TEST_CASE(
+    "a path is a file without a name in keys, relative to the script or to the working directory") {
   Folder folder, elsewhere;
   elsewhere.write("d.csv", "x");
   auto built = built_with({}, Value::map({}), folder);
@@ -81,7 +82,7 @@ TEST_CASE("a path is a file of no name in keys, from the script or from the work
   CHECK(given->plan.params.find("data")->as_file().origin == elsewhere.path + "/d.csv");
 }
 
-TEST_CASE("a parameter that does not fit says what it is") {
+TEST_CASE("the error of an invalid parameter describes the expected value") {
   auto starts = [](const Text& text, const char* message) {
     CHECK_THAT(error(text), Catch::StartsWith(message));
   };
@@ -151,7 +152,7 @@ TEST_CASE("a schema is checked where it is written") {
   CHECK_THAT(error("flow.param.integer {}"), Catch::Contains("flow.param.integer does not exist"));
 }
 
-TEST_CASE("a body that reads an unknown parameter hears the nearest") {
+TEST_CASE("a body that reads an unknown parameter gets the nearest name") {
   CHECK(error_of({"local flow = require 'flow'\nreturn flow.pipeline('p', { epochs = "
                   "flow.param.int { default = "
                   "1 } }, function(p)\n  return p.epocs\nend)",

@@ -193,7 +193,7 @@ TEST_CASE("definitions keep their options, in units of the plan") {
   CHECK(flow::check_plan(built->plan).empty());
 }
 
-TEST_CASE("more CPUs than any machine has are asked for, and left for the machine to clamp") {
+TEST_CASE("more CPUs than any machine has may be requested, and the machine clamps them") {
   flow::test::Folder folder;
   auto built = build({"local flow = require 'flow'\n"
                       "local t = flow.task('t', { cpus = 1e9 }, print)\n"

@@ -5,7 +5,7 @@
 
 using namespace flow::test;
 
-TEST_CASE("a shell call takes one table of names, or as many as args has") {
+TEST_CASE("a shell call takes one table of names, or as many values as args has") {
   const Case cases[] = {
       {"return align(1)", "pipeline.lua:6: `align` is called without its argument `ref`"},
       {"return align(1, 2, 3)",
@@ -79,7 +79,7 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
   }
 }
 
-TEST_CASE("what a command cannot take is found while the graph is built") {
+TEST_CASE("values that a command cannot take are rejected while the graph is built") {
   const Case cases[] = {
       {"return align({ a = 1 }, 'r')",
        "pipeline.lua:6: task `align`: the placeholder `{reads}` is a table with fields: name one, "

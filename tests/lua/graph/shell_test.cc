@@ -1,4 +1,4 @@
-// A command's placeholders: where bash's quoting lets one stand, and what is filled in.
+// A command's placeholders: where bash's quoting allows one, and the inserted text.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("placeholders are filled in, quoted where a word needs it") {
+TEST_CASE("placeholders are replaced, quoted if a word needs it") {
   const Case cases[] = {
       {"cat {a} {b}", "cat one 'two words'"},
       {"cat {list}", "cat x 'y z' 3"},
@@ -76,7 +76,7 @@ TEST_CASE("placeholders are filled in, quoted where a word needs it") {
   for (const Case& c : cases) CHECK(fill(c.command) == c.filled);
 }
 
-TEST_CASE("what is no placeholder stays as it is") {
+TEST_CASE("other text in braces is unchanged") {
   const char* commands[] = {
       "awk '{print}' f",
       "awk '{print $1}{x}' f",
@@ -113,7 +113,7 @@ TEST_CASE("$( ) in a here-document starts unquoted again") {
         "x=$(cat <<EOF\n{print}\nEOF\n); cat one");
 }
 
-TEST_CASE("a known name inside quotes is an error that says how to write it") {
+TEST_CASE("a known name inside quotes is an error with the correction") {
   const Case cases[] = {
       {"cat '{a}'", "error: line 1 of the command: `{a}` is inside quotes: remove the quotes"},
       {"x\ncat \"pre {b}\"", "error: line 2 of the command: `{b}` is inside quotes"},
@@ -162,7 +162,7 @@ TEST_CASE("one line of plain words is executed directly") {
     CHECK(plain_words(command).empty());
 }
 
-TEST_CASE("bash reads what was filled in as one word, wherever it stood") {
+TEST_CASE("bash reads an inserted value as one word, wherever it is") {
   const std::string wild = "a'b \"c\" $HOME `x` \\ * {a} #d\n!e";
   ShellSpec spec;
   Value named = Value::map({{Value("w"), Value(wild)}});

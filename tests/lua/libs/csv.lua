@@ -33,7 +33,7 @@ print(#rows, rows.types[1], #rows:column("a"))  -- expect: 0	string	0
 rows = flow.data.csv(file("f.csv.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\xd4\x49\xe2\x32\xd4\x31\xe2\x02\0\x7b\x07\x97\x0a\x08\0\0\0"))
 print(#rows, rows[1].a, rows[1].b)  -- expect: 1	1	2
 
--- Lines that end with CR alone, also within quotes; 64-bit numbers that a float would not hold stay text.
+-- Lines that end with CR only, also within quotes; 64-bit numbers that a float cannot represent stay text.
 rows = flow.data.csv(file("cr.csv", 'a,b\r1,"x\ry"\r\r3,z\r'))
 print(#rows, rows[1].a, (rows[1].b:gsub("\r", "|")), rows[2].b, table.concat(rows.types, " "))  -- expect: 2	1	x|y	z	i64 string
 rows = flow.data.csv(file("id.csv", "id,v\n1234567890123456789,1\n,2\n9007199254740993,3\n"))
@@ -41,7 +41,7 @@ print(rows.types[1], rows[1].id, rows[3].id, rows[2].id == "")  -- expect: strin
 rows = flow.data.csv(file("id2.csv", "id\n9007199254740993\n1.5\n"))
 print(rows.types[1], flow.data.csv(file("id3.csv", "id\n9007199254740992\n\n1.5\n")).types[1])  -- expect: string	f64
 print(flow.data.csv(ctx.dir .. "/id2.csv", { columns = { id = "f64" } })[1].id)  -- expect: 9.007199254741e+15
--- A type that does not hold a value is refused, unless it is a float that is asked for.
+-- A type that cannot represent a value is rejected, unless it is a requested float.
 rows = flow.data.csv(file("label.csv", "label,y\n1,300\n,2\n2.5,16777217\n"))
 why(rows.column, rows, "label", "i64")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which i64 does not hold: read it as "f64", and convert with x:to(type)
 why(rows.column, rows, "y", "u8")  -- expect: rows:column: row 1 of column `y` is 300, which u8 does not hold: take a wider type
@@ -52,7 +52,7 @@ why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column
 rows = flow.data.csv(file("large.csv", "a\n0.5\n1e300\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 2 of column `a` is 1e+300, which f32 does not hold: name the type "f64"
 print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	inf
--- An integer keeps its digits also beside an empty field or a fraction; what is written as a fraction may be rounded.
+-- An integer keeps its digits also next to an empty field or a fraction; a fraction may be rounded.
 rows = flow.data.csv(file("gap.csv", "id,x\n1,0.5\n,16777217.0\n-16777217,123456789.25\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
 why(rows.tensor, rows, { "id" })  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it

@@ -3,7 +3,7 @@ local function why(f, ...)
   print(ok and "no error" or (tostring(message):gsub("^%w+%.lua:%d+: ", ""):gsub("%. Call other.*", ""):gsub(": %+ %- .*", "")))
 end
 
--- One pass gives the same bits as one operation after the other, also where shapes are stretched.
+-- One pass gives the same bits as separate operations, also with broadcasting.
 local x, y = flow.randn(50, 33, { seed = 1 }), flow.randn(33, { seed = 2 })
 local function f(a, b) return (a * b + 1):tanh() / (a:square() + 2) - (0.5 * b):clamp(-0.1, 0.2):maximum(a) end
 print(flow.fuse(f, x, y) == f(x, y), flow.fuse(f, x:t(), x:t()[{ 1 }]:select(1, 1)) == f(x:t(), x:t():select(1, 1)))  -- expect: true	true
@@ -24,7 +24,7 @@ g(p, q):sum():backward()
 print(fused[1] == p.grad, fused[2] == q.grad, fused[3] == w.grad)  -- expect: true	true	true
 print(flow.no_grad(flow.fuse, g, p, q).requires_grad)  -- expect: false
 
--- What is too long for one pass, or of several types, is done one by one.
+-- Functions that are too long for one pass, or have several types, run one operation at a time.
 local function long(a) for i = 1, 40 do a = a * 0.5 + i end return a end
 local function many(a) local sum, parts = a, {} for i = 1, 12 do parts[i] = a + i end for i = 1, 12 do sum = sum * parts[i] end return sum end
 local others = {} for i = 1, 8 do others[i] = y + i end
@@ -64,7 +64,7 @@ for _, other in ipairs {
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
 why(flow.fuse, function(a) return a:matmul(flow.ones(33, 2)) end, x)  -- expect: flow.fuse takes a function of operations on elements
--- Windows on what was computed, and other shapes of it, too.
+-- Windows of computed tensors, and other shapes of them, too.
 for _, other in ipairs {
   function(a) return (a + 1):reshape(-1) * 2 end, function(a) return (a + 1)[{ 1, 3 }] * 2 end, function(a) return (a + 1):reshape(-1) end,
   function(a) return (a * 2)[1] end, function(a) return (a + 1):unsqueeze(1) + a end,
@@ -78,13 +78,13 @@ local kept
 flow.fuse(function(a) kept = a + 1 return a end, x)
 why(function() return kept + 1 end)  -- expect: a symbol of flow.fuse was used after it: return the values that you need, and use flow.fuse's result
 why(function() return kept:sum() end)  -- expect: flow.fuse takes a function of operations on elements
--- Nor does a later flow.fuse take what an earlier one's function kept.
+-- A later flow.fuse does not accept what an earlier one's function kept either.
 for i = 1, 3 do why(flow.fuse, function(a) return a * kept end, x) end
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
 
--- Backward goes through what was computed, not through what the function would compute now: captured numbers, captured
+-- Backward differentiates what was computed, not what the function would compute now: captured numbers, captured
 -- tensors, and their own gradients.
 local w, total, scale = flow.tensor { 1.0 }:requires_grad_(), flow.zeros(1), 1
 for _ = 1, 3 do
@@ -107,12 +107,12 @@ for i = 1, 3 do chain = flow.fuse(function(v) return v * i + chain end, u) end
 chain:sum():backward()
 print(flow.json.encode(u.grad:table()))  -- expect: [6.0,6.0,6.0]
 print(flow.fuse(function(v) return v:clamp(0 / 0, 1) end, flow.tensor { 1.0 }):sum() ~= 1)  -- expect: true
--- A checkpoint's function that uses its own result is told, and ends nothing.
+-- A checkpoint's function that uses its own result is notified, and ends nothing.
 local again = flow.ones(3)
 for _ = 1, 3 do again = flow.checkpoint(function(v) return v * again end, u) end
 why(function() again:sum():backward() end)  -- expect: backward has already passed `checkpoint`, and its saved values are released. Add the losses and call backward once, or compute them again; and pass the tensors that the function of flow.checkpoint uses as arguments
--- What is assigned to a part would leave its history behind.
+-- An assignment to a part would lose its history.
 local parts = flow.zeros(2, 3)
-why(function() parts[1] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
-why(function() parts[flow.tensor { 1 }] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() parts[1] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not be passed back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() parts[flow.tensor { 1 }] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not be passed back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
 why(function() parts[1] = u:detach() end)  -- expect: no error

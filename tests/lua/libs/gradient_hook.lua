@@ -1,4 +1,4 @@
--- flow.gradient_hook: each gradient is told of once it is complete, and the end of the backward.
+-- flow.gradient_hook: is called for each complete gradient, and at the end of the backward pass.
 local function leaf(...) return flow.tensor({ ... }, "f32"):requires_grad_() end
 local a, b, c = leaf(1, 2), leaf(3, 4), leaf(5, 6)
 local function told(f)
@@ -18,16 +18,16 @@ print(told(function() (a * 2 + b + a * 3):sum():backward() end))  -- expect: [21
 print(told(function() (a * b):sum():backward(); (a * c):sum():backward() end))  -- expect: [12] 1=7 2=3 end [13] 1=18 3=3 end
 print(told(function() leaf(1):sum():backward() end))  -- expect: []
 print(told(function() a:backward(flow.ones(2)) end))  -- expect: [1] 1=2 end
--- What a backward calls may add to any gradient, so all wait for it.
+-- A function called by backward may add to any gradient, so all of them wait for it.
 print(told(function() (flow.checkpoint(function(x) return x * b end, a) * c):sum():backward() end))  -- expect: [31] 3=11 1=39 2=17 end
 print(told(function() (flow.checkpoint(function(x) return x * b end, a * 2) + b):sum():backward() end))  -- expect: [21] 2=8 1=14 end
--- A gradient that is never computed is told of at the end.
+-- A gradient that is never computed is reported at the end.
 local half = flow.custom_gradient(function(x, y) return x + y end, function(gradient) return gradient, nil end)
 print(told(function() half(a, b * 2):sum():backward() end))  -- expect: [12] 1=2 2=nil end
-print(pcall(function() flow.gradient_hook({ flow.ones(2) }, print, print) end))  -- expect: false	gradient_hook.lua:27: flow.gradient_hook watches tensors that want a gradient of their own, and tensor 1 of the list does not: x:requires_grad_()
+print(pcall(function() flow.gradient_hook({ flow.ones(2) }, print, print) end))  -- expect: false	gradient_hook.lua:27: flow.gradient_hook watches tensors that require a gradient, and tensor 1 of the list does not: x:requires_grad_()
 print(pcall(function() flow.gradient_hook { a } end))  -- expect: false	gradient_hook.lua:28: flow.gradient_hook takes a list of tensors, ready(i) and finished()
 
--- A hook removes another, which hears nothing from then on; one that is added during a backward may remove itself.
+-- A hook removes another one, which is not called again; one that is added during a backward may remove itself.
 for _, moment in ipairs { "started", "ready", "finished" } do
   local heard, hooks = {}, {}
   local function make(name)

@@ -19,7 +19,7 @@ for _, text in ipairs { "", "{", "[1,]", '{"a":1,}', "01", "+1", "nul", '"\\x"',
   local ok, message = pcall(json.decode, text)
   if ok or not message:find("flow.json.decode: this ", 1, true) then print(text:sub(1, 20), message) end
 end
--- JSON of others is what it says, whatever its keys begin with, and what is written here comes back.
+-- Foreign JSON is read literally, whatever its keys begin with, and JSON written here is read back.
 for _, text in ipairs { '{"a":{"$ref":"#/definitions/x"}}', '{"_id":{"$oid":"507f"},"at":{"$date":"2020-01-01"}}', '{"$bytes":12}',
     '{"$bytes":"not base64!"}', '{"$bytes":"aGVsbG8="}', '{"$map":"world"}', '{"$map":[]}', '{"$map":[["a",1]]}', '{"$tensor":{"x":1}}' } do
   local read = json.decode(text)
@@ -36,7 +36,7 @@ end
 -- expect: {"$map":[["$map",[["a",1]]]]}	true
 -- expect: true	true
 print(json.decode(json.encode { 1, 2, a = 3 }).a, json.decode(json.encode { b = "\255" }).b == "\255", json.decode(json.encode { [10] = "x" })[10])  -- expect: 3	true	x
--- Integers beyond 64 bits keep their digits; what a float says as well is one.
+-- Integers beyond 64 bits keep their digits; one that a float represents exactly becomes a float.
 for _, text in ipairs { "12345678901234567890", "18446744073709551615", "-9223372036854775809", "9223372036854775808", "123456789012345680000", "1e20" } do
   local n = json.decode(text)
   print(type(n), math.type(n) or n)

@@ -33,15 +33,15 @@ why(f, 2, x)  -- expect: the kernel `f` has no `gradient`, and that of an argume
 why(flow.no_grad, add, flow.zeros(2, "f64"):requires_grad_(), b, 1)  -- expect: no error
 x = x:detach()
 
--- What stands for a tensor in flow.fuse has no elements for it.
+-- A placeholder for a tensor in flow.fuse has no elements for it.
 local ok, message = pcall(flow.fuse, function(x) return f(2, x) end, x)
 print(ok, message:find("flow.fuse", 1, true) ~= nil)  -- expect: false	true
 
--- Without one it needs a GPU.
+-- Without a fallback it needs a GPU.
 local bare = flow.kernel("f", code, signature)
-why(bare, 2, x)  -- expect: the kernel `f` needs a GPU, and here its tensors lie on the CPU: write `gpus = 1` in the task's options and move its tensors there, x:to("cuda"); or give the kernel a `fallback`, a function that does the same on the CPU
+why(bare, 2, x)  -- expect: the kernel `f` needs a GPU, and here its tensors are on the CPU: write `gpus = 1` in the task's options and move its tensors there, x:to("cuda"); or give the kernel a `fallback`, a function that does the same on the CPU
 
--- What does not fit is refused as on a GPU.
+-- Invalid arguments are rejected as on a GPU.
 why(f, 2)  -- expect: the kernel `f` takes 2 arguments, f(a, x), not 1
 why(f, 2, x:to("f64"))  -- expect: `x` of the kernel `f` is f32, not tensor f64 [3]: give it x:to("f32")
 why(f, "2", x)  -- expect: `a` of the kernel `f` is a number, not a string
@@ -65,7 +65,7 @@ print(ok or message:find("NVRTC, which compiles it, was not found", 1, true) ~= 
 why(f.compile, f, "hopper")  -- expect: an architecture is named as "sm_90"
 why(f.compile, "f")  -- expect: k:compile() is called on a kernel, with a colon
 
--- What is wrong with a definition is said where it stands.
+-- Errors of a definition are reported at its place.
 local kernel = flow.kernel
 why(kernel, "2f", code, signature)  -- expect: flow.kernel: `2f` is not a valid name of a `__global__` function: up to 100 letters, digits and _, no digit first
 why(kernel, "f", nil, signature)  -- expect: the source of the kernel `f` is a string, not nil

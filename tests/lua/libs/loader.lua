@@ -14,7 +14,7 @@ print(#plain, rows(plain))  -- expect: 3	[0,1,2,3] [4,5,6,7] [8,9]
 print(rows(flow.data.loader(x, { batch = 4, drop_last = true })))  -- expect: [0,1,2,3] [4,5,6,7]
 print(flow.json.encode(plain:state()))  -- expect: {"batch":4,"count":10,"epoch":2,"position":0,"ranks":1}
 
--- The order is the seed's and the epoch's.
+-- The order depends on the seed and the epoch.
 local a, b = flow.data.loader(x, { batch = 3, shuffle = 7 }), flow.data.loader(x, { batch = 3, shuffle = 7, prefetch = 3 })
 local first = rows(a, 1)
 print(first == rows(b, 1), first == rows(a, 1), first == rows(a, 2), rows(b, 2) == rows(a, 2))  -- expect: true	true	false	true
@@ -27,7 +27,7 @@ end
 -- expect: true
 for batch in flow.data.loader({ x, y }, { batch = 10 }):epoch() do print(#batch, batch[2]:sum()) end  -- expect: 2	450
 
--- A state from any place leads to exactly the batches that remain, with and without a thread.
+-- A state from any position leads to exactly the remaining batches, with and without a thread.
 local bad = 0
 for stop = 0, 7 do
   for _, prefetch in ipairs { 0, 2 } do
@@ -55,7 +55,7 @@ for stop = 0, 7 do
 end
 print(bad)  -- expect: 0
 
--- Shards are as long as each other; they hold every row, or with drop_last none twice.
+-- Shards have equal lengths; they hold every row, or with drop_last none twice.
 for _, drop in ipairs { false, true } do
   local seen, sizes = {}, {}
   for rank = 0, 2 do
@@ -71,7 +71,7 @@ for _, drop in ipairs { false, true } do
 end
 -- expect: 2 2 2	6	1
 
--- A state goes on with another number of ranks, wherever it is: no row is lost, and none comes again but what fills up.
+-- A state continues with another number of ranks, at any position: no row is lost, and only fill rows are repeated.
 local function sharded(ranks, rank, batch, drop)
   return flow.data.loader(flow.arange(31), { batch = batch, shuffle = 4, rank = rank, ranks = ranks, drop_last = drop })
 end
@@ -113,7 +113,7 @@ local taken = sharded(2, 1, 3)
 taken:load { epoch = 1, position = 2, batch = 2, ranks = 3, count = 31, seed = 4 }
 print(flow.json.encode(taken:state()), #taken)  -- expect: {"batch":3,"count":31,"epoch":1,"given":12,"position":0,"ranks":2,"seed":4}	6
 
--- A function gives items, which are put together; transform sees each batch.
+-- A function returns items, which are collated; transform is applied to each batch.
 local items = flow.data.loader(function(i) return { x = flow.tensor { i, i }, label = i, name = "n" .. i } end,
                                { length = 5, batch = 2, transform = function(b) b.twice = b.x * 2 return b end })
 for batch in items:epoch() do print(flow.json.encode(batch.x.shape), batch.label:sum(), batch.twice:sum(), batch.name[1]) end
@@ -128,7 +128,7 @@ print(flow.json.encode(w.x.shape), flow.json.encode(w.x:table()))  -- expect: [4
 print(flow.json.encode(w.y[4]:table()), #flow.data.windows(tokens, 5).x, #flow.data.windows(tokens, 10).y)  -- expect: [7,8,9,10]	2	1
 for batch in flow.data.loader(w, { batch = 4, prefetch = 1 }):epoch() do print((batch.x + 1) == batch.y) end  -- expect: true
 
--- A loop that is left and one that comes after it.
+-- A loop that is left, followed by another one.
 local left = flow.data.loader(x, { batch = 2, prefetch = 4 })
 for batch in left:epoch() do break end
 print(left:state().position, rows(left, 1))  -- expect: 1	[0,1] [2,3] [4,5] [6,7] [8,9]

@@ -7,7 +7,7 @@ local nn = flow.nn
 local function fixed(x) return ("%.5f"):format(x) end
 local function near(x, y, tolerance) return math.abs(x - y) <= tolerance * math.max(1, math.abs(y)) end
 
--- -log softmax, and (softmax - onehot) / n, worked out in double precision with Python's math.
+-- -log softmax, and (softmax - onehot) / n, computed in double precision with Python's math.
 local logits = flow.tensor({ { 1, 2, 3 }, { 1, 1, 1 } }, "f32"):requires_grad_()
 local loss = nn.cross_entropy(logits, flow.tensor { 3, 1 })
 loss:backward()
@@ -18,8 +18,8 @@ print(fixed(grad[2][1]), fixed(grad[2][2]))  -- expect: -0.33333	0.16667
 loss = nn.cross_entropy(flow.tensor({ { 1000, -1000 } }, "f32"), flow.tensor { 2 })
 print(loss:item(), loss.requires_grad)  -- expect: 2000.0	false
 
--- Algorithm 2 of Loshchilov and Hutter (2019), worked out in double precision with Python:
--- lr 0.1, weight decay 0.01, gradients 0.5, -1, 0.25 of two weights that begin as 1 and -2.
+-- Algorithm 2 of Loshchilov and Hutter (2019), computed in double precision with Python: lr 0.1, weight decay 0.01,
+-- gradients 0.5, -1, 0.25 of two weights that begin as 1 and -2.
 local weight = flow.tensor({ 1, -2 }, "f32"):requires_grad_()
 local opt = flow.optim.adamw({ weight }, { lr = 0.1, weight_decay = 0.01 })
 for _, g in ipairs { 0.5, -1, 0.25 } do
@@ -30,7 +30,7 @@ end  -- expect: 0.89900	-2.09800
 -- expect: 0.93471	-2.05929
 -- expect: 0.94745	-2.04356
 
--- torch.optim.SGD: v = 0.9 v + g, w = w - lr v, worked out by hand.
+-- torch.optim.SGD: v = 0.9 v + g, w = w - lr v, computed by hand.
 local slow = flow.tensor({ 1 }, "f32"):requires_grad_()
 local sgd = flow.optim.sgd({ slow }, { lr = 0.5, momentum = 0.5 })
 for _ = 1, 2 do
@@ -64,7 +64,7 @@ for _, parameter in ipairs(model:parameters()) do compare(parameter) end
 compare(x)
 print(checked, model:count() + x:count(), wrong)  -- expect: 104	104	0
 
--- Gradients add up until zero_grad; state and load carry a model and its optimizer on.
+-- Gradients add up until zero_grad; state and load save and restore a model and its optimizer.
 local layer = nn.linear(2, 2)
 local function pass() layer(flow.ones(1, 2)):sum():backward() end
 pass()
@@ -92,7 +92,7 @@ for _, make in ipairs { flow.optim.adamw, function(m) return flow.optim.sgd(m, {
 end  -- expect: true	true
 -- expect: true	true
 
--- A class of one's own: parameters by name, buffers beside them, what is shared once, children in lists.
+-- A user-defined class: parameters by name, buffers next to them, shared parts once, children in lists.
 local Net = nn.class("Net")
 function Net:init(width)
   self.layers = { nn.linear(width, width), nn.linear(width, width, { bias = false }) }
@@ -113,7 +113,7 @@ local _, missing, extra = net:load({ scale = flow.full({ 1 }, 3), other = flow.o
 print(#missing, extra[1], net.scale[1])  -- expect: 3	other	3.0
 why(net.load, net, { other = flow.ones(1) })  -- expect: model:load: the state is not of this model: it lacks `layers.1.bias`, `layers.1.weight`, `layers.2.weight`, `scale`; it has `other` that the model has not; pass { strict = false } to load what fits
 
--- Two tensors of one name are refused; one tensor at two such places is one.
+-- Two tensors with one name are rejected; one tensor at two such places is one.
 local Clash = nn.class("Clash")
 function Clash:init(other) self[1], self["1"] = flow.ones(1), other end
 local alike = Clash(flow.zeros(1))
@@ -133,7 +133,7 @@ local kept = drop(ones):gt(0):sum()
 print(kept > 400 and kept < 600, drop:eval()(ones):sum())  -- expect: true	1000.0
 print(#nn.linear(2, 2):requires_grad_(false):parameters())  -- expect: 0
 
--- What a checkpoint computes again has the same gradients, random numbers included.
+-- The recomputed part of a checkpoint has the same gradients, including random numbers.
 local function gradients_of(checkpointed)
   math.randomseed(7)
   local first, second = nn.linear(4, 4), nn.linear(4, 4)
@@ -147,7 +147,7 @@ local p1, p2, p3 = gradients_of(false)
 local q1, q2, q3 = gradients_of(true)
 print(p1 == q1, p2 == q2, p3 == q3)  -- expect: true	true	true
 
--- A gradient of one's own.
+-- A user-defined gradient.
 local double = flow.custom_gradient(function(v) return v * 2 end, function(g, v) return g * 20 end)
 local input = flow.ones({ 2 }, { requires_grad = true })
 double(input):sum():backward()
@@ -164,7 +164,7 @@ local rounded = flow.autocast("bf16", function() return mixed(flow.ones(1, 3)) e
 rounded:to("f32"):sum():backward()
 print(rounded.dtype, mixed.weight.grad.dtype, mixed(flow.ones(1, 3)).dtype)  -- expect: bf16	f32	f32
 
--- An adapter begins as nothing, learns alone, and can be added into the weights.
+-- An adapter begins without effect, learns alone, and can be added to the weights.
 local base = nn.sequential { nn.linear(4, 4), nn.relu(), nn.linear(4, 2) }
 local probe = flow.randn({ 5, 4 }, { seed = 1 })
 local before = base(probe):detach()
@@ -179,7 +179,7 @@ local adapted = base(probe):detach()
 nn.merge_lora(base)
 print(adapted == before, (base(probe):detach() - adapted):abs():max() < 1e-5)  -- expect: false	true
 
--- A layer that lies at two places has one adapter; one of its names suffices. What learned learns again, as another type.
+-- A layer at two places has one adapter; one of its names suffices. A merged one can be trained again, as another type.
 do
   local Twice = nn.class("Twice")
   function Twice:init()
@@ -203,7 +203,7 @@ do
   local whole = nn.sequential { Twice(), nn.linear(3, 1) }
   nn.lora(whole[1])
   print(#whole:parameters(), #nn.merge_lora(whole):parameters())  -- expect: 6	4
-  -- What is refused changes nothing.
+  -- A rejected call changes nothing.
   local before = twice(input):detach()
   why(nn.lora, twice, { targets = { "nowhere" } })  -- expect: flow.nn.lora: no linear layer's name contains one of the targets
   why(nn.lora, twice, { targets = "first" })  -- expect: flow.nn.lora: the option `targets` is a list of parts of names, as { "attention" }, not "first"
@@ -221,12 +221,12 @@ do
   print(#nn.merge_lora(twice):parameters(), twice(input):detach() == before)  -- expect: 2	true
 end
 
--- Attention, a block, a model of language.
+-- Attention, a block, a language model.
 local block = nn.transformer_block(8, 2, { groups = 1, rotary = true })
 print(flow.json.encode(block(flow.randn(2, 5, 8)).shape))  -- expect: [2,5,8]
 local gpt = flow.models.gpt { vocabulary = 11, context = 6, width = 8, heads = 2, layers = 1 }
 local tokens = flow.tensor { { 1, 2, 3, 4, 5, 6 } }
--- What comes later changes nothing before it.
+-- Later tokens do not change earlier ones.
 local early = flow.no_grad(gpt, tokens)
 tokens[1][6] = 9
 print(early[{ {}, { 1, 5 } }] == flow.no_grad(gpt, tokens)[{ {}, { 1, 5 } }])  -- expect: true
@@ -235,7 +235,7 @@ print((select(2, pcall(gpt.generate, gpt, { 1 }, 9, { top = 0 })):gsub(":%d+:", 
 local conv = nn.sequential { nn.conv2d(1, 2, 3, { padding = 1 }), nn.relu(), nn.max_pool2d(2), nn.flatten(), nn.linear(8, 2) }
 print(flow.json.encode(conv(flow.randn(3, 1, 4, 4)).shape))  -- expect: [3,2]
 
--- What a module of one's own is made of, and losses worked out by hand.
+-- The parts of a user-defined module, and losses computed by hand.
 local Scale = nn.class("Scale")
 function Scale:init(n) self.factor = nn.parameter(flow.ones(n)) end
 function Scale:forward(v) return nn.identity()(v) * self.factor end
@@ -243,7 +243,7 @@ local scale, visited = nn.sequential { Scale(2), Scale(2) }, 0
 scale:apply(function() visited = visited + 1 end)
 print(visited, #scale:parameters(), scale(flow.ones(2)):sum():item())  -- expect: 3	2	2.0
 print(nn.l1_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }):item(), nn.mse_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }, { reduction = "sum" }):item())  -- expect: 1.5	5.0
--- -log sigmoid(±x), worked out with Python's math; the gradient is sigmoid(x) - t, at 0 as well.
+-- -log sigmoid(±x), computed with Python's math; the gradient is sigmoid(x) - t, at 0 as well.
 local raw = flow.tensor({ 0, 0, 20, -20, 20, 1000, -1000 }, "f64"):requires_grad_()
 local targets = flow.tensor({ 0, 1, 1, 0, 0.25, 0, 0 }, "f64")
 local losses = nn.bce_with_logits(raw, targets, { reduction = "none" })
@@ -270,7 +270,7 @@ big.grad = flow.full({ 4 }, 3)
 print(flow.optim.clip_grad_norm({ big }, 1), fixed(big.grad:norm()))  -- expect: 6.0	1.00000
 
 
--- A gradient that has gaps is its elements, not the memory between them; one that repeats is copied.
+-- A gradient with gaps counts by its elements, not by the memory between them; one that repeats is copied.
 do
   local whole = flow.full({ 2, 100 }, 1000)
   whole[{ {}, { 1, 1 } }] = flow.tensor { { 3 }, { 4 } }
@@ -285,7 +285,7 @@ do
   why(flow.clip_grad_norm, { shard }, -math.huge)  -- expect: flow.clip_grad_norm: the limit is a number of 0 or more, not -inf
 end
 
--- A group with a rate of 0 stays frozen, wherever it stands, after load and set_lr too.
+-- A group with a rate of 0 stays frozen, at any position, also after load and set_lr.
 for _, kind in ipairs { "adamw", "sgd" } do
   for _, rates in ipairs { { 0, 0.1 }, { 0.1, 0 } } do
     local function make()
@@ -322,7 +322,7 @@ do
   print(flow.json.encode(groups:state().rates))  -- expect: [0.5,0.05]
 end
 
--- Buffers stay buffers when a model is frozen and learns again; a frozen model has nothing for an optimizer.
+-- Buffers stay buffers when a model is frozen and trained again; a frozen model has nothing for an optimizer.
 do
   local WithMean = nn.class("WithMean")
   function WithMean:init() self.inner, self.mean = nn.linear(4, 4), flow.zeros(4) end
@@ -349,7 +349,7 @@ do
   print(model:count(), model.mean.requires_grad)  -- expect: 20	false
 end
 
--- Adapters beside small weights are f32, which optimizers take; merging rounds once.
+-- Adapters of weights with a small type are f32, which optimizers accept; merging rounds once.
 do
   local small = nn.sequential { nn.linear(4, 4), nn.linear(4, 2) }:to("bf16")
   nn.lora(small, { rank = 2 })
@@ -366,7 +366,7 @@ end
 
 why(nn.linear, 3)  -- expect: flow.nn.linear takes sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
 why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option `biass`: there are bias
--- A parameter is a tensor of its own, and is there once; one that wants no gradient stays as it is.
+-- A parameter is a separate tensor, and exists once; one that requires no gradient stays as it is.
 do
   local one, fixed_one = flow.ones({ 1 }, { requires_grad = true }), flow.ones(1)
   why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it never gets a gradient; pass those, or make it a parameter: flow.nn.parameter(x)
@@ -380,7 +380,7 @@ do
   print(one:detach()[1], fixed_one[1])  -- expect: 0.0	1.0
 end
 
--- What would be ignored is refused.
+-- Options without an effect are rejected.
 why(nn.linear, 2, 2, false)  -- expect: flow.nn.linear takes its options as a table, { bias = … }, not a boolean
 why(nn.layer_norm, 2, 1e-5)  -- expect: flow.nn.layer_norm takes its options as a table, { bias = … }, not a number
 why(nn.rms_norm, 2, { epsilon = 1 })  -- expect: flow.nn.rms_norm has no option `epsilon`: there are eps
@@ -436,7 +436,7 @@ why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no o
 why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not -1
 why(flow.optim.adamw, layer, { beta2 = 1 })  -- expect: flow.optim.adamw: the option `beta2` is below 1, not 1
 why(flow.optim.adamw, layer, { lr = math.huge })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not inf
--- A mistake that the library finds deep in itself is the script's, at its line.
+-- An error deep in the library is reported at the script's line.
 local told = select(2, pcall(function() local y = nn.sequential { nn.linear(3, 4), nn.linear(5, 6) }(flow.zeros(2, 3)) return y end))
 print((told:gsub(":%d+:", ":LINE:")))  -- expect: nn.lua:LINE: this linear layer takes a tensor [..., 5], not [2, 4]
 -- A sum within a checkpoint is one tensor, as it is without.

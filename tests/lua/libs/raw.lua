@@ -1,4 +1,4 @@
--- Files of elements alone, and what a mapped tensor is.
+-- Files that contain only elements, and mapped tensors.
 local function at(name) return ctx.dir .. "/" .. name end
 local function whole()
   for _, name in ipairs(flow.fs.list(ctx.dir)) do if name:find(".tmp-", 1, true) then return name end end
@@ -28,7 +28,7 @@ print(shown(flow.data.raw(at "y.bin", "u8", { 0, 7 }, 25)))  -- expect: u8 [0,7]
 flow.fs.write(at "b.bin", "\0\2\1")
 print(shown(flow.data.raw(at "b.bin", "bool", { 3 })))  -- expect: bool [3] [false,true,true]
 
--- Changing what is mapped leaves the file alone, and writing the file anew leaves what is mapped.
+-- Changing a mapped tensor does not change the file, and rewriting the file does not change the tensor.
 local a = flow.data.raw(at "y.bin", "i32", { 3 }, 4)
 local b = a[{ 2, 3 }]
 b:fill_(0)

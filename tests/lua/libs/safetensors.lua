@@ -36,15 +36,15 @@ for _, type in ipairs { "f32", "f16", "bf16", "f64", "i64", "i32", "u8", "bool" 
   if shown(y["w.x"]) ~= shown(x:t()) or flow.json.encode(y["w.none"].shape) ~= "[0,3]" or y.v then print(type, "differs") end
 end
 
--- What is loaded may be changed: its pages are copies then, and the file stays as it is. A file
--- that is written again while it is loaded leaves what was loaded alone.
+-- A loaded tensor may be changed: its pages are copied then, and the file stays as it is. A file that is rewritten
+-- while it is loaded does not affect loaded tensors.
 local x = st.load(at "a.safetensors").b
 x:add_(10)
 print(shown(x), shown(st.load(at "a.safetensors").b))  -- expect: f32 [2] [11.0,12.0]	f32 [2] [1.0,2.0]
 st.save(at "a.safetensors", { b = x })
 print(shown(x), shown(st.load(at "a.safetensors").b), whole())  -- expect: f32 [2] [11.0,12.0]	f32 [2] [11.0,12.0]	true
 
--- What it refuses.
+-- Rejected arguments.
 why(st.load, at "a.safetensors", { "bb" })  -- expect: flow.safetensors.load: the file has no tensor `bb` (did you mean `b`?); flow.safetensors.header lists those that it has
 why(st.load, at "none.safetensors")  -- expect: flow.safetensors.load: cannot open `none.safetensors`: No such file or directory
 why(st.save, at "b.safetensors", { 1 })  -- expect: flow.safetensors.save: tensors are a table by name, and a number is not a name: write { weight = x }
@@ -65,7 +65,7 @@ load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "12345")  -- expe
 load('{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "1234")  -- expect: flow.safetensors.load: x.safetensors: `x` has 4 bytes, which does not match f32 of shape [2]
 load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `x` begin at 1, and those before it end at 0: they leave a gap
 load('{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}', "123")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `y` begin at 1, and those before it end at 2: they overlap
--- A type of others hides nothing else in the file; narrow integers are widened.
+-- An unknown type hides nothing else in the file; narrow integers are widened.
 do
   local path = file('{"__metadata__":null,"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[4,6],"scale":{"by":[1,"x}"]}},"b":{"dtype":"I8","shape":[2],"data_offsets":[6,8]},"c":{"dtype":"U32","shape":[1],"data_offsets":[8,12]},"u":{"dtype":"F4","shape":[2],"data_offsets":[12,13]}}', string.pack("<fBBbbI4B", 1.5, 1, 2, -1, 127, 4294967295, 0x11))
   local header, metadata = st.header(path)
@@ -79,16 +79,16 @@ load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[}}', "1")  -- 
 load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: `x` has 0 bytes, which does not match u8 of shape [99999999999, 99999999999, 99999999999]
 load('{"x":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a number of `x` is too large (byte 46 of the header)
 load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
-load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 56 of the header)
-load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 57 of the header)
-load('{"__metadata__":{"a":"1"},"__metadata__":{"a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the name `__metadata__` is there twice (byte 41 of the header)
+load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: the name `x` occurs twice (byte 56 of the header)
+load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the name `x` occurs twice (byte 57 of the header)
+load('{"__metadata__":{"a":"1"},"__metadata__":{"a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the name `__metadata__` occurs twice (byte 41 of the header)
 load('{"__metadata__":{"a":"1","a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata has `a` twice (byte 29 of the header)
 load('{"x":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: `x` has `dtype` twice (byte 27 of the header)
-why(st.header, file('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1"))  -- expect: flow.safetensors.header: x.safetensors: the name `x` is there twice (byte 56 of the header)
+why(st.header, file('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1"))  -- expect: flow.safetensors.header: x.safetensors: the name `x` occurs twice (byte 56 of the header)
 load('{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: `x` has 9 dimensions; a tensor has at most 8
 load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":' .. ("["):rep(100000))  -- expect: flow.safetensors.load: x.safetensors: `{` is missing after a name (byte 5 of the header)
 load('{"\xff":{}}')  -- expect: flow.safetensors.load: x.safetensors: its header is not UTF-8: it is damaged
 load('{"\\ud800":{}}')  -- expect: flow.safetensors.load: x.safetensors: a string has half of a surrogate pair (byte 8 of the header)
 load('{"__metadata__":{"a":1}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata `a` is not a string (byte 21 of the header)
-load('{} x')  -- expect: flow.safetensors.load: x.safetensors: there is more after the header's closing `}` (byte 3 of the header)
+load('{} x')  -- expect: flow.safetensors.load: x.safetensors: data follows the header's closing `}` (byte 3 of the header)

@@ -64,12 +64,12 @@ why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one bool
 why(function() return x + flow.ones(2) end)  -- expect: cannot add tensor i64 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.reshape, x, 4)  -- expect: cannot reshape tensor i64 [2, 3] (6 elements) to [4]
 why(x.sum, x, 3)  -- expect: x:sum takes a dimension of 1..2 of tensor i64 [2, 3], not 3
--- Steps backwards count as `for i = a, b, -1` does.
+-- Negative steps count as `for i = a, b, -1` does.
 print(shown(x[{ 2, 1, -1 }]), shown(x[{ {}, { nil, nil, -2 } }]))  -- expect: i64 [2,3] [[4,5,6],[1,2,3]]	i64 [2,2] [[3,1],[6,4]]
 print(#x[{ 1, 2, -1 }])  -- expect: 0
 why(function() return x[{ 1, 3, -1 }] end)  -- expect: the range {1, 3} is outside 1..2, dimension 1 of tensor i64 [2, 3]
 why(function() return x[{ 1, 2, 0 }] end)  -- expect: the step of a range is not 0
--- Autograd: fields, sums, and what is refused.
+-- Autograd: fields, sums, and errors.
 local w = flow.tensor({ 1, 2, 3 }, { dtype = "f32", requires_grad = true })
 local total = (w * w):sum()
 print(w.requires_grad, w.is_leaf, total.is_leaf, flow.is_tensor(total), w.grad)  -- expect: true	true	false	true	nil
@@ -86,11 +86,11 @@ why(flow.ones, 1, { device = "gpu" })  -- expect: a device is "cpu", "cuda" or "
 print((tostring(total):gsub("\n", " ")))  -- expect: tensor f32 [] computed by sum 14
 print(shown(flow.where(x:gt(3), x, 0)), shown(flow.eye(2)), shown(flow.linspace(0, 1, 3)))  -- expect: i64 [2,3] [[0,0,0],[4,5,6]]	f32 [2,2] [[1.0,0.0],[0.0,1.0]]	f32 [3] [0.0,0.5,1.0]
 print(shown(x:permute(2, 1)), shown(x:flatten()), shown(x:unsqueeze(1):squeeze(1)[1]), shown(x[{ {}, { 1, 1 } }]:expand(-1, 2)))  -- expect: i64 [3,2] [[1,4],[2,5],[3,6]]	i64 [6] [1,2,3,4,5,6]	i64 [3] [1,2,3]	i64 [2,2] [[1,1],[4,4]]
--- In place beside views of the same memory, beside what is recorded, and into what is stretched.
+-- In place with views of the same memory, with recorded tensors, and into broadcast ones.
 local e = flow.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }
 print(shown(e:clone():add_(e)), shown((function() local c = e:clone() return c:add_(c:t()) end)()))  -- expect: f32 [2,2] [[2.0,4.0],[6.0,8.0]]	f32 [2,2] [[2.0,5.0],[5.0,8.0]]
 print(shown((function() local c = e:clone() return c:mul_(c[1]) end)()))  -- expect: f32 [2,2] [[1.0,4.0],[3.0,8.0]]
-why(function() flow.zeros(3):add_(w * w) end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() flow.zeros(3):add_(w * w) end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not be passed back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
 why(function() flow.zeros(1):expand(3):add_(1) end)  -- expect: `add_` would write tensor f32 [3] several times into one element: it was broadcast by expand. Write x:clone() first
 local best, at = x:topk(2)
 print(shown(best), shown(at), shown(x:cumsum(2)), shown(x:any(1)), x:all())  -- expect: i64 [2,2] [[3,2],[6,5]]	i64 [2,2] [[3,2],[3,2]]	i64 [2,3] [[1,3,6],[4,9,15]]	bool [3] [true,true,true]	true

@@ -79,7 +79,7 @@ why(function() return x .. "a" end)  -- expect: a tensor cannot be joined with `
 why(function() return x ^ flow.ones(2) end)  -- expect: cannot raise tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(pairs, x)  -- expect: a tensor is not a table: write `for i = 1, #x do local row = x[i] … end`, or x:table()
 
--- Functions of one number that the operators do not have, worked out by hand.
+-- Unary functions without an operator, computed by hand.
 local u = flow.tensor({ -1.5, 0, 2 }, "f32")
 print(shown(u:neg()), shown(u:sign()), shown(u:ceil()), shown(u:floor()), shown(u:square()))
 -- expect: f32 [3] [1.5,-0.0,-2.0]	f32 [3] [-1.0,0.0,1.0]	f32 [3] [-1.0,0.0,2.0]	f32 [3] [-2.0,0.0,2.0]	f32 [3] [2.25,0.0,4.0]
@@ -101,7 +101,7 @@ local function ends(paths, first) return flow.gbm { paths = paths, first = first
 print(ends(5)[{ 3, 4 }] == ends(2, 3), ends(1, 3)[1] == flow.gbm { paths = 3, steps = 3, seed = 9 }[3][4])  -- expect: true	true
 why(flow.gbm, { path = 3 })  -- expect: flow.gbm has no option `path`: there are paths, steps, start, rate, volatility, years, seed, first, ends, dtype and device
 
--- Integers: no quotient by 0, and no number beyond the type.
+-- Integers: quotients by 0 and numbers beyond the type are rejected.
 local count, zero = flow.tensor { 7, -7 }, flow.tensor { 2, 0 }
 why(function() return count // zero end)  -- expect: cannot divide integers by 0: tensor i64 [2] has one; write x:to("f32") for infinities
 why(function() return count % 0 end)  -- expect: cannot take the remainder of integers by 0
@@ -120,7 +120,7 @@ why(flow.arange, 2147483646, 2147483649, "i32")  -- expect: 2147483649 does not 
 why(flow.arange, 1, -1, -0.5, "u8")  -- expect: -1 does not fit into a tensor of u8: write x:to("f64") first
 why(flow.linspace, -10, 300, 3, "u8")  -- expect: -10 does not fit into a tensor of u8: write x:to("f64") first
 print(shown(flow.arange(254, 255, "u8")), shown(flow.linspace(0, 255, 2, "u8")), shown(flow.linspace(1, 300, 0, "u8")))  -- expect: u8 [2] [254,255]	u8 [2] [0,255]	u8 [0] []
--- In place: exactly, in the type itself, or not at all.
+-- In place: exactly, in the type itself, or rejected.
 print(shown(flow.tensor { 0 }:add_(flow.tensor { 16777217 }, -1)), shown(flow.tensor { 1 }:add_(flow.tensor { (1 << 60) + 1 }, 4)), shown(flow.tensor({ 5 }, "i32"):add_(flow.tensor { 16777217 }, 3.0)))  -- expect: i64 [1] [-16777217]	i64 [1] [4611686018427387909]	i32 [1] [50331656]
 print(shown(flow.tensor { 1 }:add_((1 << 60) + 1, 4)), shown(flow.tensor({ 5 }, "u8"):add_(-3, -1)), shown(flow.tensor { 0.5 }:add_(3, 0.5)), shown(flow.tensor { 0.5 }:add_(flow.tensor { 3 }, 0.5)))  -- expect: i64 [1] [4611686018427387909]	u8 [1] [8]	f32 [1] [2.0]	f32 [1] [2.0]
 why(flow.arange(2).add_, flow.arange(2), math.huge)  -- expect: inf does not fit into a tensor of i64: write x:to("f64") first
@@ -132,7 +132,7 @@ why(flow.arange(2).add_, flow.arange(2), flow.arange(2), 0.5)  -- expect: x:add_
 why(function() flow.zeros({ 2 }, "i32"):add_(flow.arange(2), 1 << 40) end)  -- expect: 1099511627776 does not fit into a tensor of i32: write x:to("i64") first
 -- The floor of the quotient itself, also where a / b rounds to the next integer or to -0.
 print(shown(flow.tensor({ -1.4, 1.4 }, "f64") // math.huge), shown(flow.tensor({ 1.0 }, "f64") // 0.1))  -- expect: f64 [2] [-1.0,0.0]	f64 [1] [9.0]
--- Slopes where there is none: equal values have none of their deviation, a NaN has both.
+-- Gradients at singular points: equal values have none of their deviation, a NaN has both.
 local function slopes(f, ...)
   local given = { ... }
   for i, x in ipairs(given) do given[i] = x:requires_grad_() end
@@ -145,13 +145,13 @@ print(shown(of_a), shown(of_b))  -- expect: f32 [3] [0.5,0.0,1.0]	f32 [3] [0.5,1
 why(function() return flow.ones(3):histogram(4, -math.huge, 0) end)  -- expect: histogram takes a number of bins of 1 or more and a finite range low < high, not 4 bins of -inf to 0
 why(function() return flow.zeros(1, 1, 4, 4):max_pool2d() end)  -- expect: a pool takes the size of its window: x:max_pool2d(2), x:avg_pool2d({3, 2})
 why(function() return flow.zeros(1, 1, 4, 4):conv2d(flow.zeros(1, 1, 2, 2), nil, { strides = 2 }) end)  -- expect: x:conv2d has no option `strides`; did you mean `stride`?
--- Sizes beyond any picture.
+-- Sizes beyond any image.
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { dilation = 1 << 62 }) end)  -- expect: conv2d's dilation takes a window, a stride and a padding of up to 2147483647, not 4611686018427387904
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { padding = math.maxinteger }) end)  -- expect: conv2d takes a window, a stride and a padding of up to 2147483647, not 9223372036854775807
 why(function() return flow.ones(1, 1, 4, 4):avg_pool2d({ math.maxinteger, 1 }, { padding = { math.maxinteger // 2, 0 } }) end)  -- expect: avg_pool2d takes a window, a stride and a padding of up to 2147483647, not 9223372036854775807
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { dilation = (1 << 31) - 1 }) end)  -- expect: conv2d: the window of tensor f32 [1, 1, 3, 3] is larger than tensor f32 [1, 1, 4, 4] and its padding
 print(shown(flow.ones(1, 1, 2, 2):max_pool2d(2, { stride = (1 << 31) - 1 })))  -- expect: f32 [1,1,1,1] [[[[1.0]]]]
--- A whole number is an integer beside integers, also where Lua holds it as a float.
+-- A whole number is an integer next to integers, also if Lua represents it as a float.
 do
   local ids, some = flow.tensor { 16777217, 4999 }, flow.tensor { true, false }
   print(shown(ids % 2 ^ 20), shown(ids + 1e0), shown(ids // 2.0), shown(ids * 2.0), shown(1e3 - ids))
@@ -166,7 +166,7 @@ do
   print(shown(flow.tensor({ 200 }, "u8"):eq(300)), shown(flow.tensor({ 200 }, "u8"):lt(300.5)))  -- expect: bool [1] [false]	bool [1] [true]
 end
 
--- A half is compared with a number as its own type has it, so is clamp's gradient.
+-- A half is compared with a number in its own type, and so is clamp's gradient.
 for _, type in ipairs { "bf16", "f16" } do
   local x = flow.full({ 3 }, 0.1, type)
   local edge = flow.full({ 2 }, 0.7, type):requires_grad_()
@@ -176,7 +176,7 @@ end
 -- expect: bool [3] [true,true,true]	bool [3] [true,true,true]	bool [3] [false,false,false]	bool [3] [true,true,true]	2.0
 -- expect: bool [3] [true,true,true]	bool [3] [true,true,true]	bool [3] [false,false,false]	bool [3] [true,true,true]	2.0
 
--- What comes to one place from many is summed in f32, in gradients too.
+-- Sums into one place are computed in f32, in gradients too.
 for _, type in ipairs { "bf16", "f16" } do
   local ones, first = flow.ones({ 5000 }, type), flow.ones({ 5000 }, "i64")
   local rows = flow.zeros({ 1, 1 }, type):requires_grad_()
@@ -186,7 +186,7 @@ end
 -- expect: 4992.0	4992.0
 -- expect: 5000.0	5000.0
 
--- An interpolation ends where it should, in one pass too.
+-- An interpolation reaches its ends, in one pass too.
 print(flow.tensor({ 1e8 }, "f32"):lerp(flow.tensor({ 1 }, "f32"), 1)[1], flow.fuse(function(a, b) return a:lerp(b, 1) end, flow.tensor({ 1e8 }, "f32"), flow.tensor({ 1 }, "f32"))[1])  -- expect: 1.0	1.0
 
 -- A product over nothing has gradients, which are empty or zero.
@@ -197,7 +197,7 @@ do
   print(flow.json.encode(y.shape), flow.json.encode(a.grad.shape), flow.json.encode(b.grad.shape))  -- expect: [2,3,4]	[2,3,0]	[0,4]
 end
 
--- What lies in one place twice is not written in place, and not drawn from what has no probability.
+-- A tensor with overlapping elements is not written in place, and an entry without probability is never sampled.
 do
   local windows = flow.data.windows(flow.arange(6):to("f32"), 3, { stride = 1 }).x
   why(windows.add_, windows, 1)  -- expect: `add_` would write tensor f32 [3, 3] several times into one element: its rows are windows that overlap. Write x:clone() first

@@ -1,4 +1,4 @@
--- A task of one rank: every collective gives what it was given.
+-- A task with one rank: every collective returns its argument.
 print(ctx.comm.rank, ctx.comm.ranks, ctx.comm)  -- expect: 0	1	ctx.comm of rank 0 of 1
 local x = flow.tensor({ 1, 2, 3 }, "f32")
 print(ctx.comm:all_reduce(x, "mean") == x, x == flow.tensor({ 1, 2, 3 }, "f32"))  -- expect: true	true

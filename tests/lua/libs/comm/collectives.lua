@@ -57,7 +57,7 @@ if rank == 0 then comm:send({ "hello", rank }, 2) end
 if rank == 2 then print(comm:recv(nil, 0)[1]) end  -- expect rank 2: hello
 comm:barrier()
 
--- Several under way at once.
+-- Several calls in progress at once.
 local handles, sums = {}, {}
 for i = 1, 5 do handles[i] = comm:all_reduce(flow.full({ i * 1000 }, rank), "sum", { async = true }) end
 for i = 1, 5 do sums[i] = ("%d"):format(handles[i]:wait():sum()) end

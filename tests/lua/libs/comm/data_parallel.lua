@@ -39,14 +39,14 @@ for _, options in ipairs { {}, { bucket = 1 }, { bucket = 100 }, { compression =
   -- expect: true	true
 end
 
--- What the wrapper is: the model, to whoever asks.
+-- The wrapper behaves like the model.
 local wrapped = flow.nn.data_parallel(make(1), ctx.comm)
 print(#wrapped:parameters(), #wrapped:named_tensors(), wrapped:count(), flow.table.count(wrapped:state()), wrapped:eval().training)  -- expect: 6	6	111	6	false
 print(wrapped:load(reference:state()) == wrapped, distance(wrapped, reference))  -- expect: true	0.0
 print(pcall(function() wrapped:to("f64") end))  -- expect: false	data_parallel.lua:46: call model:to before flow.nn.data_parallel: it reduces the gradients of the tensors that the model had at that time
 print(pcall(function() flow.nn.data_parallel(make(1), ctx.comm, { buckets = 1 }) end))  -- expect: false	data_parallel.lua:47: flow.nn.data_parallel has no option `buckets`: there are bucket and compression
 
--- A bucket is on its way before the backward is through.
+-- A bucket is sent before the backward pass has ended.
 local layers = make(6)
 local early = flow.nn.data_parallel(layers, ctx.comm, { bucket = 1 })
 local set_out = {}
@@ -55,7 +55,7 @@ flow.gradient_hook({ layers:parameters()[1] }, function() set_out[#set_out + 1] 
 for _ = 1, 2 do flow.nn.cross_entropy(early(own(x)), own(y)):backward() end
 print(set_out[1] >= 4, set_out[2] >= 4)  -- expect: true	true
 
--- Gradients of several backwards, shared by the last.
+-- Gradients of several backward passes, shared by the last one.
 local model = flow.nn.data_parallel(make(3), ctx.comm)
 local plain = make(3)
 flow.nn.cross_entropy(plain(x), y):backward()
@@ -65,7 +65,7 @@ local most = 0
 for i, gradient in ipairs(model:gradients()) do most = math.max(most, (gradient - plain:gradients()[i]):abs():amax()) end
 print(most < 1e-6)  -- expect: true
 
--- Parameters that some ranks, or all, do not use in a step.
+-- Parameters that some or all ranks do not use in a step.
 local Branches = flow.nn.class("Branches")
 function Branches:init()
   self.a, self.b, self.c, self.d = flow.nn.linear(5, 3), flow.nn.linear(5, 3), flow.nn.linear(5, 3), flow.nn.linear(5, 3)
@@ -96,7 +96,7 @@ local function make_tied() math.randomseed(5) return Tied() end
 local tied = train(flow.nn.data_parallel(make_tied(), ctx.comm, { bucket = 1 }), own(x), own(y), 5)
 print(is_same_everywhere(tied), distance(tied, train(make_tied(), x, y, 5)) < 1e-5)  -- expect: true	true
 
--- The few largest gradients: what is left out is sent later, so that it learns all the same.
+-- The few largest gradients: the others are sent later, so that the model learns too.
 local sparse = flow.nn.data_parallel(make(1), ctx.comm, { compression = { top_k = 0.1 } })
 local first, last
 train(sparse, own(x), own(y), 1)
@@ -124,7 +124,7 @@ end))
 -- expect rank 1: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 1 and rank 2 have different parameters: make the same model on all ranks
 -- expect rank 2: false	data_parallel.lua:121: flow.nn.data_parallel: the models of rank 2 and rank 0 have different parameters: make the same model on all ranks
 
--- After a backward that failed some buckets are on their way.
+-- After a failed backward pass some buckets are in progress.
 local broken = flow.nn.data_parallel(make(1), ctx.comm, { bucket = 1 })
 local input = own(x):clone()
 local loss = flow.nn.cross_entropy(broken(input), own(y))
@@ -132,7 +132,7 @@ input:add_(1)
 print(pcall(function() loss:backward() end))  -- expect: false	data_parallel.lua:132: backward needs tensor f32 [4, 5] as it was when it was used, but it was changed in place since: change a copy, x:clone(), or change it after backward
 print(pcall(function() flow.nn.cross_entropy(broken(own(x)), own(y)):backward() end))  -- expect: false	data_parallel.lua:133: the gradients of this flow.nn.data_parallel are partly reduced, because the previous backward failed. Let the attempt fail, so that the next one continues from its checkpoint
 
--- What stays behind of a parameter is there when it is used again, and keeps no other from being sent meanwhile.
+-- Unsent gradients of a parameter are sent when it is used again, and do not delay others meanwhile.
 local Turns = flow.nn.class("Turns")
 function Turns:init() self.a, self.b = flow.nn.parameter(flow.zeros(4)), flow.nn.parameter(flow.zeros(4)) end
 function Turns:forward(name) return (self[name] * flow.tensor({ 1, 2, 3, 4 }, "f32")):sum() * (ctx.rank + 1) end
@@ -151,7 +151,7 @@ print(flow.json.encode(turns.b:detach():table()))  -- expect: [-10.0,-20.0,-30.0
 turn("a", 0)
 print(flow.json.encode(turns.a:detach():table()), is_same_everywhere(turns))  -- expect: [-2000.0,-4000.0,-6000.0,-8000.0]	true
 
--- A frozen parameter is rank 0's at the beginning; after that no backward and no step changes it, and it has no gradient.
+-- A frozen parameter is rank 0's at the beginning; then no backward and no step changes it, and it has no gradient.
 local partly = make(1 + ctx.rank)
 partly[3]:requires_grad_(false)
 local shared = flow.nn.data_parallel(partly, ctx.comm, { bucket = 1 })

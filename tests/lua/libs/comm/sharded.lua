@@ -38,7 +38,7 @@ for _, each in ipairs(makers) do
   -- expect: true	true
   -- expect: true	true
 
-  -- A state goes from one to the other, and on.
+  -- A state moves from one optimizer to the other, and continues.
   local other = make()
   other:load(plain:state())
   local loaded = flow.optim.sharded(ctx.comm, each[1], other, each[2]):load(plain_opt:state())
@@ -52,7 +52,7 @@ for _, each in ipairs(makers) do
   -- expect: true	true
 end
 
--- A third of the moments lies here.
+-- A third of the moments is on this rank.
 local model = make()
 local opt = flow.optim.sharded(ctx.comm, flow.optim.adamw, model)
 local held = 0
@@ -84,7 +84,7 @@ end
 -- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
 -- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
 
--- A group with a rate of 0 stays as it is, on whichever ranks it lies and after a state was loaded, as without ranks.
+-- A group with a rate of 0 does not change, on any rank and also after loading a state, as without ranks.
 for _, each in ipairs(makers) do
   for _, rates in ipairs { { 0, 0.1 }, { 0.1, 0 }, { 0, 0 } } do
     local function groups_of(model)
@@ -114,7 +114,7 @@ end
 -- expect: true	false	true
 -- expect: true	true	true
 
--- Together with gradients that are shared.
+-- Together with shared gradients.
 local whole = make()
 steps(whole, flow.optim.adamw(whole, { lr = 0.1 }), 5)
 x, y = x[{ ctx.rank * 3 + 1, ctx.rank * 3 + 3 }], y[{ ctx.rank * 3 + 1, ctx.rank * 3 + 3 }]
