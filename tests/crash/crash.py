@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kills the engine at every failpoint of a turn and of blob writing, over a real state, then resumes until done.
+"""Kills the engine at every failpoint of a turn and of blob writing, with a real state, then resumes until done.
 
-The final result must equal an undisturbed run's, and what was committed before a kill must not run again.
+The final result must equal that of an undisturbed run, and tasks that were committed before a kill must not run again.
 usage: crash.py --flow BIN [--counts N]
 """
 import argparse
@@ -108,7 +108,7 @@ def main():
                 state = State(flow, base, label.replace(":", "-"))
                 code, out, err = state.call("run", ".", "--quiet", failpoint=label)
                 if code == 0:
-                    continue  # passed fewer times than that
+                    continue  # the failpoint was passed less often
                 never.discard(failpoint)
                 run = finish(state, problems, label)
                 if run and run["result"] != expected:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A training that is killed at random moments and resumed ends with the very weights of an undisturbed one.
+"""A training that is killed at random moments and resumed ends with exactly the weights of an undisturbed one.
 
-Each kill -9 takes the whole process group: the engine and its executors, wherever they are. The model has dropout, the
-batches are shuffled, and the optimizer has moments, so that a step done twice, a batch seen again or a random number
-drawn anew would show.
+Each kill -9 hits the whole process group: the engine and its executors, at any point. The model has dropout, the
+batches are shuffled, and the optimizer has moments, so that a repeated step, a repeated batch or a random number that
+is drawn again would be detected.
 usage: training.py --flow BIN [--kills N]
 """
 import argparse
@@ -75,7 +75,7 @@ def main():
             child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
             try:
                 child.wait(timeout=chance.uniform(0.4, 1.1) * took / arguments.kills)
-                break  # it ended before
+                break  # it ended before the kill
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()

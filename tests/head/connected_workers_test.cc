@@ -33,7 +33,7 @@ TEST_CASE("lost workers without an open commit are forgotten above a bound") {
   workers["lost"].received = workers["lost"].durable = 7;
   workers["never came"];
   forget_lost(workers, {"awaited"}, 6);
-  CHECK(workers.size() == 5);  // there is room
+  CHECK(workers.size() == 5);  // below the bound
   forget_lost(workers, {"awaited"}, 5);
   std::vector<std::string> names;
   for (const auto& [name, worker] : workers) names.push_back(name);

@@ -106,7 +106,7 @@ TEST_CASE("a service and a task without cache always run") {
   CHECK(state.lines(plan)[0] == "first: runs, a service always runs");
 }
 
-TEST_CASE("a result that depended on a signal is not served to other runs") {
+TEST_CASE("a result that depended on a signal is not used by other runs") {
   State state;
   const Plan plan = two_tasks();
   CacheEntry entry;

@@ -1,4 +1,4 @@
-// What garbage collection keeps for runs that are not there yet.
+// Blobs that garbage collection keeps for runs that do not exist yet.
 #include "engine/runtime/blob_pins.hpp"
 
 #include <catch2/catch.hpp>

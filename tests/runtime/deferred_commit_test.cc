@@ -58,7 +58,7 @@ struct DeferredCommits {
   Steps steps;
   GroupCommit group_commit{store, state, commits, stop, steps, "/nowhere"};
 
-  /// As many records as no turn writes itself, and an outcome.
+  /// More records than a turn writes itself, and an outcome.
   void decide(const std::string& name, int records = 10) {
     for (int i = 0; i < records; i++) {
       core::Record record{++state.sequence, 1, core::WorkersAnnounced{1}};
@@ -98,12 +98,12 @@ TEST_CASE("a small commit is written by the turn, then outcomes and effects foll
   CHECK(engine.steps.take().empty());
 }
 
-TEST_CASE("nothing of a deferred commit is seen before a turn finishes it") {
+TEST_CASE("nothing of a deferred commit is visible before a turn finishes it") {
   DeferredCommits engine;
   engine.decide("one");
   engine.group_commit.commit(true);
   CHECK(engine.steps.take() == Calls{"prefetch 1"});
-  engine.decide("two");  // gathers for the next commit meanwhile
+  engine.decide("two");  // collects for the next commit meanwhile
   engine.group_commit.commit(true);
   CHECK(engine.steps.take() == Calls{"prefetch 2"});
   CHECK(engine.store.syncs == 0);
@@ -114,13 +114,13 @@ TEST_CASE("nothing of a deferred commit is seen before a turn finishes it") {
   CHECK(engine.group_commit.has_work());
   engine.group_commit.await();
   CHECK(engine.steps.take() == Calls{"deliver", "one yes", "execute"});
-  CHECK(engine.group_commit.has_work());  // the open batch
+  CHECK(engine.group_commit.has_work());  // the open batch has work
   engine.group_commit.commit(false);
   CHECK(engine.steps.take() == Calls{"prefetch 2", "release 2", "deliver", "two yes", "execute"});
   CHECK(engine.store.syncs == 2);
 }
 
-TEST_CASE("a write that fails stops the engine, and nothing follows from the commit") {
+TEST_CASE("a failed write stops the engine, and nothing follows from the commit") {
   bool is_deferred = GENERATE(false, true);
   DeferredCommits engine;
   engine.store.fails = true;

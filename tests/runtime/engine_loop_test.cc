@@ -1,11 +1,12 @@
-// The whole loop on one thread: orders, effects, runs that come, are replaced, resumed and end.
+// The whole loop on one thread: orders, effects, and runs that are submitted, replaced, resumed and
+// ended.
 #include <catch2/catch.hpp>
 
 #include "tests/runtime/open_engine.hpp"
 
 using namespace flow;
 
-TEST_CASE("a chain runs to its end: orders, rows, events, and then it leaves the state") {
+TEST_CASE("a chain runs to its end with orders, rows and events, and then leaves the state") {
   OpenEngine engine;
   engine.submit("r", chain_plan(2));
   REQUIRE(engine.worker.orders.size() == 1);
@@ -32,7 +33,8 @@ TEST_CASE("a chain runs to its end: orders, rows, events, and then it leaves the
   CHECK((*archived)->runs.at("r").units.size() == 2);
 }
 
-TEST_CASE("a step that is not admitted is acknowledged as lost, an admitted one when durable") {
+TEST_CASE(
+    "a step that is not admitted is acknowledged as lost, an admitted one when it is durable") {
   OpenEngine engine;
   engine.submit("r", chain_plan(1));
   core::AttemptId id = engine.worker.orders[0].id;
@@ -50,7 +52,8 @@ TEST_CASE("a step that is not admitted is acknowledged as lost, an admitted one 
   CHECK(**row == encode_value(Value(true)));
 }
 
-TEST_CASE("a run of an id that is active is refused, and replaced once it may be dropped") {
+TEST_CASE(
+    "a run with the id of an active run is rejected, and replaces it once that may be dropped") {
   OpenEngine engine;
   engine.submit("r", chain_plan(1));
   Status twice = engine.loop->submit(engine.prepared("r", chain_plan(1)), 1);
@@ -118,7 +121,7 @@ TEST_CASE("with kill the attempts of a run are killed at once") {
   CHECK(std::ranges::count(engine.worker.calls, "kill") == 1);
 }
 
-TEST_CASE("a resume finds results whose blobs are gone") {
+TEST_CASE("a resume finds results whose blobs are missing") {
   OpenEngine engine;
   engine.submit("r", chain_plan(2));
   engine.finish(engine.worker.orders[0].id, Value(std::string(100, 'x')));

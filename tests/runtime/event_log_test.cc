@@ -1,4 +1,4 @@
-// The lines that records leave, over the pure core alone.
+// The lines of records, with the pure core only.
 #include "engine/runtime/event_log.hpp"
 
 #include <catch2/catch.hpp>
@@ -148,7 +148,7 @@ TEST_CASE("a task whose inputs fail has no attempt and no worker in its line") {
   CHECK(story.take().front() == "warning: task failed r/t (user_error: no such field)");
 }
 
-TEST_CASE("a worker that comes back rejoins, and one that drained leaves") {
+TEST_CASE("a worker that reconnects rejoins, and a drained one leaves") {
   Story story;
   story.join("w");
   story.add(core::WorkerDisconnected{1, "cut"});
@@ -175,7 +175,7 @@ TEST_CASE("a failure without another attempt is a warning, and the run ends") {
   CHECK(lines.front() == "warning: task failed r/t@1 on w (user_error: no luck)");
 }
 
-TEST_CASE("nothing is made while the log is off") {
+TEST_CASE("no line is made while the log is off") {
   Story story(LogLevel::off);
   story.join("w");
   EngineLogLines lines;

@@ -1,4 +1,4 @@
-// What ends a gang, as seen by the engine: without store, threads and executors.
+// The end of a gang in the engine: without store, threads and executors.
 #include "engine/runtime/gang_supervisor.hpp"
 
 #include <catch2/catch.hpp>
@@ -11,7 +11,7 @@ constexpr int64_t kGraceMs = 1'000;
 
 core::Time now_ = 0;  // of the test's clock
 
-/// Notes what a worker is asked to do, behind its name.
+/// Records the commands to a worker, behind its name.
 class RecordingWorker final : public WorkerConnection {
  public:
   RecordingWorker(std::string name, std::vector<std::string>& calls)
@@ -75,7 +75,7 @@ struct Gang {
     run.units[0].detail = detail;
   }
   core::Unit& unit() { return state.runs["r"].units[0]; }
-  /// Lets so much time pass, and records what is due.
+  /// Advances the time, and records what is due.
   void pass(int64_t ms) {
     now_ += ms;
     for (const core::AttemptId& due : gangs.take_due(clock.now())) gangs.report_due_failure(due);
@@ -133,7 +133,7 @@ TEST_CASE("the first failure ends the gang after rank 0 has written its state") 
   gang.fail(2, core::Cause::exit_code);  // a consequence
   CHECK(gang.events.empty());
   CHECK(gang.gangs.has_finalizing_gang(1));
-  CHECK_FALSE(gang.gangs.has_finalizing_gang(0));  // rank 0 is there
+  CHECK_FALSE(gang.gangs.has_finalizing_gang(0));  // rank 0 still runs
   core::Event end = core::AttemptStopped{gang.id};
   gang.gangs.replace_by_first_failure(end);
   REQUIRE(std::holds_alternative<core::AttemptFailed>(end));
@@ -144,7 +144,7 @@ TEST_CASE("the first failure ends the gang after rank 0 has written its state") 
   CHECK(std::holds_alternative<core::AttemptStopped>(again));
 }
 
-TEST_CASE("a failure is recorded when rank 0 does not end in its grace") {
+TEST_CASE("a failure is recorded if rank 0 does not end within its grace period") {
   Gang gang;
   gang.fail(1, core::Cause::exit_code);
   core::Time due = gang.gangs.next_report_at();
@@ -167,7 +167,7 @@ TEST_CASE("a rank that died is explained by the rank that saw it end") {
   CHECK(gang.failure().failure.message == "rank 1 failed\nrank 2 lost rank 1 in all_reduce #7");
 }
 
-TEST_CASE("a rank that died is reported without an explanation if none comes") {
+TEST_CASE("a rank that died is reported without an explanation if none arrives") {
   Gang gang;
   gang.fail(1, core::Cause::signal);
   gang.pass(299);
@@ -176,7 +176,7 @@ TEST_CASE("a rank that died is reported without an explanation if none comes") {
   CHECK(gang.calls == kKilled);
 }
 
-TEST_CASE("a peer's failure that no failure explains is a loss, and names the machines") {
+TEST_CASE("a peer's failure without an explanation is a loss, and names the machines") {
   Gang gang;
   gang.gangs.note_peer_failure(gang.id, 2, "rank 2 lost rank 1");
   gang.pass(4'999);
@@ -212,7 +212,7 @@ TEST_CASE("a timeout names the rank if the others do not report their positions"
   CHECK(gang.failure().failure.message == "rank 1 of 3: rank 1 failed");
 }
 
-TEST_CASE("a rank that stops by itself ends the attempt, and one that was asked does not") {
+TEST_CASE("a rank that stops by itself ends the attempt, and one that was asked to stop does not") {
   Gang gang;
   SECTION("by itself") {
     gang.gangs.note_rank_stopped(gang.id, 1);
@@ -231,7 +231,7 @@ TEST_CASE("a rank that stops by itself ends the attempt, and one that was asked 
   CHECK(gang.events.size() == before);
 }
 
-TEST_CASE("a worker that rejoins hears that its gang is about to end") {
+TEST_CASE("a worker that rejoins is notified that its gang is about to end") {
   Gang gang;
   gang.fail(2, core::Cause::exit_code);
   gang.calls.clear();
@@ -253,11 +253,11 @@ TEST_CASE("a gang that succeeded awaits the ends of its other ranks") {
   CHECK_FALSE(gang.gangs.has_unreported_ranks());
 }
 
-TEST_CASE("nothing of a gang is left when its run leaves or its attempt is over") {
+TEST_CASE("a gang leaves no data when its run leaves or its attempt has ended") {
   Gang gang;
   gang.fail(1, core::Cause::exit_code);
   SECTION("the run leaves") { gang.gangs.forget("r"); }
-  SECTION("the attempt is over") { gang.unit().attempts = 2; }
+  SECTION("the attempt has ended") { gang.unit().attempts = 2; }
   gang.pass(60'000);
   CHECK(gang.events.empty());
 }

@@ -1,4 +1,4 @@
-// How the engine knows the GPUs of its machine, without one.
+// The engine's knowledge of its machine's GPUs, without a GPU.
 #include "engine/runtime/gpu_inventory.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-/// A machine whose GPUs appear and fail as the test says.
+/// A machine whose GPUs appear and fail as the test sets them.
 struct Machine {
   std::vector<std::string> uuids;
   Status published;
@@ -36,7 +36,7 @@ struct Machine {
 
 }  // namespace
 
-TEST_CASE("GPUs are looked for until some are found, and then no more") {
+TEST_CASE("GPUs are searched for until some are found") {
   Machine machine;
   CHECK(machine.inventory.gpus()->gpus.empty());
   CHECK(machine.publications == 0);
@@ -47,7 +47,7 @@ TEST_CASE("GPUs are looked for until some are found, and then no more") {
   CHECK(machine.publications == 1);
 }
 
-TEST_CASE("GPUs that could not be committed are looked for again") {
+TEST_CASE("GPUs that could not be committed are searched for again") {
   Machine machine;
   machine.uuids = {"GPU-1"};
   machine.published = environment_error("the disk is gone");

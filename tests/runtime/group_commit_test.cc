@@ -1,5 +1,5 @@
-// The driver over a store that is slow when the test says so: a commit is performed when its sync
-// is done and not before, and nobody sleeps through a timer.
+// The engine loop with a slow store that the test controls: effects follow a commit exactly when
+// its sync is done, and no timer is missed.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -21,16 +21,16 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-/// What the test and the store share: a synced commit waits for the gate, and fails where it is
-/// told to. The first two pass: the engine's start, and the run's submission, which is waited for.
-/// So while the gate is closed no result is durable.
+/// Shared by the test and the store: a synced commit waits for the gate, and fails if requested.
+/// The first two commits pass: the engine's start, and the run's submission, which is awaited. So
+/// no result is durable while the gate is closed.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_closed = true, fails = false;
   std::chrono::milliseconds commit_takes{0};
   int free = 2, syncs = 0, lookups = 0;
-  size_t rows_max = 0;  // of one commit
+  size_t rows_max = 0;  // per commit
 
   Status pass() {
     std::unique_lock lock(mutex);
@@ -54,7 +54,7 @@ struct Gate {
     lookups++;
     changed.notify_all();
   }
-  /// Of keys, one a task that is ready.
+  /// Looked-up keys: one per ready task.
   bool wait_for_lookups(int count) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, kPatience, [&] { return lookups >= count; });
@@ -142,7 +142,7 @@ class EventRecorder final : public RunListener {
   bool ended_ = false, waits_ = false;
 };
 
-// Sixty tasks that end together, and after each a command that leaves a mark.
+// Sixty tasks that end together, each followed by a command that creates a file.
 const char* kScript = R"(local flow = require "flow"
 local one = flow.task("one", function(ctx, i) return i end)
 local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
@@ -151,7 +151,7 @@ return flow.pipeline("p", {}, function()
 end)
 )";
 
-// Native tasks start by an act of their own, right after the commit that assigned them.
+// Native tasks start by a separate effect, right after the commit of their assignment.
 const char* kNative = R"(local flow = require "flow"
 local one = flow.task("one", function(ctx, i) return i end)
 local call = flow.native("call", {})
@@ -165,7 +165,7 @@ local say = flow.task("say", function(ctx) print("first") print("second") end)
 return flow.pipeline("p", {}, function() say() end)  -- FOLDER
 )";
 
-// More than may wait for the disk at once.
+// More tasks than may wait for the disk at once.
 const char* kMany = R"(local flow = require "flow"
 local one = flow.task("one", function(ctx, i) return "FOLDER" .. i end)
 return flow.pipeline("p", {}, function()
@@ -173,7 +173,7 @@ return flow.pipeline("p", {}, function()
 end)
 )";
 
-// A chain, and a mark at its end.
+// A chain, and a file that is created at its end.
 const char* kChain = R"(local flow = require "flow"
 local step = flow.task("step", function(ctx, i) return i + 1 end)
 local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
@@ -184,7 +184,7 @@ return flow.pipeline("p", {}, function()
 end)
 )";
 
-// One task waits for a second, another until the test ends it.
+// One task waits for a signal until its timeout, another runs until the test ends it.
 const char* kTimer = R"(local flow = require "flow"
 local wait = flow.task("wait", function(ctx)
   if ctx:wait("never", { timeout = "1s" }) then error("a signal?") end
@@ -195,10 +195,10 @@ return flow.pipeline("p", {}, function() wait() hold {} end)
 
 struct Started {
   fs::path path;
-  std::string id;  // of the run
+  std::string id;  // id of the run
   Gate gate;
   std::shared_ptr<EventRecorder> recorder = std::make_shared<EventRecorder>();
-  std::atomic<int> calls = 0;  // of the native task
+  std::atomic<int> calls = 0;  // number of calls of the native task
   std::unique_ptr<EngineLoop> engine_loop;
 
   explicit Started(const char* script = kScript) {
@@ -245,10 +245,11 @@ struct Started {
 
 }  // namespace
 
-TEST_CASE("nothing is told or run of what is not synced, and all of it when it is") {
+TEST_CASE("nothing is reported or executed before its sync, and everything after it") {
   Started run;
   REQUIRE(run.gate.wait_for_sync());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
+  // Time for an effect that comes too early.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(run.recorder->succeeded().empty());
   CHECK(run.marks() == 0);
   run.gate.open(false);
@@ -257,7 +258,7 @@ TEST_CASE("nothing is told or run of what is not synced, and all of it when it i
   CHECK(run.marks() == 60);
 }
 
-TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run") {
+TEST_CASE("a failed sync stops the engine, and nothing of it is reported or executed") {
   Started run;
   REQUIRE(run.gate.wait_for_sync());
   run.gate.open(true);
@@ -268,11 +269,12 @@ TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run"
   CHECK(run.engine_loop->stopped_by()->message == "the disk is gone");
 }
 
-TEST_CASE("an act waits for the sync of what it follows from, and is not done where that fails") {
+TEST_CASE("an effect waits for the sync of its cause, and is not executed if that fails") {
   bool fails = GENERATE(false, true);
   Started run(kNative);
   REQUIRE(run.gate.wait_for_sync());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
+  // Time for an effect that comes too early.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(run.calls == 0);
   run.gate.open(fails);
   REQUIRE(run.recorder->wait());
@@ -280,11 +282,12 @@ TEST_CASE("an act waits for the sync of what it follows from, and is not done wh
   CHECK(run.calls == (fails ? 0 : 60));
 }
 
-TEST_CASE("a chain of Lua tasks goes on while a sync waits, and nothing of it is told or touched") {
+TEST_CASE("a chain of Lua tasks continues while a sync waits, without visible effects") {
   bool fails = GENERATE(false, true);
   Started run(kChain);
   REQUIRE(run.gate.wait_for_lookups(21));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
+  // Time for an effect that comes too early.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(run.recorder->succeeded().empty());
   CHECK(fs::is_empty(run.path / "marks"));
   run.gate.open(fails);
@@ -293,21 +296,21 @@ TEST_CASE("a chain of Lua tasks goes on while a sync waits, and nothing of it is
   CHECK(fs::exists(run.path / "marks" / "20") != fails);
 }
 
-TEST_CASE("while the disk is slow no more than so much waits for it") {
+TEST_CASE("the amount of data that waits for a slow disk is bounded") {
   Started run(kMany);
   REQUIRE(run.gate.wait_for_sync());
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // for what would come too much
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // time for too many records
   run.gate.open(false);
   REQUIRE(run.recorder->wait());
   CHECK(run.recorder->succeeded().size() == 6000);
   CHECK(run.gate.rows_max < 3 * 2200);  // a result is three rows, of 12,000 records 2048 wait
 }
 
-TEST_CASE("a timer that comes due while another thread turns is not slept through") {
+TEST_CASE("a timer that is due while another thread runs a turn is not missed") {
   Started run(kTimer);
   run.gate.open(false);
   REQUIRE(run.recorder->wait_for_waiting());
-  run.gate.set_commit_time(std::chrono::milliseconds(1500));  // the timer comes due meanwhile
+  run.gate.set_commit_time(std::chrono::milliseconds(1500));  // the timer is due meanwhile
   std::ofstream(run.path / "marks" / "go") << "go";
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   run.gate.set_commit_time(std::chrono::milliseconds(0));
@@ -315,18 +318,18 @@ TEST_CASE("a timer that comes due while another thread turns is not slept throug
   CHECK(run.recorder->succeeded() == std::set<std::string>{"hold", "wait"});
 }
 
-TEST_CASE("who only looks at the state waits for no disk") {
+TEST_CASE("reading the state does not wait for the disk") {
   Started run;
   run.gate.open(false);
   REQUIRE(run.recorder->wait());
   run.engine_loop->inspect(
-      [](const core::State&, InputResolver&) {});  // what is still written is synced first
+      [](const core::State&, InputResolver&) {});  // pending writes are synced first
   int before = run.gate.sync_count();
   for (int i = 0; i < 3; i++) run.engine_loop->inspect([](const core::State&, InputResolver&) {});
   CHECK(run.gate.sync_count() == before);
 }
 
-TEST_CASE("a line that comes when its run has ended is the last of the log") {
+TEST_CASE("a line that arrives after the end of its run is the last of the log") {
   Started run(kLogs);
   run.gate.open(false);
   REQUIRE(run.recorder->wait());
@@ -349,6 +352,6 @@ TEST_CASE("a line that comes when its run has ended is the last of the log") {
     parts.inbox.post(parts.reports.inputs_of(
         std::move(report), "w", {"row", "1"}, [](bool) {}, [] {}));
   }
-  run.engine_loop->inspect([](const core::State&, InputResolver&) {});  // behind them
+  run.engine_loop->inspect([](const core::State&, InputResolver&) {});  // after them
   CHECK(lines() == std::vector<std::string>{"first", "second", "third", "fourth"});
 }

@@ -1,4 +1,4 @@
-// The queue in front of the turns, without threads and with turns that only note their inputs.
+// The queue in front of the turns, without threads and with turns that only record their inputs.
 #include "engine/runtime/inbox.hpp"
 
 #include <catch2/catch.hpp>
@@ -61,7 +61,7 @@ TEST_CASE("without the engine's thread reports wait for a turn") {
   CHECK(turns.sizes == std::vector<size_t>{1});
 }
 
-TEST_CASE("inputs that come after the end are rejected, and so are those that are left") {
+TEST_CASE("inputs after the end are rejected, and so are the remaining ones") {
   bool has_stopped = GENERATE(false, true);
   Turns turns;
   turns.inbox.post(turns.inputs(1));

@@ -1,4 +1,4 @@
-// An engine on one thread: over a store in memory, with a worker that only keeps its orders.
+// An engine on one thread: with a store in memory and a worker that only records its orders.
 #pragma once
 #include <catch2/catch.hpp>
 #include <memory>
@@ -30,7 +30,7 @@ inline std::shared_ptr<const Plan> chain_plan(size_t tasks) {
   return plan;
 }
 
-/// What a worker was asked to do.
+/// The commands to a worker.
 struct WorkerLog {
   std::vector<AttemptOrder> orders;
   std::vector<std::string> calls;

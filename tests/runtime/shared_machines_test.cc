@@ -49,17 +49,18 @@ TEST_CASE("the note of a worker names CPUs and memory that its machine does not 
   CHECK(machines.note("a") == "");
 }
 
-TEST_CASE("a worker on the head's machine is compared with what the head runs itself") {
+TEST_CASE("a worker on the head's machine is compared with the head's own resources") {
   Machines machines;
   machines.join("a", 8, 1, {}, "this boot");
-  CHECK(machines.note("a") == "");  // the head runs nothing itself
+  CHECK(machines.note("a") == "");  // the head runs no tasks itself
   machines.state.workers[0].info.cpus_milli = 4000;
   CHECK(machines.note("a") ==
         "on its machine runs the head too, and together they offer 12 CPUs of 8: give each its "
         "share with --jobs");
 }
 
-TEST_CASE("a GPU counts for one worker, and goes to another that offered it when that is lost") {
+TEST_CASE(
+    "a GPU counts for one worker, and moves to another one that offered it when that is lost") {
   Machines machines;
   machines.join("a", 1, 1, {"GPU-1", "GPU-2"});
   machines.join("b", 1, 1, {"GPU-2", "GPU-3"});

@@ -1,4 +1,4 @@
-// The parts of a turn: staged blobs, cache look-ups, records, queries, log rows and timers, over a
+// The parts of a turn: staged blobs, cache lookups, records, queries, log rows and timers, with a
 // store in memory.
 #include <catch2/catch.hpp>
 
@@ -89,7 +89,7 @@ TEST_CASE("a cache entry holds its result if all blobs that it refers to are the
   CHECK_FALSE(parts.turn_blobs.holds_result_of(entry));
 }
 
-TEST_CASE("a look-up finds entries of the open batch, of the commit in flight and of the store") {
+TEST_CASE("a lookup finds entries of the open batch, of the commit in flight and of the store") {
   Parts parts;
   Digest open = sha256("open"), in_flight = sha256("in flight"), stored = sha256("stored");
   parts.commits.open.cached[open] = entry_of("a");
@@ -111,7 +111,7 @@ TEST_CASE("a look-up finds entries of the open batch, of the commit in flight an
   CHECK_FALSE(*parts.cache.find(sha256("none")));
 }
 
-TEST_CASE("a run takes entries of its own, and of others unless it is fresh or they waited") {
+TEST_CASE("a run uses its own entries, and those of others unless it is fresh or they waited") {
   Parts parts;
   parts.submit("r");
   core::Run& run = parts.state.runs.at("r");
@@ -124,7 +124,8 @@ TEST_CASE("a run takes entries of its own, and of others unless it is fresh or t
   CHECK(CacheLookup::may_hit(run, 0, entry_of("r")));
 }
 
-TEST_CASE("an event that is not admitted leaves nothing, the others are numbered without gaps") {
+TEST_CASE(
+    "an event that is not admitted leaves no trace, and the others are numbered without gaps") {
   Parts parts;
   CHECK_FALSE(parts.recorder.record_if_admitted(core::RunDeleted{"r"}, 1));
   CHECK(parts.commits.open.records.empty());
@@ -137,7 +138,7 @@ TEST_CASE("an event that is not admitted leaves nothing, the others are numbered
   CHECK(parts.state.sequence == 2);
 }
 
-TEST_CASE("a result enters the cache with its event, and the next run takes it") {
+TEST_CASE("a result enters the cache with its event, and the next run uses it") {
   Parts parts;
   parts.submit("r");
   parts.succeed(parts.start(), Value(true));
@@ -165,11 +166,11 @@ TEST_CASE("an input that cannot be read fails its task with the cause staging") 
   core::AttemptId id = parts.start();
   core::Failure failure{core::Cause::staging, "it is damaged", "", 0};
   REQUIRE(parts.recorder.record_if_admitted(core::AttemptFailed{id, failure}, 101));
-  // Its arguments hold no blob, so nothing is missing, and the code says so.
+  // Its arguments refer to no blob, so none is missing, as the code shows.
   CHECK(parts.unit().detail->failure.code == 0);
 }
 
-TEST_CASE("log lines are numbered by epoch, and lines of a run that is gone come last") {
+TEST_CASE("log lines are numbered by epoch, and lines of a removed run come last") {
   core::State state;
   state.epoch = 2;
   state.runs["r"].id = "r";
@@ -187,7 +188,7 @@ TEST_CASE("log lines are numbered by epoch, and lines of a run that is gone come
   CHECK(batch.writes[3].key == log_key("gone", 0, 1, first | uint64_t{1} << 39));
 }
 
-TEST_CASE("timers are due in their order, and leave with their run") {
+TEST_CASE("timers are due in order, and leave with their run") {
   Timers timers;
   CHECK(timers.next_due() == INT64_MAX);
   timers.set({"r", 1, 7, 20});
@@ -214,7 +215,7 @@ TEST_CASE("a listener gets its run's events in one call, and an interrupted run'
   context.serve_for_ms = 50;
   parts.active_runs.put("r", context);
   parts.feed.notify_run("r");
-  parts.feed.notify_unit("r", 0);  // a pending task is no event
+  parts.feed.notify_unit("r", 0);  // a pending task causes no event
   parts.feed.warn("none", "no listener");
   REQUIRE(parts.commits.open.events.size() == 1);
   parts.feed.deliver(std::move(parts.commits.open.events));

@@ -1,4 +1,4 @@
-// Workers that come and go, over the core alone.
+// Workers that join and leave, with the core only.
 #include "engine/runtime/worker_membership.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-/// An engine that leads workers and runs turns when the test says so.
+/// An engine that leads workers and runs turns when the test calls it.
 struct Cluster {
   core::State state;
   StateClock clock;
@@ -107,7 +107,7 @@ TEST_CASE("a worker joins, disconnects, rejoins, drains and is lost") {
   cluster.membership.disconnect("a", "the line was cut");
   cluster.turn();
   CHECK(disconnected_workers(cluster.state) == Events{"a"});
-  CHECK(disconnected_workers(cluster.state, true).empty());  // it runs nothing
+  CHECK(disconnected_workers(cluster.state, true).empty());  // it runs no tasks
   CHECK(cluster.join(Cluster::info("a")) == true);
   CHECK(disconnected_workers(cluster.state).empty());
   cluster.membership.drain("a", "maintenance");
@@ -116,7 +116,7 @@ TEST_CASE("a worker joins, disconnects, rejoins, drains and is lost") {
   CHECK(cluster.events == Events{"joined", "disconnected", "joined", "draining", "lost"});
 }
 
-TEST_CASE("what is reported of an unknown worker is ignored") {
+TEST_CASE("reports about an unknown worker are ignored") {
   Cluster cluster;
   cluster.membership.disconnect("x", "");
   cluster.membership.drain("x", "");

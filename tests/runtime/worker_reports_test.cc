@@ -1,4 +1,4 @@
-// What a report becomes in a turn.
+// How a turn processes reports.
 #include "engine/runtime/worker_reports.hpp"
 
 #include <catch2/catch.hpp>
@@ -153,7 +153,7 @@ TEST_CASE("progress is published in the turn") {
   CHECK(reports.published == std::vector<double>{0.5});
 }
 
-TEST_CASE("a row is committed behind the report, and both outcomes are known") {
+TEST_CASE("a row is committed after the report, and both outcomes are known") {
   Reports reports;
   std::vector<std::string> heard;
   auto inputs = reports.reports.inputs_of(

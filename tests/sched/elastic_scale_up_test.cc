@@ -1,4 +1,4 @@
-// When an elastic gang begins again with more ranks, and when it does not.
+// When an elastic gang restarts with more ranks, and when it does not.
 #include <catch2/catch.hpp>
 
 #include "engine/sched/sched.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr Time kAfter = 1000;
 
-/// An elastic gang of 2 to 6 ranks with one CPU each, which took the only 2 CPUs.
+/// An elastic gang of 2 to 6 ranks with one CPU each, which occupies the only 2 CPUs.
 struct World {
   State state;
   Time now = 0;
@@ -68,7 +68,7 @@ struct World {
 
 }  // namespace
 
-TEST_CASE("a gang grows into room that existed for as long as it ran") {
+TEST_CASE("a gang grows into resources that have been free for as long as it ran") {
   World world;
   world.join("w2", 3);
   CHECK(world.at(kAfter - 1) == 0);
@@ -80,7 +80,7 @@ TEST_CASE("a gang grows into room that existed for as long as it ran") {
   CHECK(alone.at(5 * kAfter) == 0);
 }
 
-TEST_CASE("short-lived room, and room that other tasks wait for, is not used") {
+TEST_CASE("resources that are free only briefly, or that other tasks wait for, are not used") {
   World flaps;
   for (Time now = 0; now < 5 * kAfter; now += kAfter / 2) {
     flaps.now = now;

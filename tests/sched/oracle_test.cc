@@ -262,7 +262,7 @@ struct Turn {
     CHECK(proposal == proposals.end());
   }
 
-  /// An earlier unit could run on one of the workers where it would fit.
+  /// The overtaken unit could run on one of the workers where the other one would fit.
   static bool may_want_the_same(const World& world, const std::vector<UnitId>& passed,
                                 UnitId unit) {
     Lefts lefts = world.lefts(), idle = world.idle();

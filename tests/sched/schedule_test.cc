@@ -194,7 +194,8 @@ void check_choice(const State& state, std::vector<Name> chosen, Overtakers& over
 }  // namespace
 
 TEST_CASE(
-    "units that fit start in order, and a waiting unit is overtaken only beside its reservation") {
+    "units that fit start in order, and a waiting unit is overtaken only outside of its "
+    "reservation") {
   size_t ahead = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);
