@@ -7,8 +7,8 @@ state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 failed=0
 
-# says TEXT EXAMPLE [OPTION…]
-says() {
+# prints TEXT EXAMPLE [OPTION…]
+prints() {
   local text=$1 example=$2
   shift 2
   local output
@@ -19,22 +19,22 @@ says() {
   fi
 }
 
-says '"exact":0,"simulated":{"high":0.0,"low":0.0,' montecarlo --param paths=1000 --param volatility=0
-says '"exact":20.0,"simulated":{"high":20.0,"low":20.0,' \
+prints '"exact":0,"simulated":{"high":0.0,"low":0.0,' montecarlo --param paths=1000 --param volatility=0
+prints '"exact":20.0,"simulated":{"high":20.0,"low":20.0,' \
   montecarlo --param paths=1000 --param years=0 --param spot=125
-says '"standard_errors":0}' montecarlo --param paths=1000 --param volatility=0 --param spot=120
-says '"exact":100.0,' montecarlo --param paths=1000 --param strike=0
-says 'the parameter `spot` is at least 0.01' montecarlo --param spot=0
+prints '"standard_errors":0}' montecarlo --param paths=1000 --param volatility=0 --param spot=120
+prints '"exact":100.0,' montecarlo --param paths=1000 --param strike=0
+prints 'the parameter `spot` is at least 0.01' montecarlo --param spot=0
 
-says 'the sweep has nothing to try' sweep --param lrs=
-says 'the sweep has nothing to try' sweep --param widths=
+prints 'the sweep has nothing to try' sweep --param lrs=
+prints 'the sweep has nothing to try' sweep --param widths=
 
 : >"$state/empty"
-says 'the text is empty' gpt --param text="$state/empty"
+prints 'the text is empty' gpt --param text="$state/empty"
 printf 'to be or not to be, that is %.0s' {1..25} | head -c 599 >"$state/short"
-says 'the text has 599 characters, 59 of them for the evaluation, and the model sees 64' \
+prints 'the text has 599 characters, 59 of them for the evaluation, and the model sees 64' \
   gpt --param text="$state/short"
-says 'of 700 characters or more' gpt --param text="$state/short"
+prints 'of 700 characters or more' gpt --param text="$state/short"
 printf 'to be or not to be, that is %.0s' {1..25} >"$state/enough"
-says '"characters":64' gpt --param text="$state/enough" --param steps=1 --param letters=1
+prints '"characters":64' gpt --param text="$state/enough" --param steps=1 --param letters=1
 exit $failed
