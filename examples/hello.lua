@@ -10,7 +10,7 @@ local shout = flow.task("shout", function(ctx, text) return text:upper() .. "!" 
 
 -- The body runs first and runs no task: calling one there adds it to the graph and returns a handle to its result.
 return flow.pipeline("hello", {
-  who = flow.param.string { default = "world", help = "whom to greet" },
+  who = flow.param.string { default = "world", help = "names to greet" },
 }, function(p)
   return shout(greet(p.who))
 end)

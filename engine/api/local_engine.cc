@@ -162,7 +162,8 @@ void LocalEngine::interrupt_runs(const Error& why) {
     }
     if (is_over) continue;
     Error error = why;
-    error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
+    error.message +=
+        fmt::format("\nThe run {0} is kept: `flow resume {0}` continues it", state->id);
     state->fail(error);
     engine_loop_->interrupt(state->id, false);
   }
@@ -175,11 +176,11 @@ Status LocalEngine::check_for_work_elsewhere() const {
     names += (names.empty() ? "`" : ", `") + name + "`";
   bool is_slurm = leader_ != "flow head";
   return environment_error(fmt::format(
-      "what led the workers of this state is gone, and {} may still run what it gave them, so "
-      "nothing else is started here: {}, which goes on with what they have. Workers that do not "
-      "come to it within {} s are taken for lost, and what they ran runs again",
+      "the process that led the workers of this state is gone, and {} may still run its tasks, so "
+      "nothing else is started here: {}, which continues these tasks. Workers that do not rejoin "
+      "within {} s count as lost, and their tasks run again",
       names,
-      is_slurm ? "go on with `flow resume RUN --on slurm`"
+      is_slurm ? "continue with `flow resume RUN --on slurm`"
                : fmt::format("start `flow head{}` on this state again (with `--jobs N` it runs "
                              "tasks itself too)",
                              head.empty() ? "" : " --listen " + head),
@@ -223,7 +224,7 @@ Status LocalEngine::await_workers() {
     if (missing.empty()) return {};
   }
   return environment_error(
-      fmt::format("a worker on this machine did not come up within {} s: `{}` says why",
+      fmt::format("a worker on this machine did not start within {} s: its log is `{}`",
                   kTries * kPauseMs / 1000, missing));
 }
 
@@ -425,12 +426,12 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   auto state = watch(record.id);
   if (record.status == "cancelled") {
     bool is_here = record.script.starts_with("/");
-    throw Failed(user_error(fmt::format(
-        "the run {} was cancelled, which is for good: {} starts another, which takes what this one "
-        "finished from the cache",
-        record.id,
-        is_here ? fmt::format("`flow run {}`", record.script)
-                : "`flow run`, where it was started,")));
+    throw Failed(
+        user_error(fmt::format("the run {} was cancelled and cannot be resumed: {} starts a new "
+                               "run, which takes finished results from the cache",
+                               record.id,
+                               is_here ? fmt::format("`flow run {}`", record.script)
+                                       : "`flow run`, where it was started,")));
   }
   if (new_code) {
     ok_or_throw(check_for_work_elsewhere());
@@ -443,7 +444,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     again.options.fail_fast = record.fail_fast;
     if (!record.script.starts_with("/") && !again.built)
       throw Failed(user_error(fmt::format(
-          "the run {} was started on another machine, from `{}`: take it up with new code there",
+          "the run {} was started on another machine, from `{}`: resume it with new code there",
           record.id, record.script)));
     Prepared prepared = value_or_throw(prepare(*engine_loop_, again));
     prepared.context.record.id = record.id;
@@ -486,11 +487,10 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
-    report(
-        *state, "warning",
-        fmt::format("{} differs from what the run was started with; the run continues with its own "
-                    "code. `flow resume {} --code new` takes the new one.",
-                    changed, record.id));
+    report(*state, "warning",
+           fmt::format("{} differs from what the run was started with; the run continues with its "
+                       "own code. `flow resume {} --code new` uses the new code.",
+                       changed, record.id));
   }
   report_changed_inputs(*state, record);
   ok_or_throw(engine_loop_->resume(std::move(context), task));
@@ -522,27 +522,25 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
   if (!lost.empty())
     report(
         state, "warning",
-        fmt::format("the state lost the content of {}, and no file has it any more: tasks "
-                    "that take it fail. `flow resume {} --code new` takes what is there now, and "
-                    "the script as it is now.",
-                    names_of(lost, record.directory), record.id));
+        fmt::format(
+            "the state lost its copy of {}, and no file has that content any more: tasks that need "
+            "it fail. `flow resume {} --code new` uses the current content and the current script.",
+            names_of(lost, record.directory), record.id));
   if (!unkept.empty())
-    report(
-        state, "warning",
-        fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
-                    "over 64 MiB are read in place and not copied into the state: tasks that "
-                    "still take what was read fail. `flow resume {} --code new` takes what is "
-                    "there now, and the script as it is now.",
-                    names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
-                    record.id));
+    report(state, "warning",
+           fmt::format("{} {} from what the run was started with, or can't be read any more. "
+                       "Inputs over 64 MiB are read in place and not copied into the state: tasks "
+                       "that still need the old content fail. `flow resume {} --code new` uses the "
+                       "current content and the current script.",
+                       names_of(unkept, record.directory),
+                       unkept.size() == 1 ? "differs" : "differ", record.id));
   if (changed.empty()) return;
-  report(
-      state, "warning",
-      fmt::format("{} {} from what the run was started with; the run continues with the content "
-                  "that it read then. `flow resume {} --code new` takes the new content, and the "
-                  "script as it is now.",
-                  names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
-                  record.id));
+  report(state, "warning",
+         fmt::format(
+             "{} {} from what the run was started with; the run continues with the content that it "
+             "read then. `flow resume {} --code new` uses the new content and the current script.",
+             names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
+             record.id));
 }
 
 void LocalEngine::cancel(const std::string& selector) {

@@ -141,10 +141,10 @@ Result<NestedRuns::Hold> NestedRuns::check(EngineLoop& engine_loop, const core::
   if (!is_nested) return Hold();
   if (starved != nullptr)
     return user_error(fmt::format(
-        "this run is started by the task `{}` of the run {}, over the same state: tasks that wait "
-        "for runs of their own hold {} of {} CPUs until these end, and the rest is too little for "
-        "`{}`, so both would wait forever. Give the outer flow more CPUs (`--jobs`), or this run "
-        "its own state (`--state DIR`)",
+        "this run was started by the task `{}` of the run {}, on the same state: tasks that wait "
+        "for nested runs hold {} of {} CPUs until these end, and the remaining resources are too "
+        "few for `{}`, so both would wait forever. Give the outer flow more CPUs (`--jobs`), or "
+        "this run its own state (`--state DIR`)",
         outer->task, outer->run, held_cpus, all_cpus, starved->name));
   runs_[id] = {std::move(*outer), std::move(plan)};
   return Result<Hold>(std::move(hold));

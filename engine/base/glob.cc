@@ -147,8 +147,8 @@ class Walk {
       return;
     }
     if (depth > kDepthMax) {
-      error_ =
-          user_error(fmt::format("folders lie deeper than {} levels in `{}`", kDepthMax, folder_));
+      error_ = user_error(
+          fmt::format("folders are nested more than {} levels deep in `{}`", kDepthMax, folder_));
       return;
     }
     const std::string& component = components_[at];
@@ -212,7 +212,7 @@ Result<std::vector<std::string>> expand_braces(std::string_view pattern) {
       }
     }
     if (open.size() + done.size() > kAlternativesMax)
-      return user_error(fmt::format("the braces in the pattern stand for more than {} alternatives",
+      return user_error(fmt::format("the braces in the pattern expand to more than {} alternatives",
                                     kAlternativesMax));
   }
   return done;

@@ -89,7 +89,7 @@ void end_on_uncaught(int exit_code) {
 std::string exception_text() {
   constexpr const char* kLimits =
       ". The limits of this process may be too low (`ulimit -a` shows them), or the machine has "
-      "too little memory; --jobs runs fewer things at once.";
+      "too little memory; a smaller `--jobs` runs fewer tasks at once.";
   try {
     throw;
   } catch (const std::bad_alloc&) {

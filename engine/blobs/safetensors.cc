@@ -102,7 +102,7 @@ class HeaderReader {
     std::unordered_set<std::string> names;
     FLOW_TRY(fields([&](std::string name) -> Status {
       if (!names.insert(name).second)
-        return wrong(fmt::format("the name {} is there twice", shown(name)));
+        return wrong(fmt::format("the name {} occurs twice", shown(name)));
       if (name == kMetadata) return null() ? Status() : metadata(out);
       SafetensorsEntry entry;
       entry.name = std::move(name);
@@ -111,7 +111,7 @@ class HeaderReader {
       return {};
     }));
     skip();
-    if (at_ != text_.size()) return wrong("there is more after the header's closing `}`");
+    if (at_ != text_.size()) return wrong("data follows the header's closing `}`");
     return {};
   }
 
@@ -427,7 +427,7 @@ Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_
         fmt::format("its header has {} bytes, and {} follow: it was cut short; copy it again",
                     length, file_size - kLengthSize));
   if (length > head.size() - kLengthSize)
-    return internal_error("a safetensors header was handed over in part");
+    return internal_error("only a part of a safetensors header was given");
   std::string_view text = head.substr(kLengthSize, static_cast<size_t>(length));
   if (!is_utf8(text)) return user_error("its header is not UTF-8: it is damaged");
   SafetensorsHeader header;

@@ -63,13 +63,13 @@ Status receive_blob(EngineConnection& connection, const Digest& digest, const st
     if (message->has_error()) return get_error(message->error());
     const client_protocol::BlobChunk& chunk = message->blob_chunk();
     if (!message->has_blob_chunk() || chunk.digest() != digest.view())
-      return environment_error("what came is not the content that was asked for");
+      return environment_error("the received bytes are not the requested blob");
     hash.update(chunk.data());
     if (!write_all(file.descriptor(), chunk.data())) return write_error();
     is_last = chunk.is_last();
   }
   if (hash.finish() != digest)
-    return user_error("input changed: a file is not what it was when the graph was built");
+    return user_error("input changed: a file was changed after the graph was built");
   return file.publish_as(digest);
 }
 

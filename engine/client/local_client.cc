@@ -34,10 +34,10 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
     if (*lock) return open_writer(options, dir, std::move(*lock));
     auto connection = UnixConnection::connect(socket_path(dir));
     if (connection.ok() && !options.resources.empty())
-      return user_error(fmt::format(
-          "the state `{}` has a writer, {}, which says what its machine has: give the resources to "
-          "that one",
-          dir, lock_holder(dir)));
+      return user_error(
+          fmt::format("the state `{}` has a writer, {}, which defines the resources of its "
+                      "machine: give `--resource` to that process",
+                      dir, lock_holder(dir)));
     if (connection.ok())
       return std::unique_ptr<detail::EngineImpl>(
           std::make_unique<LocalClientEngine>(options, dir, open_writer));
@@ -317,10 +317,9 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandl
   auto given_up = std::make_shared<std::atomic<bool>>(false);
   detach_controls(state, [given_up] { *given_up = true; });
   warn(state,
-       fmt::format(
-           "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
-           "`flow head` is there again. Ctrl-C leaves the run for `flow resume {}`",
-           dir_, state.id));
+       fmt::format("the head of `{}` is gone: its workers continue their tasks, and this client "
+                   "waits for a new `flow head`. Ctrl-C leaves the run to `flow resume {}`",
+                   dir_, state.id));
   const ClientRequest request = resume_request(state.id, here(options), false);
   while (!*given_up) {
     if (has_quit_within(kPauseMs)) break;
@@ -338,10 +337,10 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandl
     attach_controls(state, connected);
     return connected;
   }
-  state.fail({ErrorKind::interrupted,
-              fmt::format("the run {} was left while its head was gone; `flow resume {}` takes it "
-                          "up where that one runs again",
-                          state.id, state.id)});
+  state.fail(
+      {ErrorKind::interrupted, fmt::format("the run {} was left while its head was gone; `flow "
+                                           "resume {}` continues it once a head runs again",
+                                           state.id, state.id)});
   return nullptr;
 }
 

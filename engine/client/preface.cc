@@ -37,8 +37,8 @@ std::string peer_version_text(std::string_view frame) {
 /// For the process that speaks `own`.
 std::string mismatch_text(const std::string& other, const std::string& own) {
   return fmt::format(
-      "the process at the other end speaks {} of the client protocol, and this one speaks {}: use "
-      "the same build of flow for both",
+      "the process at the other end uses {} of the client protocol, and this one uses {}: use the "
+      "same build of flow for both",
       other, own);
 }
 

@@ -38,9 +38,8 @@ Result<std::unique_ptr<detail::EngineImpl>> RemoteEngine::open(
     const EngineOptions& options, const TransportFactory& make_transport) {
   if (!options.state.empty() || leads_cluster(options) || !options.resources.empty())
     return user_error(
-        "a client of a head has no state, no workers and no resources of its own: name the head, "
-        "or what is "
-        "this process's own, and not both");
+        "a client of a head has no state, workers or resources of its own: give either the head or "
+        "these");
   std::unique_ptr<RemoteEngine> engine(new RemoteEngine(options));
   auto head_connector = HeadConnector::open(options.head, options.secret_file, make_transport);
   FLOW_TRY(head_connector);
@@ -280,7 +279,7 @@ Result<ServerReply> RemoteEngine::begin(EngineConnection& connection, const Clie
     auto file = files.find(digest);
     if (!is_digest || file == files.end())
       return error_reply(
-          environment_error("the head asks for content that this run does not name"));
+          environment_error("the head requested a blob to which this run does not refer"));
     auto source = cluster::BlobReader::of_file(file->second, true);
     if (!send_blob<ClientRequest>(connection, digest, source).ok()) break;
   }
@@ -360,13 +359,13 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
     }
     auto state = weak.lock();
     if (state)
-      state->fail({ErrorKind::interrupted,
-                   fmt::format("the run {} was left while its head could not be reached; {} takes "
-                               "it up where that one is there again",
-                               state->id, leave)});
+      state->fail(
+          {ErrorKind::interrupted, fmt::format("the run {} was left while its head could not be "
+                                               "reached; {} continues it once the head is back",
+                                               state->id, leave)});
   });
-  warn(*state, fmt::format("the head at {} can't be reached: what runs goes on, and this tries "
-                           "again until it is back. Ctrl-C leaves the run for {}",
+  warn(*state, fmt::format("the head at {} can't be reached: running tasks continue, and this "
+                           "client retries until the head is back. Ctrl-C leaves the run to {}",
                            options_.head, leave));
   ClientRequest request = resume_request(followed->id, followed->submission, false);
   request.mutable_resume_run()->set_acks(true);

@@ -108,7 +108,7 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
     }
     Digest digest;
     if (!reply.has_next_blob() || !Digest::from_bytes(reply.next_blob().digest(), digest))
-      throw Failed(environment_error("the head sent something that is not content"));
+      throw Failed(environment_error("the head sent a message that is not part of a blob"));
     ok_or_throw(receive_blob<ServerReply>(connection, digest, staging.path(),
                                           [&] { return check_copies_running(directory); }));
   }

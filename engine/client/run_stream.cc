@@ -104,9 +104,9 @@ void warn(detail::RunHandle& state, std::string text) {
 
 Error stalled_writer(const std::string& dir) {
   return environment_error(fmt::format(
-      "the state `{}` is locked by {}, which is there and has not answered for {} s: if it is "
-      "stopped, `kill -CONT` and its pid lets it go on, and what was asked of it may be carried "
-      "out then. If it is killed, the state is free, and `flow resume` takes up what it ran",
+      "the state `{}` is locked by {}, which exists and has not answered for {} s: if it is "
+      "stopped, `kill -CONT` with its pid continues it, and it may still execute this request "
+      "then. If it is killed, the state is free, and `flow resume` continues its runs",
       dir, lock_holder(dir), 2 * kStallMs / 1000));
 }
 
@@ -152,7 +152,7 @@ void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
   try {
     run = load_info();
   } catch (const Failed& failed) {
-    return warn(state, "what ended meanwhile is not told: " + failed.error.message);
+    return warn(state, "tasks that ended meanwhile are not listed: " + failed.error.message);
   }
   for (const TaskInfo& task : run.tasks) {
     bool is_missed = is_end(task.status) && task.finished_ms >= since_ms_ &&

@@ -217,10 +217,10 @@ void Server::show_run(EngineConnection& connection, const client_protocol::ShowR
   put_run_info(info, *shown.mutable_run_shown()->mutable_info());
   shown.mutable_run_shown()->set_state_bytes(engine_.state_bytes());
   if (!connection.send(shown))
-    throw Failed(environment_error(
-        fmt::format("what the run {} came to is more than goes to a client at once: `flow show` on "
-                    "the head's machine prints it",
-                    info.id)));
+    throw Failed(
+        environment_error(fmt::format("the outcome of the run {} is too large for a message to a "
+                                      "client: `flow show` on the head's machine prints it",
+                                      info.id)));
 }
 
 // The blobs first, each once, then the value that names them.

@@ -388,7 +388,7 @@ bool Transition::is_quarantined(const Run& run, UnitId unit, UnitDetail& detail,
     workers.insert(death.worker);
     has_gpu = has_gpu || death.is_gpu;
     where += (where.empty() ? "" : "; ") + std::string("on ") + worker_text(state_, death.worker) +
-             (death.co_located.empty() ? " alone" : " beside " + death.co_located);
+             (death.co_located.empty() ? " alone" : " with " + death.co_located);
   }
   if (workers.size() < 2 && !has_gpu) return false;
   detail.failure.message =

@@ -133,7 +133,7 @@ void Transition::fail_unschedulable() {
     fail(r, unit,
          {Cause::gpu_fault,
           "`" + unit_name(r, unit) + "` " + reason +
-              ". An engine that starts again looks anew: `flow resume " + id + "` goes on",
+              ". A restarted engine searches for GPUs again: `flow resume " + id + "` continues it",
           "", 0});
   }
   unschedulable_.clear();

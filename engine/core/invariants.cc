@@ -55,7 +55,7 @@ class InvariantChecker {
       Place place{run, unit};
       if (u.dropped) {
         expect(is_final(u.status) && u.key_scope == KeyScope::none, place,
-               "a dropped unit goes on");
+               "a dropped unit continues");
         continue;
       }
       expect(is_final(u.status) == (u.phase == Phase::done), place, "final and done differ");
@@ -74,7 +74,8 @@ class InvariantChecker {
         expect(!is_final(run.status), place, "runs in a run that ended");
         check_ranks(run, unit, place);
       }
-      if (u.status == UnitStatus::succeeded) expect(u.satisfied, place, "its takers were not told");
+      if (u.status == UnitStatus::succeeded)
+        expect(u.satisfied, place, "its dependents were not notified");
       if (u.status == UnitStatus::failed) {
         expect(u.detail && u.detail->failure.cause != Cause::none, place, "failed without a cause");
       }
@@ -103,7 +104,7 @@ class InvariantChecker {
       ranks++;
       expect(at < state_.workers.size() && !state_.workers[at].is_lost(), place,
              "runs on a worker that is gone");
-      expect(at == 0 || !is_head_only(def), place, "runs away from home");
+      expect(at == 0 || !is_head_only(def), place, "runs outside of the engine's machine");
       expect(gpu_request(def.resources).count() == gpus.size(), place,
              "holds more or fewer GPUs than it asks for");
       for (const std::string& uuid : gpus) {
@@ -121,9 +122,10 @@ class InvariantChecker {
 
   void check_coalesced(const Run& run, const Unit& u, const Place& place) {
     auto waiters = state_.key_waiters.find(u.key);
-    expect(waiters != state_.key_waiters.end(), place, "waits elsewhere unseen");
+    expect(waiters != state_.key_waiters.end(), place,
+           "waits for a duplicate without being registered");
     expect(own_holder(run, u.key) != kNoNode || shared_holder(state_, u.key) != nullptr, place,
-           "waits for a key that nobody computes");
+           "waits for a key that no unit computes");
   }
 
   void check_edges(const Run& run, UnitId unit, const Place& place) {
@@ -132,7 +134,7 @@ class InvariantChecker {
     std::vector<Edge> edges;
     reader.before(unit, edges);
     for (const Edge& edge : edges) {
-      expect(!is_dead(run, unit, edge), place, "waits for what will never be");
+      expect(!is_dead(run, unit, edge), place, "waits for an event that will never happen");
     }
   }
 
@@ -158,7 +160,7 @@ class InvariantChecker {
                      run.phase_count(Phase::ready) + run.phase_count(Phase::running) +
                      run.phase_count(Phase::signal) + run.phase_count(Phase::backoff) +
                      run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
-    expect(moves > 0, place, "nothing can happen in it any more");
+    expect(moves > 0, place, "it has open units, but none can make progress");
     expect(run.phase_count(Phase::parked) == 0, place, "holds units back without stopping");
   }
 
@@ -188,7 +190,7 @@ class InvariantChecker {
     }
     for (const auto& [id, run] : state_.runs) {
       for (const auto& [map, running] : run.map_running) {
-        expect(running <= run.node(run.units[map].node).limit, {run}, "a map's limit is passed");
+        expect(running <= run.node(run.units[map].node).limit, {run}, "a map's limit is exceeded");
       }
     }
   }
@@ -199,7 +201,8 @@ class InvariantChecker {
     rebuild_derived(fresh);
     expect(fresh.capacity == state_.capacity, "the capacity differs from the sum over the workers");
     for (size_t i = 0; i < state_.workers.size(); i++)
-      expect(fresh.workers[i].free == state_.workers[i].free, "room differs from what runs");
+      expect(fresh.workers[i].free == state_.workers[i].free,
+             "the free resources differ from the running units");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
     expect(fresh.key_waiters == state_.key_waiters, "key waiters differ from units that wait");
     expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");
@@ -222,7 +225,7 @@ class InvariantChecker {
       for (UnitId unit = 0; unit < run.units.size(); unit++) {
         Place of_unit{run, unit};
         expect(again.units[unit].key_scope == run.units[unit].key_scope, of_unit,
-               "holds its key otherwise than it should");
+               "holds its key in the wrong scope");
         expect(again.units[unit].waits_on == run.units[unit].waits_on, of_unit, [&, &run = run] {
           return "waits on " + std::to_string(run.units[unit].waits_on) + " edges, of which " +
                  std::to_string(again.units[unit].waits_on) + " are open";
@@ -241,7 +244,7 @@ class InvariantChecker {
     for_each_dependent(again, unit, [&](UnitId dependent, bool guard) {
       bool is_known = std::binary_search(have.begin(), have.end(), std::pair(dependent, guard));
       expect(is_known, {run, unit},
-             [&] { return "does not know its taker " + unit_name(run, dependent); });
+             [&] { return "does not know its dependent " + unit_name(run, dependent); });
     });
   }
 

@@ -241,7 +241,7 @@ void Transition::fail_lost(const LostAttempt& loss) {
   end_attempt(*loss.run, loss.unit);
   std::string why = loss.why;
   bool was_co_located = loss.ending.is_death && !loss.ending.co_located.empty();
-  if (was_co_located) why += " (beside it ran " + loss.ending.co_located + ")";
+  if (was_co_located) why += " (also running there: " + loss.ending.co_located + ")";
   retry_or_fail(*loss.run, loss.unit, {loss.cause, std::move(why), "", 0}, loss.ending);
 }
 

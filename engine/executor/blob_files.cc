@@ -52,16 +52,16 @@ struct TemporaryBlob {
 };
 
 Error missing_blob(const Digest& digest) {
-  return environment_error("the content " + digest.hex() +
-                           " is not in the state any more: `flow resume` computes a result again, "
-                           "and copies an input again from a file that has not changed");
+  return environment_error("the blob " + digest.hex() +
+                           " is no longer in the state: `flow resume` computes a result again, and "
+                           "copies an input again from a file that has not changed");
 }
 
 /// A missing blob is computed again; a damaged one would be found each time, so it is removed.
 Error damaged(const Digest& digest) {
-  return environment_error("the content " + digest.hex() +
+  return environment_error("the blob " + digest.hex() +
                            " in the state is damaged. It was removed: the next `flow run`, or "
-                           "`flow resume` of a run that failed, makes it again");
+                           "`flow resume` of a run that failed, creates it again");
 }
 
 }  // namespace

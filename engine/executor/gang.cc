@@ -122,7 +122,7 @@ std::string name_of(const wire::AttemptName& id) {
 }
 
 Error damaged(size_t rank) {
-  return internal_error(fmt::format("what rank {} said of how it is reached is damaged", rank));
+  return internal_error(fmt::format("the address of rank {} is damaged", rank));
 }
 
 }  // namespace
@@ -168,9 +168,10 @@ Result<std::unique_ptr<Gang>> Gang::rendezvous(Attempt& attempt) {
   auto peers = attempt.link().wait_peers(*timeout_ms);
   if (!peers && attempt.stopping()) return Error{ErrorKind::interrupted, "it was asked to stop"};
   if (!peers)
-    return Error{ErrorKind::task,
-                 fmt::format("rank {} is there, and not all {} are after {} s ({} says how long)",
-                             options.rank, options.ranks, *timeout_ms / 1000.0, kTimeoutVariable)};
+    return Error{
+        ErrorKind::task,
+        fmt::format("rank {} is ready, but not all {} ranks are after {} s ({} sets the limit)",
+                    options.rank, options.ranks, *timeout_ms / 1000.0, kTimeoutVariable)};
   std::vector<std::string> addresses;
   for (const std::string& bytes : *peers) {
     wire::RankEndpoint endpoint;

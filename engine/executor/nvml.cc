@@ -158,7 +158,7 @@ class NvmlMachine {
   std::string watch(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
     void* events = nullptr;
     bool can_watch = functions_.new_events && functions_.register_events && functions_.wait_event;
-    if (!can_watch) return "the NVIDIA driver is too old to tell of errors";
+    if (!can_watch) return "the NVIDIA driver is too old to report errors";
     if (int status = functions_.new_events(&events); status != kSuccess) return refusal(status);
     int refused = kSuccess;
     std::set<uint32_t> watched;
@@ -180,7 +180,7 @@ class NvmlMachine {
 
  private:
   std::string refusal(int status) const {
-    return fmt::format("the NVIDIA driver does not tell of errors: {} (status {})",
+    return fmt::format("the NVIDIA driver does not report errors: {} (status {})",
                        functions_.error_text(status), status);
   }
 
@@ -218,7 +218,7 @@ class NvmlMachine {
     PciInfo pci{};
     if (!succeeds("open it", functions_.device(index, &device))) return;
     devices_[index] = device;
-    if (!succeeds("tell its place", functions_.pci(device, &pci))) return;
+    if (!succeeds("return its PCI address", functions_.pci(device, &pci))) return;
     pci.id[sizeof pci.id - 1] = '\0';
     Gpu gpu;
     gpu.index = index;
@@ -247,9 +247,9 @@ class NvmlMachine {
   void add_device(NvmlDevice device, Gpu gpu) {
     char uuid[kTextMax] = "", name[kTextMax] = "";
     NvmlMemory memory{};
-    if (!succeeds("tell its UUID", functions_.uuid(device, uuid, sizeof uuid)) ||
-        !succeeds("tell its name", functions_.name(device, name, sizeof name)) ||
-        !succeeds("tell its memory", functions_.memory(device, &memory)))
+    if (!succeeds("return its UUID", functions_.uuid(device, uuid, sizeof uuid)) ||
+        !succeeds("return its name", functions_.name(device, name, sizeof name)) ||
+        !succeeds("return its memory", functions_.memory(device, &memory)))
       return;
     gpu.uuid = uuid;
     gpu.name = name;
@@ -337,7 +337,7 @@ std::string open_library(NvmlFunctions& functions, MachineGpus& none) {
   bool is_named = named != nullptr && *named != '\0';
   void* library = ::dlopen(is_named ? named : kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr && !is_named)
-    return fmt::format("the NVIDIA driver's library {} is not here", kLibrary);
+    return fmt::format("the NVIDIA driver's library {} is not installed", kLibrary);
   std::string why;
   if (library == nullptr) {
     why = fmt::format("the library that {} names can't be loaded: {}", kNvmlVariable, ::dlerror());

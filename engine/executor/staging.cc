@@ -116,7 +116,7 @@ Status Attempt::check_origin(const std::string& path, const Digest& digest) {
     seen = known.insert_or_assign(path, std::pair(*now, content->digest)).first;
   }
   if (seen->second.second == digest) return {};
-  return changed(path, "is not what it was when the run started");
+  return changed(path, "differs from what the run was started with");
 }
 
 Status Attempt::place_file(const std::string& source, const std::string& target,

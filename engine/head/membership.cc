@@ -135,7 +135,7 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
     const cluster::SessionPeer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
   if (peer.version != version()) {
     std::string why =
-        fmt::format("this head is flow {} and its client flow {}: install one flow on both",
+        fmt::format("this head is flow {} and its client flow {}: install the same flow on both",
                     version(), peer.version);
     log::warning("client rejected", {.detail = why});
     link->end(why);
@@ -159,7 +159,7 @@ void ClusterMembership::await_former_workers(int64_t adopt_ms) {
     workers_[name].serial = ++last_serial_;
     start_lease(
         name, last_serial_, adopt_ms,
-        fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0),
+        fmt::format("it did not rejoin within {} s of the engine's restart", adopt_ms / 1000.0),
         false);
   }
 }
@@ -190,9 +190,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
   const std::string name = request.worker.name;
   if (name == kHeadWorkerName)
     return fmt::format(
-        "what the head runs itself is shown as `{}`: give this worker another name "
-        "with --name",
-        name);
+        "the head itself is shown as `{}`: give this worker another name with --name", name);
   uint64_t received = committed_of(name, request.spool);
   std::shared_ptr<WorkerConnection> former;
   bool is_restarted = false;
@@ -202,8 +200,7 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     ConnectedWorker& worker = workers_[name];
     if (worker.connection && worker.process != request.process)
       return fmt::format(
-          "a worker named `{}` is here already, from {}: give this one another name "
-          "with --name",
+          "a worker named `{}` has already joined, from {}: give this one another name with --name",
           name, worker.address);
     former = std::exchange(worker.connection, connection);
     if (worker.spool == request.spool) received = std::max(received, worker.received);
@@ -218,8 +215,8 @@ std::string ClusterMembership::on_join(std::shared_ptr<WorkerConnection> connect
     engine_loop_.parts().workers.attach(name, connection, worker.address);
   }
   if (former) {
-    engine_loop_.parts().membership.disconnect(name, "it came by another connection");
-    former->disconnect("this worker came by another connection");
+    engine_loop_.parts().membership.disconnect(name, "it joined over another connection");
+    former->disconnect("this worker joined over another connection");
   }
   auto decided = [connection, received, name](bool admitted) {
     if (admitted) return connection->accept_join(received);

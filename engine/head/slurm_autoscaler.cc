@@ -174,7 +174,7 @@ void SlurmAutoscaler::report() {
   if (why && !has_failed_) {
     has_failed_ = true;
     log::warning("Slurm gives no node", {.detail = *why});
-    return user_.on_failed(environment_error("no node can be had of Slurm: " + *why));
+    return user_.on_failed(environment_error("Slurm provides no node: " + *why));
   }
   for (const std::string& note : notes) user_.note("Slurm: " + note);
 }
@@ -201,7 +201,7 @@ void SlurmAutoscaler::poll_jobs() {
   squeue_problem_ = problem;
   if (!is_new) return;
   log::warning("Slurm jobs not polled", {.detail = "squeue: " + problem});
-  user_.note("Slurm: squeue says nothing of the jobs: " + problem);
+  user_.note("Slurm: squeue does not report the jobs: " + problem);
 }
 
 void SlurmAutoscaler::request_nodes(int32_t nodes) {
@@ -227,7 +227,7 @@ void SlurmAutoscaler::request_nodes(int32_t nodes) {
     user_.note("Slurm: " + then);
   }
   pool_.requested(*job, nodes, clock_ms());
-  user_.note(fmt::format("Slurm: asked for {} node{}: job {}", nodes, nodes == 1 ? "" : "s", *job));
+  user_.note(fmt::format("Slurm: requested {} node{}: job {}", nodes, nodes == 1 ? "" : "s", *job));
 }
 
 bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_ms) {
@@ -240,8 +240,8 @@ bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_m
   }
   std::string answered = answer.ok() ? answer->err : answer.error().message;
   log::warning("Slurm jobs not cancelled", {.detail = words_of(command, answered)});
-  user_.note("Slurm: what is not needed any more could not be given back: " +
-             words_of(command, answered) + "; give that command again, or begin another head here");
+  user_.note("Slurm: jobs that are no longer needed could not be cancelled: " +
+             words_of(command, answered) + "; run that command again, or start another head here");
   return false;
 }
 

@@ -36,8 +36,8 @@ Status check_slurm(const SlurmOptions& options) {
   bool has_nodes = options.nodes > 0 || options.nodes_max > 0;
   if (has_nodes || !slurm_job_inside(options).empty()) return {};
   return user_error(
-      "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as "
-      "there is work for. Only inside an allocation is neither needed");
+      "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as the "
+      "work needs. Neither is needed only inside an allocation");
 }
 
 SlurmOptions with_first_nodes(SlurmOptions options) {
@@ -136,7 +136,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   AutoscalerCallbacks user;
   user.view = [self = made.get()] { return self->view_of_nodes(); };
   user.drain = [&engine_loop](const std::string& node) {
-    engine_loop.parts().membership.drain(node, "it had nothing to do");
+    engine_loop.parts().membership.drain(node, "it was idle");
   };
   user.note = [&engine](const std::string& text) { engine.warn_all(text); };
   user.status = [&engine_loop](const std::string& text) {
@@ -194,7 +194,7 @@ void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
     nothing_fits_ms_ = -1;
     constexpr const char* kText =
         "the waiting tasks fit on none of Slurm's nodes, and nothing else runs there: the "
-        "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back";
+        "allocation is not used. `flow why` shows what a task lacks; Ctrl-C releases the nodes";
     log::warning("Slurm nodes not used", {.detail = kText});
     engine_.warn_all(kText);
   }
@@ -204,8 +204,8 @@ SlurmHead::~SlurmHead() {
   if (!autoscaler_) return;
   autoscaler_.reset();
   for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
-    engine_loop_.parts().membership.drain(node.name, "the run is over");
-    engine_loop_.parts().membership.lose(node.name, "its node was given back");
+    engine_loop_.parts().membership.drain(node.name, "the run has ended");
+    engine_loop_.parts().membership.lose(node.name, "its node was released");
   }
   engine_loop_.inspect([](const core::State&, InputResolver&) {});  // until the change is committed
 }

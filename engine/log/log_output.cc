@@ -115,7 +115,7 @@ Result<std::unique_ptr<LogOutput>> LogOutput::open(const LogOptions& options,
   if (options.file.empty()) return output;
   output->path_ = options.file;
   if (!private_dir.empty() && is_inside(options.file, private_dir))
-    return user_error("the log file `" + options.file + "` lies in `" + private_dir +
+    return user_error("the log file `" + options.file + "` is in `" + private_dir +
                       "`, which holds flow's own files only: name a file outside of it");
   auto file = LogFile::open(options.file);
   FLOW_TRY(file);

@@ -119,8 +119,8 @@ class PlanChecker {
                                       text, parsed.error().message));
     if (def.kind == TaskKind::native || def.kind == TaskKind::service)
       problem(where(def),
-              "has `where`: a service and a native task run on the engine's own "
-              "machine alone; remove it");
+              "has `where`: a service and a native task run only on the engine's own machine; "
+              "remove it");
   }
 
   // ---- names

@@ -148,9 +148,9 @@ std::string gpu_unsatisfiable_reason(const Resources& resources, const std::vect
                        requests_gpus, why_none);
   bool is_special = resources.gpu_memory_bytes > 0 || !resources.gpu_model.empty() ||
                     static_cast<size_t>(suiting) != gpus.size();
-  std::string has = is_special
-                        ? fmt::format("{} of this machine's {} GPUs will do", suiting, gpus.size())
-                        : fmt::format("this machine has {}", gpus.size());
+  std::string has =
+      is_special ? fmt::format("{} of this machine's {} GPUs are suitable", suiting, gpus.size())
+                 : fmt::format("this machine has {}", gpus.size());
   std::string remedy = mig_unsatisfiable_reason(resources, gpus);
   remedy += remedy.empty() ? "ask for less, or run it where there is more"
                            : "or run it where there are whole GPUs";

@@ -17,7 +17,7 @@ constexpr size_t kCustomResourcesMax = 64;         // of a machine, or of a task
 constexpr size_t kCustomResourceNameMax = 64;      // bytes
 constexpr int64_t kResourceQuantityMaxMilli = 1'000'000'000'000;
 constexpr const char* kCustomResourceNameForm =
-    "a name of 1 to 64 letters, digits, `_`, `.` and `-`, which is no option of its own";
+    "a name of 1 to 64 letters, digits, `_`, `.` and `-`, which is not the name of an option";
 
 /// Whether this is a valid name. `cpus`, `memory`, `gpus` and the like are not: tasks have options
 /// with these names.

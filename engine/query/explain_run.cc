@@ -24,8 +24,8 @@ std::string shown(const std::string& text) { return text.empty() ? "" : "`" + te
 std::string changed(const std::string& what, const std::string& before, const std::string& now) {
   if (before.empty() && now.empty()) return what + " changed";
   return fmt::format("{} changed from {} to {}", what,
-                     before.empty() ? "another content" : shown(before),
-                     now.empty() ? "another content" : shown(now));
+                     before.empty() ? "other content" : shown(before),
+                     now.empty() ? "other content" : shown(now));
 }
 
 /// The JSON of two different values, one line each, cut to start shortly before the first
@@ -229,8 +229,7 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     if (!unheard.empty())
       text += fmt::format(
           " Now disconnected: {}. The attempt is reported when the worker reconnects; it is lost "
-          "if the "
-          "worker stays away.",
+          "if the worker does not.",
           unheard);
     return text;
   }
@@ -240,8 +239,8 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     return fmt::format("`{}` was running when its flow ended: {}. `flow resume {}` runs it again.",
                        name, attempt, loaded.run->id);
   return fmt::format(
-      "`{}` was running when its head ended: {}. Its worker goes on with it, and what it comes to "
-      "is taken once {}.",
+      "`{}` was running when its head ended: {}. Its worker continues it, and the result is "
+      "accepted once {}.",
       name, attempt,
       led_by == "flow head" ? "`flow head` runs over this state again"
                             : fmt::format("`flow resume {} --on slurm` is there", loaded.run->id));
@@ -351,8 +350,8 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       break;
     case core::UnitStatus::succeeded:
       if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
-      text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
-                                    name)
+      text = u.cached ? fmt::format(
+                            "`{}` did not run: an earlier result with the same key was used.", name)
                       : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
                                     u.attempts == 1 ? "" : "s") +
                             failed_before(u) + failed_workers_text(loaded, u) +
@@ -368,7 +367,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
   const TaskDef* before_def = InputResolver::def_of(*earlier->loaded.run, earlier->unit);
   if (before.key == u.key) {
-    if (!def->cache) return text + "because its option cache = false says so.";
+    if (!def->cache) return text + "because of its option cache = false.";
     if (run.fresh) return text + "because the run was started with --fresh.";
     if (before.status != core::UnitStatus::succeeded) {
       return text + fmt::format(
@@ -377,14 +376,13 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                         earlier->loaded.record.id, core::status_name(before.status));
     }
     return text +
-           "although its key equals that of the earlier run: its result is not served to "
-           "other runs (it waits for a signal, or runs for its effect), or it was asked for by "
-           "`retry`.";
+           "although its key equals that of the earlier run: its result is not shared with other "
+           "runs (it waits for a signal, or runs for its effect), or `retry` requested it.";
   }
   auto now_components = resolver.key_components(run, unit);
   auto before_components = resolver.key_components(*earlier->loaded.run, earlier->unit);
   if (!now_components.ok() || !before_components.ok() || before_def == nullptr)
-    return text + "because its key changed; the content that would show how was collected.";
+    return text + "because its key changed; the values that would show how were collected.";
   text += fmt::format("again because, since the run {}:", earlier->loaded.record.id);
   for (const std::string& line :
        differences(*before_components, *before_def, *now_components, *def))
@@ -409,7 +407,7 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
         core::UnitStatus::skipped, core::UnitStatus::cancelled}) {
     for (core::UnitId unit : by_status[status]) {
       if (status == core::UnitStatus::succeeded && run.units[unit].cached) continue;
-      if (printed++ >= kTasksMax) return text + "\n\n… and more: name a task to hear of it.";
+      if (printed++ >= kTasksMax) return text + "\n\n… and more: name a task to see it.";
       text += "\n\n" + explain_task(store, blobs, loaded, unit, resolver);
     }
   }

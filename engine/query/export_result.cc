@@ -247,9 +247,9 @@ class Copier {
     std::string object = blobs_.path_of(digest);
     if (fs::exists(object, ignored)) {
       if (copy_bytes(object, file) != digest)
-        throw Failed(environment_error(fmt::format(
-            "the content {} in the state is damaged: its bytes have another digest (`{}`)",
-            digest.hex(), object)));
+        throw Failed(environment_error(
+            fmt::format("the blob {} in the state is damaged: its bytes have another digest (`{}`)",
+                        digest.hex(), object)));
     } else if (!origin.empty()) {
       if (copy_bytes(origin, file) != digest)
         throw Failed(environment_error(fmt::format("`{}` changed since the run read it", origin)));
@@ -308,7 +308,7 @@ void check_target(const std::string& directory) {
   std::string what = obstacle(directory);
   std::string state = what.empty() ? state_around(directory) : "";
   if (!state.empty())
-    what = fmt::format("it lies in the state `{}`, which flow alone changes", state);
+    what = fmt::format("it lies in the state `{}`, which only flow may change", state);
   if (what.empty()) return;
   throw Failed(user_error(fmt::format(
       "the result can't be copied into `{}`: {}. Name another folder", directory, what)));

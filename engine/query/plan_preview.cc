@@ -95,7 +95,7 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
     const char* status = core::status_name(before.status);
     if (before.status == core::UnitStatus::succeeded)
       return resumed ? "its result was collected"
-                     : "its result is not served to other runs, or was collected";
+                     : "its result is not shared with other runs, or was collected";
     if (!resumed) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
     return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
   }

@@ -319,13 +319,14 @@ Result<Digest> InputResolver::key(const core::Run& run, core::UnitId unit) {
   }
   auto args = decode_value(*bytes);
   if (!args.ok()) {
-    return environment_error(
-        fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit), args.error().message));
+    return environment_error(fmt::format("what `{}` takes as input is damaged: {}",
+                                         unit_name(run, unit), args.error().message));
   }
   if (depth_of(*args) > kTableDepthMax + 1) {
-    return user_error(fmt::format(
-        "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
-        unit_name(run, unit), kTableDepthMax));
+    return user_error(
+        fmt::format("`{}` is called with a table that is nested too deep: arguments may be nested "
+                    "{} levels at most",
+                    unit_name(run, unit), kTableDepthMax));
   }
   Digest key = sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
   if (may_differ) remember_inputs(key, *args);

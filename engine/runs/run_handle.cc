@@ -56,8 +56,8 @@ std::optional<Event> RunHandle::next() {
     warning.type = "warning";
     warning.run = id;
     warning.text = fmt::format(
-        "{} events were dropped: they came faster than they were read (what they told is in the "
-        "run's info)",
+        "{} events were dropped: they arrived faster than they were read (the run's info has their "
+        "content)",
         std::exchange(dropped, 0));
     return warning;
   }
@@ -122,7 +122,7 @@ Value Run::wait() {
     throw RunFailed({ErrorKind::task, message});
   }
   throw Failed({ErrorKind::interrupted, "the run " + info.id + " is " + info.status +
-                                            ": `flow resume " + info.id + "` takes it up again"});
+                                            ": `flow resume " + info.id + "` continues it"});
 }
 
 }  // namespace flow

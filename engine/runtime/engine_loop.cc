@@ -26,8 +26,8 @@ Result<int64_t> grow_after_ms() {
   auto ms = parse_duration_ms(text);
   if (ms.ok()) return ms;
   return user_error(
-      fmt::format("{} is `{}`, and is how long a gang runs with fewer ranks before it may begin "
-                  "again with more, as \"30s\" or \"10m\"",
+      fmt::format("{} is `{}`, and is how long a gang runs with fewer ranks before it may restart "
+                  "with more, as \"30s\" or \"10m\"",
                   kGrowAfterVariable, text));
 }
 

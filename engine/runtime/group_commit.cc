@@ -26,8 +26,8 @@ constexpr uint64_t kRestJournalMin = 64 << 10;   // the same if no run is left
 // The open files could still be written, but nothing would find them again.
 Error removed(const std::string& dir) {
   return environment_error(
-      fmt::format("the state `{}` was removed or replaced while it was written. The engine stops "
-                  "here: what its runs came to went with it. Start them again",
+      fmt::format("the state `{}` was removed or replaced while it was written. The engine stops: "
+                  "the results of its runs are lost with it. Start them again",
                   dir));
 }
 

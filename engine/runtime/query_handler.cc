@@ -147,7 +147,7 @@ void QueryHandler::gather(const core::GatherValue& query, const core::Run& run, 
   if (!bytes.ok()) {
     if (query.unit != kNoNode) return fail_unit(query.run, query.unit, bytes.error(), now);
     feed_.warn(query.run,
-               "the result is null, because it can't be put together: " + bytes.error().message);
+               "the result is null, because it can't be assembled: " + bytes.error().message);
     bytes = encode_value(Value::null());
   }
   Digest digest = sha256(*bytes);

@@ -17,7 +17,7 @@ namespace flow {
 namespace {
 
 std::string already_active(const core::Run& run) {
-  return fmt::format("the run {} is {} already: it goes on in the process that writes this state",
+  return fmt::format("the run {} is {} already: it continues in the process that writes this state",
                      run.id, core::status_name(run.status));
 }
 

@@ -52,7 +52,7 @@ class ConstraintFinder {
   BindingConstraint binding() const {
     if (worker_.is_disconnected) return {"away", "it is disconnected"};
     if (worker_.is_draining)
-      return {"draining", "that worker is about to leave, and takes nothing new"};
+      return {"draining", "that worker is about to leave, and accepts nothing new"};
     if (is_avoided(state_, at_, request_, worker_.free.units)) return avoided();
     if (!may_share(worker_.free, request_)) return shared();
     if (!matches_selector(request_.where, worker_.info.labels)) return {"where", why_not_where()};
@@ -82,9 +82,8 @@ class ConstraintFinder {
     auto held_by = units_that([](const SchedulingClass&) { return true; });
     if (worker_.free.alone > 0)
       return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
-    return {"alone",
-            "workers that ran it died, so its next attempt runs alone; on that worker runs " +
-                names_of(held_by)};
+    return {"alone", "workers that ran it died, so its next attempt runs alone; that worker runs " +
+                         names_of(held_by)};
   }
 
   /// "it runs where `disk == ssd`, and the labels there are rack=a"
@@ -142,9 +141,9 @@ class ConstraintFinder {
     if (exceeds_capacity && suiting == all.size())
       return {"gpus", request_text + ", and there is no more than " + std::to_string(suiting)};
     if (exceeds_capacity) {
-      return {"gpus", request_text + ", and of " + std::to_string(all.size()) + " there " +
-                          (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) +
-                          " that will do" + why_not_these() + failed()};
+      return {"gpus", request_text + ", and " + std::to_string(suiting) + " of " +
+                          std::to_string(all.size()) + (suiting == 1 ? " is" : " are") +
+                          " suitable" + why_not_these() + failed()};
     }
     return held_gpus(request_text, suiting);
   }
@@ -188,7 +187,7 @@ class ConstraintFinder {
     return text;
   }
 
-  /// "; 1 of 2 that would do is free: GPU 0 has 0.5 free, held by `a`"
+  /// "; 1 of 2 is free: GPU 0 has 0.5 free, held by `a`"
   BindingConstraint held_gpus(const std::string& request_text, size_t suiting) const {
     std::string text;
     size_t shown = 0, others = 0, free = 0;
@@ -213,7 +212,7 @@ class ConstraintFinder {
     }
     if (others > 0) text += "; and so " + std::to_string(others) + " more";
     bool is_part = request_.gpu.is_share() || request_.gpu.memory_bytes > 0;
-    const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
+    const char* are = is_part ? (free == 1 ? " has that much free" : " have that much free")
                               : (free == 1 ? " is free" : " are free");
     return {"gpus", request_text + "; " + std::to_string(free) + " of " + std::to_string(suiting) +
                         are + text + failed()};

@@ -89,21 +89,21 @@ std::string why_not_yet(const State& state, const Run& run, const SchedulingClas
   std::string name = quoted(other, owner->unit) + of_run(state, other);
   if (owner->request.is_gang()) {
     return name + " needs " + std::to_string(owner->request.ranks) +
-           " ranks at once, and what is free is kept for them";
+           " ranks at once, and the free resources are reserved for them";
   }
   return name + ", which comes before it, asks for " + words_of(owner->request) +
-         ", and what is free is kept for that";
+         ", and the free resources are reserved for it";
 }
 
 std::string constraint_summary(const std::string& constraint) {
   if (constraint == "cpus") return "too few CPUs";
   if (constraint == "memory") return "too little memory";
-  if (constraint == "gpus") return "too few GPUs that will do";
+  if (constraint == "gpus") return "too few suitable GPUs";
   if (constraint == "where") return "other labels";
   if (constraint == "draining") return "about to leave";
   if (constraint == "staging") return "attempts that failed there";
   if (constraint == "aside") return "many tasks that failed there";
-  if (constraint == "alone") return "other tasks beside which it may not run";
+  if (constraint == "alone") return "other tasks with which it may not share a worker";
   return "too little `" + constraint + "`";
 }
 
@@ -166,12 +166,12 @@ std::string no_worker(const State& state) {
          (count == 1 ? " was" : " were") + " lost, and no other has joined";
 }
 
-/// "; 2 of the 4 workers that are to join are not there"
+/// "; 2 of the 4 expected workers have not joined"
 std::string awaited_workers_text(const State& state) {
   uint32_t missing = missing_workers(state);
   if (missing == 0) return "";
   return "; " + std::to_string(missing) + " of the " + std::to_string(state.announced) +
-         " workers that are to join " + (missing == 1 ? "is" : "are") + " not there";
+         " expected workers " + (missing == 1 ? "has" : "have") + " not joined";
 }
 
 /// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
@@ -195,7 +195,8 @@ std::string why_on_no_worker(const State& state, const Run& run, const Schedulin
   bool is_alone = state.workers.size() == 1 && waits.size() == 1;
   if (is_alone) return waits[0].why;
   if (!waits.empty()) return each_worker(state, waits, false);
-  return no_worker(state) + ": `flow worker --join ADDRESS` on a machine that has what it asks for";
+  return no_worker(state) +
+         ": start `flow worker --join ADDRESS` on a machine with these resources";
 }
 
 /// "; 29 ready tasks of run r, which was submitted before, come first"
@@ -234,7 +235,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
     auto running = run.map_running.find(request.limited_map);
     if (running != run.map_running.end() && running->second >= limit) {
       return quoted(run, request.limited_map) + " runs at most " + std::to_string(limit) +
-             " instances at once, and as many run";
+             " instances at once, and that many run";
     }
   }
   if (!may_start(state, run, request, run.cpus_used_milli, 0)) {
@@ -248,16 +249,16 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
 std::string why_coalesced(const State& state, const Run& run, const Unit& u) {
   UnitId own = own_holder(run, u.key);
   if (own != kNoNode) {
-    return quoted(run, own) + " computes the same (equal code and inputs); its result will serve";
+    return quoted(run, own) + " computes the same (equal code and inputs); its result will be used";
   }
   const KeyTable::Holder* shared = shared_holder(state, u.key);
-  if (shared == nullptr) return "another computes the same";
+  if (shared == nullptr) return "another task computes the same";
   auto [number, unit] = *shared;
   const RunId& id = state.run_numbers.at(number);
   const Run& other = state.runs.at(id);
   std::string of_run = &other == &run ? "" : " of run " + id;
   return quoted(other, unit) + of_run +
-         " computes the same (equal code and inputs); its result will serve";
+         " computes the same (equal code and inputs); its result will be used";
 }
 
 std::string why_running(const State& state, const Unit& u) {
@@ -268,9 +269,9 @@ std::string why_running(const State& state, const Unit& u) {
   }
   if (!u.detail || u.detail->others.empty()) return "it runs";
   std::string text = "it runs as " + std::to_string(u.detail->others.size() + 1) + " ranks";
-  if (u.detail->is_resizing) return text + ", and was asked to stop, to begin again with more";
+  if (u.detail->is_resizing) return text + ", and was asked to stop, to restart with more";
   if (u.detail->grew_from == 0) return text;
-  return text + ": it began again when there was room for more than " +
+  return text + ": it restarted when there was room for more than " +
          std::to_string(u.detail->grew_from);
 }
 
@@ -300,10 +301,10 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
     case Phase::resolving:
       return "its inputs are being read";
     case Phase::gathering:
-      return "its result is being put together";
+      return "its result is being assembled";
     case Phase::parked:
       return run.status == RunStatus::interrupted
-                 ? "its run was interrupted: `flow resume " + run_id + "` goes on"
+                 ? "its run was interrupted: `flow resume " + run_id + "` continues it"
                  : "its run is being stopped";
     case Phase::coalesced:
       return why_coalesced(state, run, u);

@@ -219,7 +219,7 @@ class HttpServer::HttpConnection {
       }
       Got got = fill(deadline);
       if (got == Got::bytes) continue;
-      if (asking && got == Got::late) reject({408, "the head of the request came too slowly"});
+      if (asking && got == Got::late) reject({408, "the head of the request arrived too slowly"});
       if (asking && got == Got::end) reject({400, "the request ends within its head"});
       return {};
     }
@@ -249,7 +249,7 @@ class HttpServer::HttpConnection {
       }
       Got got = fill(deadline);
       if (got == Got::bytes) continue;
-      if (got == Got::late) reject({408, "the body of the request came too slowly"});
+      if (got == Got::late) reject({408, "the body of the request arrived too slowly"});
       if (got == Got::end) reject({400, "the request ends within its body"});
       return {};
     }

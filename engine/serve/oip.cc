@@ -141,7 +141,7 @@ Result<Tensor> parse_input(const Value& input, const std::string& where, const s
   size_t items = bytes->size() / dtype_size(tensor.dtype);
   if (items != count)
     return user_error(
-        fmt::format("{}.data has {} values, its shape asks for {}", where, items, count));
+        fmt::format("{}.data has {} values, its shape needs {}", where, items, count));
   tensor.digest = sha256(*bytes);
   tensor.data = std::move(bytes);
   return tensor;

@@ -130,7 +130,7 @@ Result<std::string> Blobs::get(const Digest& digest) const {
     if (::access(path.c_str(), R_OK) != 0) {
       FLOW_TRY(no_broken_links(dir_, {"objects"}));
       return environment_error(fmt::format(
-          "the state does not hold the content {}: it was collected or lost", digest.hex()));
+          "the state does not hold the blob {}: it was collected or lost", digest.hex()));
     }
     auto content = read_file(path);
     FLOW_TRY(content);
@@ -138,7 +138,7 @@ Result<std::string> Blobs::get(const Digest& digest) const {
   }
   if (sha256(bytes) != digest)
     return environment_error(fmt::format(
-        "the content {} in the state is damaged: its bytes have another digest", digest.hex()));
+        "the blob {} in the state is damaged: its bytes have another digest", digest.hex()));
   return bytes;
 }
 

@@ -42,7 +42,7 @@ std::string free_space(const std::string& dir) {
 Error cannot_write(const Store& store, const std::string& dir, const std::string& what) {
   return environment_error(
       fmt::format("cannot write the state `{}`: {} ({}). Nothing that was committed is lost; the "
-                  "engine stops here. {}. Make room or repair the disk, then `flow resume`.",
+                  "engine stops here. {}. Free some space or repair the disk, then `flow resume`.",
                   dir, what, free_space(dir), last_committed(store)));
 }
 

@@ -85,8 +85,8 @@ Result<core::State> recover(const Store& store, const Blobs& blobs) {
           if (record.sequence <= state.sequence) continue;  // the snapshot has it
           if (record.sequence != state.sequence + 1) {
             problem = environment_error(fmt::format(
-                "the state is damaged: the journal has no record {}: after {} comes {}. Bring "
-                "the state's folder back from a copy, or move it away and start again.",
+                "the state is damaged: the journal has no record {}: after {} comes {}. Restore "
+                "the state's folder from a copy, or move it elsewhere and start again.",
                 state.sequence + 1, state.sequence, record.sequence));
             return false;
           }

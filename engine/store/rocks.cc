@@ -62,7 +62,7 @@ constexpr std::chrono::milliseconds kReaderPause{20};
 Error damaged(const std::string& dir, const std::string& what) {
   return environment_error(
       fmt::format("the state `{}` is damaged: {}. Nothing was dropped and nothing was written. "
-                  "Bring the file back from a copy, or move the folder away and start again.",
+                  "Restore the file from a copy, or move the folder elsewhere and start again.",
                   dir, what));
 }
 
@@ -88,12 +88,12 @@ Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
   if (status.ToString().find(std::strerror(EMFILE)) != std::string::npos) {
     return environment_error(
         fmt::format("cannot open the state `{}`: {}. Nothing that was committed is lost. Raise the "
-                    "limit on open files (`ulimit -n 4096`), then do this again.",
+                    "limit on open files (`ulimit -n 4096`), then try again.",
                     dir, status.ToString()));
   }
   return environment_error(
-      fmt::format("cannot open the state `{}`: {} ({}). Nothing that was committed is lost. Make "
-                  "room or repair the disk, then do this again.",
+      fmt::format("cannot open the state `{}`: {} ({}). Nothing that was committed is lost. Free "
+                  "some space or repair the disk, then try again.",
                   dir, status.ToString(), free_space(dir)));
 }
 
@@ -314,8 +314,7 @@ class RocksStore final : public Store {
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
     LogCheck logs = checked_logs(dir, options.read_only);
-    if (!logs.damage.empty())
-      return damaged(dir, logs.damage + " there is a record that is not as it was written");
+    if (!logs.damage.empty()) return damaged(dir, logs.damage + " there is a damaged record");
     auto store = std::unique_ptr<RocksStore>(new RocksStore());
     store->dir_ = dir;
     store->read_only_ = options.read_only;

@@ -73,7 +73,7 @@ Result<BuiltGraph> accept_prebuilt_graph(const PrebuiltGraph& prebuilt) {
   });
   if (!strange.empty())
     return user_error(
-        fmt::format("the client sent the place of the file `{}` and not its content", strange));
+        fmt::format("the client sent the path of the file `{}` and not its content", strange));
   bundle->root = path_on_machine(prebuilt.machine, bundle->root);
   built.plan = std::move(*plan);
   built.plan.printed = prebuilt.printed;

@@ -141,8 +141,8 @@ Result<std::string> find_executor(const EngineOptions& options) {
   std::string looked;
   for (const fs::path& place : places) looked += "\n  " + place.lexically_normal().string();
   return environment_error(
-      "flow-executor was not found: install it beside the library or name it by the option "
-      "`executor`. Looked at:" +
+      "flow-executor was not found: install it next to the library or set the option `executor`. "
+      "Searched:" +
       looked);
 }
 
@@ -179,9 +179,8 @@ Result<std::string> find_program(const EngineOptions& options, const std::string
   if (place.empty()) place = fs::path(executor).parent_path() / "flow";
   if (access(place.c_str(), X_OK) == 0) return absolute_path(place);
   return environment_error(
-      fmt::format("there is no program `{}` to start workers with: install `flow` beside "
-                  "flow-executor, or name "
-                  "it by the option `program`",
+      fmt::format("there is no program `{}` to start workers with: install `flow` next to "
+                  "flow-executor, or set the option `program`",
                   place.string()));
 }
 
@@ -328,7 +327,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
     if (context.purpose == Purpose::run)
       errors.push_back(std::move(need));
     else
-      plan->warnings.push_back("a run with these options is refused: " + need.message);
+      plan->warnings.push_back("a run with these options is rejected: " + need.message);
   }
   if (!errors.empty()) return joined_errors(errors);
   Inputs inputs;
@@ -339,8 +338,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   if (submission.built && context.purpose == Purpose::run &&
       !missing_blobs(files_of(*plan), context.blobs).empty())
     return environment_error(
-        "files that came with this run were removed from the state again before it began: start "
-        "it once more");
+        "files of this run were removed from the state before it began: start it again");
   is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 
   Prepared prepared;

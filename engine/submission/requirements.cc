@@ -198,19 +198,19 @@ void check_requested_nodes(const TaskDef& def, const std::string& where,
     std::string text = fmt::format("{} asks for gpus = {}, and ", where, needs.gpus_milli / 1000.0);
     if (*requested.gpus > 0) {
       errors.push_back(user_error(
-          fmt::format("{}each node of Slurm has --gpus-per-node {}: ask for more of a node", text,
+          fmt::format("{}each node of Slurm has --gpus-per-node {}: request more per node", text,
                       *requested.gpus)));
     } else {
       warnings.push_back(text +
-                         "Slurm was asked for none: it waits if the nodes have none that they "
-                         "give to all. `--gpus-per-node N` asks for them");
+                         "none were requested from Slurm: it waits if the nodes do not provide "
+                         "them to every job. `--gpus-per-node N` requests them");
     }
   }
   bool is_of_a_job = needs.where.find(slurm::kJobLabel) != std::string::npos;
   if (!needs.where.empty() && !is_of_a_job && !matches_selector(needs.where, {}))
     warnings.push_back(
         fmt::format("{} runs where `{}`, and nodes of Slurm have no label but {}: it waits for a "
-                    "worker that joins by hand",
+                    "worker that you start",
                     where, needs.where, slurm::kJobLabel));
 }
 
@@ -240,7 +240,7 @@ void check_gang(const TaskDef& def, const std::string& where, const Capacity& ca
     return;
   }
   warnings.push_back(fmt::format(
-      "{} asks for {} ranks of cpus = {}, and there are {} CPU slots: they share them", where,
+      "{} asks for {} ranks of cpus = {}, and there are {} CPU slots: the ranks share them", where,
       def.resources.ranks, def.resources.cpus_milli / 1000.0, capacity.cpus_milli() / 1000));
 }
 

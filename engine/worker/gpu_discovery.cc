@@ -129,8 +129,8 @@ MachineGpus find_gpus(const std::string& executor, int64_t limit_ms) {
   int status = end_executor(*child);
   if (!is_in_time) {
     return none(
-        fmt::format("the NVIDIA driver's library did not answer within {} s: `nvidia-smi` "
-                    "may hang too, and `dmesg` say why",
+        fmt::format("the NVIDIA driver's library did not answer within {} s: `nvidia-smi` may hang "
+                    "too, and `dmesg` may show why",
                     static_cast<double>(limit_ms) / 1000));
   }
   if (reply.has_gpus())

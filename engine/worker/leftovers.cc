@@ -168,7 +168,7 @@ Result<std::string> state_id(const std::string& state_dir) {
   struct stat info {};
   if (::stat(state_dir.c_str(), &info) != 0)
     return environment_error(
-        fmt::format("cannot look at the state `{}`: {}", state_dir, std::strerror(errno)));
+        fmt::format("cannot read the state `{}`: {}", state_dir, std::strerror(errno)));
   std::string here =
       fmt::format("{} {}", static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino));
   std::string path = state_dir + "/scratch/id";

@@ -62,7 +62,7 @@ Result<DeviceInfo> describe(int device) {
   if (error == cudaSuccess) error = cudaSetDevice(device);
   if (error == cudaSuccess) error = cudaMemGetInfo(&info.memory_free, &info.memory_total);
   cudaSetDevice(before);
-  if (error != cudaSuccess) return error_of("say how much memory it has", error);
+  if (error != cudaSuccess) return error_of("report its memory", error);
   info.name = properties.name;
   info.id = id_of(properties.uuid);
   info.major = properties.major;
@@ -90,7 +90,7 @@ Status free_stream(void* stream) {
   return status_of("end a stream", cudaStreamDestroy(native(stream)));
 }
 Status wait_for(void* stream) {
-  return status_of("do what it was given", cudaStreamSynchronize(native(stream)));
+  return status_of("finish its work", cudaStreamSynchronize(native(stream)));
 }
 
 Result<char*> allocate(size_t bytes, void* stream) {
@@ -141,7 +141,7 @@ Status record_event(void* event, void* stream) {
                    cudaEventRecord(static_cast<cudaEvent_t>(event), native(stream)));
 }
 Status wait_for_event(void* event) {
-  return status_of("do what it was given", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+  return status_of("finish its work", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 Status follow_event(void* event, void* stream) {
   return status_of("put an event before others",
@@ -150,7 +150,7 @@ Status follow_event(void* event, void* stream) {
 Result<bool> has_completed(void* event) {
   cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (error == cudaSuccess) return true;
-  if (error != cudaErrorNotReady) return error_of("do what it was given", error);
+  if (error != cudaErrorNotReady) return error_of("finish its work", error);
   cudaGetLastError();
   return false;
 }

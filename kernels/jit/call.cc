@@ -88,7 +88,7 @@ bool KernelLaunch::find_device(tensors::Device& device) const {
     if (first == nullptr) first = &each;
     if (!(each.tensor.device() == first->tensor.device()))
       throw TensorError(fmt::format(
-          "the tensors of the kernel `{}` lie on different devices, {} and {}", source_.name,
+          "the tensors of the kernel `{}` are on different devices, {} and {}", source_.name,
           tensors::text_of(first->tensor.device()), tensors::text_of(each.tensor.device())));
   }
   if (first != nullptr) device = first->tensor.device();

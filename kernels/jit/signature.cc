@@ -105,7 +105,7 @@ Status read_tensor(SignatureEntry& entry, const std::vector<std::string_view>& w
 
 Status read_words(SignatureEntry& entry, const std::vector<std::string_view>& words) {
   if (words.empty())
-    return bad(entry, "lacks what it is: a type, or `in`, `out` or `inout` and a type");
+    return bad(entry, "lacks its kind: a type, or `in`, `out` or `inout` and a type");
   if (words[0] == "in" || words[0] == "out" || words[0] == "inout")
     return read_tensor(entry, words);
   bool has_width = words[0] == "i32" || words[0] == "i64";

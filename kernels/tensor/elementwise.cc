@@ -39,8 +39,7 @@ void check_device(const char* name, const Tensor& a, const Tensor& b) {
   if (a.device() == b.device()) return;
   if (is_symbol(a) || is_symbol(b)) reject_symbol();
   throw TensorError(
-      fmt::format("cannot {} {} and {}: they lie on different devices; move one with "
-                  "x:to(\"{}\")",
+      fmt::format("cannot {} {} and {}: they are on different devices; move one with x:to(\"{}\")",
                   name, text_of(a), text_of(b), text_of(b.device())));
 }
 
@@ -205,7 +204,7 @@ void check_together(const char* name, std::initializer_list<Tensor> operands) {
     if (!each || each.device() == first.device()) continue;
     if (is_symbol(first) || is_symbol(each)) reject_symbol();
     throw TensorError(
-        fmt::format("{} of {} and {}: they lie on different devices; move one with x:to(\"{}\")",
+        fmt::format("{} of {} and {}: they are on different devices; move one with x:to(\"{}\")",
                     name, text_of(first), text_of(each), text_of(first.device())));
   }
 }
@@ -493,11 +492,10 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 void reject_tracked(const Tensor& source) {
   if (!runtime().records || !source.is_tracked()) return;
-  throw TensorError(
-      fmt::format("{} would be written into a tensor, and its gradient could not come "
-                  "back: write y = x + … for a new tensor, join with flow.cat or "
-                  "flow.stack, or write x:detach()",
-                  text_of(source)));
+  throw TensorError(fmt::format(
+      "{} would be written into a tensor, and its gradient could not be passed back: write y = x + "
+      "… for a new tensor, join with flow.cat or flow.stack, or write x:detach()",
+      text_of(source)));
 }
 
 void copy_in_place(const Tensor& target, const Tensor& source) {

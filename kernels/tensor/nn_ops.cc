@@ -364,8 +364,8 @@ void check_gather(const char* name, const Tensor& x, int dim, const Tensor& inde
   for (int at = 0; fits && at < x.rank(); at++) fits = at == dim || index.size(at) <= x.size(at);
   if (!fits)
     throw TensorError(
-        fmt::format("{} along dimension {} of {} takes an index of as many dimensions, "
-                    "none but that one larger, not {}",
+        fmt::format("{} along dimension {} of {} takes an index with as many dimensions, of which "
+                    "only that one may be larger, not {}",
                     name, dim + 1, text_of(x), text_of(index)));
 }
 

@@ -117,8 +117,8 @@ void grow_scratch(const Device& device) {
     scratch = {};
     scratch.data = static_cast<char*>(allocate_host_memory(bytes));
     if (scratch.data == nullptr)
-      throw TensorError(
-          fmt::format("out of memory: an operation needs {} bytes beside its operands", bytes));
+      throw TensorError(fmt::format(
+          "out of memory: an operation needs {} bytes in addition to its operands", bytes));
   } else {
     if (scratch.data != nullptr) release_device_memory(device, scratch.data, scratch.bytes);
     scratch = {};

@@ -149,7 +149,7 @@ RefPtr<Storage> Storage::allocate(Device device, size_t bytes) {
     auto free_bytes = static_cast<uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
                       static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     throw TensorError(fmt::format(
-        "out of memory: a tensor of {} bytes was asked for, and the machine has {} bytes free",
+        "out of memory: a tensor of {} bytes was requested, and the machine has {} bytes free",
         bytes, free_bytes));
   }
   made->bytes_ = bytes;

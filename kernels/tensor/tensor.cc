@@ -46,8 +46,8 @@ void Tensor::want_gradient(bool wanted) {
     throw TensorError(fmt::format("only floats have gradients, not {}", text_of(*this)));
   if (node())
     throw TensorError(
-        fmt::format("{} was computed by `{}`: its gradient goes on to what it was "
-                    "computed from. Ask for the gradient of those, or of x:detach()",
+        fmt::format("{} was computed by `{}`: its gradient is passed to the tensors that it was "
+                    "computed from. Use the gradient of those, or of x:detach()",
                     text_of(*this), node()->name()));
   body_->wants_gradient = wanted;
   if (wanted) body_->is_parameter = true;

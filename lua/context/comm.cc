@@ -84,7 +84,7 @@ void Comm::leave() {
     return !std::all_of(each->works.begin(), each->works.end(),
                         [](const auto& work) { return work->is_done(); });
   });
-  if (is_amid) abort("its attempt ended while calls of its own were under way");
+  if (is_amid) abort("its attempt ended with unfinished calls");
   (void)finish();
 }
 

@@ -363,7 +363,7 @@ int context_file(lua_State* L) {
   name = std::filesystem::path(name).lexically_normal().string();
   if (name.size() > 1 && name.ends_with('/')) name.pop_back();
   if (name != "." && !is_inner_path(name))
-    raise(L, fmt::format("ctx:file(\"{}\"): the file lies in ctx.dir; give its path from there",
+    raise(L, fmt::format("ctx:file(\"{}\"): the file is in ctx.dir; give its path relative to it",
                          given));
   // The task may not have read ctx.dir yet, and an earlier attempt may have left files there.
   if (Status made = ctx.host->make_scratch(); !made.ok()) raise(L, made.error().message);

@@ -93,7 +93,7 @@ std::vector<Tensor> run(const OperationLibrary& library, const FlowOperation& op
   for (const Tensor& each : inputs) {
     if (!in.empty() && !(each.device() == device))
       throw tensors::TensorError(
-          fmt::format("the inputs of `{}` lie on different devices, {} and {}", operation.name,
+          fmt::format("the inputs of `{}` are on different devices, {} and {}", operation.name,
                       tensors::text_of(device), tensors::text_of(each.device())));
     device = each.device();
     in.push_back(plain(each.view()));

@@ -123,8 +123,8 @@ std::vector<tensors::Tensor> check_leaves(lua_State* L, int index) {
     lua_rawgeti(L, index, i);
     const tensors::Tensor& x = check_object(L, -1, "what flow.gradient_hook watches");
     if (!x.wants_gradient() || x.node())
-      raise(L, fmt::format("flow.gradient_hook watches tensors that want a gradient of their own, "
-                           "and tensor {} of the list does not: x:requires_grad_()",
+      raise(L, fmt::format("flow.gradient_hook watches tensors that require a gradient, and tensor "
+                           "{} of the list does not: x:requires_grad_()",
                            i));
     list.push_back(x);
     lua_pop(L, 1);

@@ -160,7 +160,7 @@ class KernelCall {
     raise(L_, fmt::format("{}, and here {}: write `gpus = 1` in the task's options{}; or give the "
                           "kernel a `fallback`, a function that does the same on the CPU",
                           "the kernel `" + name() + "` needs a GPU",
-                          operands().empty() ? "is none" : "its tensors lie on the CPU", moved));
+                          operands().empty() ? "is none" : "its tensors are on the CPU", moved));
   }
 
   // ---- on a GPU

@@ -66,8 +66,8 @@ std::vector<std::string> module_names(lua_State* L, const std::string& name,
                          "with; to take in new files, resume it with `--code new`",
                          name, sandbox(L).files->size()));
   raise(L,
-        fmt::format("module `{}` not found: neither {}.lua nor {}/init.lua lies beside {}, "
-                    "and the stdlib has no such module{}",
+        fmt::format("module `{}` not found: neither {}.lua nor {}/init.lua exists next to {}, and "
+                    "the stdlib has no such module{}",
                     name, path, path, ctx.main, did_you_mean(name, module_names(L, name, path))));
 }
 
@@ -166,7 +166,7 @@ int flow_require(lua_State* L) {
   std::replace(path.begin(), path.end(), '.', '/');
   if (path.find('\\') != std::string::npos || !is_inner_path(path))
     raise(L, fmt::format("require(\"{}\"): a module's name is words with dots between them, as in "
-                         "`a.b` for a/b.lua beside the script",
+                         "`a.b` for a/b.lua next to the script",
                          name));
   for (const char* ending : {".lua", "/init.lua"}) {
     std::string file = path + ending;

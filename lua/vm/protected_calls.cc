@@ -158,7 +158,7 @@ void reject_file(lua_State* L, const char* name) {
   if (context(L).phase == ScriptPhase::task) return;
   raise(L, std::string(name) +
                " reads a file, and while the script loads and its graph is built only require "
-               "does: put the code in a module beside the script and require it");
+               "does: put the code in a module next to the script and require it");
 }
 
 int flow_loadfile(lua_State* L) {

@@ -133,7 +133,7 @@ class Log(Place):
             (("--log-file", "folder"), 2, ["the log file `folder` is a folder"]),
             (("--log-file", "pipe"), 2, ["the log file `pipe` is not a regular file"]),
             (("--log-file", "/dev/null"), 2, ["the log file `/dev/null` is not a regular file"]),
-            (("--log-file", ".flow/flow.log"), 2, ["the log file `.flow/flow.log` lies in `%s`" % self.state]),
+            (("--log-file", ".flow/flow.log"), 2, ["the log file `.flow/flow.log` is in `%s`" % self.state]),
             (("--log-file", "none/flow.log"), 4, ["cannot write the log file `none/flow.log`", "No such file"]),
         ]:
             with self.subTest(words):

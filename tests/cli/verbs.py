@@ -237,7 +237,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         task = self.tasks("first")["hold"]
         self.assertEqual((task["cached"], task["attempts"]), (True, 1))
         self.assertEqual(self.good("why", "first", "hold").out,
-                         "`hold` did not run: an earlier result with the same key served.\n")
+                         "`hold` did not run: an earlier result with the same key was used.\n")
 
     def test_why_of_a_second_attempt_shows_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''
@@ -299,7 +299,7 @@ end)
 local t = flow.shell("t", { resources = { fpga = 1 }, gpus = 2, env = { T = flow.env("NOT_SET_HERE") }, command = "true" })
 return flow.pipeline("needs", {}, function() return t().stdout end)
 ''')
-        refused = "a run with these options is refused: needs.lua:2: the task `t` "
+        refused = "a run with these options is rejected: needs.lua:2: the task `t` "
         done = self.exits(0, self.flow("plan", "needs.lua"), refused + "asks for fpga = 1", refused + "needs the environment",
                           "1 node: 0 cached, 1 to run")
         # A plan checks no GPUs, because it may run on another machine.

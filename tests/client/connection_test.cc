@@ -124,20 +124,18 @@ TEST_CASE("a client of version 1 gets an error reply in its own format that name
                  encode_value(Value::map({{"version", int64_t{1}}, {"verb", "nodes"}})));
   auto request = server.receive<ClientRequest>();
   REQUIRE_FALSE(request.ok());
-  CHECK(
-      request.error().message ==
-      "the process at the other end speaks version 1 of the client protocol, and this one speaks " +
-          kThisVersion + ": use the same build of flow for both");
+  CHECK(request.error().message ==
+        "the process at the other end uses version 1 of the client protocol, and this one uses " +
+            kThisVersion + ": use the same build of flow for both");
   CHECK(server.is_other_version());
   auto reply = decode_value(test::receive_raw(pair.ends[0]));
   REQUIRE(reply.ok());
   CHECK(*reply->find("frame") == Value("error"));
   CHECK(*reply->find("kind") == Value(int64_t{static_cast<uint8_t>(ErrorKind::environment)}));
-  CHECK(
-      reply->find("message")->as_string() ==
-      "the process at the other end speaks " + kThisVersion +
-          " of the client protocol, and this one speaks version 1: use the same build of flow for "
-          "both");
+  CHECK(reply->find("message")->as_string() ==
+        "the process at the other end uses " + kThisVersion +
+            " of the client protocol, and this one uses version 1: use the same build of flow for "
+            "both");
   ::close(pair.ends[0]);
 }
 
@@ -158,8 +156,8 @@ TEST_CASE("a server of another or no version causes an error that names both ver
   auto reply = client.receive<ServerReply>();
   REQUIRE(reply.ok());
   CHECK(get_error(reply->error()).kind == ErrorKind::environment);
-  CHECK(reply->error().message() == "the process at the other end speaks " + other +
-                                        " of the client protocol, and this one speaks " +
+  CHECK(reply->error().message() == "the process at the other end uses " + other +
+                                        " of the client protocol, and this one uses " +
                                         kThisVersion + ": use the same build of flow for both");
   CHECK(client.is_other_version());
   ::close(pair.ends[1]);

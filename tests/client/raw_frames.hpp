@@ -30,8 +30,8 @@ inline std::string receive_raw(int descriptor) {
 
 /// The error text for a peer of version 1.
 inline std::string version_1_error() {
-  return std::string("the process at the other end speaks version 1 of the client protocol, and ") +
-         "this one speaks version 2 (flow " + version() + "): use the same build of flow for both";
+  return std::string("the process at the other end uses version 1 of the client protocol, and ") +
+         "this one uses version 2 (flow " + version() + "): use the same build of flow for both";
 }
 
 }  // namespace flow::test

@@ -103,7 +103,7 @@ TEST_CASE("a reconnected head that requests an unknown blob ends the run with an
   auto engine = client_of(head, secret);
   auto run = engine->resume("r1", {}, false);
   leave.set_value();
-  CHECK_THROWS_WITH(run->wait_end(), "the head asks for content that this run does not name");
+  CHECK_THROWS_WITH(run->wait_end(), "the head requested a blob to which this run does not refer");
   engine.reset();
 }
 

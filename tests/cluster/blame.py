@@ -71,7 +71,7 @@ class Blame(cluster_place.ClusterPlace):
                          {"killer": "failed", "sound": "succeeded", "sound#2": "succeeded", "sound#3": "succeeded"})
         error = tasks["killer"]["error"]
         self.assertIn("3 workers in a row died while they ran it", error)
-        self.assertIn("beside `sound`", error)
+        self.assertIn("with `sound`", error)
         self.assertIn("alone. The last: the worker `", error)
         self.assertEqual(sorted(node["status"] for name, node in self.nodes().items() if name), ["lost"] * 3 + ["up"])
 
@@ -95,7 +95,7 @@ return flow.pipeline("p", {}, function() return g().stdout end)
             self.worker(name, slots=1)
             self.until_status(name, "up")
         why = self.good("why", "last", "g").out
-        self.assertIn("1 of the 3 workers that are to join is not there", why)
+        self.assertIn("1 of the 3 expected workers has not joined", why)
         self.worker("c", slots=1)
         self.assertEqual(self.workers_of(self.end(client)), "a, b, c")
 

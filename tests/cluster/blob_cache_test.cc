@@ -70,7 +70,7 @@ TEST_CASE("pinned blobs are kept, and the space of new blobs is reserved") {
   Status full = take(*store, 4);
   REQUIRE_FALSE(full.ok());
   CHECK_THAT(full.error().message,
-             Contains("content of 1000 bytes does not fit into `" + folder.path +
+             Contains("a blob of 1000 bytes does not fit into `" + folder.path +
                       "`: of its 4000 bytes 4000 belong to running attempts"));
   store->unpin("a");
   REQUIRE(take(*store, 4).ok());

@@ -175,7 +175,7 @@ TEST_CASE("a downloader that must encrypt rejects unsealed offers with a message
   offer.mutable_offer()->set_size(7);
   CHECK(alone.hears(offer));
   CHECK_THAT(error_of(done.get_future().get()),
-             Contains("node `other` offers the content") && Contains("without encryption"));
+             Contains("node `other` offers the blob") && Contains("without encryption"));
   CHECK_FALSE(alone.says(1).done().received());
   CHECK(alone.puts == 0);
 }
@@ -303,7 +303,7 @@ TEST_CASE("a missing blob is reported, and the session continues") {
   story.connect();
   BlobInfo blob = blob_of("nowhere");
   CHECK_THAT(error_of(story.worker().fetch(blob)),
-             Contains("the peer cannot send the content " + blob.digest.hex()) &&
+             Contains("the peer cannot send the blob " + blob.digest.hex()) &&
                  Contains("collected or lost"));
   CHECK(error_of(story.worker().fetch(story.at_head("here"))).empty());
   CHECK(story.worker().transfer->counters().failed == 1);

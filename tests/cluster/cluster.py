@@ -241,7 +241,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         client = self.run_holds()
         self.assertNotIn("heard", self.good("why", "last", "hold").out)
         self.kill(self.head_process)
-        self.assertIn("Its worker goes on with it, and what it comes to is taken once `flow head` runs over this state again",
+        self.assertIn("Its worker continues it, and the result is accepted once `flow head` runs over this state again",
                       self.good("why", "last", "hold").out)
         self.workers["a"].send_signal(signal.SIGSTOP)
         self.head()
@@ -306,7 +306,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         namesake = self.start("worker", "--join", "127.0.0.1:%d" % self.port, "--secret-file", self.secret, "--name",
                               "a", "--dir", self.path("namesake"))
         self.assertIn("secret", stranger.stdout.readline())
-        self.assertIn("a worker named `a` is here already", namesake.stdout.readline())
+        self.assertIn("a worker named `a` has already joined", namesake.stdout.readline())
         self.kill(self.workers["a"])  # its next line reports that it was accepted
         self.assertIn("joined", namesake.stdout.readline())
         self.assertEqual(set(self.nodes()), {None, "a"})

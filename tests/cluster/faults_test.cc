@@ -111,7 +111,7 @@ class Engine final : public WorkerListenerUser {
     std::lock_guard lock(mutex_);
     Side& side = sides_[request.worker.name];
     if (auto former = std::exchange(side.host, host))
-      former->disconnect("it came by another connection");
+      former->disconnect("it joined over another connection");
     side.joins++;
     if (side.spool.empty()) side.spool = request.spool;
     wrong_ += side.spool != request.spool;

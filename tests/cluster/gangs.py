@@ -393,13 +393,13 @@ return flow.pipeline("fails", {}, function() return train() end)
         self.until_status("d", "up")
         self.open_steps(3, 5)
         # It waits in its last step, or in the first step of the larger attempt.
-        self.until("it grows", lambda: re.search("asked to stop|began again", self.flow("why", "last", "train").out))
+        self.until("it grows", lambda: re.search("asked to stop|restarted", self.flow("why", "last", "train").out))
         self.open_steps(6, 6)
         done = self.exits(0, self.end(client))
         task = self.last_json(done)["tasks"][0]
         self.assertEqual((task["attempts"], task["ranks"], task["grew_from"]), (3, 3, 2), done)
         self.assertEqual(self.last_json(done)["result"], alone)
-        self.assertIn("began again with 3 ranks after 2", self.good("show").out)
+        self.assertIn("restarted with 3 ranks after 2", self.good("show").out)
 
     def test_workers_that_flow_starts_run_a_gang(self):
         self.write("sums.lua", SUM)

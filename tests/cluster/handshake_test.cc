@@ -127,13 +127,12 @@ TEST_CASE(
   VersionRangeSession later(2, 5, "0.9.0");
   pair.head.frame(later.handshake->hello(), 0);
   CHECK_THAT(refusal(pair.head),
-             Contains("it is flow 0.9.0 and speaks version 2 to 5 of the protocol; this is flow "
-                      "0.1.0 and speaks version 1. Install one flow on both; 0.1.0 is the older"));
+             Contains("it is flow 0.9.0 with version 2 to 5 of the protocol; this is flow 0.1.0 "
+                      "with version 1. Install the same flow on both; 0.1.0 is the older"));
   auto seen = later.handshake->accept_hello(pair.head.sent.front());
   REQUIRE_FALSE(seen.ok());
-  CHECK_THAT(seen.error().message,
-             Contains("it is flow 0.1.0 and speaks version 1 of the protocol; "
-                      "this is flow 0.9.0 and speaks version 2 to 5"));
+  CHECK_THAT(seen.error().message, Contains("it is flow 0.1.0 with version 1 of the protocol; "
+                                            "this is flow 0.9.0 with version 2 to 5"));
 }
 
 TEST_CASE("both sides use the greatest version that both support") {

@@ -83,7 +83,7 @@ class Log(cluster_place.ClusterPlace):
         other = self.start("worker", "--join", "%s:%d" % (self.address, self.port), "--secret-file", self.secret, "--name", "a",
                            "--dir", self.path("other"), *self.logged("other"))
         self.until("the worker of a name that is taken is rejected", lambda: self.events("head", "worker rejected", worker="a"))
-        self.assertIn("a worker named `a` is here already", self.events("head", "worker rejected")[0]["detail"])
+        self.assertIn("a worker named `a` has already joined", self.events("head", "worker rejected")[0]["detail"])
         other.send_signal(signal.SIGKILL)
         self.assertEqual(len(self.events("head", "worker joined")), 1)
 
@@ -91,7 +91,7 @@ class Log(cluster_place.ClusterPlace):
         self.head()
         done = self.flow("worker", "--join", "%s:%d" % (self.address, self.port), "--secret-file", self.secret, "--name", "a",
                          "--dir", self.path("w"), "--log-file", self.path("w", "flow.log"))
-        self.exits(2, done, "lies in `%s`" % self.path("w"))
+        self.exits(2, done, "is in `%s`" % self.path("w"))
 
 
 if __name__ == "__main__":

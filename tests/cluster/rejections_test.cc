@@ -15,10 +15,10 @@ TEST_CASE(
   for (int64_t i = 1; i < 60; i++)
     CHECK_FALSE(rejections.add("10.0.0.7:2 (tcp)", "b", i * kSecond));
   CHECK(*rejections.add("10.0.0.7:3 (tcp)", "c", 60 * kSecond) ==
-        "c (59 more of 10.0.0.7 were refused since the last report)");
+        "c (59 more of 10.0.0.7 were rejected since the last report)");
   CHECK_FALSE(rejections.add("10.0.0.7:4 (tcp)", "d", 61 * kSecond));
   CHECK(*rejections.add("10.0.0.7:5 (tcp)", "e", 1000 * kSecond) ==
-        "e (1 more of 10.0.0.7 were refused since the last report)");
+        "e (1 more of 10.0.0.7 were rejected since the last report)");
   CHECK(*rejections.add("10.0.0.7:5 (tcp)", "f", 2000 * kSecond) == "f");
 }
 

@@ -351,7 +351,7 @@ TEST_CASE("a session that the acceptor rejects ends with a goodbye") {
   head.user = nullptr;
   Worker worker(head);
   Events events = worker.user->log.wait(2);
-  CHECK_THAT(events[1], Contains("has left: this session was refused"));
+  CHECK_THAT(events[1], Contains("has left: this session was rejected"));
 }
 
 TEST_CASE("without a secret no connection leaves this machine") {

@@ -282,7 +282,7 @@ TEST_CASE("misuse of ctx is reported by name") {
       {"ctx:checkpoint()", "ctx:checkpoint: give it the state to keep"},
       {"ctx:progress('half')", "ctx:progress: the first argument is a number from 0 to 1"},
       {"ctx:metric('loss', 'x')", "ctx:metric: the value of `loss` is a number, not a string"},
-      {"ctx:file('../x')", "the file lies in ctx.dir"},
+      {"ctx:file('../x')", "the file is in ctx.dir"},
       {"ctx:file('no-such-file')", "ctx.dir (/tmp) has no such file"},
   };
   for (const auto& c : cases) {

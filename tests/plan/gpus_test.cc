@@ -59,7 +59,7 @@ TEST_CASE("an error about missing GPUs lists the existing ones") {
         "A100, 40 GiB); ask for less, or run it where there is more");
   CHECK(gpu_unsatisfiable_reason(asks(2000, "H200|H100", 80), two, "") ==
         "asks for gpus = 2 with gpu = \"H200|H100\" and gpu_memory = 80 GiB, and 1 of this "
-        "machine's 2 GPUs will do: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA A100, 40 GiB); "
+        "machine's 2 GPUs are suitable: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA A100, 40 GiB); "
         "ask for less, or run it where there is more");
   CHECK_THAT(gpu_unsatisfiable_reason(asks(0, "H200"), two, ""),
              Catch::StartsWith("has the option `gpu` and asks for no GPU: add `gpus = 1`"));
@@ -73,7 +73,8 @@ TEST_CASE("the error for a task of several GPUs explains why MIG instances do no
   CHECK(gpu_unsatisfiable_reason(asks(1000), gpus, "") == "");
   CHECK(
       gpu_unsatisfiable_reason(asks(2000), gpus, "") ==
-      "asks for gpus = 2, and 0 of this machine's 2 GPUs will do: GPU 0 (A100 MIG 1g.5gb, 5 GiB), "
+      "asks for gpus = 2, and 0 of this machine's 2 GPUs are suitable: GPU 0 (A100 MIG 1g.5gb, 5 "
+      "GiB), "
       "GPU 0 (A100 MIG 1g.5gb, 5 GiB); 2 of them are instances of a GPU in MIG mode, and a process "
       "can use only one instance: ask for `gpus = 1`, or for `ranks = 2` with `gpus = 1` each; or "
       "run it where there are whole GPUs");

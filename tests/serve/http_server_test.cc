@@ -138,8 +138,10 @@ TEST_CASE("endless heads and bodies time out, and idle connections are closed") 
   send_part(head, "GET /v2 HT");
   send_part(body, kPost + "Content-Length: 10\r\n\r\n{");
   CHECK(rest_of(idle).empty());
-  CHECK_THAT(rest_of(head), Contains("HTTP/1.1 408") && Contains("the head of the request came"));
-  CHECK_THAT(rest_of(body), Contains("HTTP/1.1 408") && Contains("the body of the request came"));
+  CHECK_THAT(rest_of(head),
+             Contains("HTTP/1.1 408") && Contains("the head of the request arrived"));
+  CHECK_THAT(rest_of(body),
+             Contains("HTTP/1.1 408") && Contains("the body of the request arrived"));
 }
 
 TEST_CASE("a truncated request is not processed") {

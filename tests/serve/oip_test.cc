@@ -117,7 +117,7 @@ TEST_CASE("a malformed request is rejected with its fault") {
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1.5],"data":[1])")),
              Contains("shape"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[2],"data":[1])")),
-             Contains("its shape asks for 2"));
+             Contains("its shape needs 2"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1],"data":["1"])")),
              Contains("data[0]"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1],"data":7)")),

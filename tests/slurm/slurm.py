@@ -201,7 +201,7 @@ class Slurm(place.Place):
         self.write_ranks(3, 2)
         client = self.start(*self.on_slurm("run", "ranks.lua", "--elastic", "0:3"))
         self.until("two nodes have come", lambda: self.workers_up() == 2 and len(self.new_jobs()) == 4)
-        self.assertIn("1 of the 3 workers that are to join is not there", self.good("why", "last", "where").out)
+        self.assertIn("1 of the 3 expected workers has not joined", self.good("why", "last", "where").out)
         self.assertEqual(self.tasks()["where"]["attempts"], 0)
         SLURM.answer("scancel", str(other))
         done = self.exits(0, self.end(client))
@@ -248,7 +248,7 @@ class Slurm(place.Place):
             self.write("needs.lua", NEEDS.replace("NEEDS", needs))
             self.exits(2, self.flow(*run, *flags), *words)
         self.assertEqual(SLURM.jobs(), [])
-        for needs, reported in (("gpus = 1", "Slurm was asked for none"), ('where = "disk == ssd"', "no label but slurm_job"),
+        for needs, reported in (("gpus = 1", "none were requested from Slurm"), ('where = "disk == ssd"', "no label but slurm_job"),
                             ('memory = "900GiB"', "fit on none of Slurm's nodes")):
             self.write("needs.lua", NEEDS.replace("NEEDS", needs))
             client = self.start(*run, "--fresh")

@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--tasks", type=int, default=5000)
     parser.add_argument("--every", type=int, default=100, help="runs between two samples")
-    parser.add_argument("--slack", type=float, default=2.0, help="MiB that caches may still grow by, beside 5%%")
+    parser.add_argument("--slack", type=float, default=2.0, help="MiB that caches may still grow by, in addition to 5%%")
     soak = Soak(parser.parse_args())
     try:
         soak.run()

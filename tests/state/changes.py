@@ -236,7 +236,7 @@ end)
         self.write("input.txt", "good\n")
         for words in (["resume"], ["retry", "last", "check"]):
             with self.subTest(words):
-                done = self.exits(1, self.flow(*words), "`input.txt` differs", "--code new` takes the new content")
+                done = self.exits(1, self.flow(*words), "`input.txt` differs", "--code new` uses the new content")
                 self.assertNotIn("folder", done.err.split("differs")[0].splitlines()[-1])
         self.write("folder/one", "2\n")
         self.exits(1, self.flow("resume"), "`input.txt`, `folder` differ")
@@ -256,7 +256,7 @@ end)
                             (lambda: os.unlink(self.path("folder/large")), "cannot read the input")):
             change()
             done = self.exits(1, self.flow("resume"), "`folder` differs", "are read in place and not copied",
-                              why, "--code new` takes what is there now")
+                              why, "--code new` uses the current content")
             self.assertNotIn("continues with the content", done.err)
         self.write("folder/large", "2\n")
         self.write("input.txt", "good\n")

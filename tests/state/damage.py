@@ -271,8 +271,8 @@ end)
                     self.assertNotIn("warning", self.good("resume").err)
                 else:
                     self.write("f", "x" * 300000)
-                    self.exits(1, self.flow("resume"), "warning: the state lost the content of `f`", "--code new",
-                               "is not in the state any more")
+                    self.exits(1, self.flow("resume"), "warning: the state lost its copy of `f`", "--code new",
+                               "is no longer in the state")
                     self.good("resume", "--code", "new")
                 self.assertEqual(self.show()["result"], "300000\n200000\n")
                 os.unlink(self.path("gate"))

@@ -231,7 +231,7 @@ class Writers(place.Place):
         for client in asking:
             done = self.exits(4, self.end(client))
             self.assertIn("has not answered for 10 s", done.err)
-            self.assertIn("may be carried out then", done.err)
+            self.assertIn("may still execute this request then", done.err)
             self.assertIn("process %d " % writer.pid, done.err)
         reported = ""
         while "has not answered" not in reported:

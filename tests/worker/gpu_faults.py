@@ -114,7 +114,7 @@ class GpuFaults(ClusterPlace):
         self.until_holds("GPU-aa11")
         self.set_gpus("own", A + "xid 0 79\n")
         done = self.exits(1, self.end(run))
-        self.assertIn("`holds` asks for gpus = 1, and 0 of this machine's 1 GPUs will do: GPU 0 (NVIDIA H100, 79.6 GiB), "
+        self.assertIn("`holds` asks for gpus = 1, and 0 of this machine's 1 GPUs are suitable: GPU 0 (NVIDIA H100, 79.6 GiB), "
                       "which %s" % FELL, done.err)
         self.assertIn("cause: gpu_fault", self.good("why", "last", "holds").out)
         self.set_gpus("own", A)

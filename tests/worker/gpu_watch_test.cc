@@ -87,6 +87,6 @@ TEST_CASE("a driver without error events is reported once, with the reason") {
   ReceivedErrors received(std::string(kTwo) + "fail nvmlDeviceRegisterEvents 3\n");
   received.watch({"GPU-a"}, 1);
   CHECK(received.texts() ==
-        std::vector<std::string>{"GPU errors are not reported: the NVIDIA driver does not tell "
-                                 "of errors: Unknown Error (status 3)"});
+        std::vector<std::string>{"GPU errors are not reported: the NVIDIA driver does not report "
+                                 "errors: Unknown Error (status 3)"});
 }

@@ -217,7 +217,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
     def test_unsatisfiable_requests_are_reported_before_anything_runs(self):
         self.assertIn("p.lua:4: the task `fit` asks for gpus = 2, and this machine has 1: GPU 0 (NVIDIA H100 80GB HBM3, "
                       "79.6 GiB); ask for less", self.refused("gpus = 2"))
-        self.assertIn('asks for gpus = 1 with gpu = "H200|A100", and 0 of this machine\'s 1 GPUs will do',
+        self.assertIn('asks for gpus = 1 with gpu = "H200|A100", and 0 of this machine\'s 1 GPUs are suitable',
                       self.refused('gpus = 1, gpu = "H200|A100"'))
         self.assertIn("asks for gpus = 0.5 with gpu_memory = 90 GiB", self.refused('gpus = 0.5, gpu_memory = "90G"'))
         self.assertIn("has the option `gpu` and asks for no GPU", self.refused('gpu = "H100"'))
@@ -257,7 +257,7 @@ local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printe
         self.hold_pipeline()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
-        self.assertIn("it asks for gpus = 0.5; 0 of 1 have so much free: GPU 0 has 0 free, held by `holds`",
+        self.assertIn("it asks for gpus = 0.5; 0 of 1 have that much free: GPU 0 has 0 free, held by `holds`",
                       self.good("why", "last", "waits").out)
         self.assertEqual(self.gpus("holds"), ["GPU-aa11"])
         self.open("gate")

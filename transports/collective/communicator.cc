@@ -53,8 +53,7 @@ GangCommunicator::~GangCommunicator() {
     has_unfinished = unfinished_.load() > 0;
   }
   if (has_unfinished)
-    state_.fail(environment_error(
-        fmt::format("rank {} left while calls of its own were under way", rank())));
+    state_.fail(environment_error(fmt::format("rank {} left with unfinished calls", rank())));
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   state_.leave();

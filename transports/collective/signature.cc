@@ -65,7 +65,7 @@ Error mismatch(int one_rank, const CallSignature& one, int other_rank, const Cal
   alike.names = one.names;
   std::string_view difference = alike == one ? " under other keys" : "";
   alike.shape = one.shape;
-  if (difference.empty() && alike == one) difference = " that lie as another shape";
+  if (difference.empty() && alike == one) difference = " with another shape";
   if (one.what == static_cast<uint8_t>(Collective::send) && other.what == one.what)
     return user_error(
         fmt::format("message #{0} from rank {1} to rank {2}: rank {1} sends {3}, rank "

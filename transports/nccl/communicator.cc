@@ -98,8 +98,7 @@ NcclCommunicator::~NcclCommunicator() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     if (!in_flight_.empty())
-      fail_gang(environment_error(
-          fmt::format("rank {} left while calls of its own were under way", rank())));
+      fail_gang(environment_error(fmt::format("rank {} left with unfinished calls", rank())));
   }
   wake_.notify_all();
   watcher_.join();

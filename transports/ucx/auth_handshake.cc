@@ -108,7 +108,7 @@ Status AuthHandshake::receive_hello(std::string_view message, std::string& reply
   if (head.version != kHandshakeVersion) {
     return user_error(
         fmt::format("it runs another version of flow: its handshake has version {}, this one has "
-                    "version {}. Install one flow on both",
+                    "version {}. Install the same flow on both",
                     head.version, kHandshakeVersion));
   }
   if (head.ips > kAdvertisedIpsMax || head.has_key > 1 ||

@@ -150,7 +150,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   bool before_verb = parsed.empty() || !app.remaining(false).empty();
   const CLI::App* verb = before_verb ? &app : parsed.front();
   std::string command = before_verb ? "flow" : "flow " + verb->get_name();
-  std::string help = " `" + command + " --help` shows what it takes.";
+  std::string help = " `" + command + " --help` shows its arguments.";
   std::vector<std::string> extras = app.remaining(true);
   std::string word = extras.empty() ? "" : extras.front();
   bool is_unknown = !word.empty() && word[0] == '-';

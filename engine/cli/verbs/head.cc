@@ -43,7 +43,7 @@ class WorkerStatusLog {
  private:
   static std::string text_of(const NodeInfo& node) {
     if (node.status == "left") return "gone: it has drained";
-    if (node.status == "away") return "away: it may be back";
+    if (node.status == "away") return "away: it may rejoin";
     if (node.status == "lost") return "lost: its tasks run again";
     if (node.status != "up") return node.status;
     std::string text = "up, from " + node.address + ": " + number_text(node.cpus) + " CPUs, " +

@@ -29,7 +29,7 @@ local report = flow.task("report", { retries = 1 }, function(ctx, greetings, cou
 end)
 
 return flow.pipeline("hello", {
-  names = flow.param.list { of = "string", default = { "world", "moon" }, help = "whom to greet" },
+  names = flow.param.list { of = "string", default = { "world", "moon" }, help = "names to greet" },
 }, function(p)
   local greetings = flow.map(greet, p.names)
   return report(greetings, count(greetings[1]))

@@ -12,7 +12,7 @@ void add_retry(CLI::App& app, VerbContext& context) {
   CLI::App* verb =
       add_verb(app, context, "retry", "run all failed tasks of a run again, or one task");
   add_run_argument(verb, *selector, true);
-  verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
+  verb->add_option("task", *task, "a task, even one that succeeded")->type_name("TASK");
   add_rerun_options(verb, context, *arguments);
   verb->callback([&context, arguments, selector, task] {
     context.action = [&context, arguments, selector, task] {

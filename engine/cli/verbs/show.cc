@@ -33,7 +33,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   std::string note;
   if (task.attempts > 1) note = plural(task.attempts, "attempt");
   if (task.grew_from > 0)
-    note += ", began again with " + std::to_string(task.ranks) + " ranks after " +
+    note += ", restarted with " + std::to_string(task.ranks) + " ranks after " +
             std::to_string(task.grew_from);
   if (task.fraction >= 0 && task.status == "running") {
     note +=

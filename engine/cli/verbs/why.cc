@@ -6,7 +6,7 @@ namespace flow::cli {
 void add_why(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, context, "why", "say why a task waits, ran again or failed");
+  CLI::App* verb = add_verb(app, context, "why", "explain why a task waits, ran again or failed");
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "one task")->type_name("TASK");
   verb->callback([&context, selector, task] {

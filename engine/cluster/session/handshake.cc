@@ -120,11 +120,11 @@ Status Handshake::agree_on_version(const SessionHello& theirs) {
     return {};
   }
   const SessionHello& older = ours_.protocol_max < theirs.protocol_max ? ours_ : theirs;
-  return environment_error(fmt::format(
-      "it is flow {} and speaks version {} of the protocol; this is flow {} and speaks version {}. "
-      "Install one flow on both; {} is the older",
-      theirs.version, range(theirs.protocol_min, theirs.protocol_max), ours_.version,
-      range(ours_.protocol_min, ours_.protocol_max), older.version));
+  return environment_error(
+      fmt::format("it is flow {} with version {} of the protocol; this is flow {} with version {}. "
+                  "Install the same flow on both; {} is the older",
+                  theirs.version, range(theirs.protocol_min, theirs.protocol_max), ours_.version,
+                  range(ours_.protocol_min, ours_.protocol_max), older.version));
 }
 
 Status Handshake::check(const SessionHello& theirs) const {
@@ -143,10 +143,10 @@ Status Handshake::check(const SessionHello& theirs) const {
         fmt::format("it has {} secret and this has {}: give both the same file with --secret-file",
                     theirs.has_secret ? "a" : "no", ours_.has_secret ? "one" : "none"));
   if (theirs.schema != ours_.schema)
-    return environment_error(fmt::format(
-        "it is flow {} with messages of schema {}; this is flow {} with schema {}. Install one "
-        "flow on both",
-        theirs.version, theirs.schema, ours_.version, ours_.schema));
+    return environment_error(
+        fmt::format("it is flow {} with messages of schema {}; this is flow {} with schema {}. "
+                    "Install the same flow on both",
+                    theirs.version, theirs.schema, ours_.version, ours_.schema));
   // Results of a worker of another version would be cached under the same keys. A head checks the
   // versions of its clients itself.
   bool is_client = theirs.role == Role::client || ours_.role == Role::client;

@@ -19,8 +19,8 @@ std::optional<std::string> RejectionLog::add(const std::string& address, const s
   }
   std::string text = why;
   if (record.suppressed > 0)
-    text +=
-        fmt::format(" ({} more of {} were refused since the last report)", record.suppressed, host);
+    text += fmt::format(" ({} more of {} were rejected since the last report)", record.suppressed,
+                        host);
   record = {now_us, 0};
   return text;
 }

@@ -43,7 +43,7 @@ Status check_file(int descriptor, const std::string& path) {
   if ((info.st_mode & 077) != 0 && !is_group_volume)
     return environment_error("the cluster's secret `" + path +
                              "` may be read or written by others: `chmod 600 " + quote_shell(path) +
-                             "`, and make a new one if somebody may have read it");
+                             "`, and make a new one if another user may have read it");
   return {};
 }
 

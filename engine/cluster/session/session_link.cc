@@ -184,7 +184,7 @@ void SessionLink::deliver_opened(const SessionPeer& peer) {
   was_opened_ = true;
   if (accept_) user_ = accept_(peer, shared_from_this());
   if (user_) return user_->on_open(peer);
-  end("this session was refused");
+  end("this session was rejected");
 }
 
 void SessionLink::deliver_ended(const SessionEnded& ended) {

@@ -120,10 +120,11 @@ std::shared_ptr<SessionLink> Sessions::Shared::accept_link(const std::shared_ptr
   std::string address = link->description();
   if (handshakes.fetch_add(1) >= kHandshakesMax) {
     handshakes--;
-    reject(address,
-           fmt::format(
-               "{} was refused: {} other connections have not proven yet that they hold the secret",
-               address, kHandshakesMax));
+    reject(
+        address,
+        fmt::format(
+            "{} was rejected: {} other connections have not proven yet that they hold the secret",
+            address, kHandshakesMax));
     return nullptr;
   }
   auto opened = [self, accept](const SessionPeer& peer, std::shared_ptr<SessionLink> session) {

@@ -75,8 +75,9 @@ if [ "$1" = drain ]; then
 fi
 memory=
 if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then memory="--memory ${{SLURM_MEM_PER_NODE}}MiB"; fi
-trap : USR2 TERM  # both are for the worker, which must be waited for: bash, which waits for it in the foreground,
-# is not cut off then, and hears its exit code
+# Both signals are for the worker. bash waits for it in the foreground: without a trap a signal would end bash, and the
+# exit code would be lost.
+trap : USR2 TERM
 (echo $BASHPID >"$dir.pid"; exec {} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
   --jobs "$SLURM_CPUS_ON_NODE" $memory --label {}="$SLURM_JOB_ID" \
   --drain {}s --head-timeout {}s{} "${{@:2}}")
@@ -152,15 +153,15 @@ std::string job_script(const SlurmOptions& options, const WorkerLaunch& launch) 
   std::string step;
   for (const std::string& option : step_options()) step += " " + option;
   return fmt::format(R"sh(#!/bin/bash
-# Made by flow: a worker on each node of the job. Slurm sends USR2 before the time limit; the workers
-# drain then. A signal of a step would go to all its processes, so another step tells the workers.
-await() {{  # PID: its exit code is in $code
+# Written by flow: starts a worker on each node of the job. Slurm sends USR2 before the time limit; the
+# workers drain then. A signal to a step would reach all its processes, so another step notifies the workers.
+await() {{  # PID: stores its exit code in $code
   while true; do
     wait $1
     code=$?
     if ! kill -0 $1 2>/dev/null; then break; fi
   done
-  wait $1  # again: a signal may have cut off the first, which told the signal's number then
+  wait $1  # again: a signal may have interrupted the first, which then returned the signal's number
   local again=$?
   if [ $again != 127 ]; then code=$again; fi
 }}

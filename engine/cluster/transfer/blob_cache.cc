@@ -170,7 +170,7 @@ Result<BlobReader> BlobCache::open_reader(const Digest& digest) {
   if (resolved) return std::move(*resolved);
   if (problem) return *problem;
   return environment_error(
-      fmt::format("the content {} is not stored here: it was collected or lost", digest.hex()));
+      fmt::format("the blob {} is not stored here: it was collected or lost", digest.hex()));
 }
 
 void BlobCache::drop_if_damaged(const Digest& digest) {
@@ -344,7 +344,7 @@ Status BlobCache::reserve_disk(int file, uint64_t size) {
       const auto* next = size <= free + may_go ? index_.next_unpinned(used) : nullptr;
       if (next == nullptr) {
         return environment_error(
-            fmt::format("content of {} does not fit on the disk of `{}`, which has {} free: free "
+            fmt::format("a blob of {} does not fit on the disk of `{}`, which has {} free: free "
                         "some space there{}",
                         format_bytes(size), dir_, format_bytes(free),
                         is_own_ ? ", or give the worker another --dir" : ""));
@@ -377,11 +377,11 @@ Status BlobCache::reserve(uint64_t size) {
   std::lock_guard lock(mutex_);
   if (size > bytes_max_)
     return environment_error(
-        fmt::format("content of {} bytes is more than `{}` may hold: {} (--content-max)", size,
-                    dir_, bytes_max_));
+        fmt::format("a blob of {} bytes exceeds the limit of `{}`: {} (--content-max)", size, dir_,
+                    bytes_max_));
   return environment_error(
-      fmt::format("content of {} bytes does not fit into `{}`: of its {} bytes {} belong to "
-                  "running attempts or wait for the head, and {} are being fetched",
+      fmt::format("a blob of {} bytes does not fit into `{}`: of its {} bytes {} belong to running "
+                  "attempts or wait for the head, and {} are being downloaded",
                   size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
 }
 

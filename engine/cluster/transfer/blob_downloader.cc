@@ -25,7 +25,7 @@ enum class DownloadStep : uint8_t {
 
 Error changed(const std::string& source_path, const std::string& peer) {
   return user_error(
-      fmt::format("input changed: `{}`, read by {}, is not what it was when the run started. "
+      fmt::format("input changed: `{}`, read by {}, differs from what the run was started with. "
                   "Inputs are shared and read-only: start the run again for new content",
                   source_path, peer));
 }
@@ -199,7 +199,7 @@ bool BlobDownloader::on_missing(const blob_protocol::Missing& missing) {
     download = found->second;
   }
   finish(download,
-         environment_error(fmt::format("{} cannot send the content {}: {}", channel_->peer,
+         environment_error(fmt::format("{} cannot send the blob {}: {}", channel_->peer,
                                        download->what.digest.hex(), to_line(missing.why()))));
   return true;
 }
@@ -312,8 +312,8 @@ void BlobDownloader::process_chunk(const DownloadPtr& download, const ChunkPtr& 
 
 void BlobDownloader::open_seal(const DownloadPtr& download, const ChunkPtr& chunk) {
   if (!channel_->seal->open(chunk->tag, chunk->bytes.get(), download->put_size(*chunk)))
-    finish(download, environment_error("what came from " + channel_->peer +
-                                       " is not what it encrypted: it was changed on the way"));
+    finish(download, environment_error("data from " + channel_->peer +
+                                       " is not what it encrypted: it was changed in transit"));
   download->writing->post(
       [self = shared_from_this(), download, chunk] { self->write(download, chunk); });
 }
@@ -379,14 +379,14 @@ void BlobDownloader::commit(const DownloadPtr& download) {
 Error BlobDownloader::damaged(const Download& download) const {
   if (!download.source_path.empty()) return changed(download.source_path, channel_->peer);
   return environment_error(fmt::format(
-      "{} sent other bytes than the content {}: it is damaged there, or was changed on the way",
+      "{} sent other bytes than the blob {}: it is damaged there, or was changed in transit",
       channel_->peer, download.what.digest.hex()));
 }
 
 Error BlobDownloader::unsealed(const Download& download) const {
   return environment_error(
-      fmt::format("{} offers the content {} without encryption, and the cluster's head requires it "
-                  "(--encrypt): it was not fetched",
+      fmt::format("{} offers the blob {} without encryption, and the cluster's head requires it "
+                  "(--encrypt): it was not downloaded",
                   channel_->peer, download.what.digest.hex()));
 }
 

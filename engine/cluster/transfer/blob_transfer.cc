@@ -20,7 +20,7 @@ BlobTransfer::BlobTransfer(const TransferOptions& options)
       uploader_(std::make_shared<BlobUploader>(channel_)) {}
 
 BlobTransfer::~BlobTransfer() {
-  end(environment_error("the transfer of content with " + channel_->peer + " was ended"));
+  end(environment_error("the blob transfer with " + channel_->peer + " was ended"));
 }
 
 bool BlobTransfer::on_message(std::string_view bytes) {

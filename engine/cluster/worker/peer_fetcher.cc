@@ -65,7 +65,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
     for (auto& [blob, done] : waiting) transfer->fetch(blob, std::move(done));
   }
   void on_message(std::string message) override {
-    if (!transfer()->on_message(message)) end("the received bytes are not a message about content");
+    if (!transfer()->on_message(message)) end("the received bytes are not a message about blobs");
   }
   // The head has the blob too, so a suspect peer is not waited for.
   void on_suspect(const std::string& why) override { end(why); }
@@ -99,7 +99,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
     if (has_progress) received_us_ = now_us;
     if (now_us - received_us_ >= options.stall_ms * 1000)
       return end(
-          fmt::format("none of the requested content arrived for {} s", options.stall_ms / 1000.0));
+          fmt::format("no byte of the requested blob arrived for {} s", options.stall_ms / 1000.0));
     if (now_us - used_us_ < options.idle_ms * 1000) return;
     was_idle_ = true;
     end("nothing more is requested from it");

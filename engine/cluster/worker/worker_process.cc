@@ -148,7 +148,7 @@ void WorkerProcess::serve_peers() {
   auto own = head.ok() ? local_host_for(*head) : Result<std::string>(head.error());
   Status listens = own.ok() ? peer_fetcher_->listen(address_text({*own, 0})) : Status(own.error());
   if (listens.ok() || std::exchange(warned_unserved_, true)) return;
-  options_.on_note("other workers cannot fetch content from this one: " + listens.error().message);
+  options_.on_note("other workers cannot download blobs from this one: " + listens.error().message);
 }
 
 void WorkerProcess::loop() {

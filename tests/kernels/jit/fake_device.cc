@@ -34,7 +34,7 @@ Result<void*> new_stream() { return static_cast<void*>(&stream); }
 Status free_stream(void*) { return {}; }
 Status wait_for(void*) {
   if (fake_fault.empty()) return {};
-  return environment_error("the GPU cannot do what it was given: " + fake_fault);
+  return environment_error("the GPU cannot finish its work: " + fake_fault);
 }
 Result<char*> allocate(size_t bytes, void*) {
   return *held.insert(static_cast<char*>(std::malloc(bytes))).first;

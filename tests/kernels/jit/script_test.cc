@@ -178,20 +178,19 @@ TEST_CASE("a call with wrong arguments is rejected before anything starts") {
     why(row_sums, x)
   )",
           folder.path) ==
-      Lines{
-          "the kernel `saxpy` takes 3 arguments, saxpy(a, x, y), not 2",
-          "`a` of the kernel `saxpy` is a number, not tensor f32 [2] on cuda:0",
-          "`y` of the kernel `saxpy` is a tensor, not a number",
-          "the tensors of the kernel `saxpy` lie on different devices, cuda:0 and cpu",
-          "`x` of the kernel `saxpy` is f32, not tensor f64 [2] on cuda:0: give it x:to(\"f32\")",
-          "`a` of the kernel `saxpy` is a number, not a boolean",
-          "`c` of the kernel `every_type` is i32, not 1.5",
-          "`e` of the kernel `every_type` is u8, not 256",
-          "`f` of the kernel `every_type` is a boolean, not a number",
-          "the kernel `twice` needs a GPU, and here its tensors lie on the CPU: write `gpus = 1` "
-          "in the task's options and move its tensors there, x:to(\"cuda\"); or give the kernel a "
-          "`fallback`, a function that does the same on the CPU",
-          "x:size takes a dimension of 1..1 of tensor f32 [2], not 2"});
+      Lines{"the kernel `saxpy` takes 3 arguments, saxpy(a, x, y), not 2",
+            "`a` of the kernel `saxpy` is a number, not tensor f32 [2] on cuda:0",
+            "`y` of the kernel `saxpy` is a tensor, not a number",
+            "the tensors of the kernel `saxpy` are on different devices, cuda:0 and cpu",
+            "`x` of the kernel `saxpy` is f32, not tensor f64 [2] on cuda:0: give it x:to(\"f32\")",
+            "`a` of the kernel `saxpy` is a number, not a boolean",
+            "`c` of the kernel `every_type` is i32, not 1.5",
+            "`e` of the kernel `every_type` is u8, not 256",
+            "`f` of the kernel `every_type` is a boolean, not a number",
+            "the kernel `twice` needs a GPU, and here its tensors are on the CPU: write `gpus = 1` "
+            "in the task's options and move its tensors there, x:to(\"cuda\"); or give the kernel "
+            "a `fallback`, a function that does the same on the CPU",
+            "x:size takes a dimension of 1..1 of tensor f32 [2], not 2"});
   CHECK(std::string(fake_launched()).empty());
 }
 
@@ -235,9 +234,8 @@ TEST_CASE("a lost GPU fails the attempt that did not wait for the kernel, and it
   CHECK(unseen.kind == AttemptOutcome::Kind::failed);
   CHECK(unseen.lost_gpu);
   CHECK_FALSE(unseen.gpu_failed);
-  CHECK_THAT(unseen.message,
-             Catch::Matches("k.lua:\\d+: t: cuda:0 failed: the GPU cannot do what it was "
-                            "given: an illegal memory access was encountered"));
+  CHECK_THAT(unseen.message, Catch::Matches("k.lua:\\d+: t: cuda:0 failed: the GPU cannot finish "
+                                            "its work: an illegal memory access was encountered"));
   AttemptOutcome seen = lose("print(twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })))");
   CHECK(seen.lost_gpu);
   CHECK_THAT(seen.message, Catch::Contains("cuda:0 failed"));

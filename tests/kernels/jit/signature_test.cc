@@ -43,7 +43,7 @@ TEST_CASE("the error of a signature names the defect and the correction") {
        "`x inout f32` has no colon: an entry is `name: what it is`, such as `x: in f32`"},
       {"1x: f32",
        "`1x: f32` has an invalid name: it needs up to 100 letters, digits and _, no digit first"},
-      {"x:", "`x:` lacks what it is: a type, or `in`, `out` or `inout` and a type"},
+      {"x:", "`x:` lacks its kind: a type, or `in`, `out` or `inout` and a type"},
       {"x: float",
        "`x: float` has the type `float`: there are f32, f64, f16, bf16, i64, i32, u8 and bool"},
       {"x: f16", "`x: f16` is a number of a type that only tensors have: take f32"},

@@ -417,8 +417,8 @@ TEST_CASE("A rank that ends with unfinished calls notifies the others") {
   std::vector<float> data(10);
   auto work = gang[1].start(sum(data));
   gang.drop(1);
-  CHECK(text_of(work->wait()) == "rank 1 left while calls of its own were under way");
-  CHECK(text_of(gang[0].run(barrier())) == "rank 1 left while calls of its own were under way");
+  CHECK(text_of(work->wait()) == "rank 1 left with unfinished calls");
+  CHECK(text_of(gang[0].run(barrier())) == "rank 1 left with unfinished calls");
 }
 
 TEST_CASE(
