@@ -125,7 +125,7 @@ bool rendezvous(Attempt& attempt, std::unique_ptr<Gang>& gang) {
     attempt.stopped();
   } else {
     fail_after_peer_reports(attempt, met.error(),
-                            "its ranks did not come together: " + met.error().message, "");
+                            "its ranks could not connect: " + met.error().message, "");
   }
   return met.ok();
 }

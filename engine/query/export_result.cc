@@ -308,7 +308,7 @@ void check_target(const std::string& directory) {
   std::string what = obstacle(directory);
   std::string state = what.empty() ? state_around(directory) : "";
   if (!state.empty())
-    what = fmt::format("it lies in the state `{}`, which only flow may change", state);
+    what = fmt::format("it is in the state `{}`, which only flow may change", state);
   if (what.empty()) return;
   throw Failed(user_error(fmt::format(
       "the result can't be copied into `{}`: {}. Name another folder", directory, what)));

@@ -72,9 +72,9 @@ Result<DeviceInfo> describe(int device) {
 }
 
 Status set_device(int device) {
-  FLOW_TRY(status_of("be chosen", cudaSetDevice(device)));
+  FLOW_TRY(status_of("be selected", cudaSetDevice(device)));
   cudaMemPool_t pool;
-  FLOW_TRY(status_of("give its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  FLOW_TRY(status_of("return its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
   uint64_t keep = UINT64_MAX;
   return status_of("keep its memory",
                    cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
@@ -83,11 +83,11 @@ Status set_device(int device) {
 Result<void*> new_stream() {
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error != cudaSuccess) return error_of("make a stream", error);
+  if (error != cudaSuccess) return error_of("create a stream", error);
   return static_cast<void*>(stream);
 }
 Status free_stream(void* stream) {
-  return status_of("end a stream", cudaStreamDestroy(native(stream)));
+  return status_of("destroy a stream", cudaStreamDestroy(native(stream)));
 }
 Status wait_for(void* stream) {
   return status_of("finish its work", cudaStreamSynchronize(native(stream)));
@@ -133,18 +133,18 @@ Status set_bytes(char* to, int value, size_t bytes, void* stream) {
 Result<void*> new_event() {
   cudaEvent_t event = nullptr;
   cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  if (error != cudaSuccess) return error_of("make an event", error);
+  if (error != cudaSuccess) return error_of("create an event", error);
   return static_cast<void*>(event);
 }
 Status record_event(void* event, void* stream) {
-  return status_of("take an event",
+  return status_of("record an event",
                    cudaEventRecord(static_cast<cudaEvent_t>(event), native(stream)));
 }
 Status wait_for_event(void* event) {
   return status_of("finish its work", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 Status follow_event(void* event, void* stream) {
-  return status_of("put an event before others",
+  return status_of("wait for an event",
                    cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event), 0));
 }
 Result<bool> has_completed(void* event) {
@@ -155,10 +155,10 @@ Result<bool> has_completed(void* event) {
   return false;
 }
 Status free_event(void* event) {
-  return status_of("end an event", cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+  return status_of("destroy an event", cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 
-Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
+Status last_fault() { return status_of("continue", cudaPeekAtLastError()); }
 
 // An error that may have either cause, such as a failed launch, is considered the program's.
 bool has_device_failed(void* stream) {

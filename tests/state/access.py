@@ -283,9 +283,9 @@ class Access(place.Place):
         os.symlink("nowhere", self.path("dangling"))
         os.symlink(self.state, self.path("link"))
         before = sorted(os.listdir(self.state))
-        for target, words in {".flow": "it lies in the state", ".flow/new": "it lies in the state",
-                              ".flow/objects/x/y": "it lies in the state", "link/new": "it lies in the state",
-                              ".flow/scratch": "it lies in the state",
+        for target, words in {".flow": "it is in the state", ".flow/new": "it is in the state",
+                              ".flow/objects/x/y": "it is in the state", "link/new": "it is in the state",
+                              ".flow/scratch": "it is in the state",
                               "dangling": "`dangling` is a symbolic link to `nowhere`, which does not exist",
                               "dangling/x": "`dangling` is a symbolic link to `nowhere`, which does not exist",
                               "file": "`file` is not a folder", "file/x": "`file` is not a folder",
