@@ -92,7 +92,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
                 self.exits(2, done, "one.lua:2: the task `t` needs the shell " + words)
         self.assertEqual(self.runs(), [])
 
-    def test_a_missing_file_is_an_error_of_the_command_line(self):
+    def test_a_missing_part_or_attempt_is_an_error_of_the_command_line(self):
         self.write("one.lua", HEAD + 'local t = flow.task("t", function() return { a = 1 } end)\n'
                    'return flow.pipeline("one", {}, function() return t() end)\n')
         self.good("run", "one.lua")

@@ -150,7 +150,7 @@ local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, comm
         done = self.exits(2, self.flow("run", "p.lua", "--workers", "2"))
         self.assertEqual((done.err.count("error:"), "GPUs" in done.err), (1, True), done)
 
-    def test_the_numa_node_of_a_gpu_is_the_kernels(self):
+    def test_the_numa_node_of_a_gpu_comes_from_the_kernel(self):
         self.machine(TWO + "gpu GPU-cc33 1 A\ngpu GPU-dd44 1 B\n")
         for pci, node in ("f0", 1), ("f1", 0), ("f2", -1):
             os.makedirs(self.path("sys", "bus", "pci", "devices", "0000:%s:00.0" % pci))

@@ -120,7 +120,7 @@ class Stopping(Place):
         self.exits(3, self.end(run))
         self.assertEqual(processes_with(marker), [])
 
-    def test_a_continuing_shell_is_not_a_result_after_its_program_was_killed(self):
+    def test_a_task_that_continues_after_its_killed_program_has_no_result(self):
         self.write("calls.lua", HEAD + r'''
 local call = flow.task("call", function(ctx, gate, i)
   os.execute("echo call" .. i .. " >> " .. gate .. ".started; sleep 1000")
