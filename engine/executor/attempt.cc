@@ -94,6 +94,13 @@ void Attempt::wait_durable() {
 
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
+std::string Attempt::shown_command(const Descendant& process) const {
+  constexpr size_t kCommandShown = 100;
+  std::string text = hidden(process.command);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return cut_text(std::move(text), kCommandShown);
+}
+
 // If redaction makes two names equal, the first stays.
 Value Attempt::redacted(const Value& value) const {
   if (value.kind() == Value::Kind::string) return Value(hidden(value.as_string()));
@@ -247,7 +254,7 @@ Status Attempt::wait_for_writers(const std::string& path) {
       return user_error(fmt::format(
           "`{}` still has `{}` open for writing: wait for that process before the file is "
           "returned, or give it more time with the environment variable {} ({})",
-          writer->command, path, kLingerVariable, format_duration(*linger)));
+          shown_command(*writer), path, kLingerVariable, format_duration(*linger)));
     ::usleep(kWriterPollUs);
   }
 }

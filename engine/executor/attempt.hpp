@@ -53,6 +53,8 @@ class Attempt final : public AttemptHost {
   void log_warnings();  // about what was just stored
   /// Logs a warning of flow itself about this attempt; `flow why` shows it too.
   void warn(const std::string& text);
+  /// The command of a process of this attempt as one short line, redacted.
+  std::string shown_command(const Descendant& process) const;
   /// Redacts the complete secrets in `text`, a stream that continues. Returns the part that is safe
   /// to emit and leaves the rest in `text`.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }

@@ -28,7 +28,6 @@
 #include "engine/base/ids.hpp"
 #include "engine/executor/faults.hpp"
 #include "engine/process/process_stat.hpp"
-#include "engine/value/utf8.hpp"
 
 namespace flow {
 
@@ -102,13 +101,11 @@ std::vector<pid_t> living_descendants() {
 }
 
 std::string command_of(pid_t pid) {
-  constexpr size_t kCommandShown = 100;
   auto words = read_file(fmt::format("/proc/{}/cmdline", pid));
   std::string text = words.ok() ? std::move(*words) : "";
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\0' || c == '\n'; }, ' ');
-  return text.empty() ? fmt::format("process {}", pid) : cut_text(std::move(text), kCommandShown);
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text.empty() ? fmt::format("process {}", pid) : text;
 }
 
 bool is_regular_file(const std::string& path) {

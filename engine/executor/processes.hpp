@@ -65,7 +65,7 @@ bool has_children();
 /// A descendant of this process.
 struct Descendant {
   pid_t pid = 0;
-  std::string command;  // its command line, truncated
+  std::string command;  // its words, with blanks between them
   /// Files below the given folder that it can still write to, relative to the folder: descriptors
   /// open for writing and shared writable mappings. Also empty if the system does not show them.
   std::vector<std::string> writes;

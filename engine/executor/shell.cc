@@ -475,14 +475,14 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec&
 }
 
 /// "2 processes running, which were ended after 5s: `gzip -9`, `sleep 300`".
-std::string text_of(const std::vector<Descendant>& leftovers, int64_t linger_ms) {
+std::string text_of(const Attempt& attempt, const std::vector<Descendant>& leftovers,
+                    int64_t linger_ms) {
   constexpr size_t kShown = 5;
-  std::string text =
-      fmt::format("{} process{} running, which {} ended after {}: ", leftovers.size(),
-                  leftovers.size() == 1 ? "" : "es", leftovers.size() == 1 ? "was" : "were",
-                  format_duration(linger_ms));
+  std::string text = fmt::format("{} process{} running, which {} ended after {}: ", leftovers.size(),
+                                 leftovers.size() == 1 ? "" : "es", leftovers.size() == 1 ? "was" : "were",
+                                 format_duration(linger_ms));
   for (size_t i = 0; i < std::min(leftovers.size(), kShown); i++)
-    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", leftovers[i].command);
+    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", attempt.shown_command(leftovers[i]));
   return leftovers.size() > kShown ? text + ", …" : text;
 }
 
@@ -499,8 +499,9 @@ std::optional<core::Failure> unfinished_write(const Attempt& attempt,
       "{}: the command of `{}` ended and left {}; `{}` still had `{}` open for writing, which may "
       "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
       "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
-      attempt.start().shell().defined_at(), attempt.start().task(), text_of(leftovers, linger_ms),
-      writer->command, writer->writes.front(), again);
+      attempt.start().shell().defined_at(), attempt.start().task(),
+      text_of(attempt, leftovers, linger_ms), attempt.shown_command(*writer), writer->writes.front(),
+      again);
   return failure;
 }
 
@@ -602,8 +603,9 @@ std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
   auto linger = attempt.linger_ms();
   if (!linger.ok()) return refuse(linger.error(), core::Cause::user_error);
   filled.linger_ms = *linger;
-  filled.again =
-      fmt::format("\nfolder: {}\ncommand: {}", start.dir(), cut_text(filled.text, kCommandShown));
+  // Redacted before it is cut, so that no part of a secret is left.
+  filled.again = fmt::format("\nfolder: {}\ncommand: {}", start.dir(),
+                             cut_text(attempt.hidden(filled.text), kCommandShown));
   return filled;
 }
 
@@ -640,7 +642,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   // The output of a program that was asked to end is not a result, whatever its exit code.
   if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.leftovers.empty())
-    attempt.warn("the command left " + text_of(end.leftovers, command->linger_ms));
+    attempt.warn("the command left " + text_of(attempt, end.leftovers, command->linger_ms));
   auto failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
   if (!failure) failure = unfinished_write(attempt, end.leftovers, command->linger_ms, again);
   if (failure) {

@@ -487,6 +487,47 @@ return flow.pipeline("last", {}, function() err {} end)
         words = self.tasks()["err"]["error"].rstrip("\n").split("\n")[-1]
         self.assertEqual(set(words), {"*"})
 
+    def test_a_secret_is_redacted_as_json_shells_and_urls_write_it(self):
+        self.write("prints.py", """
+import json, os, shlex, urllib.parse
+token = os.environ["TOKEN"]
+for text in (json.dumps({"t": token}), json.dumps(json.dumps(token)), json.dumps(token, ensure_ascii=False),
+             shlex.quote(token), urllib.parse.quote(token), urllib.parse.quote_plus(token), repr(token)):
+    print(text)
+""")
+        self.write("forms.lua", HEAD + r"""
+local env = { TOKEN = flow.env("TOKEN"), PYTHONUTF8 = "1" }
+local prints = flow.shell("prints", { env = env, command = "%s %s; exit 3" })
+return flow.pipeline("forms", {}, function() prints {} end)
+""" % (sys.executable, self.path("prints.py")))
+        token = 'pa"s3cret\\w/1\n\u00f6 +\'s\tend'
+        done = self.exits(1, self.flow("run", "forms.lua", "--json", TOKEN=token))
+        shown = ['{"t": "***"}', r'"\"***\""', '"***"', "'***", "***'", "***", "***", "'***'"]
+        self.assertEqual(self.good("logs", "last", "prints").out.splitlines(), shown)
+        error = self.tasks()["prints"]["error"]
+        self.assertIn("\n".join(shown), error)
+        for text in done.out, done.err, error:
+            self.assertNotIn("s3cret", text)
+
+    def test_a_text_about_a_command_is_cut_after_its_secrets_are_redacted(self):
+        self.write("cut.lua", HEAD + r"""
+local env = { TOKEN = flow.env("TOKEN"), FLOW_LINGER = "0s" }
+local fails = flow.shell("fails", { env = env, args = { "word" }, command = ": %s {word} %s; exit 3" })
+local leaves = flow.shell("leaves", { env = env,
+  command = [[sh -c 'sleep 60; :' %s "$TOKEN" "$TOKEN" </dev/null >/dev/null 2>&1 & ]] })
+return flow.pipeline("cut", { word = flow.param.string {} }, function(p)
+  leaves {}
+  fails(p.word)
+end)
+""" % ("x" * 3985, "x" * 100, "0" * 70))
+        token = "it's-a-s3cret-of-some-length"
+        self.exits(1, self.flow("run", "cut.lua", "--param", "word=" + token, TOKEN=token))
+        error = self.tasks()["fails"]["error"]
+        self.assertRegex(error, r"command: : x{3985} '\*\*\*' x+… \(\d+ bytes more\)")
+        self.assertNotIn("it'", error)
+        log = self.good("logs", "last", "leaves").out
+        self.assertIn("sh -c sleep 60; : " + "0" * 70 + " *** ***`", log)
+
     def test_a_child_of_a_run_inherits_no_descriptor(self):
         self.write("open.lua", HEAD + r'''
 local fds = flow.shell("fds", { command = [[ls /proc/self/fd | tr '\n' ' ']] })
