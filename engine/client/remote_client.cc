@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/log.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/remote_export.hpp"
@@ -364,6 +365,8 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
                                                "reached; {} continues it once the head is back",
                                                state->id, leave)});
   });
+  log::warning("disconnected from the head",
+               {.run = followed->id, .detail = "the head at " + options_.head});
   warn(*state, fmt::format("the head at {} can't be reached: running tasks continue, and this "
                            "client retries until the head is back. Ctrl-C leaves the run to {}",
                            options_.head, leave));
@@ -386,6 +389,8 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
       return nullptr;
     }
     if (!reply->run_started().continues()) received = 0;
+    log::info("reconnected to the head",
+              {.run = followed->id, .detail = "the head at " + options_.head});
     attach_controls(*state, *connection);
     return std::move(*connection);
   }

@@ -139,10 +139,12 @@ void Server::accept(std::shared_ptr<EngineConnection> connection) {
       client.done = true;
     });
   } catch (const std::system_error& error) {
-    client.connection->send(error_reply(
-        environment_error(fmt::format("the writer of this state cannot start a thread for another "
-                                      "client ({}): try again when some have ended",
-                                      error.code().message()))));
+    std::string why = fmt::format(
+        "the writer of this state cannot start a thread for another client ({}): try again when "
+        "some have ended",
+        error.code().message());
+    log::warning("client rejected", {.detail = why});
+    client.connection->send(error_reply(environment_error(why)));
     clients_.pop_back();
   }
 }

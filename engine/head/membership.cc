@@ -145,7 +145,9 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
   channel->attach(link);
   std::lock_guard lock(clients_mutex_);
   if (!client_handler_) {
-    link->end("this head is starting or ending");
+    constexpr const char* kWhy = "this head is starting or ending";
+    log::warning("client rejected", {.detail = kWhy});
+    link->end(kWhy);
     return nullptr;
   }
   client_handler_(channel);

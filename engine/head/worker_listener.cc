@@ -74,8 +74,10 @@ class WorkerSession final : public SessionUser {
 
   void on_open(const SessionPeer&) override {}
   void on_message(std::string message) override {
-    if (!remote_worker_->on_message(message))
-      link_->end("the received bytes are not a message of a worker");
+    if (remote_worker_->on_message(message)) return;
+    constexpr const char* kWhy = "the received bytes are not a message of a worker";
+    if (!has_joined_) log::warning("worker rejected", {.worker = name_, .detail = kWhy});
+    link_->end(kWhy);
   }
   void on_suspect(const std::string&) override {}
   void on_recovered() override {}

@@ -85,8 +85,8 @@ class RemoteClientPlace(cluster_place.ClusterPlace):
     def asks(self, *words, **more):
         return self.end(self.client(*words, **more))
 
-    def holds(self, gate="gate", **more):
-        client = self.client("run", "holds.lua", "--json", "--param", "gate=" + self.path(gate), **more)
+    def holds(self, *words, gate="gate", **more):
+        client = self.client("run", "holds.lua", "--json", "--param", "gate=" + self.path(gate), *words, **more)
         for i in range(1, 5):
             self.until_holds("item%d" % i, gate)
         return client
@@ -192,7 +192,7 @@ class RemoteClient(RemoteClientPlace):
 
     def test_a_client_waits_for_a_restart_of_a_killed_head(self):
         self.cluster(["a"], slots=4)
-        client = self.holds()
+        client = self.holds("--log-file", self.path("client.log"))
         self.kill(self.head_process)
         self.until_reported(client)
         time.sleep(1)
@@ -204,7 +204,10 @@ class RemoteClient(RemoteClientPlace):
         tasks = done.lines()[-1]["tasks"]
         self.assertEqual([task["attempts"] for task in tasks], [1, 1, 1, 1])
         self.assertEqual(len(self.read("gate.started").split()), 4)
-        self.assertEqual(len(self.runs()), 1)
+        (run,) = self.runs()
+        lines = [line.split(" ", 1)[1] for line in self.read("client.log").splitlines()]
+        self.assertEqual(lines, ["%s run=%s detail=\"the head at 127.0.0.1:%d\"" % (text, run["run"], self.port) for text in
+                                 ("warning disconnected from the head", "info  reconnected to the head")])
 
     def test_a_client_may_leave_a_run_whose_head_is_gone(self):
         self.cluster(["a"], slots=4)
@@ -225,7 +228,7 @@ class RemoteClient(RemoteClientPlace):
 
     def test_ctrl_c_interrupts_the_clients_own_run(self):
         self.cluster(["a"], slots=8)
-        other = self.holds("gate2")
+        other = self.holds(gate="gate2")
         client = self.holds()
         self.assertIn("event", client.stdout.readline())  # from here on Ctrl-C interrupts the run
         client.send_signal(signal.SIGINT)
