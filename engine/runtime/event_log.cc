@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/log.hpp"
+#include "engine/runs/run_info.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -15,8 +16,9 @@ namespace {
 
 constexpr size_t kReasonBytesMax = 500;
 
-const std::string& worker_name(const core::State& state, core::WorkerId worker) {
-  return state.workers[worker].info.name;
+std::string worker_name(const core::State& state, core::WorkerId worker) {
+  const std::string& name = state.workers[worker].info.name;
+  return name.empty() ? kHeadWorkerName : name;
 }
 
 /// The first line of a failure's text. It is redacted before it is cut, so that no part of a secret

@@ -85,8 +85,9 @@ class Log(Place):
         self.good("run", "p.lua", "--param", "good=3", *log)
         lines = self.objects(self.read("flow.log"))
         retried = [line for line in lines if line["message"] == "attempt failed, task is retried"]
-        self.assertEqual([(line["task"], line["attempt"], line["level"]) for line in retried],
-                         [("tries", 1, "info"), ("tries", 2, "info")])
+        run = self.show()["run"]
+        self.assertEqual([(line["run"], line["task"], line["attempt"], line["worker"], line["level"]) for line in retried],
+                         [(run, "tries", 1, "local", "info"), (run, "tries", 2, "local", "info")])
         for line in retried:
             self.assertRegex(line["detail"], r"^user_error: .*no luck$")
         os.remove(self.path("flow.log"))

@@ -29,6 +29,7 @@ class Story {
     plan->nodes.push_back(node);
     core::EngineStarted started;
     started.epoch = 1;
+    started.cpus_milli = 1000;
     started.memory_bytes = 1 << 30;
     started.leads_workers = true;
     add(started);
@@ -92,7 +93,7 @@ using Texts = std::vector<std::string>;
 TEST_CASE("an attempt that is requeued, lost and retried leaves one line each") {
   Story story;
   CHECK(story.take() ==
-        Texts{"info: engine started (epoch 1, 0 CPU slots)", "info: run submitted (first)"});
+        Texts{"info: engine started (epoch 1, 1 CPU slots)", "info: run submitted (first)"});
   story.join("w");
   story.resolve();
   CHECK(story.take() == Texts{"info: worker joined on w (1 CPU slots, 0 GPUs)"});
@@ -146,6 +147,14 @@ TEST_CASE("a task whose inputs fail has no attempt and no worker in its line") {
   failed.failure = {core::Cause::user_error, "no such field", "", 0};
   story.add(failed);
   CHECK(story.take().front() == "warning: task failed r/t (user_error: no such field)");
+}
+
+TEST_CASE("what the engine's own process runs is on `local`") {
+  Story story;
+  story.resolve();
+  story.take();
+  story.assign(0);
+  CHECK(story.take() == Texts{"debug: attempt assigned r/t@1 on local"});
 }
 
 TEST_CASE("a worker that reconnects rejoins, and a drained one leaves") {
