@@ -478,9 +478,10 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec&
 std::string text_of(const Attempt& attempt, const std::vector<Descendant>& leftovers,
                     int64_t linger_ms) {
   constexpr size_t kShown = 5;
-  std::string text = fmt::format("{} process{} running, which {} ended after {}: ", leftovers.size(),
-                                 leftovers.size() == 1 ? "" : "es", leftovers.size() == 1 ? "was" : "were",
-                                 format_duration(linger_ms));
+  std::string text =
+      fmt::format("{} process{} running, which {} ended after {}: ", leftovers.size(),
+                  leftovers.size() == 1 ? "" : "es", leftovers.size() == 1 ? "was" : "were",
+                  format_duration(linger_ms));
   for (size_t i = 0; i < std::min(leftovers.size(), kShown); i++)
     text += fmt::format("{}`{}`", i == 0 ? "" : ", ", attempt.shown_command(leftovers[i]));
   return leftovers.size() > kShown ? text + ", …" : text;
@@ -500,8 +501,8 @@ std::optional<core::Failure> unfinished_write(const Attempt& attempt,
       "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
       "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
       attempt.start().shell().defined_at(), attempt.start().task(),
-      text_of(attempt, leftovers, linger_ms), attempt.shown_command(*writer), writer->writes.front(),
-      again);
+      text_of(attempt, leftovers, linger_ms), attempt.shown_command(*writer),
+      writer->writes.front(), again);
   return failure;
 }
 

@@ -50,7 +50,8 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
   const Fetch fetch_;
   const Deliver deliver_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<PendingReport>> pending_;  // bounded by kInFlightBytesMax of the worker
+  std::deque<std::shared_ptr<PendingReport>>
+      pending_;  // bounded by kInFlightBytesMax of the worker
   bool is_delivering_ = false, is_over_ = false;
 };
 
