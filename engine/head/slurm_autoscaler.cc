@@ -156,7 +156,7 @@ void SlurmAutoscaler::turn() {
   slurm::PoolActions steps = pool_.decide(user_.view(), clock_ms());
   for (const std::string& node : steps.drain) user_.drain(node);
   if (!steps.cancel.empty()) cancel(steps.cancel, kCommandMs);
-  for (int32_t nodes : steps.request_nodes) request_nodes(nodes);
+  for (int32_t nodes : steps.requests) request_nodes(nodes);
   report();
 }
 

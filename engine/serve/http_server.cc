@@ -232,7 +232,7 @@ class HttpServer::HttpConnection {
     ChunkedDecoder chunks(server_.body_max_);
     for (;;) {
       if (head.chunked) {
-        ChunkedDecoder::State state = chunks.take(buffer_, body);
+        ChunkedDecoder::State state = chunks.decode(buffer_, body);
         if (state == ChunkedDecoder::State::whole) return body;
         if (state == ChunkedDecoder::State::too_large) {
           reject({413, fmt::format("the body is larger than {} bytes", server_.body_max_)});
