@@ -15,6 +15,8 @@
 
 namespace flow {
 
+class EngineConnection;
+
 /// Creates the engine that writes the state in `dir`; it owns the lock.
 using OpenWriter = std::function<Result<std::unique_ptr<detail::EngineImpl>>(
     const EngineOptions& options, const std::string& dir, std::unique_ptr<StateLock> lock)>;
