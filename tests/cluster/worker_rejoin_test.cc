@@ -11,6 +11,7 @@ AttemptOrder rank_order(uint32_t unit, uint32_t rank) {
   AttemptOrder order = order_of(unit);
   order.ranks = 3;
   order.rank = rank;
+  order.gang_key = "key";
   return order;
 }
 
@@ -120,6 +121,7 @@ TEST_CASE("a restarted worker process reports attempts that had finished") {
 TEST_CASE("a worker offers the ranks of a gang whose orders it got") {
   Wire wire(big_host());
   wire.head->stage({rank_order(1, 0), rank_order(1, 1)}, 1);
+  CHECK(wire.took_all);
   wire.disconnect();  // before the order of rank 2
   wire.connect();
   CHECK(wire.joined.ranks == Offers{{{ended(1).id, 0}, false}, {{ended(1).id, 1}, false}});
