@@ -218,6 +218,11 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     if (!task.empty()) {
       auto unit = unit_named(run, task);
       FLOW_TRY(unit);
+      if (core::is_service(run, *unit))
+        return user_error(
+            fmt::format("`{}` is a service, which does not run again by itself. `flow resume {}` "
+                        "starts it again if the run has not ended; else start a new run",
+                        task, id));
       result->unit = *unit;
     }
     if (result->is_from_archive) {

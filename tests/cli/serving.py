@@ -67,6 +67,13 @@ class Serving(Place):
         for out in (self.good("ls", "--json").out, self.good("show", "--json").out, self.good("why", "--json").out):
             self.assertNotIn('"url":"http', out)
 
+    def test_a_service_of_a_run_that_has_ended_is_not_retried(self):
+        self.write("pipeline.lua", SCRIPT)
+        self.good("run", ".", "--serve-for", "1s")
+        for verb in (["retry", "last", "double"], ["retry", "last", "double", "--serve-for", "1s"]):
+            self.exits(2, self.flow(*verb), "`double` is a service", "start a new run")
+        self.assertEqual(self.show()["status"], "succeeded")
+
     def test_an_unavailable_port_is_an_error_with_one_cause(self):
         taken = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
