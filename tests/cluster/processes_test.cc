@@ -1,7 +1,7 @@
 // A worker in another process, over UCX, that is stopped, killed, or has a different secret.
-#include "tests/cluster/process.hpp"
-
 #if FLOW_TEST_UCX
+
+#include "tests/cluster/process.hpp"
 
 namespace flow::cluster {
 namespace {

@@ -1,8 +1,8 @@
 // A worker in another process that is killed while it sends a blob, and returns.
+#if FLOW_TEST_UCX
+
 #include "tests/cluster/process.hpp"
 #include "tests/cluster/transfer_pair.hpp"
-
-#if FLOW_TEST_UCX
 
 namespace flow::cluster {
 namespace {
