@@ -117,9 +117,9 @@ FLOW_DEVICE void round_factors(const float (&from)[2 * n][4], uint32_t (&to)[n][
 template <typename T>
 FLOW_DEVICE void store_2(T* to, float low, float high) {
   uint32_t both = pack_2<T>(low, high);
-  Pack<T, 2> pack;
-  __builtin_memcpy(&pack, &both, sizeof pack);
-  *reinterpret_cast<Pack<T, 2>*>(to) = pack;
+  T pair[2];
+  __builtin_memcpy(pair, &both, sizeof pair);
+  store<2>(to, pair);
 }
 
 // Stores the warp's 16 rows of sums to an operand through rows of a tile that only this warp reads,

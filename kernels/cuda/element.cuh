@@ -5,37 +5,144 @@
 
 namespace flow::cuda {
 
-/// `width` contiguous elements, aligned as one.
-template <typename T, int width>
-struct alignas(sizeof(T) * width) Pack {
-  T at[width];
+/// What one instruction loads or stores. The compiler splits the store of a struct, uint4 included,
+/// into those of its members, unless it is written as the instruction (__stwb).
+#ifdef FLOW_EMULATE
+struct alignas(16) Word16 {
+  uint64_t low, high;
 };
-/// As many as fit in 16 bytes.
+#else
+using Word16 = uint4;
+#endif
+template <size_t bytes>
+struct WordOf {
+  using type = Word16;
+};
+template <>
+struct WordOf<8> {
+  using type = uint64_t;
+};
+template <>
+struct WordOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct WordOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct WordOf<1> {
+  using type = uint8_t;
+};
+/// `width` contiguous elements, aligned as one, in as few words as possible.
+template <typename T, int width>
+struct Words {
+  using Word = typename WordOf<sizeof(T) * width>::type;
+  static constexpr int kCount = static_cast<int>(sizeof(T) * width / sizeof(Word));
+  Word at[kCount];
+};
+/// As many elements as fit in 16 bytes.
 template <typename T>
 constexpr int kPack = static_cast<int>(16 / sizeof(T));
 
 template <int width, typename T>
-FLOW_DEVICE void load(const T* from, T (&to)[width]) {
-  auto pack = *reinterpret_cast<const Pack<T, width>*>(from);
-  for (int j = 0; j < width; j++) to[j] = pack.at[j];
+FLOW_DEVICE Words<T, width> load_words(const T* from) {
+  Words<T, width> words;
+#ifdef FLOW_EMULATE  // whose compiler knows that T is no Word
+  __builtin_memcpy(&words, __builtin_assume_aligned(from, sizeof words), sizeof words);
+#else
+  for (int j = 0; j < words.kCount; j++)
+    words.at[j] = reinterpret_cast<const typename Words<T, width>::Word*>(from)[j];
+#endif
+  return words;
 }
+template <int width, typename T>
+FLOW_DEVICE void load(const T* from, T (&to)[width]) {
+  Words<T, width> words = load_words<width>(from);
+  __builtin_memcpy(to, &words, sizeof words);
+}
+/// 16 bytes are stored to the device's memory, not to a shared room.
+template <int width, typename T>
+FLOW_DEVICE void store(T* to, const T (&from)[width]) {
+  Words<T, width> words;
+  __builtin_memcpy(&words, from, sizeof words);
+#ifdef FLOW_EMULATE
+  __builtin_memcpy(__builtin_assume_aligned(to, sizeof words), &words, sizeof words);
+#else
+  for (int j = 0; j < words.kCount; j++) {
+    auto* word = reinterpret_cast<typename Words<T, width>::Word*>(to) + j;
+    if constexpr (sizeof *word == 16)
+      __stwb(word, words.at[j]);
+    else
+      *word = words.at[j];
+  }
+#endif
+}
+
+/// Whether pairs of elements have an instruction of their own for conversions to and from C.
+template <typename T, int width, typename C>
+constexpr bool converts_pairs =
+#ifdef FLOW_EMULATE
+    false;
+#else
+    is_small_float<T>&& std::is_same_v<C, float>&& width % 2 == 0;
+#endif
+
 /// Converts to the compute type.
+template <typename T, int width, typename C>
+FLOW_DEVICE void widen(const T (&from)[width], C (&to)[width]) {
+  if constexpr (converts_pairs<T, width, C>) {
+#ifndef FLOW_EMULATE
+    uint32_t pairs[width / 2];
+    __builtin_memcpy(pairs, from, sizeof pairs);
+    for (int j = 0; j < width / 2; j++) {
+      if constexpr (std::is_same_v<T, Brain>) {
+        to[2 * j] = __uint_as_float(pairs[j] << 16);
+        to[2 * j + 1] = __uint_as_float(pairs[j] & 0xffff0000u);
+      } else {
+        asm("cvt.f32.f16 %0, %1;" : "=f"(to[2 * j]) : "h"(static_cast<uint16_t>(pairs[j])));
+        asm("cvt.f32.f16 %0, %1;"
+            : "=f"(to[2 * j + 1])
+            : "h"(static_cast<uint16_t>(pairs[j] >> 16)));
+      }
+    }
+#endif
+  } else {
+    for (int j = 0; j < width; j++) to[j] = convert<C>(from[j]);
+  }
+}
+/// Converts from the compute type. Every NaN of a pair becomes the same one.
+template <typename T, int width, typename C>
+FLOW_DEVICE void narrow(const C (&from)[width], T (&to)[width]) {
+  if constexpr (converts_pairs<T, width, C>) {
+#ifndef FLOW_EMULATE
+    uint32_t pairs[width / 2];
+    for (int j = 0; j < width / 2; j++) {
+      if constexpr (std::is_same_v<T, Brain>)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+            : "=r"(pairs[j])
+            : "f"(from[2 * j + 1]), "f"(from[2 * j]));
+      else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+            : "=r"(pairs[j])
+            : "f"(from[2 * j + 1]), "f"(from[2 * j]));
+    }
+    __builtin_memcpy(to, pairs, sizeof pairs);
+#endif
+  } else {
+    for (int j = 0; j < width; j++) to[j] = convert<T>(from[j]);
+  }
+}
 template <int width, typename T, typename C>
 FLOW_DEVICE void load_as(const T* from, C (&to)[width]) {
   T stored[width];
   load<width>(from, stored);
-  for (int j = 0; j < width; j++) to[j] = convert<C>(stored[j]);
-}
-template <int width, typename T>
-FLOW_DEVICE void store(T* to, const T (&from)[width]) {
-  Pack<T, width> pack;
-  for (int j = 0; j < width; j++) pack.at[j] = from[j];
-  *reinterpret_cast<Pack<T, width>*>(to) = pack;
+  widen(stored, to);
 }
 template <int width, typename T, typename C>
 FLOW_DEVICE void store_as(T* to, const C (&from)[width]) {
   T stored[width];
-  for (int j = 0; j < width; j++) stored[j] = convert<T>(from[j]);
+  narrow(from, stored);
   store<width>(to, stored);
 }
 
@@ -94,7 +201,7 @@ struct ElementPosition {
   FLOW_DEVICE void read_as(C (&to)[width]) const {
     T stored[width];
     read(stored);
-    for (int j = 0; j < width; j++) to[j] = convert<C>(stored[j]);
+    widen(stored, to);
   }
   template <int width, typename T>
   FLOW_DEVICE void write(const T (&from)[width]) const {
