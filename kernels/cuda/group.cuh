@@ -8,6 +8,9 @@ namespace flow::cuda {
 /// The threads that share one row.
 struct Group {
   int rank, size;  // size is kWarp, or the block's
+  // Of the two shared rooms for the warps' results: a room is written again only after the barrier
+  // of the exchange between, which the readers of the first one have reached.
+  int turn = 0;
 };
 FLOW_DEVICE Group group_of(int threads_of_row) {
   return {static_cast<int>(threadIdx.x) % threads_of_row, threads_of_row};
@@ -40,39 +43,146 @@ FLOW_DEVICE C over_warp(C value, F f) {
 
 template <typename C>
 struct WarpResults {
-  C at[kWarp];
+  C at[2][kWarp];
 };
+
+/// Each thread gets the result of warp `lane`, or `neutral`; `mine` is its own warp's.
+template <typename C>
+FLOW_DEVICE C exchange(Group& group, C mine, C neutral) {
+  auto& results = shared_room<WarpResults<C>>().at[group.turn];
+  group.turn ^= 1;
+  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (lane == 0) results[warp] = mine;
+  __syncthreads();
+  return lane < group.size / kWarp ? results[lane] : neutral;
+}
 
 /// All threads of the group get the result. `neutral` is the neutral element of f.
 template <typename C, typename F>
-FLOW_DEVICE C over_group(Group group, C value, C neutral, F f) {
+FLOW_DEVICE C over_group(Group& group, C value, C neutral, F f) {
   value = over_warp(value, f);
   if (group.size == kWarp) return value;
-  auto& results = shared_room<WarpResults<C>>();
-  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (lane == 0) results.at[warp] = value;
-  __syncthreads();
-  value = lane < group.size / kWarp ? results.at[lane] : neutral;
-  __syncthreads();
-  return over_warp(value, f);
+  return over_warp(exchange(group, value, neutral), f);
 }
 template <typename C>
-FLOW_DEVICE C sum_over_group(Group group, C value) {
+FLOW_DEVICE C sum_over_group(Group& group, C value) {
   return over_group(group, value, C(0), Add{});
 }
 
-/// Calls f(first, Constant<width>) for all of a row's elements, in packs if the addresses allow it.
-template <typename T, int n, typename F>
-FLOW_DEVICE void each_in_row(Group group, int64_t columns, const void* const (&rows)[n], F f) {
-  uintptr_t addresses[n];
-  for (int k = 0; k < n; k++) addresses[k] = reinterpret_cast<uintptr_t>(rows[k]);
-  RowPacks packs = row_packs(columns, kPack<T>, static_cast<int>(sizeof(T)), addresses);
-  for (int64_t i = group.rank; i < packs.packs; i += group.size)
-    f(packs.head + i * kPack<T>, Constant<kPack<T>>{});
-  int64_t inside = packs.packs * kPack<T>;
-  for (int64_t i = group.rank; i < columns - inside; i += group.size)
-    f(i < packs.head ? i : i + inside, Constant<1>{});
+template <typename C>
+struct Sums {
+  C first, second;
+};
+/// Both sums with one exchange.
+template <typename C>
+FLOW_DEVICE Sums<C> sums_over_group(Group& group, Sums<C> sums) {
+  sums = {over_warp(sums.first, Add{}), over_warp(sums.second, Add{})};
+  if (group.size == kWarp) return sums;
+  sums = exchange(group, sums, {C(0), C(0)});
+  return {over_warp(sums.first, Add{}), over_warp(sums.second, Add{})};
 }
+
+template <typename T>
+FLOW_DEVICE void unpack(Words<T, kPack<T>> words, Compute<T> (&to)[kPack<T>]) {
+#ifndef FLOW_EMULATE
+  // A half float is converted again for each pass: its float would need another register.
+  if constexpr (is_small_float<T>)
+    asm volatile(""
+                 : "+r"(words.at[0].x), "+r"(words.at[0].y), "+r"(words.at[0].z),
+                   "+r"(words.at[0].w));
+#endif
+  T stored[kPack<T>];
+  __builtin_memcpy(stored, &words, sizeof words);
+  widen(stored, to);
+}
+
+/// Rows of n operands that a group's threads read in packs, which are all in registers: for several
+/// passes over rows that allow packs and are at most `packs_of_thread` packs per thread.
+template <typename T, int n, int packs_of_thread>
+class KeptRows {
+ public:
+  /// `to` is the row that is written, or null.
+  FLOW_DEVICE KeptRows(Group group, int64_t columns, const T* const (&rows)[n], const T*)
+      : rank_(group.rank), step_(group.size), packs_(static_cast<int>(columns) / kPack<T>) {
+    FLOW_UNROLL
+    for (int k = 0; k < packs_of_thread; k++)
+      if (int at = rank_ + k * step_; at < packs_) FLOW_UNROLL
+    for (int row = 0; row < n; row++)
+      kept_[k][row] = load_words<kPack<T>>(rows[row] + at * kPack<T>);
+  }
+  /// Calls f(first column, Constant<width>, values[n][width], number of the thread's pack) for all
+  /// of this thread's elements.
+  template <typename F>
+  FLOW_DEVICE void each(F f) const {
+    FLOW_UNROLL
+    for (int k = 0; k < packs_of_thread; k++)
+      if (int at = rank_ + k * step_; at < packs_) {
+        Compute<T> values[n][kPack<T>];
+        FLOW_UNROLL
+        for (int row = 0; row < n; row++) unpack(kept_[k][row], values[row]);
+        f(at * kPack<T>, Constant<kPack<T>>{}, values, k);
+      }
+  }
+
+ private:
+  int rank_, step_, packs_;
+  Words<T, kPack<T>> kept_[packs_of_thread][n];
+};
+
+/// As KeptRows, for rows of any length and address: each pass reads them again.
+template <typename T, int n>
+class StreamedRows {
+ public:
+  FLOW_DEVICE StreamedRows(Group group, int64_t columns, const T* const (&rows)[n], const T* to)
+      : group_(group), columns_(columns) {
+    uintptr_t addresses[n + 1];
+    for (int k = 0; k < n; k++) {
+      rows_[k] = rows[k];
+      addresses[k] = reinterpret_cast<uintptr_t>(rows[k]);
+    }
+    addresses[n] = to ? reinterpret_cast<uintptr_t>(to) : addresses[0];
+    packs_ = row_packs(columns, kPack<T>, static_cast<int>(sizeof(T)), addresses);
+  }
+  template <typename F>
+  FLOW_DEVICE void each(F f) const {
+    constexpr int kAhead = 4 / n;  // loads that are under way together
+    for (int64_t base = group_.rank; base < packs_.packs; base += group_.size * kAhead) {
+      Words<T, kPack<T>> read[kAhead][n];
+      FLOW_UNROLL
+      for (int k = 0; k < kAhead; k++)
+        if (int64_t at = base + k * group_.size; at < packs_.packs) FLOW_UNROLL
+      for (int row = 0; row < n; row++)
+        read[k][row] = load_words<kPack<T>>(rows_[row] + packs_.head + at * kPack<T>);
+      FLOW_UNROLL
+      for (int k = 0; k < kAhead; k++)
+        if (int64_t at = base + k * group_.size; at < packs_.packs) {
+          Compute<T> values[n][kPack<T>];
+          FLOW_UNROLL
+          for (int row = 0; row < n; row++) unpack(read[k][row], values[row]);
+          f(packs_.head + at * kPack<T>, Constant<kPack<T>>{}, values, k);
+        }
+    }
+    int64_t inside = packs_.packs * kPack<T>;
+    for (int64_t i = group_.rank; i < columns_ - inside; i += group_.size) {
+      int64_t at = i < packs_.head ? i : i + inside;
+      Compute<T> values[n][1];
+      FLOW_UNROLL
+      for (int row = 0; row < n; row++) values[row][0] = convert<Compute<T>>(rows_[row][at]);
+      f(at, Constant<1>{}, values, 0);
+    }
+  }
+
+ private:
+  Group group_;
+  int64_t columns_;
+  const T* rows_[n];
+  RowPacks packs_;
+};
+
+constexpr int kKeptPacks = 4;
+/// KeptRows of up to kKeptPacks per thread and row, or StreamedRows.
+template <typename T, int n, bool kept>
+using ReadRows = std::conditional_t<kept, KeptRows<T, n, kKeptPacks>, StreamedRows<T, n>>;
 
 /// The rows of operands: iteration over their leading dimensions.
 template <int n>
@@ -85,6 +195,27 @@ Rows<n> rows_of(const View* const (&views)[n]) {
   const int64_t* strides[n];
   for (int k = 0; k < n; k++) strides[k] = views[k]->strides;
   return {index_math_over<n>(leading(views[0]->shape, 1), strides), views[0]->shape.last()};
+}
+/// Whether each row of each operand consists of packs of T.
+template <typename T, int n>
+bool rows_are_packs(const Rows<n>& rows, const View* const (&views)[n]) {
+  bool packs = rows.columns % kPack<T> == 0;
+  for (int k = 0; k < n; k++) {
+    packs = packs && reinterpret_cast<uintptr_t>(views[k]->data) % 16 == 0;
+    for (int dim = 0; dim < rows.index_math.rank; dim++)
+      packs = packs &&
+              (rows.index_math.sizes[dim] <= 1 || rows.index_math.strides[k][dim] % kPack<T> == 0);
+  }
+  return packs;
+}
+/// For KeptRows with `packs_of_thread` in groups of at most `threads_max`; no threads: they do not
+/// fit.
+template <typename T, int n>
+RowLaunch kept_rows(const Rows<n>& rows, const View* const (&views)[n], int packs_of_thread,
+                    int threads_max) {
+  if (!rows_are_packs<T>(rows, views)) return {0, 0, 0};
+  return kept_rows_for(rows.index_math.count, rows.columns / kPack<T>, packs_of_thread,
+                       threads_max);
 }
 
 /// Calls f(row, offsets) for the rows of this thread's group.
@@ -100,19 +231,37 @@ FLOW_DEVICE void each_row(const Rows<n>& rows, Group group, F f) {
   }
 }
 
+/// exp for a term of a sum whose largest term is 1, or for a result of f16 or bf16: the error is
+/// below 2^-22 of that 1. Results below 2^-126 are 0.
+template <typename C>
+FLOW_DEVICE C quick_exp(C x) {
+#ifndef FLOW_EMULATE
+  if constexpr (std::is_same_v<C, float>) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634f));
+    return result;
+  }
+#endif
+  return std::exp(x);
+}
+
 /// Online softmax of a row: the largest number so far, and the sum of exp(x - largest).
 template <typename C>
 struct Softmax {
   C largest, sum;
 
   FLOW_DEVICE static Softmax empty() { return {-static_cast<C>(INFINITY), C(0)}; }
-  FLOW_DEVICE void add(C x) {
-    if (x > largest) {
-      sum = sum * std::exp(largest - x) + C(1);
-      largest = x;
-    } else {
-      sum += x == largest ? C(1) : std::exp(x - largest);
+  /// What exponents are relative to: finite unless a number is infinite or NaN.
+  FLOW_DEVICE C shift() const { return largest == -static_cast<C>(INFINITY) ? C(0) : largest; }
+  template <int width>
+  FLOW_DEVICE void add(const C (&x)[width]) {
+    C top = x[0];
+    for (int j = 1; j < width; j++) top = std::fmax(top, x[j]);
+    if (top > largest) {
+      sum *= quick_exp(largest - top);
+      largest = top;
     }
+    for (int j = 0; j < width; j++) sum += quick_exp(x[j] - shift());
   }
   /// The logarithm of the sum; NaN if a number is infinite.
   FLOW_DEVICE C log_sum() const {
@@ -141,8 +290,8 @@ struct JoinSoftmax {
   template <typename C>
   FLOW_DEVICE Softmax<C> operator()(Softmax<C> a, Softmax<C> b) const {
     C largest = a.largest > b.largest ? a.largest : b.largest;
-    C of_a = a.largest == largest ? a.sum : a.sum * std::exp(a.largest - largest);
-    C of_b = b.largest == largest ? b.sum : b.sum * std::exp(b.largest - largest);
+    C of_a = a.largest == largest ? a.sum : a.sum * quick_exp(a.largest - largest);
+    C of_b = b.largest == largest ? b.sum : b.sum * quick_exp(b.largest - largest);
     return {largest, of_a + of_b};
   }
 };
@@ -160,26 +309,10 @@ FLOW_DEVICE Softmax<C> softmax_over_warp(Softmax<C> value) {
   return value;
 }
 template <typename C>
-FLOW_DEVICE Softmax<C> softmax_over_group(Group group, Softmax<C> value) {
+FLOW_DEVICE Softmax<C> softmax_over_group(Group& group, Softmax<C> value) {
   value = softmax_over_warp(value);
   if (group.size == kWarp) return value;
-  auto& results = shared_room<WarpResults<Softmax<C>>>();
-  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (lane == 0) results.at[warp] = value;
-  __syncthreads();
-  value = lane < group.size / kWarp ? results.at[lane] : Softmax<C>::empty();
-  __syncthreads();
-  return softmax_over_warp(value);
-}
-template <typename T>
-FLOW_DEVICE Softmax<Compute<T>> softmax_of_row(Group group, int64_t columns, const T* row) {
-  auto softmax = Softmax<Compute<T>>::empty();
-  each_in_row<T>(group, columns, {row}, [&](int64_t i, auto width) {
-    Compute<T> x[decltype(width)::value];
-    load_as<decltype(width)::value>(row + i, x);
-    for (Compute<T> each : x) softmax.add(each);
-  });
-  return softmax_over_group(group, softmax);
+  return softmax_over_warp(exchange(group, value, Softmax<C>::empty()));
 }
 
 }  // namespace flow::cuda

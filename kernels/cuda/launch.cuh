@@ -16,6 +16,13 @@
 
 #define FLOW_DEVICE __device__ __forceinline__
 
+/// Before a loop whose arrays are to be in registers.
+#ifdef FLOW_EMULATE
+#define FLOW_UNROLL
+#else
+#define FLOW_UNROLL _Pragma("unroll")
+#endif
+
 namespace flow::cuda {
 
 using namespace kernels;

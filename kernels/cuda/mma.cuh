@@ -10,12 +10,6 @@
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
-#ifdef FLOW_EMULATE
-#define FLOW_UNROLL
-#else
-#define FLOW_UNROLL _Pragma("unroll")
-#endif
-
 namespace flow::cuda {
 
 #ifdef FLOW_EMULATE

@@ -1,5 +1,6 @@
 // Layer norm and RMS norm, which is layer norm without its mean. A row's moments are computed in
-// two passes (the second from the cache); the weights' gradients are summed in two stages.
+// two passes, from registers if its threads can keep it; the weights' gradients are summed in two
+// stages.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -13,10 +14,27 @@ struct Weights {
   int64_t stride;
   bool is_f32;
 
-  FLOW_DEVICE Compute<T> at(int64_t i, Compute<T> without) const {
-    if (!data) return without;
-    if (is_f32) return static_cast<Compute<T>>(static_cast<const float*>(data)[i * stride]);
-    return convert<Compute<T>>(static_cast<const T*>(data)[i * stride]);
+  template <int width>
+  FLOW_DEVICE void load_at(int64_t i, Compute<T> without, Compute<T> (&to)[width]) const {
+    if (!data) {
+      for (int j = 0; j < width; j++) to[j] = without;
+    } else if (is_f32) {
+      load_from(static_cast<const float*>(data), i, to);
+    } else {
+      load_from(static_cast<const T*>(data), i, to);
+    }
+  }
+
+ private:
+  template <typename W, int width>
+  FLOW_DEVICE void load_from(const W* from, int64_t i, Compute<T> (&to)[width]) const {
+    from += i * stride;
+    // All threads of a row agree: a head of single elements moves all their packs.
+    if (stride == 1 && reinterpret_cast<uintptr_t>(from) % (sizeof(W) * width) == 0) {
+      load_as<width>(from, to);
+    } else {
+      for (int j = 0; j < width; j++) to[j] = convert<Compute<T>>(from[j * stride]);
+    }
   }
 };
 template <typename T>
@@ -25,37 +43,34 @@ Weights<T> weights_of(const View* view) {
   return {view->data, view->strides[0], view->dtype == DType::f32};
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kRowThreadsMax)
+template <typename T, bool kept>
+__global__ void __launch_bounds__(kRowThreadsMax, 2)
     norm_kernel(Rows<2> rows, int threads_of_row, bool centerd, const T* x, Weights<T> weight,
                 Weights<T> bias, Compute<T> eps, T* y, Compute<T>* mean, Compute<T>* rstd) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   auto columns = static_cast<C>(rows.columns);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
-    const T* from = x + offset[0];
     T* to = y + offset[1];
+    ReadRows<T, 1, kept> in(group, rows.columns, {x + offset[0]}, to);
     C center = 0, squares = 0;
     if (centerd) {
-      each_in_row<T>(group, rows.columns, {from}, [&](int64_t i, auto width) {
-        C part[decltype(width)::value];
-        load_as<decltype(width)::value>(from + i, part);
-        for (C each : part) center += each;
+      in.each([&](int64_t, auto, auto& part, int) {
+        for (C each : part[0]) center += each;
       });
       center = sum_over_group(group, center) / columns;
     }
-    each_in_row<T>(group, rows.columns, {from}, [&](int64_t i, auto width) {
-      C part[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, part);
-      for (C each : part) squares += (each - center) * (each - center);
+    in.each([&](int64_t, auto, auto& part, int) {
+      for (C each : part[0]) squares += (each - center) * (each - center);
     });
     C scale = C(1) / std::sqrt(sum_over_group(group, squares) / columns + eps);
-    each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
-      C part[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, part);
+    in.each([&](int64_t i, auto width, auto& part, int) {
+      C w[decltype(width)::value], b[decltype(width)::value];
+      weight.load_at(i, C(1), w);
+      bias.load_at(i, C(0), b);
       for (int j = 0; j < decltype(width)::value; j++)
-        part[j] = (part[j] - center) * scale * weight.at(i + j, C(1)) + bias.at(i + j, C(0));
-      store_as<decltype(width)::value>(to + i, part);
+        w[j] = (part[0][j] - center) * scale * w[j] + b[j];
+      store_as<decltype(width)::value>(to + i, w);
     });
     if (group.rank == 0) {
       if (centerd) mean[row] = center;
@@ -66,42 +81,92 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 
 // dx = rstd (g w - mean(g w) - xhat mean(g w xhat)); the first mean only for layer norm.
 template <typename T>
+struct NormBackward {
+  using C = Compute<T>;
+  bool centerd;
+  const T* x;
+  Weights<T> weight;
+  const C* mean;
+  const C* rstd;
+  const T* grad;
+  T* dx;
+
+  /// Of one row; extra(pack, its element, gradient, xhat) is called for each element.
+  template <typename Read, typename F>
+  FLOW_DEVICE void row(Group& group, C columns, C center, C scale, const Read& both, T* to,
+                       F extra) const {
+    Sums<C> sums{0, 0};
+    both.each([&](int64_t i, auto width, auto& v, int pack) {
+      C w[decltype(width)::value];
+      weight.load_at(i, C(1), w);
+      for (int j = 0; j < decltype(width)::value; j++) {
+        C normal = (v[0][j] - center) * scale, weighted = v[1][j] * w[j];
+        sums.first += weighted;
+        sums.second += weighted * normal;
+        extra(pack, j, v[1][j], normal);
+      }
+    });
+    sums = sums_over_group(group, sums);
+    C from_mean = centerd ? sums.first / columns : C(0), from_square = sums.second / columns;
+    both.each([&](int64_t i, auto width, auto& v, int) {
+      C w[decltype(width)::value];
+      weight.load_at(i, C(1), w);
+      for (int j = 0; j < decltype(width)::value; j++) {
+        C normal = (v[0][j] - center) * scale;
+        w[j] = (v[1][j] * w[j] - from_mean - normal * from_square) * scale;
+      }
+      store_as<decltype(width)::value>(to + i, w);
+    });
+  }
+};
+
+template <typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_backward_kernel(Rows<3> rows, int threads_of_row, bool centerd, const T* x,
-                         Weights<T> weight, const Compute<T>* mean, const Compute<T>* rstd,
-                         const T* grad, T* dx) {
+    norm_backward_kernel(Rows<3> rows, int threads_of_row, NormBackward<T> f) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[3]) {
-    const T* from = x + offset[0];
-    const T* of_grad = grad + offset[1];
-    T* to = dx + offset[2];
-    C center = centerd ? mean[row] : C(0), scale = rstd[row];
-    C sum = 0, product = 0;
-    each_in_row<T>(group, rows.columns, {from, of_grad}, [&](int64_t i, auto width) {
-      C a[decltype(width)::value], g[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, a);
-      load_as<decltype(width)::value>(of_grad + i, g);
-      for (int j = 0; j < decltype(width)::value; j++) {
-        C weighted = g[j] * weight.at(i + j, C(1));
-        sum += weighted;
-        product += weighted * ((a[j] - center) * scale);
-      }
-    });
-    auto columns = static_cast<C>(rows.columns);
-    C from_mean = centerd ? sum_over_group(group, sum) / columns : C(0);
-    C from_square = sum_over_group(group, product) / columns;
-    each_in_row<T>(group, rows.columns, {from, of_grad, to}, [&](int64_t i, auto width) {
-      C a[decltype(width)::value], g[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, a);
-      load_as<decltype(width)::value>(of_grad + i, g);
-      for (int j = 0; j < decltype(width)::value; j++) {
-        C normal = (a[j] - center) * scale;
-        a[j] = (g[j] * weight.at(i + j, C(1)) - from_mean - normal * from_square) * scale;
-      }
-      store_as<decltype(width)::value>(to + i, a);
-    });
+    T* to = f.dx + offset[2];
+    StreamedRows<T, 2> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
+    f.row(group, static_cast<C>(rows.columns), f.centerd ? f.mean[row] : C(0), f.rstd[row], both,
+          to, [](int, int, C, C) {});
   });
+}
+
+// Packs of a row that a thread keeps, with the sums of its columns for the weights' gradients.
+template <typename T>
+constexpr int kNormPacks = is_small_float<T> ? 2 : 4;
+
+// Each group has `part` rows, of which it sums the weights' gradients on the way.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreadsMax)
+    norm_backward_parts_kernel(Rows<3> rows, int threads_of_row, NormBackward<T> f, int64_t part,
+                               Compute<T>* dweight, Compute<T>* dbias) {
+  using C = Compute<T>;
+  constexpr int packs = kNormPacks<T>, width = kPack<T>;
+  Group group = group_of(threads_of_row);
+  int64_t number = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group.size) +
+                   static_cast<int>(threadIdx.x) / group.size;
+  int64_t first = number * part, last = least(first + part, rows.index_math.count);
+  if (first >= last) return;  // only whole warps: a larger group is the block
+  C of_weight[packs][width] = {}, of_bias[packs][width] = {};
+  for (int64_t row = first; row < last; row++) {
+    int64_t offset[3];
+    rows.index_math.at(row, offset);
+    T* to = f.dx + offset[2];
+    KeptRows<T, 2, packs> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
+    f.row(group, static_cast<C>(rows.columns), f.centerd ? f.mean[row] : C(0), f.rstd[row], both,
+          to, [&](int pack, int j, C gradient, C normal) {
+            of_weight[pack][j] += gradient * normal;
+            of_bias[pack][j] += gradient;
+          });
+  }
+  FLOW_UNROLL
+  for (int k = 0; k < packs; k++)
+    if (int at = (group.rank + k * group.size) * width; at < rows.columns) {
+      store<width>(dweight + number * rows.columns + at, of_weight[k]);
+      if (dbias) store<width>(dbias + number * rows.columns + at, of_bias[k]);
+    }
 }
 
 // Part `blockIdx.y` of the rows: each thread sums one column of them.
@@ -128,14 +193,31 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (dbias) dbias[at] = of_bias;
 }
 
+template <typename C>
+struct ColumnSums {
+  C at[kBlockThreads / kWarp][kWarp];
+};
+// A block has kWarp columns; its warps share the parts.
 template <typename C, typename To>
 __global__ void __launch_bounds__(kBlockThreads)
     sum_parts_kernel(const C* parts, int64_t count, int64_t columns, To* out, int64_t stride) {
-  int64_t column = thread_of_grid();
-  if (column >= columns) return;
-  C sum = 0;
-  for (int64_t part = 0; part < count; part++) sum += parts[part * columns + column];
-  out[column * stride] = convert<To>(sum);
+  constexpr int warps = kBlockThreads / kWarp, ahead = 4;
+  auto& sums = shared_room<ColumnSums<C>>();
+  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  int64_t column = int64_t{blockIdx.x} * kWarp + lane;
+  C sum[ahead] = {};
+  if (column < columns)
+    for (int64_t base = warp; base < count; base += ahead * warps) {
+      FLOW_UNROLL
+      for (int k = 0; k < ahead; k++)
+        if (base + k * warps < count) sum[k] += parts[(base + k * warps) * columns + column];
+    }
+  sums.at[warp][lane] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  __syncthreads();
+  if (warp > 0 || column >= columns) return;
+  C all = 0;
+  for (int k = 0; k < warps; k++) all += sums.at[k][lane];
+  out[column * stride] = convert<To>(all);
 }
 
 template <typename C>
@@ -143,10 +225,17 @@ int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
   if (!out || out->count() == 0) return kDone;
   return visit_floats(out->dtype, [&](auto type) {
     using To = decltype(type);
-    return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), kBlockThreads)),
+    return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), kWarp)),
                   kBlockThreads, 0, parts, count, out->count(), out->at<To>(), out->strides[0]);
   });
 }
+
+// Rows of a part at least, and threads of all parts about.
+#ifdef FLOW_EMULATE
+constexpr int64_t kPartRows = 2, kPartThreads = 1024;
+#else
+constexpr int64_t kPartRows = 16, kPartThreads = 131072;
+#endif
 
 int norm(Stream& stream, bool centerd, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
@@ -155,11 +244,13 @@ int norm(Stream& stream, bool centerd, const View& x, const View* weight, const 
     using T = decltype(type);
     using C = Compute<T>;
     Rows<2> rows = rows_of<2>({&x, &y});
-    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
-    return launch(stream, norm_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
-                  shape.threads_of_row, centerd, x.at<T>(), weights_of<T>(weight),
-                  weights_of<T>(bias), static_cast<C>(eps), y.at<T>(),
-                  mean ? mean->at<C>() : nullptr, rstd.at<C>());
+    RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, kKeptPacks, kRowThreadsMax);
+    bool kept = shape.threads > 0;
+    if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
+    return launch(stream, kept ? norm_kernel<T, true> : norm_kernel<T, false>,
+                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centerd,
+                  x.at<T>(), weights_of<T>(weight), weights_of<T>(bias), static_cast<C>(eps),
+                  y.at<T>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
   });
 }
 
@@ -171,31 +262,45 @@ int norm_backward(Stream& stream, bool centerd, const View& x, const View* weigh
     using C = Compute<T>;
     Rows<3> rows = rows_of<3>({&x, &grad, &dx});
     int64_t count = rows.index_math.count, columns = rows.columns;
-    // A part has at least 32 rows, and all parts together fill the device.
-    int64_t across = divide_up(most(columns, 1), 256);
-    int64_t part = most(32, divide_up(count, most(1, least(1024 / least(across, 1024), 256))));
+    NormBackward<T> f{centerd,
+                      x.at<T>(),
+                      weights_of<T>(weight),
+                      mean ? mean->at<C>() : nullptr,
+                      rstd.at<C>(),
+                      grad.at<T>(),
+                      dx.at<T>()};
+    bool of_weights = dweight || dbias;
+    RowLaunch shape = kept_rows<T, 3>(rows, {&x, &grad, &dx}, kNormPacks<T>, kRowThreadsMax);
+    bool kept = of_weights && shape.threads > 0;
+    // A part has some rows, and all parts together fill the device.
+    int64_t across = divide_up(most(columns, 1), kBlockThreads);
+    int64_t part = kept ? most(kPartRows, divide_up(count, kPartThreads / shape.threads_of_row))
+                        : most(2 * kPartRows,
+                               divide_up(count, most(1, least(1024 / least(across, 1024), 256))));
     int64_t parts = divide_up(count, part);
-    C* of_weight = nullptr;
-    C* of_bias = nullptr;
-    if (dweight || dbias) {
-      of_weight = stream.scratch.take<C>(parts * columns);
-      if (dbias) of_bias = stream.scratch.take<C>(parts * columns);
-      if (!of_weight || (dbias && !of_bias)) return kNeedsScratch;
+    C* sums = nullptr;
+    C* bias_sums = nullptr;
+    if (of_weights) {
+      sums = stream.scratch.take<C>(parts * columns);
+      if (dbias) bias_sums = stream.scratch.take<C>(parts * columns);
+      if (!sums || (dbias && !bias_sums)) return kNeedsScratch;
     }
-    const C* of_mean = mean ? mean->at<C>() : nullptr;
-    if (x.count() > 0) {
-      RowLaunch shape = rows_for(count, columns);
+    if (x.count() > 0 && kept) {
+      int64_t blocks = divide_up(parts, shape.threads / shape.threads_of_row);
+      FLOW_LAUNCH(launch(stream, norm_backward_parts_kernel<T>, grid_of(blocks), shape.threads, 0,
+                         rows, shape.threads_of_row, f, part, sums, bias_sums));
+    } else if (x.count() > 0) {
+      shape = rows_for(count, columns);
       FLOW_LAUNCH(launch(stream, norm_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0,
-                         rows, shape.threads_of_row, centerd, x.at<T>(), weights_of<T>(weight),
-                         of_mean, rstd.at<C>(), grad.at<T>(), dx.at<T>()));
+                         rows, shape.threads_of_row, f));
+      if (of_weights)
+        FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
+                           rows_of<2>({&x, &grad}), part, centerd, x.at<T>(), f.mean, f.rstd,
+                           grad.at<T>(), sums, bias_sums));
     }
-    if (!of_weight) return kDone;
-    if (x.count() > 0)
-      FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
-                         rows_of<2>({&x, &grad}), part, centerd, x.at<T>(), of_mean, rstd.at<C>(),
-                         grad.at<T>(), of_weight, of_bias));
-    FLOW_LAUNCH(sum_parts(stream, of_weight, parts, dweight));
-    return sum_parts(stream, of_bias, parts, dbias);
+    if (!of_weights) return kDone;
+    FLOW_LAUNCH(sum_parts(stream, sums, parts, dweight));
+    return sum_parts(stream, bias_sums, parts, dbias);
   });
 }
 

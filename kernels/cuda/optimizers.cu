@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     auto x = convert<double>(in[i]);
     sum += x * x;
   }
-  sum = sum_over_group({static_cast<int>(threadIdx.x), kBlockThreads}, sum);
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+  sum = sum_over_group(group, sum);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
@@ -116,7 +117,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     add_parts_kernel(const double* parts, int64_t count, double* out) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) sum += parts[i];
-  sum = sum_over_group({static_cast<int>(threadIdx.x), kBlockThreads}, sum);
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+  sum = sum_over_group(group, sum);
   if (threadIdx.x == 0) *out += sum;
 }
 

@@ -26,6 +26,7 @@ FLOW_DEVICE A multiply_wrapped(A a, A b) {
 template <typename A>
 struct Simple {
   using State = A;
+  static constexpr bool kHasColumns = true;
   Reduce op;
 
   FLOW_DEVICE State start() const {
@@ -45,22 +46,24 @@ struct Simple {
     }
   }
   FLOW_DEVICE State join(State a, State b) const {
-    switch (op) {
-      case Reduce::product:
-        return multiply_wrapped(a, b);
-      case Reduce::max:
-      case Reduce::any:
-        return a > b || is_nan(a) ? a : b;
-      case Reduce::min:
-      case Reduce::all:
-        return a < b || is_nan(a) ? a : b;
-      default:
-        return add_wrapped(a, b);
-    }
+    with_op([&](auto one) { a = join_by<decltype(one)::value>(a, b); });
+    return a;
   }
-  FLOW_DEVICE void add(State& state, A x) const {
-    if (op == Reduce::norm) x = multiply_wrapped(x, x);
-    state = join(state, x);
+  template <int width>
+  FLOW_DEVICE void add(State& state, const A (&x)[width]) const {
+    with_op([&](auto one) {
+      constexpr Reduce which = decltype(one)::value;
+      for (int j = 0; j < width; j++) state = join_by<which>(state, term_of<which>(x[j]));
+    });
+  }
+  /// x[j] to state[j].
+  template <int width>
+  FLOW_DEVICE void add_each(State (&state)[width], const A (&x)[width]) const {
+    with_op([&](auto one) {
+      constexpr Reduce which = decltype(one)::value;
+      FLOW_UNROLL
+      for (int j = 0; j < width; j++) state[j] = join_by<which>(state[j], term_of<which>(x[j]));
+    });
   }
   FLOW_DEVICE A finish(State state, int64_t length, double) const {
     if constexpr (std::is_floating_point_v<A>) {
@@ -69,22 +72,57 @@ struct Simple {
     }
     return state;
   }
+
+ private:
+  // One branch for all elements of a pack.
+  template <typename F>
+  FLOW_DEVICE void with_op(F f) const {
+    switch (op) {
+      case Reduce::product:
+        return f(Constant<Reduce::product>{});
+      case Reduce::max:
+      case Reduce::any:
+        return f(Constant<Reduce::max>{});
+      case Reduce::min:
+      case Reduce::all:
+        return f(Constant<Reduce::min>{});
+      case Reduce::norm:
+        return f(Constant<Reduce::norm>{});
+      default:
+        return f(Constant<Reduce::sum>{});
+    }
+  }
+  template <Reduce which>
+  FLOW_DEVICE static State join_by(State a, State b) {
+    if constexpr (which == Reduce::product) return multiply_wrapped(a, b);
+    if constexpr (which == Reduce::max) return a > b || is_nan(a) ? a : b;
+    if constexpr (which == Reduce::min) return a < b || is_nan(a) ? a : b;
+    return add_wrapped(a, b);
+  }
+  template <Reduce which>
+  FLOW_DEVICE static A term_of(A x) {
+    return which == Reduce::norm ? multiply_wrapped(x, x) : x;
+  }
 };
 
 // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
 // variances".
 template <typename A>
 struct Variance {
+  static constexpr bool kHasColumns = false;
   struct State {
     A count, mean, squares;
   };
 
   FLOW_DEVICE State start() const { return {A(0), A(0), A(0)}; }
-  FLOW_DEVICE void add(State& state, A x) const {
-    state.count += A(1);
-    A delta = x - state.mean;
-    state.mean += delta / state.count;
-    state.squares += delta * (x - state.mean);
+  template <int width>
+  FLOW_DEVICE void add(State& state, const A (&values)[width]) const {
+    for (A x : values) {
+      state.count += A(1);
+      A delta = x - state.mean;
+      state.mean += delta / state.count;
+      state.squares += delta * (x - state.mean);
+    }
   }
   FLOW_DEVICE State join(State a, State b) const {
     if (b.count == A(0)) return a;
@@ -131,6 +169,26 @@ struct BlockStates {
   State at[kBlockThreads];
 };
 
+constexpr int kAhead = 4;  // loads of a thread that are under way together
+
+template <typename T, int width, typename A>
+FLOW_DEVICE void unpack_as(const Words<T, width>& words, A (&to)[width]) {
+  T stored[width];
+  __builtin_memcpy(stored, &words, sizeof words);
+  widen(stored, to);
+}
+
+// The states of the `deep` threads of an output, in order, in that of the first.
+template <typename F, typename State>
+FLOW_DEVICE void join_in_block(F f, const Reduction& r, BlockStates<State>& states, State mine) {
+  int thread = static_cast<int>(threadIdx.x), y = thread / r.wide;
+  states.at[thread] = mine;
+  for (int half = r.deep / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (y < half) states.at[thread] = f.join(states.at[thread], states.at[thread + half * r.wide]);
+  }
+}
+
 template <int width, typename T, typename A, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
     reduce_kernel(F f, ReductionShape r, const T* in, char* out, typename F::State* parts) {
@@ -146,22 +204,31 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (output < r.kept.count) {
       r.kept.at(output, offset);
       const T* from = in + offset[0];
-      for (int64_t i = first + y; i < last; i += r.deep) {
-        int64_t at[1];
-        r.reduced.at(i, at);
-        A values[width];
-        load_as<width>(from + at[0], values);
-        for (A value : values) f.add(state, value);
+      for (int64_t base_of_step = first + y; base_of_step < last;
+           base_of_step += int64_t{kAhead} * r.deep) {
+        Words<T, width> read[kAhead];
+        FLOW_UNROLL
+        for (int k = 0; k < kAhead; k++)
+          if (int64_t i = base_of_step + k * r.deep; i < last) {
+            int64_t at[1];
+            r.reduced.at(i, at);
+            read[k] = load_words<width>(from + at[0]);
+          }
+        FLOW_UNROLL
+        for (int k = 0; k < kAhead; k++)
+          if (base_of_step + k * r.deep < last) {
+            A values[width];
+            unpack_as<T>(read[k], values);
+            f.add(state, values);
+          }
       }
       if (blockIdx.y == 0)
-        for (int64_t i = r.single + y; i < r.length; i += r.deep) f.add(state, convert<A>(from[i]));
+        for (int64_t i = r.single + y; i < r.length; i += r.deep) {
+          A value[1] = {convert<A>(from[i])};
+          f.add(state, value);
+        }
     }
-    states.at[thread] = state;
-    for (int half = r.deep / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (y < half)
-        states.at[thread] = f.join(states.at[thread], states.at[thread + half * r.wide]);
-    }
+    join_in_block(f, r, states, state);
     if (y == 0 && output < r.kept.count) {
       if (parts)
         parts[blockIdx.y * r.kept.count + output] = states.at[thread];
@@ -172,17 +239,97 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+template <typename State, int width>
+struct ColumnStates {
+  State at[kBlockThreads / kWarp][kWarp * width];
+};
+
+// For outputs that are adjacent in the operand: a lane has a pack of them, and the block's warps
+// share the elements of each.
+template <typename T, typename A, typename F>
+__global__ void __launch_bounds__(kBlockThreads)
+    reduce_columns_kernel(F f, Reduction r, const T* in, char* out, typename F::State* parts) {
+  using State = typename F::State;
+  constexpr int width = kPack<T>, warps = kBlockThreads / kWarp;
+  auto& states = shared_room<ColumnStates<State, width>>();
+  int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  int64_t first = blockIdx.y * r.chunk, last = least(first + r.chunk, r.reduced.count);
+  constexpr int across = kWarp * width;
+  for (int64_t base = int64_t{blockIdx.x} * across; base < r.kept.count;
+       base += int64_t{gridDim.x} * across) {
+    State state[width];
+    for (int j = 0; j < width; j++) state[j] = f.start();
+    int64_t offset[2] = {0, 0};
+    if (int64_t output = base + lane * width; output < r.kept.count) {
+      r.kept.at(output, offset);
+      const T* from = in + offset[0];
+      for (int64_t step = first + warp; step < last; step += kAhead * warps) {
+        Words<T, width> read[kAhead];
+        FLOW_UNROLL
+        for (int k = 0; k < kAhead; k++)
+          if (int64_t i = step + k * warps; i < last) {
+            int64_t at[1];
+            r.reduced.at(i, at);
+            read[k] = load_words<width>(from + at[0]);
+          }
+        FLOW_UNROLL
+        for (int k = 0; k < kAhead; k++)
+          if (step + k * warps < last) {
+            A values[width];
+            unpack_as<T>(read[k], values);
+            f.add_each(state, values);
+          }
+      }
+    }
+    for (int j = 0; j < width; j++) states.at[warp][lane * width + j] = state[j];
+    __syncthreads();
+    for (int column = thread; column < across; column += kBlockThreads)
+      if (int64_t output = base + column; output < r.kept.count) {
+        State all = states.at[0][column];
+        for (int k = 1; k < warps; k++) all = f.join(all, states.at[k][column]);
+        r.kept.at(output, offset);
+        if (parts)
+          parts[blockIdx.y * r.kept.count + output] = all;
+        else
+          put_as<A>(r.out_type, out, offset[1], f.finish(all, r.length, r.correction));
+      }
+    __syncthreads();
+  }
+}
+
+// `wide` outputs times `deep` threads that share the splits of each.
 template <typename A, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
     join_kernel(F f, ReductionShape r, const typename F::State* parts, int64_t splits, char* out) {
-  for (int64_t output = thread_of_grid(); output < r.kept.count; output += threads_of_grid()) {
-    auto state = parts[output];
-    for (int64_t split = 1; split < splits; split++)
-      state = f.join(state, parts[split * r.kept.count + output]);
-    int64_t offset[2];
-    r.kept.at(output, offset);
-    put_as<A>(r.out_type, out, offset[1], f.finish(state, r.length, r.correction));
+  auto& states = shared_room<BlockStates<typename F::State>>();
+  int thread = static_cast<int>(threadIdx.x), x = thread % r.wide, y = thread / r.wide;
+  for (int64_t base = int64_t{blockIdx.x} * r.wide; base < r.kept.count;
+       base += int64_t{gridDim.x} * r.wide) {
+    int64_t output = base + x;
+    auto state = f.start();
+    if (output < r.kept.count)
+      for (int64_t split = y; split < splits; split += r.deep)
+        state = f.join(state, parts[split * r.kept.count + output]);
+    join_in_block(f, r, states, state);
+    if (y == 0 && output < r.kept.count) {
+      int64_t offset[2];
+      r.kept.at(output, offset);
+      put_as<A>(r.out_type, out, offset[1], f.finish(states.at[thread], r.length, r.correction));
+    }
+    __syncthreads();
   }
+}
+
+// Whether adjacent outputs are packs of adjacent elements.
+template <typename T>
+bool has_packs_of_outputs(const Reduction& r, const char* data) {
+  bool packs = r.kept.strides[0][0] == 1 && r.kept.sizes[0] % kPack<T> == 0 &&
+               reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  for (int dim = 1; dim < r.kept.rank; dim++)
+    packs = packs && r.kept.strides[0][dim] % kPack<T> == 0;
+  for (int dim = 0; dim < r.reduced.rank; dim++)
+    packs = packs && r.reduced.strides[0][dim] % kPack<T> == 0;
+  return packs;
 }
 
 template <typename T, typename A, typename F>
@@ -206,8 +353,10 @@ int reduce_by(Stream& stream, F f, const View& in, double correction, const View
   for (int dim = 0; dim < r.kept.rank; dim++)
     packs = packs && (r.kept.sizes[dim] <= 1 || r.kept.strides[0][dim] % kPack<T> == 0);
   packs = packs && index_packs(r.reduced, kPack<T>, {in.data}, {sizeof(T)});
+  bool columns = F::kHasColumns && by_output && has_packs_of_outputs<T>(r, in.data);
   r.single = packs && r.reduced.rank == 1 ? r.reduced.count * kPack<T> : r.length;
-  ReduceLaunch shape = reduce_for(r.kept.count, r.reduced.count, by_output);
+  ReduceLaunch shape =
+      reduce_for(columns ? r.kept.count / kPack<T> : r.kept.count, r.reduced.count, by_output);
   r.wide = shape.wide;
   r.deep = shape.deep;
   r.chunk = divide_up(most(r.reduced.count, 1), shape.splits);
@@ -217,11 +366,15 @@ int reduce_by(Stream& stream, F f, const View& in, double correction, const View
     if (!parts) return kNeedsScratch;
   }
   auto kernel = packs ? reduce_kernel<kPack<T>, T, A, F> : reduce_kernel<1, T, A, F>;
+  if constexpr (F::kHasColumns)
+    if (columns) kernel = reduce_columns_kernel<T, A, F>;
   FLOW_LAUNCH(launch(stream, kernel, grid_of(shape.blocks, shape.splits), kBlockThreads, 0, f, r,
                      in.at<T>(), out.data, parts));
   if (!parts) return kDone;
-  return launch(stream, join_kernel<A, F>, grid_of(blocks_for(r.kept.count)), kBlockThreads, 0, f,
-                r, parts, shape.splits, out.data);
+  r.wide = r.kept.count < kWarp ? 1 : kWarp;
+  r.deep = kBlockThreads / r.wide;
+  return launch(stream, join_kernel<A, F>, grid_of(blocks_for(r.kept.count, r.wide)), kBlockThreads,
+                0, f, r, parts, shape.splits, out.data);
 }
 
 // ---- extreme
@@ -266,7 +419,6 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                    const T* in, T* value, int64_t* index) {
   using A = Compute<T>;
   Group group = group_of(threads_of_row);
-  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[3]) {
     const T* from = in + offset[0];
     IndexedValue<A> best{A(0), -1};
@@ -274,11 +426,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
       best = better(best, IndexedValue<A>{convert<A>(from[i * stride]), i});
     best = best_of_warp(best, better);
     if (group.size > kWarp) {
-      auto& results = shared_room<WarpResults<IndexedValue<A>>>();
-      if (lane == 0) results.at[warp] = best;
-      __syncthreads();
-      best = lane < group.size / kWarp ? results.at[lane] : IndexedValue<A>{A(0), -1};
-      __syncthreads();
+      best = exchange(group, best, IndexedValue<A>{A(0), -1});
       best = best_of_warp(best, better);
     }
     if (group.rank == 0) {
@@ -315,6 +463,7 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     chunk_sums_kernel(RunningSum r, const T* in, typename RunningOf<T>::type* sums) {
   using A = typename RunningOf<T>::type;
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
   int64_t total = r.rows.index_math.count * r.chunks;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
     int64_t offset[2], first = number % r.chunks * kChunk;
@@ -323,7 +472,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int64_t i = first + threadIdx.x; i < least(first + kChunk, r.rows.columns);
          i += kBlockThreads)
       sum += static_cast<A>(convert<Compute<T>>(in[offset[0] + i * r.in_stride]));
-    sum = sum_over_group({static_cast<int>(threadIdx.x), kBlockThreads}, sum);
+    sum = sum_over_group(group, sum);
     if (threadIdx.x == 0) sums[number] = sum;
   }
 }
@@ -346,7 +495,7 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     cumsum_kernel(RunningSum r, const T* in, const typename RunningOf<T>::type* sums, T* out) {
   using A = typename RunningOf<T>::type;
-  auto& results = shared_room<WarpResults<A>>();
+  auto& results = shared_room<WarpResults<A>>().at[0];
   int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   int64_t total = r.rows.index_math.count * r.chunks;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
@@ -368,13 +517,13 @@ __global__ void __launch_bounds__(kBlockThreads)
         A lower = __shfl_up_sync(kAll, sum, by);
         if (lane >= by) sum += lower;
       }
-      if (lane == kWarp - 1) results.at[warp] = sum;
+      if (lane == kWarp - 1) results[warp] = sum;
       A lower = __shfl_up_sync(kAll, sum, 1);
       __syncthreads();
       A start = before;
       for (int i = 0; i < kBlockThreads / kWarp; i++) {
-        if (i < warp) start += results.at[i];
-        before += results.at[i];
+        if (i < warp) start += results[i];
+        before += results[i];
       }
       if (lane > 0) start += lower;
       for (int j = 0; j < kEach; j++)

@@ -1,59 +1,88 @@
-// Softmax and cross entropy. A row is read once for its largest number and its sum together, and
-// once more for the result.
+// Softmax and cross entropy. Softmax reads a row once if its threads can keep it in registers;
+// otherwise once for its largest number and its sum together, and once more for the result.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
 namespace flow::cuda {
 namespace {
 
+// exp for a result of type T.
 template <typename T>
+FLOW_DEVICE Compute<T> exp_for(Compute<T> x) {
+  if constexpr (is_small_float<T>)
+    return quick_exp(x);
+  else
+    return std::exp(x);
+}
+
+// With kept rows, the largest number first: that needs fewer exponentials than both at once.
+template <typename T, bool kept, typename Read>
+FLOW_DEVICE Softmax<Compute<T>> softmax_of_row(Group& group, const Read& in) {
+  using C = Compute<T>;
+  auto softmax = Softmax<C>::empty();
+  if constexpr (kept) {
+    in.each([&](int64_t, auto, auto& x, int) {
+      FLOW_UNROLL
+      for (C each : x[0]) softmax.largest = std::fmax(softmax.largest, each);
+    });
+    softmax.largest = over_group(group, softmax.largest, softmax.largest, Largest{});
+    C shift = softmax.shift();
+    in.each([&](int64_t, auto, auto& x, int) {
+      FLOW_UNROLL
+      for (C each : x[0]) softmax.sum += quick_exp(each - shift);
+    });
+    softmax.sum = sum_over_group(group, softmax.sum);
+    return softmax;
+  } else {
+    in.each([&](int64_t, auto, auto& x, int) { softmax.add(x[0]); });
+    return softmax_over_group(group, softmax);
+  }
+}
+
+template <typename T, bool kept>
 __global__ void __launch_bounds__(kRowThreadsMax)
     softmax_kernel(Rows<2> rows, int threads_of_row, bool logarithm, const T* in, T* out) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[2]) {
-    const T* from = in + offset[0];
     T* to = out + offset[1];
-    Softmax<C> softmax = softmax_of_row(group, rows.columns, from);
+    ReadRows<T, 1, kept> row(group, rows.columns, {in + offset[0]}, to);
+    Softmax<C> softmax = softmax_of_row<T, kept>(group, row);
     C log_sum = softmax.log_sum();
     C factor = is_nan(log_sum) ? log_sum : C(1) / softmax.sum;
-    each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
-      C x[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, x);
-      for (C& each : x) {
+    row.each([&](int64_t i, auto width, auto& x, int) {
+      FLOW_UNROLL
+      for (C& each : x[0]) {
         C below = each - softmax.largest;
-        each = logarithm ? below - log_sum : std::exp(below) * factor;
+        each = logarithm ? below - log_sum : exp_for<T>(below) * factor;
       }
-      store_as<decltype(width)::value>(to + i, x);
+      store_as<decltype(width)::value>(to + i, x[0]);
     });
   });
 }
 
-template <typename T>
+template <typename T, bool kept>
 __global__ void __launch_bounds__(kRowThreadsMax)
     softmax_backward_kernel(Rows<3> rows, int threads_of_row, bool logarithm, const T* y,
                             const T* grad, T* out) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[3]) {
-    const T* of_y = y + offset[0];
-    const T* of_grad = grad + offset[1];
     T* to = out + offset[2];
+    ReadRows<T, 2, kept> both(group, rows.columns, {y + offset[0], grad + offset[1]}, to);
     C sum = 0;
-    each_in_row<T>(group, rows.columns, {of_y, of_grad}, [&](int64_t i, auto width) {
-      C a[decltype(width)::value], b[decltype(width)::value];
-      load_as<decltype(width)::value>(of_y + i, a);
-      load_as<decltype(width)::value>(of_grad + i, b);
-      for (int j = 0; j < decltype(width)::value; j++) sum += logarithm ? b[j] : a[j] * b[j];
+    both.each([&](int64_t, auto width, auto& x, int) {
+      FLOW_UNROLL
+      for (int j = 0; j < decltype(width)::value; j++)
+        sum += logarithm ? x[1][j] : x[0][j] * x[1][j];
     });
     sum = sum_over_group(group, sum);
-    each_in_row<T>(group, rows.columns, {of_y, of_grad, to}, [&](int64_t i, auto width) {
-      C a[decltype(width)::value], b[decltype(width)::value];
-      load_as<decltype(width)::value>(of_y + i, a);
-      load_as<decltype(width)::value>(of_grad + i, b);
+    both.each([&](int64_t i, auto width, auto& x, int) {
+      C result[decltype(width)::value];
+      FLOW_UNROLL
       for (int j = 0; j < decltype(width)::value; j++)
-        a[j] = logarithm ? b[j] - std::exp(a[j]) * sum : a[j] * (b[j] - sum);
-      store_as<decltype(width)::value>(to + i, a);
+        result[j] = logarithm ? x[1][j] - exp_for<T>(x[0][j]) * sum : x[0][j] * (x[1][j] - sum);
+      store_as<decltype(width)::value>(to + i, result);
     });
   });
 }
@@ -79,14 +108,15 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[1]) {
     const T* from = logits + offset[0];
-    Softmax<C> softmax = softmax_of_row(group, rows.columns, from);
     int64_t label =
         label_at(labels, label_stride, row, base, ignore, rows.columns, group.rank, fault);
+    C of_label = label < 0 ? C(0) : convert<C>(from[label]);
+    Softmax<C> softmax =
+        softmax_of_row<T, false>(group, StreamedRows<T, 1>(group, rows.columns, {from}, nullptr));
     if (group.rank == 0) {
       lse[row * lse_stride] =
           rows.columns == 0 ? -static_cast<double>(INFINITY) : softmax.logarithm();
-      loss[row * loss_stride] =
-          label < 0 ? C(0) : (softmax.largest - convert<C>(from[label])) + softmax.log_sum();
+      loss[row * loss_stride] = label < 0 ? C(0) : (softmax.largest - of_label) + softmax.log_sum();
     }
   });
 }
@@ -101,20 +131,22 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
-    const T* from = logits + offset[0];
     T* to = out + offset[1];
     int64_t label =
         label_at(labels, label_stride, row, base, ignore, rows.columns, group.rank, fault);
     C factor = grad[row * grad_stride];
     auto logarithm = SplitLogarithm<C>::of(lse[row * lse_stride]);
-    each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
-      C x[decltype(width)::value];
-      load_as<decltype(width)::value>(from + i, x);
-      for (int j = 0; j < decltype(width)::value; j++) {
-        C hit = i + j == label ? C(1) : C(0);
-        x[j] = label < 0 ? C(0) : (std::exp(logarithm.below(x[j])) - hit) * factor;
-      }
-      store_as<decltype(width)::value>(to + i, x);
+    StreamedRows<T, 1> in(group, rows.columns, {logits + offset[0]}, to);
+    in.each([&](int64_t i, auto width, auto& x, int) {
+      constexpr int count = decltype(width)::value;
+      C result[count];
+      FLOW_UNROLL
+      for (int j = 0; j < count; j++)
+        result[j] = label < 0 ? C(0) : exp_for<T>(logarithm.below(x[0][j])) * factor;
+      if (label >= i && label < i + count) FLOW_UNROLL
+      for (int j = 0; j < count; j++)
+        if (i + j == label) result[j] = (exp_for<T>(logarithm.below(x[0][j])) - C(1)) * factor;
+      store_as<count>(to + i, result);
     });
   });
 }
@@ -126,9 +158,12 @@ int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&in, &out});
-    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
-    return launch(stream, softmax_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
-                  shape.threads_of_row, logarithm, in.at<T>(), out.at<T>());
+    RowLaunch shape = kept_rows<T, 2>(rows, {&in, &out}, kKeptPacks, kRowThreadsMax);
+    bool kept = shape.threads > 0;
+    if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
+    return launch(stream, kept ? softmax_kernel<T, true> : softmax_kernel<T, false>,
+                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, logarithm,
+                  in.at<T>(), out.at<T>());
   });
 }
 
@@ -138,9 +173,13 @@ int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& 
   return visit_floats(y.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<3> rows = rows_of<3>({&y, &grad, &out});
-    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
-    return launch(stream, softmax_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
-                  shape.threads_of_row, logarithm, y.at<T>(), grad.at<T>(), out.at<T>());
+    RowLaunch shape = kept_rows<T, 3>(rows, {&y, &grad, &out}, kKeptPacks, kRowThreadsMax);
+    bool kept = shape.threads > 0;
+    if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
+    return launch(stream,
+                  kept ? softmax_backward_kernel<T, true> : softmax_backward_kernel<T, false>,
+                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, logarithm,
+                  y.at<T>(), grad.at<T>(), out.at<T>());
   });
 }
 

@@ -8,20 +8,20 @@ namespace flow::cuda {
 /// call it; integers.
 template <typename A>
 FLOW_DEVICE A before_in_block(A value, A& total) {
-  auto& results = shared_room<WarpResults<A>>();
+  auto& results = shared_room<WarpResults<A>>().at[0];
   int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   A sum = value;
   for (int by = 1; by < kWarp; by *= 2) {
     A lower = __shfl_up_sync(kAll, sum, by);
     if (lane >= by) sum += lower;
   }
-  if (lane == kWarp - 1) results.at[warp] = sum;
+  if (lane == kWarp - 1) results[warp] = sum;
   __syncthreads();
   A before = 0;
   total = 0;
   for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; i++) {
-    if (i < warp) before += results.at[i];
-    total += results.at[i];
+    if (i < warp) before += results[i];
+    total += results[i];
   }
   __syncthreads();
   return before + sum - value;

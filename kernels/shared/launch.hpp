@@ -11,7 +11,7 @@ constexpr int kBlockThreads = 256;  // of a kernel without a reason for another 
 /// Maximum number of threads per block from rows_for. Kernels launched with it are compiled for
 /// this many (__launch_bounds__): with more registers per thread than that leaves, a launch would
 /// fail.
-constexpr int kRowThreadsMax = 1024;
+constexpr int kRowThreadsMax = 512;
 /// Blocks of a kernel whose threads each loop over several elements: enough to fill the largest
 /// device several times. It does not depend on the device, so results do not either. kTilesMax is
 /// for kernels with one block per chunk of work, up to a limit.
@@ -41,10 +41,20 @@ inline RowLaunch rows_for(int64_t rows, int64_t columns) {
     int threads = 4 * kWarp;
     return {threads, kWarp, most(1, least(divide_up(rows, 4), kTilesMax))};
   }
-  int threads = columns <= 8192 ? 256 : columns <= 32768 ? 512 : kRowThreadsMax;
+  int threads = columns <= 8192 ? 256 : kRowThreadsMax;
   return {threads, threads, most(1, least(rows, kTilesMax))};
 }
+/// Rows of `packs` packs of which a thread keeps up to `packs_of_thread`. No threads if that needs
+/// more than `threads_max` for a row.
+inline RowLaunch kept_rows_for(int64_t rows, int64_t packs, int packs_of_thread, int threads_max) {
+  if (packs <= kWarp * packs_of_thread) return rows_for(rows, 1);
+  int64_t threads = divide_up(divide_up(packs, packs_of_thread), kWarp) * kWarp;
+  if (threads > threads_max) return {0, 0, 0};
+  return {static_cast<int>(threads), static_cast<int>(threads), most(1, least(rows, kTilesMax))};
+}
 
+/// Several times what the largest device runs at once: the last blocks leave little of it idle.
+constexpr int64_t kSplitsMax = 4096;
 /// A reduction of `length` elements to each of `outputs` numbers. A block has `wide` threads over
 /// outputs times `deep` over the elements of each; `splits` blocks share an output.
 struct ReduceLaunch {
@@ -63,8 +73,8 @@ inline ReduceLaunch reduce_for(int64_t outputs, int64_t length, bool by_output) 
   launch.deep = kBlockThreads / launch.wide;
   launch.blocks = most(1, least(divide_up(outputs, launch.wide), kBlocksMax));
   // Each thread gets some elements before an output is split over more blocks.
-  int64_t room = divide_up(1024, divide_up(outputs, launch.wide));
-  launch.splits = most(1, least(least(room, divide_up(length, int64_t{launch.deep} * 16)), 1024));
+  int64_t room = divide_up(kSplitsMax, divide_up(outputs, launch.wide));
+  launch.splits = most(1, least(room, divide_up(length, int64_t{launch.deep} * 16)));
   return launch;
 }
 

@@ -129,11 +129,11 @@ TEST_CASE("every launch covers its work within a device's limits") {
         CHECK(launch.wide * launch.deep == kBlockThreads);
         CHECK((launch.deep & (launch.deep - 1)) == 0);
         CHECK(launch.splits >= 1);
-        CHECK(launch.splits <= 1024);
+        CHECK(launch.splits <= kSplitsMax);
         CHECK(launch.blocks >= 1);
         CHECK(launch.blocks <= kBlocksMax);
       }
-  CHECK(reduce_for(1, 1'000'000'000, false).splits == 1024);
+  CHECK(reduce_for(1, 1'000'000'000, false).splits == kSplitsMax);
   CHECK(reduce_for(1'000'000, 1000, false).splits == 1);
 }
 

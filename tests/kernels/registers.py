@@ -12,7 +12,7 @@ import sys
 
 REGISTERS_MAX = 65536  # per block
 UNIT = 8               # allocation unit of a thread's registers
-KERNEL = re.compile(r"__global__\s+void\s+__launch_bounds__\s*\((\w+)\)\s*(\w+)\s*\(")
+KERNEL = re.compile(r"__global__\s+void\s+__launch_bounds__\s*\((\w+)(?:, \d+)?\)\s*(\w+)\s*\(")
 CONSTANT = re.compile(r"constexpr int (\w+) = (\d+);")
 
 

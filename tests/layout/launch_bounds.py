@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-KERNEL = re.compile(r"__global__\s+void\s+(__launch_bounds__\s*\(\w+\)\s*)?(\w+)\s*\(")
+KERNEL = re.compile(r"__global__\s+void\s+(__launch_bounds__\s*\(\w+(?:, \d+)?\)\s*)?(\w+)\s*\(")
 
 
 def main():

@@ -4,7 +4,8 @@
 namespace flow::suite {
 namespace {
 
-const Shape kShapes[] = {{1}, {7}, {0, 5}, {3, 1}, {5, 33}, {2, 3, 64}, {2, 1500}, {3, 4111}};
+const Shape kShapes[] = {{1},        {7},       {0, 5},    {3, 1},   {5, 33},
+                         {2, 3, 64}, {2, 1500}, {3, 2560}, {3, 4111}};
 constexpr Layout kLayouts[] = {Layout::dense, Layout::shifted, Layout::rows};
 
 std::string text(DType dtype, const Shape& shape, Layout layout) {
@@ -236,6 +237,7 @@ void check_norms(Suite& s) {
       for (const Shape& shape : kShapes)
         for (Layout layout : kLayouts) check_norm(s, dtype, shape, layout, centerd);
       check_norm(s, dtype, {700, 9}, Layout::dense, centerd);
+      check_norm(s, dtype, {37, 640}, Layout::dense, centerd);
     }
 }
 
