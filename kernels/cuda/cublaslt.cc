@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -74,17 +75,6 @@ const LtLibrary& library() {
   return loaded;
 }
 
-std::mutex mutex;  // guards the members below
-std::array<cublasLtHandle_t, kDevicesMax> handles{};
-// Everything that a choice depends on, as numbers; an empty choice: there is none.
-using ProductKey = std::array<int64_t, 20>;
-struct LtChoice {
-  bool is_there = false;
-  cublasLtMatmulAlgo_t algorithm{};
-};
-std::map<ProductKey, LtChoice> choices;
-constexpr size_t kChoicesMax = 4096;  // then all are dropped
-
 cudaDataType type_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -121,29 +111,25 @@ uint32_t alignment_of(const void* data, int64_t batch_bytes) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-// Descriptors of one call.
-struct LtCall {
+// A product's descriptors and the algorithm chosen for it. To make them costs as much as the rest
+// of a call, so they are kept.
+struct LtPlan {
   const LtLibrary& lt;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
-  cublasLtMatmulPreference_t wishes = nullptr;
+  bool is_there = false;  // the library does the product
+  cublasLtMatmulAlgo_t algorithm{};
 
-  explicit LtCall(const LtLibrary& library) : lt(library) {}
-  LtCall(const LtCall&) = delete;
-  ~LtCall() {
+  explicit LtPlan(const LtLibrary& library) : lt(library) {}
+  LtPlan(const LtPlan&) = delete;
+  ~LtPlan() {
     if (product) lt.MatmulDescDestroy(product);
     for (auto each : {left, right, result})
       if (each) lt.MatrixLayoutDestroy(each);
-    if (wishes) lt.MatmulPreferenceDestroy(wishes);
   }
   template <typename T>
   bool set(cublasLtMatmulDescAttributes_t name, T value) {
     return lt.MatmulDescSetAttribute(product, name, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
-  }
-  template <typename T>
-  bool wish(cublasLtMatmulPreferenceAttributes_t name, T value) {
-    return lt.MatmulPreferenceSetAttribute(wishes, name, &value, sizeof value) ==
-           CUBLAS_STATUS_SUCCESS;
   }
   bool layout(cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t columns, int64_t step,
               int64_t batches, int64_t batch) {
@@ -157,6 +143,14 @@ struct LtCall {
                                        sizeof batch) == CUBLAS_STATUS_SUCCESS;
   }
 };
+
+std::mutex mutex;  // guards the members below, and the plans' bias pointers during a call
+std::array<cublasLtHandle_t, kDevicesMax> handles{};
+// Everything that a plan depends on, as numbers.
+using ProductKey = std::array<int64_t, 20>;
+constexpr size_t kPlansMax = 4096;  // then all are dropped
+// Never destroyed: at exit the library may have ended already.
+auto& plans = *new std::map<ProductKey, std::unique_ptr<LtPlan>>;
 
 // False if the library does not support the epilogue.
 bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
@@ -174,6 +168,71 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
     default:
       return false;
   }
+}
+
+// Of the operands' addresses, in bytes.
+struct Alignments {
+  uint32_t left, right, result;
+};
+
+bool describe_product(LtPlan& plan, const LtProduct& p, const OperandLayout& left,
+                      const OperandLayout& right, int64_t step, cublasLtEpilogue_t epilogue) {
+  bool wide = p.in == DType::f64;
+  auto operation = [](const OperandLayout& operand) {
+    return static_cast<int32_t>(operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  auto layout = [&](cublasLtMatrixLayout_t& to, const OperandLayout& operand, int64_t rows,
+                    int64_t columns, int64_t batch) {
+    return plan.layout(to, p.in, operand.transposed ? columns : rows,
+                       operand.transposed ? rows : columns, operand.step, p.batches, batch);
+  };
+  return plan.lt.MatmulDescCreate(&plan.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                  wide ? CUDA_R_64F : CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+         plan.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(left)) &&
+         plan.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(right)) &&
+         plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
+         (!p.bias || plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) &&
+         layout(plan.left, left, p.n, p.k, p.b_batch) &&
+         layout(plan.right, right, p.k, p.m, p.a_batch) &&
+         plan.layout(plan.result, p.out, p.n, p.m, step, p.batches, p.c_batch);
+}
+
+bool choose_algorithm(LtPlan& plan, cublasLtHandle_t handle, size_t workspace,
+                      const Alignments& alignments) {
+  const LtLibrary& lt = plan.lt;
+  cublasLtMatmulPreference_t wishes = nullptr;
+  if (lt.MatmulPreferenceCreate(&wishes) != CUBLAS_STATUS_SUCCESS) return false;
+  auto wish = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+    return lt.MatmulPreferenceSetAttribute(wishes, name, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  cublasLtMatmulHeuristicResult_t offer{};
+  int offers = 0;
+  // Partial sums are added in the compute type.
+  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  bool has =
+      wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
+      wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes) &&
+      wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.left) &&
+      wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.right) &&
+      wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.result) &&
+      wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.result) &&
+      lt.MatmulAlgoGetHeuristic(handle, plan.product, plan.left, plan.right, plan.result,
+                                plan.result, wishes, 1, &offer, &offers) == CUBLAS_STATUS_SUCCESS &&
+      offers > 0 && offer.state == CUBLAS_STATUS_SUCCESS;
+  lt.MatmulPreferenceDestroy(wishes);
+  plan.algorithm = offer.algo;
+  return has;
+}
+
+std::unique_ptr<LtPlan> plan_of(const LtLibrary& lt, cublasLtHandle_t handle, const LtProduct& p,
+                                const OperandLayout& left, const OperandLayout& right, int64_t step,
+                                cublasLtEpilogue_t epilogue, size_t workspace,
+                                const Alignments& alignments) {
+  auto plan = std::make_unique<LtPlan>(lt);
+  plan->is_there = describe_product(*plan, p, left, right, step, epilogue) &&
+                   choose_algorithm(*plan, handle, workspace, alignments);
+  return plan;
 }
 
 }  // namespace
@@ -200,96 +259,55 @@ int lt_product(Stream& stream, const LtProduct& p) {
 
   auto size = static_cast<int64_t>(dtype_size(p.in));
   auto out_size = static_cast<int64_t>(dtype_size(p.out));
-  uint32_t align_left = alignment_of(p.b, p.b_batch * size);
-  uint32_t align_right = alignment_of(p.a, p.a_batch * size);
-  uint32_t align_result = alignment_of(p.c, p.c_batch * out_size);
-  bool wide = p.in == DType::f64;
-
-  LtCall call(lt);
-  if (lt.MatmulDescCreate(&call.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                          wide ? CUDA_R_64F : CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
-    return kUnsupported;
-  auto operation = [](const OperandLayout& operand) {
-    return static_cast<int32_t>(operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  };
-  auto layout = [&](cublasLtMatrixLayout_t& to, const OperandLayout& operand, int64_t rows,
-                    int64_t columns, int64_t batch) {
-    return call.layout(to, p.in, operand.transposed ? columns : rows,
-                       operand.transposed ? rows : columns, operand.step, p.batches, batch);
-  };
-  if (!call.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(left)) ||
-      !call.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(right)) ||
-      !call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) ||
-      (p.bias && !call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) ||
-      !layout(call.left, left, p.n, p.k, p.b_batch) ||
-      !layout(call.right, right, p.k, p.m, p.a_batch) ||
-      !call.layout(call.result, p.out, p.n, p.m, step, p.batches, p.c_batch))
-    return kUnsupported;
-
+  Alignments alignments{alignment_of(p.b, p.b_batch * size), alignment_of(p.a, p.a_batch * size),
+                        alignment_of(p.c, p.c_batch * out_size)};
   int device = 0;
   if (cudaError_t error = cudaGetDevice(&device)) return static_cast<int>(error);
   if (device >= kDevicesMax) return kUnsupported;
-  cublasLtHandle_t handle;
-  LtChoice choice;
-  {
-    std::lock_guard lock(mutex);
-    if (!handles[static_cast<size_t>(device)] &&
-        lt.Create(&handles[static_cast<size_t>(device)]) != CUBLAS_STATUS_SUCCESS)
-      return kUnsupported;
-    handle = handles[static_cast<size_t>(device)];
-    ProductKey key{device,
-                   static_cast<int64_t>(p.in),
-                   static_cast<int64_t>(p.out),
-                   p.m,
-                   p.n,
-                   p.k,
-                   p.batches,
-                   left.transposed,
-                   left.step,
-                   right.transposed,
-                   right.step,
-                   step,
-                   p.a_batch,
-                   p.b_batch,
-                   p.c_batch,
-                   static_cast<int64_t>(epilogue),
-                   align_left,
-                   align_right,
-                   align_result,
-                   p.beta != 0};
-    auto found = choices.find(key);
-    if (found == choices.end()) {
-      cublasLtMatmulHeuristicResult_t offer{};
-      int offers = 0;
-      // Partial sums are added in the compute type.
-      uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-      if (lt.MatmulPreferenceCreate(&call.wishes) != CUBLAS_STATUS_SUCCESS ||
-          !call.wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) ||
-          !call.wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes) ||
-          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_left) ||
-          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_right) ||
-          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_result) ||
-          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_result))
-        return kUnsupported;
-      auto status =
-          lt.MatmulAlgoGetHeuristic(handle, call.product, call.left, call.right, call.result,
-                                    call.result, call.wishes, 1, &offer, &offers);
-      bool has =
-          status == CUBLAS_STATUS_SUCCESS && offers > 0 && offer.state == CUBLAS_STATUS_SUCCESS;
-      if (choices.size() >= kChoicesMax) choices.clear();
-      found = choices.emplace(key, LtChoice{has, offer.algo}).first;
-    }
-    choice = found->second;
-  }
-  if (!choice.is_there) return kUnsupported;
 
+  std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[static_cast<size_t>(device)];
+  if (!handle && lt.Create(&handle) != CUBLAS_STATUS_SUCCESS) return kUnsupported;
+  ProductKey key{device,
+                 static_cast<int64_t>(p.in),
+                 static_cast<int64_t>(p.out),
+                 p.m,
+                 p.n,
+                 p.k,
+                 p.batches,
+                 left.transposed,
+                 left.step,
+                 right.transposed,
+                 right.step,
+                 step,
+                 p.a_batch,
+                 p.b_batch,
+                 p.c_batch,
+                 static_cast<int64_t>(epilogue),
+                 alignments.left,
+                 alignments.right,
+                 alignments.result,
+                 p.beta != 0};
+  auto found = plans.find(key);
+  if (found == plans.end()) {
+    if (plans.size() >= kPlansMax) plans.clear();
+    found = plans
+                .emplace(key,
+                         plan_of(lt, handle, p, left, right, step, epilogue, workspace, alignments))
+                .first;
+  }
+  LtPlan& plan = *found->second;
+  if (!plan.is_there) return kUnsupported;
+  if (p.bias && !plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) return kUnsupported;
+
+  bool wide = p.in == DType::f64;
   float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   auto factor = [&](const double& in_double, const float& in_float) {
     return wide ? static_cast<const void*>(&in_double) : static_cast<const void*>(&in_float);
   };
   auto status =
-      lt.Matmul(handle, call.product, factor(p.alpha, alpha), p.b, call.left, p.a, call.right,
-                factor(p.beta, beta), p.c, call.result, p.c, call.result, &choice.algorithm, room,
+      lt.Matmul(handle, plan.product, factor(p.alpha, alpha), p.b, plan.left, p.a, plan.right,
+                factor(p.beta, beta), p.c, plan.result, p.c, plan.result, &plan.algorithm, room,
                 workspace, static_cast<cudaStream_t>(stream.native));
   return status == CUBLAS_STATUS_SUCCESS ? kDone : kLtErrors + static_cast<int>(status);
 }
