@@ -75,6 +75,23 @@ Staging& staging_of(const Device& device) {
   return *all[index];
 }
 
+// Copies to the host and waits for all calls before; throws a fault that one of them left.
+void finish_calls(const Device& device, char* to, const char* from, size_t bytes) {
+  Stream& stream = stream_of(device);
+  int64_t fault =
+      checked(device, staging_of(device).to_host(to, from, bytes, stream.fault, stream.native));
+  if (runtime().failure_check)
+    if (Status failed = runtime().failure_check(); !failed.ok())
+      throw Failure(failed.error().message);
+  if (fault == 0) return;
+  check(device,
+        cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));
+  throw Failure(
+      fmt::format("an index was outside its tensor on {}: element {} of the index of an "
+                  "operation since the last wait",
+                  text_of(device), fault));
+}
+
 }  // namespace
 
 void (*check_operand)(const char* row, const View& operand) = nullptr;
@@ -181,9 +198,7 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
     void* stream = stream_of(to_device).native;
     check(to_device, staging_of(to_device).to_device(target, source, bytes, stream));
   } else if (to_device.kind == Device::cpu) {
-    void* stream = stream_of(from_device).native;
-    check(from_device, staging_of(from_device).to_host(target, source, bytes, stream));
-    wait_for(from_device);
+    finish_calls(from_device, target, source, bytes);
   } else if (from_device == to_device) {
     check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));
   } else {  // through the host, in chunks
@@ -198,23 +213,7 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
 }
 
 void wait_for(const Device& device) {
-  if (device.kind == Device::cpu) return;
-  Stream& stream = stream_of(device);
-  int64_t fault = 0;
-  check(device, cuda::copy_to_host(reinterpret_cast<char*>(&fault),
-                                   reinterpret_cast<const char*>(stream.fault), sizeof fault,
-                                   stream.native));
-  check(device, cuda::wait_for(stream.native));
-  if (runtime().failure_check)
-    if (Status failed = runtime().failure_check(); !failed.ok())
-      throw TensorError(failed.error().message);
-  if (fault == 0) return;
-  check(device,
-        cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));
-  throw TensorError(
-      fmt::format("an index was outside its tensor on {}: element {} of the index of an "
-                  "operation since the last wait",
-                  text_of(device), fault));
+  if (device.kind != Device::cpu) finish_calls(device, nullptr, nullptr, 0);
 }
 
 GpuFault unseen_fault() {

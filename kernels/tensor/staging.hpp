@@ -1,7 +1,9 @@
-// Copies between host memory and one GPU's through pinned buffers: while one is being transferred,
-// the next is filled or emptied. Copies to the GPU do not wait for the transfer.
+// Copies between host memory and one GPU's through pinned buffers: while some are being
+// transferred, the next is filled or emptied, a large one by several threads. Copies to the GPU do
+// not wait for the transfer.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "flow/result.hpp"
 
@@ -16,11 +18,13 @@ class Staging {
   ~Staging();
   /// In the stream's order; `from` may change when it returns.
   Status to_device(char* to, const char* from, size_t bytes, void* stream);
-  /// `to` is complete when it returns.
-  Status to_host(char* to, const char* from, size_t bytes, void* stream);
+  /// `to` is complete when it returns, as is all that the stream had been given; with `bytes` 0
+  /// that alone. The result is the word at `fault` in the GPU's memory.
+  Result<int64_t> to_host(char* to, const char* from, size_t bytes, const int64_t* fault,
+                          void* stream);
 
  private:
-  static constexpr int kBuffers = 2;
+  static constexpr int kBuffers = 4;
   struct PinnedBuffer {
     char* data = nullptr;
     void* event = nullptr;  // after the last copy from or to it
@@ -30,6 +34,7 @@ class Staging {
   Status finish(PinnedBuffer& buffer);
 
   PinnedBuffer buffers_[kBuffers];
+  int64_t* fault_ = nullptr;  // pinned
 };
 
 }  // namespace flow::tensors
