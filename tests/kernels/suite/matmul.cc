@@ -60,6 +60,9 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
                    (has_bias ? bias.at(column) : 0);
     want.push_back(activated(activation, value));
   }
+  // cuBLASLt rounds on the way to its GELU of small floats: up to 1.4 units were seen.
+  bool is_small = dtype == DType::f16 || dtype == DType::bf16;
+  double roundings = s.by_library && is_small && activation == Unary::gelu_tanh ? 2 : 1;
   s.check("matmul", &Kernels::matmul,
           std::string(dtype_name(dtype)) + " " + text_of(batches) + " " + std::to_string(m) + " " +
               std::to_string(n) + " " + std::to_string(k) + " " + name_of(of_a) + " " +
@@ -69,7 +72,7 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
             return table.matmul(stream, v[0], v[1], alpha, beta, has_bias ? &v[3] : nullptr,
                                 activation, v[2]);
           },
-          {{&c, want, {}, 64, size_of_sums(k)}});
+          {{&c, want, {}, 64, size_of_sums(k), roundings}});
 }
 
 }  // namespace

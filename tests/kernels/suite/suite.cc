@@ -266,9 +266,10 @@ void Suite::compare(const std::string& row, const std::string& what,
       if (is == nearest) continue;
       if (std::isinf(is) || std::isinf(nearest)) return report();
       double size = std::max(std::fabs(should), expect.scale);
-      double allowed =
-          (unit_of(out.dtype()) * 1.01 + expect.slack * unit_of(compute_type(out.dtype()))) * size +
-          tiny_of(out.dtype());
+      double allowed = (unit_of(out.dtype()) * 1.01 * expect.roundings +
+                        expect.slack * unit_of(compute_type(out.dtype()))) *
+                           size +
+                       tiny_of(out.dtype());
       double difference = std::fabs(is - should);
       line.worst = std::max(line.worst, difference / allowed);
       if (size > 0) line.worst_error = std::max(line.worst_error, difference / size);

@@ -65,6 +65,7 @@ struct Expect {
   std::vector<int64_t> integer = {};  // exactly
   double slack = 16;  // allowed error, in roundings of the compute type, relative to
   double scale = 0;   // this, or to the value if that is larger
+  double roundings = 1;               // to the result's type, of the value
 };
 
 /// The slack of an f64 that is a sum computed in the operands' compute type.
@@ -127,6 +128,7 @@ class Suite {
                double high = 2);
 
   Runner& runner;
+  bool by_library = false;  // NVIDIA's may do products
   std::mt19937_64 random;
   uint64_t seed;
   std::map<std::string, Line> lines;
