@@ -42,7 +42,7 @@ Status SideStream::open() {
   // The stream for kernels already exists, and its GPU is the current one of this thread.
   try {
     (void)kernels();
-  } catch (const tensors::Failure& failure) {
+  } catch (const tensors::TensorError& failure) {
     return environment_error(failure.what());
   }
   auto stream = cuda::new_stream();

@@ -1,5 +1,5 @@
 // A call of a kernel: its arguments, checked against the signature, its results, and the launch. A
-// mismatch throws a tensors::Failure.
+// mismatch throws a tensors::TensorError.
 #pragma once
 #include <string>
 #include <vector>

@@ -82,11 +82,11 @@ void finish_calls(const Device& device, char* to, const char* from, size_t bytes
       checked(device, staging_of(device).to_host(to, from, bytes, stream.fault, stream.native));
   if (runtime().failure_check)
     if (Status failed = runtime().failure_check(); !failed.ok())
-      throw Failure(failed.error().message);
+      throw TensorError(failed.error().message);
   if (fault == 0) return;
   check(device,
         cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));
-  throw Failure(
+  throw TensorError(
       fmt::format("an index was outside its tensor on {}: element {} of the index of an "
                   "operation since the last wait",
                   text_of(device), fault));

@@ -43,7 +43,7 @@ class Comm {
   bool has_failed() const { return has_failed_; }
 
   Status run(const CollectiveCall& call);
-  /// Runs it to its end. Throws a tensors::Failure.
+  /// Runs it to its end. Throws a tensors::TensorError.
   Status run(Exchange& exchange);
   std::shared_ptr<PendingExchange> start(const char* method, Exchange exchange);
   Status wait(PendingExchange& underway);

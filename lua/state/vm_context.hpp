@@ -65,7 +65,7 @@ bool is_tensor(lua_State* L, int index);
 /// `shared` bytes may be the tensor's own memory: use them before it can change.
 enum class TensorRead : uint8_t { copied, shared, unnamed };
 /// Contiguous bytes in .data. The digest is set, except for `unnamed`, which copies. Throws a
-/// tensors::Failure if memory is missing.
+/// tensors::TensorError if memory is missing.
 Tensor read_tensor(lua_State* L, int index, TensorRead how);
 /// For the restore of upvalues: bytes of a load-time tensor, and writing them back.
 std::string tensor_bytes(lua_State* L, int index);

@@ -52,7 +52,7 @@ kernels::Shape check_shape(lua_State* L, int index, const char* function, bool o
 tensors::Device check_device(lua_State* L, int index);
 bool is_device_name(lua_State* L, int index);
 
-/// A C function for Lua that converts a tensors::Failure to a Lua error.
+/// A C function for Lua that converts a tensors::TensorError to a Lua error.
 using Function = int (*)(lua_State* L);
 int call_protected(lua_State* L, Function function);
 template <Function function>
