@@ -63,9 +63,9 @@ struct Expect {
   Array* array;
   std::vector<double> real = {};      // or
   std::vector<int64_t> integer = {};  // exactly
-  double slack = 16;  // allowed error, in roundings of the compute type, relative to
-  double scale = 0;   // this, or to the value if that is larger
-  double roundings = 1;               // to the result's type, of the value
+  double slack = 16;     // allowed error, in roundings of the compute type, relative to
+  double scale = 0;      // this, or to the value if that is larger
+  double roundings = 1;  // to the result's type, of the value
 };
 
 /// The slack of an f64 that is a sum computed in the operands' compute type.
