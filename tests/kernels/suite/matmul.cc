@@ -60,9 +60,11 @@ void check_matmul(Suite& s, DType dtype, const Shape& batches, int64_t m, int64_
                    (has_bias ? bias.at(column) : 0);
     want.push_back(activated(activation, value));
   }
-  // cuBLASLt rounds on the way to its GELU of small floats: up to 1.4 units were seen.
+  // cuBLASLt rounds small floats before it adds a bias, and on the way to its GELU: errors of up to
+  // 1.4 units were seen on an H200.
   bool is_small = dtype == DType::f16 || dtype == DType::bf16;
-  double roundings = s.by_library && is_small && activation == Unary::gelu_tanh ? 2 : 1;
+  bool has_epilogue = has_bias || activation == Unary::gelu_tanh;
+  double roundings = s.by_library && is_small && has_epilogue ? 2 : 1;
   s.check("matmul", &Kernels::matmul,
           std::string(dtype_name(dtype)) + " " + text_of(batches) + " " + std::to_string(m) + " " +
               std::to_string(n) + " " + std::to_string(k) + " " + name_of(of_a) + " " +
