@@ -180,7 +180,8 @@ FLOW_DEVICE void unpack_as(const Words<T, width>& words, A (&to)[width]) {
 
 // The states of the `deep` threads of an output, in order, in that of the first.
 template <typename F, typename State>
-FLOW_DEVICE void join_in_block(F f, const Reduction& r, BlockStates<State>& states, State mine) {
+FLOW_DEVICE void join_in_block(F f, const ReductionShape& r, BlockStates<State>& states,
+                               State mine) {
   int thread = static_cast<int>(threadIdx.x), y = thread / r.wide;
   states.at[thread] = mine;
   for (int half = r.deep / 2; half > 0; half /= 2) {
@@ -248,7 +249,7 @@ struct ColumnStates {
 // share the elements of each.
 template <typename T, typename A, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
-    reduce_columns_kernel(F f, Reduction r, const T* in, char* out, typename F::State* parts) {
+    reduce_columns_kernel(F f, ReductionShape r, const T* in, char* out, typename F::State* parts) {
   using State = typename F::State;
   constexpr int width = kPack<T>, warps = kBlockThreads / kWarp;
   auto& states = shared_room<ColumnStates<State, width>>();
@@ -322,7 +323,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // Whether adjacent outputs are packs of adjacent elements.
 template <typename T>
-bool has_packs_of_outputs(const Reduction& r, const char* data) {
+bool has_packs_of_outputs(const ReductionShape& r, const char* data) {
   bool packs = r.kept.strides[0][0] == 1 && r.kept.sizes[0] % kPack<T> == 0 &&
                reinterpret_cast<uintptr_t>(data) % 16 == 0;
   for (int dim = 1; dim < r.kept.rank; dim++)
