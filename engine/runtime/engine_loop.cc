@@ -62,7 +62,8 @@ Status EngineLoop::recover_state() {
   core::EngineStarted started;
   started.epoch = parts.state.epoch + 1;
   started.cpus_milli = parts.options.jobs * 1000;
-  started.memory_bytes = usable_memory_bytes();
+  int64_t simulated_bytes = parts.options.memory_bytes;
+  started.memory_bytes = simulated_bytes > 0 ? simulated_bytes : usable_memory_bytes();
   started.custom_resources = parts.options.custom_resources;
   started.leads_workers = parts.options.leads_cluster;
   std::vector<TurnInput> first;

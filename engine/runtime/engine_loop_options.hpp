@@ -26,6 +26,8 @@ struct EngineLoopOptions {
   std::shared_ptr<Builder> builder;  // null: the loop creates one
   /// Milliseconds since the Unix epoch, of a simulated machine. Empty: the system's clocks.
   std::function<core::Time()> clock;
+  /// Memory of a simulated machine. 0: what this process may use of its own.
+  int64_t memory_bytes = 0;
 };
 
 /// EngineLoopOptions::grow_after_ms as the environment variable FLOW_GROW_AFTER has it.
