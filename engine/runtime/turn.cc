@@ -141,7 +141,11 @@ void Scheduling::run_until_stable(core::Time now, std::vector<core::Command>& ef
     std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax, &inputs);
     if (proposals.empty()) proposals = next_resize();
     if (proposals.empty()) return;
-    for (core::Event& proposal : proposals) recorder_.record_if_admitted(std::move(proposal), now);
+    for (core::Event& proposal : proposals) {
+      // A rejected one would be proposed again and again: the turn would not end.
+      bool is_admitted = recorder_.record_if_admitted(std::move(proposal), now);
+      FLOW_CHECK(is_admitted);
+    }
   }
 }
 
