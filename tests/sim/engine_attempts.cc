@@ -10,6 +10,8 @@ namespace flow::sim {
 namespace {
 
 constexpr int64_t kWaitMs = 70;
+constexpr core::Time kGangTimeoutMs = 1'500;
+constexpr uint32_t kSavesToGrow = 10;  // more steps and checkpoints of an elastic gang
 
 bool has_go_signal(const AttemptOrder& order) {
   return std::any_of(order.signals.begin(), order.signals.end(),
@@ -31,6 +33,7 @@ void Attempts::stage(AttemptOrder order, uint64_t commit) {
   if (attempts_.contains(rank)) return;  // the order came twice
   Attempt attempt;
   attempt.saves_left = rank.rank == 0 ? task_behaviour(order.key).saves : 0;
+  if (rank.rank == 0 && order.resources.ranks_max > 0) attempt.saves_left += kSavesToGrow;
   attempt.order = std::move(order);
   attempt.commit = commit;
   attempts_.emplace(rank, std::move(attempt));
@@ -48,6 +51,7 @@ void Attempts::release(uint64_t commit) {
 
 void Attempts::start(const RankId& rank) {
   durable_.check_start(rank.attempt);
+  attempts_.at(rank).started = world_.now();
   world_.note("start " + text_of(rank.attempt) + " rank " + std::to_string(rank.rank));
   continue_later(rank, 1 + world_.random.below(10));
 }
@@ -73,6 +77,13 @@ void Attempts::go_on(const RankId& rank) {
     if (behaviour.waits_for_timeout && !has_expired(order))
       return end(rank, waiting_report(rank, "never", kWaitMs));
   }
+  bool is_other_rank = rank.rank > 0;
+  if (world_.strikes(FaultKind::task, is_other_rank ? 8 : 20)) {
+    bool is_staging = !is_other_rank && world_.random.one_in(2);
+    return end(rank,
+               failure_report(rank, is_staging ? core::Cause::staging : core::Cause::preempted,
+                              "it breaks"));
+  }
   uint32_t& failures = memory_.failures[{rank.attempt.run, order.key}];
   if (rank.rank == 0 && (behaviour.always_fails || failures < behaviour.failures)) {
     failures++;
@@ -81,6 +92,11 @@ void Attempts::go_on(const RankId& rank) {
   if (order.ranks == 1) return finish(rank);
   memory_.gang_ends.reach(rank.attempt, rank.rank, order.ranks, [this, rank, alive = is_alive_] {
     if (*alive && attempts_.contains(rank)) finish(rank);
+  });
+  // The order of another rank may have been lost with a connection: as an executor, give up.
+  world_.after(kGangTimeoutMs, [this, rank, alive = is_alive_] {
+    if (*alive && attempts_.contains(rank))
+      end(rank, failure_report(rank, core::Cause::lost, "not all ranks are there"));
   });
 }
 
@@ -108,9 +124,12 @@ void Attempts::note_committed(const Report& report) {
 
 void Attempts::finish(const RankId& rank) {
   const AttemptOrder& order = attempts_.at(rank).order;
+  int64_t duration_us = (world_.now() - attempts_.at(rank).started) * 1000;
   bool has_waited = !order.waits.empty();
   std::string value = rank.rank == 0 ? result_of(order.task_name, order.key) : "";
-  end(rank, success_report(rank, std::move(value), world_.random.below(9000), has_waited));
+  bool is_dynamic = order.kind == TaskKind::dynamic && rank.rank == 0;
+  std::string calls = is_dynamic ? encode_fragment(calls_of(order.key)) : "";
+  end(rank, success_report(rank, std::move(value), duration_us, has_waited, std::move(calls)));
 }
 
 void Attempts::end(const RankId& rank, Report report) {

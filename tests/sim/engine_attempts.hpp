@@ -45,6 +45,7 @@ class Attempts {
     AttemptOrder order;
     uint64_t commit = 0;  // above 0: it waits for this one
     bool is_stopping = false;
+    core::Time started = 0;
     uint32_t saves_left = 0;
     std::string awaits_save;  // name of the step whose acknowledgement it waits for
     bool is_awaiting = false;

@@ -44,19 +44,32 @@ class CheckingListener final : public RunListener {
 
 }  // namespace
 
+std::string difference(const Outcome& one, const Outcome& other) {
+  if (one.depends_on_order || other.depends_on_order) return "";
+  if (one.status != other.status)
+    return fmt::format("{} and {}", core::status_name(one.status), core::status_name(other.status));
+  for (const auto& [name, unit] : one.units) {
+    auto found = other.units.find(name);
+    if (found == other.units.end()) return fmt::format("`{}` and no such task", name);
+    if (unit == found->second) continue;
+    return fmt::format("`{}` {} with {} and {} with {}", name, core::status_name(unit.first),
+                       unit.second.hex(), core::status_name(found->second.first),
+                       found->second.second.hex());
+  }
+  if (one.units.size() != other.units.size()) return "different numbers of tasks";
+  return one.result == other.result ? "" : "different results of the run";
+}
+
 SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head& head,
-                     uint32_t number)
+                     uint32_t number, Submission submission)
     : world_(world),
       disk_(disk),
       durable_(durable),
       head_(head),
       id_(fmt::format("20260101-000000-sim{:03}", number)),
-      plan_(small_plan(world.random)),
-      plan_bytes_(encode_plan(*plan_)),
-      cancels_(world.random.one_in(8)),
-      repeats_(world.random.one_in(6)),
-      fail_fast_(world.random.one_in(6)),
-      starts_(world.now() + world.random.below(100)) {}
+      submission_(std::move(submission)),
+      plan_bytes_(encode_plan(*submission_.plan)),
+      starts_(world.now() + submission_.delay_ms) {}
 
 RunContext SimClient::context() const {
   RunContext context;
@@ -64,7 +77,8 @@ RunContext SimClient::context() const {
   context.record.name = "simulated";
   context.record.plan_digest = sha256(plan_bytes_);
   context.record.bundle_digest = sha256(bundle_);
-  context.record.fail_fast = fail_fast_;
+  context.record.fail_fast = submission_.fail_fast;
+  context.record.fresh = submission_.fresh;
   context.bundle = std::make_shared<const std::string>(bundle_);
   context.serve_for_ms = 40;
   context.listener = std::make_shared<CheckingListener>(world_, durable_);
@@ -83,12 +97,11 @@ bool SimClient::act() {
   is_submitted_ = true;
   if (is_final(now)) {
     if (!durable_.has_ended(id_)) throw BrokenPromise{"a run's row shows an end too early"};
-    if (repeats_ && !has_repeated_ && now == "succeeded") {
+    if (!submission_.repeats.empty() && !has_repeated_ && now == "succeeded") {
       has_repeated_ = true;
-      return resume("n0");
+      return resume(submission_.repeats);
     }
-    is_done_ = true;
-    world_.note(id_ + " is done: " + now);
+    finish(now);
     return true;
   }
   bool is_left = known_to_ != head_.starts() || now == "interrupted";
@@ -96,15 +109,33 @@ bool SimClient::act() {
   return bother(now);
 }
 
+void SimClient::finish(const std::string& status) {
+  auto archived = head_.loop().parts().stored_runs.find_archived(id_);
+  if (!archived.ok() || !*archived) throw BrokenPromise{"a run that ended is not archived: " + id_};
+  const core::Run& run = (*archived)->runs.at(id_);
+  outcome_.status = run.status;
+  outcome_.result = run.result;
+  outcome_.depends_on_order = submission_.cancels || submission_.fail_fast;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    const core::Unit& u = run.units[unit];
+    if (u.dropped) continue;
+    outcome_.units[core::unit_name(run, unit)] = {u.status, u.result};
+    bool is_quarantined = u.detail && u.detail->failure.cause == core::Cause::quarantined;
+    outcome_.depends_on_order = outcome_.depends_on_order || is_quarantined;
+  }
+  is_done_ = true;
+  world_.note(id_ + " is done: " + status);
+}
+
 bool SimClient::submit() {
   if (is_submitted_) throw BrokenPromise{"a run that was submitted is gone: " + id_};
   Prepared prepared;
   prepared.context = context();
-  prepared.plan = plan_;
+  prepared.plan = submission_.plan;
   prepared.plan_bytes = plan_bytes_;
   world_.note("submit " + id_);
   known_to_ = head_.starts();
-  Status status = head_.loop().submit(std::move(prepared), 0);
+  Status status = head_.loop().submit(std::move(prepared), submission_.jobs);
   if (head_.loop().stopped_by()) throw HeadStopped();
   if (!status.ok()) throw BrokenPromise{"a submission was refused: " + status.error().message};
   if (!durable_.was_submitted(id_)) throw BrokenPromise{"a submission returned and is not durable"};
@@ -146,7 +177,7 @@ bool SimClient::bother(const std::string& status) {
       throw BrokenPromise{"a signal was accepted and is not durable"};
     return true;
   }
-  if (cancels_ && world_.random.one_in(6)) {
+  if (submission_.cancels && world_.random.one_in(6)) {
     world_.note("cancel " + id_);
     bool is_cancelled = post(core::CancelRequested{id_});
     const auto& runs = durable_.state().runs;

@@ -1,9 +1,11 @@
 #include "tests/sim/engine_durable.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <variant>
 #include <vector>
 
+#include "engine/core/gangs.hpp"
 #include "engine/store/row_keys.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/engine_plans.hpp"
@@ -40,7 +42,26 @@ std::string difference(const core::State& one, const core::State& other) {
   }
 }
 
-DurableState::DurableState(Store& store) : store_(store), blobs_(store, kStateDir) {}
+void Seen::add(const Seen& other) {
+  remote += other.remote;
+  gangs += other.gangs;
+  adopted += other.adopted;
+  losses += other.losses;
+  drains += other.drains;
+  resizes += other.resizes;
+  gpu_faults += other.gpu_faults;
+  dynamic_calls += other.dynamic_calls;
+}
+
+bool is_running(const core::State& state, const core::AttemptId& id) {
+  auto run = state.runs.find(id.run);
+  if (run == state.runs.end() || id.unit >= run->second.units.size()) return false;
+  return run->second.units[id.unit].phase == core::Phase::running &&
+         core::current_attempt(run->second, id.unit) == id;
+}
+
+DurableState::DurableState(Store& store, RecordObserver* observer)
+    : store_(store), observer_(observer), blobs_(store, kStateDir) {}
 
 void DurableState::add(const Batch& batch) {
   FindPlan find_plan = find_plan_in(blobs_);
@@ -56,14 +77,14 @@ void DurableState::add(const Batch& batch) {
       for (const core::Record& record : *records) add(record);
     }
   }
-  std::string wrong = core::check_invariants(state_);
-  if (!wrong.empty()) throw BrokenPromise{wrong};
+  if (observer_ != nullptr) observer_->on_batch(state_);
 }
 
 // It stands for the records of its turn, which are not in the journal.
 void DurableState::take_snapshot(core::State state) {
   if (state.sequence < state_.sequence) throw BrokenPromise{"a snapshot is older than the journal"};
   state_ = std::move(state);
+  check_state();
   for (const auto& [id, run] : state_.runs) {
     submitted_.insert(id);
     for (core::UnitId unit = 0; unit < run.units.size(); unit++)
@@ -75,18 +96,48 @@ void DurableState::add(const core::Record& record) {
   if (record.sequence != state_.sequence + 1)
     throw BrokenPromise{"the journal has a gap, or holds a record twice"};
   check_attempt(record.event);
+  if (observer_ != nullptr) observer_->on_record(state_, record);
+  endings_.on_record(state_, record);
   std::vector<core::Command> dropped;
   core::apply(state_, record, dropped);
+  check_state();
+  endings_.check(state_);
+  count(record.event);
   if (const auto* submitted = std::get_if<core::RunSubmitted>(&record.event))
     submitted_.insert(submitted->run);
-  if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
-    assigned_.insert(assigned->id);
+  if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) {
+    if (!assigned_.insert(assigned->id).second)
+      throw BrokenPromise{"an attempt was assigned twice: " + text_of(assigned->id)};
+  }
   if (const auto* step = std::get_if<core::StepSaved>(&record.event))
     saved_.insert({step->id, step->name});
   if (const auto* checkpoint = std::get_if<core::CheckpointSaved>(&record.event))
     saved_.insert({checkpoint->id, ""});
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event))
     check_success(*success);
+}
+
+void DurableState::check_state() const {
+  std::string wrong = core::check_invariants(state_);
+  if (!wrong.empty()) throw BrokenPromise{wrong};
+}
+
+void DurableState::count(const core::Event& event) {
+  if (const auto* assigned = std::get_if<core::Assigned>(&event)) {
+    const core::Unit& unit = state_.runs.at(assigned->id.run).units[assigned->id.unit];
+    seen_.remote += unit.worker > 0;
+    seen_.gangs += core::workers_of(unit).size() > 1;
+  } else if (const auto* joined = std::get_if<core::WorkerJoined>(&event)) {
+    seen_.adopted +=
+        static_cast<size_t>(std::count_if(joined->attempts.begin(), joined->attempts.end(),
+                                          [this](const core::AttemptId& id) { return runs(id); }));
+  } else if (const auto* success = std::get_if<core::AttemptSucceeded>(&event)) {
+    seen_.dynamic_calls += success->fragment ? success->fragment->nodes.size() : 0;
+  }
+  seen_.losses += std::holds_alternative<core::WorkerLost>(event);
+  seen_.drains += std::holds_alternative<core::WorkerDraining>(event);
+  seen_.resizes += std::holds_alternative<core::ResizeRequested>(event);
+  seen_.gpu_faults += std::holds_alternative<core::GpuFailed>(event);
 }
 
 // Before it is applied: only the attempt that runs may report.
@@ -111,13 +162,6 @@ void DurableState::check_success(const core::AttemptSucceeded& event) {
 void DurableState::check_start(const core::AttemptId& id) const {
   if (!assigned_.contains(id))
     throw BrokenPromise{"an attempt starts that no durable record assigns: " + text_of(id)};
-}
-
-bool DurableState::runs(const core::AttemptId& id) const {
-  auto run = state_.runs.find(id.run);
-  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
-  return run->second.units[id.unit].phase == core::Phase::running &&
-         core::current_attempt(run->second, id.unit) == id;
 }
 
 bool DurableState::has_saved(const core::AttemptId& id, const std::string& name) const {

@@ -11,13 +11,34 @@
 #include "engine/core/core.hpp"
 #include "engine/store/store.hpp"
 #include "tests/sim/disk.hpp"
+#include "tests/sim/engine_endings.hpp"
 
 namespace flow::sim {
 
+/// Whether the state believes that this attempt runs.
+bool is_running(const core::State& state, const core::AttemptId& id);
+
+/// Is shown each durable record, and each state between two batches. May throw BrokenPromise.
+class RecordObserver {
+ public:
+  virtual ~RecordObserver() = default;
+  virtual void on_record(const core::State& before, const core::Record& record) = 0;
+  virtual void on_batch(const core::State& state) = 0;
+};
+
+/// How often the journal told of each.
+struct Seen {
+  size_t remote = 0;   // attempts that were assigned to a worker of another machine
+  size_t gangs = 0;    // attempts with ranks on several workers
+  size_t adopted = 0;  // attempts that went on after their worker had rejoined
+  size_t losses = 0, drains = 0, resizes = 0, gpu_faults = 0, dynamic_calls = 0;
+  void add(const Seen& other);
+};
+
 class DurableState {
  public:
-  /// `store` reads the same disk. It outlives this.
-  explicit DurableState(Store& store);
+  /// `store` reads the same disk. It outlives this, and so does `observer`, which may be null.
+  explicit DurableState(Store& store, RecordObserver* observer = nullptr);
 
   /// Applies what a durable batch holds. Throws BrokenPromise.
   void add(const Batch& batch);
@@ -27,24 +48,29 @@ class DurableState {
   void check_start(const core::AttemptId& id) const;
   /// A step, or where `name` is "" a checkpoint.
   bool has_saved(const core::AttemptId& id, const std::string& name) const;
-  /// The state believes that this attempt runs.
-  bool runs(const core::AttemptId& id) const;
+  bool runs(const core::AttemptId& id) const { return is_running(state_, id); }
   bool was_submitted(const core::RunId& run) const { return submitted_.contains(run); }
   bool has_ended(const core::RunId& run) const;
   /// The unit of this name, or null.
   const core::Unit* unit(const core::RunId& run, const std::string& name) const;
+  const Seen& seen() const { return seen_; }
   /// How the recovery of the product comes to another state; "" where it does not.
   std::string recovery_difference() const;
 
  private:
   void add(const core::Record& record);
   void take_snapshot(core::State state);
+  void check_state() const;
   void check_attempt(const core::Event& event) const;
   void check_success(const core::AttemptSucceeded& event);
+  void count(const core::Event& event);
 
   Store& store_;
+  RecordObserver* const observer_;
   Blobs blobs_;
   core::State state_;
+  AttemptEndings endings_;
+  Seen seen_;
   std::set<core::AttemptId> assigned_, succeeded_;
   std::set<std::pair<core::AttemptId, std::string>> saved_;
   std::set<core::RunId> submitted_;

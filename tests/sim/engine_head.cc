@@ -12,24 +12,33 @@ namespace flow::sim {
 namespace {
 
 constexpr core::Time kLeaseMs = 300;
+constexpr core::Time kGrowAfterMs = 20;
+constexpr int64_t kMemoryBytes = int64_t{1} << 31;
 constexpr uint32_t kCrashBetweenTurns = 120;
 
 /// The worker of the head's own process: what it runs ends with the head.
 class OwnWorker final : public Worker {
  public:
-  OwnWorker(World& world, const DurableState& durable, TaskMemory& memory, EngineLoop& loop)
-      : attempts_(world, durable, memory, [this, &world, &loop](Report report) {
+  OwnWorker(World& world, const DurableState& durable, TaskMemory& memory, EngineLoop& loop,
+            GangRanks& ranks)
+      : ranks_(ranks), attempts_(world, durable, memory, [this, &world, &loop](Report report) {
           world.after(world.random.below(4), [&loop, report, alive = is_alive_] {
             if (*alive) loop.parts().on_reports({report});
           });
         }) {}
   ~OwnWorker() override { *is_alive_ = false; }
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override {
-    for (AttemptOrder& order : orders) attempts_.stage(std::move(order), commit);
+    for (AttemptOrder& order : orders) {
+      ranks_.add(order);
+      attempts_.stage(std::move(order), commit);
+    }
   }
   void release(uint64_t commit) override { attempts_.release(commit); }
   void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
-  void stop(const core::AttemptId& id, bool) override { attempts_.stop(id); }
+  void stop(const core::AttemptId& id, bool) override {
+    ranks_.stop(id);
+    attempts_.stop(id);
+  }
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
     attempts_.ack_saved(id, name, ok);
   }
@@ -37,26 +46,31 @@ class OwnWorker final : public Worker {
 
  private:
   const std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);
+  GangRanks& ranks_;
   Attempts attempts_;
 };
 
 }  // namespace
 
-Head::Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory)
+Head::Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory,
+           HeadCapacity capacity)
     : world_(world),
       disk_(disk),
       durable_(durable),
       memory_(memory),
-      jobs_(static_cast<int32_t>(world.random.below(3))) {}
+      capacity_(std::move(capacity)) {}
 
 void Head::open() {
   starts_++;
   world_.note(fmt::format("head {} opens the disk", starts_));
   EngineLoopOptions options;
   options.state_dir = kStateDir;
-  options.jobs = jobs_;
+  options.jobs = capacity_.jobs;
+  options.custom_resources = {{kLicence, 1000}};
+  options.grow_after_ms = kGrowAfterMs;
   options.leads_cluster = true;
   options.clock = [this] { return world_.now(); };
+  options.memory_bytes = kMemoryBytes;
   static const auto builder = std::make_shared<Builder>("");
   options.builder = builder;
   auto opened = EngineLoop::open(options, make_disk_store(disk_));
@@ -65,7 +79,11 @@ void Head::open() {
     throw HeadStopped();
   }
   loop_ = std::move(*opened);
-  loop_->parts().workers.set_own(std::make_unique<OwnWorker>(world_, durable_, memory_, *loop_));
+  own_ranks_ = {};
+  loop_->parts().workers.set_own(
+      std::make_unique<OwnWorker>(world_, durable_, memory_, *loop_, own_ranks_));
+  if (!capacity_.gpus.empty())
+    loop_->parts().inbox.post({PostedEvent{core::GpusFound{capacity_.gpus}}});
   for (const std::string& name : disconnected_workers(*loop_)) {
     workers_[name].serial = ++last_serial_;
     start_lease(name, "it did not come back", false);
@@ -119,6 +137,7 @@ void Head::on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer o
   worker.received = worker.durable = received;
   worker.is_acked = true;
   worker.serial = ++last_serial_;
+  connection->ranks().offer(offer.attempts);
   loop_->parts().workers.attach(name, connection, "simulated");
   if (former) {
     loop_->parts().membership.disconnect(name, "it came by another connection");
@@ -196,6 +215,18 @@ void Head::start_lease(const std::string& name, const std::string& why, bool has
         found != workers_.end() && !found->second.connection && found->second.serial == serial;
     if (is_gone) loop_->parts().membership.lose(name, why, has_died);
   });
+}
+
+void Head::check_ranks() const {
+  own_ranks_.check(durable_);
+  for (const auto& [name, worker] : workers_)
+    if (worker.connection) worker.connection->ranks().check(durable_);
+}
+
+void Head::fail_gpu(const std::string& worker, const std::string& uuid, bool is_dead) {
+  const std::string fault = "fell off the bus";
+  if (!worker.empty()) return loop_->parts().membership.fail_gpu(worker, uuid, fault, is_dead);
+  loop_->parts().inbox.post({PostedEvent{core::GpuFailed{0, uuid, fault, is_dead}}});
 }
 
 }  // namespace flow::sim

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/runtime/engine_loop.hpp"
 #include "tests/sim/engine_worker.hpp"
@@ -14,9 +15,16 @@ namespace flow::sim {
 /// Thrown where the engine has stopped by itself, because a write failed.
 struct HeadStopped {};
 
+/// Of the head's own machine.
+struct HeadCapacity {
+  int32_t jobs = 0;
+  std::vector<Gpu> gpus;
+};
+
 class Head {
  public:
-  Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory);
+  Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory,
+       HeadCapacity capacity);
 
   bool is_up() const { return loop_ != nullptr; }
   EngineLoop& loop() { return *loop_; }
@@ -34,6 +42,11 @@ class Head {
   void on_report(SimConnection& connection, uint64_t number, Report report);
   void on_draining(SimConnection& connection);
   void on_disconnected(SimConnection& connection, bool is_for_good, const std::string& why);
+
+  /// When all effects of the durable records are executed. Throws BrokenPromise.
+  void check_ranks() const;
+  /// A GPU of this machine or of a worker fails.
+  void fail_gpu(const std::string& worker, const std::string& uuid, bool is_dead);
 
  private:
   /// As the product's ClusterMembership keeps it.
@@ -55,8 +68,9 @@ class Head {
   const DurableState& durable_;
   TaskMemory& memory_;
   uint64_t starts_ = 0;  // each head's own; also tells closures whose head is gone
-  const int32_t jobs_;
+  const HeadCapacity capacity_;
   std::unique_ptr<EngineLoop> loop_;
+  GangRanks own_ranks_;
   Workers workers_;
   uint64_t last_serial_ = 0;
 };

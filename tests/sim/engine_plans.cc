@@ -9,9 +9,27 @@ namespace flow::sim {
 
 namespace {
 
-enum : uint32_t { kPlain, kUncached, kWide, kFlag, kList, kPair, kServe, kDefinitions };
-constexpr const char* kNames[] = {"plain", "uncached", "wide", "flag", "list", "pair", "serve"};
-constexpr uint32_t kOwnFailuresMax = 3;
+enum : uint32_t {
+  kPlain,
+  kUncached,
+  kWide,
+  kFat,
+  kUrgent,
+  kShare,
+  kWhole,
+  kGang,
+  kPair,
+  kElastic,
+  kDynamic,
+  kFlag,
+  kList,
+  kServe,
+  kDefinitions
+};
+constexpr const char* kNames[] = {"plain", "uncached", "wide", "fat",    "urgent",
+                                  "share", "whole",    "gang", "pair",   "elastic",
+                                  "dyn",   "flag",     "list", "service"};
+constexpr int64_t kMiB = 1 << 20;
 
 uint64_t number_of(const Digest& digest, int word) {
   uint64_t number = 0;
@@ -30,106 +48,169 @@ std::vector<TaskDef> definitions() {
   }
   defs[kUncached].cache = false;
   defs[kWide].resources.cpus_milli = 2000;
+  defs[kFat].resources.cpus_milli = 2000;
+  defs[kFat].resources.memory_bytes = 300 * kMiB;
+  defs[kFat].resources.custom_resources = {{kLicence, 1000}};
+  defs[kUrgent].priority = 3;
+  defs[kShare].resources.gpus_milli = 300;
+  defs[kShare].resources.gpu_memory_bytes = 30;
+  defs[kWhole].resources.gpus_milli = 2000;
+  defs[kGang].resources.ranks = 4;
   defs[kPair].resources.cpus_milli = 500;
+  defs[kPair].resources.memory_bytes = 100 * kMiB;
+  defs[kPair].resources.gpus_milli = 1000;
   defs[kPair].resources.ranks = 2;
+  defs[kElastic].resources.ranks = 2;
+  defs[kElastic].resources.ranks_max = 5;
+  defs[kElastic].resources.custom_resources = {{kLicence, 400}};
+  defs[kDynamic].kind = TaskKind::dynamic;
   defs[kServe].kind = TaskKind::service;
   return defs;
 }
 
-class PlanMaker {
+/// Adds random nodes to a plan, or to the calls of a dynamic task.
+class Graph {
  public:
-  explicit PlanMaker(Random& random) : random_(random) {}
+  Graph(Random& random, std::vector<TaskNode>& nodes, std::string prefix, bool may_be_dynamic)
+      : random_(random),
+        nodes_(nodes),
+        prefix_(std::move(prefix)),
+        definitions_(may_be_dynamic ? kDynamic + 1 : uint32_t{kDynamic}) {}
 
-  std::shared_ptr<const Plan> make() {
-    plan_->pipeline = "random";
-    plan_->defs = definitions();
-    grow(1 + random_.below(7), {}, true);
-    if (random_.one_in(6)) add_service();
-    std::vector<Value> parts;
-    for (uint32_t node : results_)
-      if (random_.one_in(2)) parts.push_back(Value(Ref{node, {}}));
-    plan_->result = Value::list(std::move(parts));
-    return plan_;
+  /// Appends nodes that may take the results of `from`. Returns those that later nodes may take.
+  std::vector<uint32_t> grow(uint32_t count, std::vector<uint32_t> from, Guard guard, int depth) {
+    std::vector<uint32_t> made;
+    for (uint32_t i = 0; i < count; i++) {
+      uint32_t kind = random_.below(10);
+      uint32_t node;
+      if (kind == 0 && depth > 0) {
+        node = add_when(from, guard, depth, made);
+      } else if (kind <= 2) {
+        node = add_map(from, guard);
+      } else {
+        node = add_task(definition(), from, guard);
+      }
+      from.push_back(node);
+      made.push_back(node);
+    }
+    return made;
+  }
+
+  uint32_t add_task(uint32_t def, const std::vector<uint32_t>& from, Guard guard) {
+    TaskNode node;
+    node.def = def;
+    node.args = arguments(from);
+    return add(std::move(node), from, guard);
   }
 
  private:
-  void grow(uint32_t count, Guard guard, bool may_branch) {
-    for (uint32_t i = 0; i < count; i++) {
-      uint32_t kind = random_.below(8);
-      if (kind == 0 && may_branch) {
-        add_when();
-      } else if (kind <= 2) {
-        add_map(guard);
-      } else {
-        results_.push_back(add_task(random_.one_in(4) ? uint32_t{kPair} : random_.below(3), guard));
-      }
-    }
-  }
-
-  uint32_t add(TaskNode node, Guard guard) {
-    auto index = static_cast<uint32_t>(plan_->nodes.size());
-    node.name = "n" + std::to_string(index);
+  uint32_t add(TaskNode node, const std::vector<uint32_t>& from, Guard guard) {
+    auto index = static_cast<uint32_t>(nodes_.size());
+    node.name = prefix_ + std::to_string(index);
     node.guard = guard;
-    plan_->nodes.push_back(std::move(node));
+    if (!from.empty() && random_.one_in(6)) node.after.push_back(one_of(from));
+    nodes_.push_back(std::move(node));
     return index;
   }
 
-  Value some() {
-    if (results_.empty() || random_.one_in(3)) return Value(int64_t{random_.below(1000)});
-    return Value(Ref{results_[random_.below(static_cast<uint32_t>(results_.size()))], {}});
+  uint32_t one_of(const std::vector<uint32_t>& from) {
+    return from[random_.below(static_cast<uint32_t>(from.size()))];
   }
 
-  uint32_t add_task(uint32_t def, Guard guard) {
-    TaskNode node;
-    node.def = def;
-    node.args = Value::list({Value(int64_t{random_.below(1000)}), some()});
-    return add(std::move(node), guard);
+  Value some(const std::vector<uint32_t>& from) {
+    if (from.empty() || random_.one_in(3)) return Value(int64_t{random_.below(4)});
+    return Value(Ref{one_of(from), {}});
   }
 
-  void add_map(Guard guard) {
-    uint32_t list = random_.one_in(2) ? add_task(kList, guard) : kNoNode;
+  // Equal keys occur now and then.
+  Value arguments(const std::vector<uint32_t>& from) {
+    bool is_common = random_.one_in(4);
+    std::vector<Value> args{Value(int64_t{is_common ? 7 : random_.below(1000)})};
+    for (uint32_t i = random_.below(3); i > 0; i--) args.push_back(some(from));
+    return Value::list(std::move(args));
+  }
+
+  uint32_t definition() {
+    uint32_t def = random_.below(definitions_);
+    return random_.one_in(2) ? uint32_t{kPlain} : def;
+  }
+
+  uint32_t add_map(const std::vector<uint32_t>& from, Guard guard) {
+    uint32_t list = random_.one_in(2) ? add_task(kList, from, guard) : kNoNode;
     TaskNode node;
     node.kind = NodeKind::map;
-    node.def = random_.below(3);
+    node.def = definition();
     node.limit = random_.below(3);
-    node.args = Value::list({some()});
+    node.args = arguments(from);
     std::vector<Value> items;
-    for (uint32_t i = random_.below(4); i > 0; i--) items.push_back(some());
+    for (uint32_t i = random_.below(4); i > 0; i--) items.push_back(some(from));
     node.items = list == kNoNode ? Value::list(std::move(items)) : Value(Ref{list, {}});
-    results_.push_back(add(std::move(node), guard));
+    return add(std::move(node), from, guard);
   }
 
-  void add_when() {
-    uint32_t flag = add_task(kFlag, {});
+  uint32_t add_when(const std::vector<uint32_t>& from, Guard guard, int depth,
+                    std::vector<uint32_t>& made) {
+    uint32_t flag = add_task(kFlag, from, guard);
     TaskNode node;
     node.kind = NodeKind::when;
     node.condition = Value(Ref{flag, {}});
-    uint32_t when = add(std::move(node), {});
+    uint32_t when = add(std::move(node), {}, guard);
     for (bool is_then : {true, false}) {
-      std::vector<uint32_t> before = results_;
-      grow(random_.below(3), {when, is_then}, false);
-      bool is_empty = results_.size() == before.size();
-      Value value = is_empty ? Value(int64_t{1}) : Value(Ref{results_.back(), {}});
-      (is_then ? plan_->nodes[when].then_value : plan_->nodes[when].else_value) = value;
-      results_ = before;
+      std::vector<uint32_t> branch = grow(random_.below(3), from, {when, is_then}, depth - 1);
+      Value value = branch.empty() ? Value() : Value::list({Value(Ref{one_of(branch), {}})});
+      (is_then ? nodes_[when].then_value : nodes_[when].else_value) = value;
+      // A handle that a branch made may be used outside: its consumer is skipped with the branch.
+      if (!branch.empty() && random_.one_in(3)) made.push_back(branch[0]);
     }
-    results_.push_back(when);
-  }
-
-  void add_service() {
-    uint32_t service = add_task(kServe, {});
-    uint32_t last = add_task(kPlain, {});
-    plan_->nodes[last].after = {service};
+    return when;
   }
 
   Random& random_;
-  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
-  std::vector<uint32_t> results_;  // nodes whose results others may take
+  std::vector<TaskNode>& nodes_;
+  const std::string prefix_;
+  const uint32_t definitions_;
 };
+
+Value some_results(Random& random, const std::vector<uint32_t>& nodes) {
+  std::vector<Value> parts;
+  for (uint32_t node : nodes)
+    if (random.one_in(2)) parts.push_back(Value(Ref{node, {}}));
+  return Value::list(std::move(parts));
+}
 
 }  // namespace
 
-std::shared_ptr<const Plan> small_plan(Random& random) { return PlanMaker(random).make(); }
+std::vector<Gpu> two_gpus(const std::string& machine) {
+  std::vector<Gpu> gpus(2);
+  for (uint32_t i = 0; i < gpus.size(); i++) {
+    gpus[i].index = i;
+    gpus[i].uuid = "GPU-" + machine + "-" + std::to_string(i);
+    gpus[i].memory_bytes = 70;
+  }
+  return gpus;
+}
+
+std::shared_ptr<const Plan> random_plan(Random& random) {
+  auto plan = std::make_shared<Plan>();
+  plan->pipeline = "random";
+  plan->defs = definitions();
+  Graph graph(random, plan->nodes, "n", true);
+  std::vector<uint32_t> made = graph.grow(1 + random.below(9), {}, {}, 2);
+  plan->result = some_results(random, made);
+  if (!random.one_in(6)) return plan;
+  uint32_t service = graph.add_task(kServe, made, {});
+  uint32_t last = graph.add_task(kPlain, {}, {});
+  plan->nodes[last].after = {service};
+  return plan;
+}
+
+PlanFragment calls_of(const Digest& key) {
+  Random random(number_of(key, 3));
+  PlanFragment calls;
+  Graph graph(random, calls.nodes, "dyn/", false);
+  calls.result = some_results(random, graph.grow(random.below(4), {}, {}, 1));
+  return calls;
+}
 
 TaskBehaviour task_behaviour(const Digest& key) {
   Random random(number_of(key, 1));

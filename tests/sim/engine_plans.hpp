@@ -1,10 +1,12 @@
-// Small random plans, and what their tasks do: functions of the keys alone, so that every order of
+// Random plans, and what their tasks do: functions of the keys alone, so that every order of
 // events must lead to the same results.
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/core/types.hpp"
+#include "engine/plan/plan.hpp"
 #include "tests/sim/random.hpp"
 
 namespace flow::sim {
@@ -13,7 +15,15 @@ namespace flow::sim {
 constexpr const char* kStateDir = "/flow-simulated-state";
 constexpr const char* kGoSignal = "go";
 
-std::shared_ptr<const Plan> small_plan(Random& random);
+constexpr const char* kLicence = "licence";  // a custom resource
+constexpr uint32_t kOwnFailuresMax = 3;      // retries of every definition
+
+/// Tasks, maps, whens, gangs, dynamic tasks and perhaps a service.
+std::shared_ptr<const Plan> random_plan(Random& random);
+/// The calls of the dynamic task with this key.
+PlanFragment calls_of(const Digest& key);
+/// What every random plan's tasks need, if a worker also has kLicence, 2 CPUs and 1 GiB.
+std::vector<Gpu> two_gpus(const std::string& machine);
 
 /// What a task with this key does.
 struct TaskBehaviour {

@@ -23,11 +23,13 @@ TaskFinished end_of(TaskFinished::Outcome outcome) {
 
 }  // namespace
 
-Report success_report(const RankId& rank, std::string value, int64_t duration_us, bool waited) {
+Report success_report(const RankId& rank, std::string value, int64_t duration_us, bool waited,
+                      std::string calls) {
   TaskFinished finished = end_of(TaskFinished::Outcome::succeeded);
   finished.value = std::move(value);
   finished.duration_us = duration_us;
   finished.waited = waited;
+  finished.fragment = std::move(calls);
   return report_of(rank, std::move(finished));
 }
 

@@ -7,7 +7,9 @@
 
 namespace flow::sim {
 
-Report success_report(const RankId& rank, std::string value, int64_t duration_us, bool waited);
+/// `calls`: of a dynamic task, as encode_fragment() has them.
+Report success_report(const RankId& rank, std::string value, int64_t duration_us, bool waited,
+                      std::string calls = "");
 Report failure_report(const RankId& rank, core::Cause cause, std::string message);
 Report stopped_report(const RankId& rank);
 /// The attempt ended at ctx:wait. Below 0 it has no timeout.

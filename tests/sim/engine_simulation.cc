@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
+#include "tests/sim/engine_plans.hpp"
 
 namespace flow::sim {
 
@@ -13,6 +15,7 @@ namespace {
 constexpr uint64_t kFaultySteps = 4'000;
 constexpr uint64_t kStepsMax = 60'000;
 constexpr core::Time kIdleMaxMs = 60'000;
+constexpr size_t kProposalsMax = 1;
 
 DiskFault next_fault(World& world) {
   if (world.strikes(FaultKind::disk, 25))
@@ -21,35 +24,90 @@ DiskFault next_fault(World& world) {
   return world.random.one_in(2) ? DiskFault::crash_before : DiskFault::crash_after;
 }
 
-core::WorkerInfo worker_info(World& world, uint32_t number) {
-  core::WorkerInfo info;
-  info.name = fmt::format("w{}", number);
-  info.cpus_milli = static_cast<int32_t>(1000 * (2 + world.random.below(3)));
-  info.memory_bytes = 1 << 30;
-  return info;
+HeadCapacity head_capacity(Random& random, Cast cast) {
+  HeadCapacity capacity;
+  if (cast == Cast::contest) return capacity;
+  capacity.jobs = static_cast<int32_t>(random.below(3));
+  if (random.one_in(2)) capacity.gpus = two_gpus("head");
+  return capacity;
+}
+
+Submission random_submission(Random& random) {
+  Submission submission;
+  submission.plan = random_plan(random);
+  submission.cancels = random.one_in(8);
+  submission.fail_fast = random.one_in(8);
+  submission.fresh = random.one_in(6);
+  submission.jobs = static_cast<int32_t>(random.below(3));
+  const std::vector<TaskNode>& nodes = submission.plan->nodes;
+  if (random.one_in(6))
+    submission.repeats = nodes[random.below(static_cast<uint32_t>(nodes.size()))].name;
+  return submission;
 }
 
 }  // namespace
 
-EngineSimulation::EngineSimulation(uint64_t seed)
-    : world_(seed),
+EngineSimulation::EngineSimulation(uint64_t seed, Cast cast, bool is_calm)
+    : world_(seed, is_calm),
+      cast_(cast),
+      is_calm_(is_calm),
       disk_(
           world_.random, [this] { return next_fault(world_); },
           [this](const Batch& batch) { durable_.add(batch); }),
       reader_(make_disk_store(disk_)),
-      durable_(*reader_),
-      head_(world_, disk_, durable_, memory_),
+      durable_(*reader_, cast == Cast::contest ? &fairness_ : nullptr),
+      head_(world_, disk_, durable_, memory_, head_capacity(world_.random, cast)),
       while_waiting_([this] { wait_in_call(); }) {
-  uint32_t workers = 1 + world_.random.below(3), clients = 1 + world_.random.below(3);
+  add_workers();
+  add_clients(seed);
+  Latch::while_waiting = &while_waiting_;
+}
+
+void EngineSimulation::add_workers() {
+  bool is_contest = cast_ == Cast::contest;
+  if (is_contest) {
+    world_.add_faults(FaultKind::drain, 2);
+    world_.add_faults(FaultKind::worker_death, 2);
+  }
+  uint32_t workers = is_contest ? kContestWorkers : 1 + world_.random.below(3);
   for (uint32_t i = 1; i <= workers; i++) {
     workers_.push_back(
-        std::make_unique<SimWorker>(world_, durable_, memory_, head_, worker_info(world_, i)));
+        std::make_unique<SimWorker>(world_, durable_, memory_, head_, worker_info(i)));
     SimWorker* worker = workers_.back().get();
     world_.after(world_.random.below(60), [worker] { worker->start_process(); });
   }
-  for (uint32_t i = 1; i <= clients; i++)
-    clients_.push_back(std::make_unique<SimClient>(world_, disk_, durable_, head_, i));
-  Latch::while_waiting = &while_waiting_;
+}
+
+void EngineSimulation::add_clients(uint64_t seed) {
+  Random random(seed * 7919 + 1);
+  uint32_t clients = 1 + random.below(3);
+  for (uint32_t i = 1; i <= clients; i++) {
+    Submission submission;
+    if (cast_ == Cast::contest) submission.plan = contest_plan(random);
+    if (cast_ == Cast::anything) submission = random_submission(random);
+    submission.delay_ms = random.below(100);
+    clients_.push_back(
+        std::make_unique<SimClient>(world_, disk_, durable_, head_, i, std::move(submission)));
+  }
+}
+
+// The first worker always has what each task needs.
+core::WorkerInfo EngineSimulation::worker_info(uint32_t number) {
+  Random& random = world_.random;
+  core::WorkerInfo info = contest_worker();
+  info.name = fmt::format("w{}", number);
+  if (cast_ == Cast::contest) return info;
+  info.cpus_milli = static_cast<int32_t>(1000 * (2 + random.below(3)));
+  info.memory_bytes = 1 << 30;
+  info.gpus = two_gpus(info.name);
+  info.custom_resources = {{kLicence, 2000}};
+  if (number == 1) return info;
+  info.cpus_milli = static_cast<int32_t>(1000 * random.below(4));
+  info.memory_bytes = int64_t{random.below(4)} << 28;
+  if (random.one_in(2)) info.gpus.clear();
+  if (random.one_in(3)) info.custom_resources = {{kLicence, 500}};
+  if (random.one_in(3)) info.custom_resources.clear();
+  return info;
 }
 
 EngineSimulation::~EngineSimulation() { Latch::while_waiting = nullptr; }
@@ -97,7 +155,7 @@ void EngineSimulation::restart(bool is_power_cut) {
 void EngineSimulation::step() {
   if (!head_.is_up() && world_.now() >= opens_at_) return head_.open();
   if (world_.step > kFaultySteps) world_.end_faults();
-  if (head_.is_up() && world_.random.one_in(60)) check_live();
+  if (head_.is_up() && world_.random.one_in(is_calm_ ? 240 : 60)) check_live();
   if (strike_workers()) return;
   if (head_.is_up() && world_.random.one_in(4) && clients_act()) return;
   progress();
@@ -107,14 +165,36 @@ bool EngineSimulation::strike_workers() {
   SimWorker& worker = *workers_[world_.random.below(static_cast<uint32_t>(workers_.size()))];
   if (world_.strikes(FaultKind::partition, 80)) {
     worker.cut_connection();
+    if (world_.random.one_in(4)) change_capacity(worker);
   } else if (world_.strikes(FaultKind::worker_death, 200)) {
     worker.die();
+    if (world_.random.one_in(2)) change_capacity(worker);
+  } else if (head_.is_up() && world_.strikes(FaultKind::gpu, 200)) {
+    fail_gpu();
   } else if (world_.strikes(FaultKind::drain, 200)) {
     worker.drain();
   } else {
     return false;
   }
   return true;
+}
+
+// A worker finds it again when it starts again, and a head too.
+void EngineSimulation::fail_gpu() {
+  auto number = world_.random.below(static_cast<uint32_t>(workers_.size()) + 1);
+  SimWorker* worker = number == 0 ? nullptr : workers_[number - 1].get();
+  std::string name = worker == nullptr ? "head" : worker->name();
+  std::string uuid = two_gpus(name)[world_.random.below(2)].uuid;
+  bool is_dead = world_.random.one_in(2);
+  world_.note(fmt::format("{} fails{}", uuid, is_dead ? ", and is dead" : ""));
+  head_.fail_gpu(worker == nullptr ? "" : name, uuid, is_dead);
+  if (worker == nullptr) return;
+  world_.after(200 + world_.random.below(500), [worker] { worker->die(); });
+}
+
+void EngineSimulation::change_capacity(SimWorker& worker) {
+  auto number = static_cast<uint32_t>(std::stoul(worker.name().substr(1)));
+  worker.set_info(worker_info(number));
 }
 
 bool EngineSimulation::clients_act() {
@@ -155,6 +235,9 @@ void EngineSimulation::check_live() {
     std::string wrong = difference(durable_.state(), state);
     if (!wrong.empty())
       throw BrokenPromise{"the durable records come to another state than the live one: " + wrong};
+    if (!core::schedule(state, kProposalsMax).empty())
+      throw BrokenPromise{"a turn ended though something could start"};
+    head_.check_ranks();
   });
 }
 
@@ -165,6 +248,12 @@ void EngineSimulation::check_end() {
   std::string wrong = durable_.recovery_difference();
   if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
   for (const auto& client : clients_) client->check_kept();
+}
+
+std::map<core::RunId, Outcome> EngineSimulation::outcomes() const {
+  std::map<core::RunId, Outcome> outcomes;
+  for (const auto& client : clients_) outcomes[client->id()] = client->outcome();
+  return outcomes;
 }
 
 std::string EngineSimulation::trace() const {

@@ -1,33 +1,48 @@
 // One seed: the product's engine loop with a disk, workers and clients that are simulated, all on
-// one thread.
+// one thread. What is submitted depends on the seed alone, so that a world in which things fail can
+// be compared with a calm one.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/sim/engine_clients.hpp"
+#include "tests/sim/engine_contest.hpp"
 
 namespace flow::sim {
 
+/// Random plans for workers that differ, or gangs that compete for equal workers.
+enum class Cast : uint8_t { anything, contest };
+
 class EngineSimulation {
  public:
-  explicit EngineSimulation(uint64_t seed);
+  explicit EngineSimulation(uint64_t seed, Cast cast = Cast::anything, bool is_calm = false);
   ~EngineSimulation();
 
   /// "" or the promise that was broken, with the step.
   std::string run();
   uint32_t struck(FaultKind kind) const { return world_.struck(kind); }
   uint64_t steps() const { return world_.step; }
+  const Seen& seen() const { return durable_.seen(); }
+  size_t waiting_gangs() const { return fairness_.waits(); }
+  /// Of all runs, when they have ended.
+  std::map<core::RunId, Outcome> outcomes() const;
   void keep_trace() { world_.keep_trace(); }
   std::string trace() const;
 
  private:
+  void add_workers();
+  void add_clients(uint64_t seed);
   void play();
   void guard(const std::function<void()>& act);
   void step();
   bool strike_workers();
+  void fail_gpu();
+  void change_capacity(SimWorker& worker);
+  core::WorkerInfo worker_info(uint32_t number);
   bool clients_act();
   void wait_in_call();
   void progress();
@@ -36,8 +51,11 @@ class EngineSimulation {
   void check_end();
 
   World world_;
+  const Cast cast_;
+  const bool is_calm_;
   Disk disk_;
   const std::unique_ptr<Store> reader_;  // of the disk, for the checks
+  GangFairness fairness_;
   DurableState durable_;
   TaskMemory memory_;
   Head head_;

@@ -49,6 +49,7 @@ void SimConnection::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
     } else {
       staged_.emplace_back(commit, order.id);
     }
+    ranks_.add(order);
     world_.note(fmt::format("{} is ordered {} rank {} commit {}", worker_.name(), text_of(order.id),
                             order.rank, commit));
     send_to_worker([order, commit](SimWorker& worker) { worker.on_order(order, commit); });
@@ -65,6 +66,7 @@ void SimConnection::release(uint64_t commit) {
 
 void SimConnection::stop(const core::AttemptId& id, bool) {
   world_.note(worker_.name() + " is to stop " + text_of(id));
+  ranks_.stop(id);
   send_to_worker([id](SimWorker& worker) { worker.on_stop(id); });
 }
 
@@ -76,6 +78,7 @@ void SimConnection::ack_saved(const core::AttemptId& id, const std::string& name
 
 void SimConnection::accept_join(uint64_t taken) {
   world_.note(fmt::format("{} is accepted, {} reports taken", worker_.name(), taken));
+  ranks_.accept(durable_);
   send_to_worker([taken](SimWorker& worker) { worker.on_accepted(taken); });
 }
 
@@ -86,14 +89,14 @@ void SimConnection::ack_reports(uint64_t number) {
 
 void SimConnection::disconnect(const std::string& why) { cut(why); }
 
-void SimConnection::cut(const std::string& why) {
+void SimConnection::cut(const std::string& why, bool is_for_good) {
   if (!is_open_) return;
   is_open_ = false;
   world_.note(worker_.name() + " is cut off: " + why);
   auto self = shared_from_this();
   world_.after(1 + world_.random.below(60), [self] { self->worker_.on_disconnected(*self); });
   world_.after(1 + world_.random.below(60),
-               [self, why] { self->head_.on_disconnected(*self, false, why); });
+               [self, why, is_for_good] { self->head_.on_disconnected(*self, is_for_good, why); });
 }
 
 SimWorker::SimWorker(World& world, const DurableState& durable, TaskMemory& memory, Head& head,
@@ -218,7 +221,7 @@ void SimWorker::die() {
   world_.note(info_.name + " dies");
   attempts_ = nullptr;
   is_accepted_ = false;
-  if (connection_) connection_->cut("its process ended");
+  if (connection_) connection_->cut("its process ended", is_draining_);
   connection_ = nullptr;
   if (world_.random.one_in(4)) {
     spools_++;

@@ -10,6 +10,7 @@
 
 #include "tests/sim/engine_attempts.hpp"
 #include "tests/sim/engine_durable.hpp"
+#include "tests/sim/engine_ranks.hpp"
 
 namespace flow::sim {
 
@@ -42,9 +43,10 @@ class SimConnection final : public WorkerConnection,
   void disconnect(const std::string& why) override;
 
   void send_to_head(std::function<void(Head&)> message);
-  /// Both ends find out later.
-  void cut(const std::string& why);
+  /// Both ends find out later. `is_for_good`: the worker has left.
+  void cut(const std::string& why, bool is_for_good = false);
   bool is_open() const { return is_open_; }
+  GangRanks& ranks() { return ranks_; }
 
  private:
   void send_to_worker(std::function<void(SimWorker&)> message);
@@ -58,6 +60,7 @@ class SimConnection final : public WorkerConnection,
   bool is_open_ = true;
   core::Time last_to_worker_ = 0, last_to_head_ = 0;
   std::vector<std::pair<uint64_t, core::AttemptId>> staged_;  // not released yet
+  GangRanks ranks_;
 };
 
 class SimWorker {
@@ -71,6 +74,9 @@ class SimWorker {
   /// Announces that it leaves, and does so.
   void drain();
   void cut_connection();
+  /// The capacity that it has when it joins next.
+  void set_info(core::WorkerInfo info) { info_ = std::move(info); }
+  const core::WorkerInfo& info() const { return info_; }
   const std::string& name() const { return info_.name; }
 
   // What comes over the connection.
@@ -97,7 +103,7 @@ class SimWorker {
   const DurableState& durable_;
   TaskMemory& memory_;
   Head& head_;
-  const core::WorkerInfo info_;
+  core::WorkerInfo info_;
   uint32_t processes_ = 0, spools_ = 0;
   std::unique_ptr<Attempts> attempts_;  // of this process
   std::shared_ptr<SimConnection> connection_;

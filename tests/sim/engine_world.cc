@@ -14,13 +14,15 @@ constexpr uint32_t kCalm = 12;  // one in so many seeds has no fault
 
 }  // namespace
 
-World::World(uint64_t seed) : random(seed) {
-  if (random.one_in(kCalm)) return;
+World::World(uint64_t seed, bool is_calm) : random(seed) {
+  if (random.one_in(kCalm) || is_calm) return;
   faults_left_[FaultKind::crash] = 1 + random.below(4);
   faults_left_[FaultKind::disk] = 1 + random.below(3);
   faults_left_[FaultKind::partition] = 1 + random.below(5);
   faults_left_[FaultKind::worker_death] = random.below(3);
   faults_left_[FaultKind::drain] = random.below(2);
+  faults_left_[FaultKind::gpu] = random.below(3);
+  faults_left_[FaultKind::task] = random.below(4);
   faults_left_[FaultKind::stray] = random.below(6);
 }
 
@@ -47,6 +49,10 @@ bool World::strikes(FaultKind kind, uint32_t odds) {
   left->second--;
   faults_struck_[kind]++;
   return true;
+}
+
+void World::add_faults(FaultKind kind, uint32_t count) {
+  if (!faults_left_.empty()) faults_left_[kind] += count;
 }
 
 uint32_t World::struck(FaultKind kind) const {

@@ -21,11 +21,21 @@ struct BrokenPromise {
   std::string text;
 };
 
-enum class FaultKind : uint8_t { crash, disk, partition, worker_death, drain, stray, count };
+enum class FaultKind : uint8_t {
+  crash,
+  disk,
+  partition,
+  worker_death,
+  drain,
+  gpu,
+  task,  // an attempt fails, or one rank of a gang, through no fault of the task
+  stray
+};
 
 class World {
  public:
-  explicit World(uint64_t seed);
+  /// With `is_calm` nothing goes wrong.
+  explicit World(uint64_t seed, bool is_calm = false);
 
   Random random;
   core::Time now() const { return now_; }
@@ -39,6 +49,8 @@ class World {
 
   /// Whether a fault of this kind strikes now, at odds of one in `odds`.
   bool strikes(FaultKind kind, uint32_t odds);
+  /// So many more of them may strike, but not in a calm world.
+  void add_faults(FaultKind kind, uint32_t count);
   /// From now on nothing goes wrong.
   void end_faults() { faults_left_.clear(); }
   uint32_t struck(FaultKind kind) const;

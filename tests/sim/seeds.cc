@@ -31,9 +31,10 @@ std::optional<uint64_t> number_from(const char* variable) {
 
 }  // namespace
 
-Seeds seeds_to_play(uint64_t count) {
+Seeds seeds_to_play(uint64_t count, uint64_t per_seed) {
   if (auto seed = number_from("FLOW_SIM_SEED")) return {*seed, 1, true};
-  return {1, std::max<uint64_t>(1, number_from("FLOW_SIM_SEEDS").value_or(count)), false};
+  count = number_from("FLOW_SIM_SEEDS").value_or(count);
+  return {1, std::max<uint64_t>(1, count / per_seed), false};
 }
 
 SeedOnAbort::SeedOnAbort(uint64_t seed) {

@@ -10,8 +10,9 @@ struct Seeds {
   uint64_t first = 1, count = 0;
   bool is_one = false;
 };
-/// FLOW_SIM_SEED=n plays one seed; FLOW_SIM_SEEDS=n plays that many. Else `count` from 1 on.
-Seeds seeds_to_play(uint64_t count);
+/// FLOW_SIM_SEED=n plays one seed; FLOW_SIM_SEEDS=n plays that many. Else `count` from 1 on. Of
+/// seeds that take longer, one in `per_seed` is played.
+Seeds seeds_to_play(uint64_t count, uint64_t per_seed = 1);
 
 /// While it lives, a check of the engine that fails, and so ends the process, names the seed.
 class SeedOnAbort {
