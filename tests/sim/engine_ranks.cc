@@ -1,5 +1,7 @@
 #include "tests/sim/engine_ranks.hpp"
 
+#include <utility>
+
 #include "tests/sim/engine_world.hpp"
 
 namespace flow::sim {
@@ -8,25 +10,27 @@ void GangRanks::add(const AttemptOrder& order) {
   if (order.ranks > 1) attempts_.insert(order.id);
 }
 
+void GangRanks::stop(const core::AttemptId& id) {
+  attempts_.erase(id);
+  offered_.erase(id);
+}
+
 void GangRanks::offer(const std::vector<core::AttemptId>& attempts) {
-  attempts_.insert(attempts.begin(), attempts.end());
-  is_joining_ = true;
+  offered_.insert(attempts.begin(), attempts.end());
 }
 
 // Other attempts than those of gangs end at their own report, without a stop command.
 void GangRanks::accept(const DurableState& durable) {
-  is_joining_ = false;
-  for (const core::AttemptId& id : attempts_)
+  for (const core::AttemptId& id : std::exchange(offered_, {})) {
     if (!durable.runs(id))
       throw BrokenPromise{"a join was accepted before a stale attempt was told to stop: " +
                           text_of(id)};
-  std::erase_if(attempts_, [&](const core::AttemptId& id) {
-    return !core::def_of(durable.state().runs.at(id.run), id.unit)->resources.is_gang();
-  });
+    const core::Run& run = durable.state().runs.at(id.run);
+    if (core::def_of(run, id.unit)->resources.is_gang()) attempts_.insert(id);
+  }
 }
 
 void GangRanks::check(const DurableState& durable) const {
-  if (is_joining_) return;
   for (const core::AttemptId& id : attempts_)
     if (!durable.runs(id))
       throw BrokenPromise{"ranks of a gang that has ended were not told to stop: " + text_of(id)};

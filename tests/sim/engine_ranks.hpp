@@ -12,7 +12,7 @@ namespace flow::sim {
 class GangRanks {
  public:
   void add(const AttemptOrder& order);
-  void stop(const core::AttemptId& id) { attempts_.erase(id); }
+  void stop(const core::AttemptId& id);
   /// What the worker offers as it joins, gangs or not.
   void offer(const std::vector<core::AttemptId>& attempts);
   /// The join is accepted: throws BrokenPromise where one of these is not current and was not told
@@ -23,8 +23,7 @@ class GangRanks {
   void check(const DurableState& durable) const;
 
  private:
-  std::set<core::AttemptId> attempts_;
-  bool is_joining_ = false;
+  std::set<core::AttemptId> attempts_, offered_;
 };
 
 }  // namespace flow::sim
