@@ -169,6 +169,14 @@ void Disk::restart(bool is_power_cut) {
   report_durable(end);
 }
 
+void Disk::lose(Family family, std::string key) {
+  Batch batch;
+  batch.erase(family, std::move(key));
+  log_ += encode_batch(batch);
+  synced_ = log_.size();
+  apply(batch);
+}
+
 std::unique_ptr<Store> make_disk_store(Disk& disk) { return std::make_unique<DiskStore>(disk); }
 
 }  // namespace flow::sim

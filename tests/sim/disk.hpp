@@ -35,6 +35,8 @@ class Disk {
   /// After the head's process has ended: keeps the whole records of the log. If the power was cut,
   /// what was not synced ends at any byte.
   void restart(bool is_power_cut);
+  /// Removes a row for good, as if somebody had deleted it. After restart().
+  void lose(Family family, std::string key);
 
  private:
   void apply(const Batch& batch);

@@ -15,6 +15,8 @@ struct Outcome {
   core::RunStatus status = core::RunStatus::pending;
   Digest result;
   std::map<std::string, std::pair<core::UnitStatus, Digest>> units;  // status and result, by name
+  /// The run's result is null if a result that it is made of was removed.
+  bool is_whole = true;
   /// It also depends on the order of events: a cancellation, `fail_fast`, a quarantined task.
   bool depends_on_order = false;
 };
@@ -43,13 +45,15 @@ class SimClient {
   void check_kept() const;
   std::string text() const;
   const core::RunId& id() const { return id_; }
+  /// How often it resumed the run because a result was missing.
+  size_t recomputations() const { return recomputations_; }
   /// When it is done.
   const Outcome& outcome() const { return outcome_; }
 
  private:
   RunContext context() const;
   std::string status() const;
-  void finish(const std::string& status);
+  bool finish(const std::string& status);
   bool submit();
   bool resume(const std::string& task);
   bool bother(const std::string& status);
@@ -64,6 +68,7 @@ class SimClient {
   const std::string plan_bytes_, bundle_ = "the simulated bundle";
   const core::Time starts_;
   Outcome outcome_;
+  size_t recomputations_ = 0;
   uint64_t known_to_ = 0;  // start of the head that has this client's context
   core::Time next_try_ = 0;
   bool is_submitted_ = false, has_signalled_ = false, has_repeated_ = false, is_done_ = false;

@@ -185,8 +185,10 @@ bool DurableState::has_ended(const core::RunId& run) const {
 const core::Unit* DurableState::unit(const core::RunId& run, const std::string& name) const {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return nullptr;
-  for (core::UnitId unit = 0; unit < found->second.units.size(); unit++)
-    if (core::unit_name(found->second, unit) == name) return &found->second.units[unit];
+  for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
+    const core::Unit& u = found->second.units[unit];
+    if (!u.dropped && core::unit_name(found->second, unit) == name) return &u;
+  }
   return nullptr;
 }
 

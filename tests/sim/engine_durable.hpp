@@ -51,7 +51,7 @@ class DurableState {
   bool runs(const core::AttemptId& id) const { return is_running(state_, id); }
   bool was_submitted(const core::RunId& run) const { return submitted_.contains(run); }
   bool has_ended(const core::RunId& run) const;
-  /// The unit of this name, or null.
+  /// The unit of this name, without those that a later expansion replaced; or null.
   const core::Unit* unit(const core::RunId& run, const std::string& name) const;
   const Seen& seen() const { return seen_; }
   /// How the recovery of the product comes to another state; "" where it does not.

@@ -30,6 +30,7 @@ constexpr const char* kNames[] = {"plain", "uncached", "wide", "fat",    "urgent
                                   "share", "whole",    "gang", "pair",   "elastic",
                                   "dyn",   "flag",     "list", "service"};
 constexpr int64_t kMiB = 1 << 20;
+constexpr uint32_t kInfraRetries = 40;  // more than faults strike; a task whose input is gone fails
 
 uint64_t number_of(const Digest& digest, int word) {
   uint64_t number = 0;
@@ -42,7 +43,7 @@ std::vector<TaskDef> definitions() {
   for (uint32_t i = 0; i < kDefinitions; i++) {
     defs[i].name = kNames[i];
     defs[i].retry.max = kOwnFailuresMax;
-    defs[i].retry.infra = 100'000;
+    defs[i].retry.infra = kInfraRetries;
     defs[i].retry.backoff_ms = i % 2 == 0 ? 0 : 5;
     defs[i].retry.cap_ms = 20;
   }
@@ -223,6 +224,10 @@ TaskBehaviour task_behaviour(const Digest& key) {
   behaviour.waits_for_timeout = kind == 2 || kind == 3;
   if (kind >= 4 && kind <= 6) behaviour.failures = 1 + random.below(kOwnFailuresMax);
   return behaviour;
+}
+
+bool is_own_result(const std::string& name) {
+  return name != kNames[kFlag] && name != kNames[kList];
 }
 
 std::string result_of(const std::string& name, const Digest& key) {

@@ -34,6 +34,8 @@ struct TaskBehaviour {
 };
 TaskBehaviour task_behaviour(const Digest& key);
 
+/// Whether the results of the task `name` differ from all other values.
+bool is_own_result(const std::string& name);
 /// The encoded result of the task `name` for this key.
 std::string result_of(const std::string& name, const Digest& key);
 

@@ -149,7 +149,29 @@ void EngineSimulation::restart(bool is_power_cut) {
     std::string wrong = durable_.recovery_difference();
     if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
   }
+  if (world_.strikes(FaultKind::blob, 2)) lose_result();
   opens_at_ = world_.now() + world_.random.below(200);
+}
+
+// One that a task may still take.
+void EngineSimulation::lose_result() {
+  std::vector<Digest> results;
+  for (const auto& [id, run] : durable_.state().runs) {
+    if (core::is_final(run.status)) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      bool has_result = !u.dropped && u.status == core::UnitStatus::succeeded &&
+                        run.node(u.node).kind == NodeKind::task && !core::is_service(run, unit);
+      bool may_go = has_result && core::has_consumers(run, unit) &&
+                    is_own_result(core::def_of(run, unit)->name);
+      if (may_go) results.push_back(u.result);
+    }
+  }
+  if (results.empty()) return;
+  const Digest& lost = results[world_.random.below(static_cast<uint32_t>(results.size()))];
+  world_.note("the result " + lost.hex() + " is gone");
+  disk_.lose(Family::blobs, std::string(lost.view()));
+  has_lost_result_ = true;
 }
 
 void EngineSimulation::step() {
@@ -250,9 +272,18 @@ void EngineSimulation::check_end() {
   for (const auto& client : clients_) client->check_kept();
 }
 
+size_t EngineSimulation::recomputations() const {
+  size_t sum = 0;
+  for (const auto& client : clients_) sum += client->recomputations();
+  return sum;
+}
+
 std::map<core::RunId, Outcome> EngineSimulation::outcomes() const {
   std::map<core::RunId, Outcome> outcomes;
-  for (const auto& client : clients_) outcomes[client->id()] = client->outcome();
+  for (const auto& client : clients_) {
+    Outcome& outcome = outcomes[client->id()] = client->outcome();
+    outcome.is_whole = !has_lost_result_;
+  }
   return outcomes;
 }
 

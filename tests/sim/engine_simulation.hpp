@@ -25,6 +25,8 @@ class EngineSimulation {
   /// "" or the promise that was broken, with the step.
   std::string run();
   uint32_t struck(FaultKind kind) const { return world_.struck(kind); }
+  bool has_lost_result() const { return has_lost_result_; }
+  size_t recomputations() const;
   uint64_t steps() const { return world_.step; }
   const Seen& seen() const { return durable_.seen(); }
   size_t waiting_gangs() const { return fairness_.waits(); }
@@ -41,6 +43,7 @@ class EngineSimulation {
   void step();
   bool strike_workers();
   void fail_gpu();
+  void lose_result();
   void change_capacity(SimWorker& worker);
   core::WorkerInfo worker_info(uint32_t number);
   bool clients_act();
@@ -53,6 +56,7 @@ class EngineSimulation {
   World world_;
   const Cast cast_;
   const bool is_calm_;
+  bool has_lost_result_ = false;
   Disk disk_;
   const std::unique_ptr<Store> reader_;  // of the disk, for the checks
   GangFairness fairness_;

@@ -22,6 +22,7 @@ World::World(uint64_t seed, bool is_calm) : random(seed) {
   faults_left_[FaultKind::worker_death] = random.below(3);
   faults_left_[FaultKind::drain] = random.below(2);
   faults_left_[FaultKind::gpu] = random.below(3);
+  faults_left_[FaultKind::blob] = random.below(2);
   faults_left_[FaultKind::task] = random.below(4);
   faults_left_[FaultKind::stray] = random.below(6);
 }

@@ -28,6 +28,7 @@ enum class FaultKind : uint8_t {
   worker_death,
   drain,
   gpu,
+  blob,  // a result is gone when the head opens the disk
   task,  // an attempt fails, or one rank of a gang, through no fault of the task
   stray
 };
