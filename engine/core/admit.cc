@@ -184,8 +184,7 @@ struct AdmissionCheck {
     bool at_rest = is_final(run->status) || run->status == RunStatus::interrupted;
     auto may_be_lost = [&](UnitId unit) {
       return unit < run->units.size() && !run->units[unit].dropped &&
-             run->units[unit].status == UnitStatus::succeeded &&
-             run->node(run->units[unit].node).kind != NodeKind::when && !is_service(*run, unit);
+             run->units[unit].status == UnitStatus::succeeded && !is_service(*run, unit);
     };
     bool may_lose = e.lost.empty() || at_rest;
     if (!may_lose || !std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;

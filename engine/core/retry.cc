@@ -20,12 +20,20 @@ void Transition::on(const RetryRequested& event) {
   if (event.has_unit) {
     rerun(r, event.unit);
   } else {
+    auto is_when = [&](UnitId unit) { return r.node(r.units[unit].node).kind == NodeKind::when; };
     for (UnitId unit : event.lost) {
-      if (r.units[unit].dropped) continue;
-      r.units[unit].expanded ? regather(r, unit) : rerun(r, unit);
+      const Unit& u = r.units[unit];
+      if (u.dropped) continue;
+      if (u.expanded || u.branch != Branch::unknown) {
+        regather(r, unit);
+      } else if (!is_when(unit)) {  // a when that decides again also gathers again
+        rerun(r, unit);
+      }
     }
-    for (UnitId unit : event.lost)  // what reaches one as a taker makes it like any other
-      if (!r.units[unit].expanded && !r.units[unit].dropped) r.units[unit].forced = true;
+    for (UnitId unit : event.lost) {  // what reaches one as a taker makes it like any other
+      const Unit& u = r.units[unit];
+      if (!u.expanded && !u.dropped && !is_when(unit)) r.units[unit].forced = true;
+    }
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];
       if (u.dropped || !ended_by_failure(u)) continue;

@@ -70,7 +70,7 @@ class Producers {
     }
     for (core::UnitId part : parts) add(part);
     bool is_produced = u.status == core::UnitStatus::succeeded && !u.result.is_zero() &&
-                       run_.node(u.node).kind != NodeKind::when && core::has_consumers(run_, unit);
+                       core::has_consumers(run_, unit);
     if (is_produced) all.push_back(unit);
   }
 
@@ -130,7 +130,8 @@ MissingResults::Outputs MissingResults::find(const core::Run& run) const {
       needed.add_stored(run.units[unit].result);
     if (blobs_.has_all(needed)) continue;
     (is_calls ? missing.calls : missing.results).push_back(unit);
-    producers.add_of(unit);
+    // A when keeps its branch: its value is gathered again without its condition.
+    if (run.node(run.units[unit].node).kind != NodeKind::when) producers.add_of(unit);
   }
   return missing;
 }
