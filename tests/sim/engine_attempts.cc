@@ -10,7 +10,6 @@ namespace flow::sim {
 namespace {
 
 constexpr int64_t kWaitMs = 70;
-constexpr core::Time kGangTimeoutMs = 1'500;
 constexpr uint32_t kSavesToGrow = 10;  // more steps and checkpoints of an elastic gang
 
 bool has_go_signal(const AttemptOrder& order) {
@@ -92,11 +91,6 @@ void Attempts::go_on(const RankId& rank) {
   if (order.ranks == 1) return finish(rank);
   memory_.gang_ends.reach(rank.attempt, rank.rank, order.ranks, [this, rank, alive = is_alive_] {
     if (*alive && attempts_.contains(rank)) finish(rank);
-  });
-  // The order of another rank may have been lost with a connection: as an executor, give up.
-  world_.after(kGangTimeoutMs, [this, rank, alive = is_alive_] {
-    if (*alive && attempts_.contains(rank))
-      end(rank, failure_report(rank, core::Cause::lost, "not all ranks are there"));
   });
 }
 
