@@ -1,24 +1,16 @@
 #include "engine/cluster/worker/report_spool.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
-#include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "flow/digest.hpp"
 
 namespace flow::cluster {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,10 +19,7 @@ constexpr uint64_t kFileMax = 64u << 20;      // size at which another file is s
 constexpr size_t kCachedBytesMax = 8u << 20;  // bytes kept in memory too
 constexpr uint64_t kEntryMax = 1u << 30;      // a longer entry is damaged
 constexpr const char* kSuffix = ".reports";
-
-Error failed(const char* what, const std::string& path) {
-  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
-}
+constexpr const char* kIdFile = "id";
 
 uint32_t check_of(std::string_view bytes) {
   Digest digest = sha256(bytes);
@@ -47,44 +36,25 @@ std::string framed(std::string_view bytes) {
   return frame.append(bytes);
 }
 
-bool read_at(int descriptor, char* to, size_t size, uint64_t offset) {
-  while (size > 0) {
-    ssize_t got = ::pread(descriptor, to, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    to += got;
-    size -= static_cast<size_t>(got);
-    offset += static_cast<uint64_t>(got);
-  }
-  return true;
-}
+/// The name of the file whose first entry has this number.
+std::string name_of(uint64_t file) { return fmt::format("{:020}{}", file, kSuffix); }
 
 }  // namespace
 
-Result<std::unique_ptr<ReportSpool>> ReportSpool::open(const std::string& dir) {
-  std::unique_ptr<ReportSpool> spool(new ReportSpool(dir));
-  FLOW_TRY(make_dirs(dir));
-  FLOW_TRY(spool->read_id());
+Result<std::unique_ptr<ReportSpool>> ReportSpool::open(std::shared_ptr<SpoolFolder> folder) {
+  std::unique_ptr<ReportSpool> spool(new ReportSpool(std::move(folder)));
   FLOW_TRY(spool->load());
   return spool;
-}
-
-ReportSpool::~ReportSpool() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-std::string ReportSpool::id_path() const { return dir_ + "/id"; }
-
-std::string ReportSpool::path_of(uint64_t file) const {
-  return fmt::format("{}/{:020}{}", dir_, file, kSuffix);
 }
 
 // After a machine crash entries that the head has already seen may be lost, and their numbers would
 // be reused: a new id starts a new sequence of numbers.
 Status ReportSpool::read_id() {
   constexpr size_t kIdMax = 256;
-  auto id = read_file(id_path(), kIdMax);
-  bool is_of_this_boot = id.ok() && id->ends_with("\n" + boot_id());
+  auto file = folder_->open(kIdFile);
+  auto id = file.ok() ? (*file)->read(0, std::min<uint64_t>((*file)->size(), kIdMax))
+                      : Result<std::string>(file.error());
+  bool is_of_this_boot = id.ok() && id->ends_with("\n" + folder_->boot_id());
   if (!is_of_this_boot) return renew_id();
   id_ = id->substr(0, id->find('\n'));
   return {};
@@ -93,27 +63,27 @@ Status ReportSpool::read_id() {
 Status ReportSpool::renew_id() {
   constexpr size_t kIdLength = 24;
   id_ = random_name(kIdLength);
-  return write_file_atomic(id_path(), id_ + "\n" + boot_id());
+  return folder_->replace(kIdFile, id_ + "\n" + folder_->boot_id());
 }
 
 Status ReportSpool::load() {
+  auto names = folder_->names();
+  FLOW_TRY(names);
+  FLOW_TRY(read_id());
   std::vector<uint64_t> files;
-  std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(dir_, failed)) {
-    std::string name = entry.path().filename().string();
+  for (const std::string& name : *names) {
     uint64_t file = 0;
     auto parsed = std::from_chars(name.data(), name.data() + name.size(), file);
     if (parsed.ec == std::errc() && file > 0 && std::string_view(parsed.ptr) == kSuffix)
       files.push_back(file);
   }
-  if (failed) return environment_error(fmt::format("cannot read `{}`: {}", dir_, failed.message()));
   std::sort(files.begin(), files.end());
   if (!files.empty()) first_ = files.front();
   for (uint64_t file : files) {
     // A file is complete if the next one starts with the number after its last entry.
     if (file != first_ + entries_.size()) {
       is_damaged_ = true;
-      ::unlink(path_of(file).c_str());
+      folder_->remove(name_of(file));
       continue;
     }
     FLOW_TRY(load_file(file));
@@ -123,46 +93,39 @@ Status ReportSpool::load() {
   return begin_file();
 }
 
-Status ReportSpool::load_file(uint64_t file) {
-  std::string path = path_of(file);
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return failed("read", path);
-  files_.push_back(file);
-  struct stat info {};
-  if (::fstat(descriptor, &info) != 0) info.st_size = 0;
-  uint64_t offset = 0, end = static_cast<uint64_t>(info.st_size);
+Status ReportSpool::load_file(uint64_t number) {
+  auto file = folder_->open(name_of(number));
+  FLOW_TRY(file);
+  files_.push_back(number);
+  uint64_t offset = 0, end = (*file)->size();
   while (offset + kHeaderBytes <= end) {
-    char header[kHeaderBytes];
+    auto header = (*file)->read(offset, kHeaderBytes);
+    if (!header.ok()) break;
     uint32_t size = 0, check = 0;
-    if (!read_at(descriptor, header, sizeof header, offset)) break;
-    std::memcpy(&size, header, sizeof size);
-    std::memcpy(&check, header + sizeof size, sizeof check);
+    std::memcpy(&size, header->data(), sizeof size);
+    std::memcpy(&check, header->data() + sizeof size, sizeof check);
     if (offset + kHeaderBytes + size > end) break;
-    std::string bytes(size, '\0');
-    if (!read_at(descriptor, bytes.data(), size, offset + kHeaderBytes)) break;
-    if (check_of(bytes) != check) break;
+    auto bytes = (*file)->read(offset + kHeaderBytes, size);
+    if (!bytes.ok() || check_of(*bytes) != check) break;
     EntryLocation location;
-    location.file = file;
+    location.file = number;
     location.offset = offset + kHeaderBytes;
     location.size = size;
     entries_.push_back(std::move(location));
     bytes_ += size;
     offset += kHeaderBytes + size;
   }
-  ::close(descriptor);
   is_damaged_ = is_damaged_ || offset != end;
   return {};
 }
 
 Status ReportSpool::begin_file() {
-  uint64_t file = first_ + entries_.size();
-  std::string path = path_of(file);
-  int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (descriptor < 0) return failed("write", path);
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = descriptor;
+  uint64_t number = first_ + entries_.size();
+  auto file = folder_->create(name_of(number));
+  FLOW_TRY(file);
+  last_file_ = std::move(*file);
   end_ = 0;
-  if (files_.empty() || files_.back() != file) files_.push_back(file);
+  if (files_.empty() || files_.back() != number) files_.push_back(number);
   return {};
 }
 
@@ -189,10 +152,9 @@ bool ReportSpool::write(std::string_view bytes, EntryLocation& location) {
   bool has_gap = !entries_.empty() && entries_.back().file == 0;
   if (has_gap || bytes.size() > kEntryMax) return false;
   std::string frame = framed(bytes);
-  if (::lseek(descriptor_, static_cast<off_t>(end_), SEEK_SET) < 0 ||
-      !write_all(descriptor_, frame)) {
-    problem_ = failed("write", path_of(files_.back())).message;
-    if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) end_ = kFileMax;
+  if (Status written = last_file_->write(end_, frame); !written) {
+    problem_ = written.error().message;
+    if (!last_file_->truncate(end_)) end_ = kFileMax;
     return false;
   }
   location.file = files_.back();
@@ -221,7 +183,7 @@ void ReportSpool::acknowledge(uint64_t number) {
 // A file is needed while one of its entries is; the last file always, for its number.
 void ReportSpool::drop_files() {
   while (files_.size() > 1 && files_[1] <= first_) {
-    ::unlink(path_of(files_.front()).c_str());
+    folder_->remove(name_of(files_.front()));
     files_.pop_front();
   }
 }
@@ -239,14 +201,9 @@ std::optional<ReportSpool::Entry> ReportSpool::next() {
 }
 
 Result<std::string> ReportSpool::read(const EntryLocation& location) const {
-  std::string path = path_of(location.file);
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return failed("read", path);
-  std::string bytes(location.size, '\0');
-  bool ok = read_at(descriptor, bytes.data(), bytes.size(), location.offset);
-  ::close(descriptor);
-  if (ok) return bytes;
-  return environment_error(fmt::format("`{}` became shorter while it was in use", path));
+  auto file = folder_->open(name_of(location.file));
+  FLOW_TRY(file);
+  return (*file)->read(location.offset, location.size);
 }
 
 }  // namespace flow::cluster

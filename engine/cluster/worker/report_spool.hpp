@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/cluster/worker/spool_folder.hpp"
 #include "flow/result.hpp"
 
 namespace flow::cluster {
@@ -17,8 +18,10 @@ class ReportSpool {
  public:
   /// Opens the reports that an earlier process left in `dir`. Drops an incomplete or damaged entry
   /// and everything behind it.
-  static Result<std::unique_ptr<ReportSpool>> open(const std::string& dir);
-  ~ReportSpool();
+  static Result<std::unique_ptr<ReportSpool>> open(const std::string& dir) {
+    return open(open_spool_folder(dir));
+  }
+  static Result<std::unique_ptr<ReportSpool>> open(std::shared_ptr<SpoolFolder> folder);
   ReportSpool(const ReportSpool&) = delete;
   ReportSpool& operator=(const ReportSpool&) = delete;
 
@@ -52,9 +55,7 @@ class ReportSpool {
     uint32_t size = 0;
     std::optional<std::string> bytes;
   };
-  explicit ReportSpool(std::string dir) : dir_(std::move(dir)) {}
-  std::string path_of(uint64_t file) const;
-  std::string id_path() const;
+  explicit ReportSpool(std::shared_ptr<SpoolFolder> folder) : folder_(std::move(folder)) {}
   Status read_id();
   Status renew_id();
   Status load();
@@ -64,7 +65,7 @@ class ReportSpool {
   void drop_files();
   Result<std::string> read(const EntryLocation& location) const;
 
-  const std::string dir_;
+  const std::shared_ptr<SpoolFolder> folder_;
   std::string id_;
   std::deque<EntryLocation>
       entries_;         // unacknowledged entries; attempts that write logs wait at kSpoolLogsMax
@@ -73,8 +74,8 @@ class ReportSpool {
   uint64_t bytes_ = 0;
   size_t cached_bytes_ = 0;  // of those in memory
   std::deque<uint64_t> files_;
-  int descriptor_ = -1;  // of the last file
-  uint64_t end_ = 0;     // of the last file
+  std::unique_ptr<SpoolFile> last_file_;
+  uint64_t end_ = 0;  // of the last file
   bool is_damaged_ = false;
   std::string problem_;
 };
