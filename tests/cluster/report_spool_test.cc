@@ -42,6 +42,50 @@ fs::path newest_file(const Folder& folder) {
   return newest;
 }
 
+/// A folder on a disk that fills up.
+class FillingFolder final : public SpoolFolder {
+ public:
+  FillingFolder(const std::string& dir, const bool& is_full)
+      : folder_(open_spool_folder(dir)), is_full_(is_full) {}
+  Result<std::vector<std::string>> names() override { return folder_->names(); }
+  Result<std::unique_ptr<SpoolFile>> open(const std::string& name) override {
+    return folder_->open(name);
+  }
+  Result<std::unique_ptr<SpoolFile>> create(const std::string& name) override {
+    if (is_full_) return environment_error("the disk is full");
+    auto file = folder_->create(name);
+    FLOW_TRY(file);
+    return std::unique_ptr<SpoolFile>(std::make_unique<File>(std::move(*file), is_full_));
+  }
+  Status replace(const std::string& name, std::string_view content) override {
+    return folder_->replace(name, content);
+  }
+  void remove(const std::string& name) override { folder_->remove(name); }
+  std::string boot_id() const override { return folder_->boot_id(); }
+
+ private:
+  class File final : public SpoolFile {
+   public:
+    File(std::unique_ptr<SpoolFile> file, const bool& is_full)
+        : file_(std::move(file)), is_full_(is_full) {}
+    uint64_t size() const override { return file_->size(); }
+    Result<std::string> read(uint64_t offset, size_t size) const override {
+      return file_->read(offset, size);
+    }
+    Status write(uint64_t offset, std::string_view bytes) override {
+      Status written = file_->write(offset, bytes.substr(0, is_full_ ? 3 : bytes.size()));
+      return is_full_ ? Status(environment_error("the disk is full")) : written;
+    }
+    Status truncate(uint64_t size) override { return file_->truncate(size); }
+
+   private:
+    const std::unique_ptr<SpoolFile> file_;
+    const bool& is_full_;
+  };
+  const std::shared_ptr<SpoolFolder> folder_;
+  const bool& is_full_;
+};
+
 }  // namespace
 
 TEST_CASE("a spool returns unacknowledged reports again, also after a restart") {
@@ -127,4 +171,40 @@ TEST_CASE("a spool of another boot has other numbers") {
   std::string id = open(folder)->id();
   std::ofstream(folder.path + "/id") << id << "\nanother-boot";
   CHECK(open(folder)->id() != id);
+}
+
+TEST_CASE("a number that was in memory only is not used again under the same id") {
+  Folder folder;
+  bool is_full = false;
+  auto open_filling = [&] {
+    auto spool = ReportSpool::open(std::make_shared<FillingFolder>(folder.path, is_full));
+    REQUIRE(spool.ok());
+    return std::move(*spool);
+  };
+  auto spool = open_filling();
+  std::string id = spool->id();
+  CHECK(spool->append("one") == 1);
+  is_full = true;
+  CHECK(spool->append("two") == 2);
+  CHECK(spool->problem() == "the disk is full");
+  CHECK(all(*spool) == Entries{"1:one", "2:two"});
+  SECTION("the process ends: the head may have the report that is lost") {
+    is_full = false;
+    spool.reset();
+    spool = open_filling();
+    CHECK(spool->id() != id);
+    CHECK(all(*spool) == Entries{"1:one"});
+    CHECK(spool->append("another") == 2);
+  }
+  SECTION("all are acknowledged before it ends") {
+    bool is_full_for_longer = GENERATE(false, true);
+    is_full = is_full_for_longer;
+    spool->acknowledge(2);
+    is_full = false;
+    CHECK(spool->append("three") == 3);
+    spool.reset();
+    spool = open_filling();
+    CHECK(spool->id() == id);
+    CHECK(all(*spool) == Entries{"3:three"});
+  }
 }

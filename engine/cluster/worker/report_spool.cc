@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "engine/base/ids.hpp"
@@ -63,6 +64,10 @@ Status ReportSpool::read_id() {
 Status ReportSpool::renew_id() {
   constexpr size_t kIdLength = 24;
   id_ = random_name(kIdLength);
+  return write_id();
+}
+
+Status ReportSpool::write_id() {
   return folder_->replace(kIdFile, id_ + "\n" + folder_->boot_id());
 }
 
@@ -126,19 +131,17 @@ Status ReportSpool::begin_file() {
   last_file_ = std::move(*file);
   end_ = 0;
   if (files_.empty() || files_.back() != number) files_.push_back(number);
-  return {};
+  drop_files();
+  return std::exchange(has_gap_, false) ? write_id() : Status();
 }
 
 uint64_t ReportSpool::append(std::string bytes) {
-  if (end_ >= kFileMax) {
-    if (Status begun = begin_file(); !begun) problem_ = begun.error().message;
-    drop_files();
-  }
   EntryLocation location;
   location.size = static_cast<uint32_t>(bytes.size());
+  Status written = write(bytes, location);
+  if (!written) begin_gap(written.error());
   bytes_ += bytes.size();
-  bool is_written = write(bytes, location);
-  if (!is_written || cached_bytes_ + bytes.size() <= kCachedBytesMax) {
+  if (!written || cached_bytes_ + bytes.size() <= kCachedBytesMax) {
     cached_bytes_ += bytes.size();
     location.bytes = std::move(bytes);
   }
@@ -147,24 +150,33 @@ uint64_t ReportSpool::append(std::string bytes) {
 }
 
 // A file holds consecutive entries; after a gap a restart would misnumber the entries behind it. So
-// nothing is appended to a file with a failed write, or to any later one, until all are released.
-bool ReportSpool::write(std::string_view bytes, EntryLocation& location) {
-  bool has_gap = !entries_.empty() && entries_.back().file == 0;
-  if (has_gap || bytes.size() > kEntryMax) return false;
-  std::string frame = framed(bytes);
-  if (Status written = last_file_->write(end_, frame); !written) {
-    problem_ = written.error().message;
-    if (!last_file_->truncate(end_)) end_ = kFileMax;
-    return false;
+// nothing is written after a failed write until all entries are released and another file is begun.
+Status ReportSpool::write(std::string_view bytes, EntryLocation& location) {
+  if (bytes.size() > kEntryMax) return environment_error("a report is too long for the spool");
+  if (has_gap_ && !entries_.empty()) return environment_error(problem_);
+  if (has_gap_) {
+    FLOW_TRY(begin_file());
+  } else if (end_ >= kFileMax) {
+    if (Status begun = begin_file(); !begun) problem_ = begun.error().message;
   }
+  std::string frame = framed(bytes);
+  FLOW_TRY(last_file_->write(end_, frame));
   location.file = files_.back();
   location.offset = end_ + kHeaderBytes;
   end_ += frame.size();
-  return true;
+  return {};
+}
+
+// The head may get the numbers of the gap. The next process would use them again, so it must have
+// another id.
+void ReportSpool::begin_gap(const Error& why) {
+  problem_ = why.message;
+  if (std::exchange(has_gap_, true)) return;
+  folder_->remove(kIdFile);
+  (void)last_file_->truncate(end_);  // else a restart finds that the file is damaged
 }
 
 void ReportSpool::acknowledge(uint64_t number) {
-  bool had_gap = !entries_.empty() && entries_.back().file == 0;
   while (first_ <= number && !entries_.empty()) {
     EntryLocation& location = entries_.front();
     bytes_ -= location.size;
@@ -173,8 +185,7 @@ void ReportSpool::acknowledge(uint64_t number) {
     first_++;
   }
   next_ = std::max(next_, first_);
-  // Numbers continue behind those that are in no file.
-  if (entries_.empty() && (had_gap || end_ >= kFileMax)) {
+  if (entries_.empty() && (has_gap_ || end_ >= kFileMax)) {
     if (Status begun = begin_file(); !begun) problem_ = begun.error().message;
   }
   drop_files();

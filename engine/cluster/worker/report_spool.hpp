@@ -58,10 +58,12 @@ class ReportSpool {
   explicit ReportSpool(std::shared_ptr<SpoolFolder> folder) : folder_(std::move(folder)) {}
   Status read_id();
   Status renew_id();
+  Status write_id();
   Status load();
   Status load_file(uint64_t file);
   Status begin_file();
-  bool write(std::string_view bytes, EntryLocation& location);
+  Status write(std::string_view bytes, EntryLocation& location);
+  void begin_gap(const Error& why);
   void drop_files();
   Result<std::string> read(const EntryLocation& location) const;
 
@@ -77,6 +79,7 @@ class ReportSpool {
   std::unique_ptr<SpoolFile> last_file_;
   uint64_t end_ = 0;  // of the last file
   bool is_damaged_ = false;
+  bool has_gap_ = false;  // what follows the entries of the last file is in memory only
   std::string problem_;
 };
 
