@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 
 #include "engine/base/engine_thread.hpp"
@@ -36,21 +37,34 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
     return user_error(fmt::format(
         "a worker can't count as lost after {} ms of silence: it is {} ms at least, and {} at most",
         options.lost_after_ms, kLostAfterMsMin, kLostAfterMsMax));
-  std::unique_ptr<ClusterMembership> membership(new ClusterMembership(engine_loop));
   std::string path =
       options.secret_file.empty() ? secret_path(options.state_dir) : options.secret_file;
   auto session = session_options(cluster::Role::head, machine_name(), path, true);
   FLOW_TRY(session);
-  cluster::set_lost_after(*session, options.lost_after_ms);
+  return make(engine_loop, options, std::move(*session), true);
+}
+
+Result<std::unique_ptr<ClusterMembership>> ClusterMembership::open(
+    EngineLoop& engine_loop, const ClusterOptions& options,
+    const cluster::SessionOptions& session) {
+  return make(engine_loop, options, session, false);
+}
+
+Result<std::unique_ptr<ClusterMembership>> ClusterMembership::make(EngineLoop& engine_loop,
+                                                                   const ClusterOptions& options,
+                                                                   cluster::SessionOptions session,
+                                                                   bool has_threads) {
+  std::unique_ptr<ClusterMembership> membership(new ClusterMembership(engine_loop, session.now_us));
+  cluster::set_lost_after(session, options.lost_after_ms);
   engine_loop.inspect(
-      [&](const core::State& state, InputResolver&) { session->epoch = state.epoch; });
-  auto transport = options.make_transport(options.listen, *session);
+      [&](const core::State& state, InputResolver&) { session.epoch = state.epoch; });
+  auto transport = options.make_transport(options.listen, session);
   FLOW_TRY(transport);
   membership->transport_ = std::move(*transport);
   membership->await_former_workers(options.adopt_ms);
-  membership->thread_ = engine_thread([self = membership.get()] { self->loop(); });
+  if (has_threads) membership->thread_ = engine_thread([self = membership.get()] { self->loop(); });
   cluster::WorkerListenerOptions listener_options;
-  listener_options.session = *session;
+  listener_options.session = session;
   listener_options.listen = options.listen;
   listener_options.state_dir = options.state_dir;
   listener_options.encrypt = options.encrypt;
@@ -58,9 +72,11 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& 
   listener_options.resolve = [&engine_loop](const Digest& digest) {
     return inline_blob(engine_loop, digest);
   };
-  listener_options.on_note = [](const std::string& text) {
+  listener_options.on_note = options.on_note ? options.on_note : [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());
   };
+  if (engine_loop.parts().options.clock) listener_options.clock = engine_loop.parts().options.clock;
+  listener_options.has_thread = has_threads;
   listener_options.accept_client = [self = membership.get()](
                                        const cluster::SessionPeer& peer,
                                        std::shared_ptr<cluster::SessionLink> link) {
@@ -356,30 +372,38 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
 // Requires the lock.
 void ClusterMembership::start_lease(const std::string& name, uint64_t serial, int64_t ms,
                                     std::string why, bool has_died) {
-  leases_.emplace(Clock::now() + std::chrono::milliseconds(ms),
-                  Lease{name, serial, std::move(why), has_died});
+  leases_.emplace(now_us_() + ms * 1000, Lease{name, serial, std::move(why), has_died});
   wake_.notify_all();
 }
 
-void ClusterMembership::loop() {
-  std::unique_lock lock(mutex_);
-  while (!quit_) {
-    if (leases_.empty()) {
-      wake_.wait(lock);
-      continue;
-    }
-    auto first = leases_.begin();
-    if (first->first > Clock::now()) {
-      wake_.wait_until(lock, first->first);
-      continue;
-    }
-    Lease lease = std::move(first->second);
-    leases_.erase(first);
+// Requires the lock.
+void ClusterMembership::end_due_leases() {
+  while (!leases_.empty() && leases_.begin()->first <= now_us_()) {
+    Lease lease = std::move(leases_.begin()->second);
+    leases_.erase(leases_.begin());
     auto found = workers_.find(lease.name);
     bool is_gone = found != workers_.end() && !found->second.connection &&
                    found->second.serial == lease.serial;
     if (is_gone) engine_loop_.parts().membership.lose(lease.name, lease.why, lease.has_died);
   }
+}
+
+void ClusterMembership::loop() {
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    end_due_leases();
+    if (leases_.empty()) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, std::chrono::microseconds(leases_.begin()->first - now_us_()));
+    }
+  }
+}
+
+void ClusterMembership::tick() {
+  listener_->tick();
+  std::lock_guard lock(mutex_);
+  end_due_leases();
 }
 
 }  // namespace flow

@@ -1,7 +1,6 @@
 // The engine as the head of a cluster: connected workers, acknowledgment of their committed
 // reports, and leases of disconnected ones.
 #pragma once
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -32,6 +31,8 @@ struct ClusterOptions {
   bool encrypt = false;     // blobs are encrypted
   int64_t lost_after_ms = 10'000;
   int64_t adopt_ms = 30'000;  // how long workers of an engine that died may take to join this one
+  /// Receives notes for users; null: they are printed. On any thread; it must not block.
+  std::function<void(const std::string&)> on_note;
 };
 
 /// Path of the secret that a state shares with its own workers.
@@ -65,8 +66,14 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
  public:
   static Result<std::unique_ptr<ClusterMembership>> start(EngineLoop& engine_loop,
                                                           const ClusterOptions& options);
+  /// Without threads: for a simulator, whose one thread calls tick(). `session` has its clock.
+  static Result<std::unique_ptr<ClusterMembership>> open(EngineLoop& engine_loop,
+                                                         const ClusterOptions& options,
+                                                         const cluster::SessionOptions& session);
   ~ClusterMembership() override;
 
+  /// Ticks the sessions and ends leases that are due. Only after open().
+  void tick();
   std::string address() const { return listener_->address(); }
   /// A note for users if workers that may come back only know another address of this head;
   /// otherwise "".
@@ -80,9 +87,13 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler);
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr size_t kKnownWorkersMax = core::kWorkersMax;
-  explicit ClusterMembership(EngineLoop& engine_loop) : engine_loop_(engine_loop) {}
+  ClusterMembership(EngineLoop& engine_loop, std::function<int64_t()> now_us)
+      : engine_loop_(engine_loop), now_us_(std::move(now_us)) {}
+  static Result<std::unique_ptr<ClusterMembership>> make(EngineLoop& engine_loop,
+                                                         const ClusterOptions& options,
+                                                         cluster::SessionOptions session,
+                                                         bool has_threads);
   void await_former_workers(int64_t adopt_ms);
   void record_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
@@ -101,6 +112,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   void forget_disconnected();
   void start_lease(const std::string& name, uint64_t serial, int64_t ms, std::string why,
                    bool has_died);
+  void end_due_leases();
   void loop();
 
   std::shared_ptr<cluster::SessionUser> on_client(
@@ -113,6 +125,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
     bool has_died = false;  // its link went down at once, as when a process ends
   };
   EngineLoop& engine_loop_;
+  const std::function<int64_t()> now_us_;
   std::mutex clients_mutex_;
   std::function<void(std::shared_ptr<cluster::SessionChannel>)> client_handler_;
   mutable std::mutex mutex_;
@@ -121,9 +134,9 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   // By name. With kKnownWorkersMax entries, lost workers are removed when another one joins.
   ConnectedWorkers workers_;
   uint64_t last_serial_ = 0;
-  std::string listens_at_;                          // set once it is known
-  std::vector<std::string> joined_;                 // workers that joined before that
-  std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
+  std::string listens_at_;                // set once it is known
+  std::vector<std::string> joined_;       // workers that joined before that
+  std::multimap<int64_t, Lease> leases_;  // by due time, us; entries leave then
   std::thread thread_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<cluster::WorkerListener> listener_;  // last: its threads use the other members

@@ -2,17 +2,18 @@
 
 #include <utility>
 
-#include "engine/base/clock.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
 
 RemoteWorker::RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
-                           std::function<void(const std::string&)> disconnect, bool encrypt)
+                           std::function<void(const std::string&)> disconnect, bool encrypt,
+                           std::function<int64_t()> clock)
     : send_(std::move(send)),
       callbacks_(std::move(callbacks)),
       disconnect_(std::move(disconnect)),
-      encrypt_(encrypt) {}
+      encrypt_(encrypt),
+      clock_(std::move(clock)) {}
 
 bool RemoteWorker::on_message(std::string_view chunk) {
   std::string bytes;
@@ -25,7 +26,7 @@ bool RemoteWorker::on_message(std::string_view chunk) {
     case worker_protocol::FromWorker::kJoin: {
       JoinRequest request;
       if (!get_join_request(message.join(), request)) return false;
-      clock_lag_ms_ = request.now == 0 ? 0 : now_ms() - request.now;
+      clock_lag_ms_ = request.now == 0 ? 0 : clock_() - request.now;
       has_joined_ = callbacks_.on_join(std::move(request));
       return has_joined_;
     }

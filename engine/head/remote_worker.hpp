@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/environment_variables.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/bundle_users.hpp"
 #include "engine/cluster/transfer/worker_messages.hpp"
@@ -38,9 +38,11 @@ struct RemoteWorkerCallbacks {
 /// Serves one session.
 class RemoteWorker final : public WorkerConnection {
  public:
-  /// `disconnect` ends the session. `encrypt`: whether blobs are encrypted.
+  /// `disconnect` ends the session. `encrypt`: whether blobs are encrypted. `clock`: milliseconds
+  /// since the Unix epoch.
   RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
-               std::function<void(const std::string& why)> disconnect, bool encrypt = false);
+               std::function<void(const std::string& why)> disconnect, bool encrypt = false,
+               std::function<int64_t()> clock = now_ms);
 
   /// Handles a chunk from the worker. Returns false if it is invalid; the caller then ends the
   /// session.
@@ -74,6 +76,7 @@ class RemoteWorker final : public WorkerConnection {
   const RemoteWorkerCallbacks callbacks_;
   const std::function<void(const std::string&)> disconnect_;
   const bool encrypt_;
+  const std::function<int64_t()> clock_;
   std::mutex sending_;
   // Bundles that the worker has for runs that have not ended; entries leave in forget().
   BundleUsers bundles_;

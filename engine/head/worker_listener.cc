@@ -15,7 +15,8 @@ class WorkerSession final : public SessionUser {
   WorkerSession(WorkerListenerUser& user, ThreadPool& thread_pool,
                 const std::shared_ptr<BlobCache>& store,
                 const std::shared_ptr<BlobDirectory>& directory, bool encrypt,
-                const SessionPeer& peer, const std::shared_ptr<SessionLink>& link)
+                const std::function<int64_t()>& clock, const SessionPeer& peer,
+                const std::shared_ptr<SessionLink>& link)
       : user_(user),
         name_(peer.name),
         link_(link),
@@ -46,7 +47,7 @@ class WorkerSession final : public SessionUser {
       return transfer_->on_message(message);
     };
     remote_worker_ =
-        std::make_shared<RemoteWorker>(send, std::move(callbacks), disconnect, encrypt);
+        std::make_shared<RemoteWorker>(send, std::move(callbacks), disconnect, encrypt, clock);
     TransferOptions transfer;
     transfer.store = store;
     transfer.thread_pool = &thread_pool;
@@ -122,7 +123,8 @@ class WorkerSession final : public SessionUser {
 WorkerListener::WorkerListener(const WorkerListenerOptions& options)
     : thread_pool_(transfer_threads(kTransferThreads)),
       directory_(options.blob_directory),
-      encrypt_(options.encrypt) {
+      encrypt_(options.encrypt),
+      clock_(options.clock) {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
@@ -130,14 +132,15 @@ Result<std::unique_ptr<WorkerListener>> WorkerListener::start(Transport& transpo
                                                               const WorkerListenerOptions& options,
                                                               WorkerListenerUser& user) {
   std::unique_ptr<WorkerListener> head(new WorkerListener(options));
-  head->sessions_ = std::make_unique<Sessions>(transport, options.session, options.on_note);
+  head->sessions_ =
+      std::make_unique<Sessions>(transport, options.session, options.on_note, options.has_thread);
   auto accept = [&user, self = head.get(), accept_client = options.accept_client](
                     const SessionPeer& peer,
                     std::shared_ptr<SessionLink> link) -> std::shared_ptr<SessionUser> {
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;
     return std::make_shared<WorkerSession>(user, self->thread_pool_, self->store_, self->directory_,
-                                           self->encrypt_, peer, link);
+                                           self->encrypt_, self->clock_, peer, link);
   };
   auto listener = head->sessions_->listen(options.listen, accept);
   FLOW_TRY(listener);

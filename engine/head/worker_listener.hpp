@@ -45,6 +45,10 @@ struct WorkerListenerOptions {
   SessionLink::Accept accept_client;
   /// Receives lines for the log.
   std::function<void(std::string)> on_note;
+  /// Milliseconds since the Unix epoch.
+  std::function<int64_t()> clock = now_ms;
+  /// Without it the caller ticks the sessions.
+  bool has_thread = true;
 };
 
 class WorkerListener {
@@ -56,6 +60,8 @@ class WorkerListener {
   ~WorkerListener();  // sends a goodbye to its workers, which continue
 
   std::string address() const { return listener_->address(); }
+  /// See Sessions::tick.
+  void tick() { sessions_->tick(); }
 
  private:
   explicit WorkerListener(const WorkerListenerOptions& options);
@@ -64,6 +70,7 @@ class WorkerListener {
   std::shared_ptr<BlobCache> store_;
   const std::shared_ptr<BlobDirectory> directory_;
   const bool encrypt_;
+  const std::function<int64_t()> clock_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;
 };

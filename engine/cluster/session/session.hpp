@@ -9,6 +9,7 @@
 // it in its heartbeats.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/base/clock.hpp"
 #include "engine/cluster/session/handshake.hpp"
 #include "flow/transport.hpp"
 
@@ -35,6 +37,7 @@ struct SessionOptions {
   int64_t heartbeat_ms = 1'000;
   int64_t suspect_after_ms = 3'000;
   int64_t lost_after_ms = 10'000;
+  std::function<int64_t()> now_us = monotonic_us;  // the clock by which links run their sessions
 };
 
 /// Error (user) if an option is invalid.

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "engine/base/clock.hpp"
-
 namespace flow::cluster {
 
 namespace {
@@ -34,7 +32,7 @@ void SessionLink::attach(std::shared_ptr<Link> link) {
 }
 
 Session& SessionLink::session(SessionOutput& out) {
-  if (!session_) session_.emplace(options_, address_, monotonic_us(), out);
+  if (!session_) session_.emplace(options_, address_, options_.now_us(), out);
   return *session_;
 }
 
@@ -77,7 +75,7 @@ void SessionLink::on_up() {
 void SessionLink::on_frame(std::string_view frame) {
   std::unique_lock lock(mutex_);
   SessionOutput out;
-  session(out).on_frame(frame, monotonic_us(), out);
+  session(out).on_frame(frame, options_.now_us(), out);
   apply(lock, std::move(out));
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/base/address.hpp"
-#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/log.hpp"
 #include "engine/cluster/session/rejections.hpp"
@@ -44,7 +43,7 @@ struct Sessions::Shared {
 
   void reject(const std::string& address, const std::string& why) {
     std::unique_lock lock(mutex);
-    auto text = rejections.add(address, why, monotonic_us());
+    auto text = rejections.add(address, why, options.now_us());
     lock.unlock();
     // Those that the limit suppresses are lines of the level debug.
     log::write(text ? LogLevel::warning : LogLevel::debug, "session rejected",
@@ -82,12 +81,12 @@ struct Sessions::Shared {
 };
 
 Sessions::Sessions(Transport& transport, const SessionOptions& options,
-                   std::function<void(std::string)> on_note)
+                   std::function<void(std::string)> on_note, bool has_thread)
     : transport_(transport), shared_(std::make_shared<Shared>()) {
   FLOW_CHECK(check(options).ok());
   shared_->options = options;
   shared_->on_note = std::move(on_note);
-  ticker_ = engine_thread([this] { tick_all(); });
+  if (has_thread) ticker_ = engine_thread([this] { loop(); });
 }
 
 Sessions::~Sessions() {
@@ -96,20 +95,24 @@ Sessions::~Sessions() {
     stopping_ = true;
     wake_.notify_all();
   }
-  ticker_.join();
+  if (ticker_.joinable()) ticker_.join();
   auto links = shared_->living();
   for (const auto& link : links) link->end("its process ends all sessions");
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kGoodbyeMs);
   for (const auto& link : links) link->wait_down(until);
 }
 
-void Sessions::tick_all() {
+void Sessions::tick() {
+  for (const auto& link : shared_->living()) link->tick(shared_->options.now_us());
+}
+
+void Sessions::loop() {
   auto period =
       std::chrono::microseconds(shared_->options.heartbeat_ms * 1000 / kTicksPerHeartbeat);
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, period, [this] { return stopping_; })) {
     lock.unlock();
-    for (const auto& link : shared_->living()) link->tick(monotonic_us());
+    tick();
     lock.lock();
   }
 }

@@ -1,4 +1,4 @@
-// All sessions over a transport: listens, connects, and runs the thread that ticks the sessions.
+// All sessions over a transport: listens, connects, and ticks the sessions.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -35,9 +35,9 @@ class SessionLinkFuture {
 class Sessions {
  public:
   /// `on_note` receives lines for the log, on any thread; it must not block. `options` must be
-  /// valid (see check).
+  /// valid (see check). Without `has_thread` the caller ticks the sessions.
   Sessions(Transport& transport, const SessionOptions& options,
-           std::function<void(std::string)> on_note);
+           std::function<void(std::string)> on_note, bool has_thread = true);
   ~Sessions();
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
@@ -49,10 +49,12 @@ class Sessions {
   Result<std::shared_ptr<SessionLink>> connect(const std::string& address,
                                                std::shared_ptr<SessionUser> user,
                                                std::optional<Role> as = std::nullopt);
+  /// Several times per heartbeat; its own thread does so, if it has one.
+  void tick();
 
  private:
   struct Shared;
-  void tick_all();
+  void loop();
 
   Transport& transport_;
   std::shared_ptr<Shared> shared_;  // used by links that outlive this object

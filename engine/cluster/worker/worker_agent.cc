@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/transfer/blob_paths.hpp"
 #include "engine/core/gpu_accounting.hpp"
@@ -21,7 +20,6 @@ namespace flow::cluster {
 namespace {
 
 constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // per session
-constexpr size_t kTransferThreads = 2;
 
 /// Whether the attempt ended by a signal that a batch system sends to all processes of a job.
 bool was_terminated(const Report& report) {
@@ -75,11 +73,12 @@ WorkerAgent::WorkerAgent(Options options)
       process_(random_name()),
       worker_info_(options_.worker),
       placed_(options_.store),
-      thread_pool_(transfer_threads(kTransferThreads)) {}
+      thread_pool_(transfer_threads(options_.threads)) {}
 
 WorkerAgent::~WorkerAgent() {
   options_.store->on_evicted(nullptr);
   disconnect(environment_error("this worker ends"));
+  run_jobs();
   {
     std::unique_lock lock(mutex_);
     disk_freed_.wait(lock, [this] { return freeing_disk_ == 0; });
@@ -89,7 +88,8 @@ WorkerAgent::~WorkerAgent() {
 
 Result<std::unique_ptr<WorkerAgent>> WorkerAgent::start(Options options, const MakeWorker& make) {
   std::unique_ptr<WorkerAgent> agent(new WorkerAgent(std::move(options)));
-  auto spool = ReportSpool::open(agent->options_.spool_dir);
+  std::shared_ptr<SpoolFolder> folder = agent->options_.spool_folder;
+  auto spool = ReportSpool::open(folder ? folder : open_spool_folder(agent->options_.spool_dir));
   FLOW_TRY(spool);
   agent->spool_ = std::move(*spool);
   agent->load_spool();
@@ -184,8 +184,8 @@ std::string WorkerAgent::join_message() {
   request.process = process_;
   request.spool = spool_->id();
   request.blob_address = options_.blob_address();
-  request.now = now_ms();
-  request.machine = own_hardware();
+  request.now = options_.clock();
+  request.machine = options_.machine;
   for (const auto& [rank, end] : attempts_) request.ranks.push_back({rank, end != 0});
   for (const RankId& rank : acked_ends_) request.ranks.push_back({rank, true});
   worker_protocol::FromWorker message;
@@ -594,7 +594,7 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
       mark_preempted(report);
       pin_reported_blobs(report);
       note_end(report, number);
-      report.at = is_final_report(report) ? now_ms() : report.at;
+      report.at = is_final_report(report) ? options_.clock() : report.at;
       worker_protocol::FromWorker message;
       put_report(std::move(report), number, *message.mutable_report());
       spool_->append(message.SerializeAsString());

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/environment_variables.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/cluster/transfer/blob_transfer.hpp"
@@ -42,7 +42,8 @@ class WorkerAgent {
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
   struct Options {
     std::string spool_dir;
-    std::shared_ptr<BlobCache> store;  // of the worker's own folder
+    std::shared_ptr<SpoolFolder> spool_folder;  // null: that of spool_dir
+    std::shared_ptr<BlobCache> store;           // of the worker's own folder
     core::WorkerInfo worker;
     std::string head;  // address; the ranks of other machines are reached in the same direction
     /// The address at which peers download blobs from this worker; "": none.
@@ -53,6 +54,12 @@ class WorkerAgent {
     std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
     /// Receives lines for the log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
+    /// Milliseconds since the Unix epoch.
+    std::function<int64_t()> clock = now_ms;
+    /// Of the machine; told to the head.
+    Hardware machine = own_hardware();
+    /// Threads that read, write and remove files. With 0, for a simulator, run_jobs() does that.
+    size_t threads = 2;
   };
   static Result<std::unique_ptr<WorkerAgent>> start(Options options, const MakeWorker& make);
   ~WorkerAgent();  // ends what runs
@@ -73,6 +80,8 @@ class WorkerAgent {
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Counts a transferred blob; the counts are reported to the head.
   void note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob);
+  /// Runs on the calling thread what waits for a thread.
+  void run_jobs() { thread_pool_.run_waiting(); }
   /// Number of attempts that run here or whose end the head has not acknowledged.
   size_t attempts() const;
 
