@@ -69,7 +69,7 @@ TurnInput WorkerReports::input_of(Report report, const std::string& worker) cons
 
 TurnInput WorkerReports::input_of_save(SavedProgress saved, const std::string& worker) const {
   OnAdmission acknowledge = [this, worker, id = saved.attempt, name = saved.step](bool admitted) {
-    if (!admitted) workers_.ack_saved(worker, id, name, false);
+    if (is_rejected(admitted)) workers_.ack_saved(worker, id, name, false);
   };
   return {std::move(saved), std::move(acknowledge)};
 }
@@ -146,10 +146,10 @@ std::vector<TurnInput> WorkerReports::inputs_of(Report report, const std::string
   inputs.push_back(input_of(std::move(report), worker));
   if (auto* posted = std::get_if<PostedEvent>(&inputs.back().what)) posted->reporter = worker;
   if (auto* saved = std::get_if<SavedProgress>(&inputs.back().what)) saved->reporter = worker;
-  inputs.back().outcome = [acknowledge = std::move(inputs.back().outcome),
+  inputs.back().outcome = [this, acknowledge = std::move(inputs.back().outcome),
                            decided = std::move(decided)](bool admitted) {
     if (acknowledge) acknowledge(admitted);
-    decided(admitted);
+    if (admitted || is_rejected(admitted)) decided(admitted);
   };
   inputs.push_back({StateCallback{[row = std::move(row)](Batch& batch, core::State&) {
                       batch.put(Family::kv, row.first, row.second);

@@ -7,6 +7,7 @@
 
 #include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/state_clock.hpp"
+#include "engine/runtime/stop_cause.hpp"
 #include "engine/runtime/turn_input.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/worker/report.hpp"
@@ -21,18 +22,24 @@ class WorkerReports {
   using PublishProgress = std::function<void(const Report&)>;
   /// All outlive it, and the inputs that it makes. Only these inputs use `gangs`.
   WorkerReports(GangSupervisor& gangs, const StateClock& clock, WorkerRegistry& workers,
-                PublishProgress publish)
-      : gangs_(gangs), clock_(clock), workers_(workers), publish_(std::move(publish)) {}
+                const StopCause& stop, PublishProgress publish)
+      : gangs_(gangs),
+        clock_(clock),
+        workers_(workers),
+        stop_(stop),
+        publish_(std::move(publish)) {}
 
   /// `worker`: the name of the worker that reports; "" for this machine's own.
   TurnInput input_of(Report report, const std::string& worker) const;
   /// Of a worker of another machine. `row` is committed with the report; then `decided` learns
-  /// whether it was admitted, and `durable` is called if the commit succeeded.
+  /// whether it was admitted, and `durable` is called if the commit succeeded. If the engine stops
+  /// before, neither is called: the worker sends the report to the next engine.
   std::vector<TurnInput> inputs_of(Report report, const std::string& worker,
                                    std::pair<std::string, std::string> row, OnAdmission decided,
                                    std::function<void()> durable) const;
 
  private:
+  bool is_rejected(bool admitted) const { return !admitted && !stop_.is_set(); }
   /// A checkpoint or a step.
   TurnInput input_of_save(SavedProgress saved, const std::string& worker) const;
   /// `finished` is the body of `report`.
@@ -44,6 +51,7 @@ class WorkerReports {
   GangSupervisor& gangs_;
   const StateClock& clock_;
   WorkerRegistry& workers_;
+  const StopCause& stop_;
   const PublishProgress publish_;
 };
 

@@ -13,12 +13,13 @@ struct Reports {
   core::State state;
   StateClock clock{{[] { return wall_ms; }, [] { return elapsed_ms; }}};
   WorkerRegistry workers;
+  StopCause stop;
   std::vector<core::Event> recorded;
   std::vector<double> published;
   GangSupervisor gangs{state, clock, workers,
                        [this](core::Event event) { recorded.push_back(std::move(event)); },
                        [](const core::RunId&) { return int64_t{0}; }};
-  WorkerReports reports{gangs, clock, workers, [this](const Report& report) {
+  WorkerReports reports{gangs, clock, workers, stop, [this](const Report& report) {
                           published.push_back(report.as<ProgressReported>()->fraction);
                         }};
   const core::AttemptId id{"r", 3, 1, core::fencing_token(1, 0)};
@@ -37,6 +38,21 @@ struct Reports {
     Batch batch;
     std::get<StateCallback>(input.what).run(batch, state);
   }
+};
+
+/// A worker that is connected; it counts the saves that are rejected.
+class SavingWorker final : public WorkerConnection {
+ public:
+  int rejected = 0;
+  void ack_saved(const core::AttemptId&, const std::string&, bool ok) override { rejected += !ok; }
+  void stage(std::vector<AttemptOrder>, uint64_t) override {}
+  void release(uint64_t) override {}
+  void exchange_addresses(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void stop(const core::AttemptId&, bool) override {}
+  void ack_logs(size_t) override {}
+  void accept_join(uint64_t) override {}
+  void ack_reports(uint64_t) override {}
+  void disconnect(const std::string&) override {}
 };
 
 template <typename Kind>
@@ -167,4 +183,26 @@ TEST_CASE("a row is committed after the report, and both outcomes are known") {
   inputs[1].outcome(true);
   inputs[1].outcome(false);  // the commit failed
   CHECK(heard == std::vector<std::string>{"rejected", "durable"});
+}
+
+TEST_CASE("a save is not rejected because the engine stops") {
+  Reports reports;
+  auto worker = std::make_shared<SavingWorker>();
+  reports.workers.attach("w", worker, "");
+  std::vector<bool> decisions;
+  auto outcome = [&] {
+    return reports.reports
+        .inputs_of(
+            {reports.id, 0, 0, StepReported{"step", "value", {}}}, "w", {"row", "1"},
+            [&](bool admitted) { decisions.push_back(admitted); }, [] {})
+        .front()
+        .outcome;
+  };
+  outcome()(false);
+  CHECK(worker->rejected == 1);
+  CHECK(decisions == std::vector{false});
+  reports.stop.set(environment_error("the disk failed"));
+  outcome()(false);
+  CHECK(worker->rejected == 1);
+  CHECK(decisions == std::vector{false});
 }
