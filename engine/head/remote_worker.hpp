@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/environment_variables.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/bundle_users.hpp"
 #include "engine/cluster/transfer/worker_messages.hpp"

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/environment_variables.hpp"
 #include "engine/cluster/session/session_link.hpp"
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/cluster/transfer/blob_transfer.hpp"
