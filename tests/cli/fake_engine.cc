@@ -389,6 +389,7 @@ std::vector<GpuLibrary> gpu_libraries() { return {}; }
 void check_target(const std::string&) {}
 
 std::string broken_state_link(const std::string&) { return ""; }
+std::string unusable_state(const std::string&) { return ""; }
 
 MachineLimits machine_limits() {
   MachineLimits limits;
