@@ -137,7 +137,9 @@ void Head::on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer o
   worker.received = worker.durable = received;
   worker.is_acked = true;
   worker.serial = ++last_serial_;
-  connection->ranks().offer(offer.attempts);
+  std::vector<core::AttemptId> offered;
+  for (const RankOffer& each : offer.ranks) offered.push_back(each.rank.attempt);
+  connection->ranks().offer(offered);
   loop_->parts().workers.attach(name, connection, "simulated");
   if (former) {
     loop_->parts().membership.disconnect(name, "it came by another connection");
