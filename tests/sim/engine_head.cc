@@ -138,7 +138,8 @@ void Head::on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer o
   worker.is_acked = true;
   worker.serial = ++last_serial_;
   std::vector<core::AttemptId> offered;
-  for (const RankOffer& each : offer.ranks) offered.push_back(each.rank.attempt);
+  for (const RankOffer& each : offer.ranks)
+    if (!each.has_ended) offered.push_back(each.rank.attempt);
   connection->ranks().offer(offered);
   loop_->parts().workers.attach(name, connection, "simulated");
   if (former) {
