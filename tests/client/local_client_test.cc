@@ -176,7 +176,7 @@ TEST_CASE("a client of version 1 gets an error from a writer, which continues to
   REQUIRE(reply.ok());
   CHECK(*reply->find("frame") == Value("error"));
   CHECK_THAT(reply->find("message")->as_string(),
-             Catch::Matchers::Contains("and this one speaks version 1: use the same build"));
+             Catch::Matchers::Contains("and this one uses version 1: use the same build"));
   CHECK(test::receive_raw(descriptor).empty());
   ::close(descriptor);
   ClientRequest request;

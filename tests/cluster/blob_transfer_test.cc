@@ -403,7 +403,7 @@ TEST_CASE("a blob without space is rejected, and pinned blobs are kept") {
            c = story.at_head(random_bytes_of(2 * kMib, 3)),
            large = story.at_head(random_bytes_of(5 * kMib));
   story.connect();
-  CHECK_THAT(error_of(story.worker().fetch(large)), Contains("may hold: 4194304 (--content-max)"));
+  CHECK_THAT(error_of(story.worker().fetch(large)), Contains("4194304 (--content-max)"));
   story.store->pin("attempt 1", {a.digest});
   for (const BlobInfo& each : {a, b, c}) CHECK(error_of(story.worker().fetch(each)).empty());
   CHECK(story.store->has(a));

@@ -97,8 +97,8 @@ class Writers(place.Place):
                 for words in (["run", "."], ["retry", "last", "echo"], ["cancel", "last"],
                               ["signal", "last", "go"], ["gc"], ["nodes"]):
                     with self.subTest(words[0]):
-                        self.exits(4, self.flow(*words, TOKEN="t"), "speaks version 3 (flow ", "of the client protocol",
-                                   "this one speaks version 2 (flow ", "use the same build of flow for both")
+                        self.exits(4, self.flow(*words, TOKEN="t"), "uses version 3 (flow ", "of the client protocol",
+                                   "this one uses version 2 (flow ", "use the same build of flow for both")
                 self.assertEqual(len(answered), 6)
             finally:
                 is_over.set()
