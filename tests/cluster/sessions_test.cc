@@ -417,7 +417,8 @@ TEST_CASE("the number of peers in the handshake is bounded, and places become fr
   }
   CHECK_THAT(
       head.notes.last(1),
-      Contains("was rejected: 256 other connections have not proven yet that they hold the secret"));
+      Contains(
+          "was rejected: 256 other connections have not proven yet that they hold the secret"));
   CHECK_THAT(strangers.back()->log.last(1), StartsWith("down: "));
   links.clear();
   Worker worker(head);

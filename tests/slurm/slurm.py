@@ -206,7 +206,7 @@ class Slurm(place.Place):
         SLURM.answer("scancel", str(other))
         done = self.exits(0, self.end(client))
         jobs = [job for job in self.new_jobs() if job != other]
-        self.assertEqual(self.told_by_ranks(), ["%d 0 2" % job for job in jobs], done)
+        self.assertEqual(self.told_by_ranks(), sorted("%d 0 2" % job for job in jobs), done)
         self.assertNotIn("fewer CPUs", done.out + done.err)
 
     def test_a_gang_runs_on_its_current_nodes_when_slurm_rejects_more(self):
