@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/cluster/transfer/worker_messages.hpp"
 #include "tests/sim/engine_plans.hpp"
 #include "tests/sim/engine_reports.hpp"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int64_t kWaitMs = 70;
 constexpr uint32_t kSavesToGrow = 10;  // more steps and checkpoints of an elastic gang
+constexpr core::Time kGangTimeoutMs = 3'000;
 
 bool has_go_signal(const AttemptOrder& order) {
   return std::any_of(order.signals.begin(), order.signals.end(),
@@ -35,11 +37,14 @@ void Attempts::stage(AttemptOrder order, uint64_t commit) {
   if (rank.rank == 0 && order.resources.ranks_max > 0) attempt.saves_left += kSavesToGrow;
   attempt.order = std::move(order);
   attempt.commit = commit;
+  bool waits = commit > released_;
+  if (!waits) attempt.commit = 0;
   attempts_.emplace(rank, std::move(attempt));
-  if (commit == 0) start(rank);
+  if (!waits) start(rank);
 }
 
 void Attempts::release(uint64_t commit) {
+  released_ = std::max(released_, commit);
   for (const RankId& rank : ranks()) {
     Attempt& attempt = attempts_.at(rank);
     if (attempt.commit == 0 || attempt.commit > commit) continue;
@@ -52,7 +57,31 @@ void Attempts::start(const RankId& rank) {
   durable_.check_start(rank.attempt);
   attempts_.at(rank).started = world_.now();
   world_.note("start " + text_of(rank.attempt) + " rank " + std::to_string(rank.rank));
+  uint32_t ranks = attempts_.at(rank).order.ranks;
+  if (ranks > 1) {
+    report_(address_report(rank, "simulated:" + std::to_string(rank.rank)));
+    return fail_later(rank);
+  }
   continue_later(rank, 1 + world_.random.below(10));
+}
+
+// The addresses may have been lost with a connection: as an executor, give up. Its cause would be a
+// timeout, which counts as a failure of the task: then the outcome could not be compared.
+void Attempts::fail_later(const RankId& rank) {
+  world_.after(kGangTimeoutMs, [this, rank, alive = is_alive_] {
+    if (*alive && attempts_.contains(rank) && !attempts_.at(rank).has_addresses)
+      end(rank, failure_report(rank, core::Cause::preempted, "not all ranks are there"));
+  });
+}
+
+void Attempts::exchange_addresses(const core::AttemptId& id, size_t addresses) {
+  for (const RankId& rank : ranks()) {
+    Attempt& attempt = attempts_.at(rank);
+    if (rank.attempt != id || std::exchange(attempt.has_addresses, true)) continue;
+    if (addresses != attempt.order.ranks)
+      throw BrokenPromise{"a gang got the addresses of other ranks than its own"};
+    continue_later(rank, 1 + world_.random.below(10));
+  }
 }
 
 void Attempts::continue_later(const RankId& rank, core::Time delay) {
@@ -66,7 +95,7 @@ void Attempts::go_on(const RankId& rank) {
   const AttemptOrder& order = attempt.order;
   TaskBehaviour behaviour = task_behaviour(order.key);
   if (attempt.is_stopping) return end(rank, stopped_report(rank));
-  if (world_.random.one_in(5)) report_(log_report(rank, "a line", world_.now()));
+  if (world_.random.one_in(5)) report_(log_report(rank, some_line(), world_.now()));
   if (order.kind == TaskKind::service) return report_(ready_report(rank, "http://simulated"));
   if (attempt.saves_left > 0) return save(attempt);
   if (rank.rank == 0 && order.ranks == 1) {
@@ -86,12 +115,19 @@ void Attempts::go_on(const RankId& rank) {
   uint32_t& failures = memory_.failures[{rank.attempt.run, order.key}];
   if (rank.rank == 0 && (behaviour.always_fails || failures < behaviour.failures)) {
     failures++;
-    return end(rank, failure_report(rank, core::Cause::user_error, "it fails"));
+    const char* why = world_.random.one_in(4) ? "No space left on device" : "it fails";
+    return end(rank, failure_report(rank, core::Cause::user_error, why));
   }
   if (order.ranks == 1) return finish(rank);
   memory_.gang_ends.reach(rank.attempt, rank.rank, order.ranks, [this, rank, alive = is_alive_] {
     if (*alive && attempts_.contains(rank)) finish(rank);
   });
+}
+
+// Now and then one that takes several chunks of a session.
+std::string Attempts::some_line() {
+  constexpr size_t kLong = cluster::kMessageChunkBytes + 1;
+  return std::string(world_.random.one_in(1'000) ? kLong : 6, 'x');
 }
 
 void Attempts::save(Attempt& attempt) {
@@ -109,11 +145,6 @@ void Attempts::ack_saved(const core::AttemptId& id, const std::string& name, boo
   if (!attempt.is_awaiting || attempt.awaits_save != name) return;
   attempt.is_awaiting = false;
   if (is_saved) continue_later(found->first, 1 + world_.random.below(10));
-}
-
-void Attempts::note_committed(const Report& report) {
-  auto name = saved_name(report);
-  if (name) ack_saved(report.id, *name, true);
 }
 
 void Attempts::finish(const RankId& rank) {

@@ -27,14 +27,14 @@ class Attempts {
   Attempts(World& world, const DurableState& durable, TaskMemory& memory, OnReport report);
   ~Attempts() { *is_alive_ = false; }
 
-  /// With a `commit` above 0 it starts when that is released.
+  /// It starts when `commit` is released.
   void stage(AttemptOrder order, uint64_t commit);
   /// Starts what waits for this commit or an earlier one.
   void release(uint64_t commit);
+  /// The addresses of all ranks of the attempt: its ranks here go on.
+  void exchange_addresses(const core::AttemptId& id, size_t addresses);
   void stop(const core::AttemptId& id);
   void ack_saved(const core::AttemptId& id, const std::string& name, bool is_saved);
-  /// The head has this report, but its answer to a save may be lost.
-  void note_committed(const Report& report);
   /// Gives back what has not started, and asks the rest to end.
   void drain();
   bool has(const RankId& rank) const { return attempts_.contains(rank); }
@@ -46,6 +46,7 @@ class Attempts {
     uint64_t commit = 0;  // above 0: it waits for this one
     bool is_stopping = false;
     core::Time started = 0;
+    bool has_addresses = false;  // of the gang's other ranks
     uint32_t saves_left = 0;
     std::string awaits_save;  // name of the step whose acknowledgement it waits for
     bool is_awaiting = false;
@@ -54,6 +55,8 @@ class Attempts {
   void continue_later(const RankId& rank, core::Time delay);
   void go_on(const RankId& rank);
   void save(Attempt& attempt);
+  std::string some_line();
+  void fail_later(const RankId& rank);
   void finish(const RankId& rank);
   void end(const RankId& rank, Report report);
 
@@ -62,6 +65,7 @@ class Attempts {
   TaskMemory& memory_;
   const OnReport report_;
   std::map<RankId, Attempt> attempts_;
+  uint64_t released_ = 0;
   const std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);
 };
 

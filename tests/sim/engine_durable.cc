@@ -1,6 +1,9 @@
 #include "tests/sim/engine_durable.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <variant>
 #include <vector>
@@ -66,6 +69,7 @@ DurableState::DurableState(Store& store, RecordObserver* observer)
 void DurableState::add(const Batch& batch) {
   FindPlan find_plan = find_plan_in(blobs_);
   FindFragment find_fragment = find_fragment_in(blobs_);
+  batches_++;
   for (const Batch::Write& write : batch.writes) {
     if (write.family == Family::snapshots && write.value) {
       auto decoded = decode_snapshot(*write.value, find_plan, find_fragment);
@@ -75,6 +79,8 @@ void DurableState::add(const Batch& batch) {
       auto records = decode_records(*write.value, find_plan, find_fragment);
       if (!records.ok()) throw BrokenPromise{"a batch is damaged: " + records.error().message};
       for (const core::Record& record : *records) add(record);
+    } else if (write.family == Family::kv && write.value && write.key.starts_with(spool_key(""))) {
+      add_report(*write.value);
     }
   }
   if (observer_ != nullptr) observer_->on_batch(state_);
@@ -88,7 +94,8 @@ void DurableState::take_snapshot(core::State state) {
   for (const auto& [id, run] : state_.runs) {
     submitted_.insert(id);
     for (core::UnitId unit = 0; unit < run.units.size(); unit++)
-      if (run.units[unit].attempts > 0) assigned_.insert(core::current_attempt(run, unit));
+      if (run.units[unit].attempts > 0)
+        assigned_.emplace(core::current_attempt(run, unit), batches_);
   }
 }
 
@@ -103,16 +110,18 @@ void DurableState::add(const core::Record& record) {
   check_state();
   endings_.check(state_);
   count(record.event);
+  const core::AttemptId* id = attempt_of(record.event);
+  if (id != nullptr && !runs(*id)) ended_.emplace(*id, batches_);
   if (const auto* submitted = std::get_if<core::RunSubmitted>(&record.event))
     submitted_.insert(submitted->run);
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) {
-    if (!assigned_.insert(assigned->id).second)
+    if (!assigned_.emplace(assigned->id, batches_).second)
       throw BrokenPromise{"an attempt was assigned twice: " + text_of(assigned->id)};
   }
   if (const auto* step = std::get_if<core::StepSaved>(&record.event))
-    saved_.insert({step->id, step->name});
+    saved_.emplace(std::pair(step->id, step->name), batches_);
   if (const auto* checkpoint = std::get_if<core::CheckpointSaved>(&record.event))
-    saved_.insert({checkpoint->id, ""});
+    saved_.emplace(std::pair(checkpoint->id, ""), batches_);
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event))
     check_success(*success);
 }
@@ -159,13 +168,38 @@ void DurableState::check_success(const core::AttemptSucceeded& event) {
     throw BrokenPromise{"an attempt has the result of another: " + text_of(event.id)};
 }
 
-void DurableState::check_start(const core::AttemptId& id) const {
-  if (!assigned_.contains(id))
+// A spool's reports are committed in their order, and none of them twice or never.
+void DurableState::add_report(std::string_view row) {
+  size_t line = row.find('\n');
+  uint64_t number = 0;
+  std::from_chars(row.data() + line + 1, row.data() + row.size(), number);
+  LastReport& last = reports_[std::string(row.substr(0, line))];
+  bool is_next = last.number == 0 || number == last.number + 1;
+  if (!is_next && !(last.may_skip && number > last.number))
+    throw BrokenPromise{
+        fmt::format("report {} of a spool is committed after report {}", number, last.number)};
+  last = {number, false};
+}
+
+void DurableState::on_power_cut() {
+  for (auto& [spool, last] : reports_) last.may_skip = true;
+}
+
+bool DurableState::ran(const core::AttemptId& id, uint64_t batches) const {
+  auto ended = ended_.find(id);
+  return runs(id) || (ended != ended_.end() && ended->second > batches);
+}
+
+void DurableState::check_start(const core::AttemptId& id, uint64_t batches) const {
+  auto assigned = assigned_.find(id);
+  if (assigned == assigned_.end() || assigned->second > batches)
     throw BrokenPromise{"an attempt starts that no durable record assigns: " + text_of(id)};
 }
 
-bool DurableState::has_saved(const core::AttemptId& id, const std::string& name) const {
-  if (saved_.contains({id, name})) return true;
+bool DurableState::has_saved(const core::AttemptId& id, const std::string& name,
+                             uint64_t batches) const {
+  auto saved = saved_.find({id, name});
+  if (saved != saved_.end()) return saved->second <= batches;
   auto run = state_.runs.find(id.run);
   if (run == state_.runs.end()) return true;
   // Its record may be part of a snapshot: then its row tells.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/core/core.hpp"
@@ -44,10 +45,17 @@ class DurableState {
   void add(const Batch& batch);
 
   const core::State& state() const { return state_; }
-  /// Throws BrokenPromise where no durable record assigns the attempt, which starts now.
-  void check_start(const core::AttemptId& id) const;
-  /// A step, or where `name` is "" a checkpoint.
-  bool has_saved(const core::AttemptId& id, const std::string& name) const;
+  /// How many batches are durable.
+  uint64_t batches() const { return batches_; }
+  /// Throws BrokenPromise where no record of the first `batches` assigns the attempt, which starts.
+  void check_start(const core::AttemptId& id, uint64_t batches = UINT64_MAX) const;
+  /// A step, or where `name` is "" a checkpoint; in the first `batches`.
+  bool has_saved(const core::AttemptId& id, const std::string& name,
+                 uint64_t batches = UINT64_MAX) const;
+  /// By the records of the first `batches` this attempt runs.
+  bool ran(const core::AttemptId& id, uint64_t batches) const;
+  /// What was not synced is lost: reports that change no run, such as log lines.
+  void on_power_cut();
   bool runs(const core::AttemptId& id) const { return is_running(state_, id); }
   bool was_submitted(const core::RunId& run) const { return submitted_.contains(run); }
   bool has_ended(const core::RunId& run) const;
@@ -64,6 +72,7 @@ class DurableState {
   void check_attempt(const core::Event& event) const;
   void check_success(const core::AttemptSucceeded& event);
   void count(const core::Event& event);
+  void add_report(std::string_view row);
 
   Store& store_;
   RecordObserver* const observer_;
@@ -71,8 +80,16 @@ class DurableState {
   core::State state_;
   AttemptEndings endings_;
   Seen seen_;
-  std::set<core::AttemptId> assigned_, succeeded_;
-  std::set<std::pair<core::AttemptId, std::string>> saved_;
+  uint64_t batches_ = 0;
+  // With the number of the batch that made it durable.
+  std::map<core::AttemptId, uint64_t> assigned_, ended_;
+  std::map<std::pair<core::AttemptId, std::string>, uint64_t> saved_;
+  struct LastReport {
+    uint64_t number = 0;
+    bool may_skip = false;  // the next number
+  };
+  std::map<std::string, LastReport, std::less<>> reports_;  // by spool
+  std::set<core::AttemptId> succeeded_;
   std::set<core::RunId> submitted_;
 };
 

@@ -1,19 +1,27 @@
-// The simulated head: the product's EngineLoop over the simulated disk, with its own worker, and
-// what a head knows of its other workers. It ends at any point and opens the same disk again.
+// The simulated head: the product's EngineLoop and ClusterMembership over the simulated disk and
+// network, with its own worker. It ends at any point and opens the same disk again.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/head/membership.hpp"
 #include "engine/runtime/engine_loop.hpp"
-#include "tests/sim/engine_worker.hpp"
+#include "tests/sim/engine_attempts.hpp"
+#include "tests/sim/engine_durable.hpp"
+#include "tests/sim/engine_network.hpp"
+#include "tests/sim/engine_ranks.hpp"
 
 namespace flow::sim {
 
+constexpr const char* kHeadAddress = "127.0.0.1:7000";
+constexpr core::Time kTickMs = 400;  // between two ticks of a session
+
 /// Thrown where the engine has stopped by itself, because a write failed.
 struct HeadStopped {};
+
+constexpr const char* kGpuFault = "fell off the bus";
 
 /// Of the head's own machine.
 struct HeadCapacity {
@@ -25,9 +33,11 @@ class Head {
  public:
   Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory,
        HeadCapacity capacity);
+  ~Head() { end(); }
 
   bool is_up() const { return loop_ != nullptr; }
   EngineLoop& loop() { return *loop_; }
+  SimNetwork& network() { return network_; }
   uint64_t starts() const { return starts_; }
   /// Recovers from the disk. Throws HeadCrash.
   void open();
@@ -36,32 +46,18 @@ class Head {
   /// A turn, or the deferred write of one, as `random` has it; false where there is nothing to do.
   /// Throws HeadCrash, and HeadStopped.
   bool act();
+  /// This report of a worker comes once more, without its number.
+  void report_again(const std::string& worker, const Report& report);
+  cluster::SessionOptions session_options() const;
 
-  // What comes over the connections of workers.
-  void on_join(const std::shared_ptr<SimConnection>& connection, JoinOffer offer);
-  void on_report(SimConnection& connection, uint64_t number, Report report);
-  void on_draining(SimConnection& connection);
-  void on_disconnected(SimConnection& connection, bool is_for_good, const std::string& why);
-
-  /// When all effects of the durable records are executed. Throws BrokenPromise.
+  /// Of the worker in its own process, when all effects of the durable records are executed.
+  /// Throws BrokenPromise.
   void check_ranks() const;
-  /// A GPU of this machine or of a worker fails.
-  void fail_gpu(const std::string& worker, const std::string& uuid, bool is_dead);
+  /// A GPU of this machine fails.
+  void fail_gpu(const std::string& uuid, bool is_dead);
 
  private:
-  /// As the product's ClusterMembership keeps it.
-  struct ConnectedWorker {
-    std::shared_ptr<SimConnection> connection;
-    std::string process, spool;
-    uint64_t received = 0, durable = 0, serial = 0;
-    bool is_acked = true;
-  };
-  using Workers = std::map<std::string, ConnectedWorker>;
-  Workers::iterator find(const SimConnection& connection);
-  void start_lease(const std::string& name, const std::string& why, bool has_died);
-  uint64_t committed_of(const std::string& name, const std::string& spool) const;
-  void on_durable(const std::string& name, uint64_t serial, uint64_t number);
-  void report(const std::string& name, ConnectedWorker& worker, uint64_t number, Report report);
+  void tick_later();
 
   World& world_;
   Disk& disk_;
@@ -69,10 +65,12 @@ class Head {
   TaskMemory& memory_;
   uint64_t starts_ = 0;  // each head's own; also tells closures whose head is gone
   const HeadCapacity capacity_;
+  core::Time stalled_until_ = 0;  // no turn runs and nothing is written
+  SimNetwork network_;
+  std::shared_ptr<SimProcess> process_;
   std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<ClusterMembership> membership_;  // refers to the loop
   GangRanks own_ranks_;
-  Workers workers_;
-  uint64_t last_serial_ = 0;
 };
 
 }  // namespace flow::sim

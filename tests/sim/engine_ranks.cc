@@ -6,8 +6,8 @@
 
 namespace flow::sim {
 
-void GangRanks::add(const AttemptOrder& order) {
-  if (order.ranks > 1) attempts_.insert(order.id);
+void GangRanks::add(const core::AttemptId& id, uint32_t ranks) {
+  if (ranks > 1) attempts_.insert(id);
 }
 
 void GangRanks::stop(const core::AttemptId& id) {
@@ -15,25 +15,22 @@ void GangRanks::stop(const core::AttemptId& id) {
   offered_.erase(id);
 }
 
-void GangRanks::offer(const std::vector<core::AttemptId>& attempts) {
-  offered_.insert(attempts.begin(), attempts.end());
-}
-
 // Other attempts than those of gangs end at their own report, without a stop command.
-void GangRanks::accept(const DurableState& durable) {
+void GangRanks::accept(const DurableState& durable, uint64_t batches) {
   for (const core::AttemptId& id : std::exchange(offered_, {})) {
-    if (!durable.runs(id))
+    if (!durable.ran(id, batches))
       throw BrokenPromise{"a join was accepted before a stale attempt was told to stop: " +
                           text_of(id)};
-    const core::Run& run = durable.state().runs.at(id.run);
-    if (core::def_of(run, id.unit)->resources.is_gang()) attempts_.insert(id);
+    auto run = durable.state().runs.find(id.run);
+    if (run == durable.state().runs.end()) continue;
+    if (core::def_of(run->second, id.unit)->resources.is_gang()) attempts_.insert(id);
   }
 }
 
-void GangRanks::check(const DurableState& durable) const {
+std::optional<core::AttemptId> GangRanks::stale(const DurableState& durable) const {
   for (const core::AttemptId& id : attempts_)
-    if (!durable.runs(id))
-      throw BrokenPromise{"ranks of a gang that has ended were not told to stop: " + text_of(id)};
+    if (!durable.runs(id)) return id;
+  return std::nullopt;
 }
 
 }  // namespace flow::sim

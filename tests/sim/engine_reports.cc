@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/value/cbor.hpp"
+
 namespace flow::sim {
 
 namespace {
@@ -54,6 +57,10 @@ Report waiting_report(const RankId& rank, std::string signal, int64_t timeout_ms
 
 Report requeued_report(const RankId& rank) { return report_of(rank, TaskRequeued()); }
 
+Report address_report(const RankId& rank, std::string address) {
+  return report_of(rank, RankAddressReported{std::move(address)});
+}
+
 Report ready_report(const RankId& rank, std::string url) {
   return report_of(rank, ServiceReported{std::move(url)});
 }
@@ -67,21 +74,16 @@ Report log_report(const RankId& rank, std::string text, core::Time at) {
 }
 
 Report saved_report(const RankId& rank, std::string name, std::string value) {
-  if (name.empty()) return report_of(rank, CheckpointReported{std::move(value), {}});
+  if (name.empty()) {
+    std::string row = encode_checkpoint_row({decode_value(value).value(), "", {}}, Value());
+    return report_of(rank, CheckpointReported{std::move(row), {}});
+  }
   return report_of(rank, StepReported{std::move(name), std::move(value), {}});
 }
 
-std::optional<std::string> saved_name(const Report& report) {
-  if (const auto* step = report.as<StepReported>()) return step->name;
-  if (report.is<CheckpointReported>()) return "";
-  return std::nullopt;
+bool ends_attempt(const Report& report) {
+  return report.rank == 0 && (report.is<TaskFinished>() || report.is<TaskRequeued>());
 }
-
-bool is_end_report(const Report& report) {
-  return report.is<TaskFinished>() || report.is<TaskRequeued>();
-}
-
-bool ends_attempt(const Report& report) { return is_end_report(report) && report.rank == 0; }
 
 std::string report_text(const Report& report) {
   constexpr const char* kKinds[] = {"lines",      "progress", "a metric",     "a checkpoint",

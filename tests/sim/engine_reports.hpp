@@ -1,6 +1,5 @@
 // The reports of simulated attempts: the only file here that knows how a Report is made.
 #pragma once
-#include <optional>
 #include <string>
 
 #include "engine/worker/report.hpp"
@@ -15,16 +14,12 @@ Report stopped_report(const RankId& rank);
 /// The attempt ended at ctx:wait. Below 0 it has no timeout.
 Report waiting_report(const RankId& rank, std::string signal, int64_t timeout_ms);
 Report requeued_report(const RankId& rank);
+Report address_report(const RankId& rank, std::string address);
 Report ready_report(const RankId& rank, std::string url);
 Report log_report(const RankId& rank, std::string text, core::Time at);
 /// A step, or where `name` is "" a checkpoint.
 Report saved_report(const RankId& rank, std::string name, std::string value);
 
-/// The name of a step, "" of a checkpoint; nothing of another report.
-std::optional<std::string> saved_name(const Report& report);
-
-/// Whether nothing of the rank follows it.
-bool is_end_report(const Report& report);
 /// Whether its record ends the attempt as a whole.
 bool ends_attempt(const Report& report);
 

@@ -127,6 +127,14 @@ void EngineSimulation::play() {
                       [](const auto& client) { return client->is_done(); })) {
     guard([this] { step(); });
   }
+  // The last stop commands may be under way.
+  while (stale_ranks()) guard([this] { step(); });
+}
+
+std::optional<core::AttemptId> EngineSimulation::stale_ranks() const {
+  for (const auto& worker : workers_)
+    if (auto id = worker->stale_ranks()) return id;
+  return std::nullopt;
 }
 
 /// Does `act`; the head opens the disk again later where its process ends meanwhile.
@@ -145,6 +153,7 @@ void EngineSimulation::restart(bool is_power_cut) {
   world_.note(is_power_cut ? "the power is cut" : "the head's process has ended");
   head_.end();
   disk_.restart(is_power_cut);
+  if (is_power_cut) durable_.on_power_cut();
   if (world_.random.one_in(4)) {
     std::string wrong = durable_.recovery_difference();
     if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
@@ -209,8 +218,8 @@ void EngineSimulation::fail_gpu() {
   std::string uuid = two_gpus(name)[world_.random.below(2)].uuid;
   bool is_dead = world_.random.one_in(2);
   world_.note(fmt::format("{} fails{}", uuid, is_dead ? ", and is dead" : ""));
-  head_.fail_gpu(worker == nullptr ? "" : name, uuid, is_dead);
-  if (worker == nullptr) return;
+  if (worker == nullptr) return head_.fail_gpu(uuid, is_dead);
+  worker->fail_gpu(uuid, is_dead);
   world_.after(200 + world_.random.below(500), [worker] { worker->die(); });
 }
 
@@ -233,6 +242,8 @@ void EngineSimulation::wait_in_call() {
 
 void EngineSimulation::progress() {
   if (++world_.step > kStepsMax) {
+    if (auto id = stale_ranks())
+      throw BrokenPromise{"ranks of a gang that has ended were not told to stop: " + text_of(*id)};
     std::string runs;
     for (const auto& client : clients_) runs += "; " + client->text();
     throw BrokenPromise{"not all runs end though nothing goes wrong any more" + runs + "\n" +

@@ -1,16 +1,18 @@
-// One seed: the product's engine loop with a disk, workers and clients that are simulated, all on
-// one thread. What is submitted depends on the seed alone, so that a world in which things fail can
-// be compared with a calm one.
+// One seed: the product's head and workers with disks, a network, executors and clients that are
+// simulated, all on one thread. What is submitted depends on the seed alone, so that a world in
+// which things fail can be compared with a calm one.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/sim/engine_clients.hpp"
 #include "tests/sim/engine_contest.hpp"
+#include "tests/sim/engine_worker.hpp"
 
 namespace flow::sim {
 
@@ -51,6 +53,7 @@ class EngineSimulation {
   void progress();
   void restart(bool is_power_cut);
   void check_live();
+  std::optional<core::AttemptId> stale_ranks() const;
   void check_end();
 
   World world_;

@@ -18,8 +18,10 @@ World::World(uint64_t seed, bool is_calm) : random(seed) {
   if (random.one_in(kCalm) || is_calm) return;
   faults_left_[FaultKind::crash] = 1 + random.below(4);
   faults_left_[FaultKind::disk] = 1 + random.below(3);
+  faults_left_[FaultKind::stall] = 1 + random.below(4);
   faults_left_[FaultKind::partition] = 1 + random.below(5);
   faults_left_[FaultKind::worker_death] = random.below(3);
+  faults_left_[FaultKind::spool] = random.below(4);
   faults_left_[FaultKind::drain] = random.below(2);
   faults_left_[FaultKind::gpu] = random.below(3);
   faults_left_[FaultKind::blob] = random.below(2);

@@ -24,8 +24,10 @@ struct BrokenPromise {
 enum class FaultKind : uint8_t {
   crash,
   disk,
+  stall,
   partition,
   worker_death,
+  spool,
   drain,
   gpu,
   blob,  // a result is gone when the head opens the disk
