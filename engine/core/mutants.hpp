@@ -18,6 +18,11 @@ enum class Mutant {
   no_reservations,
   other_ranks_keep_running,
   other_ranks_keep_resources,
+  spool_forgets_sent,
+  spool_keeps_id,
+  joins_without_attempts,
+  releases_before_accepted,
+  rejoin_takes_reports_again,
 };
 
 #ifdef FLOW_MUTANTS

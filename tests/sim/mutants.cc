@@ -22,6 +22,11 @@ constexpr std::string_view kNames[] = {
     "no_reservations",
     "other_ranks_keep_running",
     "other_ranks_keep_resources",
+    "spool_forgets_sent",
+    "spool_keeps_id",
+    "joins_without_attempts",
+    "releases_before_accepted",
+    "rejoin_takes_reports_again",
 };
 
 /// A name that is not in the list would test nothing: it ends the program.

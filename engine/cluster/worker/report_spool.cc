@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/ids.hpp"
+#include "engine/core/mutants.hpp"
 #include "flow/digest.hpp"
 
 namespace flow::cluster {
@@ -172,7 +173,7 @@ Status ReportSpool::write(std::string_view bytes, EntryLocation& location) {
 void ReportSpool::begin_gap(const Error& why) {
   problem_ = why.message;
   if (std::exchange(has_gap_, true)) return;
-  folder_->remove(kIdFile);
+  if (!core::has_mutant(core::Mutant::spool_keeps_id)) folder_->remove(kIdFile);
   (void)last_file_->truncate(end_);  // else a restart finds that the file is damaged
 }
 

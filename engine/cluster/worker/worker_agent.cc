@@ -12,6 +12,7 @@
 #include "engine/cluster/transfer/blob_paths.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/core/gpu_faults.hpp"
+#include "engine/core/mutants.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/worker/slot.hpp"
 
@@ -188,6 +189,7 @@ std::string WorkerAgent::join_message() {
   request.machine = options_.machine;
   for (const auto& [rank, end] : attempts_) request.ranks.push_back({rank, end != 0});
   for (const RankId& rank : acked_ends_) request.ranks.push_back({rank, true});
+  if (core::has_mutant(core::Mutant::joins_without_attempts)) request.ranks.clear();
   worker_protocol::FromWorker message;
   put_join_request(request, *message.mutable_join());
   return message.SerializeAsString();
@@ -466,8 +468,9 @@ bool WorkerAgent::on_release(uint64_t commit) {
   {
     // Commits older than this session are released by JoinAccepted.
     std::lock_guard lock(mutex_);
-    if (!is_accepted_) held_release_ = std::max(held_release_, local);
-    if (!is_accepted_) return true;
+    bool is_held = !is_accepted_ && !core::has_mutant(core::Mutant::releases_before_accepted);
+    if (is_held) held_release_ = std::max(held_release_, local);
+    if (is_held) return true;
   }
   worker_->release(local);
   return true;
@@ -643,6 +646,7 @@ bool WorkerAgent::next_message(std::string& message) {
   if (!is_accepted_ || in_flight_bytes_ >= kInFlightBytesMax) return false;
   auto entry = spool_->next();
   if (!entry) return false;
+  if (core::has_mutant(core::Mutant::spool_forgets_sent)) spool_->acknowledge(entry->number);
   message = std::move(entry->bytes);
   in_flight_.emplace_back(entry->number, message.size());
   in_flight_bytes_ += message.size();
