@@ -62,8 +62,9 @@ void attach(Backend* backend, LogLevel level);
 /// process. Thread-safe.
 constexpr size_t kSecretsMax = 4096;
 void hide(const std::vector<std::string>& values);
-/// The text without them, if a log is attached. Lines are redacted anyway: this is for a text that
-/// is cut before, so that no part of a value is left. Not to be called by a sink.
+/// Redacts the hidden values in the text, if a log is attached. Lines are redacted when they are
+/// written: call this for a text that is cut first, so that no part of a value remains. Not to be
+/// called by a sink.
 std::string redacted(std::string text);
 /// Those of `hide`; the pointer changes whenever one is added. Never null.
 std::shared_ptr<const std::vector<std::string>> hidden_values();

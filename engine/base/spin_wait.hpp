@@ -6,7 +6,7 @@
 
 namespace flow {
 
-// Wait this long without sleeping for what follows a short attempt.
+// How long to spin for the event that follows a short attempt.
 constexpr int64_t kSpinUs = 100;
 
 /// Yields and then pauses for about a microsecond, so that the core's sibling thread gets its

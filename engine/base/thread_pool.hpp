@@ -24,10 +24,10 @@ struct ThreadPoolOptions {
 };
 
 /// Starts its first thread when it is made, and another when a job finds none idle, up to the
-/// maximum. Thread-safe. The destructor runs all jobs that are posted, by jobs too, and joins the
-/// threads; it is not called by one of them.
-/// post() does not touch the pool after its job may have run, so the job's end may be the signal
-/// that lets another thread destroy the pool.
+/// maximum. Thread-safe. The destructor runs all posted jobs, including jobs that they post, and
+/// joins the threads. It must not be called from one of them. post() does not touch the pool after
+/// its job may have run, so the job's end may be the signal that lets another thread destroy the
+/// pool.
 class ThreadPool {
  public:
   using Job = std::function<void()>;
@@ -35,7 +35,7 @@ class ThreadPool {
   /// Throws std::system_error if the first thread cannot be started. If a later one cannot, its
   /// jobs wait for those that exist.
   explicit ThreadPool(ThreadPoolOptions options);
-  /// The same with an Error.
+  /// As the constructor, but returns an Error instead of throwing.
   static Result<std::unique_ptr<ThreadPool>> start(ThreadPoolOptions options);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -47,7 +47,7 @@ class ThreadPool {
   /// As try_post(), but a full queue takes the job too: for work that the caller bounds, and for
   /// further jobs of work that try_post() has admitted.
   void post(Job job);
-  /// Runs on the calling thread what waits, and what that posts.
+  /// Runs the waiting jobs on the calling thread, and the jobs that they post.
   void run_waiting();
   /// Waiting jobs that no idle thread can take and no new thread may be started for.
   size_t excess_jobs() const;

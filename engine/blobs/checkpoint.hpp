@@ -1,6 +1,7 @@
 // The format of checkpoints. A state with tensors is a safetensors file: each tensor under its path
 // in the state ("model.1.weight"), everything else in the metadata, so that other programs can read
-// the tensors. A state without tensors is a value. The database has a row for either.
+// the tensors. A state without tensors is a value in its database row; for a file the row has the
+// path and the digest.
 #pragma once
 #include <optional>
 #include <string>
@@ -29,10 +30,11 @@ Result<Value> unflatten_checkpoint(const Bytes& content);
 /// The row in the database: the state itself, or the path of its file.
 struct CheckpointRow {
   std::optional<Value> state;
-  std::string file;  // below the state's folder
+  std::string file;  // path relative to the state directory
   Digest digest;     // of the file
 };
-/// `files`: files_in() of a state that is in a file, so that the row names the blobs it needs.
+/// `files`: files_in() of the state, if it is in a file, so that the row lists the blobs that it
+/// refers to.
 std::string encode_checkpoint_row(const CheckpointRow& row, const Value& files);
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes);
 

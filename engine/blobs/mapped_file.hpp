@@ -7,8 +7,8 @@
 
 namespace flow {
 
-/// Maps a regular file privately (copy on write). Each call creates a mapping, so the caller may
-/// write to the bytes. If the file is truncated later, access to the missing part ends the process
+/// Maps a regular file privately (copy on write). Each call creates a separate mapping, which the
+/// caller may modify. If the file is truncated later, access to the missing part ends the process
 /// (SIGBUS): map only files that are replaced atomically, as flow's own are.
 Result<Bytes> map_file(const std::string& path);
 

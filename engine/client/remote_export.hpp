@@ -1,4 +1,4 @@
-// Exports the result of a run at a head (the leading engine of a cluster) into a folder on the
+// Exports a run's result from the head (the leading engine of a cluster) to a folder on the
 // client's machine: the head sends the blobs and then the value that refers to them; the client
 // writes the files from these blobs.
 #pragma once

@@ -1,4 +1,4 @@
-// Shared by LocalClientEngine and RemoteClientEngine: sends one request, and follows a run over its
+// Shared by LocalClientEngine and RemoteEngine: sends one request, and follows a run over its
 // connection.
 #pragma once
 #include <functional>

@@ -112,7 +112,7 @@ struct AdmissionCheck {
     const WorkerState& worker = state.workers[e.worker];
     if (request.is_gang()) {
       request.ranks =
-          static_cast<uint32_t>(e.others.size() + 1);  // of an elastic gang: its number of ranks
+          static_cast<uint32_t>(e.others.size() + 1);  // number of ranks of an elastic gang
       return may_start(state, run, request, run.cpus_used_milli, map_running) &&
              may_place(state, resource_request(state, run, e.id.unit), e);
     }

@@ -26,7 +26,7 @@ void Transition::on(const RetryRequested& event) {
       if (u.dropped) continue;
       if (u.expanded || u.branch != Branch::unknown) {
         regather(r, unit);
-      } else if (!is_when(unit)) {  // a when that decides again also gathers again
+      } else if (!is_when(unit)) {  // a `when` that is decided again is also gathered again
         rerun(r, unit);
       }
     }

@@ -9,7 +9,7 @@
 
 namespace flow {
 
-/// JSON in a string of JSON in a string of JSON: so often backslashes are undone.
+/// Maximum nesting of backslash escapes that is decoded, as of JSON in a string of JSON.
 constexpr int kEscapeDepthMax = 3;
 
 struct DecodedText {

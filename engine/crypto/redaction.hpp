@@ -23,7 +23,7 @@ class Secrets {
   explicit Secrets(const std::vector<std::string>& values, std::vector<std::string> exempt = {});
   bool empty() const { return values_.empty(); }
   /// `text` with each match replaced by `***`; overlapping matches are one. The beginning of a
-  /// value matches too if `…` follows, with which texts are cut: a cut text shows no part of a
+  /// value also matches if `…` follows, which marks a cut text: a cut text shows no part of a
   /// secret.
   std::string hidden(std::string text) const;
   /// Redacts the part of `text` that no later text can change. Returns the unredacted rest, which

@@ -39,8 +39,8 @@ class Gang {
   void fail(const std::string& why);
 
  private:
-  /// Reports failed links to other ranks to the head while programs run, which use links of their
-  /// own.
+  /// Reports failed links between ranks to the head while external programs run, because these do
+  /// not use the communicator.
   void watch(WorkerLink& link, const wire::AttemptName& id);
   void report_progress_on_stop(WorkerLink& link, const wire::AttemptName& id);
 

@@ -38,7 +38,7 @@ int64_t how_many_fit(const ResourceQuantities& available, const ResourceQuantiti
 inline bool fits(const ResourceQuantities& available, const ResourceQuantities& requested) {
   return how_many_fit(available, requested, 1) == 1;
 }
-/// there += sign * by, for the names in `available`.
+/// available += sign * by, for the names in `available`.
 void add(ResourceQuantities& available, const ResourceQuantities& by, int sign);
 /// The element-wise minimum of two lists with the same names.
 ResourceQuantities element_min(const ResourceQuantities& a, const ResourceQuantities& b);

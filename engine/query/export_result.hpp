@@ -9,7 +9,7 @@
 namespace flow {
 
 /// A new name for a temporary file or folder in the target folder. Other copies do not remove it
-/// while it is locked (hold_file()).
+/// while it is locked (lock_file()).
 std::string temporary_name();
 /// Creates the folder, or throws Failed.
 void make_target(const std::string& directory);

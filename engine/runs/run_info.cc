@@ -21,7 +21,8 @@ uint64_t retries_of(const core::Unit& unit) {
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
 
-/// kHomeName is the engine's own machine, or one that a state that was left behind no longer names.
+/// The worker's name. kHeadWorkerName for the engine's own machine, and for a worker that the state
+/// no longer has.
 std::string worker_name(const core::State* state, core::WorkerId worker) {
   bool is_known = state != nullptr && worker > 0 && worker < state->workers.size();
   return is_known ? state->workers[worker].info.name : kHeadWorkerName;

@@ -21,8 +21,8 @@ namespace flow {
 /// Thread-safe. Reports arrive on the runner's threads, or in start().
 class NativeRunner {
  public:
-  /// With 0 threads, as on a head without CPU slots, as many as the machine has CPUs. The first one
-  /// starts with the first attempt.
+  /// `threads_max` 0 (a head without CPU slots): one thread per CPU of the machine. Threads are
+  /// started from the first attempt on.
   NativeRunner(int32_t threads_max, std::function<void(std::vector<Report>)> on_report);
   ~NativeRunner();  // asks every running task to stop and waits for it
 
@@ -45,9 +45,9 @@ class NativeRunner {
   const size_t threads_max_;
   const std::function<void(std::vector<Report>)> on_report_;
   mutable std::mutex mutex_;
-  // Bounded by the number that the host program defines.
+  // By name: version and function. Bounded by the host program's definitions.
   std::map<std::string, std::pair<std::string, NativeTask>> tasks_;
-  sigset_t host_mask_{};  // of the thread that made the newest definition
+  sigset_t host_mask_{};  // signal mask of the thread that last called define()
   // Attempts that have not ended.
   std::map<core::AttemptId, std::shared_ptr<std::atomic<bool>>> running_;
   bool quit_ = false;

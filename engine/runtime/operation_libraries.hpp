@@ -9,7 +9,7 @@ namespace flow {
 /// Thread-safe.
 class OperationLibraries {
  public:
-  /// `path`: of the shared library with the operations of this name.
+  /// `path`: path of the shared library that contains the operations.
   void define(const std::string& name, const std::string& path) {
     std::lock_guard lock(mutex_);
     paths_[name] = path;

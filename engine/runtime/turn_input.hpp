@@ -1,4 +1,4 @@
-// What a turn takes from the inbox: one of a few kinds, and the function that learns the outcome.
+// What a turn takes from the inbox: one of several kinds of input, with a callback for the outcome.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ namespace flow {
 using NamedBlobs = std::vector<std::pair<Digest, std::string>>;
 using MetadataRows = std::vector<std::pair<std::string, std::string>>;  // of Family::kv
 
-/// An event from outside of the engine. The turn admits it or rejects it.
+/// An event from outside the engine. The turn admits it or rejects it.
 struct PostedEvent {
   core::Event event;
   NamedBlobs blobs{};          // committed with the event
@@ -45,8 +45,8 @@ struct AttemptLog {
   size_t cost = 0;  // acknowledged to the worker when the lines are written
 };
 
-/// Runs in the turn, before its commit. Reads nothing that earlier turns have decided and not yet
-/// written.
+/// Runs in the turn, before its commit. Must not read the store: decisions of
+/// earlier turns may not be written yet.
 struct StateCallback {
   std::function<void(Batch&, core::State&)> run;
 };

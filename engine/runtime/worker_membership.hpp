@@ -73,10 +73,10 @@ class WorkerMembership {
     std::string why;
     bool has_died = false;
   };
-  /// An attempt of a gang that has no rank which the state has on a worker.
+  /// A rank that the state assigns to a worker, and that the worker does not offer.
   struct MissingRank {
     RankId rank;
-    std::string how;  // the worker rejoined, as a clause
+    std::string how;  // how the worker rejoined, as a clause
   };
   struct Offer {
     std::vector<core::AttemptId> attempts;  // for WorkerJoined

@@ -11,11 +11,11 @@
 
 namespace flow {
 
-/// Thread-safe. Orders for a disconnected worker are dropped: when it rejoins, the core finds what
-/// it lacks.
+/// Thread-safe. Orders for a disconnected worker are dropped: when it rejoins, the core compares
+/// its attempts with the state and decides about the missing ones.
 class WorkerRegistry {
  public:
-  /// Before anything else.
+  /// Call it before any other method. Not thread-safe.
   void set_own(std::unique_ptr<Worker> own) { own_ = std::move(own); }
   bool has_own() const { return own_ != nullptr; }
   /// Ends every child of this process.
@@ -28,7 +28,7 @@ class WorkerRegistry {
   /// "HOST:PORT" that a connected worker came from; else "".
   std::string address_of(const std::string& name);
 
-  /// To the workers that the orders name.
+  /// Sends each order to its worker. A staged order takes effect at release() of its `commit`.
   void stage(std::vector<AttemptOrder> orders, uint64_t commit);
   void release(uint64_t commit);
   void ack_logs(size_t cost) {
@@ -49,14 +49,15 @@ class WorkerRegistry {
   struct Remote {
     std::shared_ptr<WorkerConnection> connection;
     std::string address;
-    uint64_t first_staged = 0, last_staged = 0;  // commits that it waits for; 0: none
+    uint64_t first_staged = 0,
+             last_staged = 0;  // range of commits with staged orders that are not released; 0: none
   };
   template <typename Call>
   void call(const std::string& name, Call&& with);
 
   std::unique_ptr<Worker> own_;
   std::mutex mutex_;
-  std::map<std::string, Remote> remotes_;  // connected: entries leave in detach()
+  std::map<std::string, Remote> remotes_;  // connected workers; detach() removes them
 };
 
 }  // namespace flow

@@ -12,11 +12,11 @@ bool is_utf8(std::string_view text);
 std::string to_utf8(std::string_view text);
 /// Output of another process as one printable line: to_utf8, with control characters as blanks.
 std::string to_line(std::string_view text);
-/// Start of the character that contains the byte at `at`; `at` itself beyond the end, and in text
-/// that is not UTF-8.
+/// The start of the character that contains the byte at `at`. Returns `at` if it is beyond the end
+/// or the text is not UTF-8 there.
 size_t character_begin(std::string_view text, size_t at);
-/// At most about `max` bytes of the text. A longer text is cut between two characters, and a note
-/// says how many bytes were omitted.
+/// Cuts a text longer than `max` bytes between two characters and appends a note with the number of
+/// omitted bytes. The note is not counted in `max`.
 std::string cut_text(std::string text, size_t max);
 
 }  // namespace flow

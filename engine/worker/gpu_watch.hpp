@@ -1,5 +1,5 @@
 // Watches for GPU failures. A child process waits for the driver's events, because the driver's
-// library may hang or crash with the GPU.
+// library may hang or crash when a GPU fails.
 #pragma once
 #include <functional>
 #include <set>
@@ -17,7 +17,7 @@ class GpuWatch {
  public:
   /// Called for each failure of the watched devices, on the watch's thread. It must not block.
   using OnError = std::function<void(const std::string& uuid, const GpuError& error)>;
-  /// Called if failures cannot be watched, with the reason.
+  /// Called with the reason if GPU failures cannot be watched.
   using OnNote = std::function<void(std::string)>;
   GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error, OnNote on_note);
   ~GpuWatch();
@@ -26,8 +26,8 @@ class GpuWatch {
 
  private:
   void loop();
-  /// Blocks until the child ends or this object is destroyed. Returns false if restarting the child
-  /// is useless.
+  /// Blocks until the child ends or this object is destroyed. Returns false if a restart of the
+  /// child would fail too.
   bool listen(const ExecutorProcess& child);
   bool on_frame(std::string_view frame);
   void note(const std::string& text);

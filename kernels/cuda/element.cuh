@@ -61,7 +61,7 @@ FLOW_DEVICE void load(const T* from, T (&to)[width]) {
   Words<T, width> words = load_words<width>(from);
   __builtin_memcpy(to, &words, sizeof words);
 }
-/// 16 bytes are stored to the device's memory, not to a shared room.
+/// 16 bytes are stored to the device's memory, not to shared memory.
 template <int width, typename T>
 FLOW_DEVICE void store(T* to, const T (&from)[width]) {
   Words<T, width> words;

@@ -8,8 +8,8 @@ namespace flow::cuda {
 /// The threads that share one row.
 struct Group {
   int rank, size;  // size is kWarp, or the block's
-  // Of the two shared rooms for the warps' results: a room is written again only after the barrier
-  // of the exchange between, which the readers of the first one have reached.
+  // Which of two shared buffers holds the warps' results. With two, one barrier per exchange is
+  // enough: a buffer is written again only after the barrier of the next exchange.
   int turn = 0;
 };
 FLOW_DEVICE Group group_of(int threads_of_row) {

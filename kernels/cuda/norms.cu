@@ -230,7 +230,7 @@ int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
   });
 }
 
-// Rows of a part at least, and threads of all parts about.
+// Minimum number of rows of a part, and approximate number of threads of all parts.
 #ifdef FLOW_EMULATE
 constexpr int64_t kPartRows = 2, kPartThreads = 1024;
 #else
@@ -272,7 +272,7 @@ int norm_backward(Stream& stream, bool centerd, const View& x, const View* weigh
     bool of_weights = dweight || dbias;
     RowLaunch shape = kept_rows<T, 3>(rows, {&x, &grad, &dx}, kNormPacks<T>, kRowThreadsMax);
     bool kept = of_weights && shape.threads > 0;
-    // A part has some rows, and all parts together fill the device.
+    // Each part has enough rows, and the parts together fill the device.
     int64_t across = divide_up(most(columns, 1), kBlockThreads);
     int64_t part = kept ? most(kPartRows, divide_up(count, kPartThreads / shape.threads_of_row))
                         : most(2 * kPartRows,

@@ -46,7 +46,7 @@ struct KernelSignature {
   std::string given_text() const;
 };
 
-/// An Error names the mistake and the correction.
+/// The Error describes the mistake and how to correct it.
 Result<KernelSignature> parse_signature(std::string_view text);
 
 /// "y: out f32 like x": the entry in canonical form.

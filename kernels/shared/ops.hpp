@@ -1,4 +1,4 @@
-// The operations on elements.
+// Elementwise, comparison and reduction operations. The enumerators index tables of kernels.
 #pragma once
 #include <cstdint>
 
@@ -23,7 +23,7 @@ enum class Unary : uint8_t {
   tanh,
   sigmoid,
   erf,
-  gelu,       // x Φ(x), with the error function
+  gelu,       // x Φ(x), computed with erf
   gelu_tanh,  // its approximation, as in GPT-2
   silu,       // x sigmoid(x)
   softplus,   // log(1 + exp(x))

@@ -75,7 +75,7 @@ Staging& staging_of(const Device& device) {
   return *all[index];
 }
 
-// Copies to the host and waits for all calls before; throws a fault that one of them left.
+// Copies to the host and waits for all earlier calls; throws if one of them set a fault.
 void finish_calls(const Device& device, char* to, const char* from, size_t bytes) {
   Stream& stream = stream_of(device);
   int64_t fault =

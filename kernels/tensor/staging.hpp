@@ -18,8 +18,8 @@ class Staging {
   ~Staging();
   /// In the stream's order; `from` may change when it returns.
   Status to_device(char* to, const char* from, size_t bytes, void* stream);
-  /// `to` is complete when it returns, as is all that the stream had been given; with `bytes` 0
-  /// that alone. The result is the word at `fault` in the GPU's memory.
+  /// Waits for the copy and for all work queued on the stream; with `bytes` 0 only for the latter.
+  /// Returns the word at `fault` in the GPU's memory.
   Result<int64_t> to_host(char* to, const char* from, size_t bytes, const int64_t* fault,
                           void* stream);
 

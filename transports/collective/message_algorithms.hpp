@@ -1,5 +1,5 @@
-// Collectives by messages between ranks of any node: trees and recursive doubling for small data,
-// rings for large data.
+// Collectives over point-to-point messages between ranks on any nodes: trees and recursive doubling
+// for small data, rings for large data.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace flow::collective {
 
-/// Called by the thread that executes calls. All return false if the communicator has failed. Data
-/// of f16 and bf16 is converted to f32 by the caller.
+/// Called by the thread that executes calls. All return false if the communicator has failed. The
+/// caller converts f16 and bf16 data to f32.
 class MessageCollectives {
  public:
   /// Among `ranks`, in that order; this rank is one of them.

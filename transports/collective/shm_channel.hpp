@@ -20,7 +20,7 @@ class ShmChannel final : public RankChannel {
  private:
   struct ShmTransfer {
     Transfer* transfer = nullptr;
-    bool is_begun = false;  // its signature is transferred
+    bool is_begun = false;  // its signature has been transferred
     size_t moved = 0;
   };
   bool push();

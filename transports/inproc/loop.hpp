@@ -1,5 +1,5 @@
-// The thread of one transport: runs posted calls in order and checks the deadlines of its links
-// periodically.
+// The event loop of one transport, on its own thread: runs posted calls in order and checks the
+// deadlines of its links periodically.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace flow::inproc {
 
-/// One side of a connection, which a loop serves.
+/// One end of a connection, served by an event loop.
 class LoopClient {
  public:
   virtual ~LoopClient() = default;
-  /// On the loop's thread, at least every kLookMs.
+  /// Called on the loop's thread, at least every kCheckMs.
   virtual void check_deadlines(int64_t now_us) = 0;
-  /// The loop ends: remaining callbacks are posted now.
+  /// Called when the loop stops. Posts the remaining callbacks.
   virtual void end() = 0;
 };
 
@@ -30,13 +30,13 @@ class EventLoop {
   EventLoop();
   ~EventLoop();  // stops it
 
-  /// Runs `call` on the thread, after calls that were posted before. False, without effect, if the
-  /// loop has stopped.
+  /// Runs `call` on the loop's thread, in posting order. Returns false and drops it if the loop has
+  /// stopped.
   bool post(std::function<void()> call);
   /// False if the loop is stopping.
   bool watch(const void* key, std::shared_ptr<LoopClient> watched);
   void forget(const void* key);
-  /// Ends all watched sides, runs posted calls, ends the thread.
+  /// Ends all clients, runs the posted calls and joins the thread.
   void stop();
 
  private:
@@ -49,7 +49,7 @@ class EventLoop {
   std::condition_variable wake_;
   std::vector<std::function<void()>> calls_;
   std::multimap<const void*, std::shared_ptr<LoopClient>> watched_;
-  bool closed_ = false;   // accepts no more sides
+  bool closed_ = false;   // accepts no more clients
   bool stopped_ = false;  // accepts no more calls
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
-// The part of NCCL's API in use, declared here so that a build does not need nccl.h. Numbers and
-// layouts are its ABI's; a test compares them with nccl.h where that is installed.
+// The part of NCCL's API that flow uses, declared here so that a build does not need nccl.h.
+// Constants and layouts follow NCCL's ABI; a test compares them with nccl.h where that is
+// installed.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -15,7 +16,8 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// As of 2.28: a library reads the first `size` bytes and uses defaults for unset fields.
+/// ncclConfig_t of NCCL 2.28. A library reads the first `size` bytes and uses defaults for unset
+/// fields.
 struct Config {
   size_t size;
   unsigned magic, version;
@@ -52,7 +54,7 @@ struct NcclCalls {
   Code (*shrink)(NcclHandle, int*, int, NcclHandle*, Config*, int);  // null before 2.27
 };
 
-/// One per process, loaded at the first call. `problem` is empty if it can be used.
+/// The loaded library, one per process. `problem` says why it cannot be used; empty if it can.
 struct NcclLibrary {
   NcclCalls calls{};
   int version = 0;

@@ -12,8 +12,8 @@ using Secret = Key;
 
 Result<Secret> read_secret(const std::string& path);
 
-/// The same; creates a file with a random secret if there is none. Concurrent callers get the same
-/// secret.
+/// As read_secret, but creates the file with a random secret if it does not exist. Concurrent
+/// callers get the same secret.
 Result<Secret> read_or_make_secret(const std::string& path);
 
 }  // namespace flow::cluster

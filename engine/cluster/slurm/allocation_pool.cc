@@ -81,7 +81,7 @@ void AllocationPool::fail(const char* message, const std::string& why, int64_t n
   log(message, why + then, LogLevel::warning);
 }
 
-// A state that ends the job has its line where the job ends.
+// States that end the job are logged where its end is handled.
 void AllocationPool::log_state(uint64_t job, const Allocation& before, const JobStatus& status) {
   if (status.state == before.state || is_over(status.state)) return;
   const char* message = nullptr;

@@ -71,7 +71,7 @@ class AllocationPool {
   /// `words`: the command and its error output.
   void rejected(const std::string& words, bool is_transient, int64_t now);
   void polled(const std::vector<JobStatus>& jobs, int64_t now);
-  /// scancel was given for the jobs that are to end.
+  /// scancel was run for the jobs that must end.
   void cancelled(const std::vector<uint64_t>& jobs);
 
   PoolActions decide(const ClusterView& view, int64_t now);

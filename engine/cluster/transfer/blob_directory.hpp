@@ -56,7 +56,7 @@ class BlobDirectory {
     std::string name, address;
     Traffic traffic;
     std::unordered_set<Digest, DigestHash> has;
-    // Number of blobs that each asker downloads.
+    // Number of blobs that each requester downloads.
     std::map<WorkerKey, size_t> requesters;
     std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // downloads in progress: blob and source
     uint64_t named = 0;                                    // counter value when it was last named

@@ -28,9 +28,8 @@ constexpr size_t kDownloadsMax = 16;  // concurrent downloads; further ones wait
 /// First tag of blob receives; each tag is used once per session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
-/// With more jobs of transfers that wait for a thread, no further transfer begins: a download
-/// fails, and a request of the peer is answered with an error. Those that have begun add some jobs
-/// each.
+/// Maximum number of waiting transfer jobs. Beyond it no transfer starts: downloads fail, and
+/// requests of the peer get an error. Transfers that have started may exceed it by some jobs each.
 constexpr size_t kTransferJobsMax = size_t{1} << 20;
 constexpr size_t kTextBytesMax = 4096;  // of a path or a reason in a message
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);

@@ -57,7 +57,7 @@ class WorkerAgent {
     std::function<void(std::string)> on_note = [](std::string) {};
     /// Milliseconds since the Unix epoch.
     std::function<int64_t()> clock = now_ms;
-    /// Of the machine; told to the head.
+    /// The machine's hardware; reported to the head.
     Hardware machine = own_hardware();
     /// Threads that read, write and remove files. With 0, for a simulator, run_jobs() does that.
     size_t threads = 2;
@@ -81,7 +81,7 @@ class WorkerAgent {
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Counts a transferred blob; the counts are reported to the head.
   void note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob);
-  /// Runs on the calling thread what waits for a thread.
+  /// Runs the waiting jobs on the calling thread.
   void run_jobs() { thread_pool_.run_waiting(); }
   /// Number of attempts that run here or whose end the head has not acknowledged.
   size_t attempts() const;
@@ -226,7 +226,7 @@ class WorkerAgent {
   std::deque<std::pair<uint64_t, size_t>> in_flight_;  // reports that were sent: number and bytes
   uint64_t in_flight_bytes_ = 0;
   bool is_progressing_ = false;
-  size_t deferred_log_acks_ = 0;  // cost of logs that the worker has not been told are acknowledged
+  size_t deferred_log_acks_ = 0;  // cost of acknowledged logs of which the worker was not notified
   std::string noted_problem_;
 
   // Used by the message thread only:

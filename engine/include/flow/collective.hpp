@@ -1,4 +1,4 @@
-// The port for collectives, the operations that the ranks of a gang call together. Implementations
+// The interface for collectives: operations that all ranks of a gang call together. Implementations
 // are in transports/.
 //
 // All ranks call the same collectives in the same order, with the same operation, type and count.
@@ -8,7 +8,7 @@
 // kind is `user` for mismatched calls, `task` for a timeout, else `environment`.
 //
 // The result of all_reduce is bitwise equal on every rank, and in every run with the same ranks on
-// the same machines: the order of the combination depends on nothing else. f16 and bf16 are
+// the same machines: the reduction order depends on nothing else. f16 and bf16 are
 // combined in f32 and rounded once. Integer sums wrap; max and min propagate NaN.
 #pragma once
 #include <cstdint>
@@ -36,7 +36,7 @@ enum class Collective : uint8_t {
 const char* collective_name(Collective what);
 constexpr uint8_t kCollectives = 9;
 
-/// How elements are combined. For bools only max (any is true) and min (all are true).
+/// How elements are combined. Bools support only max (logical or) and min (logical and).
 enum class ReduceOp : uint8_t { sum, mean, max, min };
 const char* reduce_op_name(ReduceOp op);
 bool parse_reduce_op(std::string_view name, ReduceOp& out);
@@ -75,8 +75,8 @@ CollectiveCall all_to_all(const void* from, void* to, int64_t count, DType dtype
 CollectiveCall barrier();
 CollectiveCall send(const void* from, int64_t count, DType dtype, int to_rank);
 CollectiveCall recv(void* to, int64_t count, DType dtype, int from_rank);
-/// The last call. Blocks without a timeout until all ranks have called it. With `waits` the rank
-/// ends because it waits for a signal; all ranks must agree on that.
+/// The last call. Blocks without a timeout until all ranks have called it. `waits`: the rank ends
+/// to wait for a signal; it must be equal on all ranks.
 CollectiveCall leave(bool waits = false);
 
 /// Error (user) if the call is invalid on `rank` of `ranks`.
@@ -103,7 +103,7 @@ std::optional<RankProgress> decode_rank_progress(std::string_view bytes);
 std::string ranks_text(const std::vector<int>& ranks);
 /// Names the rank that a hung gang waits for: "rank 1 hangs: it has not reached all_reduce #7, in
 /// which ranks 0 and 2 wait; its last was all_reduce #6". `ranks` is indexed by rank; an empty
-/// entry is a rank that did not report. "" if the progress does not tell.
+/// entry is a rank that did not report. "" if the progress does not identify one.
 std::string hang_text(const std::vector<std::optional<RankProgress>>& ranks);
 
 /// A pending call. Thread-safe. Destroying it does not cancel the call.

@@ -6,9 +6,9 @@
 //   for (const flow::Event& event : run.events()) …
 //   flow::Value result = run.wait();
 //
-// The library installs no signal handler, reaps no child of the host program and never calls exit
-// (a violated invariant of its own aborts). Every call may throw flow::Failed or its subclass
-// RunFailed; the only other exception is std::bad_alloc.
+// The library installs no signal handler, reaps no child of the host program and never calls exit.
+// It aborts if one of its own invariants is violated. Every call may throw flow::Failed or its
+// subclass RunFailed; the only other exception is std::bad_alloc.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@
 
 namespace flow {
 
-/// Any failure. `error.kind` says whose action it needs.
+/// Any failure. `error.kind` says who must act: the user, the task's author or the operator.
 class Failed : public std::runtime_error {
  public:
   explicit Failed(Error e) : std::runtime_error(e.message), error(std::move(e)) {}
@@ -43,7 +43,7 @@ class RunFailed : public Failed {
 struct SlurmOptions {
   int32_t nodes = 0;         ///< size of the allocation; 0: use the one this process runs in
   int32_t nodes_min = 0;     ///< with nodes_max > 0: never fewer nodes than this
-  int32_t nodes_max = 0;     ///< with > 0: nodes are requested up to this when work is ready
+  int32_t nodes_max = 0;     ///< if > 0: request nodes up to this number while tasks are ready
   int64_t idle_ms = 60'000;  ///< an idle node above nodes_min is released after this time
   int32_t gpus_per_node = 0;
   std::string time{};  ///< "2h", or Slurm's own format; "": the partition's limit
@@ -88,13 +88,13 @@ struct EngineOptions {
   std::string secret_file{};
   /// Encrypts blobs and collectives between machines. Without it they are authenticated only.
   bool encrypt = false;
-  /// A peer is lost after this much silence: a worker for the head, and the head for its workers
-  /// and clients, which learn the value from it. Unit: ms. A killed peer is noticed within a
-  /// second.
+  /// A peer counts as lost if nothing was received from it for this many ms. Set on the head, which
+  /// sends the value to its workers and clients. A killed peer is detected within a second.
   int64_t lost_after_ms = 10'000;
-  std::string program{};      ///< path of `flow`, for the workers; "": next to the executor
-  int64_t adopt_ms = 30'000;  ///< how long workers of an engine that died may take to join this one
-  LogOptions log{};           ///< of the engine itself; default: nothing is logged
+  std::string program{};  ///< path of `flow`, for the workers; "": next to the executor
+  int64_t adopt_ms =
+      30'000;        ///< how long workers of a previous engine that died may take to rejoin
+  LogOptions log{};  ///< the engine's own log; default: off
 };
 
 struct RunOptions {
@@ -134,7 +134,7 @@ struct TaskInfo {
   std::string name, key, status, worker, error;
   uint32_t attempts = 0, ranks = 1;
   uint32_t grew_from =
-      0;  ///< ranks of the previous attempt, if it ended so that this one has more; else 0
+      0;  ///< ranks of the previous attempt, if it was stopped to add ranks; else 0
   bool cached = false;
   int64_t started_ms = 0, finished_ms = 0;  ///< of the newest attempt; 0: not yet
   std::vector<std::string> gpus;            ///< UUIDs of the GPUs of the newest attempt
@@ -198,8 +198,8 @@ class Run {
   RunInfo info() const;
   RunInfo summary() const;  ///< info() without tasks: cheap for a run of a million tasks
   Counts counts() const;    ///< cheap enough for a display that refreshes ten times per second
-  void interrupt(
-      bool kill = false);  ///< Ctrl-C: no new attempts, running ones end within the grace
+  void interrupt(bool kill = false);  ///< as Ctrl-C: starts no attempts; running ones must end
+                                      ///< within the grace period
   void cancel();
   void end_serving();
 
