@@ -45,7 +45,7 @@ Weights<T> weights_of(const View* view) {
 
 template <typename T, bool kept>
 __global__ void __launch_bounds__(kRowThreadsMax, 2)
-    norm_kernel(Rows<2> rows, int threads_of_row, bool centerd, const T* x, Weights<T> weight,
+    norm_kernel(Rows<2> rows, int threads_of_row, bool centered, const T* x, Weights<T> weight,
                 Weights<T> bias, Compute<T> eps, T* y, Compute<T>* mean, Compute<T>* rstd) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
     T* to = y + offset[1];
     ReadRows<T, 1, kept> in(group, rows.columns, {x + offset[0]}, to);
     C center = 0, squares = 0;
-    if (centerd) {
+    if (centered) {
       in.each([&](int64_t, auto, auto& part, int) {
         for (C each : part[0]) center += each;
       });
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
       store_as<decltype(width)::value>(to + i, w);
     });
     if (group.rank == 0) {
-      if (centerd) mean[row] = center;
+      if (centered) mean[row] = center;
       rstd[row] = scale;
     }
   });
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
 template <typename T>
 struct NormBackward {
   using C = Compute<T>;
-  bool centerd;
+  bool centered;
   const T* x;
   Weights<T> weight;
   const C* mean;
@@ -107,7 +107,7 @@ struct NormBackward {
       }
     });
     sums = sums_over_group(group, sums);
-    C from_mean = centerd ? sums.first / columns : C(0), from_square = sums.second / columns;
+    C from_mean = centered ? sums.first / columns : C(0), from_square = sums.second / columns;
     both.each([&](int64_t i, auto width, auto& v, int) {
       C w[decltype(width)::value];
       weight.load_at(i, C(1), w);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[3]) {
     T* to = f.dx + offset[2];
     StreamedRows<T, 2> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
-    f.row(group, static_cast<C>(rows.columns), f.centerd ? f.mean[row] : C(0), f.rstd[row], both,
+    f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
           to, [](int, int, C, C) {});
   });
 }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
     rows.index_math.at(row, offset);
     T* to = f.dx + offset[2];
     KeptRows<T, 2, packs> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
-    f.row(group, static_cast<C>(rows.columns), f.centerd ? f.mean[row] : C(0), f.rstd[row], both,
+    f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
           to, [&](int pack, int j, C gradient, C normal) {
             of_weight[pack][j] += gradient * normal;
             of_bias[pack][j] += gradient;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 // Part `blockIdx.y` of the rows: each thread sums one column of them.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    norm_weights_kernel(Rows<2> rows, int64_t part, bool centerd, const T* x,
+    norm_weights_kernel(Rows<2> rows, int64_t part, bool centered, const T* x,
                         const Compute<T>* mean, const Compute<T>* rstd, const T* grad,
                         Compute<T>* dweight, Compute<T>* dbias) {
   using C = Compute<T>;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     int64_t offset[2];
     rows.index_math.at(row, offset);
     C g = convert<C>(grad[offset[1] + column]);
-    C center = centerd ? mean[row] : C(0);
+    C center = centered ? mean[row] : C(0);
     of_weight += g * ((convert<C>(x[offset[0] + column]) - center) * rstd[row]);
     of_bias += g;
   }
@@ -237,7 +237,7 @@ constexpr int64_t kPartRows = 2, kPartThreads = 1024;
 constexpr int64_t kPartRows = 16, kPartThreads = 131072;
 #endif
 
-int norm(Stream& stream, bool centerd, const View& x, const View* weight, const View* bias,
+int norm(Stream& stream, bool centered, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
   return visit_floats(x.dtype, [&](auto type) {
@@ -248,21 +248,21 @@ int norm(Stream& stream, bool centerd, const View& x, const View* weight, const 
     bool kept = shape.threads > 0;
     if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
     return launch(stream, kept ? norm_kernel<T, true> : norm_kernel<T, false>,
-                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centerd,
+                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centered,
                   x.at<T>(), weights_of<T>(weight), weights_of<T>(bias), static_cast<C>(eps),
                   y.at<T>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
   });
 }
 
-int norm_backward(Stream& stream, bool centerd, const View& x, const View* weight, const View* mean,
-                  const View& rstd, const View& grad, const View& dx, const View* dweight,
-                  const View* dbias) {
+int norm_backward(Stream& stream, bool centered, const View& x, const View* weight,
+                  const View* mean, const View& rstd, const View& grad, const View& dx,
+                  const View* dweight, const View* dbias) {
   return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     Rows<3> rows = rows_of<3>({&x, &grad, &dx});
     int64_t count = rows.index_math.count, columns = rows.columns;
-    NormBackward<T> f{centerd,
+    NormBackward<T> f{centered,
                       x.at<T>(),
                       weights_of<T>(weight),
                       mean ? mean->at<C>() : nullptr,
@@ -295,7 +295,7 @@ int norm_backward(Stream& stream, bool centerd, const View& x, const View* weigh
                          rows, shape.threads_of_row, f));
       if (of_weights)
         FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
-                           rows_of<2>({&x, &grad}), part, centerd, x.at<T>(), f.mean, f.rstd,
+                           rows_of<2>({&x, &grad}), part, centered, x.at<T>(), f.mean, f.rstd,
                            grad.at<T>(), sums, bias_sums));
     }
     if (!of_weights) return kDone;

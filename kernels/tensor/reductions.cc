@@ -102,8 +102,8 @@ Tensor gradient_of(Reduce op, const Tensor& x, const Tensor& y, const Tensor& gr
       Dims dims = dims_between(kept, x.shape());
       Tensor mean = reduce(Reduce::mean, x, dims, true);
       double factor = 2 / (static_cast<double>(count) - correction);
-      Tensor centerd = binary(Binary::sub, x, mean);
-      return binary(Binary::mul, binary(Binary::mul, wide, Number::of(factor)), centerd);
+      Tensor centered = binary(Binary::sub, x, mean);
+      return binary(Binary::mul, binary(Binary::mul, wide, Number::of(factor)), centered);
     }
     case Reduce::max:
     case Reduce::min: {  // shared by all equal extremes, as in torch.amax

@@ -150,7 +150,7 @@ void check_rows(Suite& s) {
 
 namespace {
 
-void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool centerd) {
+void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool centered) {
   Shape kept;
   int64_t rows = 1, columns = shape.last();
   for (int dim = 0; dim + 1 < shape.rank; dim++) {
@@ -159,7 +159,7 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
   }
   DType wide = compute_type(dtype), of_weight = s.integer(0, 1) ? dtype : DType::f32;
   if (dtype == DType::f64) of_weight = DType::f64;
-  bool has_weight = s.integer(0, 3) > 0, has_bias = centerd && s.integer(0, 3) > 0;
+  bool has_weight = s.integer(0, 3) > 0, has_bias = centered && s.integer(0, 3) > 0;
   Array x = s.filled(dtype, shape, layout, -1, 3), y(dtype, shape, layout);
   Array weight = s.filled(of_weight, {columns}, Layout::gaps),
         bias = s.filled(of_weight, {columns});
@@ -174,7 +174,7 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
     auto n = static_cast<double>(columns);
     auto at = [&](int64_t i) { return row * columns + i; };
     for (int64_t i = 0; i < columns; i++) sum += x.at(at(i));
-    double center = centerd ? static_cast<double>(sum / n) : 0;
+    double center = centered ? static_cast<double>(sum / n) : 0;
     for (int64_t i = 0; i < columns; i++) squares += std::pow(x.at(at(i)) - center, 2);
     auto scale = static_cast<double>(1 / std::sqrt(squares / n + eps));
     means.push_back(center);
@@ -189,23 +189,23 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
     }
     for (int64_t i = 0; i < columns; i++) {
       double normal = (x.at(at(i)) - center) * scale;
-      auto lost = static_cast<double>((centerd ? of_grad / n : 0) + normal * product / n);
+      auto lost = static_cast<double>((centered ? of_grad / n : 0) + normal * product / n);
       dxs.push_back((grad.at(at(i)) * weight_at(i) - lost) * scale);
     }
   }
   std::string what = text(dtype, shape, layout) + (has_weight ? " w" : "") + (has_bias ? " b" : "");
-  const char* row = centerd ? "layer_norm" : "rms_norm";
+  const char* row = centered ? "layer_norm" : "rms_norm";
   // A single column has no deviation but eps: its error is as large as 1 / sqrt(eps).
-  double tight = columns < 3 && centerd ? 400 : 8;
+  double tight = columns < 3 && centered ? 400 : 8;
   auto or_null = [](bool has, const View& view) { return has ? &view : nullptr; };
   auto forward = [&](const Kernels& k, Stream& stream, Views v) {
     const View* w = or_null(has_weight, v[1]);
-    if (!centerd) return k.rms_norm(stream, v[0], w, eps, v[3], v[5]);
+    if (!centered) return k.rms_norm(stream, v[0], w, eps, v[3], v[5]);
     return k.layer_norm(stream, v[0], w, or_null(has_bias, v[2]), eps, v[3], v[4], v[5]);
   };
   std::vector<Expect> expects{{&y, ys, {}, 32, tight}, {&rstd, rstds, {}, 32, tight}};
-  if (centerd) expects.push_back({&mean, means, {}, 16, 1});
-  if (centerd ? s.runner.table().layer_norm != nullptr : s.runner.table().rms_norm != nullptr)
+  if (centered) expects.push_back({&mean, means, {}, 16, 1});
+  if (centered ? s.runner.table().layer_norm != nullptr : s.runner.table().rms_norm != nullptr)
     s.check(row, &Kernels::name, what, {&x, &weight, &bias, &y, &mean, &rstd}, forward, expects);
   for (int64_t i = 0; i < rows; i++) {
     mean.set(i, means[static_cast<size_t>(i)]);
@@ -214,7 +214,7 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
   bool wants = s.integer(0, 3) > 0;
   auto backward = [&](const Kernels& k, Stream& stream, Views v) {
     const View* w = or_null(has_weight, v[1]);
-    if (!centerd)
+    if (!centered)
       return k.rms_norm_backward(stream, v[0], w, v[3], v[4], v[5], or_null(wants, v[6]));
     return k.layer_norm_backward(stream, v[0], w, v[2], v[3], v[4], v[5], or_null(wants, v[6]),
                                  or_null(wants, v[7]));
@@ -222,10 +222,10 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
   expects = {{&dx, dxs, {}, 64, tight * 4}};
   double long_sum = 4 * std::sqrt(static_cast<double>(rows) + 1);
   if (wants) expects.push_back({&dweight, dweights, {}, 32, long_sum * tight});
-  if (wants && centerd) expects.push_back({&dbias, dbiases, {}, 32, long_sum});
-  if (centerd ? s.runner.table().layer_norm_backward != nullptr
+  if (wants && centered) expects.push_back({&dbias, dbiases, {}, 32, long_sum});
+  if (centered ? s.runner.table().layer_norm_backward != nullptr
               : s.runner.table().rms_norm_backward != nullptr)
-    s.check(centerd ? "layer_norm_backward" : "rms_norm_backward", &Kernels::name, what,
+    s.check(centered ? "layer_norm_backward" : "rms_norm_backward", &Kernels::name, what,
             {&x, &weight, &mean, &rstd, &grad, &dx, &dweight, &dbias}, backward, expects);
 }
 
@@ -233,11 +233,11 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
 
 void check_norms(Suite& s) {
   for (DType dtype : kFloats)
-    for (bool centerd : {true, false}) {
+    for (bool centered : {true, false}) {
       for (const Shape& shape : kShapes)
-        for (Layout layout : kLayouts) check_norm(s, dtype, shape, layout, centerd);
-      check_norm(s, dtype, {700, 9}, Layout::dense, centerd);
-      check_norm(s, dtype, {37, 640}, Layout::dense, centerd);
+        for (Layout layout : kLayouts) check_norm(s, dtype, shape, layout, centered);
+      check_norm(s, dtype, {700, 9}, Layout::dense, centered);
+      check_norm(s, dtype, {37, 640}, Layout::dense, centered);
     }
 }
 
