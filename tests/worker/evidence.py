@@ -514,19 +514,20 @@ return flow.pipeline("forms", {}, function() prints {} end)
 local env = { TOKEN = flow.env("TOKEN"), FLOW_LINGER = "0s" }
 local fails = flow.shell("fails", { env = env, args = { "word" }, command = ": %s {word} %s; exit 3" })
 local leaves = flow.shell("leaves", { env = env,
-  command = [[sh -c 'sleep 60; :' %s "$TOKEN" "$TOKEN" </dev/null >/dev/null 2>&1 & ]] })
+  command = [[sh -c 'touch r; sleep 60; :' %s "$TOKEN" "$TOKEN" </dev/null >/dev/null 2>&1 &
+              while [ ! -e r ]; do sleep 0.01; done]] })
 return flow.pipeline("cut", { word = flow.param.string {} }, function(p)
   leaves {}
   fails(p.word)
 end)
-""" % ("x" * 3985, "x" * 100, "0" * 70))
+""" % ("x" * 3985, "x" * 100, "0" * 61))
         token = "it's-a-s3cret-of-some-length"
         self.exits(1, self.flow("run", "cut.lua", "--param", "word=" + token, TOKEN=token))
         error = self.tasks()["fails"]["error"]
         self.assertRegex(error, r"command: : x{3985} '\*\*\*' x+… \(\d+ bytes more\)")
         self.assertNotIn("it'", error)
         log = self.good("logs", "last", "leaves").out
-        self.assertIn("sh -c sleep 60; : " + "0" * 70 + " *** ***`", log)
+        self.assertIn("sh -c touch r; sleep 60; : " + "0" * 61 + " *** ***`", log)
 
     def test_a_child_of_a_run_inherits_no_descriptor(self):
         self.write("open.lua", HEAD + r'''
