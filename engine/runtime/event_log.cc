@@ -24,9 +24,8 @@ std::string worker_name(const core::State& state, core::WorkerId worker) {
 /// The first line of a failure's text. It is redacted before it is cut, so that no part of a secret
 /// is left.
 std::string reason_of(core::Cause cause, const std::string& message) {
-  std::string text = log::redacted(message);
-  return fmt::format("{}: {}", core::cause_name(cause),
-                     cut_text(text.substr(0, text.find('\n')), kReasonBytesMax));
+  std::string line = log::redacted(message.substr(0, message.find('\n')));
+  return fmt::format("{}: {}", core::cause_name(cause), cut_text(line, kReasonBytesMax));
 }
 
 /// Makes the lines of one record from the state after it.
@@ -261,7 +260,8 @@ void log_rejected_report(const core::State& state, const core::Event& event,
   LineWriter(state, lines)
       .add_attempt(LogLevel::info, "report rejected", *id,
                    "the attempt is not the current one, or has reported this");
-  if (!reporter.empty()) lines.back().worker = reporter;
+  // Another engine of this process may have changed the level meanwhile.
+  if (!reporter.empty() && !lines.empty()) lines.back().worker = reporter;
   write_lines(lines);
 }
 
