@@ -15,9 +15,11 @@ AttemptOrder rank_order(uint32_t unit, uint32_t rank) {
   return order;
 }
 
+/// The success of a rank.
 Report rank_end(uint32_t unit, uint32_t rank) {
   Report report = ended(unit);
   report.rank = rank;
+  report.body = TaskFinished{};
   return report;
 }
 
@@ -168,6 +170,18 @@ TEST_CASE("an acknowledged end of a rank above 0 is offered until its run has en
   wire.disconnect();
   wire.connect();
   CHECK(wire.joined.ranks.empty());
+}
+
+TEST_CASE("an acknowledged failure of a rank above 0 is not offered") {
+  Wire wire(big_host());
+  wire.head->stage({rank_order(1, 0), rank_order(1, 1)}, 1);
+  Report failure = rank_end(1, 1);
+  failure.as<TaskFinished>()->outcome = TaskFinished::Outcome::failed;
+  wire.told.say({failure});
+  wire.head->ack_reports(1);
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.joined.ranks == Offers{{{ended(1).id, 0}, false}});
 }
 
 TEST_CASE("the number of acknowledged ends that a worker offers is bounded") {

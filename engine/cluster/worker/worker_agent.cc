@@ -526,7 +526,8 @@ void WorkerAgent::forget_ended(uint64_t number) {
     attempts_.erase(end.rank);
     const core::AttemptId& of = end.rank.attempt;
     bool has_run_ended = ended_runs_.contains(of.run);
-    if (end.rank.rank > 0 && !has_run_ended) acked_ends_.push_back(end.rank);
+    // Not a failure: a head that died before it recorded the end of the gang must miss this rank.
+    if (end.rank.rank > 0 && end.is_over && !has_run_ended) acked_ends_.push_back(end.rank);
     if (acked_ends_.size() > kAckedEndsMax) acked_ends_.pop_front();
     bool is_over = end.is_over || has_run_ended;
     PlacedCheckpoints::RemovedCheckpoint gone = placed_.end_rank(end.rank, is_over);

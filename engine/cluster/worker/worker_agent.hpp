@@ -204,8 +204,8 @@ class WorkerAgent {
     bool is_over = false;  // it will not start again
   };
   std::deque<AttemptEnd> ends_;
-  // The newest acknowledged ends of ranks above 0. A head that started later learns from them that
-  // these ranks are not missing: the gang may still run elsewhere. They leave in on_forget().
+  // The newest acknowledged successes of ranks above 0. A head that started later learns from them
+  // that these ranks are not missing: the gang may still run elsewhere. They leave in on_forget().
   std::deque<RankId> acked_ends_;
   PlacedCheckpoints placed_;
   CheckpointReplicas replicas_;
