@@ -224,7 +224,7 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
   if (wants) expects.push_back({&dweight, dweights, {}, 32, long_sum * tight});
   if (wants && centered) expects.push_back({&dbias, dbiases, {}, 32, long_sum});
   if (centered ? s.runner.table().layer_norm_backward != nullptr
-              : s.runner.table().rms_norm_backward != nullptr)
+               : s.runner.table().rms_norm_backward != nullptr)
     s.check(centered ? "layer_norm_backward" : "rms_norm_backward", &Kernels::name, what,
             {&x, &weight, &mean, &rstd, &grad, &dx, &dweight, &dbias}, backward, expects);
 }
