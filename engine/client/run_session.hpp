@@ -58,7 +58,7 @@ class ClientRunSession {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<EngineConnection> connection_;  // null: it is gone
-  // That it may not have received, up to kUnackedMax.
+  // Replies that the client may not have received, at most kUnackedMax.
   std::deque<ServerReply> unacked_;
   uint64_t first_ = 0, sent_ = 0;  // numbers of replies: the first of unacked_, the next to be sent
   bool is_abandoned_ = false, is_over_ = false, quits_ = false, leads_ = false;

@@ -17,7 +17,7 @@ class Gang {
   struct ProcessRendezvous {
     std::string host = "127.0.0.1";
     uint16_t port = 0;
-    // Of this rank's machine in the direction of the others; "" if there are none.
+    // The address of this rank's machine that the others can reach; "" if there are no others.
     std::string interface {};
   };
 

@@ -1,4 +1,4 @@
-// What a turn takes from the inbox: one of several kinds of input, with a callback for the outcome.
+// The inputs that a turn gets from the inbox: variants, each with a callback for the outcome.
 #pragma once
 #include <functional>
 #include <string>

@@ -174,7 +174,7 @@ bool WorkerMembership::record_join(WorkerJoin join) {
   return true;
 }
 
-// A gang goes on only with all its ranks. A rank may be missing because it died with an earlier
+// A gang continues only with all its ranks. A rank may be missing because it died with an earlier
 // process of the worker or because the connection broke before its order was sent: the other ranks
 // would wait for it until their rendezvous times out. The core would count the attempt as lost at
 // once, with what rank 0 is to keep.

@@ -170,7 +170,7 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
   }
 }
 
-// Of the operands' addresses, in bytes.
+// Alignment of the operands' addresses, in bytes.
 struct Alignments {
   uint32_t left, right, result;
 };

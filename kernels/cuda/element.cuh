@@ -48,7 +48,7 @@ constexpr int kPack = static_cast<int>(16 / sizeof(T));
 template <int width, typename T>
 FLOW_DEVICE Words<T, width> load_words(const T* from) {
   Words<T, width> words;
-#ifdef FLOW_EMULATE  // whose compiler knows that T is no Word
+#ifdef FLOW_EMULATE  // the host's compiler assumes that a T and a Word do not alias
   __builtin_memcpy(&words, __builtin_assume_aligned(from, sizeof words), sizeof words);
 #else
   for (int j = 0; j < words.kCount; j++)

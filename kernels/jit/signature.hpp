@@ -32,9 +32,8 @@ struct KernelParameter {
   bool is_tensor() const {
     return role == ParameterRole::in || role == ParameterRole::out || role == ParameterRole::inout;
   }
-  bool is_given() const {
-    return role != ParameterRole::out && role != ParameterRole::size;
-  }  // by the caller
+  /// Whether the caller passes it.
+  bool is_given() const { return role != ParameterRole::out && role != ParameterRole::size; }
 };
 
 struct KernelSignature {

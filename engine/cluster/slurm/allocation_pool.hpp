@@ -52,7 +52,7 @@ struct PoolActions {
   std::vector<uint64_t> cancel;    // jobs
 };
 
-/// What happened to a job, or to a request for one: a line of the engine's log.
+/// An event of a job, or of a request for one: a line of the engine's log.
 struct PoolLogLine {
   LogLevel level = LogLevel::info;
   std::string message;  // the event

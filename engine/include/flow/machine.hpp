@@ -21,7 +21,7 @@ struct MachineLimits {
 std::string broken_state_link(const std::string& directory);
 
 /// An error message if no program of this version can use the state: a newer flow wrote it, or it
-/// is damaged. "" if one can, and if there is no state yet.
+/// is damaged. "" if one can, or if there is no state yet.
 std::string unusable_state(const std::string& directory);
 
 /// The limits of this process. Creates and removes a control group to find out whether it can.
