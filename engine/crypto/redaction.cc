@@ -12,6 +12,31 @@ constexpr std::string_view kShown = "***";
 constexpr std::string_view kObjects = "/objects/";
 constexpr std::string_view kCut = "…";
 
+/// Reads a text byte by byte and knows the longest prefix of `value`, shorter than `value`, with
+/// which the bytes read so far end. The method is that of Knuth, Morris and Pratt: the time is
+/// linear in the text, whatever it repeats.
+class PrefixMatcher {
+ public:
+  explicit PrefixMatcher(std::string_view value) : value_(value), border_(value.size(), 0) {
+    for (size_t i = 1; i < value.size(); i++) border_[i] = longer(border_[i - 1], value[i]);
+  }
+  void add(char byte) {
+    size_ = longer(size_, byte);
+    if (size_ == value_.size()) size_ = border_[size_ - 1];
+  }
+  size_t size() const { return size_; }
+
+ private:
+  size_t longer(size_t size, char byte) const {
+    while (size > 0 && value_[size] != byte) size = border_[size - 1];
+    return value_[size] == byte ? size + 1 : size;
+  }
+
+  std::string_view value_;      // not empty
+  std::vector<size_t> border_;  // at i: of the first i + 1 bytes, the longest prefix that ends them
+  size_t size_ = 0;
+};
+
 /// `text` up to `end`, redacted. A match that extends beyond `end` prints nothing here: the text
 /// after `end` begins with a match, whose redaction stands for both.
 template <typename Spans>
@@ -69,13 +94,14 @@ void Secrets::add_matches(const DecodedText& in, std::vector<Span>& found) const
 
 void Secrets::add_cut_values(const DecodedText& in, std::vector<Span>& found) const {
   const std::string& text = in.text;
-  for (size_t end = text.find(kCut); end != std::string::npos; end = text.find(kCut, end + 1)) {
-    std::string_view before = std::string_view(text).substr(0, end);
-    for (const std::string& value : values_in(in)) {
-      size_t size = std::min(value.size() - 1, before.size());
-      while (size >= kSecretMin && !before.ends_with(std::string_view(value).substr(0, size)))
-        size--;
-      if (size >= kSecretMin) found.push_back({in.begin_of(end - size), in.end_of(end)});
+  size_t last_cut = text.rfind(kCut);
+  if (last_cut == std::string::npos) return;
+  for (const std::string& value : values_in(in)) {
+    PrefixMatcher prefix(value);
+    for (size_t at = 0; at <= last_cut; at++) {
+      if (prefix.size() >= kSecretMin && text.compare(at, kCut.size(), kCut) == 0)
+        found.push_back({in.begin_of(at - prefix.size()), in.end_of(at)});
+      prefix.add(text[at]);
     }
   }
 }

@@ -434,6 +434,9 @@ TEST_CASE("the begin of a secret is redacted where a text was cut") {
   CHECK(secrets.hidden("rig… upright-s3cret…") == "rig… up***…");
   CHECK(secrets.hidden("{\"a\":\"say \\\"ple…\"}") == "{\"a\":\"***…\"}");
   CHECK(secrets.hidden("copyright. …") == "copyright. …");
+  Secrets periodic({"aaab…aaab", std::string(4096, 'a')});
+  CHECK(periodic.hidden("aaaaaab…aaa…") == "aaa***…");
+  CHECK(periodic.hidden("aab…aaab…aaa…aaaa…") == "aab…***…***…");
 }
 
 TEST_CASE("a long text is cut between two characters, with a note") {
