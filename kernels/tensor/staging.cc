@@ -35,23 +35,25 @@ Staging::~Staging() {
   if (fault_ != nullptr) (void)cuda::release_pinned(reinterpret_cast<char*>(fault_));
 }
 
-Status Staging::prepare() {
-  for (PinnedBuffer& each : buffers_) {
-    if (each.event != nullptr) continue;
-    if (each.data == nullptr) {
-      auto data = cuda::allocate_pinned(kBufferBytes);
-      FLOW_TRY(data);
-      each.data = *data;
-    }
+Status Staging::prepare(PinnedBuffer& buffer, bool needs_data) {
+  if (needs_data && buffer.data == nullptr) {
+    auto data = cuda::allocate_pinned(kBufferBytes);
+    FLOW_TRY(data);
+    buffer.data = *data;
+  }
+  if (buffer.event == nullptr) {
     auto event = cuda::new_event();
     FLOW_TRY(event);
-    each.event = *event;
+    buffer.event = *event;
   }
-  if (fault_ == nullptr) {
-    auto data = cuda::allocate_pinned(sizeof *fault_);
-    FLOW_TRY(data);
-    fault_ = reinterpret_cast<int64_t*>(*data);
-  }
+  return finish(buffer);
+}
+
+Status Staging::prepare_fault() {
+  if (fault_ != nullptr) return {};
+  auto data = cuda::allocate_pinned(sizeof *fault_);
+  FLOW_TRY(data);
+  fault_ = reinterpret_cast<int64_t*>(*data);
   return {};
 }
 
@@ -63,12 +65,11 @@ Status Staging::finish(PinnedBuffer& buffer) {
 }
 
 Status Staging::to_device(char* to, const char* from, size_t bytes, void* stream) {
-  FLOW_TRY(prepare());
   for (size_t at = 0, i = 0; at < bytes; at += kBufferBytes, i++) {
     // The buffer that has been in flight longer: a small copy does not wait for the previous one.
     PinnedBuffer& buffer = buffers_[i % kBuffers];
     size_t length = std::min(kBufferBytes, bytes - at);
-    FLOW_TRY(finish(buffer));
+    FLOW_TRY(prepare(buffer, true));
     copy_bytes(buffer.data, from + at, length);
     FLOW_TRY(cuda::copy_to_device(to + at, buffer.data, length, stream));
     FLOW_TRY(cuda::record_event(buffer.event, stream));
@@ -80,12 +81,12 @@ Status Staging::to_device(char* to, const char* from, size_t bytes, void* stream
 
 Result<int64_t> Staging::to_host(char* to, const char* from, size_t bytes, const int64_t* fault,
                                  void* stream) {
-  FLOW_TRY(prepare());
+  FLOW_TRY(prepare_fault());
   size_t count = (bytes + kBufferBytes - 1) / kBufferBytes;
   auto length = [&](size_t i) { return std::min(kBufferBytes, bytes - i * kBufferBytes); };
   auto start = [&](size_t i) -> Status {
     PinnedBuffer& buffer = buffers_[i % kBuffers];
-    FLOW_TRY(finish(buffer));
+    FLOW_TRY(prepare(buffer, i < count));
     if (i < count)
       FLOW_TRY(cuda::copy_to_host(buffer.data, from + i * kBufferBytes, length(i), stream));
     if (i + 1 >= count)  // with the last one: one wait for both

@@ -30,7 +30,9 @@ class Staging {
     void* event = nullptr;  // after the last copy from or to it
     bool is_under_way = false;
   };
-  Status prepare();
+  /// Waits for the last copy of the buffer too. Pinned memory is allocated at the first copy.
+  Status prepare(PinnedBuffer& buffer, bool needs_data);
+  Status prepare_fault();
   Status finish(PinnedBuffer& buffer);
 
   PinnedBuffer buffers_[kBuffers];
