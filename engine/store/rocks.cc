@@ -239,6 +239,18 @@ Error no_state(const std::string& dir) {
       "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
 }
 
+/// With less, an allocation fails in one of RocksDB's threads, which ends the process by a signal.
+constexpr rlim_t kAddressSpaceMin = rlim_t{200} << 20;
+
+Status check_address_space() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur >= kAddressSpaceMin) return {};
+  return environment_error(fmt::format(
+      "the address space of this process is limited to {} MiB, and a state needs at least {} MiB: "
+      "raise the limit, for example with `ulimit -v unlimited`",
+      limit.rlim_cur >> 20, kAddressSpaceMin >> 20));
+}
+
 bool is_half_made(const rocksdb::Status& status) {
   return status.IsInvalidArgument() &&
          status.ToString().find("Column family not found") != std::string::npos;
@@ -313,6 +325,7 @@ class RocksStore final : public Store {
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
+    FLOW_TRY(check_address_space());
     LogCheck logs = checked_logs(dir, options.read_only);
     if (!logs.damage.empty()) return damaged(dir, logs.damage + " there is a damaged record");
     auto store = std::unique_ptr<RocksStore>(new RocksStore());

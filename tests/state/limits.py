@@ -129,6 +129,11 @@ return flow.pipeline("files", {}, function() return files().stdout end)
                 self.each_verb(preexec=limits(resource.RLIMIT_AS, megabytes << 20))
                 self.whole()
 
+    def test_a_state_is_not_opened_with_too_little_memory(self):
+        done = self.ends(["show", "--state", self.state], preexec=limits(resource.RLIMIT_AS, 150 << 20))
+        self.assertEqual(done.code, 4)
+        self.assertIn("limited to 150 MiB", done.err)
+
     def test_with_a_small_stack(self):
         for kilobytes in (64, 256):
             with self.subTest(kilobytes):
