@@ -58,19 +58,19 @@ TEST_CASE(
   for (const std::string& name : names) story.join(name);
   size_t from_head = 0;
   for (const std::string& name : names) from_head += story.locate(name, "x").empty();
-  CHECK(from_head == names.size() - kAskersMax);
+  CHECK(from_head == names.size() - kDownloadsPerSourceMax);
   CHECK_FALSE(story.locate("w0", "y").empty());  // a worker already downloads there
   CHECK(story.locate("w9", "y").empty());
-  for (size_t i = 0; i < kAskersMax; i++) story.has(names[i], {blob_of("x")});
+  for (size_t i = 0; i < kDownloadsPerSourceMax; i++) story.has(names[i], {blob_of("x")});
   std::map<std::string, size_t> asked;
-  for (size_t i = kAskersMax; i < names.size(); i++) {
+  for (size_t i = kDownloadsPerSourceMax; i < names.size(); i++) {
     Addresses named = story.locate(names[i], "x");
     REQUIRE_FALSE(named.empty());
-    CHECK(named.size() <= kNamedMax);
+    CHECK(named.size() <= kRedirectSourcesMax);
     asked[named.front()]++;
   }
-  CHECK(asked.size() == kAskersMax + 1);
-  for (const auto& [address, count] : asked) CHECK(count <= kAskersMax);
+  CHECK(asked.size() == kDownloadsPerSourceMax + 1);
+  for (const auto& [address, count] : asked) CHECK(count <= kDownloadsPerSourceMax);
 }
 
 TEST_CASE("a worker that leaves or exceeds its request limit does not block others") {
@@ -79,7 +79,7 @@ TEST_CASE("a worker that leaves or exceeds its request limit does not block othe
   std::vector<BlobInfo> many;
   for (size_t i = 0; i <= kDownloadsMax; i++) many.push_back(blob_of(std::to_string(i)));
   story.has("maker", many);
-  for (size_t i = 0; i < kAskersMax; i++) {
+  for (size_t i = 0; i < kDownloadsPerSourceMax; i++) {
     story.join("w" + std::to_string(i));
     CHECK_FALSE(story.locate("w" + std::to_string(i), "0").empty());
   }

@@ -89,7 +89,8 @@ Addresses BlobDirectory::locate(WorkerKey requester, const Digest& digest) {
   std::vector<WorkerKey> able;
   for (WorkerKey worker : entry.holders) {
     const KnownWorker& known = workers_.at(worker);
-    bool has_time = known.requesters.size() < kAskersMax || known.requesters.contains(requester);
+    bool has_time =
+        known.requesters.size() < kDownloadsPerSourceMax || known.requesters.contains(requester);
     if (worker != requester && !known.address.empty() && has_time) able.push_back(worker);
   }
   if (able.empty()) return {};
@@ -98,7 +99,7 @@ Addresses BlobDirectory::locate(WorkerKey requester, const Digest& digest) {
     return std::tuple(known.requesters.size(), known.named);
   };
   std::ranges::sort(able, {}, burden);
-  able.resize(std::min(able.size(), kNamedMax));
+  able.resize(std::min(able.size(), kRedirectSourcesMax));
   KnownWorker& first = workers_.at(able.front());
   first.named = ++last_;
   // Failed downloads are not reported; there are never more than this many in progress.

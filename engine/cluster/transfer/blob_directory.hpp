@@ -20,9 +20,9 @@ namespace flow::cluster {
 constexpr size_t kHoldingsMax = 65'536;
 /// Maximum number of workers that download from one worker at a time. Each worker that has
 /// downloaded a blob serves it too, and so does the head.
-constexpr size_t kAskersMax = 4;
+constexpr size_t kDownloadsPerSourceMax = 4;
 /// Number of sources named in one redirect; if the first fails, the next may have the blob.
-constexpr size_t kNamedMax = 3;
+constexpr size_t kRedirectSourcesMax = 3;
 
 /// Thread-safe.
 class BlobDirectory {
