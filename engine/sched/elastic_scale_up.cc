@@ -94,11 +94,12 @@ std::optional<ResizeRequested> elastic_scale_up(const State& state, const Attemp
     all.ranks = ranks;
     return may_start(state, run, all, cpus_of_others, 0);
   };
-  request.ranks = static_cast<uint32_t>(u.detail->others.size() + 2);
-  while (request.ranks_max > request.ranks && !has_slots(request.ranks_max)) request.ranks_max--;
-  if (!has_slots(request.ranks)) return std::nullopt;
+  auto ranks_min = static_cast<uint32_t>(u.detail->others.size() + 2);
+  while (request.ranks_max > ranks_min && !has_slots(request.ranks_max)) request.ranks_max--;
+  if (!has_slots(ranks_min)) return std::nullopt;
+  // With the request of the restarted attempt, whose `ranks` decide which workers are avoided.
   auto placements = place_gang(state, free_by_worker, request);
-  if (!placements) return std::nullopt;
+  if (!placements || placements->size() < ranks_min) return std::nullopt;
   return ResizeRequested{id, static_cast<uint32_t>(placements->size())};
 }
 

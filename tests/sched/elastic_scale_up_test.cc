@@ -103,6 +103,17 @@ TEST_CASE("resources that are free only briefly, or that other tasks wait for, a
   CHECK(unmet.at(2 * kAfter) == 5);
 }
 
+TEST_CASE("a gang does not grow onto a worker that is set aside") {
+  World world;
+  world.join("w2", 3);
+  world.now = 2 * kAfter;
+  world.feed(CheckpointSaved{world.gang(), sha256("state")});
+  CHECK(elastic_scale_up(world.state, world.gang(), kAfter)->ranks == 5);
+  // The other worker has enough CPUs for the smallest gang, not for a larger one.
+  world.state.workers[2].aside_until = 10 * kAfter;
+  CHECK_FALSE(elastic_scale_up(world.state, world.gang(), kAfter));
+}
+
 TEST_CASE("a gang does not grow beyond its run's slots, and is asked once") {
   World world(4);
   world.join("w2", 3);
