@@ -100,7 +100,7 @@ template <typename Message>
 bool EngineConnection::send_message(const Message& message) {
   if (message.ByteSizeLong() > kClientFrameMax) return false;
   std::string bytes;
-  std::lock_guard lock(sending_);
+  std::lock_guard lock(send_mutex_);
   if (!std::exchange(has_sent_preface_, true)) append_preface(bytes, {});
   append_frame(bytes, message);
   return write(bytes);
@@ -112,7 +112,7 @@ bool EngineConnection::send(const ServerReply& reply) { return send_message(repl
 void EngineConnection::send_rejection(std::string_view peer_preface) {
   std::string bytes;
   append_preface(bytes, peer_preface);
-  std::lock_guard lock(sending_);
+  std::lock_guard lock(send_mutex_);
   if (!std::exchange(has_sent_preface_, true)) (void)write(bytes);
 }
 
@@ -209,10 +209,10 @@ int64_t SessionConnection::reconnect_window_ms() const {
   if (!end) return 0;
   switch (end->first) {
     case cluster::EndKind::lost:
-      return kReconnectAfterLostMs;
+      return kReconnectAfterTimeoutMs;
     case cluster::EndKind::cut:
     case cluster::EndKind::damaged:
-      return kReconnectAfterCutMs;
+      return kReconnectAfterCloseMs;
     default:
       return 0;
   }

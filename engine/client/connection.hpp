@@ -1,9 +1,9 @@
-// A connection between a client and the engine that writes a state: over the unix socket of the
-// state, or over a session between machines.
+// A connection between a client and the engine that has the state open for writing, over the
+// state's Unix socket or over a session between machines.
 //
 // Both directions carry frames: a length (u32, little-endian) and that many bytes. The first frame
-// of each direction is a preface (preface.hpp) that names the version; all others are messages of
-// client.proto, requests from the client and replies from the server.
+// of each direction is a preface (preface.hpp) that gives the protocol's version; all others are
+// messages of client.proto, requests from the client and replies from the server.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,44 +25,49 @@ class ClientRequest;
 class ServerReply;
 }  // namespace client_protocol
 
-constexpr uint32_t kClientFrameMax = 64u << 20;  // bytes of one message
+constexpr uint32_t kClientFrameMax = 64u << 20;  // maximum size of one message in bytes
 
-/// One end of a connection. Any thread may send; one thread receives; any thread may call
-/// shut_down(). If the other side is gone, sends return false and receives return an error; a
-/// connection is never restored, its user creates another one.
+/// One end of a connection. Any thread may call send() and shut_down(); one thread calls receive().
+/// After the peer has closed the connection or cannot be reached, send() returns false and
+/// receive() returns an error. A connection does not reconnect: the caller creates a new one.
 class EngineConnection {
  public:
   virtual ~EngineConnection() = default;
 
-  /// False if the other side is gone, or the message is over kClientFrameMax: nothing was sent
-  /// then.
+  /// A client sends requests, a server replies. Returns false if the peer is gone, or if the
+  /// message is larger than kClientFrameMax; such a message is not sent, and the connection remains
+  /// usable.
   bool send(const client_protocol::ClientRequest& request);
   bool send(const client_protocol::ServerReply& reply);
-  /// The next message: ClientRequest at the server, ServerReply at the client. Error (environment)
-  /// if the other side is gone, sends what is not such a message, or sent no whole one within
-  /// `within_ms`; -1: no limit.
+  /// Returns the next message: a ClientRequest at the server, a ServerReply at the client. Returns
+  /// an error of kind `environment` if the peer is gone, sends an invalid message, or sends no
+  /// complete message within `within_ms` milliseconds (-1: no limit).
   ///
-  /// If the other side speaks another version of the protocol, a client gets an error reply that
-  /// says so, as from a server that rejects its request; a server gets an error, and the client has
-  /// been sent one.
+  /// If the peer speaks another version of the protocol, receive() at a client returns a
+  /// ServerReply with an error that says so. At a server it returns an error, after it has sent an
+  /// error reply to the client.
   template <typename Message>
   Result<Message> receive(int64_t within_ms = -1);
 
-  virtual void shut_down() = 0;  // wakes the thread that receives
-  /// How long the client of a broken connection may take to connect again; 0: it will not.
+  /// Closes the connection in both directions; a blocked receive() returns an error. May be called
+  /// more than once.
+  virtual void shut_down() = 0;
+  /// For a server whose connection failed: how long to wait for the client to connect again, in ms;
+  /// 0: do not wait.
   virtual int64_t reconnect_window_ms() const { return 0; }
-  /// Whether the connection ended because the other side exists and does not answer, not even a
+  /// Whether the connection ended because the peer still accepts connections but did not answer a
   /// ping.
   virtual bool is_stalled() const { return false; }
-  /// From now on a stall does not end the connection: `on_stalled` is called once for each, by the
-  /// thread that waits.
-  virtual void on_peer_stalled(std::function<void()>) {}
-  /// Whether the other side speaks another version. For the thread that receives.
+  /// After this call a stall does not end the connection: the thread that receives calls
+  /// `on_stalled` once per stall. Only clients over a Unix socket detect stalls.
+  virtual void set_stall_handler(std::function<void()>) {}
+  /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }
 
  private:
+  /// Writes all bytes; returns false if the peer is gone.
   virtual bool write(std::string_view bytes) = 0;
-  /// Reads `size` bytes. False if the other side is gone, or at `until`.
+  /// Reads `size` bytes. Returns false if the peer is gone, or if the time `until` passes first.
   virtual bool read(char* to, size_t size, const std::optional<Deadline>& until) = 0;
 
   template <typename Message>
@@ -70,39 +75,43 @@ class EngineConnection {
   void send_rejection(std::string_view peer_preface);
   Result<std::string> receive_frame(const std::optional<Deadline>& until);
 
-  std::mutex sending_;
-  bool has_sent_preface_ = false;      // under sending_
-  bool has_received_preface_ = false;  // of the thread that receives, as the next
+  std::mutex send_mutex_;
+  bool has_sent_preface_ = false;  // guarded by send_mutex_
+  bool has_received_preface_ =
+      false;  // used only by the thread that receives, as is_other_version_
   bool is_other_version_ = false;
 };
 
-/// A client that received nothing for this long pings the server on another connection, and gives
-/// the ping as long again. A server that works on a long request answers the ping; a stopped one
-/// does not.
+/// A client that has received nothing for this long pings the server on a second connection, and
+/// waits as long again for the answer. A server that works on a long request answers the ping; a
+/// suspended process does not.
 constexpr int64_t kStallMs = 5'000;
 
-/// Over the socket of a state. Its mode is 0600: both sides belong to the same user.
+/// A connection over the state's Unix socket. The socket has mode 0600, so client and server run as
+/// the same user.
 class UnixConnection final : public EngineConnection {
  public:
-  /// Owns `descriptor`. `path`: where the client of a server connected, for pings; a server passes
-  /// none, and waits for its clients without a limit.
+  /// Owns `descriptor`. `path`: the socket to which a client sends pings. A server passes "" and
+  /// detects no stalls.
   explicit UnixConnection(int descriptor, std::string path = "")
       : descriptor_(descriptor), path_(std::move(path)) {}
   ~UnixConnection() override;
   UnixConnection(const UnixConnection&) = delete;
   UnixConnection& operator=(const UnixConnection&) = delete;
 
-  /// Connects to the server that listens at `path`. Waits up to kStallMs if its queue is full.
+  /// Connects to the server that listens at `path`. Waits up to kStallMs if the server's listen
+  /// queue is full.
   static Result<std::unique_ptr<UnixConnection>> connect(const std::string& path);
   void shut_down() override;
   bool is_stalled() const override { return stalled_; }
-  void on_peer_stalled(std::function<void()> on_stalled) override {
+  void set_stall_handler(std::function<void()> on_stalled) override {
     on_stalled_ = std::move(on_stalled);
   }
 
  private:
   bool write(std::string_view bytes) override;
   bool read(char* to, size_t size, const std::optional<Deadline>& until) override;
+  /// `events`: of poll(2).
   bool wait(short events, const std::optional<Deadline>& until);
   const int descriptor_;
   const std::string path_;
@@ -110,20 +119,20 @@ class UnixConnection final : public EngineConnection {
   std::atomic<bool> stalled_ = false;
 };
 
-/// How long the client of a broken session may take to connect again: a live client connects at
-/// once, or when the network works again; a killed one never does.
-constexpr int64_t kReconnectAfterCutMs = 5'000;
-/// The same if the session ended because nothing was received for its lost_after_ms: the network is
-/// cut.
-constexpr int64_t kReconnectAfterLostMs = 50'000;
+/// How long a server waits for the client of a failed session to connect again. A running client
+/// connects at once.
+constexpr int64_t kReconnectAfterCloseMs = 5'000;
+/// The same, if the session timed out: it received nothing for its lost_after_ms. The network may
+/// be down.
+constexpr int64_t kReconnectAfterTimeoutMs = 50'000;
 
-/// Over a session between machines, whose two sides hold one secret.
+/// A connection over a session between machines whose peers share a secret.
 class SessionConnection final : public EngineConnection {
  public:
   explicit SessionConnection(std::shared_ptr<cluster::SessionChannel> channel)
       : channel_(std::move(channel)) {}
   ~SessionConnection() override { shut_down(); }
-  void shut_down() override { channel_->close("all is said"); }
+  void shut_down() override { channel_->close("the connection was closed"); }
   int64_t reconnect_window_ms() const override;
 
  private:
@@ -134,10 +143,10 @@ class SessionConnection final : public EngineConnection {
   const std::shared_ptr<cluster::SessionChannel> channel_;
 };
 
-/// Where the writer of a state listens.
+/// The path of the Unix socket on which the engine of the state listens.
 std::string socket_path(const std::string& state_dir);
-/// Listens at `path` with mode 0600; the caller owns the descriptor. Unix socket names hold 107
-/// bytes: a longer path is bound through the descriptor of its folder.
+/// Listens at `path` with mode 0600; the caller owns the descriptor. The path of a Unix socket has
+/// at most 107 bytes; a longer one is bound through a descriptor of its folder.
 Result<int> listen_at(const std::string& path);
 
 }  // namespace flow

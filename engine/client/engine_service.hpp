@@ -1,5 +1,5 @@
-// Interface of the engine to the server in a state's writer. engine/api implements it, so
-// engine/client does not depend on engine/api.
+// The interface through which the server of clients calls the engine in its process. engine/api
+// implements it, so engine/client does not depend on engine/api.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,24 +11,32 @@
 
 namespace flow {
 
-/// Thread-safe: each connection of the server calls it from its own thread. Throws Failed.
+/// Thread-safe: the server has a thread per connection. Functions that return no Result throw
+/// Failed on an error.
 class EngineService : public detail::EngineImpl {
  public:
   using EngineImpl::show;
-  /// As run(), with the working directory and the environment of the submission.
+  /// Like EngineImpl::run(), with the working directory and the environment of the submission.
   virtual std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) = 0;
-  /// As resume(); as retry() if `task` is not "".
+  /// Like EngineImpl::resume(), or like EngineImpl::retry() if `task` is not empty. `selector`: a
+  /// run's id, a unique prefix of it, a run's name, or "last". `new_code`: run the code that is on
+  /// disk now, not the run's.
   virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
                                                         const std::string& task, bool new_code,
-                                                        const Submission& from) = 0;
+                                                        const Submission& submission) = 0;
+  /// Like EngineImpl::plan().
   virtual PlanInfo plan_for(const Submission& submission) = 0;
+  /// The number of the run's tasks by status.
   virtual Counts counts(const RunId& run) = 0;
+  /// `tasks`: with the list of tasks.
   virtual RunInfo show(const std::string& selector, bool tasks) = 0;
-  /// As Reader::value.
+  /// Returns the result of a run or a part of it, like EngineImpl::value(). `part`: a path as
+  /// "train.loss"; "": all.
   virtual Value value(const std::string& selector, const std::string& part) const = 0;
-  /// A blob of this state; the file at `origin` if that is not "".
+  /// Opens a blob of this state, or the file at `origin` if that is not empty.
   virtual Result<cluster::BlobReader> open_blob(const Digest& digest,
                                                 const std::string& origin) const = 0;
+  /// The loop lives as long as this object.
   virtual EngineLoop& engine_loop() = 0;
 };
 

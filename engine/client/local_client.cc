@@ -288,7 +288,7 @@ void LocalClientEngine::follow(std::shared_ptr<detail::RunHandle> state,
   auto warn_stalled = [this, watched = std::weak_ptr(state)] {
     if (auto followed = watched.lock()) warn(*followed, stalled_writer(dir_).message);
   };
-  connection->on_peer_stalled(warn_stalled);
+  connection->set_stall_handler(warn_stalled);
   DeliveredCompletions completions;
   while (!follow_connection(*state, *connection, completions, nullptr)) {
     {
@@ -301,7 +301,7 @@ void LocalClientEngine::follow(std::shared_ptr<detail::RunHandle> state,
     }
     connection = await_head(*state, options);
     if (!connection) return;
-    connection->on_peer_stalled(warn_stalled);
+    connection->set_stall_handler(warn_stalled);
     completions.deliver_missed(*state);
   }
 }

@@ -161,25 +161,25 @@ bool AttemptOrders::can_prefetch(const core::AttemptId& id) const {
          core::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
-void AttemptOrders::defer_starts(std::vector<core::Command>& effects, size_t from) {
+void AttemptOrders::take_early_starts(std::vector<core::Command>& effects, size_t from) {
   if (!workers_.has_own()) return;
-  auto is_deferred = [this](const core::Command& effect) {
+  auto is_early = [this](const core::Command& effect) {
     const auto* start = std::get_if<core::StartAttempt>(&effect);
     if (start == nullptr || !can_prefetch(start->id)) return false;
-    deferred_starts_.push_back(start->id);
+    early_starts_.push_back(start->id);
     TaskKind kind = core::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
     has_speculative_start_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
   auto first = effects.begin() + static_cast<std::ptrdiff_t>(from);
-  effects.erase(std::remove_if(first, effects.end(), is_deferred), effects.end());
+  effects.erase(std::remove_if(first, effects.end(), is_early), effects.end());
 }
 
 void AttemptOrders::prefetch(uint64_t commit) {
   std::vector<AttemptOrder> orders;
-  orders.reserve(deferred_starts_.size());
-  for (const core::AttemptId& id : deferred_starts_) add(id, orders);
-  deferred_starts_.clear();
+  orders.reserve(early_starts_.size());
+  for (const core::AttemptId& id : early_starts_) add(id, orders);
+  early_starts_.clear();
   has_speculative_start_ = false;
   if (!orders.empty()) workers_.stage(std::move(orders), commit);
 }

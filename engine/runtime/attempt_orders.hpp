@@ -1,4 +1,5 @@
-// The orders of attempts: the task, its arguments, and what earlier attempts left.
+// Builds the messages that start attempts (orders): the task, its arguments, and the steps,
+// checkpoints and waits that earlier attempts saved.
 #pragma once
 #include <optional>
 #include <string>
@@ -17,10 +18,11 @@
 
 namespace flow {
 
-/// Used by the turn's thread.
+/// Not thread-safe: used by the engine loop's thread. All references must outlive the object.
 class AttemptOrders {
  public:
-  /// `encrypts`: the ranks of gangs encrypt what is long for each other too.
+  /// `encrypts`: the ranks of a gang encrypt large messages between nodes too. `stop` receives the
+  /// error of a failed read of the store, which stops the engine.
   AttemptOrders(const core::State& state, const Store& store, ActiveRuns& active_runs,
                 InputResolver& resolver, const TurnBlobs& blobs, WorkerRegistry& workers,
                 Inbox& inbox, StopCause& stop, bool encrypts)
@@ -34,15 +36,19 @@ class AttemptOrders {
         stop_(stop),
         encrypts_(encrypts) {}
 
-  /// Adds one order per rank of the attempt; none if the attempt is not current any more.
+  /// Appends one order per rank of the attempt to `orders`. Appends none if the attempt has been
+  /// replaced or has ended, or if its arguments cannot be read: then it posts the attempt's
+  /// failure.
   void add(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
 
-  /// Removes from `effects`, from the index `from` on, the starts whose orders can be sent before
-  /// the commit.
-  void defer_starts(std::vector<core::Command>& effects, size_t from);
-  /// Whether one of the deferred starts computes before its commit is durable.
+  /// Moves the starts whose orders can be sent before the turn's commit is durable out of
+  /// `effects`, from the index `from` on, into a list for prefetch().
+  void take_early_starts(std::vector<core::Command>& effects, size_t from);
+  /// Whether an attempt in that list may run before the commit is durable, up to its first external
+  /// effect. False again after prefetch().
   bool has_speculative_start() const { return has_speculative_start_; }
-  /// Sends the orders of the deferred starts: executors fetch and decode while the disk works.
+  /// Sends the orders of that list and clears it: executors fetch and decode the arguments while
+  /// the commit is written. `commit`: its number, for which the executors wait.
   void prefetch(uint64_t commit);
 
  private:
@@ -64,7 +70,7 @@ class AttemptOrders {
   Inbox& inbox_;
   StopCause& stop_;
   const bool encrypts_;
-  std::vector<core::AttemptId> deferred_starts_;
+  std::vector<core::AttemptId> early_starts_;
   bool has_speculative_start_ = false;
 };
 

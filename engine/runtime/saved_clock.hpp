@@ -1,4 +1,5 @@
-// The row of the store from which the next engine learns how far this state's clock was ahead.
+// Saves in the store how far the state's clock is ahead of the wall clock, so that the clock
+// continues after a restart.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -11,33 +12,34 @@
 
 namespace flow {
 
-/// Used by the turn's thread.
+/// Not thread-safe: used by the engine loop's thread.
 class SavedClock {
  public:
   explicit SavedClock(StateClock& clock) : clock_(clock) {}
 
-  /// After the state was recovered: continues its time.
+  /// Restores the clock; called once, after recovery. Returns an error if the store cannot be read.
   Status resume(const Store& store, const core::State& state) {
     auto row = store.get(Family::meta, kClockKey);
     FLOW_TRY(row);
     if (row->has_value()) saved_ = std::strtoll((*row)->c_str(), nullptr, 10);
-    bool at_rest = std::ranges::all_of(
+    bool all_runs_ended = std::ranges::all_of(
         state.runs, [](const auto& each) { return core::is_final(each.second.status); });
-    clock_.resume(state.at, state.at - saved_, at_rest);
+    clock_.resume(state.at, state.at - saved_, all_runs_ended);
     return {};
   }
-  /// Adds the row to a batch with records, if it has changed.
+  /// Adds the difference to `batch`, which also has records, if it has changed by kChangeMin or
+  /// more.
   void save(Batch& batch) {
-    constexpr core::Time kExactMs = 100;
+    constexpr core::Time kChangeMin = 100;  // ms
     core::Time ahead = clock_.ahead_of_wall();
-    if (std::abs(ahead - saved_) < kExactMs) return;
+    if (std::abs(ahead - saved_) < kChangeMin) return;
     saved_ = ahead;
     batch.put(Family::meta, kClockKey, std::to_string(ahead));
   }
 
  private:
   StateClock& clock_;
-  core::Time saved_ = 0;  // how far the clock was ahead of the wall clock, as the store has it, ms
+  core::Time saved_ = 0;  // the difference in the store, ms
 };
 
 }  // namespace flow

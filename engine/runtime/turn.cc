@@ -59,7 +59,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
   if (active_runs_.has_interruptions()) active_runs_.end_interruptions(open_.outcomes);
   if (!open_.records.empty()) saved_clock_.save(open_.batch);
   open_.is_durable = open_.is_durable || !open_.records.empty();
-  orders_.defer_starts(open_.effects, effects_before);
+  orders_.take_early_starts(open_.effects, effects_before);
   updates_.add(open_, effects_before);
 }
 

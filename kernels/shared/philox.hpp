@@ -1,5 +1,6 @@
-// Counter-based random numbers, equal on host and device: Philox 4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", 2011). Number i of a seed is a function of only the two.
+// Counter-based random numbers, the same on host and device: Philox 4x32-10 (Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", 2011). A number depends only on the seed, its
+// index, its use and its type.
 #pragma once
 #include <cstdint>
 
@@ -11,6 +12,7 @@ struct Random4 {
   uint32_t word[4];
 };
 
+/// The 128 random bits of a counter and a key.
 FLOW_HD Random4 philox(Random4 counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; round++) {
     uint64_t product0 = uint64_t{0xD2511F53} * counter.word[0];
@@ -25,10 +27,11 @@ FLOW_HD Random4 philox(Random4 counter, uint32_t key0, uint32_t key1) {
   return counter;
 }
 
-/// Uses of one seed, each with independent numbers.
+/// Each use of a seed has numbers that are independent of the others'. `gbm`: geometric Brownian
+/// motion.
 enum class RandomUse : uint32_t { uniform, normal, permutation, integers, dropout, sample, gbm };
 
-/// The 128 bits at `position` of a seed.
+/// Block number `position` of the seed's numbers: 128 bits.
 FLOW_HD Random4 random_block(uint64_t seed, uint64_t position, RandomUse use) {
   return philox({{static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
                   static_cast<uint32_t>(use), 0}},
@@ -37,7 +40,7 @@ FLOW_HD Random4 random_block(uint64_t seed, uint64_t position, RandomUse use) {
 
 FLOW_HD uint64_t join(uint32_t low, uint32_t high) { return (uint64_t{high} << 32) | low; }
 
-/// In [0, 1), from 24 or 53 bits.
+/// Numbers in [0, 1): a float from 24 bits, a double from 53.
 FLOW_HD float unit_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 FLOW_HD double unit_double(uint32_t low, uint32_t high) {
   return static_cast<double>(join(low, high) >> 11) * 0x1p-53;

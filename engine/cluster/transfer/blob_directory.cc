@@ -23,7 +23,7 @@ void BlobDirectory::leave(WorkerKey worker) {
   std::lock_guard lock(mutex_);
   auto found = workers_.find(worker);
   if (found == workers_.end()) return;
-  while (!found->second.is_fetching.empty()) end_fetch(worker, 0);
+  while (!found->second.fetches.empty()) end_fetch(worker, 0);
   for (const Digest& digest : std::exchange(found->second.has, {})) remove(worker, digest);
   workers_.erase(found);
 }
@@ -38,8 +38,8 @@ void BlobDirectory::update(WorkerKey worker, const BlobInventoryDelta& delta) {
 
 void BlobDirectory::hold(WorkerKey worker, const BlobInfo& blob) {
   KnownWorker& known = workers_.at(worker);
-  for (size_t i = known.is_fetching.size(); i-- > 0;)
-    if (known.is_fetching[i].first == blob.digest) end_fetch(worker, i);
+  for (size_t i = known.fetches.size(); i-- > 0;)
+    if (known.fetches[i].first == blob.digest) end_fetch(worker, i);
   if (!known.has.insert(blob.digest).second) return;
   auto [entry, is_new] = blobs_.try_emplace(blob.digest);
   entry->second.size = *blob.size;
@@ -69,7 +69,7 @@ void BlobDirectory::forget(const Digest& digest) {
 }
 
 void BlobDirectory::end_fetch(WorkerKey requester, size_t which) {
-  auto& fetches = workers_.at(requester).is_fetching;
+  auto& fetches = workers_.at(requester).fetches;
   WorkerKey worker = fetches[which].second;
   fetches.erase(fetches.begin() + static_cast<std::ptrdiff_t>(which));
   auto from = workers_.find(worker);
@@ -96,16 +96,16 @@ Addresses BlobDirectory::locate(WorkerKey requester, const Digest& digest) {
   if (able.empty()) return {};
   auto burden = [&](WorkerKey worker) {
     const KnownWorker& known = workers_.at(worker);
-    return std::tuple(known.requesters.size(), known.named);
+    return std::tuple(known.requesters.size(), known.redirected);
   };
   std::ranges::sort(able, {}, burden);
   able.resize(std::min(able.size(), kRedirectSourcesMax));
   KnownWorker& first = workers_.at(able.front());
-  first.named = ++last_;
+  first.redirected = ++last_;
   // Failed downloads are not reported; there are never more than this many in progress.
-  if (requesting->second.is_fetching.size() >= kDownloadsMax) end_fetch(requester, 0);
+  if (requesting->second.fetches.size() >= kDownloadsMax) end_fetch(requester, 0);
   first.requesters[requester]++;
-  requesting->second.is_fetching.emplace_back(digest, able.front());
+  requesting->second.fetches.emplace_back(digest, able.front());
   Addresses addresses;
   for (WorkerKey worker : able) addresses.push_back(workers_.at(worker).address);
   return addresses;

@@ -65,19 +65,19 @@ void BlobDownloader::download(const BlobInfo& what, OnFetched done) {
     download->what = what;
     download->writing = std::make_shared<Strand>(channel_->thread_pool);
     download->hashing = std::make_shared<Strand>(channel_->thread_pool);
-    waiting_.push_back(download);
+    queued_.push_back(download);
   }
   download->callbacks.push_back(std::move(done));
   lock.unlock();
-  if (is_new) start_waiting();
+  if (is_new) start_queued();
 }
 
-void BlobDownloader::start_waiting() {
+void BlobDownloader::start_queued() {
   while (true) {
     std::vector<DownloadPtr> rejected;
     {
       std::lock_guard lock(mutex_);
-      rejected = start_waiting_locked();
+      rejected = start_queued_locked();
     }
     if (rejected.empty()) return;
     for (const DownloadPtr& download : rejected)
@@ -86,11 +86,11 @@ void BlobDownloader::start_waiting() {
 }
 
 /// Returns those that cannot begin, because too many jobs wait.
-std::vector<BlobDownloader::DownloadPtr> BlobDownloader::start_waiting_locked() {
+std::vector<BlobDownloader::DownloadPtr> BlobDownloader::start_queued_locked() {
   std::vector<DownloadPtr> rejected;
-  while (!ended_ && active_ < kDownloadsMax && !waiting_.empty()) {
-    DownloadPtr download = std::move(waiting_.front());
-    waiting_.pop_front();
+  while (!ended_ && active_ < kDownloadsMax && !queued_.empty()) {
+    DownloadPtr download = std::move(queued_.front());
+    queued_.pop_front();
     download->step = DownloadStep::checking_cache;
     active_++;
     ThreadPool::Job check = [self = shared_from_this(), download] { self->check_cache(download); };
@@ -392,7 +392,7 @@ Error BlobDownloader::unsealed(const Download& download) const {
 
 void BlobDownloader::finish(const DownloadPtr& download, const Status& status, bool is_damaged) {
   if (!end_download(download, status, is_damaged)) return;
-  start_waiting();
+  start_queued();
   request_chunks();
 }
 
@@ -434,7 +434,7 @@ void BlobDownloader::end(const Error& why) {
     ended_ = why;
     downloads = std::move(downloads_);
     downloads_.clear();
-    waiting_.clear();
+    queued_.clear();
     receiving_.clear();
     requested_.clear();
     for (const auto& [digest, download] : downloads) {
