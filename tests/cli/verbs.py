@@ -239,6 +239,25 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key was used.\n")
 
+    def test_why_and_logs_take_a_task_of_the_last_run(self):
+        self.write("map.lua", """
+local flow = require "flow"
+local echo = flow.shell("echo", { args = { "x" }, command = "echo {x}" })
+return flow.pipeline("m", {}, function() return flow.map(echo, { "a", "b" }) end)
+""")
+        self.good("run", "map.lua", "--name", "named")
+        for task in ("echo", "echo[2]"):
+            self.assertEqual(self.good("why", task).out, self.good("why", "last", task).out)
+        self.assertEqual(self.good("logs", "echo[2]").out, "b\n")
+        self.good("why", "named")
+        for verb in ("why", "logs"):
+            self.exits(2, self.flow(verb, "ecko"), "there is no run `ecko`")
+
+    def test_git_ignores_a_state_wherever_it_lies(self):
+        self.good("run", ".", "--state", "sub/state")
+        with open(self.path("sub/state/.gitignore")) as file:
+            self.assertEqual(file.read(), "*\n")
+
     def test_why_of_a_second_attempt_shows_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''
 local flow = require "flow"

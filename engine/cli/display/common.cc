@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 namespace flow::cli {
 
@@ -112,6 +113,31 @@ void add_run_argument(CLI::App* verb, std::string& run, bool required) {
                                              (required ? "" : " (default: last)"))
                             ->type_name("RUN");
   if (required) option->required();
+}
+
+namespace {
+
+/// "align" of "align[3]@2".
+std::string_view without_instance(std::string_view task) {
+  return task.substr(0, task.find_first_of("[@"));
+}
+
+bool has_task(const RunInfo& run, const std::string& name) {
+  return std::any_of(run.tasks.begin(), run.tasks.end(), [&](const TaskInfo& task) {
+    return without_instance(task.name) == without_instance(name);
+  });
+}
+
+}  // namespace
+
+void select_task_of_last(const Reader& reader, std::string& run, std::string& task) {
+  if (run.empty() || !task.empty()) return;
+  try {
+    (void)reader.show(run);
+  } catch (const Failed&) {
+    if (reader.list().empty() || !has_task(reader.show("last"), run)) throw;
+    task = std::exchange(run, "last");
+  }
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {

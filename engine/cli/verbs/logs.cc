@@ -1,4 +1,4 @@
-// flow logs [RUN] [TASK[@ATTEMPT]] [--rank N] [-f]
+// flow logs [RUN] [TASK[@ATTEMPT]] [--rank N] [-f], flow logs TASK
 #include <chrono>
 #include <climits>
 #include <set>
@@ -88,6 +88,7 @@ void add_logs(CLI::App& app, VerbContext& context) {
   verb->callback([&context, selector, task, follow, rank] {
     context.action = [&context, selector, task, follow, rank] {
       EngineOptions options = context.engine();
+      select_task_of_last(Reader(options), *selector, *task);
       std::string run = Reader(options).show(*selector).id;
       Printer printer(context.json, *rank);
       for (bool was_active = false;;) {

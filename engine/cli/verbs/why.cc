@@ -1,4 +1,4 @@
-// flow why [RUN] [TASK]: why a task waits, ran again or failed.
+// flow why [RUN] [TASK], flow why TASK: why a task waits, ran again or failed.
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
@@ -12,6 +12,7 @@ void add_why(CLI::App& app, VerbContext& context) {
   verb->callback([&context, selector, task] {
     context.action = [&context, selector, task] {
       Reader reader(context.engine());
+      select_task_of_last(reader, *selector, *task);
       std::string text = reader.why(*selector, *task);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (context.json) {
