@@ -36,9 +36,12 @@ std::string first_line(const char* path) {
   return line;
 }
 
+/// Keeps the state out of the git repository in which it lies, wherever that is.
+constexpr std::string_view kIgnoreFile = ".gitignore";
+
 /// Entries that a state or a worker creates before its lock, or that a file system has by itself.
-constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret",  "spool",
-                                            "log",     "clients", "kernels", "lost+found"};
+constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret",    "spool",     "log",
+                                            "clients", "kernels", kIgnoreFile, "lost+found"};
 
 /// An entry that shows that the folder is not a state and must not become one; "" if it may be
 /// used.
@@ -52,6 +55,17 @@ std::string foreign_entry(const std::string& dir) {
     if (std::ranges::find(kOwnEntries, name) == std::end(kOwnEntries)) foreign = name;
   }
   return foreign;
+}
+
+/// Of a new state. A state without the file works as well.
+void ignore_in_git(const std::string& dir) {
+  std::error_code failed;
+  if (std::filesystem::exists(dir + "/db", failed)) return;
+  std::string path = dir + "/" + std::string(kIgnoreFile);
+  int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  (void)!::write(file, "*\n", 2);
+  ::close(file);
 }
 
 std::string own_holder_text() {
@@ -143,6 +157,7 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
     ::close(descriptor);
     return error;
   }
+  ignore_in_git(dir);
   return std::unique_ptr<StateLock>(new StateLock(descriptor));
 }
 
