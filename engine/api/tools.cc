@@ -2,6 +2,8 @@
 // executor, the machine's GPUs.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "engine/api/local_engine.hpp"
@@ -38,6 +40,56 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
   Builder builder(value_or_throw(find_executor(options)));
   BuiltGraph built = value_or_throw(build(submission, builder));
   return plan_info(built.plan);
+}
+
+namespace {
+
+/// As `--param name=TEXT` takes it.
+std::string param_text(const Value& value) {
+  if (value.kind() == Value::Kind::string) return value.as_string();
+  if (value.kind() == Value::Kind::file) return value.as_file().origin;
+  if (value.kind() != Value::Kind::table || !value.as_table().fields.empty()) return to_json(value);
+  std::string text;
+  for (const Value& item : value.as_table().list)
+    text += (text.empty() ? "" : ",") + param_text(item);
+  return text;
+}
+
+std::string allowed_text(const ParamSpec& spec) {
+  auto number = [](double bound) {
+    bool is_whole = std::floor(bound) == bound && std::abs(bound) < 0x1p53;
+    return is_whole ? std::to_string(static_cast<int64_t>(bound)) : to_json(Value(bound));
+  };
+  if (spec.min && spec.max) return number(*spec.min) + " to " + number(*spec.max);
+  if (spec.min) return "at least " + number(*spec.min);
+  if (spec.max) return "at most " + number(*spec.max);
+  if (!spec.pattern.empty()) return "matches " + spec.pattern;
+  std::string text;
+  for (const std::string& choice : spec.choices) text += (text.empty() ? "one of " : ", ") + choice;
+  return text;
+}
+
+}  // namespace
+
+std::vector<ParameterInfo> pipeline_parameters(const std::string& script,
+                                               const EngineOptions& options) {
+  Submission submission;
+  submission.script = script;
+  submission.working_directory = working_directory_of(options);
+  Builder builder(value_or_throw(find_executor(options)));
+  Plan plan = value_or_throw(describe(submission, builder));
+  std::vector<ParameterInfo> parameters;
+  for (const ParamSpec& spec : plan.params_schema) {
+    ParameterInfo& info = parameters.emplace_back();
+    info.name = spec.name;
+    info.type = spec.of.empty() ? spec.type : spec.type + " of " + spec.of;
+    info.is_required = !spec.has_default;
+    if (spec.has_default) info.default_value = param_text(spec.default_value);
+    info.help = spec.help;
+    info.allowed = allowed_text(spec);
+  }
+  std::ranges::sort(parameters, {}, &ParameterInfo::name);
+  return parameters;
 }
 
 std::string state_directory(const EngineOptions& options) {

@@ -289,6 +289,7 @@ int build_graph() {
   request.root = build.root();
   request.main = build.main();
   request.working_directory = build.working_directory();
+  request.describe = build.describe();
   auto params = decode_value(build.params());
   if (!params.ok()) return 1;
   request.params = std::move(*params);

@@ -249,7 +249,9 @@ Error refused(const std::vector<Error>& errors, const std::string& printed) {
 
 }  // namespace
 
-Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
+namespace {
+
+Result<BuildOrder> order_of_script(const Submission& submission) {
   BuildOrder order;
   if (submission.pinned) {
     order.root = submission.pinned->root;
@@ -261,6 +263,33 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
     order.root = script->parent_path().string();
     order.main = script->filename().string();
   }
+  order.working_directory = submission.working_directory;
+  return order;
+}
+
+Error refused(BuildReply& reply) {
+  std::vector<Error> errors;
+  for (std::string& message : reply.errors) errors.push_back(user_error(std::move(message)));
+  return refused(errors, reply.printed);
+}
+
+}  // namespace
+
+Result<Plan> describe(const Submission& submission, Builder& builder) {
+  auto order = order_of_script(submission);
+  FLOW_TRY(order);
+  order->params = encode_value(Value::map({}));
+  order->describe = true;
+  auto reply = builder.build(*order);
+  FLOW_TRY(reply);
+  if (!reply->errors.empty()) return refused(*reply);
+  return decode_plan(reply->plan);
+}
+
+Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
+  auto of_script = order_of_script(submission);
+  FLOW_TRY(of_script);
+  BuildOrder order = std::move(*of_script);
   order.params = encode_value(submission.params.is_nil() ? Value::map({}) : submission.params);
   if (!submission.options.params_json.empty()) {
     auto file_params = from_json(submission.options.params_json);
@@ -272,14 +301,9 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
     order.params = encode_value(*file_params);
   }
   order.text_params = submission.options.text_params;
-  order.working_directory = submission.working_directory;
   auto reply = builder.build(order);
   FLOW_TRY(reply);
-  if (!reply->errors.empty()) {
-    std::vector<Error> errors;
-    for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
-    return refused(std::move(errors), reply->printed);
-  }
+  if (!reply->errors.empty()) return refused(*reply);
   BuiltGraph built;
   auto plan = decode_plan(reply->plan);
   FLOW_TRY(plan);

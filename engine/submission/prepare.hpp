@@ -45,6 +45,8 @@ struct BuiltGraph {
   std::string bundle_bytes;
 };
 
+/// Loads the script in a child process; only the pipeline's name and parameters are filled in.
+Result<Plan> describe(const Submission& submission, Builder& builder);
 /// Builds the graph in a child process.
 Result<BuiltGraph> build(const Submission& submission, Builder& builder);
 /// Names of the bundle's sources that differ on disk; "" if none does.

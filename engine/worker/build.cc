@@ -135,6 +135,7 @@ std::string request_of(const BuildOrder& order) {
   }
   build.set_working_directory(order.working_directory);
   build.set_pinned(order.pinned);
+  build.set_describe(order.describe);
   build.set_cpu_seconds(static_cast<uint64_t>(order.time_limit_ms / 1000 + 1));
   build.set_memory_bytes(static_cast<uint64_t>(order.memory_limit_bytes));
   std::string request;

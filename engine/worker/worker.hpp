@@ -75,6 +75,7 @@ struct BuildOrder {
   std::vector<std::pair<std::string, std::string>> text_params;
   int64_t time_limit_ms = 30'000;
   int64_t memory_limit_bytes = int64_t{4} << 30;
+  bool describe = false;  // only the pipeline's name and parameters; its body does not run
 };
 struct BuildReply {
   std::string plan, bundle;  // encoded

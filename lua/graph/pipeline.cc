@@ -283,13 +283,16 @@ void open_pipelines(lua_State* L, int flow) {
   lua_setfield(L, flow, "pipeline");
 }
 
+void describe_pipeline(const PipelineObject& pipeline, Plan& plan) {
+  plan.pipeline = pipeline.name;
+  for (const Parameter& parameter : pipeline.params) plan.params_schema.push_back(parameter.spec);
+}
+
 Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipeline,
                 const Value& params) {
   int top = lua_gettop(L);
   PhaseScope scope(context(L), graph);
-  graph.plan.pipeline = pipeline.name;
-  for (const Parameter& parameter : pipeline.params)
-    graph.plan.params_schema.push_back(parameter.spec);
+  describe_pipeline(pipeline, graph.plan);
   graph.plan.params = params;
   constexpr size_t kNodesAhead = 1 << 14;  // if the pages are not used, this costs no memory
   graph.plan.nodes.reserve(kNodesAhead);

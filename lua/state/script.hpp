@@ -23,6 +23,7 @@ struct BuildRequest {
   std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: overrides `params`
   std::string working_directory;   // base of relative paths of the command line
   const Bundle* pinned = nullptr;  // build from this code and not from disk (resume, executors)
+  bool describe = false;           // only the pipeline's name and parameters; its body does not run
 };
 
 struct BuildResult {

@@ -133,6 +133,8 @@ void reject_handle(lua_State* L, int index, const char* use);
 /// the nearest one.
 std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
                                Value& out);
+/// Fills in the pipeline's name and parameters.
+void describe_pipeline(const PipelineObject& pipeline, Plan& plan);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
 /// as Lua raised them. The body must not change objects that it reaches, except those reachable
 /// from package.loaded: required modules and libraries.

@@ -191,6 +191,10 @@ int ScriptState::build_body(lua_State* L) {
   if (!status.ok()) return 0;
   const PipelineObject* pipeline = returned_pipeline(L, base, status);
   if (pipeline == nullptr) return 0;
+  if (request.describe) {
+    describe_pipeline(*pipeline, state.graph_.plan);
+    return 0;
+  }
   freeze_libraries(L);
   fill_codes(L);
   Value params;

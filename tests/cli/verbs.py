@@ -253,6 +253,30 @@ return flow.pipeline("m", {}, function() return flow.map(echo, { "a", "b" }) end
         for verb in ("why", "logs"):
             self.exits(2, self.flow(verb, "ecko"), "there is no run `ecko`")
 
+    def test_help_lists_the_parameters_of_a_script(self):
+        self.write("params.lua", """
+local flow = require "flow"
+return flow.pipeline("p", {
+  lr = flow.param.number { default = 0.5, min = 0, max = 1, help = "learning rate" },
+  names = flow.param.list { of = "string", default = { "a", "b" } },
+  data = flow.param.path { help = "a folder" },
+  mode = flow.param.choice { "fast", "exact", default = "fast" },
+}, function(p) error("the body does not run") end)
+""")
+        for verb in ("run", "plan"):
+            out = self.good(verb, "params.lua", "--help").out
+            usage, parameters = out.split("Parameters of the pipeline, for --param NAME=VALUE:\n")
+            self.assertIn("Usage: flow %s" % verb, usage)
+            self.assertEqual([line.split(None, 1) for line in parameters.splitlines()],
+                             [["data", "path            a folder; required"],
+                              ["lr", "number          learning rate; 0 to 1; default: 0.5"],
+                              ["mode", "choice          one of fast, exact; default: fast"],
+                              ["names", "list of string  default: a,b"]])
+        self.write("none.lua", 'return require "flow".pipeline("n", {}, function() end)')
+        self.assertIn("The pipeline of none.lua has no parameters.", self.good("run", "none.lua", "--help").out)
+        self.exits(2, self.flow("run", "nothing.lua", "--help"), "`nothing.lua`")
+        self.assertFalse(os.path.exists(self.path(".flow")))
+
     def test_git_ignores_a_state_wherever_it_lies(self):
         self.good("run", ".", "--state", "sub/state")
         with open(self.path("sub/state/.gitignore")) as file:

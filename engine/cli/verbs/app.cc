@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "engine/cli/display/run_options.hpp"
 #include "engine/cli/display/signals.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 #include "flow/process.hpp"
@@ -210,6 +211,31 @@ bool takes_signals(const CLI::App& app) {
   return verb.get_name() == "worker" && verb.count("--show") == 0;
 }
 
+/// FILE of `flow run FILE --help` and `flow plan FILE --help`; "" for other verbs or without FILE.
+std::string script_of_help(const CLI::App& app) {
+  for (const CLI::App* verb : app.get_subcommands()) {
+    const CLI::Option* file = verb->get_option_no_throw("file");
+    bool has_parameters = verb->get_option_no_throw("--param") != nullptr;
+    if (has_parameters && file != nullptr && !file->results().empty()) return file->results()[0];
+  }
+  return "";
+}
+
+void print_parameters(const std::string& script) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ParameterInfo& parameter : pipeline_parameters(script_path(script))) {
+    std::string what = parameter.help;
+    auto add = [&](const std::string& more) { what += (what.empty() ? "" : "; ") + more; };
+    if (!parameter.allowed.empty()) add(parameter.allowed);
+    add(parameter.is_required ? "required" : "default: " + parameter.default_value);
+    rows.push_back({"  " + parameter.name, parameter.type, what});
+  }
+  print_line("");
+  print_line(rows.empty() ? "The pipeline of " + script + " has no parameters."
+                          : "Parameters of the pipeline, for --param NAME=VALUE:");
+  print_text(table(rows));
+}
+
 int parse_and_act(int given, char** all, VerbContext& context) {
   std::vector<char*> words = words_of(given, all);
   int argc = static_cast<int>(words.size());
@@ -225,6 +251,8 @@ int parse_and_act(int given, char** all, VerbContext& context) {
     std::ostringstream text, nothing;
     int code = app->exit(wish, text, nothing);
     print_text(text.str());
+    std::string script = script_of_help(*app);
+    if (!script.empty()) print_parameters(script);
     return code;
   } catch (const CLI::ParseError& error) {
     fail(describe(*app, error));

@@ -425,6 +425,19 @@ NodeInfo describe_worker(const WorkerNodeOptions& options);
 /// The graph of a script, built in a child process. Opens no state; verdicts are empty.
 PlanInfo build_graph(const std::string& script, const EngineOptions& options = {},
                      const RunOptions& run = {});
+/// A parameter of a pipeline.
+struct ParameterInfo {
+  std::string name;
+  std::string type;           ///< "int", "list of string", "choice"
+  std::string default_value;  ///< as `--param` takes it, "" if the parameter is required
+  bool is_required = false;
+  std::string help;
+  std::string allowed;  ///< "1 to 10", "one of a, b", "matches ^x", or ""
+};
+/// The parameters of a script's pipeline, by name. Loads the script in a child process; the
+/// pipeline's body does not run, and no state is opened. Throws Failed.
+std::vector<ParameterInfo> pipeline_parameters(const std::string& script,
+                                               const EngineOptions& options = {});
 /// "file:line: …" for each place where a script seems to use a handle as if it were a value.
 std::vector<std::string> lint(const std::string& file);
 /// The state directory that `options` select; it may not exist yet. Creates nothing.
