@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace flow::lua {
 
@@ -188,6 +189,29 @@ void guard_fields(lua_State* L, const std::string& name) {  // of the table at t
   lua_pushcclosure(L, missing_field, 1);
   lua_setfield(L, -2, "__index");
   lua_setmetatable(L, -2);
+}
+
+std::string squeezed(std::string_view name) {
+  std::string letters;
+  for (char c : name)
+    if (c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return letters;
+}
+
+// __index of the table behind a library that is written in Lua. Its names are in lower case; a name
+// that begins with a capital is one of PyTorch's classes. Other missing fields are nil. Upvalue 1:
+// the library's name.
+int missing_class(lua_State* L) {
+  if (lua_type(L, 2) != LUA_TSTRING) return 0;
+  std::string_view field = text_at(L, 2);
+  if (field.empty() || std::isupper(static_cast<unsigned char>(field[0])) == 0) return 0;
+  std::vector<std::string> names = keys_of(L, 1);
+  std::string wanted = squeezed(field), hint;
+  for (const std::string& name : names)
+    if (squeezed(name) == wanted || squeezed(name) + "loss" == wanted)
+      hint = fmt::format(": here it is `{}`", name);
+  if (hint.empty()) hint = did_you_mean(wanted, names);
+  raise(L, fmt::format("{} has no `{}`{}", text_at(L, lua_upvalueindex(1)), field, hint));
 }
 
 // Replaces every table among the fields of the table at the top by a proxy.
@@ -467,6 +491,18 @@ void open_sandbox(lua_State* L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kScriptKey);
   lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
   lua_settop(L, globals - 1);
+}
+
+void reject_class_names(lua_State* L, const std::string& library) {
+  if (lua_getmetatable(L, -1) != 0) {
+    lua_pop(L, 1);
+    return;
+  }
+  lua_createtable(L, 0, 1);
+  lua_pushlstring(L, library.data(), library.size());
+  lua_pushcclosure(L, missing_class, 1);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
 }
 
 void freeze_libraries(lua_State* L) { sandbox(L).frozen = true; }

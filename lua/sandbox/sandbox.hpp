@@ -94,6 +94,9 @@ Sandbox& sandbox(lua_State* L);
 void name_library(lua_State* L, int index, const std::string& name);
 /// Replaces the table at the top by a proxy that is read-only after the load.
 void push_read_only_proxy(lua_State* L, const std::string& name);
+/// For the table at the top, a library that is written in Lua: a missing name that begins with a
+/// capital, as PyTorch's classes do (`flow.nn.Linear`), is an error with the right name.
+void reject_class_names(lua_State* L, const std::string& library);
 /// Pushes the table behind a library's proxy, _ENV or _G at `index`; otherwise pushes nothing and
 /// returns false.
 bool push_proxied_table(lua_State* L, int index);
