@@ -56,6 +56,18 @@ void mark_full(FreeResources& free) {
   for (auto& [name, milli] : free.custom_resources) milli = 0;
 }
 
+/// Number of ranks with which the gang would start if its attempt ended now; 0 if it would wait.
+/// Units that wait for slots of their runs may start first, or have resources reserved for them.
+size_t ranks_after_restart(State state, const AttemptId& id) {
+  std::vector<Command> ignored;
+  apply(state, {state.sequence + 1, state.at, AttemptStopped{id}}, ignored);
+  for (const Event& event : schedule(state, SIZE_MAX)) {
+    const auto& assigned = std::get<Assigned>(event);
+    if (assigned.id.run == id.run && assigned.id.unit == id.unit) return assigned.others.size() + 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::optional<ResizeRequested> elastic_scale_up(const State& state, const AttemptId& id,
@@ -100,6 +112,8 @@ std::optional<ResizeRequested> elastic_scale_up(const State& state, const Attemp
   // With the request of the restarted attempt, whose `ranks` decide which workers are avoided.
   auto placements = place_gang(state, free_by_worker, request);
   if (!placements || placements->size() < ranks_min) return std::nullopt;
+  // The copy of the state is made only if another unit can make a difference.
+  if (!state.ready.empty() && ranks_after_restart(state, id) < ranks_min) return std::nullopt;
   return ResizeRequested{id, static_cast<uint32_t>(placements->size())};
 }
 

@@ -34,7 +34,8 @@ uint32_t scale_up_demand(const State& state, const WorkerInfo& like, uint32_t mo
 
 /// Decides whether an elastic gang that has just saved a checkpoint restarts with more ranks. It
 /// must have run for `after_ms`, the workers for the new ranks must have been unchanged for as
-/// long, no ready unit may wait for resources, and no other gang may be resizing.
+/// long, no ready unit may wait for resources, no other gang may be resizing, and the scheduler
+/// must start it with more ranks when it has stopped.
 std::optional<ResizeRequested> elastic_scale_up(const State& state, const AttemptId& id,
                                                 Time after_ms);
 constexpr Time kGrowAfterMs =

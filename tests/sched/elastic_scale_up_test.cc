@@ -19,8 +19,13 @@ struct World {
   explicit World(int32_t jobs = 0) {
     feed(EngineStarted{1, 0, 0});
     join("w1", 2);
+    submit("r", jobs);
+    resolve(0);
+    start_what_fits();
+  }
+  void submit(const RunId& run, int32_t jobs) {
     Plan plan;
-    for (const char* name : {"gang", "other", "where"}) {
+    for (const char* name : {"gang", "other", "where", "wide"}) {
       TaskDef def;
       def.name = name;
       def.resources.cpus_milli = 1000;
@@ -34,11 +39,11 @@ struct World {
     plan.defs[0].resources.ranks = 2;
     plan.defs[0].resources.ranks_max = 6;
     plan.defs[2].resources.where = "nowhere";
+    plan.defs[3].resources.cpus_milli = 3000;
+    plan.defs[3].priority = 1;
     plan.result = Value(true);
-    feed(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
+    feed(RunSubmitted{run, "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
                       false});
-    resolve(0);
-    start_what_fits();
   }
   void feed(Event event) {
     REQUIRE(admit(state, event));
@@ -48,8 +53,8 @@ struct World {
   void join(const std::string& name, int32_t cpus) {
     feed(WorkerJoined{{name, cpus * 1000, 0, {}, {}}});
   }
-  void resolve(UnitId unit) {
-    feed(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  void resolve(UnitId unit, const RunId& run = "r") {
+    feed(InputsResolved{run, unit, sha256(run + std::to_string(unit)), false, {}, nullptr, {}});
   }
   void start_what_fits() {
     for (Event& event : schedule(state, 1000)) feed(std::move(event));
@@ -112,6 +117,27 @@ TEST_CASE("a gang does not grow onto a worker that is set aside") {
   // The other worker has enough CPUs for the smallest gang, not for a larger one.
   world.state.workers[2].aside_until = 10 * kAfter;
   CHECK_FALSE(elastic_scale_up(world.state, world.gang(), kAfter));
+}
+
+TEST_CASE("a gang does not grow if a task of its run would take its slots when it stops") {
+  World world(4);
+  world.join("w2", 3);
+  CHECK(world.at(2 * kAfter) == 4);
+  world.resolve(3);  // waits for 3 slots, and begins before the gang
+  CHECK(schedule(world.state, 1000).empty());
+  CHECK(world.at(2 * kAfter) == 0);
+}
+
+TEST_CASE("a gang does not grow into what is reserved for a task that waits for its run's slots") {
+  World world;
+  world.join("w2", 3);
+  world.submit("a", 3);
+  world.resolve(1, "a");
+  world.start_what_fits();
+  CHECK(world.at(2 * kAfter) == 4);
+  world.resolve(3, "a");  // waits for the slot of the other task; only w2 has its 3 CPUs
+  CHECK(schedule(world.state, 1000).empty());
+  CHECK(world.at(2 * kAfter) == 0);
 }
 
 TEST_CASE("a gang does not grow beyond its run's slots, and is asked once") {
