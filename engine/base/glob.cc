@@ -73,8 +73,9 @@ bool find_braces(std::string_view pattern, Braces& braces) {
 class Walk {
  public:
   Walk(const std::string& folder, std::string_view pattern,
-       const std::vector<std::string>& excluded, std::set<std::string>& found)
-      : folder_(folder), excluded_(excluded), found_(found) {
+       const std::vector<std::string>& excluded, bool takes_every_kind,
+       std::set<std::string>& found)
+      : folder_(folder), excluded_(excluded), takes_every_kind_(takes_every_kind), found_(found) {
     for (size_t at = 0; at <= pattern.size();) {
       size_t slash = std::min(pattern.find('/', at), pattern.size());
       std::string_view component = pattern.substr(at, slash - at);
@@ -102,7 +103,8 @@ class Walk {
     bool exists = ::lstat(full(path).c_str(), &info) == 0;
     if (!exists) return;
     bool leads_somewhere = ::stat(full(path).c_str(), &info) == 0;
-    if (is_deep_ && (!leads_somewhere || !S_ISREG(info.st_mode))) return;
+    bool only_files = is_deep_ && !takes_every_kind_;
+    if (only_files && (!leads_somewhere || !S_ISREG(info.st_mode))) return;
     if (needs_folder_ && (!leads_somewhere || !S_ISDIR(info.st_mode))) return;
     if (found_.size() >= kMatchesMax) {
       error_ = user_error(fmt::format("the pattern matches more than {} paths", kMatchesMax));
@@ -172,6 +174,7 @@ class Walk {
 
   const std::string& folder_;
   const std::vector<std::string>& excluded_;
+  const bool takes_every_kind_;
   std::set<std::string>& found_;
   std::vector<std::string> components_;
   bool needs_folder_ = false, is_deep_ = false;
@@ -218,13 +221,43 @@ Result<std::vector<std::string>> expand_braces(std::string_view pattern) {
   return done;
 }
 
-Result<std::vector<std::string>> glob_below(const std::string& folder, const std::string& pattern,
-                                            const std::vector<std::string>& excluded) {
+namespace {
+
+Result<std::vector<std::string>> walk_all(const std::string& folder, const std::string& pattern,
+                                          const std::vector<std::string>& excluded,
+                                          bool takes_every_kind) {
   auto patterns = expand_braces(pattern);
   FLOW_TRY(patterns);
   std::set<std::string> found;
-  for (const std::string& each : *patterns) FLOW_TRY(Walk(folder, each, excluded, found).run());
+  for (const std::string& each : *patterns)
+    FLOW_TRY(Walk(folder, each, excluded, takes_every_kind, found).run());
   return std::vector<std::string>(found.begin(), found.end());
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> glob_below(const std::string& folder, const std::string& pattern,
+                                            const std::vector<std::string>& excluded) {
+  return walk_all(folder, pattern, excluded, false);
+}
+
+Result<std::vector<std::string>> glob_every_kind(const std::string& folder,
+                                                 const std::string& pattern) {
+  return walk_all(folder, pattern, {}, true);
+}
+
+std::string literal_prefix(std::string_view pattern) {
+  std::string prefix = pattern.starts_with('/') ? "/" : "";
+  for (size_t at = 0; at < pattern.size();) {
+    size_t slash = pattern.find('/', at);
+    if (slash == std::string_view::npos) break;
+    std::string_view component = pattern.substr(at, slash - at);
+    // Braces may span components, so the first one ends the prefix.
+    if (has_wildcard(component) || component.find('{') != std::string_view::npos) break;
+    if (!component.empty()) prefix += unescaped(component) + "/";
+    at = slash + 1;
+  }
+  return prefix;
 }
 
 }  // namespace flow

@@ -25,5 +25,12 @@ Result<std::vector<std::string>> expand_braces(std::string_view pattern);
 /// Error where a folder cannot be read, or there are too many matches.
 Result<std::vector<std::string>> glob_below(const std::string& folder, const std::string& pattern,
                                             const std::vector<std::string>& excluded = {});
+/// The same without exclusions. A pattern with `**` matches paths of every kind too, so that the
+/// caller can reject those that it cannot use.
+Result<std::vector<std::string>> glob_every_kind(const std::string& folder,
+                                                 const std::string& pattern);
+/// The leading folders of `pattern` that have no wildcard and no brace, unescaped: "reads/" of
+/// "reads/*/x.gz", "" if there are none.
+std::string literal_prefix(std::string_view pattern);
 
 }  // namespace flow

@@ -1,0 +1,22 @@
+// The input files that a pattern names, as the process that submits a run lists them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// Absolute paths of the regular files that `pattern` matches, sorted bytewise, each once. The
+/// pattern is that of engine/base/glob.hpp. A relative one starts at `folder`, which is absolute.
+/// - A link to a file is followed and keeps its own name. Folders do not match.
+/// - Nothing below a state of flow matches, unless `folder` itself is inside that state.
+/// Error (user) where a match is a broken link or another kind of file, a folder cannot be read, or
+/// there are too many matches.
+Result<std::vector<std::string>> list_inputs(const std::string& folder, const std::string& pattern);
+
+/// Why `pattern` matches no file: "no file matches `reads/*.gz`: …", with the nearest folder that
+/// exists.
+std::string no_match_text(const std::string& folder, const std::string& pattern);
+
+}  // namespace flow
