@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include "engine/base/files.hpp"
 #include "engine/base/glob.hpp"
 #include "engine/blobs/folder.hpp"
 
@@ -81,6 +83,39 @@ Result<std::vector<std::string>> list_inputs(const std::string& folder,
     if (S_ISREG(info.st_mode)) files.insert(path.string());
   }
   return std::vector<std::string>(files.begin(), files.end());
+}
+
+namespace {
+
+Result<std::vector<std::string>> list_named_inputs(const fs::path& list) {
+  auto text = read_file(list.string());
+  if (!text.ok()) return user_error("the list of input files: " + text.error().message);
+  std::vector<std::string> paths;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || line.starts_with('#')) continue;
+    paths.push_back((list.parent_path() / line).lexically_normal().string());
+    struct stat info {};
+    std::string problem = kind_problem(paths.back(), info);
+    if (!problem.empty())
+      return user_error(
+          fmt::format("the list `{}` names `{}`, which {}", list.string(), line, problem));
+  }
+  return paths;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> list_inputs(const InputPattern& wanted) {
+  bool is_list = wanted.pattern.starts_with('@');
+  fs::path list = is_list ? fs::path(wanted.folder) / wanted.pattern.substr(1) : fs::path();
+  auto paths = is_list ? list_named_inputs(list.lexically_normal())
+                       : list_inputs(wanted.folder, wanted.pattern);
+  FLOW_TRY(paths);
+  if (!paths->empty() || wanted.allow_empty) return paths;
+  if (is_list) return user_error(fmt::format("the list `{}` names no file", list.string()));
+  return user_error(no_match_text(wanted.folder, wanted.pattern));
 }
 
 std::string no_match_text(const std::string& folder, const std::string& pattern) {

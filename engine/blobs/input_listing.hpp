@@ -15,6 +15,15 @@ namespace flow {
 /// there are too many matches.
 Result<std::vector<std::string>> list_inputs(const std::string& folder, const std::string& pattern);
 
+/// A pattern for list_inputs. If it matches no file, that is an error unless `allow_empty`.
+struct InputPattern {
+  std::string folder, pattern;
+  bool allow_empty = false;
+};
+/// Lists the files of a pattern, or those that a list of names has: `@FILE`. Each line of FILE is a
+/// path relative to FILE's folder; empty lines and lines that begin with `#` are skipped.
+Result<std::vector<std::string>> list_inputs(const InputPattern& wanted);
+
 /// Why `pattern` matches no file: "no file matches `reads/*.gz`: …", with the nearest folder that
 /// exists.
 std::string no_match_text(const std::string& folder, const std::string& pattern);

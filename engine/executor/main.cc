@@ -274,6 +274,29 @@ Error no_memory_to_build(const wire::Build& build) {
                     " MiB): a pipeline's body only describes the work; move the work into a task");
 }
 
+/// Asks the process that submits, and waits for its answer.
+Result<std::vector<std::string>> list_inputs_there(const InputPattern& wanted) {
+  wire::FromExecutor question;
+  wire::ListFiles& listing = *question.mutable_list_files();
+  listing.set_folder(wanted.folder);
+  listing.set_pattern(wanted.pattern);
+  listing.set_allow_empty(wanted.allow_empty);
+  std::string out;
+  append_frame(out, question);
+  uint32_t size = 0;
+  bool ok = write_fully(kWireDescriptor, out) &&
+            read_fully(kWireDescriptor, reinterpret_cast<char*>(&size), sizeof size) &&
+            size <= kFrameMax;
+  std::string bytes(ok ? size : 0, '\0');
+  wire::ToExecutor answer;
+  ok = ok && read_fully(kWireDescriptor, bytes.data(), size) && answer.ParseFromString(bytes) &&
+       answer.has_files_listed();
+  if (!ok) return internal_error("the process that submits the run does not list files");
+  const wire::FilesListed& listed = answer.files_listed();
+  if (!listed.error().empty()) return user_error(listed.error());
+  return std::vector<std::string>(listed.paths().begin(), listed.paths().end());
+}
+
 int build_graph() {
   uint32_t size = 0;
   if (!read_fully(kWireDescriptor, reinterpret_cast<char*>(&size), sizeof size) || size > kFrameMax)
@@ -290,6 +313,7 @@ int build_graph() {
   request.main = build.main();
   request.working_directory = build.working_directory();
   request.describe = build.describe();
+  request.list_inputs = list_inputs_there;
   auto params = decode_value(build.params());
   if (!params.ok()) return 1;
   request.params = std::move(*params);

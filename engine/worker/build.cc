@@ -14,6 +14,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/protocol/executor.pb.h"
 #include "engine/protocol/frames.hpp"
@@ -143,6 +144,27 @@ std::string request_of(const BuildOrder& order) {
   return request;
 }
 
+/// Appends the answer to the child's request to `out`.
+void answer_listing(const wire::ListFiles& wanted, std::string& out) {
+  wire::ToExecutor message;
+  wire::FilesListed& answer = *message.mutable_files_listed();
+  auto paths = list_inputs({wanted.folder(), wanted.pattern(), wanted.allow_empty()});
+  size_t bytes = 0;
+  if (paths.ok())
+    for (const std::string& path : *paths) bytes += path.size() + 8;  // with its length
+  if (!paths.ok()) {
+    answer.set_error(paths.error().message);
+  } else if (bytes > kFrameMax / 2) {
+    answer.set_error(
+        fmt::format("`{}` matches {} files, whose paths have more than {} MiB: write "
+                    "a narrower pattern, or pass the folder",
+                    wanted.pattern(), paths->size(), kFrameMax / 2 >> 20));
+  } else {
+    for (std::string& path : *paths) answer.add_paths(std::move(path));
+  }
+  append_frame(out, message);
+}
+
 Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   auto cgroups = own_cgroups();
   int64_t oom_kills = cgroup_oom_kills(cgroups);
@@ -186,7 +208,11 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
       bool broken = false;
       if (cutter.next(frame, broken)) {
         if (!reply.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) reply.Clear();
-        break;
+        if (!reply.has_list_files()) break;
+        int64_t started = monotonic_us();
+        answer_listing(reply.list_files(), request);
+        deadline += monotonic_us() - started;  // listing is not the script's time
+        reply.Clear();
       }
       if (broken) break;
     }

@@ -254,6 +254,7 @@ void open_graph(lua_State* L, int flow_table) {
   int flow = lua_absindex(L, flow_table);
   open_handles(L);
   open_tasks(L, flow);
+  open_input_files(L, flow);
   open_flow_control(L, flow);
   open_params(L, flow);
   open_pipelines(L, flow);

@@ -98,6 +98,10 @@ std::string loading_file(lua_State* L);
 
 // ---- parts of open_graph
 void open_tasks(lua_State* L, int flow_table);
+/// flow.files and flow.files.groups.
+void open_input_files(lua_State* L, int flow_table);
+/// The files that a pattern or a list names, as values with their names.
+Result<std::vector<File>> list_files(const InputLister& lister, const InputPattern& wanted);
 void open_flow_control(lua_State* L, int flow_table);  // map, when
 void open_pipelines(lua_State* L, int flow_table);
 void open_params(lua_State* L, int flow_table);

@@ -9,11 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "engine/blobs/input_listing.hpp"
 #include "engine/plan/plan.hpp"
 #include "flow/collective.hpp"
 #include "flow/gpu.hpp"
 
 namespace flow {
+
+/// Lists input files in the process that submits: absolute paths, sorted. See
+/// engine/blobs/input_listing.hpp.
+using InputLister = std::function<Result<std::vector<std::string>>(const InputPattern& wanted)>;
 
 struct BuildRequest {
   std::string root;  // absolute folder of the script
@@ -23,7 +28,8 @@ struct BuildRequest {
   std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: overrides `params`
   std::string working_directory;   // base of relative paths of the command line
   const Bundle* pinned = nullptr;  // build from this code and not from disk (resume, executors)
-  bool describe = false;           // only the pipeline's name and parameters; its body does not run
+  InputLister list_inputs;
+  bool describe = false;  // only the pipeline's name and parameters; its body does not run
 };
 
 struct BuildResult {

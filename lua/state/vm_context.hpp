@@ -26,6 +26,7 @@ struct VmContext {
   GraphBuilder* graph = nullptr;            // loading and building; also in a dynamic task
   const AttemptRequest* request = nullptr;  // in a task
   AttemptHost* host = nullptr;              // in a task
+  InputLister list_inputs;                  // building
   std::map<std::string, File> input_files;  // in a task: absolute path -> its file value
   Sandbox* sandbox = nullptr;
   bool is_serving = false;               // a service's predict runs: its result outlives its inputs

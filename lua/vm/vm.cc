@@ -186,6 +186,7 @@ int ScriptState::build_body(lua_State* L) {
   ScriptState& state = *building.state;
   Status& status = building.status;
   const BuildRequest& request = *building.request;
+  state.context_.list_inputs = request.list_inputs;
   int base = lua_gettop(L);
   status = state.load_main();
   if (!status.ok()) return 0;

@@ -141,6 +141,17 @@ function flow.when(condition, taken, otherwise) end
 ---@return any
 function flow.file(path) end
 
+---The files that a pattern matches, sorted by path; called in a pipeline's body.
+---@class flow.files
+---@overload fun(pattern: string, options?: { allow_empty?: boolean }): any[]
+flow.files = {}
+
+---Groups of files by the captures of a pattern: `reads/{sample}_R{n}.fastq.gz`.
+---@param pattern string
+---@param options? { allow_empty?: boolean }
+---@return table[] groups `{ sample = "s1", files = { ["1"] = …, ["2"] = … } }`, sorted by the captures
+function flow.files.groups(pattern, options) end
+
 ---A secret: it is not stored, and is redacted in logs and errors. A task's result is stored without redaction.
 ---@param name string a variable of the submitter's environment, for the option `env`
 ---@return flow.secret

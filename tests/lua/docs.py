@@ -18,6 +18,7 @@ PARAMETERS = ["--param", "text=words.txt"]
 GIVEN = '''local flow = require "flow"
 local start, improve, download = print, print, print
 local count, merge, parts = flow.task("given.count", print), flow.task("given.merge", print), { 1, 2 }
+local align = flow.task("given.align", print)
 '''
 DEFINES = re.compile(r"^local (\w+)\s*= flow\.(?:task|shell|service|dynamic)\(", re.M)
 
@@ -43,7 +44,9 @@ def script_of(block):
 
 def check_blocks(flow, folder):
     problems, whole = [], 0
-    (folder / "words.txt").write_text("one two\n")
+    for name in ("words.txt", "texts/a.txt", "reads/s1_R1.fastq.gz", "reads/s1_R2.fastq.gz"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("one two\n")
     for file, line, block in blocks():
         is_whole = "return flow.pipeline(" in block
         whole += is_whole

@@ -1,0 +1,227 @@
+// flow.files and flow.files.groups: files that a pattern names, listed by the process that submits.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "engine/base/glob.hpp"
+#include "lua/graph/path_captures.hpp"
+#include "lua/state/graph_builder.hpp"
+
+namespace flow::lua {
+
+Result<std::vector<File>> list_files(const InputLister& lister, const InputPattern& wanted) {
+  if (!lister) return user_error("files cannot be listed here");
+  auto paths = lister(wanted);
+  FLOW_TRY(paths);
+  std::vector<File> files;
+  for (std::string& path : *paths) {
+    File& file = files.emplace_back();
+    file.name = std::filesystem::path(path).filename().string();
+    file.origin = std::move(path);
+  }
+  return files;
+}
+
+namespace {
+
+const char kFilesKey = 0;
+
+/// The files of `pattern`, relative to the script. `function` is the caller's name, for errors.
+std::vector<File> files_of(lua_State* L, const char* function, const std::string& pattern,
+                           bool allow_empty) {
+  building_graph(L, function);
+  if (context(L).phase != ScriptPhase::building)
+    raise(L, fmt::format("{} lists files before the run starts, so it is called in the body of a "
+                         "pipeline: pass its result to the task as an argument",
+                         function));
+  if (pattern.empty()) raise(L, fmt::format("{}: the pattern is empty", function));
+  auto files = list_files(context(L).list_inputs, {context(L).root, pattern, allow_empty});
+  if (!files.ok()) raise(L, fmt::format("{}: {}", function, files.error().message));
+  return std::move(*files);
+}
+
+bool read_options(lua_State* L, int index, const char* function) {
+  if (lua_isnoneornil(L, index)) return false;
+  if (lua_type(L, index) != LUA_TTABLE)
+    raise(L, fmt::format("the options of {} are a table, not {}", function, kind_text(L, index)));
+  lua_pushnil(L);
+  while (lua_next(L, index) != 0) {
+    std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : kind_text(L, -2);
+    if (key != "allow_empty")
+      raise(L, fmt::format("{} has no option `{}`{}; it has allow_empty", function, key,
+                           did_you_mean(key, {"allow_empty"})));
+    if (lua_type(L, -1) != LUA_TBOOLEAN)
+      raise(L, fmt::format("`allow_empty` of {} is true or false, not {}", function,
+                           kind_text(L, -1)));
+    lua_pop(L, 1);
+  }
+  bool is_set = lua_getfield(L, index, "allow_empty") != LUA_TNIL && lua_toboolean(L, -1) != 0;
+  lua_pop(L, 1);
+  return is_set;
+}
+
+// flow.files(pattern [, options]). The first argument is flow.files itself.
+int call_files(lua_State* L) {
+  std::string pattern = check_text(L, 2, "the pattern in flow.files");
+  bool allow_empty = read_options(L, 3, "flow.files");
+  std::vector<File> files = files_of(L, "flow.files", pattern, allow_empty);
+  lua_createtable(L, static_cast<int>(files.size()), 0);
+  for (size_t i = 0; i < files.size(); i++) {
+    push_file(L, files[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+  return 1;
+}
+
+// ---- groups
+
+struct CapturedFile {
+  std::vector<std::string> texts;  // of the captures
+  File file;
+};
+
+/// Files whose captures are the same, but for the one that names the members.
+struct FileGroup {
+  std::map<std::string, File> members;
+};
+
+/// Which capture names the members of a group: of those after the first the last that has several
+/// values, or else the last. With one capture each file is a group.
+std::optional<size_t> member_capture(const std::vector<CapturedFile>& files, size_t captures) {
+  if (captures < 2) return std::nullopt;
+  for (size_t i = captures - 1; i > 0; i--) {
+    bool varies = std::ranges::any_of(
+        files, [&](const CapturedFile& each) { return each.texts[i] != files[0].texts[i]; });
+    if (varies) return i;
+  }
+  return captures - 1;
+}
+
+class Grouping {
+ public:
+  Grouping(lua_State* L, std::string pattern, const PathCaptures& captures,
+           const std::vector<CapturedFile>& files)
+      : L_(L),
+        pattern_(std::move(pattern)),
+        names_(captures.names()),
+        member_(member_capture(files, names_.size())) {
+    for (const CapturedFile& file : files) add(file);
+    check_complete();
+  }
+
+  void push() const {
+    lua_createtable(L_, static_cast<int>(groups_.size()), 0);
+    lua_Integer count = 0;
+    for (const auto& [key, group] : groups_) {
+      push_group(key, group);
+      lua_rawseti(L_, -2, ++count);
+    }
+  }
+
+ private:
+  void add(const CapturedFile& given) {
+    std::vector<std::string> key = given.texts;
+    std::string member;
+    if (member_) {
+      member = key[*member_];
+      key.erase(key.begin() + static_cast<std::ptrdiff_t>(*member_));
+    }
+    auto [place, is_new] = groups_[key].members.emplace(member, given.file);
+    if (!is_new)
+      raise(L_, fmt::format("flow.files.groups of `{}`: `{}` and `{}` have the same captures ({})",
+                            pattern_, place->second.origin, given.file.origin, text_of(key)));
+    if (member_) members_.emplace(member, given.file.origin);
+  }
+
+  void check_complete() const {
+    for (const auto& [key, group] : groups_)
+      for (const auto& [member, example] : members_)
+        if (!group.members.contains(member))
+          raise(L_, fmt::format("flow.files.groups of `{}`: the group {} has no file with {} = "
+                                "\"{}\", which other groups have (`{}`): add the file, or write a "
+                                "pattern that leaves the others of the group out",
+                                pattern_, text_of(key), names_[*member_], member, example));
+  }
+
+  /// `sample = "s1"`, of the captures but the member's.
+  std::string text_of(const std::vector<std::string>& key) const {
+    std::string text;
+    size_t at = 0;
+    for (size_t i = 0; i < names_.size(); i++)
+      if (i != member_)
+        text += fmt::format("{}{} = \"{}\"", text.empty() ? "" : ", ", names_[i], key[at++]);
+    return text;
+  }
+
+  void push_group(const std::vector<std::string>& key, const FileGroup& group) const {
+    lua_newtable(L_);
+    size_t at = 0;
+    for (size_t i = 0; i < names_.size(); i++) {
+      if (i == member_) continue;
+      lua_pushlstring(L_, key[at].data(), key[at].size());
+      lua_setfield(L_, -2, names_[i].c_str());
+      at++;
+    }
+    lua_newtable(L_);
+    for (const auto& [member, file] : group.members) {
+      push_file(L_, file);
+      if (member_)
+        lua_setfield(L_, -2, member.c_str());
+      else
+        lua_rawseti(L_, -2, 1);
+    }
+    lua_setfield(L_, -2, "files");
+  }
+
+  lua_State* const L_;
+  const std::string pattern_;
+  const std::vector<std::string>& names_;
+  const std::optional<size_t> member_;
+  std::map<std::vector<std::string>, FileGroup> groups_;
+  std::map<std::string, std::string> members_;  // each value of the member's capture, and a file
+};
+
+// flow.files.groups(pattern [, options])
+int make_groups(lua_State* L) {
+  std::string pattern = check_text(L, 1, "the pattern in flow.files.groups");
+  bool allow_empty = read_options(L, 2, "flow.files.groups");
+  auto captures = PathCaptures::parse(pattern);
+  if (!captures.ok()) raise(L, "flow.files.groups: " + captures.error().message);
+  if (std::ranges::find(captures->names(), "files") != captures->names().end())
+    raise(L, "flow.files.groups: a capture cannot be named `files`, which is a field of the group");
+  // Paths are compared whole, so the pattern is made absolute as they are.
+  std::string root = escape_glob(context(L).root);
+  auto absolute =
+      PathCaptures::parse((std::filesystem::path(root) / pattern).lexically_normal().string());
+  if (!absolute.ok()) raise(L, "flow.files.groups: " + absolute.error().message);
+  std::vector<CapturedFile> matched;
+  for (File& file : files_of(L, "flow.files.groups", captures->glob(), allow_empty))
+    if (auto texts = absolute->match(file.origin))
+      matched.push_back({std::move(*texts), std::move(file)});
+  if (matched.empty() && !allow_empty)
+    raise(L, fmt::format("flow.files.groups: no file matches `{}`, in which a capture has at least "
+                         "one character",
+                         pattern));
+  Grouping(L, pattern, *absolute, matched).push();
+  return 1;
+}
+
+}  // namespace
+
+void open_input_files(lua_State* L, int flow) {
+  lua_newuserdatauv(L, 0, 0);
+  if (new_metatable(L, &kFilesKey, "flow.files")) {
+    lua_pushcfunction(L, call_files);
+    lua_setfield(L, -2, "__call");
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, make_groups);
+    lua_setfield(L, -2, "groups");
+    lua_setfield(L, -2, "__index");
+  }
+  lua_setmetatable(L, -2);
+  lua_setfield(L, flow, "files");
+}
+
+}  // namespace flow::lua

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""flow.files and flow.files.groups: what they list, when they list again, and their errors."""
+import os
+import shutil
+
+import place
+
+FILES = """
+local flow = require "flow"
+local count = flow.shell("count", { args = { "text" }, command = "cat {text}" })
+local all = flow.task("all", function(ctx, texts)
+  local out = {}
+  for _, text in ipairs(texts) do out[#out + 1] = text.stdout end
+  return table.concat(out)
+end)
+return flow.pipeline("files", {}, function()
+  local files = flow.files(%s)
+  print("listed " .. #files)
+  return all(flow.map(count, files))
+end)
+"""
+GROUPS = """
+local flow = require "flow"
+local pair = flow.task("pair", function(ctx, sample, one, two)
+  local function read(path) local file = io.open(path) local text = file:read("a") file:close() return text end
+  return sample .. ":" .. read(one) .. read(two)
+end)
+return flow.pipeline("groups", {}, function()
+  local out = {}
+  for _, group in ipairs(flow.files.groups(%s)) do
+    out[#out + 1] = pair(group.sample, group.files["1"], group.files["2"])
+  end
+  return out
+end)
+"""
+
+
+class InputFiles(place.Place):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("in"))
+
+    def make(self, *names):
+        for name in names:
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            self.write(name, os.path.basename(name)[0])
+
+    def files(self, pattern):
+        self.write("files.lua", FILES % pattern)
+
+    def result(self, run="last"):
+        return self.show(run)["result"]
+
+    def ran(self):
+        return sorted(name for name, task in self.tasks().items() if not task["cached"])
+
+    def test_a_pattern_is_a_sorted_list_and_a_new_file_runs_only_its_tasks(self):
+        self.make("in/b.txt", "in/a.txt", "in/c.md", "in/.d.txt", "in/deep/e.txt")
+        self.files('"in/*.txt"')
+        self.exits(0, self.flow("run", "files.lua"), "listed 2")
+        self.assertEqual(self.result(), "ab")
+        self.make("in/aa.txt")
+        self.good("run", "files.lua")
+        self.assertEqual(self.result(), "aab")
+        self.assertEqual(self.ran(), ["all", "count[2]"])
+        os.rename(self.path("in/aa.txt"), self.path("in/z.txt"))
+        os.utime(self.path("in/b.txt"))
+        self.good("run", "files.lua")
+        self.assertEqual(self.result(), "aba")
+        self.assertEqual(self.ran(), ["all", "count[3]"])
+        self.files('"in/**/[!c]*.{txt,md}"')
+        self.good("run", "files.lua")
+        self.assertEqual(self.result(), "abea")
+
+    def test_resume_keeps_the_list_and_new_code_lists_again(self):
+        self.make("in/a.txt", "in/b.txt")
+        self.write("files.lua", (FILES % '"in/*.txt"').replace('"cat {text}"', '"grep -v b {text}"'))
+        self.exits(1, self.flow("run", "files.lua"))
+        self.make("in/c.txt")
+        self.exits(1, self.flow("resume"))
+        self.assertEqual(set(self.tasks()), {"all", "count[1]", "count[2]"})
+        self.files('"in/*.txt"')
+        self.good("resume", "last", "--code", "new")
+        self.assertEqual(self.result(), "abc")
+
+    def test_errors_name_the_pattern_and_the_place(self):
+        self.make("in/a.txt")
+        self.files('"in/deep/*.txt"')
+        self.exits(2, self.flow("run", "files.lua"), "files.lua:10: flow.files: no file matches `in/deep/*.txt`",
+                   "the nearest folder that exists is `%s`" % self.path("in"))
+        self.files('"in/*.md", { allow_empty = true }')
+        self.good("run", "files.lua")
+        self.assertEqual(self.result(), "")
+        self.files('"in/*.md", { empty = true }')
+        self.exits(2, self.flow("run", "files.lua"), "flow.files has no option `empty`")
+        os.symlink("nowhere", self.path("in/broken.txt"))
+        self.files('"in/*.txt"')
+        self.exits(2, self.flow("run", "files.lua"), "in/broken.txt", "which does not exist")
+        self.write("load.lua", 'local flow = require "flow"\nlocal files = flow.files("in/*")\n'
+                               'return flow.pipeline("p", {}, function() end)\n')
+        self.exits(2, self.flow("run", "load.lua"), "load.lua:2: flow.files")
+        self.write("task.lua", 'local flow = require "flow"\n'
+                               'local t = flow.task("t", function() return flow.files("in/*") end)\n'
+                               'return flow.pipeline("p", {}, function() return t() end)\n')
+        self.exits(1, self.flow("run", "task.lua"), "task.lua:2: flow.files")
+        self.write("dynamic.lua", 'local flow = require "flow"\n'
+                                  'local d = flow.dynamic("d", function() return flow.files("in/*") end)\n'
+                                  'return flow.pipeline("p", {}, function() return d() end)\n')
+        self.exits(1, self.flow("run", "dynamic.lua"), "dynamic.lua:2: flow.files lists files before the run starts")
+
+    def test_a_state_is_no_input(self):
+        self.make("in/a.txt")
+        self.files('"**/*"')
+        self.good("run", "files.lua", "--state", "in/state")
+        self.good("run", "files.lua", "--state", "in/state")
+        self.assertEqual({task["name"] for task in self.good("show", "last", "--json", "--state", "in/state").lines()[0]["tasks"]},
+                         {"all", "count[1]", "count[2]"})  # files.lua and in/a.txt
+
+    def test_groups_by_captures(self):
+        self.make("in/s2_R1.txt", "in/s2_R2.txt", "in/s1_R2.txt", "in/s1_R1.txt", "in/other.txt")
+        self.write("groups.lua", GROUPS % '"in/{sample}_R{n}.txt"')
+        self.good("run", "groups.lua")
+        self.assertEqual(self.result(), ["s1:ss", "s2:ss"])
+        os.unlink(self.path("in/s2_R2.txt"))
+        self.exits(2, self.flow("run", "groups.lua"), 'the group sample = "s2" has no file with n = "2"', "in/s1_R2.txt")
+        self.make("in/deep/s2_R2.txt", "in/more/s2_R2.txt")
+        self.write("groups.lua", GROUPS % '"in/**/{sample}_R{n}.txt"')
+        self.exits(2, self.flow("run", "groups.lua"), "in/deep/s2_R2.txt", "in/more/s2_R2.txt", "have the same captures")
+        self.write("groups.lua", GROUPS % '"in/*.txt"')
+        self.exits(2, self.flow("run", "groups.lua"), "`in/*.txt` has no capture")
+
+    def test_a_client_of_the_engine_lists_too(self):
+        self.make("in/a.txt")
+        self.write("hold.lua", place.HOLD + 'return flow.pipeline("h", {}, function() return hold("%s", "h") end)\n'
+                   % self.path("gate"))
+        run = self.start("run", "hold.lua")
+        self.until_holds("h")
+        self.files('"in/*.txt"')
+        self.good("run", "files.lua")
+        self.assertEqual(self.result(), "a")
+        self.open("gate")
+        self.exits(0, self.end(run))
+
+    def test_plan_and_graph_list(self):
+        self.make("in/a.txt", "in/b.txt")
+        self.files('"in/*.txt"')
+        self.assertIn("count[2]", self.good("plan", "files.lua").out)
+        self.good("graph", "files.lua")
+        shutil.rmtree(self.path("in"))
+        self.exits(2, self.flow("plan", "files.lua"), "no file matches")
+
+
+if __name__ == "__main__":
+    place.main()
