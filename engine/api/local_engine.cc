@@ -386,7 +386,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
   if (!record.ok()) return nullptr;  // removed by gc
   Submission again = submission;
   again.options.request.clear();
-  if (!is_over(record->status)) return resume_for(record->id, "", false, again);
+  if (!is_over(record->status)) return resume_for(record->id, "", Resumption::resume, again);
   state->on_end();
   return state;
 }
@@ -408,17 +408,18 @@ std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submis
 
 std::shared_ptr<detail::RunHandle> LocalEngine::resume(const std::string& selector,
                                                        const RunOptions& options, bool new_code) {
-  return resume_for(selector, "", new_code, local_submission(options));
+  return resume_for(selector, "", new_code ? Resumption::new_code : Resumption::resume,
+                    local_submission(options));
 }
 
 std::shared_ptr<detail::RunHandle> LocalEngine::retry(const std::string& selector,
                                                       const std::string& task,
                                                       const RunOptions& options) {
-  return resume_for(selector, task, false, local_submission(options));
+  return resume_for(selector, task, Resumption::retry, local_submission(options));
 }
 
 std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& selector,
-                                                           const std::string& task, bool new_code,
+                                                           const std::string& task, Resumption how,
                                                            const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
   auto held = engine_loop_->parts().pins.hold();
@@ -433,7 +434,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                                is_here ? fmt::format("`flow run {}`", record.script)
                                        : "`flow run`, where it was started,")));
   }
-  if (new_code) {
+  if (how == Resumption::new_code) {
     ok_or_throw(check_for_work_elsewhere());
     Submission again = from;
     again.script = record.script;
@@ -458,7 +459,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
-  if (record.status == "succeeded" && task.empty()) {
+  bool retries_ignored = how == Resumption::retry && record.counts.ignored > 0;
+  if (record.status == "succeeded" && task.empty() && !retries_ignored) {
     // Nothing else of this request is committed yet. gc needs this row to map the client's mark to
     // the run.
     const std::string& request = from.options.request;

@@ -63,7 +63,7 @@ class LocalEngine final : public EngineService, private RunEngine {
 
   std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) override;
   std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
-                                                const std::string& task, bool new_code,
+                                                const std::string& task, Resumption how,
                                                 const Submission& from) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;

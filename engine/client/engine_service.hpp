@@ -1,6 +1,7 @@
 // The interface through which the server of clients calls the engine in its process. engine/api
 // implements it, so engine/client does not depend on engine/api.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,10 @@
 
 namespace flow {
 
+/// Why a run starts again. Only a retry gives ignored failures of a run that succeeded new
+/// attempts.
+enum class Resumption : uint8_t { resume, new_code, retry };
+
 /// Thread-safe: the server has a thread per connection. Functions that return no Result throw
 /// Failed on an error.
 class EngineService : public detail::EngineImpl {
@@ -18,11 +23,10 @@ class EngineService : public detail::EngineImpl {
   using EngineImpl::show;
   /// Like EngineImpl::run(), with the working directory and the environment of the submission.
   virtual std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) = 0;
-  /// Like EngineImpl::resume(), or like EngineImpl::retry() if `task` is not empty. `selector`: a
-  /// run's id, a unique prefix of it, a run's name, or "last". `new_code`: run the code that is on
-  /// disk now, not the run's.
+  /// Like EngineImpl::resume() or retry(). `task` is "" unless it is a retry of one task.
+  /// `selector`: a run's id, a unique prefix of it, a run's name, or "last".
   virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
-                                                        const std::string& task, bool new_code,
+                                                        const std::string& task, Resumption how,
                                                         const Submission& submission) = 0;
   /// Like EngineImpl::plan().
   virtual PlanInfo plan_for(const Submission& submission) = 0;

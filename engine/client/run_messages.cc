@@ -31,11 +31,12 @@ void put_counts(const Counts& counts, client_protocol::TaskCounts& to) {
   to.set_ready(counts.ready);
   to.set_running(counts.running);
   to.set_waiting(counts.waiting);
+  to.set_ignored(counts.ignored);
 }
 
 Counts get_counts(const client_protocol::TaskCounts& from) {
   return {from.succeeded(), from.cached(), from.failed(),  from.skipped(), from.cancelled(),
-          from.pending(),   from.ready(),  from.running(), from.waiting()};
+          from.pending(),   from.ready(),  from.running(), from.waiting(), from.ignored()};
 }
 
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
@@ -88,6 +89,7 @@ void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
   to.set_ranks(task.ranks);
   to.set_grew_from(task.grew_from);
   to.set_cached(task.cached);
+  to.set_ignored(task.ignored);
   to.set_started_ms(task.started_ms);
   to.set_finished_ms(task.finished_ms);
   put_texts(task.gpus, *to.mutable_gpus());
@@ -116,6 +118,7 @@ Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
   task.ranks = from.ranks();
   task.grew_from = from.grew_from();
   task.cached = from.cached();
+  task.ignored = from.ignored();
   task.started_ms = from.started_ms();
   task.finished_ms = from.finished_ms();
   task.gpus = get_texts(from.gpus());

@@ -166,6 +166,7 @@ void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
     event.attempt = task.attempts;
     event.status = task.status;
     event.cached = task.cached;
+    event.ignored = task.ignored;
     event.text = task.error;
     event.at_ms = task.finished_ms;
     state.on_event(std::move(event));

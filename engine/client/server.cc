@@ -309,10 +309,10 @@ std::shared_ptr<detail::RunHandle> Server::start(const ClientRequest& request,
                                                  const Submission& submission) {
   if (request.has_submit_run()) return engine_.run_for(submission);
   if (request.has_retry_task())
-    return engine_.resume_for(request.retry_task().run(), request.retry_task().task(), false,
-                              submission);
-  return engine_.resume_for(request.resume_run().run(), "", request.resume_run().new_code(),
-                            submission);
+    return engine_.resume_for(request.retry_task().run(), request.retry_task().task(),
+                              Resumption::retry, submission);
+  Resumption how = request.resume_run().new_code() ? Resumption::new_code : Resumption::resume;
+  return engine_.resume_for(request.resume_run().run(), "", how, submission);
 }
 
 void Server::serve_run(Client& client, const ClientRequest& request) {

@@ -87,6 +87,11 @@ struct AdmissionCheck {
     return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr ||
            find_unit(state, e.run, e.unit, Phase::gathering) != nullptr;
   }
+  bool operator()(const InputsMissing& e) const {
+    return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr && !e.why.empty() &&
+           find_run(state, e.run)->node(find_run(state, e.run)->units[e.unit].node).kind !=
+               NodeKind::when;
+  }
   bool operator()(const MapExpanded& e) const {
     return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr &&
            is_map_unit(*find_run(state, e.run), e.unit);
@@ -190,7 +195,8 @@ struct AdmissionCheck {
     if (!may_lose || !std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
     if (!e.has_unit) {
       bool stopping = run->stopping && !run->cancelling && !run->ending;
-      return stopping || (at_rest && run->status != RunStatus::succeeded);
+      bool has_failures = run->status != RunStatus::succeeded || run->counts.ignored > 0;
+      return stopping || (at_rest && has_failures);
     }
     if (!at_rest || !e.lost.empty() || e.unit >= run->units.size()) return false;
     const Unit& u = run->units[e.unit];

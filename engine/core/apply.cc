@@ -77,6 +77,15 @@ void Transition::on(const InputsFailed& event) {
   fail(r, event.unit, event.failure);
 }
 
+void Transition::on(const InputsMissing& event) {
+  Run& r = run(event.run);
+  touch(r);
+  UnitDetail detail;
+  detail.failure = {Cause::dependency, event.why, "", 0};
+  end_missing(r, event.unit, UnitStatus::skipped,
+              std::make_shared<const UnitDetail>(std::move(detail)));
+}
+
 void Transition::on(const MapExpanded& event) {
   Run& r = run(event.run);
   FLOW_CHECK(r.units[event.unit].phase == Phase::resolving);

@@ -79,14 +79,15 @@ struct Unit {
   KeyScope key_scope = KeyScope::none;  // scope of its hold on the key (derived)
   bool cached = false;                  // the result is a cache hit
   bool resolved = false;                // the key is known
-  bool forced = false;     // retry RUN TASK: ignore the cache once and replace its entry
-  bool satisfied = false;  // consumers may start: it succeeded, or its service is ready
-  bool expanded = false;   // map, dynamic: its instances or calls are units of the run
-  bool dropped = false;    // part of an expansion that a later one replaced
-  uint16_t requeues = 0;   // how often its next attempt was requeued before it began
-  WorkerId worker = 0;     // worker of its newest attempt
-  uint32_t attempts = 0;   // attempts so far
-  uint32_t waits_on = 0;   // edges not yet satisfied (derived)
+  bool forced = false;         // retry RUN TASK: ignore the cache once and replace its entry
+  bool satisfied = false;      // consumers may start: it succeeded, or its service is ready
+  bool expanded = false;       // map, dynamic: its instances or calls are units of the run
+  bool dropped = false;        // part of an expansion that a later one replaced
+  bool gives_missing = false;  // failed or skipped, but satisfied: its result is flow.missing
+  uint16_t requeues = 0;       // how often its next attempt was requeued before it began
+  WorkerId worker = 0;         // worker of its newest attempt
+  uint32_t attempts = 0;       // attempts so far
+  uint32_t waits_on = 0;       // edges not yet satisfied (derived)
   uint32_t timer_serial = 0;
   uint32_t expected_us = 0;  // running: expected duration; 0: not known to be short
   uint64_t epoch = 0;        // fencing token of the current attempt
@@ -140,7 +141,7 @@ struct UnitDetail {
 /// Numbers of counted units (see is_counted) by status, as in a run's JSON.
 struct RunCounts {
   uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
-           ready = 0, running = 0, waiting = 0;
+           ready = 0, running = 0, waiting = 0, ignored = 0;
   bool operator==(const RunCounts&) const = default;
 };
 
@@ -235,7 +236,7 @@ struct Run {
   RunCounts counts;
   std::array<uint32_t, kPhases> phases{};  // number of units in each phase, without dropped ones
   uint32_t open_services = 0, services_up = 0;
-  uint32_t failed_units = 0;  // including maps and whens
+  uint32_t failed_units = 0;  // including maps and whens, without ignored failures
   int32_t cpus_used_milli = 0;
   uint32_t number = 0;  // of this run in State::computing; no order depends on it
 
@@ -360,6 +361,10 @@ const TaskDef* def_of(const Run& run, UnitId unit);
 /// yet.
 bool is_counted(const Run& run, UnitId unit);
 bool is_service(const Run& run, UnitId unit);
+/// Whether the unit failed and the run goes on with flow.missing as its result.
+inline bool is_ignored(const Unit& unit) {
+  return unit.gives_missing && unit.status == UnitStatus::failed;
+}
 /// The instances of an expanded map, in order.
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 /// Whether the unit's result is an input of another node or part of the run's result.

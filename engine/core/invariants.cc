@@ -79,6 +79,11 @@ class InvariantChecker {
       if (u.status == UnitStatus::failed) {
         expect(u.detail && u.detail->failure.cause != Cause::none, place, "failed without a cause");
       }
+      if (u.gives_missing) {
+        bool has_ended = u.status == UnitStatus::failed || u.status == UnitStatus::skipped;
+        expect(has_ended && u.satisfied && u.result.is_zero(), place,
+               "its result is missing, but it has one, or its dependents were not notified");
+      }
       if (u.cached && u.status == UnitStatus::succeeded)
         expect(u.resolved, place, "cached without a key");
       if (u.key_scope != KeyScope::none) {

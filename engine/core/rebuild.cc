@@ -105,7 +105,7 @@ void rebuild_counts(State& state, Run& run) {
     if (u.dropped) continue;
     run.phases[static_cast<size_t>(u.phase)]++;
     if (is_counted(run, unit)) count_unit(run.counts, u, 1);
-    if (u.status == UnitStatus::failed) run.failed_units++;
+    if (u.status == UnitStatus::failed && !u.gives_missing) run.failed_units++;
     if (is_service(run, unit)) {
       run.services.push_back(unit);
       if (!is_final(u.status)) run.open_services++;
@@ -138,6 +138,7 @@ void count_unit(RunCounts& counts, const Unit& u, int by) {
       if (u.cached) add(counts.cached);
       return add(counts.succeeded);
     case UnitStatus::failed:
+      if (u.gives_missing) add(counts.ignored);
       return add(counts.failed);
     case UnitStatus::skipped:
       return add(counts.skipped);

@@ -34,9 +34,11 @@ void Transition::on(const RetryRequested& event) {
       const Unit& u = r.units[unit];
       if (!u.expanded && !u.dropped && !is_when(unit)) r.units[unit].forced = true;
     }
+    // An interrupted run keeps its ignored failures: their consumers went on without them.
+    if (is_final(r.status)) retry_ignored(r);
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];
-      if (u.dropped || !ended_by_failure(u)) continue;
+      if (u.dropped || u.gives_missing || !ended_by_failure(u)) continue;
       Phase phase = Phase::waiting_for_dependencies;
       if (u.expanded) phase = is_map_unit(r, unit) ? Phase::instances : Phase::branch;
       reset_unit(r, unit, phase, true);
@@ -176,6 +178,16 @@ void Transition::rerun(Run& run, UnitId target) {
   if (is_map) targets = instances_of(run, target);
   invalidate_downstream(run, targets, is_map ? target : kNoNode);
   for (UnitId unit : targets) run.units[unit].forced = true;
+}
+
+// Ignored failures get new attempts. What their consumers compute depends on the new results, so
+// these are resolved again; where nothing changed, the cache has their results.
+void Transition::retry_ignored(Run& run) {
+  std::vector<UnitId> ignored;
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (!run.units[unit].dropped && is_ignored(run.units[unit])) ignored.push_back(unit);
+  }
+  if (!ignored.empty()) invalidate_downstream(run, ignored, kNoNode);
 }
 
 // Gathers the list of a map or the value of a dynamic task again; its parts are available.

@@ -23,6 +23,7 @@ class Transition {
   // apply.cc: events of units and attempts
   void on(const InputsResolved& event);
   void on(const InputsFailed& event);
+  void on(const InputsMissing& event);
   void on(const MapExpanded& event);
   void on(const WhenResolved& event);
   void on(const ValueGathered& event);
@@ -87,6 +88,8 @@ class Transition {
   void succeed(Run& run, UnitId unit, const Digest& result);
   /// Ends the unit without a result and skips its dependents.
   void end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail);
+  /// Ends the unit as failed or skipped, with flow.missing as its result.
+  void end_missing(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail);
   void close(Run& run, UnitId unit, UnitStatus status);
   void instance_ended(Run& run, UnitId unit);
   void complete_map(Run& run, UnitId map_unit);
@@ -167,6 +170,7 @@ class Transition {
   void drop(Run& run, UnitId unit);
   void drop_expansion(Run& run, UnitId unit);
   void rerun(Run& run, UnitId target);
+  void retry_ignored(Run& run);
   void regather(Run& run, UnitId target);
   void invalidate_downstream(Run& run, const std::vector<UnitId>& targets, UnitId regathered);
 

@@ -93,6 +93,13 @@ struct InputsFailed {
   UnitId unit = 0;
   Failure failure;
 };
+/// An argument of a shell task, service or native task is flow.missing, or the list of a map is:
+/// the unit is skipped, and its own result is flow.missing.
+struct InputsMissing {
+  RunId run;
+  UnitId unit = 0;
+  std::string why;
+};
 struct MapExpanded {
   RunId run;
   UnitId unit = 0;
@@ -266,12 +273,13 @@ struct WorkersAnnounced {
   uint32_t count = 0;
 };
 
-using Event = std::variant<
-    EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
-    ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
-    AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
-    CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
-    WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced>;
+using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                           WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
+                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
+                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound,
+                           WorkerJoined, WorkerDisconnected, WorkerLost, WorkerDraining,
+                           ResizeRequested, GpuFailed, WorkersAnnounced, InputsMissing>;
 
 /// An event with its sequence number and time, as the journal holds it.
 struct Record {
@@ -286,12 +294,12 @@ struct Record {
 // Queries: pure reads of blobs that are committed or in the open batch. The engine loop answers
 // each with an event in the same turn, before the commit.
 
-/// Answered by InputsResolved or InputsFailed.
+/// Answered by InputsResolved, InputsFailed or InputsMissing.
 struct ResolveInputs {
   RunId run;
   UnitId unit = 0;
 };
-/// Answered by MapExpanded or InputsFailed.
+/// Answered by MapExpanded, InputsFailed or InputsMissing.
 struct ExpandMap {
   RunId run;
   UnitId unit = 0;

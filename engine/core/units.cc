@@ -13,6 +13,14 @@ std::shared_ptr<UnitDetail> copy_of(const Unit& u) {
   return u.detail ? std::make_shared<UnitDetail>(*u.detail) : std::make_shared<UnitDetail>();
 }
 
+/// Of a map the instances' failures are ignored, and of a dynamic task those of its body: a list
+/// that cannot be expanded and a failed call are not.
+bool ignores_failure(const Run& run, UnitId unit) {
+  const TaskDef* def = def_of(run, unit);
+  return def != nullptr && def->ignores_failure && !is_map_unit(run, unit) &&
+         !run.units[unit].expanded;
+}
+
 }  // namespace
 
 Failure dependency_failure(const Run& run, UnitId unit) {
@@ -39,9 +47,9 @@ void Transition::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
   if (u.status == status) return;
   bool counted = is_counted(run, unit);
   if (counted) count_unit(run.counts, u, -1);
-  if (u.status == UnitStatus::failed) run.failed_units--;
+  if (u.status == UnitStatus::failed && !u.gives_missing) run.failed_units--;
   u.status = status;
-  if (u.status == UnitStatus::failed) run.failed_units++;
+  if (u.status == UnitStatus::failed && !u.gives_missing) run.failed_units++;
   if (counted) count_unit(run.counts, u, 1);
   if (status != UnitStatus::pending && status != UnitStatus::ready) emit(UnitChanged{run.id, unit});
 }
@@ -230,6 +238,18 @@ void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr det
   instance_ended(run, unit);
 }
 
+// Called after leave(). As of a unit that succeeded, the dependents may start.
+void Transition::end_missing(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail) {
+  Unit& u = run.units[unit];
+  u.detail = std::move(detail);
+  u.gives_missing = true;
+  u.result = Digest{};
+  close(run, unit, status);
+  release_key(run, unit);
+  satisfy_dependents(run, unit);
+  instance_ended(run, unit);
+}
+
 void Transition::instance_ended(Run& run, UnitId unit) {
   if (run.units[unit].instance < 0) return;
   UnitId map_unit = run.unit_of(run.units[unit].node);
@@ -243,6 +263,7 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
   UnitId worst = kNoNode;
   auto rank = [&](UnitId unit) {
     UnitStatus status = run.units[unit].status;
+    if (run.units[unit].gives_missing) return 0;  // the list leaves it out
     if (status == UnitStatus::failed) return 3;
     if (status == UnitStatus::cancelled) return 2;
     return status == UnitStatus::skipped ? 1 : 0;
@@ -266,6 +287,8 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
 void Transition::fail(Run& run, UnitId unit, Failure failure) {
   auto detail = copy_of(run.units[unit]);
   detail->failure = std::move(failure);
+  if (ignores_failure(run, unit))
+    return end_missing(run, unit, UnitStatus::failed, std::move(detail));
   bool first = run.failed_units == 0;
   end(run, unit, UnitStatus::failed, std::move(detail));
   if (!run.fail_fast || !first || run.cancelling) return;

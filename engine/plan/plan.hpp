@@ -99,10 +99,11 @@ struct TaskDef {
   std::vector<EnvEntry> env;
   std::string seed;  // the `seed` option in canonical bytes; "" if there is none
   bool stage_copy = false;
-  ShellSpec shell;             // kind shell
-  ServiceSpec service;         // kind service
-  std::string native_version;  // kind native
-  std::string gpu_kernel;      // a kernel that its code uses and that has no CPU fallback
+  bool ignores_failure = false;  // `on_error = "ignore"`: consumers get flow.missing
+  ShellSpec shell;               // kind shell
+  ServiceSpec service;           // kind service
+  std::string native_version;    // kind native
+  std::string gpu_kernel;        // a kernel that its code uses and that has no CPU fallback
 };
 
 /// The branch of a node: the node runs only if `when` chose that branch.

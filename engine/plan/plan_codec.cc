@@ -207,6 +207,8 @@ template <typename IO>
 void field(IO& io, like<IO, ParamSpec>& param);
 template <typename IO>
 void field(IO& io, like<IO, TaskNode>& node);
+void later_fields(PlanWriter& io, const Plan& plan);
+void later_fields(PlanReader& io, Plan& plan);
 template <typename IO>
 void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair);
 
@@ -326,23 +328,27 @@ template <typename IO>
 void plan_fields(IO& io, like<IO, Plan>& plan) {
   fields(io, plan.pipeline, plan.params_schema, plan.params, plan.defs, plan.nodes, plan.result,
          plan.warnings);
-  field(io, plan.defs, &TaskDef::gpu_kernel);
+  later_fields(io, plan);
 }
 
 // Fields added after the first version are written at the end and only if set, so that other plans
-// keep their bytes. Ascending by the index of the task.
-void field(PlanWriter& io, const std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+// keep their bytes: first the kernels of tasks, then sections in the order of their numbers. A plan
+// with sections and without kernels has an empty list of kernels.
+enum LaterSection : uint64_t { kIgnoringTasks = 1 };
+
+// Ascending by the index of the task.
+void kernels(PlanWriter& io, const std::vector<TaskDef>& defs, bool is_last) {
   std::vector<std::pair<uint32_t, std::string>> there;
   for (uint32_t i = 0; i < defs.size(); i++)
-    if (!(defs[i].*text).empty()) there.emplace_back(i, defs[i].*text);
-  if (there.empty()) return;
+    if (!defs[i].gpu_kernel.empty()) there.emplace_back(i, defs[i].gpu_kernel);
+  if (there.empty() && is_last) return;
   io.number(there.size());
   for (const auto& [index, value] : there) fields(io, index, value);
 }
-void field(PlanReader& io, std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+void kernels(PlanReader& io, std::vector<TaskDef>& defs) {
   if (io.failed() || io.remaining() == 0) return;
   size_t count = io.count();
-  if (count == 0) io.fail("an empty list at the end");
+  if (count == 0 && io.remaining() == 0) io.fail("an empty list at the end");
   uint32_t least = 0;
   for (size_t i = 0; i < count && !io.failed(); i++) {
     uint32_t index = 0;
@@ -352,7 +358,41 @@ void field(PlanReader& io, std::vector<TaskDef>& defs, std::string TaskDef::*tex
     if (index < least || index >= defs.size() || value.empty())
       return io.fail("a task that is not there, or twice");
     least = index + 1;
-    defs[index].*text = std::move(value);
+    defs[index].gpu_kernel = std::move(value);
+  }
+}
+
+void later_fields(PlanWriter& io, const Plan& plan) {
+  std::vector<uint32_t> ignoring;
+  for (uint32_t i = 0; i < plan.defs.size(); i++)
+    if (plan.defs[i].ignores_failure) ignoring.push_back(i);
+  kernels(io, plan.defs, ignoring.empty());
+  if (!ignoring.empty()) {
+    io.number(kIgnoringTasks);
+    field(io, ignoring);
+  }
+}
+void later_fields(PlanReader& io, Plan& plan) {
+  kernels(io, plan.defs);
+  uint64_t before = 0;
+  while (!io.failed() && io.remaining() > 0) {
+    uint64_t section = io.number();
+    if (section <= before) return io.fail("sections out of order");
+    before = section;
+    if (section == kIgnoringTasks) {
+      std::vector<uint32_t> ignoring;
+      field(io, ignoring);
+      if (io.failed()) return;
+      if (ignoring.empty()) return io.fail("an empty section");
+      for (size_t i = 0; i < ignoring.size(); i++) {
+        bool is_ascending = i == 0 || ignoring[i] > ignoring[i - 1];
+        if (!is_ascending || ignoring[i] >= plan.defs.size())
+          return io.fail("a task that is not there, or twice");
+        plan.defs[ignoring[i]].ignores_failure = true;
+      }
+    } else {
+      io.fail("a section of a newer flow");
+    }
   }
 }
 

@@ -317,7 +317,8 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
     case core::UnitStatus::skipped:
     case core::UnitStatus::cancelled: {
       text = fmt::format("`{}` {}.", name,
-                         u.status == core::UnitStatus::failed    ? "failed"
+                         core::is_ignored(u) ? "failed, and its failure is ignored"
+                         : u.status == core::UnitStatus::failed  ? "failed"
                          : u.status == core::UnitStatus::skipped ? "was skipped"
                                                                  : "was cancelled");
       if (u.detail && u.detail->failure.cause != core::Cause::none) {

@@ -16,9 +16,9 @@ std::string text_or_null(const std::string& text) { return text.empty() ? "null"
 
 std::string json_of(const Counts& c) {
   return fmt::format(
-      R"({{"succeeded":{},"cached":{},"failed":{},"skipped":{},"cancelled":{},"pending":{},"ready":{},"running":{},"waiting":{}}})",
+      R"({{"succeeded":{},"cached":{},"failed":{},"skipped":{},"cancelled":{},"pending":{},"ready":{},"running":{},"waiting":{},"ignored":{}}})",
       c.succeeded, c.cached, c.failed, c.skipped, c.cancelled, c.pending, c.ready, c.running,
-      c.waiting);
+      c.waiting, c.ignored);
 }
 
 std::string json_of(const TaskInfo& task) {
@@ -28,10 +28,10 @@ std::string json_of(const TaskInfo& task) {
         fmt::format("{:.3f}", static_cast<double>(task.finished_ms - task.started_ms) / 1000);
   }
   std::string json = fmt::format(
-      R"({{"name":{},"key":{},"status":{},"attempts":{},"cached":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
+      R"({{"name":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
       quoted(task.name), text_or_null(task.key), quoted(task.status), task.attempts, task.cached,
-      task.ranks, time_or_null(task.started_ms), time_or_null(task.finished_ms), duration,
-      text_or_null(task.worker), text_or_null(task.error));
+      task.ignored, task.ranks, time_or_null(task.started_ms), time_or_null(task.finished_ms),
+      duration, text_or_null(task.worker), text_or_null(task.error));
   for (size_t i = 0; i < task.gpus.size(); i++)
     json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
@@ -117,6 +117,7 @@ std::string Event::json() const {
   if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
   if (!status.empty()) json += ",\"status\":" + quoted(status);
   if (type == "task") json += fmt::format(",\"cached\":{}", cached);
+  if (ignored) json += ",\"ignored\":true";
   if (type == "progress") json += fmt::format(",\"fraction\":{}", fraction);
   if (!text.empty()) {
     const char* name = "text";

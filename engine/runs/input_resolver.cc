@@ -59,6 +59,24 @@ bool has_ref(const Value& value) {
   return false;
 }
 
+bool holds_missing(const Value& value) {
+  if (value.kind() == Value::Kind::missing) return true;
+  if (value.kind() != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  return std::ranges::any_of(table.list, holds_missing) ||
+         std::ranges::any_of(table.fields,
+                             [](const auto& field) { return holds_missing(field.second); });
+}
+
+Value missing_as_null(const Value& value) {
+  if (value.kind() == Value::Kind::missing) return Value::null();
+  if (value.kind() != Value::Kind::table) return value;
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = missing_as_null(item);
+  for (auto& [key, field] : table.fields) field = missing_as_null(field);
+  return Value(std::move(table));
+}
+
 }  // namespace
 
 std::string short_json(const Value& value) {
@@ -159,14 +177,35 @@ void InputResolver::put(const Digest& digest, std::string_view encoded) {
 
 Result<std::shared_ptr<const Value>> InputResolver::result_of(const core::Run& run,
                                                               core::UnitId unit) {
+  static const auto missing = std::make_shared<const Value>(Value::missing());
+  if (run.units[unit].gives_missing) return missing;
   return value(run.units[unit].result);
 }
 
+Result<Value> InputResolver::list_with_places(const core::Run& run, core::UnitId map_unit) {
+  std::vector<Value> items;
+  for (core::UnitId instance : core::instances_of(run, map_unit)) {
+    auto item = result_of(run, instance);
+    FLOW_TRY(item);
+    bool is_there = !(*item)->is_nil() && (*item)->kind() != Value::Kind::missing;
+    items.push_back(is_there ? **item : Value::null());
+  }
+  return Value::list(std::move(items));
+}
+
 Result<Value> InputResolver::follow(const core::Run& run, const Ref& ref) {
-  auto whole = result_of(run, ref.node);
-  FLOW_TRY(whole);
-  if (ref.path.empty()) return **whole;
-  auto part = value_at(**whole, ref.path);
+  bool keeps_places = ref.keeps_places && !run.units[ref.node].gives_missing;
+  Result<Value> whole = Value();
+  if (keeps_places) {
+    whole = list_with_places(run, ref.node);
+    FLOW_TRY(whole);
+  } else {
+    auto result = result_of(run, ref.node);
+    FLOW_TRY(result);
+    whole = **result;
+  }
+  if (ref.path.empty()) return whole;
+  auto part = value_at(*whole, ref.path);
   if (part.ok()) return part;
   return user_error(fmt::format("a part of the result of `{}` is missing: {}",
                                 unit_name(run, ref.node), part.error().message));
@@ -267,7 +306,9 @@ const Digest& InputResolver::def_digest(const core::Run& run, uint32_t index) {
 // What most calls hold, values and whole results, is put together from bytes that are there.
 Status InputResolver::append_argument(const core::Run& run, const Value& argument,
                                       std::string& out) {
-  bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty();
+  bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty() &&
+                  !argument.as_ref().keeps_places &&
+                  !run.units[argument.as_ref().node].gives_missing;
   if (is_whole) {
     const Digest& result = run.units[argument.as_ref().node].result;
     std::string_view few = short_values_.find(result);
@@ -378,6 +419,45 @@ Result<std::vector<KeyComponent>> InputResolver::key_components(const core::Run&
   return components;
 }
 
+Result<std::string> InputResolver::why_missing(const core::Run& run, core::UnitId unit) {
+  if (run.counts.ignored == 0) return std::string();
+  const core::Unit& u = run.units[unit];
+  const TaskNode& node = run.node(u.node);
+  bool is_map = core::is_map_unit(run, unit);
+  if (is_map) {
+    if (node.items.kind() != Value::Kind::ref) return std::string();
+    auto list = follow(run, node.items.as_ref());
+    FLOW_TRY(list);
+    if (list->kind() != Value::Kind::missing) return std::string();
+  } else {
+    TaskKind kind = def_of(run, unit)->kind;
+    if (kind == TaskKind::lua || kind == TaskKind::dynamic) return std::string();
+    auto args = argument_list(run, unit);
+    FLOW_TRY(args);
+    if (!holds_missing(*args)) return std::string();
+  }
+  core::UnitId source = kNoNode;
+  auto look = [&](core::UnitId from) {
+    if (source == kNoNode && run.units[from].gives_missing) source = from;
+  };
+  for_each_ref(node.args, look);
+  if (u.instance >= 0 && node.items.kind() == Value::Kind::table) {
+    for_each_ref(node.items.as_table().list[static_cast<size_t>(u.instance)], look);
+  } else {
+    for_each_ref(node.items, look);
+  }
+  const char* what = is_map ? "its list" : "one of its arguments";
+  if (source == kNoNode) {
+    return fmt::format(
+        "{} holds flow.missing, the result of a task whose failure is ignored: a Lua task can take "
+        "it",
+        what);
+  }
+  return fmt::format("{} is flow.missing: `{}` {}", what, unit_name(run, source),
+                     core::is_ignored(run.units[source]) ? "failed, and its failure is ignored"
+                                                         : "was skipped for the same reason");
+}
+
 Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   if (node.items.kind() != Value::Kind::ref) {
@@ -400,9 +480,9 @@ Result<bool> InputResolver::condition(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
   const Ref& ref = node.condition.as_ref();
-  auto whole = result_of(run, ref.node);
+  auto whole = follow(run, Ref{ref.node, {}, ref.keeps_places});
   FLOW_TRY(whole);
-  auto part = value_at(**whole, ref.path);
+  auto part = value_at(*whole, ref.path);
   return part.ok() && part->truthy();
 }
 
@@ -418,7 +498,11 @@ Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
 }
 
 Result<Value> InputResolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
-  if (unit == kNoNode) return substitute(run, run.plan->result, true);
+  if (unit == kNoNode) {
+    auto result = substitute(run, run.plan->result, true);
+    FLOW_TRY(result);
+    return holds_missing(*result) ? missing_as_null(*result) : *result;
+  }
   const core::Unit& u = run.units[unit];
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {

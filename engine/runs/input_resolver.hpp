@@ -43,6 +43,9 @@ class InputResolver {
   const std::vector<BlobInfo>* inputs(const Digest& key) const;
   /// The components of the unit's key, in hashing order.
   Result<std::vector<KeyComponent>> key_components(const core::Run& run, core::UnitId unit);
+  /// Why the unit is not run because of flow.missing: it is an argument of a shell task, service or
+  /// native task, or the list of a map. "" if the unit runs.
+  Result<std::string> why_missing(const core::Run& run, core::UnitId unit);
   /// Number of items of a map.
   Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
   /// The condition of a when; a missing part is false.
@@ -50,7 +53,7 @@ class InputResolver {
   /// The list of a map, the value of a when or a dynamic task, or with kNoNode the run's result.
   /// Error if it nests too deeply to be stored.
   Result<Value> gather(const core::Run& run, core::UnitId unit);
-  /// The value of a finished unit.
+  /// The value of a finished unit; flow.missing if its failure is ignored.
   Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
   Result<std::shared_ptr<const Value>> value(const Digest& digest);
   /// Caches the canonical bytes of a value that was just reported or found in the cache.
@@ -66,6 +69,7 @@ class InputResolver {
   Result<Value> gather_any_depth(const core::Run& run, core::UnitId unit);
   Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
   Result<Value> follow(const core::Run& run, const Ref& ref);
+  Result<Value> list_with_places(const core::Run& run, core::UnitId map_unit);
   Result<Value> argument_list(const core::Run& run, core::UnitId unit);
   Status append_argument(const core::Run& run, const Value& argument, std::string& out);
   void remember_inputs(const Digest& key, const Value& args);

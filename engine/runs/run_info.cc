@@ -36,6 +36,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.status = core::status_name(u.status);
   info.attempts = u.attempts;
   info.cached = u.cached;
+  info.ignored = core::is_ignored(u);
   info.started_ms = u.started;
   info.finished_ms = u.finished;
   info.url = url_of(u);
@@ -163,7 +164,7 @@ RunInfo info_of_record(const RunRecord& record) {
 Counts counts_of(const core::Run& run) {
   const core::RunCounts& c = run.counts;
   return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
-          c.pending,   c.ready,  c.running, c.waiting};
+          c.pending,   c.ready,  c.running, c.waiting, c.ignored};
 }
 
 std::string status_clause(const std::string& status) {

@@ -46,17 +46,22 @@ Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs
     return encode_value(*value);
   }
   // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
-  std::vector<core::UnitId> instances = core::instances_of(run, unit);
-  std::string bytes;
-  append_list_header(instances.size(), bytes);
   static const std::string nil = encode_value(Value());
   static const std::string null = encode_value(Value::null());
-  for (core::UnitId instance : instances) {
+  static const std::string missing = encode_value(Value::missing());
+  std::string items;
+  size_t count = 0;
+  for (core::UnitId instance : core::instances_of(run, unit)) {
+    if (run.units[instance].gives_missing) continue;
     auto item = blobs.read(run.units[instance].result);
     FLOW_TRY(item);
-    bytes += *item == nil ? null : *item;
+    if (*item == missing) continue;
+    items += *item == nil ? null : *item;
+    count++;
   }
-  return bytes;
+  std::string bytes;
+  append_list_header(count, bytes);
+  return bytes + items;
 }
 
 size_t QueryHandler::resolve_some(core::Time now) {
@@ -81,7 +86,12 @@ void QueryHandler::resolve_inputs(core::Time now) {
     queries_.pop_front();
     auto found = state_.runs.find(run);
     if (found == state_.runs.end()) continue;
-    auto key = resolver_.key(found->second, unit);
+    auto missing = resolver_.why_missing(found->second, unit);
+    if (missing.ok() && !missing->empty()) {
+      recorder_.record_if_admitted(core::InputsMissing{run, unit, std::move(*missing)}, now);
+      continue;
+    }
+    auto key = missing.ok() ? resolver_.key(found->second, unit) : Result<Digest>(missing.error());
     if (!key.ok()) {
       fail_unit(run, unit, key.error(), now);
       continue;
@@ -127,6 +137,12 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
   if (const auto* expand = std::get_if<core::ExpandMap>(&query)) {
     const core::Run* run = run_of(expand->run);
     if (run == nullptr) return;
+    auto missing = resolver_.why_missing(*run, expand->unit);
+    if (missing.ok() && !missing->empty()) {
+      core::InputsMissing event{expand->run, expand->unit, std::move(*missing)};
+      recorder_.record_if_admitted(std::move(event), now);
+      return;
+    }
     auto count = resolver_.map_count(*run, expand->unit);
     if (!count.ok()) return fail_unit(expand->run, expand->unit, count.error(), now);
     recorder_.record_if_admitted(core::MapExpanded{expand->run, expand->unit, *count}, now);

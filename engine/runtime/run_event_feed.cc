@@ -80,6 +80,7 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
   event.cached = u.cached;
+  event.ignored = core::is_ignored(u);
   if (u.phase == core::Phase::done) event.at_ms = u.finished;
   if (u.detail) {
     if (u.status != core::UnitStatus::succeeded) event.text = u.detail->failure.message;

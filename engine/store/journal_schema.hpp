@@ -33,6 +33,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {13, "GPUs that a worker gets after it joined", "0.1.0"},
     {14, "attempts whose input is gone", "0.1.0"},
     {15, "one message per kind of event", "0.1.0"},
+    {16, "ignored failures", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;

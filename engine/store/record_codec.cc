@@ -61,6 +61,13 @@ void put_event(const core::InputsFailed& e, RecordWriter& writer, journal::Recor
   put_failure(e.failure, *m.mutable_failure());
 }
 
+void put_event(const core::InputsMissing& e, RecordWriter& writer, journal::Record& record) {
+  journal::InputsMissing& m = *record.mutable_inputs_missing();
+  m.set_run(writer.run_index(e.run));
+  m.set_unit(e.unit);
+  m.set_why(e.why);
+}
+
 void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record& record) {
   journal::MapExpanded& m = *record.mutable_map_expanded();
   m.set_run(writer.run_index(e.run));
@@ -392,6 +399,10 @@ core::Event get_event(const journal::InputsFailed& m, RecordFields& fields) {
   return core::InputsFailed{fields.run(m.run()), m.unit(), fields.failure(m)};
 }
 
+core::Event get_event(const journal::InputsMissing& m, RecordFields& fields) {
+  return core::InputsMissing{fields.run(m.run()), m.unit(), m.why()};
+}
+
 core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
   return core::MapExpanded{fields.run(m.run()), m.unit(), m.count()};
 }
@@ -591,6 +602,8 @@ core::Event event_of(const journal::Record& m, RecordFields& fields) {
       return get_event(m.gpu_failed(), fields);
     case Record::kWorkersAnnounced:
       return get_event(m.workers_announced(), fields);
+    case Record::kInputsMissing:
+      return get_event(m.inputs_missing(), fields);
     case Record::EVENT_NOT_SET:
       break;
   }

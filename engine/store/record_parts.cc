@@ -129,6 +129,7 @@ struct EventCheck {
     return first_of({unknown_worker(e.worker), negative("share_cpus_milli", e.share.cpus_milli),
                      negative("share_memory_bytes", e.share.memory_bytes)});
   }
+  std::string operator()(const core::InputsMissing& e) const { return empty("why", e.why); }
   std::string operator()(const core::AttemptWaiting& e) const {
     return first_of({empty("signal", e.signal), empty("wait_name", e.wait_name)});
   }

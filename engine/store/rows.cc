@@ -38,6 +38,7 @@ std::string encode_run_record(const RunRecord& r) {
   c.set_ready(r.counts.ready);
   c.set_running(r.counts.running);
   c.set_waiting(r.counts.waiting);
+  c.set_ignored(r.counts.ignored);
   m.set_retried(r.retried);
   m.set_script(r.script);
   m.set_directory(r.directory);
@@ -62,7 +63,7 @@ Result<RunRecord> decode_run_record(std::string_view bytes) {
   r.finished = m.finished();
   const row::Counts& c = m.counts();
   r.counts = {c.succeeded(), c.cached(), c.failed(),  c.skipped(), c.cancelled(),
-              c.pending(),   c.ready(),  c.running(), c.waiting()};
+              c.pending(),   c.ready(),  c.running(), c.waiting(), c.ignored()};
   r.retried = m.retried();
   r.script = m.script();
   r.directory = m.directory();

@@ -23,7 +23,8 @@ enum Flag : uint32_t {
   kForced = 4,
   kSatisfied = 8,
   kExpanded = 16,
-  kDropped = 32
+  kDropped = 32,
+  kGivesMissing = 64
 };
 
 constexpr uint32_t kLengthDelimited = 2;  // protobuf's wire type
@@ -62,7 +63,8 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_branch(static_cast<uint32_t>(u.branch));
   m.set_flags((u.cached ? kCached : 0u) | (u.resolved ? kResolved : 0u) |
               (u.forced ? kForced : 0u) | (u.satisfied ? kSatisfied : 0u) |
-              (u.expanded ? kExpanded : 0u) | (u.dropped ? kDropped : 0u));
+              (u.expanded ? kExpanded : 0u) | (u.dropped ? kDropped : 0u) |
+              (u.gives_missing ? kGivesMissing : 0u));
   m.set_requeues(u.requeues);
   m.set_attempts(u.attempts);
   m.set_timer_serial(u.timer_serial);
@@ -94,6 +96,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.satisfied = (m.flags() & kSatisfied) != 0;
   u.expanded = (m.flags() & kExpanded) != 0;
   u.dropped = (m.flags() & kDropped) != 0;
+  u.gives_missing = (m.flags() & kGivesMissing) != 0;
   u.requeues = static_cast<uint16_t>(m.requeues());
   u.attempts = m.attempts();
   u.timer_serial = m.timer_serial();

@@ -3,6 +3,7 @@
 // clang-format off
 //   nil                       f7 (undefined)
 //   flow.null                 f6 (null)
+//   flow.missing              e0 (simple value 0)
 //   boolean, integer          as CBOR; integers are 64-bit signed
 //   number                    the shortest of half, single, double that keeps the value; every NaN is f97e00
 //   string                    text string where it is UTF-8, else byte string
@@ -11,7 +12,7 @@
 //   tensor                    26220([dtype name, [dimensions], digest])
 //   file                      26221([flags, name, size, digest, [[path, executable, size, digest] …], origin]);
 //                             flags: 1 executable, 2 folder, 4 anonymous
-//   ref                       26222([node, each, key, each, key …])
+//   ref                       26222([node, each, key, each, key …]); 26223 if it keeps places
 // clang-format on
 // Digests are byte strings of 32. Within a key (encode_value_for_key) an anonymous file's name and
 // every origin are f7.

@@ -9,8 +9,10 @@ namespace flow::cbor {
 
 enum Major : uint8_t { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kTag, kSimple };
 inline constexpr uint8_t kFalse = 0xf4, kTrue = 0xf5, kNull = 0xf6, kUndefined = 0xf7;
+inline constexpr uint8_t kMissing = 0xe0;
 inline constexpr uint8_t kHalf = 0xf9, kSingle = 0xfa, kDouble = 0xfb;
 inline constexpr uint64_t kTensorTag = 26220, kFileTag = 26221, kRefTag = 26222;
+inline constexpr uint64_t kPlacesRefTag = 26223;
 inline constexpr uint64_t kExecutable = 1, kFolder = 2, kAnonymous = 4;
 
 // The half-precision bits of `value`; false if half precision cannot hold it exactly.

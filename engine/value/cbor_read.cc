@@ -124,6 +124,8 @@ class CborReader {
         return Value(true);
       case kNull:
         return Value::null();
+      case kMissing:
+        return Value::missing();
       case kUndefined:
         return {};
       case kHalf:
@@ -215,7 +217,7 @@ class CborReader {
     if (failed()) return {};
     if (tag == kTensorTag) return tensor();
     if (tag == kFileTag) return file();
-    if (tag == kRefTag) return ref(depth);
+    if (tag == kRefTag || tag == kPlacesRefTag) return ref(depth, tag == kPlacesRefTag);
     fail("an unknown tag");
     return {};
   }
@@ -292,8 +294,9 @@ class CborReader {
     return failed() ? Value() : Value(std::move(file));
   }
 
-  Value ref(int depth) {
+  Value ref(int depth, bool keeps_places) {
     Ref ref;
+    ref.keeps_places = keeps_places;
     uint64_t count = expect(kArray);
     if (!countable(count, 1, depth)) return {};
     if (count % 2 == 0) fail("a ref of another length");

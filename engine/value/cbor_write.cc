@@ -24,6 +24,8 @@ class CborWriter {
         return byte(kUndefined);
       case Value::Kind::null:
         return byte(kNull);
+      case Value::Kind::missing:
+        return byte(kMissing);
       case Value::Kind::boolean:
         return byte(value.as_boolean() ? kTrue : kFalse);
       case Value::Kind::integer:
@@ -184,7 +186,7 @@ class CborWriter {
   }
 
   void ref(const Ref& ref) {
-    head(kTag, kRefTag);
+    head(kTag, ref.keeps_places ? kPlacesRefTag : kRefTag);
     head(kArray, 1 + 2 * ref.path.size());
     head(kUnsigned, ref.node);
     for (const PathStep& step : ref.path) {

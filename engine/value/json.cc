@@ -39,6 +39,7 @@ class JsonWriter {
     switch (value.kind()) {
       case Value::Kind::nil:
       case Value::Kind::null:
+      case Value::Kind::missing:
         out_ += "null";
         break;
       case Value::Kind::boolean:

@@ -116,10 +116,11 @@ bool same_number(double a, double b) {
 }
 
 bool same_ref(const Ref& a, const Ref& b) {
-  return a.node == b.node && std::equal(a.path.begin(), a.path.end(), b.path.begin(), b.path.end(),
-                                        [](const PathStep& x, const PathStep& y) {
-                                          return x.each == y.each && x.key == y.key;
-                                        });
+  return a.node == b.node && a.keeps_places == b.keeps_places &&
+         std::equal(a.path.begin(), a.path.end(), b.path.begin(), b.path.end(),
+                    [](const PathStep& x, const PathStep& y) {
+                      return x.each == y.each && x.key == y.key;
+                    });
 }
 
 bool same_file(const File& a, const File& b) {
@@ -168,6 +169,12 @@ Value Value::null() {
   return value;
 }
 
+Value Value::missing() {
+  Value value;
+  value.state_ = Missing{};
+  return value;
+}
+
 Value Value::list(std::vector<Value> items) { return Value(Table{std::move(items), {}}); }
 
 Value Value::map(std::vector<std::pair<Value, Value>> fields) {
@@ -178,6 +185,7 @@ bool Value::truthy() const {
   switch (kind()) {
     case Kind::nil:
     case Kind::null:
+    case Kind::missing:
       return false;
     case Kind::boolean:
       return as_boolean();
@@ -227,6 +235,7 @@ bool Value::operator==(const Value& other) const {
   switch (kind()) {
     case Kind::nil:
     case Kind::null:
+    case Kind::missing:
       return true;
     case Kind::boolean:
       return as_boolean() == other.as_boolean();

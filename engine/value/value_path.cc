@@ -47,6 +47,8 @@ const char* kind_name(const Value& value) {
       return "nil";
     case Value::Kind::null:
       return "flow.null";
+    case Value::Kind::missing:
+      return "flow.missing";
     case Value::Kind::boolean:
       return "a boolean";
     case Value::Kind::integer:
@@ -121,6 +123,7 @@ Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
   Value at = value;
   std::string place = "result";
   for (const PathStep& step : path) {
+    if (at.kind() == Value::Kind::missing) return at;  // so is each of its parts
     if (!step.each) {
       const Value* part = at.find(step.key);
       if (!part) return missing(at, step.key, place);
@@ -137,6 +140,10 @@ Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
     std::vector<Value> parts;
     parts.reserve(at.as_table().list.size());
     for (const Value& item : at.as_table().list) {
+      if (item.kind() == Value::Kind::missing) {
+        parts.push_back(item);
+        continue;
+      }
       const Value* part = item.find(step.key);
       if (!part) return missing(item, step.key, fmt::format("{}[{}]", place, parts.size() + 1));
       parts.push_back(*part);

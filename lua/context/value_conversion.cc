@@ -11,7 +11,7 @@
 
 namespace flow::lua {
 
-const char kNullKey = 0;
+const char kNullKey = 0, kMissingKey = 0;
 
 namespace {
 
@@ -93,6 +93,10 @@ class ValueReader {
       case LUA_TUSERDATA:
         return object(index, out, step, depth);
       case LUA_TLIGHTUSERDATA:
+        if (lua_touserdata(L_, index) == &kMissingKey)
+          return fail(step, "flow.missing",
+                      "it stands for the result of a task that failed: leave it out, or put "
+                      "flow.null in its place");
         if (lua_touserdata(L_, index) != &kNullKey) return fail(step, "a light userdata", "");
         out = Value::null();
         return true;
@@ -327,6 +331,10 @@ void push_path_of(lua_State* L, VmContext& ctx, const File& file) {
 void push_ref(lua_State* L, VmContext& ctx, const Ref& ref) {
   if (ctx.graph == nullptr) raise(L, "a handle has no meaning inside a task");
   uint32_t part = kWholeResult;
+  if (ref.keeps_places) {
+    ctx.graph->parts.emplace_back(part, PathStep{false, Value::missing()});
+    part = static_cast<uint32_t>(ctx.graph->parts.size()) - 1;
+  }
   for (const PathStep& step : ref.path) {
     ctx.graph->parts.emplace_back(part, step);
     part = static_cast<uint32_t>(ctx.graph->parts.size()) - 1;
@@ -340,6 +348,8 @@ void push_any(lua_State* L, VmContext& ctx, const Value& value) {
       return lua_pushnil(L);
     case Value::Kind::null:
       return lua_pushlightuserdata(L, const_cast<char*>(&kNullKey));
+    case Value::Kind::missing:
+      return lua_pushlightuserdata(L, const_cast<char*>(&kMissingKey));
     case Value::Kind::boolean:
       return lua_pushboolean(L, value.as_boolean());
     case Value::Kind::integer:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "lua/state/graph_builder.hpp"
 
@@ -114,11 +115,22 @@ std::string wrong_output(const TaskDef& def, const std::vector<PathStep>& path) 
                      to_json(path[1].key));
 }
 
+// map:results { missing = "null" } is a part of its own, before all others.
+bool is_places_part(const GraphBuilder& graph, uint32_t part) {
+  return graph.parts[part].second.key.kind() == Value::Kind::missing;
+}
+
 std::vector<PathStep> path_of(const GraphBuilder& graph, uint32_t part) {
   std::vector<PathStep> path;
   for (; part != kWholeResult; part = graph.parts[part].first)
-    path.push_back(graph.parts[part].second);
+    if (!is_places_part(graph, part)) path.push_back(graph.parts[part].second);
   return {path.rbegin(), path.rend()};
+}
+
+bool keeps_places(const GraphBuilder& graph, uint32_t part) {
+  for (; part != kWholeResult; part = graph.parts[part].first)
+    if (is_places_part(graph, part)) return true;
+  return false;
 }
 
 void check_part(lua_State* L, const GraphBuilder& graph, const Handle& handle,
@@ -188,7 +200,8 @@ const char* method_name(const GraphBuilder& graph, const Handle& handle, std::st
   if (key == "each") return "each";
   if (key == "part") return "part";
   bool is_map = handle.part == kWholeResult && graph.plan.nodes[handle.node].kind == NodeKind::map;
-  return is_map && key == "limit" ? "limit" : nullptr;
+  if (is_map && key == "limit") return "limit";
+  return is_map && key == "results" ? "results" : nullptr;
 }
 
 int on_index(lua_State* L) {
@@ -223,10 +236,11 @@ int on_call(lua_State* L) {
   if (handle->part != kWholeResult) {
     const PathStep& step = graph.parts[handle->part].second;
     if (!step.each && step.key.kind() == Value::Kind::string) {
-      if (step.key.as_string() == "limit") {
-        hint = "; `:limit(n)` belongs to what flow.map returns";
+      const std::string& name = step.key.as_string();
+      if (name == "limit" || name == "results") {
+        hint = fmt::format("; `:{}(…)` belongs to what flow.map returns", name);
       } else {
-        std::string near = nearest_name(step.key.as_string(), {"after", "each", "part", "limit"});
+        std::string near = nearest_name(name, {"after", "each", "part", "limit", "results"});
         if (!near.empty()) hint = fmt::format(" (did you mean `:{}(…)`?)", near);
       }
     }
@@ -282,6 +296,35 @@ int call_limit(lua_State* L, const Handle& self) {
   return 1;
 }
 
+// map:results { missing = "null" }: the list with flow.null in the place of a missing item.
+int call_results(lua_State* L, const Handle& self) {
+  constexpr const char* kForm =
+      "`:results` takes one table: map:results { missing = \"null\" } keeps the places of items "
+      "that are missing, map:results { missing = \"omit\" } leaves them out as the map itself does";
+  if (lua_gettop(L) != 3 || lua_type(L, 3) != LUA_TTABLE) raise(L, kForm);
+  lua_pushnil(L);
+  while (lua_next(L, 3)) {
+    bool is_known = lua_type(L, -2) == LUA_TSTRING && !strcmp(lua_tostring(L, -2), "missing");
+    if (!is_known) {
+      std::string key = lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
+                                                       : kind_text(L, lua_gettop(L) - 1);
+      raise(L, fmt::format("`:results` has the unknown option {}; it has: missing", key));
+    }
+    lua_pop(L, 1);
+  }
+  lua_getfield(L, 3, "missing");
+  std::string_view form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  if (form != "null" && form != "omit") raise(L, kForm);
+  GraphBuilder& graph = *context(L).graph;
+  if (form == "omit") {
+    lua_pushvalue(L, 2);
+    return 1;
+  }
+  graph.parts.emplace_back(kWholeResult, PathStep{false, Value::missing()});
+  push_handle(L, graph, self.node, static_cast<uint32_t>(graph.parts.size()) - 1);
+  return 1;
+}
+
 // 1 is the method, 2 its handle, the rest are the arguments.
 int on_method_call(lua_State* L) {
   const auto* method = static_cast<const Method*>(test_object(L, 1, &kMethodKey));
@@ -296,6 +339,7 @@ int on_method_call(lua_State* L) {
   Handle handle = *self;
   if (name == "after") return call_after(L, handle);
   if (name == "limit") return call_limit(L, handle);
+  if (name == "results") return call_results(L, handle);
   bool each = name == "each";
   if (lua_gettop(L) != 3) raise(L, fmt::format("`:{}` takes one name: h:{}(\"bam\")", name, name));
   push_part(L, handle, {each, read_part_key(L, 3, each ? "`:each`" : "`:part`")});
@@ -368,12 +412,13 @@ const Handle* test_handle(lua_State* L, int index) {
 bool is_handle(lua_State* L, int index) { return handle_at(L, index) != nullptr; }
 
 Value ref_of(const GraphBuilder& graph, const Handle& handle) {
-  return Value(Ref{handle.node, path_of(graph, handle.part)});
+  return Value(Ref{handle.node, path_of(graph, handle.part), keeps_places(graph, handle.part)});
 }
 
 std::string handle_text(const GraphBuilder& graph, const Handle& handle) {
   if (handle.graph != &graph || handle.node >= graph.plan.nodes.size()) return "?";
   std::string text = graph.plan.nodes[handle.node].name;
+  if (keeps_places(graph, handle.part)) text += ":results(…)";
   for (const PathStep& step : path_of(graph, handle.part)) {
     if (step.each) {
       text += ":each(" + to_json(step.key) + ")";

@@ -157,7 +157,8 @@ void check_branches(lua_State* L) {
 }
 
 int when_plain(lua_State* L) {
-  bool is_null = lua_type(L, 1) == LUA_TLIGHTUSERDATA && lua_touserdata(L, 1) == &kNullKey;
+  const void* light = lua_type(L, 1) == LUA_TLIGHTUSERDATA ? lua_touserdata(L, 1) : nullptr;
+  bool is_null = light == &kNullKey || light == &kMissingKey;
   bool side = lua_toboolean(L, 1) && !is_null;
   int branch = side ? 2 : 3;
   if (lua_isnoneornil(L, branch)) {

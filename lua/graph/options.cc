@@ -314,6 +314,18 @@ void read_env(const Option& option) {
   });
 }
 
+void read_on_error(const Option& option) {
+  constexpr const char* kForm = "\"ignore\" or \"fail\"";
+  std::string text = option.text(kForm);
+  if (text != "ignore" && text != "fail") option.wrong(kForm);
+  option.def.ignores_failure = text == "ignore";
+  if (option.def.kind == TaskKind::service && option.def.ignores_failure)
+    raise(option.L, fmt::format("task `{}`: a service can't have `on_error = \"ignore\"`: what "
+                                "calls it would wait for an address that never comes. Use "
+                                "`retries`",
+                                option.def.name));
+}
+
 void read_seed(const Option& option) {
   auto seed = read_graph_value(option.L, option.index, "seed", 0, Refs::none);
   if (!seed.ok())
@@ -432,6 +444,7 @@ constexpr struct {
     {"queue", kAnyKind, read_queue},
     {"env", kAnyKind, read_env},
     {"seed", kAnyKind, read_seed},
+    {"on_error", kAnyKind, read_on_error},
     {"command", kShellOnly, read_command},
     {"args", kShellOnly, read_args},
     {"outputs", kShellOnly, read_outputs},

@@ -155,6 +155,7 @@ class TemplateRenderer {
         break;
       case Value::Kind::nil:
       case Value::Kind::null:
+      case Value::Kind::missing:  // the core skips the task instead
         return wrong("without a value: give it one, or a default in the task that made it");
       case Value::Kind::tensor:
         return wrong("a tensor, which has no text: write it to a file in an earlier task");

@@ -84,7 +84,10 @@ int sum(lua_State* L) {
     lua_rawgeti(L, 1, i);
     bool fits = tables ? lua_type(L, -1) == LUA_TTABLE : adds(L, -1);
     if (!fits) {
-      std::string given = lua_touserdata(L, -1) == &kNullKey ? "flow.null" : describe(L, -1);
+      const void* light = lua_touserdata(L, -1);
+      std::string given = light == &kNullKey      ? "flow.null"
+                          : light == &kMissingKey ? "flow.missing"
+                                                  : describe(L, -1);
       if (i == 1) raise(L, "flow.table.sum takes numbers, tensors or tables; item 1 is " + given);
       raise(L, fmt::format("flow.table.sum: item {} is {}; the first is {}", i, given,
                            tables ? "a table" : "a number"));

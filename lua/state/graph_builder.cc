@@ -108,6 +108,7 @@ std::string kind_text(lua_State* L, int index) {
     case LUA_TTHREAD:
       return "a coroutine";
     case LUA_TLIGHTUSERDATA:
+      if (lua_touserdata(L, index) == &kMissingKey) return "flow.missing";
       return lua_touserdata(L, index) == &kNullKey ? "flow.null" : "a light userdata";
     default:
       break;
@@ -230,10 +231,14 @@ Value read_arguments(lua_State* L, int first, const std::string& task) {
 namespace {
 
 int null_text(lua_State* L) {
-  lua_pushstring(L, lua_touserdata(L, 1) == &kNullKey ? "flow.null" : "light userdata");
+  const void* value = lua_touserdata(L, 1);
+  lua_pushstring(L, value == &kNullKey      ? "flow.null"
+                    : value == &kMissingKey ? "flow.missing"
+                                            : "light userdata");
   return 1;
 }
 
+// All light userdata of a lua_State share one metatable.
 void push_null(lua_State* L) {
   lua_pushlightuserdata(L, const_cast<char*>(&kNullKey));
   if (lua_getmetatable(L, -1)) {
@@ -260,6 +265,8 @@ void open_graph(lua_State* L, int flow_table) {
   open_pipelines(L, flow);
   push_null(L);
   lua_setfield(L, flow, "null");
+  lua_pushlightuserdata(L, const_cast<char*>(&kMissingKey));
+  lua_setfield(L, flow, "missing");
 }
 
 }  // namespace flow::lua

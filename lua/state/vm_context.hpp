@@ -50,7 +50,8 @@ void push_value(lua_State* L, const Value& value);
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
 /// The same for a checkpoint: its tensors are copies without a digest, and nothing is stored.
 Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
-extern const char kNullKey;  // flow.null is the light userdata of this address
+// flow.null and flow.missing are the light userdata of these addresses
+extern const char kNullKey, kMissingKey;
 /// Userdata "flow.file": a File value. test_file returns null for other values.
 void push_file(lua_State* L, const File& file);
 const File* test_file(lua_State* L, int index);

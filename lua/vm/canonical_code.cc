@@ -32,6 +32,7 @@ enum RecordKind : char {
   kMarkFloat = 'd',
   kMarkString = 's',
   kMarkNull = '0',
+  kMarkMissing = '1',
   kMarkObject = 'o',
   kMarkLibrary = 'L',
   kMarkTask = 'K',
@@ -162,6 +163,7 @@ class CodeHasher {
       }
       case LUA_TLIGHTUSERDATA:
         if (lua_touserdata(L_, top) == &kNullKey) return put(kMarkNull);
+        if (lua_touserdata(L_, top) == &kMissingKey) return put(kMarkMissing);
         return opaque("a light userdata", file);
       case LUA_TTHREAD:
         return opaque("a coroutine", file);

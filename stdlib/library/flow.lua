@@ -4,6 +4,7 @@
 
 ---@class flow
 ---@field null flow.null a JSON null; unlike nil, it can be an item of a list
+---@field missing flow.missing the result of a task whose failure is ignored
 ---@field param flow.params
 ---@field data flow.data
 ---@field safetensors flow.safetensors
@@ -19,6 +20,7 @@
 local flow = {}
 
 ---@class flow.null
+---@class flow.missing
 
 -- ---- definitions
 
@@ -34,6 +36,7 @@ local flow = {}
 ---@field cpus? integer CPU slots of an attempt; --jobs counts all of them
 ---@field memory? string|integer "2G"; an attempt that exceeds it fails as out of memory
 ---@field retries? integer|flow.retries
+---@field on_error? "ignore"|"fail" ignore: the run goes on, and the result is flow.missing
 ---@field timeout? string|number maximum duration of an attempt, "10m"
 ---@field cache? boolean|string false: executed in every run; a string: a salt
 ---@field priority? integer higher starts first
@@ -72,6 +75,9 @@ function handle:each(field) end
 ---@param name string a field that has a method's name
 ---@return flow.handle
 function handle:part(name) end
+---@param options { missing: "null"|"omit" } null: flow.null in the place of each item of a map that is missing
+---@return flow.handle list
+function handle:results(options) end
 ---@param n integer maximum number of instances of a map that run at once
 ---@return flow.handle itself
 function handle:limit(n) end

@@ -28,6 +28,7 @@ bool is_plain(const Value& value) {
     case Value::Kind::tensor:
     case Value::Kind::file:
     case Value::Kind::ref:
+    case Value::Kind::missing:
       return false;
     case Value::Kind::number:
       return std::isfinite(value.as_number());

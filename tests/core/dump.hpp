@@ -11,10 +11,11 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   out << "  " << unit << ' ' << unit_name(run, unit) << ' ' << status_name(u.status) << " phase "
       << int(u.phase) << " side " << int(u.branch) << " hold " << int(u.key_scope) << " flags "
-      << u.cached << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
-      << u.requeues << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
-      << u.expected_us << " host " << u.worker << " epoch " << u.epoch << " key " << u.key.hex()
-      << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
+      << u.cached << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped
+      << u.gives_missing << " returns " << u.requeues << " attempts " << u.attempts << " timer "
+      << u.timer_serial << " expected " << u.expected_us << " host " << u.worker << " epoch "
+      << u.epoch << " key " << u.key.hex() << " result " << u.result.hex() << " from " << u.started
+      << " to " << u.finished;
   if (u.phase == Phase::running) out << " assigned " << u.assigned;
   if (u.detail) {
     const UnitDetail& e = *u.detail;

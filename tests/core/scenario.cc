@@ -219,6 +219,7 @@ std::string Scenario::declare(const Words& words) {
     def.resources.custom_resources = custom_resources_of(words);
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
+    def.ignores_failure = has(words, "ignore");
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
     plan_->defs.push_back(def);
     return "";
@@ -346,6 +347,8 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = e;
   } else if (verb == "badinput") {
     event = InputsFailed{run_, named, {Cause::user_error, word(2), "", 0}};
+  } else if (verb == "missing") {
+    event = InputsMissing{run_, named, word(2)};
   } else if (verb == "count") {
     event = MapExpanded{run_, named, uint32_t(std::stoul(word(2)))};
   } else if (verb == "branch") {
@@ -543,6 +546,7 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
     expected.ready = uint32_t(number(words, "ready", 0));
     expected.running = uint32_t(number(words, "running", 0));
     expected.waiting = uint32_t(number(words, "waiting", 0));
+    expected.ignored = uint32_t(number(words, "ignored", 0));
     return expected == run.counts ? "" : "counts differ:\n" + dump(state_);
   }
   UnitId u = unit(words[1]);

@@ -162,7 +162,8 @@ std::vector<core::Event> random_events(Random& r) {
           core::WorkerDraining{r.worker(), r.text_or_none()},
           core::ResizeRequested{r.attempt(), r.u32()},
           core::GpuFailed{r.worker(), r.text(), r.text(), r.flag()},
-          core::WorkersAnnounced{static_cast<uint32_t>(r.below(core::kWorkersMax + 1))}};
+          core::WorkersAnnounced{static_cast<uint32_t>(r.below(core::kWorkersMax + 1))},
+          core::InputsMissing{r.run(), r.u32(), r.text()}};
 }
 
 // ---- all fields of an event, for comparisons
@@ -178,6 +179,7 @@ auto fields(const core::InputsResolved& e) {
   return std::tuple(e.run, e.unit, e.key, e.hit, e.result, e.fragment, e.fragment_digest);
 }
 auto fields(const core::InputsFailed& e) { return std::tuple(e.run, e.unit, fields(e.failure)); }
+auto fields(const core::InputsMissing& e) { return std::tuple(e.run, e.unit, e.why); }
 auto fields(const core::MapExpanded& e) { return std::tuple(e.run, e.unit, e.count); }
 auto fields(const core::WhenResolved& e) { return std::tuple(e.run, e.unit, e.then_branch); }
 auto fields(const core::ValueGathered& e) { return std::tuple(e.run, e.unit, e.result); }
@@ -367,7 +369,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 15);
+  CHECK(kJournalSchema == 16);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

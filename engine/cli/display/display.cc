@@ -144,6 +144,7 @@ std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_
   std::string line = plural(total, "task") + ": " + std::to_string(c.cached) + " cached, " +
                      std::to_string(ran) + " ran, " + std::to_string(run.retried) + " retried, " +
                      std::to_string(c.failed) + " failed";
+  if (c.ignored > 0) line += " (" + std::to_string(c.ignored) + " ignored)";
   if (c.skipped > 0) line += ", " + std::to_string(c.skipped) + " skipped";
   if (c.cancelled > 0) line += ", " + std::to_string(c.cancelled) + " cancelled";
   uint64_t left = uint64_t{c.pending} + c.ready + c.running + c.waiting;
@@ -198,7 +199,7 @@ std::vector<std::string> RunView::on_task_event(const Event& event) {
   }
   // A map or a when: it only gathers results.
   if (event.status == "succeeded" && !was_shown) return {};
-  std::string line = event.task + ": " + event.status;
+  std::string line = event.task + ": " + event.status + (event.ignored ? " (ignored)" : "");
   if (elapsed_ms >= 0) line += " in " + format_duration(elapsed_ms);
   if (!event.text.empty() && event.status != "succeeded") line += ": " + first_line(event.text);
   return {line};
@@ -289,6 +290,7 @@ std::vector<std::string> RunView::frame(const Counts& counts, int64_t now, size_
   add(counts.ready, "ready");
   add(counts.pending, "pending");
   add(counts.failed, "failed");
+  if (counts.ignored > 0) sums += " (" + std::to_string(counts.ignored) + " ignored)";
   add(counts.skipped, "skipped");
   add(counts.cancelled, "cancelled");
   lines.push_back(shortened(sums, width));

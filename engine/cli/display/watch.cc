@@ -182,7 +182,7 @@ std::string on_head_text(const VerbContext& context) {
 void print_failures(const RunInfo& run, const VerbContext& context) {
   size_t shown = 0, failed = 0;
   for (const TaskInfo& task : run.tasks) {
-    if (task.status != "failed" || ++failed > kErrorsShownMax) continue;
+    if (task.status != "failed" || task.ignored || ++failed > kErrorsShownMax) continue;
     shown++;
     std::string attempts = task.attempts > 1 ? " after " + plural(task.attempts, "attempt") : "";
     print_error("`" + task.name + "` failed" + attempts + ": " + task.error);
@@ -191,6 +191,19 @@ void print_failures(const RunInfo& run, const VerbContext& context) {
     print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
                 on_head_text(context) + " lists them.");
   }
+}
+
+/// "`qc[2]`, `qc[7]` and 3 more": the tasks whose failures were ignored.
+std::string ignored_text(const RunInfo& run) {
+  constexpr size_t kNamesShownMax = 20;
+  std::string names;
+  size_t count = 0;
+  for (const TaskInfo& task : run.tasks) {
+    if (!task.ignored || ++count > kNamesShownMax) continue;
+    names += (names.empty() ? "`" : ", `") + task.name + "`";
+  }
+  if (count > kNamesShownMax) names += " and " + std::to_string(count - kNamesShownMax) + " more";
+  return names;
 }
 
 int code_of(const std::string& status) {
@@ -232,6 +245,9 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t e
   bool is_lost = summary.status == "failed" && is_only_null(summary.result);
   if (!summary.result.is_nil() && !shown && !is_lost)
     print_line("result: " + result_text(summary.result));
+  if (summary.counts.ignored > 0)
+    print_line("ignored: " + ignored_text(whole) + "; `flow retry " + summary.id +
+               context.head_option() + "` runs them again");
   print_line(summary.status + ": " + summary_line(whole, elapsed_ms, engine.state_bytes()));
 }
 
@@ -359,12 +375,20 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
     copy_out(engine, context, summary.id, options.out);
     interrupts.detach(code);
   }
+  bool is_strict_failure = code == kDone && options.strict && summary.counts.ignored > 0;
+  if (is_strict_failure) code = kTaskFailed;
   if (context.json) {
     RunInfo whole = run.info();
     if (whole.status == "failed") print_failures(whole, context);
     print_line(whole.json());
   } else {
     print_end(engine, run, summary, interrupts.elapsed_ms(), context, shown);
+  }
+  if (is_strict_failure) {
+    print_error(plural(summary.counts.ignored, "failure") + " ignored (" +
+                ignored_text(run.info()) +
+                "), and with --strict the exit code is 1. The run itself succeeded: `flow why " +
+                summary.id + " TASK`" + on_head_text(context) + " says why a task failed.");
   }
   flush_output();
 

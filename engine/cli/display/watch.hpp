@@ -42,7 +42,8 @@ class Interrupts {
 
 struct WatchOptions {
   int64_t grace_ms = 10'000;
-  std::string out;  // folder to copy the result to
+  std::string out;      // folder to copy the result to
+  bool strict = false;  // ignored failures make the exit code 1
 };
 
 /// Shows the run until it ends, prints result, errors and summary. Returns the exit code.

@@ -20,6 +20,8 @@ void add_run(CLI::App& app, VerbContext& context) {
   add_head_options(verb, context);
   verb->add_flag("--fail-fast", arguments->fail_fast,
                  "start no more tasks after the first failure");
+  verb->add_flag("--strict", arguments->strict,
+                 "exit with code 1 if failures of tasks with `on_error = \"ignore\"` were ignored");
   verb->add_option("--name", arguments->name, "name of the run (default: none)")->type_name("NAME");
   verb->add_option("--out", arguments->out, "folder to copy the result to")->type_name("DIR");
   add_log_options(verb, context);
@@ -33,7 +35,8 @@ void add_run(CLI::App& app, VerbContext& context) {
       if (!arguments->out.empty()) check_target(arguments->out);
       Engine engine(requested);
       Run run = engine.run(script, {}, options);
-      return watch(engine, run, context, {options.grace_ms, arguments->out}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, arguments->out, arguments->strict},
+                   interrupts);
     };
   });
 }

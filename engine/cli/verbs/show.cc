@@ -32,6 +32,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   }
   std::string note;
   if (task.attempts > 1) note = plural(task.attempts, "attempt");
+  if (task.ignored) note += (note.empty() ? "" : ", ") + std::string("ignored");
   if (task.grew_from > 0)
     note += ", restarted with " + std::to_string(task.ranks) + " ranks after " +
             std::to_string(task.grew_from);

@@ -117,6 +117,7 @@ struct Event {
   uint32_t attempt = 0;
   std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown
   bool cached = false;
+  bool ignored = false;      ///< of a failed task: the run goes on without it
   double fraction = 0;       ///< progress, 0 to 1
   std::string text;          ///< printed line, URL, error, warning, or reason of a plan
   Value data;                ///< metrics
@@ -136,6 +137,7 @@ struct TaskInfo {
   uint32_t grew_from =
       0;  ///< ranks of the previous attempt, if it was stopped to add ranks; else 0
   bool cached = false;
+  bool ignored = false;  ///< it failed, and the run goes on without it (`on_error = "ignore"`)
   int64_t started_ms = 0, finished_ms = 0;  ///< of the newest attempt; 0: not yet
   std::vector<std::string> gpus;            ///< UUIDs of the GPUs of the newest attempt
   std::string waits_for;                    ///< why the task does not run yet, in words
@@ -145,9 +147,10 @@ struct TaskInfo {
   Value metrics;
 };
 
+/// `cached` is counted within `succeeded`, and `ignored` within `failed`.
 struct Counts {
   uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
-           ready = 0, running = 0, waiting = 0;
+           ready = 0, running = 0, waiting = 0, ignored = 0;
 };
 
 struct RunInfo {

@@ -51,6 +51,8 @@ struct PathStep;
 struct Ref {
   uint32_t node = 0;
   std::vector<PathStep> path;
+  /// Of a map: its list has flow.null where an item is flow.missing, so that places are kept.
+  bool keeps_places = false;
 };
 
 class Value {
@@ -65,7 +67,8 @@ class Value {
     table,
     tensor,
     file,
-    ref
+    ref,
+    missing
   };
 
   /// Keys 1..n are in `list`, all others in `fields` in canonical order (integers ascending,
@@ -90,12 +93,15 @@ class Value {
   Value(Ref v);
   Value(Table v);       // sorts `fields`, moves 1..n into `list`, drops nil values
   static Value null();  // flow.null
+  /// flow.missing, the result of a task whose failure is ignored. A task may take it, but not
+  /// return it.
+  static Value missing();
   static Value list(std::vector<Value> items);
   static Value map(std::vector<std::pair<Value, Value>> fields);
 
   Kind kind() const { return static_cast<Kind>(state_.index()); }
   bool is_nil() const { return kind() == Kind::nil; }
-  bool truthy() const;  // Lua's: nil and false are not; flow.null is not either
+  bool truthy() const;  // Lua's, and flow.null and flow.missing are not
 
   // Each accessor asserts the kind.
   bool as_boolean() const { return std::get<bool>(state_); }
@@ -122,9 +128,10 @@ class Value {
 
  private:
   struct Null {};
+  struct Missing {};
   std::variant<std::monostate, Null, bool, int64_t, double, std::shared_ptr<const std::string>,
                std::shared_ptr<const Table>, std::shared_ptr<const Tensor>,
-               std::shared_ptr<const File>, std::shared_ptr<const Ref>>
+               std::shared_ptr<const File>, std::shared_ptr<const Ref>, Missing>
       state_;
 };
 
@@ -135,7 +142,7 @@ struct PathStep {
 
 /// Canonical bytes: deterministic CBOR (RFC 8949, section 4.2.1). Equal values have equal bytes on
 /// every machine. Tensors and files are encoded by digest, nil as `undefined`, flow.null as `null`,
-/// every NaN as the same bytes, refs with a tag.
+/// flow.missing as a simple value, every NaN as the same bytes, refs with a tag.
 std::string encode_value(const Value& value);
 /// As encode_value, without anonymous files' names and without origins: the bytes for cache keys.
 std::string encode_value_for_key(const Value& value);

@@ -68,6 +68,8 @@ TEST_CASE("a method without a call is an error that says so") {
       {"local h = count(1)\nh:after(h.x)", "pipeline.lua:7: `count` would wait for itself"},
       {"return flow.map(count, {}):limit(0)", "pipeline.lua:6: `:limit` takes how many"},
       {"return count(1):limit(2)", "pipeline.lua:6: `count.limit` is called"},
+      {"return flow.map(count, {}):results { missing = 1 }",
+       "pipeline.lua:6: `:results` takes one table"},
       {"return flow.when(count(1).after, print)",
        "pipeline.lua:6: flow.when: `h.after` is a method"},
   };
