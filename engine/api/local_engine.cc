@@ -635,9 +635,18 @@ Value LocalEngine::value(const std::string& selector, const std::string& part) c
   return Reader(options).value(selector, part);
 }
 
+std::vector<std::string> LocalEngine::get_folders(const std::string& selector) const {
+  EngineOptions options = options_;
+  options.state = engine_loop_->parts().options.state_dir;
+  return Reader(options).get_folders(selector);
+}
+
 std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
                                           const std::string& directory) {
-  return export_result(engine_loop_->parts().blobs, value(selector, part), part, directory);
+  std::vector<std::string> folders;
+  if (part.empty()) folders = get_folders(selector);
+  return export_result(engine_loop_->parts().blobs, value(selector, part), part, directory,
+                       folders);
 }
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,

@@ -69,6 +69,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   Counts counts(const RunId& run) override;
   RunInfo show(const std::string& selector, bool tasks) override;
   Value value(const std::string& selector, const std::string& part) const override;
+  std::vector<std::string> get_folders(const std::string& selector) const override;
   Result<cluster::BlobReader> open_blob(const Digest& digest,
                                         const std::string& origin) const override;
   EngineLoop& engine_loop() override { return *engine_loop_; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/cluster/transfer/blob_reader.hpp"
 #include "engine/runs/run_handle.hpp"
@@ -37,6 +38,8 @@ class EngineService : public detail::EngineImpl {
   /// Returns the result of a run or a part of it, like EngineImpl::value(). `part`: a path as
   /// "train.loss"; "": all.
   virtual Value value(const std::string& selector, const std::string& part) const = 0;
+  /// Like Reader::get_folders.
+  virtual std::vector<std::string> get_folders(const std::string& selector) const = 0;
   /// Opens a blob of this state, or the file at `origin` if that is not empty.
   virtual Result<cluster::BlobReader> open_blob(const Digest& digest,
                                                 const std::string& origin) const = 0;

@@ -90,6 +90,7 @@ void put_event(const Event& event, client_protocol::Event& to) {
   to.set_status(event.status);
   to.set_cached(event.cached);
   to.set_ignored(event.ignored);
+  to.set_tag(event.tag);
   to.set_fraction(event.fraction);
   to.set_text(event.text);
   to.set_data(value_bytes(event.data));
@@ -158,6 +159,7 @@ Result<Event> get_event(const client_protocol::Event& from) {
   event.status = from.status();
   event.cached = from.cached();
   event.ignored = from.ignored();
+  event.tag = from.tag();
   event.fraction = from.fraction();
   event.text = from.text();
   event.data = std::move(*data);

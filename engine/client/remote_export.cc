@@ -94,6 +94,26 @@ Value strip_origins(const Value& value) {
   return Value(std::move(out));
 }
 
+namespace {
+
+/// What a head sends never leads out of the target.
+std::vector<std::string> checked_folders(std::vector<std::string> folders) {
+  for (const std::string& folder : folders) {
+    for (size_t at = 0; at < folder.size();) {
+      size_t end = std::min(folder.find('/', at), folder.size());
+      std::string name = folder.substr(at, end - at);
+      bool is_sound =
+          !name.empty() && name != "." && name != ".." && name.find('\0') == std::string::npos;
+      if (!is_sound || end + 1 == folder.size())
+        throw Failed(environment_error("the head sent an unsafe folder name for the result"));
+      at = end + 1;
+    }
+  }
+  return folders;
+}
+
+}  // namespace
+
 std::vector<std::string> receive_export(EngineConnection& connection, const std::string& name,
                                         const std::string& directory) {
   StagingStore staging(directory);
@@ -104,7 +124,9 @@ std::vector<std::string> receive_export(EngineConnection& connection, const std:
     if (reply.has_exported_value()) {
       Value value = value_or_throw(value_from_bytes(reply.exported_value().value()));
       auto store = make_overlay(nullptr);
-      return export_result(Blobs(*store, staging.path()), value, name, directory);
+      const auto& folders = reply.exported_value().folders();
+      return export_result(Blobs(*store, staging.path()), value, name, directory,
+                           checked_folders({folders.begin(), folders.end()}));
     }
     Digest digest;
     if (!reply.has_next_blob() || !Digest::from_bytes(reply.next_blob().digest(), digest))

@@ -90,6 +90,7 @@ void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
   to.set_grew_from(task.grew_from);
   to.set_cached(task.cached);
   to.set_ignored(task.ignored);
+  to.set_tag(task.tag);
   to.set_started_ms(task.started_ms);
   to.set_finished_ms(task.finished_ms);
   put_texts(task.gpus, *to.mutable_gpus());
@@ -119,6 +120,7 @@ Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
   task.grew_from = from.grew_from();
   task.cached = from.cached();
   task.ignored = from.ignored();
+  task.tag = from.tag();
   task.started_ms = from.started_ms();
   task.finished_ms = from.finished_ms();
   task.gpus = get_texts(from.gpus());

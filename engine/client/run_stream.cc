@@ -167,6 +167,7 @@ void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
     event.status = task.status;
     event.cached = task.cached;
     event.ignored = task.ignored;
+    event.tag = task.tag;
     event.text = task.error;
     event.at_ms = task.finished_ms;
     state.on_event(std::move(event));

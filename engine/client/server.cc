@@ -237,6 +237,10 @@ void Server::export_result(EngineConnection& connection,
   }
   ServerReply exported;
   exported.mutable_exported_value()->set_value(value_bytes(strip_origins(value)));
+  if (request.part().empty()) {
+    for (std::string& folder : engine_.get_folders(request.run()))
+      exported.mutable_exported_value()->add_folders(std::move(folder));
+  }
   connection.send(exported);
 }
 

@@ -4,6 +4,7 @@
 #include "engine/core/graph.hpp"
 #include "engine/core/mutants.hpp"
 #include "engine/core/workers.hpp"
+#include "engine/plan/tag.hpp"
 
 namespace flow::core {
 
@@ -93,8 +94,11 @@ struct AdmissionCheck {
                NodeKind::when;
   }
   bool operator()(const MapExpanded& e) const {
-    return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr &&
-           is_map_unit(*find_run(state, e.run), e.unit);
+    const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
+    if (u == nullptr || !is_map_unit(*find_run(state, e.run), e.unit)) return false;
+    bool is_tagged = find_run(state, e.run)->node(u->node).tags_items && e.count > 0;
+    return e.tags.size() == (is_tagged ? e.count : 0) &&
+           std::ranges::all_of(e.tags, [](const auto& tag) { return tag_problem(tag).empty(); });
   }
   bool operator()(const WhenResolved& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);

@@ -64,7 +64,7 @@ void Transition::on(const InputsResolved& event) {
   if (reason.empty()) reason = custom_resource_unsatisfiable_reason(state_, def);
   if (reason.empty()) reason = gang_unsatisfiable_reason(state_, def);
   if (!reason.empty()) {
-    reason = "`" + unit_name(r, event.unit) + "` " + reason;
+    reason = "`" + shown_name(r, event.unit) + "` " + reason;
     return fail(r, event.unit, {Cause::user_error, std::move(reason), "", 0});
   }
   if (acquire_key(r, event.unit)) return to_ready(r, event.unit);
@@ -91,9 +91,15 @@ void Transition::on(const MapExpanded& event) {
   FLOW_CHECK(r.units[event.unit].phase == Phase::resolving);
   touch(r);
   if (!check_unit_limit(r, event.unit, event.count)) return;
+  std::string conflict = tag_conflict(r, event.unit, event.tags);
+  if (!conflict.empty())
+    return fail(r, event.unit, {Cause::user_error, std::move(conflict), "", 0});
   append_instances(r, event.unit, event.count);
   if (event.count == 0) return complete_map(r, event.unit);
   UnitId end = static_cast<UnitId>(r.units.size());
+  for (size_t i = 0; i < event.tags.size(); i++)
+    r.tags[end - event.count + static_cast<UnitId>(i)] = event.tags[i];
+  if (!event.tags.empty()) add_tagged(r, end - event.count);
   for (UnitId instance = end - event.count; instance < end; instance++) advance(r, instance);
 }
 
@@ -180,7 +186,7 @@ void Transition::on(const AttemptSucceeded& event) {
   if (service && !r.ending && !is_winding_down(r)) {
     Failure failure{
         Cause::user_error,
-        "the service `" + unit_name(r, unit) + "` ended by itself: its function returned", "", 0};
+        "the service `" + shown_name(r, unit) + "` ended by itself: its function returned", "", 0};
     WorkerId at = r.units[unit].worker;
     end_attempt(r, unit);
     return retry_or_fail(r, unit, failure, {at});
@@ -401,7 +407,7 @@ bool Transition::is_quarantined(const Run& run, UnitId unit, UnitDetail& detail,
   }
   if (workers.size() < 2 && !has_gpu) return false;
   detail.failure.message =
-      "`" + unit_name(run, unit) + "` is quarantined: " + std::to_string(deaths.size()) +
+      "`" + shown_name(run, unit) + "` is quarantined: " + std::to_string(deaths.size()) +
       (has_gpu ? " workers or GPUs" : " workers") +
       " in a row died while they ran it, and it saved nothing in between: it ran " + where +
       ". The last: " + detail.failure.message + ". Fix what kills them; then `flow resume " +

@@ -208,6 +208,7 @@ struct Run {
   std::vector<Unit> units;                // first one per plan node, then those of expansions
   std::vector<DynamicCalls> dynamics;     // in the order in which their nodes were appended
   std::map<std::string, Digest> signals;  // the first signal of each name
+  std::map<UnitId, std::string> tags;     // of instances that a function tagged at run time
   std::vector<uint32_t>
       durations_us;  // per definition: moving average of an attempt's duration; 0: unknown
   std::map<uint32_t, WorkerId>
@@ -238,7 +239,8 @@ struct Run {
   uint32_t open_services = 0, services_up = 0;
   uint32_t failed_units = 0;  // including maps and whens, without ignored failures
   int32_t cpus_used_milli = 0;
-  uint32_t number = 0;  // of this run in State::computing; no order depends on it
+  uint32_t number = 0;                   // of this run in State::computing; no order depends on it
+  std::map<std::string, UnitId> tagged;  // by tagged_name: the units with a tag
 
   uint32_t phase_count(Phase phase) const { return phases[static_cast<size_t>(phase)]; }
   uint32_t open_units() const;  // number of units whose status is not final
@@ -353,8 +355,12 @@ void rebuild_derived(State& state);
 
 /// "`w1`", or "this machine" for the engine's own.
 std::string worker_text(const State& state, WorkerId worker);
-/// "train", "train#2[1]", "search/best".
+/// "train", "train#2[1]", "search/best". It never has a tag: it names steps, checkpoints and seeds.
 std::string unit_name(const Run& run, UnitId unit);
+/// The unit's tag; "" if it has none.
+const std::string& tag_of(const Run& run, UnitId unit);
+/// The name for people: "align[s3]" with a tag, else unit_name.
+std::string shown_name(const Run& run, UnitId unit);
 /// The task's definition, or null for a when.
 const TaskDef* def_of(const Run& run, UnitId unit);
 /// Whether counts and task lists include the unit: tasks, instances, and maps without instances

@@ -132,7 +132,7 @@ void Transition::fail_unschedulable() {
     leave(r, unit);
     fail(r, unit,
          {Cause::gpu_fault,
-          "`" + unit_name(r, unit) + "` " + reason +
+          "`" + shown_name(r, unit) + "` " + reason +
               ". A restarted engine searches for GPUs again: `flow resume " + id + "` continues it",
           "", 0});
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "flow/tags.hpp"
+
 namespace flow::core {
 
 namespace {
@@ -131,6 +133,68 @@ void add_late_edge(Run& run, UnitId unit, const Edge& edge) {
   run.dependents.late[edge.from].push_back(edge.guard ? unit | Dependents::kGuard : unit);
 }
 
+namespace {
+
+/// Tagged names that units of the run have, and those that are to be added.
+class TaggedNames {
+ public:
+  explicit TaggedNames(const Run& run) : run_(run) {}
+
+  /// Remembers the first conflict. `name` is that of the unit without its tag.
+  void add(const std::string& name, const std::string& tag) {
+    if (tag.empty() || !conflict_.empty()) return;
+    std::string tagged = tagged_name(name, tag), other;
+    auto found = run_.tagged.find(tagged);
+    if (found != run_.tagged.end() && !run_.units[found->second].dropped) {
+      other = unit_name(run_, found->second);
+    } else if (auto [place, is_new] = added_.try_emplace(tagged, name); !is_new) {
+      other = place->second;
+    }
+    if (other.empty()) return;
+    conflict_ = "the tag `" + tag + "` of `" + name + "` is already that of `" + other +
+                "`: tags are unique among all calls of a task in a run";
+  }
+  const std::string& conflict() const { return conflict_; }
+
+ private:
+  const Run& run_;
+  std::map<std::string, std::string> added_;
+  std::string conflict_;
+};
+
+std::string instance_name(const std::string& map, size_t index) {
+  return map + "[" + std::to_string(index + 1) + "]";
+}
+
+}  // namespace
+
+std::string tag_conflict(const Run& run, UnitId map_unit, const std::vector<std::string>& tags) {
+  TaggedNames names(run);
+  std::string map = unit_name(run, map_unit);
+  for (size_t i = 0; i < tags.size(); i++) names.add(instance_name(map, i), tags[i]);
+  return names.conflict();
+}
+
+std::string tag_conflict(const Run& run, UnitId dynamic_unit, const PlanFragment& fragment) {
+  TaggedNames names(run);
+  for (const TaskNode& node : fragment.nodes) {
+    if (node.tag.empty() && node.item_tags.empty()) continue;
+    std::string name =
+        call_name(node.name, unit_name(run, dynamic_unit), def_of(run, dynamic_unit)->name);
+    names.add(name, node.tag);
+    for (size_t i = 0; i < node.item_tags.size(); i++)
+      names.add(instance_name(name, i), node.item_tags[i]);
+  }
+  return names.conflict();
+}
+
+void add_tagged(Run& run, UnitId first) {
+  for (UnitId unit = first; unit < run.units.size(); unit++) {
+    if (run.units[unit].dropped || tag_of(run, unit).empty()) continue;
+    run.tagged[shown_name(run, unit)] = unit;
+  }
+}
+
 void append_nodes(Run& run, DynamicCalls& calls) {
   const PlanFragment& fragment = *calls.fragment;
   const std::string owner = unit_name(run, calls.unit);
@@ -166,6 +230,21 @@ void mark_consumed(Run& run, const TaskNode& node) {
 }
 
 // ---- functions on a run
+
+const std::string& tag_of(const Run& run, UnitId unit) {
+  static const std::string none;
+  const Unit& u = run.units[unit];
+  const TaskNode& node = run.node(u.node);
+  if (u.instance < 0) return node.tag;
+  if (!node.item_tags.empty()) return node.item_tags[static_cast<size_t>(u.instance)];
+  if (!node.tags_items) return none;
+  auto found = run.tags.find(unit);
+  return found == run.tags.end() ? none : found->second;
+}
+
+std::string shown_name(const Run& run, UnitId unit) {
+  return tagged_name(unit_name(run, unit), tag_of(run, unit));
+}
 
 std::string unit_name(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];

@@ -39,6 +39,13 @@ bool has_literal_items(const TaskNode& node);
 bool is_map_unit(const Run& run, UnitId unit);  // the map's own, not an instance
 bool is_dynamic(const Run& run, UnitId unit);
 
+/// Why the instances of the map, or the calls of the dynamic task, cannot have their tags: two
+/// units of the run would have one tagged name. "" if they can.
+std::string tag_conflict(const Run& run, UnitId map_unit, const std::vector<std::string>& tags);
+std::string tag_conflict(const Run& run, UnitId dynamic_unit, const PlanFragment& fragment);
+/// Adds the units from `first` on to Run::tagged.
+void add_tagged(Run& run, UnitId first);
+
 void add_late_edge(Run& run, UnitId unit, const Edge& edge);
 /// Calls `visit(dependent, guard)` for every dependent of `unit`.
 template <typename Visit>

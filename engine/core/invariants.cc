@@ -226,6 +226,7 @@ class InvariantChecker {
       expect(again.open_services == run.open_services, place, "open services differ");
       expect(again.services_up == run.services_up, place, "services that are up differ");
       expect(again.failed_units == run.failed_units, place, "failed units differ");
+      expect(without_dropped(again) == without_dropped(run), place, "tagged units differ");
       expect(again.cpus_used_milli == run.cpus_used_milli, place, "used slots differ");
       for (UnitId unit = 0; unit < run.units.size(); unit++) {
         Place of_unit{run, unit};
@@ -262,6 +263,12 @@ class InvariantChecker {
     }
     std::sort(named.begin(), named.end());
     return named;
+  }
+
+  static std::map<std::string, UnitId> without_dropped(const Run& run) {
+    std::map<std::string, UnitId> tagged = run.tagged;
+    std::erase_if(tagged, [&](const auto& each) { return run.units[each.second].dropped; });
+    return tagged;
   }
 
   static std::vector<UnitId> own_of(const Run& run) {

@@ -212,6 +212,8 @@ void rebuild_run(State& state, Run& run) {
   rebuild_edges(run);
   rebuild_map_waits(run);
   rebuild_counts(state, run);
+  run.tagged.clear();
+  add_tagged(run, 0);
 }
 
 /// Requeues ready units, because their requests depend on the workers.

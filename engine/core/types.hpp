@@ -104,6 +104,7 @@ struct MapExpanded {
   RunId run;
   UnitId unit = 0;
   uint32_t count = 0;
+  std::vector<std::string> tags{};  // of the instances, if a function tags them; else empty
 };
 struct WhenResolved {
   RunId run;

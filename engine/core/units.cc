@@ -28,7 +28,7 @@ Failure dependency_failure(const Run& run, UnitId unit) {
   const char* how = u.status == UnitStatus::cancelled ? "was cancelled" : "failed";
   Failure failure;
   failure.cause = Cause::dependency;
-  failure.message = "it depends on `" + unit_name(run, unit) + "`, which " + how;
+  failure.message = "it depends on `" + shown_name(run, unit) + "`, which " + how;
   return failure;
 }
 
@@ -292,7 +292,7 @@ void Transition::fail(Run& run, UnitId unit, Failure failure) {
   bool first = run.failed_units == 0;
   end(run, unit, UnitStatus::failed, std::move(detail));
   if (!run.fail_fast || !first || run.cancelling) return;
-  std::string name = unit_name(run, unit);
+  std::string name = shown_name(run, unit);
   propagate_skips();
   cancel_open(run, "`" + name + "` failed, and the run stops at the first failure", false);
 }
@@ -302,7 +302,7 @@ bool Transition::check_unit_limit(Run& run, UnitId unit, size_t more) {
   if (run.units.size() + more <= kNodesMax) return true;
   Failure failure;
   failure.cause = Cause::user_error;
-  failure.message = "`" + unit_name(run, unit) + "` would add " + std::to_string(more) +
+  failure.message = "`" + shown_name(run, unit) + "` would add " + std::to_string(more) +
                     " tasks to a run that has " + std::to_string(run.units.size()) +
                     ": a run has at most " + std::to_string(kNodesMax) +
                     ". Let one task do more of the work";
@@ -344,6 +344,8 @@ void Transition::append_calls(Run& run, UnitId unit,
     if (has_literal_items(node)) more += node.items.as_table().list.size();
   }
   if (!check_unit_limit(run, unit, more)) return;
+  std::string conflict = tag_conflict(run, unit, *fragment);
+  if (!conflict.empty()) return fail(run, unit, {Cause::user_error, std::move(conflict), "", 0});
   DynamicCalls calls;
   calls.unit = unit;
   calls.fragment = fragment;
@@ -372,6 +374,7 @@ void Transition::append_calls(Run& run, UnitId unit,
     if (!has_literal_items(node)) continue;
     append_instances(run, call, static_cast<uint32_t>(node.items.as_table().list.size()));
   }
+  add_tagged(run, first);
   EdgeReader reader(run);
   std::vector<Edge> edges;
   for (UnitId call = first; call < run.units.size(); call++) {

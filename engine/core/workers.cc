@@ -251,7 +251,7 @@ std::string Transition::co_located(WorkerId at, const Run& run, UnitId unit) {
   size_t count = 0;
   for_each_on(at, [&](Run& other, UnitId each) {
     if ((&other == &run && each == unit) || ++count > kNamed) return;
-    names.push_back("`" + unit_name(other, each) + "`" +
+    names.push_back("`" + shown_name(other, each) + "`" +
                     (&other == &run ? "" : " of run " + other.id));
   });
   std::string text;

@@ -326,6 +326,15 @@ int build_graph() {
     pinned = std::move(*bundle);
     request.pinned = &pinned;
   }
+  if (build.has_tags()) {
+    TagRequest& tags = request.tags.emplace();
+    tags.node = build.tag_node();
+    for (const std::string& bytes_of_item : build.tag_items()) {
+      auto item = decode_value(bytes_of_item);
+      if (!item.ok()) return 1;
+      tags.items.push_back(std::move(*item));
+    }
+  }
   wire::FromExecutor reply;
   end_with_head();
   Result<BuildResult> built = user_error("");
@@ -336,7 +345,9 @@ int build_graph() {
   }
   if (!built.ok() && built.error().message.ends_with("not enough memory"))
     built = no_memory_to_build(build);
-  if (built.ok()) {
+  if (built.ok() && request.tags) {
+    for (std::string& tag : built->tags) reply.mutable_built()->add_tags(std::move(tag));
+  } else if (built.ok()) {
     for (const auto& [path, text] : built->bundle.files)
       for (std::string& warning : lint_source(path, text))
         built->plan.warnings.push_back(std::move(warning));

@@ -128,6 +128,10 @@ struct TaskNode {
   Value then_value, else_value;  // when: what the branches returned, with refs
   std::vector<uint32_t> after;   // order without data
   Guard guard;                   // innermost branch in which this node was made
+  std::string tag;               // task: `h:tag("s3")`; "" if there is none
+  // map over a list in the script: the tags of its instances; empty if there are none
+  std::vector<std::string> item_tags;
+  bool tags_items = false;  // map over a handle's list: a function tags its instances at run time
 };
 
 struct ParamSpec {

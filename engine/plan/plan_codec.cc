@@ -334,7 +334,7 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
 // Fields added after the first version are written at the end and only if set, so that other plans
 // keep their bytes: first the kernels of tasks, then sections in the order of their numbers. A plan
 // with sections and without kernels has an empty list of kernels.
-enum LaterSection : uint64_t { kIgnoringTasks = 1 };
+enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2 };
 
 // Ascending by the index of the task.
 void kernels(PlanWriter& io, const std::vector<TaskDef>& defs, bool is_last) {
@@ -362,14 +362,50 @@ void kernels(PlanReader& io, std::vector<TaskDef>& defs) {
   }
 }
 
+bool is_tagged(const TaskNode& node) {
+  return !node.tag.empty() || !node.item_tags.empty() || node.tags_items;
+}
+
+// Of the nodes with tags, ascending.
+void tags(PlanWriter& io, const std::vector<TaskNode>& nodes) {
+  io.number(static_cast<uint64_t>(std::ranges::count_if(nodes, is_tagged)));
+  for (uint32_t i = 0; i < nodes.size(); i++)
+    if (is_tagged(nodes[i])) fields(io, i, nodes[i].tag, nodes[i].item_tags, nodes[i].tags_items);
+}
+void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty section");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0;
+    field(io, index);
+    if (index < least || index >= nodes.size())
+      return io.fail("a node that is not there, or twice");
+    least = index + 1;
+    TaskNode& node = nodes[index];
+    fields(io, node.tag, node.item_tags, node.tags_items);
+    bool is_list = node.kind == NodeKind::map && node.items.kind() == Value::Kind::table;
+    bool fits = is_tagged(node) && (node.tag.empty() || node.kind == NodeKind::task) &&
+                (!node.tags_items || (node.kind == NodeKind::map && !is_list)) &&
+                (node.item_tags.empty() ||
+                 (is_list && node.items.as_table().list.size() == node.item_tags.size()));
+    if (!io.failed() && !fits) io.fail("tags that do not fit their node");
+  }
+}
+
 void later_fields(PlanWriter& io, const Plan& plan) {
   std::vector<uint32_t> ignoring;
   for (uint32_t i = 0; i < plan.defs.size(); i++)
     if (plan.defs[i].ignores_failure) ignoring.push_back(i);
-  kernels(io, plan.defs, ignoring.empty());
+  bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
+  kernels(io, plan.defs, ignoring.empty() && !has_tags);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
     field(io, ignoring);
+  }
+  if (has_tags) {
+    io.number(kTags);
+    tags(io, plan.nodes);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -390,6 +426,8 @@ void later_fields(PlanReader& io, Plan& plan) {
           return io.fail("a task that is not there, or twice");
         plan.defs[ignoring[i]].ignores_failure = true;
       }
+    } else if (section == kTags) {
+      tags(io, plan.nodes);
     } else {
       io.fail("a section of a newer flow");
     }
@@ -421,6 +459,7 @@ Result<Plan> decode_plan(std::string_view bytes) {
 std::string encode_fragment(const PlanFragment& fragment) {
   PlanWriter io(kFragmentMagic);
   fields(io, fragment.nodes, fragment.result);
+  if (std::ranges::any_of(fragment.nodes, is_tagged)) tags(io, fragment.nodes);
   return io.take();
 }
 
@@ -429,6 +468,7 @@ Result<PlanFragment> decode_fragment(std::string_view bytes) {
   if (!io.magic(kFragmentMagic)) return wrong_magic("list of calls");
   PlanFragment fragment;
   fields(io, fragment.nodes, fragment.result);
+  if (!io.failed() && io.remaining() > 0) tags(io, fragment.nodes);
   FLOW_TRY(io.finish("list of calls"));
   return fragment;
 }

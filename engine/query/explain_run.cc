@@ -134,7 +134,7 @@ std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& 
 
 /// A map has no attempts of its own. Its state is that of its instances.
 std::string explain_map(const core::Run& run, core::UnitId map) {
-  std::string name = InputResolver::unit_name(run, map);
+  std::string name = core::shown_name(run, map);
   const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
   if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
   std::vector<std::pair<std::string, size_t>> counts;
@@ -155,7 +155,7 @@ std::string explain_map(const core::Run& run, core::UnitId map) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
   return fmt::format("`{}` is a map of {} task{}: {}. Ask for one of them, such as `{}`.", name,
                      tasks.size(), tasks.size() == 1 ? "" : "s", text,
-                     InputResolver::unit_name(run, *telling));
+                     core::shown_name(run, *telling));
 }
 
 /// A flow.when has no attempts either.
@@ -219,7 +219,7 @@ std::string disconnected_text(const core::State& state, const core::Unit& u) {
 /// The state is as its last writer left it; that process may have ended.
 std::string running_text(const Store& store, const LoadedRun& loaded, core::UnitId unit) {
   const core::Unit& u = loaded.run->units[unit];
-  std::string name = InputResolver::unit_name(*loaded.run, unit);
+  std::string name = core::shown_name(*loaded.run, unit);
   std::string attempt = fmt::format("attempt {} since {}", u.attempts, format_time(u.assigned));
   if (loaded.record.status != "interrupted") {
     std::string url = url_of(u);
@@ -305,7 +305,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                          core::UnitId unit, InputResolver& resolver) {
   const core::Run& run = *loaded.run;
   const core::Unit& u = run.units[unit];
-  std::string name = InputResolver::unit_name(run, unit);
+  std::string name = core::shown_name(run, unit);
   const TaskDef* def = InputResolver::def_of(run, unit);
   bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
                    u.detail->failure.cause != core::Cause::dependency;
@@ -363,7 +363,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
   if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return text;
   text += runs ? "\nIt runs " : "\nIt ran ";
-  auto earlier = previous_unit(store, blobs, loaded.record, name);
+  auto earlier = previous_unit(store, blobs, loaded.record, InputResolver::unit_name(run, unit));
   if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
   const TaskDef* before_def = InputResolver::def_of(*earlier->loaded.run, earlier->unit);

@@ -22,6 +22,7 @@
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/locked_file.hpp"
+#include "engine/value/json.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/flow.hpp"
 
@@ -175,8 +176,8 @@ std::string obstacle(const fs::path& folder) {
 
 class Copier {
  public:
-  Copier(const Blobs& blobs, fs::path directory)
-      : blobs_(blobs), directory_(std::move(directory)) {}
+  Copier(const Blobs& blobs, fs::path directory, const std::vector<std::string>& folders)
+      : blobs_(blobs), directory_(std::move(directory)), folders_(folders) {}
 
   void copy(const Value& value, const std::string& name) {
     if (value.kind() == Value::Kind::file) return copy_file(value.as_file());
@@ -191,12 +192,15 @@ class Copier {
     }
   }
 
-  void write_json(const Value& value) { write(place("result.json"), {to_json(value, 2), "\n"}); }
+  /// The JSON of a file has its path below the target.
+  void write_json(const Value& value) {
+    write(place("", "result.json"), {to_json(value, 2, file_paths_), "\n"});
+  }
 
   std::vector<std::string> written;
 
  private:
-  fs::path place(std::string name) {
+  fs::path place(const std::string& folder, std::string name) {
     // A name from a result is data. It never leads out of the folder.
     for (char& c : name) {
       if (c == '/' || c == '\0') c = '_';
@@ -205,9 +209,10 @@ class Copier {
     constexpr size_t kEndMax = 64;
     std::string stem = fs::path(name).stem().string(), end = fs::path(name).extension().string();
     if (end.size() > kEndMax) stem += std::exchange(end, "");
-    fs::path path = directory_ / fitting_name(stem, end);
+    fs::path below = folder.empty() ? directory_ : directory_ / folder;
+    fs::path path = below / fitting_name(stem, end);
     for (int n = 2; !taken_.insert(path.string()).second; n++)
-      path = directory_ / fitting_name(stem, fmt::format("-{}{}", n, end));
+      path = below / fitting_name(stem, fmt::format("-{}{}", n, end));
     return path;
   }
 
@@ -261,7 +266,9 @@ class Copier {
   }
 
   void copy_file(const File& file) {
-    fs::path path = place(file.name);
+    size_t index = file_paths_.size();
+    fs::path path = place(index < folders_.size() ? folders_[index] : "", file.name);
+    file_paths_.push_back(path.lexically_relative(directory_).string());
     if (!file.is_folder) return put(file.digest, file.origin, file.executable, path);
     if (file.entries.empty()) {
       make_folder(path);
@@ -293,13 +300,15 @@ class Copier {
     std::string out("\x93NUMPY\x01\x00", 8);
     out += static_cast<char>(header.size() & 0xff);
     out += static_cast<char>(header.size() >> 8);
-    write(place((name.empty() ? std::string("tensor") : name) + ".npy"), {out, header, bytes});
+    write(place("", (name.empty() ? std::string("tensor") : name) + ".npy"), {out, header, bytes});
   }
 
   const Blobs& blobs_;
   fs::path directory_;
-  std::set<std::string> taken_;    // including the paths of folders
-  std::set<std::string> cleaned_;  // folders in which remove_leftovers() has run
+  const std::vector<std::string>& folders_;
+  std::vector<std::string> file_paths_;  // of the files so far
+  std::set<std::string> taken_;          // including the paths of folders
+  std::set<std::string> cleaned_;        // folders in which remove_leftovers() has run
 };
 
 }  // namespace
@@ -326,11 +335,12 @@ void make_target(const std::string& directory) {
 }
 
 std::vector<std::string> export_result(const Blobs& blobs, const Value& value,
-                                       const std::string& name, const std::string& directory) {
+                                       const std::string& name, const std::string& directory,
+                                       const std::vector<std::string>& folders) {
   try {
     make_target(directory);
     remove_leftovers(directory);
-    Copier copier(blobs, directory);
+    Copier copier(blobs, directory, folders);
     copier.copy(value, name);
     if (value.kind() != Value::Kind::file && value.kind() != Value::Kind::tensor)
       copier.write_json(value);

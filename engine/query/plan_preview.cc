@@ -175,7 +175,14 @@ class PlanPreview::ScratchRun {
       resolve_inputs(run, inputs->unit);
     } else if (const auto* map = std::get_if<core::ExpandMap>(&query)) {
       auto count = of_.resolver_.map_count(run, map->unit);
-      if (count.ok()) apply(core::MapExpanded{id_, map->unit, *count});
+      if (!count.ok()) return;
+      core::MapExpanded event{id_, map->unit, *count};
+      // The preview calls no code of the script, and shows names without tags.
+      if (run.node(run.units[map->unit].node).tags_items) {
+        for (uint32_t i = 1; i <= *count; i++)
+          event.tags.push_back(fmt::format("preview-{}-{}", map->unit, i));
+      }
+      apply(std::move(event));
     } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
       auto side = of_.resolver_.condition(run, when->unit);
       if (side.ok()) apply(core::WhenResolved{id_, when->unit, *side});

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/base/throwing.hpp"
+#include "engine/query/export_folders.hpp"
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
@@ -195,7 +196,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     if (!log_row.ok() || (attempt != 0 && log_row->attempt != attempt)) return;
     lines.push_back({InputResolver::unit_name(*loaded.run, unit), log_row->attempt,
                      static_cast<int>(log_row->stream), log_row->at, std::move(log_row->text),
-                     log_row->rank});
+                     log_row->rank, core::tag_of(*loaded.run, unit)});
   };
   for (core::UnitId unit : units) {
     std::string prefix = log_prefix(loaded.run->id, unit);
@@ -346,7 +347,17 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
 
 std::vector<std::string> Reader::get(const std::string& selector, const std::string& part,
                                      const std::string& directory) const {
-  return export_result(*impl_->blobs, value(selector, part), part, directory);
+  std::vector<std::string> folders;
+  if (part.empty()) folders = get_folders(selector);
+  return export_result(*impl_->blobs, value(selector, part), part, directory, folders);
+}
+
+std::vector<std::string> Reader::get_folders(const std::string& selector) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  if (!loaded.run->has_result) return {};
+  InputResolver resolver = impl_->resolver();
+  return export_folders(*loaded.run, *value_or_throw(resolver.value(loaded.run->result)));
 }
 
 }  // namespace flow

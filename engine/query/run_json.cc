@@ -28,10 +28,11 @@ std::string json_of(const TaskInfo& task) {
         fmt::format("{:.3f}", static_cast<double>(task.finished_ms - task.started_ms) / 1000);
   }
   std::string json = fmt::format(
-      R"({{"name":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
-      quoted(task.name), text_or_null(task.key), quoted(task.status), task.attempts, task.cached,
-      task.ignored, task.ranks, time_or_null(task.started_ms), time_or_null(task.finished_ms),
-      duration, text_or_null(task.worker), text_or_null(task.error));
+      R"({{"name":{},"tag":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
+      quoted(task.name), text_or_null(task.tag), text_or_null(task.key), quoted(task.status),
+      task.attempts, task.cached, task.ignored, task.ranks, time_or_null(task.started_ms),
+      time_or_null(task.finished_ms), duration, text_or_null(task.worker),
+      text_or_null(task.error));
   for (size_t i = 0; i < task.gpus.size(); i++)
     json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
@@ -114,6 +115,7 @@ std::string Event::json() const {
   std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", quoted(type),
                                  quoted(format_time(at_ms)), quoted(run));
   if (!task.empty()) json += ",\"task\":" + quoted(task);
+  if (!tag.empty()) json += ",\"tag\":" + quoted(tag);
   if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
   if (!status.empty()) json += ",\"status\":" + quoted(status);
   if (type == "task") json += fmt::format(",\"cached\":{}", cached);

@@ -208,7 +208,7 @@ Result<Value> InputResolver::follow(const core::Run& run, const Ref& ref) {
   auto part = value_at(*whole, ref.path);
   if (part.ok()) return part;
   return user_error(fmt::format("a part of the result of `{}` is missing: {}",
-                                unit_name(run, ref.node), part.error().message));
+                                core::shown_name(run, ref.node), part.error().message));
 }
 
 Result<Value> InputResolver::substitute(const core::Run& run, const Value& value,
@@ -361,13 +361,13 @@ Result<Digest> InputResolver::key(const core::Run& run, core::UnitId unit) {
   auto args = decode_value(*bytes);
   if (!args.ok()) {
     return environment_error(fmt::format("what `{}` takes as input is damaged: {}",
-                                         unit_name(run, unit), args.error().message));
+                                         core::shown_name(run, unit), args.error().message));
   }
   if (depth_of(*args) > kTableDepthMax + 1) {
     return user_error(
         fmt::format("`{}` is called with a table that is nested too deep: arguments may be nested "
                     "{} levels at most",
-                    unit_name(run, unit), kTableDepthMax));
+                    core::shown_name(run, unit), kTableDepthMax));
   }
   Digest key = sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
   if (may_differ) remember_inputs(key, *args);
@@ -453,7 +453,7 @@ Result<std::string> InputResolver::why_missing(const core::Run& run, core::UnitI
         "it",
         what);
   }
-  return fmt::format("{} is flow.missing: `{}` {}", what, unit_name(run, source),
+  return fmt::format("{} is flow.missing: `{}` {}", what, core::shown_name(run, source),
                      core::is_ignored(run.units[source]) ? "failed, and its failure is ignored"
                                                          : "was skipped for the same reason");
 }
@@ -463,6 +463,14 @@ Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId uni
   if (node.items.kind() != Value::Kind::ref) {
     return static_cast<uint32_t>(node.items.as_table().list.size());
   }
+  auto list = map_items(run, unit);
+  FLOW_TRY(list);
+  return static_cast<uint32_t>(list->as_table().list.size());
+}
+
+Result<Value> InputResolver::map_items(const core::Run& run, core::UnitId unit) {
+  const TaskNode& node = run.node(run.units[unit].node);
+  FLOW_CHECK(node.items.kind() == Value::Kind::ref);
   auto list = follow(run, node.items.as_ref());
   FLOW_TRY(list);
   bool is_list = list->kind() == Value::Kind::table && list->as_table().fields.empty();
@@ -470,10 +478,10 @@ Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId uni
     return user_error(fmt::format(
         "`{}` maps over the result of `{}`, which is not a list but {}: return a list 1..n "
         "from `{}`, or map over the part that is one",
-        node.name, unit_name(run, node.items.as_ref().node), short_json(*list),
-        unit_name(run, node.items.as_ref().node)));
+        node.name, core::shown_name(run, node.items.as_ref().node), short_json(*list),
+        core::shown_name(run, node.items.as_ref().node)));
   }
-  return static_cast<uint32_t>(list->as_table().list.size());
+  return list;
 }
 
 Result<bool> InputResolver::condition(const core::Run& run, core::UnitId unit) {
@@ -493,7 +501,7 @@ Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
   if (depth_of(*value) <= kValueDepthMax / 2) return value;
   return user_error(
       fmt::format("{} is nested deeper than {} tables",
-                  unit == kNoNode ? "the result" : "what `" + unit_name(run, unit) + "` comes to",
+                  unit == kNoNode ? "the result" : "what `" + core::shown_name(run, unit) + "` comes to",
                   kValueDepthMax / 2));
 }
 

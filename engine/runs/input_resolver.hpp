@@ -48,6 +48,8 @@ class InputResolver {
   Result<std::string> why_missing(const core::Run& run, core::UnitId unit);
   /// Number of items of a map.
   Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
+  /// The list of a map over a handle.
+  Result<Value> map_items(const core::Run& run, core::UnitId unit);
   /// The condition of a when; a missing part is false.
   Result<bool> condition(const core::Run& run, core::UnitId unit);
   /// The list of a map, the value of a when or a dynamic task, or with kNoNode the run's result.

@@ -32,6 +32,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   const core::Unit& u = run.units[unit];
   TaskInfo info;
   info.name = InputResolver::unit_name(run, unit);
+  info.tag = core::tag_of(run, unit);
   info.key = u.key.is_zero() ? "" : u.key.hex();
   info.status = core::status_name(u.status);
   info.attempts = u.attempts;
@@ -133,7 +134,7 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
       if (u.phase != core::Phase::running) continue;
-      std::string name = id + " " + InputResolver::unit_name(run, unit);
+      std::string name = id + " " + core::shown_name(run, unit);
       uint32_t rank = 0;
       core::for_each_rank(u, [&](core::WorkerId worker, const auto& gpus) {
         add_task(nodes[worker], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);

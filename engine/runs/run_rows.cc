@@ -80,8 +80,9 @@ Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     std::string unit_name = InputResolver::unit_name(run, unit);
     if (unit_name == name) return unit;
-    if (core::is_counted(run, unit)) names.push_back(std::move(unit_name));
+    if (core::is_counted(run, unit)) names.push_back(core::shown_name(run, unit));
   }
+  if (auto tagged = run.tagged.find(name); tagged != run.tagged.end()) return tagged->second;
   std::string near = nearest_name(name, names);
   return user_error(fmt::format("the run {} has no task `{}`{}", run.id, name,
                                 near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));

@@ -16,6 +16,7 @@
 #include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/group_commit.hpp"
 #include "engine/runtime/inbox.hpp"
+#include "engine/runtime/item_tagger.hpp"
 #include "engine/runtime/log_rows.hpp"
 #include "engine/runtime/missing_results.hpp"
 #include "engine/runtime/native_tasks.hpp"
@@ -89,6 +90,7 @@ struct EngineComponents {
   ActiveRuns active_runs;
   RunEventFeed feed;
   Recorder recorder;
+  ItemTagger tagger;
   QueryHandler queries;
   Timers timers;
   LogRows logs;

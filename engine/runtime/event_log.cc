@@ -52,7 +52,7 @@ class LineWriter {
     line.attempt = id.attempt;
     auto run = state_.runs.find(id.run);
     if (run == state_.runs.end() || id.unit >= run->second.units.size()) return;
-    line.task = core::unit_name(run->second, id.unit);
+    line.task = core::shown_name(run->second, id.unit);
     line.worker = worker_of(run->second.units[id.unit], id.attempt);
   }
   /// An attempt that ended without a result: whether its task runs again is known by now.

@@ -23,7 +23,7 @@ Status check_memory(const core::State& state, const core::Run& run, core::UnitId
   return user_error(fmt::format(
       "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
       "where there is more",
-      core::unit_name(run, unit), format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
+      core::shown_name(run, unit), format_bytes(static_cast<uint64_t>(requested.memory_bytes)),
       format_bytes(static_cast<uint64_t>(own))));
 }
 
@@ -145,6 +145,8 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
     }
     auto count = resolver_.map_count(*run, expand->unit);
     if (!count.ok()) return fail_unit(expand->run, expand->unit, count.error(), now);
+    bool is_tagged = run->node(run->units[expand->unit].node).tags_items && *count > 0;
+    if (is_tagged) return request_tags_(expand->run, expand->unit);
     recorder_.record_if_admitted(core::MapExpanded{expand->run, expand->unit, *count}, now);
   } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
     const core::Run* run = run_of(when->run);

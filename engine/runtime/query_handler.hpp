@@ -1,7 +1,10 @@
-// Resolves the core's queries: each is answered by an event within the same turn.
+// Resolves the core's queries: each is answered by an event within the same turn, except for maps
+// whose items a function tags.
 #pragma once
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
@@ -23,16 +26,19 @@ Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs
 /// Used by the turn's thread.
 class QueryHandler {
  public:
+  /// Asks for the tags of a map's items; a later turn answers ExpandMap.
+  using RequestTags = std::function<void(const core::RunId&, core::UnitId)>;
   QueryHandler(const core::State& state, Recorder& recorder, TurnBlobs& blobs,
                const CacheLookup& cache, InputResolver& resolver, RunEventFeed& feed,
-               StopCause& stop)
+               StopCause& stop, RequestTags request_tags = {})
       : state_(state),
         recorder_(recorder),
         blobs_(blobs),
         cache_(cache),
         resolver_(resolver),
         feed_(feed),
-        stop_(stop) {}
+        stop_(stop),
+        request_tags_(std::move(request_tags)) {}
 
   void push(core::Command query) { queries_.push_back(std::move(query)); }
   bool empty() const { return queries_.empty(); }
@@ -53,6 +59,7 @@ class QueryHandler {
   InputResolver& resolver_;
   RunEventFeed& feed_;
   StopCause& stop_;
+  RequestTags request_tags_;
   std::deque<core::Command> queries_;  // of events that turns have applied
 };
 

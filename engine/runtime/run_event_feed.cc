@@ -45,7 +45,7 @@ void RunEventFeed::warn_of_small_share(const core::Assigned& assigned) {
                    "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
                    "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
                    "them",
-                   core::unit_name(run, assigned.id.unit), requested / 1000.0,
+                   core::shown_name(run, assigned.id.unit), requested / 1000.0,
                    assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, workers));
 }
 
@@ -56,6 +56,7 @@ void RunEventFeed::publish_progress(const Report& report) {
   const auto* progress = report.as<ProgressReported>();
   Event event = event_of(progress != nullptr ? "progress" : "metric", report.id.run, clock_.now());
   event.task = core::unit_name(found->second, report.id.unit);
+  event.tag = core::tag_of(found->second, report.id.unit);
   event.attempt = report.id.attempt;
   if (progress != nullptr) {
     event.fraction = progress->fraction;
@@ -77,6 +78,7 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
   Event event = event_of("task", run, clock_.now());
   event.task = core::unit_name(found->second, unit);
+  event.tag = core::tag_of(found->second, unit);
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
   event.cached = u.cached;

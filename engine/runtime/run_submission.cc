@@ -54,8 +54,8 @@ Result<core::UnitId> unit_named(const core::Run& run, const std::string& task) {
   std::vector<std::string> names;
   core::UnitId found = kNoNode;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    names.push_back(core::unit_name(run, unit));
-    if (names.back() == task) found = unit;
+    names.push_back(core::shown_name(run, unit));
+    if (names.back() == task || core::unit_name(run, unit) == task) found = unit;
   }
   if (found != kNoNode) return found;
   std::string near = nearest_name(task, names);

@@ -300,7 +300,7 @@ std::string words_of(const SchedulingClass& request) {
   return request.where.empty() ? text : text + " where `" + request.where + "`";
 }
 
-std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }
+std::string quoted(const Run& run, UnitId unit) { return "`" + shown_name(run, unit) + "`"; }
 
 std::string of_run(const State& state, const Run& run) {
   return state.runs.size() > 1 ? " of run " + run.id : "";

@@ -73,6 +73,7 @@ void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record
   m.set_run(writer.run_index(e.run));
   m.set_unit(e.unit);
   m.set_count(e.count);
+  for (const std::string& tag : e.tags) m.add_tags(tag);
 }
 
 void put_event(const core::WhenResolved& e, RecordWriter& writer, journal::Record& record) {
@@ -404,7 +405,8 @@ core::Event get_event(const journal::InputsMissing& m, RecordFields& fields) {
 }
 
 core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
-  return core::MapExpanded{fields.run(m.run()), m.unit(), m.count()};
+  return core::MapExpanded{
+      fields.run(m.run()), m.unit(), m.count(), {m.tags().begin(), m.tags().end()}};
 }
 
 core::Event get_event(const journal::WhenResolved& m, RecordFields& fields) {

@@ -221,6 +221,11 @@ void append_run(const core::Run& r, std::string& out) {
     failed.set_def(def);
     failed.set_worker(worker);
   }
+  for (const auto& [unit, tag] : r.tags) {
+    journal::Tag& tagged = *m.add_tags();
+    tagged.set_unit(unit);
+    tagged.set_tag(tag);
+  }
   if (r.has_result) m.set_result(std::string(r.result.view()));
   m.set_jobs(r.jobs);
   m.set_fail_fast(r.fail_fast);
@@ -355,6 +360,11 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   for (const journal::FailedDef& failed : m.failed_defs()) {
     if (failed.worker() > core::kWorkersMax) return "a damaged definition";
     r.failed_defs[failed.def()] = static_cast<core::WorkerId>(failed.worker());
+  }
+  for (const journal::Tag& tagged : m.tags()) {
+    bool is_sound = tagged.unit() < static_cast<uint32_t>(m.units_size());
+    if (!is_sound || !r.tags.try_emplace(tagged.unit(), tagged.tag()).second)
+      return "a tag of a unit that is not there, or twice";
   }
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";

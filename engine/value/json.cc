@@ -32,7 +32,8 @@ bool is_object(const Value::Table& table) {
 
 class JsonWriter {
  public:
-  JsonWriter(int indent, bool is_plain) : indent_(indent), is_plain_(is_plain) {}
+  JsonWriter(int indent, bool is_plain, const std::vector<std::string>* file_paths = nullptr)
+      : indent_(indent), is_plain_(is_plain), file_paths_(file_paths) {}
   std::string take() { return std::move(out_); }
 
   void value(const Value& value) {
@@ -237,6 +238,11 @@ class JsonWriter {
     item();
     name("digest");
     quoted(file.digest.hex());
+    if (file_paths_ != nullptr && files_ < file_paths_->size()) {
+      item();
+      name("path");
+      string((*file_paths_)[files_++]);
+    }
     close('}');
     close('}');
   }
@@ -268,6 +274,8 @@ class JsonWriter {
   std::string out_;
   int indent_;
   bool is_plain_;
+  const std::vector<std::string>* file_paths_;  // null: files have no paths
+  size_t files_ = 0;                            // so far
   size_t depth_ = 0;
   bool first_ = true;
 };
@@ -431,6 +439,12 @@ Error parse_failure(std::string_view text, const JsonBuilder& builder) {
 
 std::string to_json(const Value& value, int indent) {
   JsonWriter writer(indent, false);
+  writer.value(value);
+  return writer.take();
+}
+
+std::string to_json(const Value& value, int indent, const std::vector<std::string>& file_paths) {
+  JsonWriter writer(indent, false, &file_paths);
   writer.value(value);
   return writer.take();
 }

@@ -139,6 +139,11 @@ std::string request_of(const BuildOrder& order) {
   build.set_describe(order.describe);
   build.set_cpu_seconds(static_cast<uint64_t>(order.time_limit_ms / 1000 + 1));
   build.set_memory_bytes(static_cast<uint64_t>(order.memory_limit_bytes));
+  if (order.tags) {
+    build.set_has_tags(true);
+    build.set_tag_node(order.tags->node);
+    for (const std::string& item : order.tags->items) build.add_tag_items(item);
+  }
   std::string request;
   append_frame(request, message);
   return request;
@@ -229,6 +234,7 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   out.printed = std::move(output);
   out.plan = std::move(*reply.mutable_built()->mutable_plan());
   out.bundle = std::move(*reply.mutable_built()->mutable_bundle());
+  out.tags.assign(reply.built().tags().begin(), reply.built().tags().end());
   out.errors.assign(reply.built().errors().begin(), reply.built().errors().end());
   return out;
 }

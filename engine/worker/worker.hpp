@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -76,9 +77,16 @@ struct BuildOrder {
   int64_t time_limit_ms = 30'000;
   int64_t memory_limit_bytes = int64_t{4} << 30;
   bool describe = false;  // only the pipeline's name and parameters; its body does not run
+  /// Calls the tag function of this map of the plan for each item, after the build.
+  struct TagOrder {
+    uint32_t node = 0;
+    std::vector<std::string> items;  // canonical bytes
+  };
+  std::optional<TagOrder> tags{};
 };
 struct BuildReply {
-  std::string plan, bundle;  // encoded
+  std::string plan, bundle;       // encoded; with a TagOrder both are empty
+  std::vector<std::string> tags;  // as many as the TagOrder's items
   std::vector<std::string> errors;
   std::string printed;  // by the script, at top level and in its body
 };

@@ -200,6 +200,9 @@ const char* method_name(const GraphBuilder& graph, const Handle& handle, std::st
   if (key == "each") return "each";
   if (key == "part") return "part";
   bool is_map = handle.part == kWholeResult && graph.plan.nodes[handle.node].kind == NodeKind::map;
+  bool is_task =
+      handle.part == kWholeResult && graph.plan.nodes[handle.node].kind != NodeKind::when;
+  if (is_task && key == "tag") return "tag";
   if (is_map && key == "limit") return "limit";
   return is_map && key == "results" ? "results" : nullptr;
 }
@@ -240,7 +243,7 @@ int on_call(lua_State* L) {
       if (name == "limit" || name == "results") {
         hint = fmt::format("; `:{}(…)` belongs to what flow.map returns", name);
       } else {
-        std::string near = nearest_name(name, {"after", "each", "part", "limit", "results"});
+        std::string near = nearest_name(name, {"after", "each", "part", "tag", "limit", "results"});
         if (!near.empty()) hint = fmt::format(" (did you mean `:{}(…)`?)", near);
       }
     }
@@ -339,6 +342,7 @@ int on_method_call(lua_State* L) {
   Handle handle = *self;
   if (name == "after") return call_after(L, handle);
   if (name == "limit") return call_limit(L, handle);
+  if (name == "tag") return call_tag(L, handle);
   if (name == "results") return call_results(L, handle);
   bool each = name == "each";
   if (lua_gettop(L) != 3) raise(L, fmt::format("`:{}` takes one name: h:{}(\"bam\")", name, name));

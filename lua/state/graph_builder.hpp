@@ -113,6 +113,15 @@ void read_shell_call(lua_State* L, const TaskObject& task, TaskNode& node);
 /// The same for the items and further arguments of a map.
 void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node);
 
+// ---- graph/tags.cc
+/// h:tag(x): the method is at 1, its handle at 2. Returns the handle.
+int call_tag(lua_State* L, const Handle& self);
+/// Calls the function at `index` for the item at the top, which it pops. Raises if the result
+/// cannot be a tag; `item` is its number for the message.
+std::string item_tag(lua_State* L, int index, const std::string& map, size_t item);
+/// After the body: calls the tag function of a map over a handle for each item. Raises as item_tag.
+Status tags_of_items(lua_State* L, const TagRequest& request, std::vector<std::string>& tags);
+
 // ---- graph/options.cc
 /// Reads the options table at `index` into `def`. Raises for unknown and invalid options.
 void read_options(lua_State* L, int index, TaskDef& def);

@@ -19,6 +19,11 @@ namespace flow {
 /// Lists input files in the process that submits: absolute paths, sorted. See
 /// engine/blobs/input_listing.hpp.
 using InputLister = std::function<Result<std::vector<std::string>>(const InputPattern& wanted)>;
+/// A map whose tag function is called for each item, after the build.
+struct TagRequest {
+  uint32_t node = 0;
+  std::vector<Value> items;
+};
 
 struct BuildRequest {
   std::string root;  // absolute folder of the script
@@ -30,11 +35,13 @@ struct BuildRequest {
   const Bundle* pinned = nullptr;  // build from this code and not from disk (resume, executors)
   InputLister list_inputs;
   bool describe = false;  // only the pipeline's name and parameters; its body does not run
+  std::optional<TagRequest> tags{};
 };
 
 struct BuildResult {
   Plan plan;
   Bundle bundle;
+  std::vector<std::string> tags;  // of the TagRequest's items
 };
 
 /// The services of a worker for a running attempt. Called on the attempt's thread.

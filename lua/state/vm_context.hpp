@@ -113,7 +113,9 @@ struct GraphBuilder {
   // Parts of handles: each is a step from another part (at 0, the whole result).
   std::vector<std::pair<uint32_t, PathStep>> parts{{}};
   std::map<std::pair<uint32_t, uint32_t>, uint32_t>
-      after_lines;  // (later, earlier) of :after calls
+      after_lines;                            // (later, earlier) of :after calls
+  std::map<std::string, std::string> tagged;  // tagged_name -> name of the node or the instance
+  std::map<uint32_t, int> tag_functions;      // of maps over handles: registry references
 };
 /// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt
 /// (the load's one still owns the tasks), its `prefix` is ctx.task + "/", and each node's `def` is

@@ -34,6 +34,7 @@ class ScriptState {
     ScriptState* state;
     const BuildRequest* request;
     Status status;
+    std::vector<std::string> tags;
   };
   struct LoadCall {
     ScriptState* state;

@@ -75,6 +75,9 @@ function handle:each(field) end
 ---@param name string a field that has a method's name
 ---@return flow.handle
 function handle:part(name) end
+---@param tag string|fun(item: any): string shown as `align[s3]`; of a map, a function that names each instance
+---@return flow.handle itself
+function handle:tag(tag) end
 ---@param options { missing: "null"|"omit" } null: flow.null in the place of each item of a map that is missing
 ---@return flow.handle list
 function handle:results(options) end

@@ -339,9 +339,9 @@ std::vector<RunInfo> Reader::list(bool) const {
 RunInfo Reader::show(const std::string& selector) const { return story_of_run(selector).info; }
 std::vector<LogLine> Reader::logs(const std::string& selector, const std::string& task) const {
   story_of_run(selector);
-  std::vector<LogLine> lines = {{"ingest", 1, 0, kStart, "1500 rows"},
-                                {"train", 1, 2, kStart + 5, "warning: slow"},
-                                {"train", 2, 1, kStart + 9, "epoch 1"}};
+  std::vector<LogLine> lines = {{"ingest", 1, 0, kStart, "1500 rows", 0, ""},
+                                {"train", 1, 2, kStart + 5, "warning: slow", 0, ""},
+                                {"train", 2, 1, kStart + 9, "epoch 1", 0, ""}};
   if (!task.empty()) lines.erase(lines.begin());
   return lines;
 }
@@ -375,6 +375,9 @@ uint64_t Reader::state_bytes() const { return 1'258'291; }
 
 PlanInfo build_graph(const std::string& script, const EngineOptions&, const RunOptions&) {
   return plan_of(script);
+}
+std::vector<ParameterInfo> pipeline_parameters(const std::string&, const EngineOptions&) {
+  return {};
 }
 std::vector<std::string> lint(const std::string& file) {
   return {std::filesystem::path(file).filename().string() +

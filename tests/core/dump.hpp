@@ -74,6 +74,7 @@ inline std::string dump(const State& state) {
       out << " calls of " << calls.unit << " at " << calls.first_node << ' ' << calls.first_unit
           << '\n';
     }
+    for (const auto& [unit, tag] : run.tags) out << " tag " << unit << ' ' << tag << '\n';
     out << " durations";
     for (uint32_t us : run.durations_us) out << ' ' << us;
     for (const auto& [def, worker] : run.failed_defs)
@@ -112,6 +113,7 @@ inline State restored(const State& state) {
                             calls.first_unit, Value()});
     }
     r.signals = run.signals;
+    r.tags = run.tags;
     r.durations_us = run.durations_us;
     r.failed_defs = run.failed_defs;
     r.result = run.result;

@@ -251,6 +251,9 @@ std::string Scenario::declare(const Words& words) {
     }
   }
   node.limit = uint32_t(number(words, "limit", 0));
+  node.tag = option(words, "tag");
+  node.item_tags = split(option(words, "item_tags"), ',');
+  node.tags_items = has(words, "tags_items");
   for (const std::string& name : split(option(words, "after"), ',')) {
     node.after.push_back(index_of(*nodes_, name));
   }
@@ -350,7 +353,8 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "missing") {
     event = InputsMissing{run_, named, word(2)};
   } else if (verb == "count") {
-    event = MapExpanded{run_, named, uint32_t(std::stoul(word(2)))};
+    event =
+        MapExpanded{run_, named, uint32_t(std::stoul(word(2))), split(option(words, "tags"), ',')};
   } else if (verb == "branch") {
     event = WhenResolved{run_, named, word(2) == "then"};
   } else if (verb == "value") {

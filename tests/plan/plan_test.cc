@@ -4,6 +4,8 @@
 #include <functional>
 
 #include "engine/plan/plan.hpp"
+#include "engine/plan/tag.hpp"
+#include "flow/tags.hpp"
 
 using namespace flow;
 
@@ -99,6 +101,74 @@ Plan full_plan() {
 }
 
 }  // namespace
+
+TEST_CASE("policies and tags of a plan survive, and a plan without them has none of their bytes") {
+  Plan plan = full_plan();
+  const std::string plain = encode_plan(plan);
+  plan.defs[0].ignores_failure = true;
+  std::string ignoring = encode_plan(plan);
+  CHECK(ignoring.starts_with(plain));
+  CHECK(encode_plan(*decode_plan(ignoring)) == ignoring);
+  plan.nodes[0].tag = "s1";
+  plan.nodes[1].tags_items = true;
+  std::string bytes = encode_plan(plan);
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_plan(*back) == bytes);
+  CHECK(back->defs[0].ignores_failure);
+  CHECK(back->nodes[0].tag == "s1");
+  CHECK(back->nodes[1].tags_items);
+  plan.nodes[1].items = Value::list({1, 2});
+  plan.nodes[1].tags_items = false;
+  plan.nodes[1].item_tags = {"a", "b"};
+  back = decode_plan(encode_plan(plan));
+  REQUIRE(back.ok());
+  CHECK(back->nodes[1].item_tags == std::vector<std::string>{"a", "b"});
+  plan.nodes[1].item_tags = {"a"};
+  CHECK_FALSE(decode_plan(encode_plan(plan)).ok());
+  for (size_t size = plain.size() + 1; size < bytes.size(); size++)
+    (void)decode_plan(bytes.substr(0, size));
+}
+
+TEST_CASE("tags of calls survive in a fragment") {
+  PlanFragment fragment{{call("search/train"), call("search/train#2", {0})}, Ref{1, {}}};
+  std::string plain = encode_fragment(fragment);
+  fragment.nodes[1].tag = "b";
+  std::string bytes = encode_fragment(fragment);
+  CHECK(bytes.starts_with(plain));
+  auto back = decode_fragment(bytes);
+  REQUIRE(back.ok());
+  CHECK(back->nodes[1].tag == "b");
+  CHECK(encode_fragment(*back) == bytes);
+}
+
+TEST_CASE("a tag is text without control characters, slashes, brackets and @") {
+  for (const char* good : {"s3", "a b", "é", "3a", "...", "a#2", "x.y-z_1", "{x}"}) {
+    INFO(good);
+    CHECK(tag_problem(good) == "");
+  }
+  std::string long_tag(kTagMax, 'x'), wide;
+  for (int i = 0; i < 33; i++) wide += "\u20ac";
+  CHECK(tag_problem(long_tag) == "");
+  CHECK(tag_problem(wide) == "");
+  CHECK(tag_problem(long_tag + "x") == "it has 101 bytes, and a tag has 1 to 100");
+  CHECK(tag_problem("") == "it is empty, and a tag has 1 to 100 bytes");
+  CHECK(tag_problem("a/b") == "it has `/`, and a tag has none of `/ [ ] @`");
+  CHECK(tag_problem("a[1") == "it has `[`, and a tag has none of `/ [ ] @`");
+  CHECK(tag_problem("a]") == "it has `]`, and a tag has none of `/ [ ] @`");
+  CHECK(tag_problem("a@2") == "it has `@`, and a tag has none of `/ [ ] @`");
+  CHECK(tag_problem("a\n") == "it has the control character 0x0a");
+  CHECK(tag_problem("a\x7f") == "it has the control character 0x7f");
+  CHECK(tag_problem("a\xc2\x85") == "it has a control character");
+  CHECK(tag_problem("\xff") == "it is not UTF-8");
+  for (const char* folder : {".", ".."})
+    CHECK(tag_problem(folder) == "it would be the name of a folder that exists");
+  CHECK(tag_problem("30") == "it has only digits, as an index of a map: put a letter before them");
+  CHECK(task_path("align#2[3]") == "align");
+  CHECK(task_path("sub#2/align#3") == "sub#2/align");
+  CHECK(tagged_name("sub/align[2]", "s3") == "sub/align[s3]");
+  CHECK(tagged_name("align#2", "") == "align#2");
+}
 
 TEST_CASE("a plan survives encoding and decoding") {
   Plan plan = full_plan();

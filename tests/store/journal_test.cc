@@ -87,6 +87,10 @@ std::vector<core::Record> of_ignored_failures() {
   return {{1, 1000, core::InputsMissing{"run-1", 4, "one of its arguments is flow.missing"}}};
 }
 
+std::vector<core::Record> of_tags() {
+  return {{1, 1000, core::MapExpanded{"run-1", 4, 2, {"s1", "s 2"}}}};
+}
+
 std::vector<core::Record> of_gpus() {
   core::GpusFound found;
   found.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
@@ -638,14 +642,22 @@ TEST_CASE(
   CHECK(content(hex(encode_records(records))) == content(pinned("journal-15")));
 }
 
-TEST_CASE("bytes of version 16, with a missing input of a task, replay and are written unchanged") {
+TEST_CASE("bytes of version 16, with a missing input of a task, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("16", of_ignored_failures(), sources);
   const auto& missing = std::get<core::InputsMissing>(back.at(0).event);
   CHECK(missing.run == "run-1");
   CHECK(missing.unit == 4);
   CHECK(missing.why == "one of its arguments is flow.missing");
-  CHECK(hex(encode_records(of_ignored_failures())) == pinned("journal-16"));
+}
+
+TEST_CASE("bytes of version 17, with tags of instances, replay and are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("17", of_tags(), sources);
+  const auto& expanded = std::get<core::MapExpanded>(back.at(0).event);
+  CHECK(expanded.count == 2);
+  CHECK(expanded.tags == std::vector<std::string>{"s1", "s 2"});
+  CHECK(hex(encode_records(of_tags())) == pinned("journal-17"));
 }
 
 TEST_CASE("a state of schemas 1 to 14 opens, and new records have the newest schema") {

@@ -136,7 +136,7 @@ std::vector<core::Event> random_events(Random& r) {
                              r.flag(), r.flag()},
           resolved(r),
           core::InputsFailed{r.run(), r.u32(), r.failure()},
-          core::MapExpanded{r.run(), r.u32(), r.u32()},
+          core::MapExpanded{r.run(), r.u32(), r.u32(), r.uuids()},
           core::WhenResolved{r.run(), r.u32(), r.flag()},
           core::ValueGathered{r.run(), r.u32(), r.digest()},
           core::Assigned{r.attempt(), r.uuids(), r.worker(), r.ranks(), {r.milli(), r.amount()}},
@@ -180,7 +180,7 @@ auto fields(const core::InputsResolved& e) {
 }
 auto fields(const core::InputsFailed& e) { return std::tuple(e.run, e.unit, fields(e.failure)); }
 auto fields(const core::InputsMissing& e) { return std::tuple(e.run, e.unit, e.why); }
-auto fields(const core::MapExpanded& e) { return std::tuple(e.run, e.unit, e.count); }
+auto fields(const core::MapExpanded& e) { return std::tuple(e.run, e.unit, e.count, e.tags); }
 auto fields(const core::WhenResolved& e) { return std::tuple(e.run, e.unit, e.then_branch); }
 auto fields(const core::ValueGathered& e) { return std::tuple(e.run, e.unit, e.result); }
 auto fields(const core::Assigned& e) {
@@ -369,7 +369,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 16);
+  CHECK(kJournalSchema == 17);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

@@ -157,7 +157,9 @@ bool RunView::stays_on_terminal(const Event& event) {
   return event.type == "task" && (event.status == "failed" || event.status == "waiting");
 }
 
-std::vector<std::string> RunView::on_event(const Event& event) {
+std::vector<std::string> RunView::on_event(const Event& stored) {
+  Event event = stored;
+  event.task = tagged_name(stored.task, stored.tag);
   if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
   if (event.type == "task") return on_task_event(event);
   if (event.type == "progress") return on_progress(event);

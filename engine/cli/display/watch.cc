@@ -185,7 +185,7 @@ void print_failures(const RunInfo& run, const VerbContext& context) {
     if (task.status != "failed" || task.ignored || ++failed > kErrorsShownMax) continue;
     shown++;
     std::string attempts = task.attempts > 1 ? " after " + plural(task.attempts, "attempt") : "";
-    print_error("`" + task.name + "` failed" + attempts + ": " + task.error);
+    print_error("`" + tagged_name(task.name, task.tag) + "` failed" + attempts + ": " + task.error);
   }
   if (failed > shown) {
     print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
@@ -200,7 +200,7 @@ std::string ignored_text(const RunInfo& run) {
   size_t count = 0;
   for (const TaskInfo& task : run.tasks) {
     if (!task.ignored || ++count > kNamesShownMax) continue;
-    names += (names.empty() ? "`" : ", `") + task.name + "`";
+    names += (names.empty() ? "`" : ", `") + tagged_name(task.name, task.tag) + "`";
   }
   if (count > kNamesShownMax) names += " and " + std::to_string(count - kNamesShownMax) + " more";
   return names;

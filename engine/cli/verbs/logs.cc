@@ -31,14 +31,17 @@ struct LinePrefix {
 
 void print_log(const LogLine& line, bool json, const LinePrefix& prefix) {
   if (json) {
-    print_line("{\"task\":" + json_text(line.task) + ",\"attempt\":" +
+    print_line("{\"task\":" + json_text(line.task) +
+               (line.tag.empty() ? "" : ",\"tag\":" + json_text(line.tag)) + ",\"attempt\":" +
                std::to_string(line.attempt) + ",\"rank\":" + std::to_string(line.rank) +
                ",\"stream\":" + json_text(stream_name(line.stream)) + ",\"at\":" +
                json_text(iso_time(line.at_ms)) + ",\"text\":" + json_text(line.text) + "}");
     return;
   }
   std::string label;
-  if (prefix.task) label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
+  if (prefix.task)
+    label = tagged_name(line.task, line.tag) +
+            (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
   if (line.rank > 0 || prefix.gangs.contains(line.task))
     label += (label.empty() ? "rank " : " rank ") + std::to_string(line.rank);
   print_raw((label.empty() ? line.text : label + " | " + line.text) + "\n");

@@ -45,7 +45,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
   if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
-  return {task.name, status, duration, note};
+  return {tagged_name(task.name, task.tag), status, duration, note};
 }
 
 }  // namespace
@@ -73,7 +73,8 @@ void print_run(const RunInfo& run, bool json) {
   if (!rows.empty()) text += "\n" + table(rows);
   for (const TaskInfo& task : run.tasks) {
     if (task.error.empty()) continue;
-    text += "\n" + task.name + " " + task.status + ":\n" + indented(task.error, "  ") + "\n";
+    text += "\n" + tagged_name(task.name, task.tag) + " " + task.status + ":\n" +
+            indented(task.error, "  ") + "\n";
   }
   print_text(text);
 }

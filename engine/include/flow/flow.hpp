@@ -22,6 +22,7 @@
 
 #include "flow/gpu.hpp"
 #include "flow/log.hpp"
+#include "flow/tags.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -114,6 +115,7 @@ struct RunOptions {
 struct Event {
   std::string type;  ///< run, task, progress, metric, serving, warning, print, plan
   std::string run, task;
+  std::string tag;  ///< of the task; "" if it has none
   uint32_t attempt = 0;
   std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown
   bool cached = false;
@@ -133,6 +135,7 @@ struct FailedAttempt {
 
 struct TaskInfo {
   std::string name, key, status, worker, error;
+  std::string tag;  ///< that the script gave it (`h:tag`); "" if there is none
   uint32_t attempts = 0, ranks = 1;
   uint32_t grew_from =
       0;  ///< ranks of the previous attempt, if it was stopped to add ranks; else 0
@@ -257,6 +260,7 @@ struct LogLine {
   int64_t at_ms = 0;
   std::string text;
   uint32_t rank = 0;  ///< rank of the gang that wrote the line
+  std::string tag;    ///< of the task; "" if it has none
 };
 
 /// Reads a state, also while a writer uses it. Needs no lock.
@@ -277,6 +281,9 @@ class Reader {
   /// What would run and why. Runs and writes nothing. Knows no native tasks: use Engine::plan for a
   /// pipeline that has some.
   PlanInfo plan(const std::string& script, const RunOptions& options = {}) const;
+  /// The folder of each file of the result below the target of get(), in the order of lists and
+  /// then fields: "align/s3" for what `align[s3]` returned; "" for the target itself.
+  std::vector<std::string> get_folders(const std::string& selector) const;
   /// Copies the result, or the part named by "model.weights[1]", into `directory`; returns the
   /// paths written.
   std::vector<std::string> get(const std::string& selector, const std::string& part,

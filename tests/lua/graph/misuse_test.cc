@@ -70,6 +70,7 @@ TEST_CASE("a method without a call is an error that says so") {
       {"return count(1):limit(2)", "pipeline.lua:6: `count.limit` is called"},
       {"return flow.map(count, {}):results { missing = 1 }",
        "pipeline.lua:6: `:results` takes one table"},
+      {"return count(1):tag(7)", "pipeline.lua:6: the tag of `count` is a string"},
       {"return flow.when(count(1).after, print)",
        "pipeline.lua:6: flow.when: `h.after` is a method"},
   };
