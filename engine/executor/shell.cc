@@ -534,6 +534,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
                                     attempt.start().task(), output.text, broken, again);
       return failure;
     }
+    if (is_missing && paths.ok() && output.is_optional) continue;
     if (is_missing) {
       failure.cause = core::Cause::missing_output;
       failure.message = fmt::format(

@@ -55,6 +55,13 @@ struct CodeComponent {
   std::string text;  // short text for users if there is one ("0.001"), at most 200 bytes
 };
 
+/// Prefix of a path in ShellSpec::outputs of a file that may be absent (`optional = true`). No path
+/// inside the scratch folder begins with it.
+constexpr std::string_view kOptionalMark = "//";
+inline bool is_optional_output(std::string_view declared) {
+  return declared.starts_with(kOptionalMark);
+}
+
 struct ShellSpec {
   std::string command;                                       // as written
   std::vector<std::string> args;                             // positional names

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/core/graph.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -57,6 +58,41 @@ bool has_ref(const Value& value) {
     if (has_ref(field)) return true;
   }
   return false;
+}
+
+/// Whether the ref is an output that its shell task need not make: `h.extra`, and of a map
+/// `m[1].extra` and `m:each("extra")`.
+bool names_optional_output(const core::Run& run, const Ref& ref) {
+  const TaskDef* def = core::def_of(run, ref.node);
+  if (def == nullptr || def->kind != TaskKind::shell) return false;
+  bool is_map = core::is_map_unit(run, ref.node);
+  bool is_item = is_map && ref.path.size() == 2 && !ref.path[0].each &&
+                 ref.path[0].key.kind() == Value::Kind::integer && !ref.path[1].each;
+  bool is_each = is_map && ref.path.size() == 1 && ref.path[0].each;
+  bool is_own = !is_map && ref.path.size() == 1 && !ref.path[0].each;
+  const Value& key = ref.path.back().key;
+  if ((!is_item && !is_each && !is_own) || key.kind() != Value::Kind::string) return false;
+  return std::ranges::any_of(def->shell.outputs, [&](const auto& output) {
+    return output.first == key.as_string() && is_optional_output(output.second);
+  });
+}
+
+/// The part of a result that an optional output is: nil where it was not made, flow.null in a list.
+Result<Value> optional_part(const Value& whole, const std::vector<PathStep>& path) {
+  const PathStep& last = path.back();
+  if (last.each) {
+    if (whole.kind() != Value::Kind::table) return value_at(whole, path);
+    std::vector<Value> parts;
+    for (const Value& item : whole.as_table().list) {
+      const Value* part = item.find(last.key);
+      parts.push_back(part == nullptr ? Value::null() : *part);
+    }
+    return Value::list(std::move(parts));
+  }
+  auto result = value_at(whole, {path.begin(), path.end() - 1});
+  FLOW_TRY(result);
+  const Value* part = result->find(last.key);
+  return part == nullptr ? Value() : *part;
 }
 
 bool holds_missing(const Value& value) {
@@ -207,6 +243,7 @@ Result<Value> InputResolver::follow(const core::Run& run, const Ref& ref) {
   if (ref.path.empty()) return whole;
   auto part = value_at(*whole, ref.path);
   if (part.ok()) return part;
+  if (names_optional_output(run, ref)) return optional_part(*whole, ref.path);
   return user_error(fmt::format("a part of the result of `{}` is missing: {}",
                                 core::shown_name(run, ref.node), part.error().message));
 }
@@ -499,10 +536,10 @@ Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
   FLOW_TRY(value);
   // Leaves depth for the values around it.
   if (depth_of(*value) <= kValueDepthMax / 2) return value;
-  return user_error(
-      fmt::format("{} is nested deeper than {} tables",
-                  unit == kNoNode ? "the result" : "what `" + core::shown_name(run, unit) + "` comes to",
-                  kValueDepthMax / 2));
+  return user_error(fmt::format(
+      "{} is nested deeper than {} tables",
+      unit == kNoNode ? "the result" : "what `" + core::shown_name(run, unit) + "` comes to",
+      kValueDepthMax / 2));
 }
 
 Result<Value> InputResolver::gather_any_depth(const core::Run& run, core::UnitId unit) {

@@ -351,26 +351,28 @@ void read_args(const Option& option) {
   option.def.shell.args =
       text_list(option, "a list of the positional arguments' names, { \"reads\", \"ref\" }");
 }
-// "out.bam", or { "a[1].txt", glob = false }.
-std::string read_output(const Option& entry, bool& is_plain) {
+// "out.bam", or { "a[1].txt", glob = false, optional = true }.
+std::string read_output(const Option& entry, bool& is_plain, bool& is_optional) {
   constexpr const char* kForm =
-      "a file's name or a glob, in a string, or { \"a[1].txt\", glob = false }";
+      "a file's name or a glob, in a string, or { \"a[1].txt\", glob = false, optional = true }";
   lua_State* L = entry.L;
   if (lua_type(L, entry.index) != LUA_TTABLE) return entry.text(kForm);
   lua_pushnil(L);
   while (lua_next(L, entry.index)) {
     bool is_path = lua_isinteger(L, -2) && lua_tointeger(L, -2) == 1;
-    bool is_glob = lua_type(L, -2) == LUA_TSTRING && std::string(lua_tostring(L, -2)) == "glob";
-    if (is_glob && lua_type(L, -1) != LUA_TBOOLEAN)
-      Option{L, entry.def, entry.name + ".glob", lua_gettop(L)}.wrong("true or false");
-    if (!is_path && !is_glob)
-      raise(L,
-            fmt::format("task `{}`: the option `{}` is {{ a path, glob = false }}, and it has the "
-                        "unknown entry {}",
-                        entry.def.name, entry.name,
-                        lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
-                                                       : kind_text(L, lua_gettop(L) - 1)));
+    std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    bool is_glob = key == "glob", is_policy = key == "optional";
+    if ((is_glob || is_policy) && lua_type(L, -1) != LUA_TBOOLEAN)
+      Option{L, entry.def, entry.name + "." + key, lua_gettop(L)}.wrong("true or false");
+    if (!is_path && !is_glob && !is_policy)
+      raise(L, fmt::format(
+                   "task `{}`: the option `{}` is {{ a path, glob = false, optional = true }}, "
+                   "and it has the unknown entry {}",
+                   entry.def.name, entry.name,
+                   lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
+                                                  : kind_text(L, lua_gettop(L) - 1)));
     if (is_glob) is_plain = !lua_toboolean(L, -1);
+    if (is_policy) is_optional = lua_toboolean(L, -1);
     lua_pop(L, 1);
   }
   lua_rawgeti(L, entry.index, 1);
@@ -382,8 +384,8 @@ std::string read_output(const Option& entry, bool& is_plain) {
 void read_outputs(const Option& option) {
   need_table(option, "a table of names and files, { bam = \"out.bam\" }");
   each_entry(option, {}, [&](const Option& entry, const std::string& name) {
-    bool is_plain = false;
-    std::string path = read_output(entry, is_plain);
+    bool is_plain = false, is_optional = false;
+    std::string path = read_output(entry, is_plain, is_optional);
     if (path.find('\0') != std::string::npos) entry.wrong("a file's name or a glob without NUL");
     if (!inner_path_problem(path).empty())
       entry.wrong("a path inside the task's scratch folder, such as \"out.bam\"");
@@ -391,7 +393,9 @@ void read_outputs(const Option& option) {
       raise(option.L, fmt::format("task `{}`: an output can't be named `stdout`, which is the "
                                   "text that the command prints",
                                   option.def.name));
-    option.def.shell.outputs.emplace_back(name, is_plain ? kPlainPathMark + path : path);
+    if (is_plain) path.insert(0, 1, kPlainPathMark);
+    if (is_optional) path.insert(0, kOptionalMark);
+    option.def.shell.outputs.emplace_back(name, std::move(path));
   });
 }
 void read_shell(const Option& option) {

@@ -178,11 +178,15 @@ Result<std::vector<OutputPath>> fill_outputs(const ShellSpec& spec, const Value&
   std::vector<OutputPath> all;
   std::map<std::string, std::pair<std::string, bool>> known;  // by path: the output
   for (const auto& [output, declared] : spec.outputs) {
-    bool is_plain = declared.starts_with(lua::kPlainPathMark);
-    auto filled = fill_output(spec, output, std::string_view(declared).substr(is_plain ? 1 : 0),
-                              named, builtin);
+    std::string_view pattern = declared;
+    bool is_optional = is_optional_output(pattern);
+    if (is_optional) pattern.remove_prefix(kOptionalMark.size());
+    bool is_plain = pattern.starts_with(lua::kPlainPathMark);
+    if (is_plain) pattern.remove_prefix(1);
+    auto filled = fill_output(spec, output, pattern, named, builtin);
     FLOW_TRY(filled);
     auto& [path, has_placeholder] = *filled;
+    path.is_optional = is_optional;
     if (is_plain) path.glob.clear();
     std::string problem = lua::inner_path_problem(path.text);
     if (!problem.empty())

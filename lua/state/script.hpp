@@ -169,6 +169,7 @@ struct OutputPath {
   std::string name;
   std::string text;  // the text for {outputs.NAME} in the command; without a glob, the file's path
   std::string glob;  // the pattern to match (engine/base/glob.hpp); "" for a plain path
+  bool is_optional = false;  // without a file the result has no such field
 };
 /// Fills the placeholders in the outputs' paths. `named` is a table of the call's arguments; for a
 /// file its name is filled in. Error if a path is empty or leads out of the scratch folder, or if

@@ -53,7 +53,7 @@ local flow = {}
 ---@class flow.shell_options: flow.options
 ---@field command string executed by `bash -euo pipefail -c`, with {placeholders}
 ---@field args? string[] names of positional arguments
----@field outputs? table<string, string|{ [1]: string, glob: boolean }> files that must exist after exit code 0, with {placeholders}; a glob gives a list
+---@field outputs? table<string, string|{ [1]: string, glob?: boolean, optional?: boolean }> files that must exist after exit code 0 unless optional, with {placeholders}; a glob gives a list
 ---@field shell? string[] { "sh", "-eu", "-c" }
 ---@field stage? "copy" makes writable copies of inputs
 

@@ -222,6 +222,34 @@ class Policies(Place):
         self.script("return what(outer())", head)
         self.exits(1, self.flow("run", "."), "it breaks")
 
+    def test_an_optional_output_that_does_not_exist_is_nil(self):
+        head = '''local make = flow.shell("make", { args = { "s" },
+          outputs = { o = "o", extra = { "extra.txt", optional = true }, parts = { "p.*", optional = true } },
+          command = [[touch {outputs.o}; if [ {s} = b ]; then echo {s} > {outputs.extra}; touch p.1; fi]] })
+        local kind = flow.task("kind", function(ctx, x, y) return { type(x), type(y) } end)
+        '''
+        body = '''local m = flow.map(make, { "a", "b" })
+        return { whole = { a = make("a").extra, b = text(make("b").extra) }, kinds = kind(make("a").extra, make("a").parts),
+                 there = kind(make("b").extra, make("b").parts), each = what(m:each("extra")), one = kind(m[1].extra),
+                 each_kinds = kinds_of(m:each("extra")), keys = keys(make("a")) }'''
+        head += '''local kinds_of = flow.task("kinds_of", function(ctx, list) local out = {}
+          for i, x in ipairs(list) do out[i] = x == flow.null and "null" or type(x) end return out end)
+        local keys = flow.task("keys", function(ctx, t) local out = {} for k in pairs(t) do out[#out + 1] = k end return out end)
+        '''
+        result = self.result(body, head=head)
+        self.assertEqual(result["whole"], {"b": "b\n"})
+        self.assertEqual((result["kinds"], result["there"]), (["nil", "nil"], ["string", "table"]))
+        self.assertEqual((result["each_kinds"], result["one"][0]), (["null", "string"], "nil"))
+        self.assertEqual(result["keys"], ["o", "stdout"])
+
+    def test_an_output_that_is_not_optional_must_exist_and_its_options_are_checked(self):
+        for output, code, words in (('{ "o", optional = false }', 1, ["made no output `o`"]),
+                                    ('{ "o", optional = 1 }', 2, ["`outputs.o.optional` is true or false"]),
+                                    ('{ "o", optionl = true }', 2, ["unknown entry `optionl`"])):
+            with self.subTest(output):
+                self.script("return t()", 'local t = flow.shell("t", { outputs = { o = %s }, command = "true" })\n' % output)
+                self.exits(code, self.flow("run", "."), *words)
+
     def test_invalid_uses_are_errors_with_a_place(self):
         for head, body, words in (
                 ('local t = flow.task("t", { on_error = "skip" }, function() end)', "return t()",
