@@ -1,4 +1,4 @@
-// Reading, writing and hashing files. Every error names the path and the system's reason.
+// Reading and writing files. Every error names the path and the system's reason.
 #include "engine/base/files.hpp"
 
 #include <fcntl.h>

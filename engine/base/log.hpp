@@ -1,5 +1,6 @@
-// The seam of the engine's log: any folder may log a line here, and engine/log writes it. While no
-// log is attached, or its level is higher, a call costs one atomic load.
+// The engine's interface for logging. All folders log through these functions; engine/log
+// implements the Backend. While no backend is attached, or its level is higher, a call costs one
+// atomic load.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,7 +25,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual void write(const EngineLogLine& line) = 0;  // never throws
-  /// The text with the values of `hide` redacted.
+  /// Returns the text with the values that hide() got redacted.
   virtual std::string redacted(std::string text) = 0;
 };
 
@@ -32,12 +33,12 @@ namespace internal {
 inline std::atomic<LogLevel> threshold{LogLevel::off};
 }  // namespace internal
 
-/// Whether a line of this level is written: ask before a costly text is made.
+/// Whether lines of this level are written. Call it to skip building an expensive text.
 inline bool is_on(LogLevel level) {
   return level >= internal::threshold.load(std::memory_order_relaxed);
 }
-/// Stamps the line with the wall clock and writes it if its level is on. Any thread; never throws
-/// and never fails.
+/// Stamps the line with the wall clock and writes it if its level is on. Thread-safe; a line that
+/// cannot be written is dropped.
 void write(EngineLogLine line);
 void write(LogLevel level, std::string_view message, const Fields& fields);
 
@@ -54,19 +55,22 @@ inline void error(std::string_view message, const Fields& fields = {}) {
   if (is_on(LogLevel::error)) write(LogLevel::error, message, fields);
 }
 
-/// Lines of `level` and higher go to `backend` from now on; null with `off` detaches. The backend
-/// must live until the process ends.
+/// Sets the backend and the lowest level that it gets. null keeps the present backend. The level
+/// `off` ends logging, but redacted() still uses the backend, which must never be destroyed. Calls
+/// must not overlap.
 void attach(Backend* backend, LogLevel level);
 
-/// Values that no line may show. The newest kSecretsMax different ones are kept for the life of the
-/// process. Thread-safe.
-constexpr size_t kSecretsMax = 4096;
+constexpr size_t kSecretsMax = 4096;  // values that hide() keeps
+/// Adds values to redact in all later lines, for the life of the process. Values of fewer than 4
+/// bytes are not redacted. If there are more than kSecretsMax, those added first are dropped.
+/// Thread-safe.
 void hide(const std::vector<std::string>& values);
-/// Redacts the hidden values in the text, if a log is attached. Lines are redacted when they are
-/// written: call this for a text that is cut first, so that no part of a value remains. Not to be
-/// called by a sink.
+/// Redacts the hidden values in the text; returns it unchanged if no backend was ever attached.
+/// Lines are redacted when they are written. Call this only for a text that is truncated before it
+/// is logged, because a truncated value may no longer match. A LogSink must not call it: it would
+/// deadlock.
 std::string redacted(std::string text);
-/// Those of `hide`; the pointer changes whenever one is added. Never null.
+/// The values that hide() got. Never null; a new pointer after each change.
 std::shared_ptr<const std::vector<std::string>> hidden_values();
 
 }  // namespace flow::log

@@ -16,7 +16,7 @@ struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // of its bytes, from the file's start
+  uint64_t begin = 0, end = 0;  // its bytes are [begin, end) of the file
   /// The type as the file names it, if flow has no such type ("I8", "F8_E4M3"); `dtype` is
   /// meaningless then.
   std::string foreign_type = {};
@@ -24,22 +24,26 @@ struct SafetensorsEntry {
 
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> tensors;                      // in the order of their bytes
-  std::vector<std::pair<std::string, std::string>> metadata;  // by name
+  std::vector<std::pair<std::string, std::string>> metadata;  // sorted by name
 };
 
 constexpr uint64_t kSafetensorsHeaderMax = 100'000'000;  // bytes, as the reference library has it
 
-/// Reads the header of a file of `file_size` bytes that begins with `head`, which may be the whole
-/// file. Strict: tensors fill the file behind the header without gaps or overlaps, names are
-/// unique, as the format requires (the reference library uses the last of two entries), and sizes
-/// match type and shape (except for unknown types). As in the reference library a tensor may have
-/// further fields, and the metadata may be null. The file is not trusted: the result takes at most
-/// a small multiple of the present header's size.
+/// Reads the header of a file of `file_size` bytes. `head` is the start of the file, at least its
+/// length field and whole header; more is ignored. Strict: tensors fill the file behind the header
+/// without gaps or overlaps, names are unique, as the format requires (the reference library uses
+/// the last of two entries), and sizes match type and shape, for foreign types where the size of
+/// an element is known. As in the reference library a tensor may have further fields, and the
+/// metadata may be null. The file is not trusted: memory use is bounded by a small multiple of the
+/// header's true size, whatever sizes it claims. An invalid file is an error of kind `user` whose
+/// text continues the file's name: "its header is not UTF-8".
 Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_size);
 
-/// Length and header of a file with these tensors. Sets their places, and puts them in the
-/// reference library's order: by type, the widest first, then by name. Equal content gives equal
-/// bytes. An error names what such a file cannot hold.
+/// Returns the length field and header of a file with these tensors, none of a foreign type. Sorts
+/// `header.tensors` as the reference library does, by type, the widest first, then by name, and
+/// sets `begin` and `end`. Write the returned bytes, then the data of the tensors in the new order.
+/// Equal content gives equal bytes. Returns an error of kind `user` for what such a file cannot
+/// hold, for example two tensors of one name.
 Result<std::string> lay_out_safetensors(SafetensorsHeader& header);
 
 }  // namespace flow

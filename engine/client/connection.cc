@@ -40,6 +40,7 @@ Result<sockaddr_un> address_of(const std::string& path, int& folder) {
           fmt::format("cannot open `{}`: {}", whole.parent_path().string(), std::strerror(errno)));
     name = fmt::format("/proc/self/fd/{}/{}", folder, whole.filename().string());
   }
+  FLOW_CHECK(name.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   return address;
 }

@@ -29,14 +29,15 @@ constexpr uint32_t kClientFrameMax = 64u << 20;  // maximum size of one message 
 
 /// One end of a connection. Any thread may call send() and shut_down(); one thread calls receive().
 /// After the peer has closed the connection or cannot be reached, send() returns false and
-/// receive() returns an error. A connection does not reconnect: the caller creates a new one.
+/// receive() returns an error. After an error of receive() the connection must not be used for
+/// receive() again. A connection does not reconnect: the caller creates a new one.
 class EngineConnection {
  public:
   virtual ~EngineConnection() = default;
 
   /// A client sends requests, a server replies. Returns false if the peer is gone, or if the
   /// message is larger than kClientFrameMax; such a message is not sent, and the connection remains
-  /// usable.
+  /// usable. Waits as long as the peer does not read.
   bool send(const client_protocol::ClientRequest& request);
   bool send(const client_protocol::ServerReply& reply);
   /// Returns the next message: a ClientRequest at the server, a ServerReply at the client. Returns
@@ -44,8 +45,8 @@ class EngineConnection {
   /// complete message within `within_ms` milliseconds (-1: no limit).
   ///
   /// If the peer speaks another version of the protocol, receive() at a client returns a
-  /// ServerReply with an error that says so. At a server it returns an error, after it has sent an
-  /// error reply to the client.
+  /// ServerReply with an error that says so. At a server it returns an error, after it has sent its
+  /// preface, from which the client makes that reply.
   template <typename Message>
   Result<Message> receive(int64_t within_ms = -1);
 
@@ -55,11 +56,13 @@ class EngineConnection {
   /// For a server whose connection failed: how long to wait for the client to connect again, in ms;
   /// 0: do not wait.
   virtual int64_t reconnect_window_ms() const { return 0; }
-  /// Whether the connection ended because the peer still accepts connections but did not answer a
-  /// ping.
+  /// Whether the connection ended by a stall: the peer's process accepts connections but did not
+  /// answer a ping within kStallMs, as a suspended process does.
   virtual bool is_stalled() const { return false; }
-  /// After this call a stall does not end the connection: the thread that receives calls
-  /// `on_stalled` once per stall. Only clients over a Unix socket detect stalls.
+  /// From this call on a stall does not end the connection. Instead, a thread that waits in send()
+  /// or receive() calls `on_stalled`, once per stall, and continues to wait. No other thread may
+  /// use the connection during this call. Only clients over a Unix socket detect stalls, and only
+  /// where receive() has no time limit.
   virtual void set_stall_handler(std::function<void()>) {}
   /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }
@@ -82,9 +85,9 @@ class EngineConnection {
   bool is_other_version_ = false;
 };
 
-/// A client that has received nothing for this long pings the server on a second connection, and
-/// waits as long again for the answer. A server that works on a long request answers the ping; a
-/// suspended process does not.
+/// A client that has waited this long in send() or receive() pings the server on a second
+/// connection, and waits as long again for the answer. It is no stall if it cannot connect. A
+/// server that works on a long request answers the ping; a suspended process does not.
 constexpr int64_t kStallMs = 5'000;
 
 /// A connection over the state's Unix socket. The socket has mode 0600, so client and server run as
@@ -145,8 +148,9 @@ class SessionConnection final : public EngineConnection {
 
 /// The path of the Unix socket on which the engine of the state listens.
 std::string socket_path(const std::string& state_dir);
-/// Listens at `path` with mode 0600; the caller owns the descriptor. The path of a Unix socket has
-/// at most 107 bytes; a longer one is bound through a descriptor of its folder.
+/// Listens at `path` with mode 0600; the caller owns the descriptor. Removes a file that is there:
+/// the caller holds the state's lock. The path of a Unix socket has at most 107 bytes; a longer one
+/// is bound through a descriptor of its folder, so only the file's name must be short.
 Result<int> listen_at(const std::string& path);
 
 }  // namespace flow

@@ -13,19 +13,23 @@
 
 namespace flow {
 
-/// Why a run starts again. Only a retry gives ignored failures of a run that succeeded new
-/// attempts.
+/// How a run that has ended or was interrupted continues:
+/// - `resume`: with the code that the run was started with. Failed tasks of a failed run get new
+///   attempts; a run that succeeded only returns its result.
+/// - `new_code`: as `resume`, with the code that is on disk now.
+/// - `retry`: as `resume`, and ignored failures of a run that succeeded get new attempts as well.
 enum class Resumption : uint8_t { resume, new_code, retry };
 
-/// Thread-safe: the server has a thread per connection. Functions that return no Result throw
-/// Failed on an error.
+/// Thread-safe: the server has a thread per connection. A function that returns no Result throws
+/// Failed on an error, for example for a selector that names no run.
 class EngineService : public detail::EngineImpl {
  public:
   using EngineImpl::show;
   /// Like EngineImpl::run(), with the working directory and the environment of the submission.
   virtual std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) = 0;
-  /// Like EngineImpl::resume() or retry(). `task` is "" unless it is a retry of one task.
-  /// `selector`: a run's id, a unique prefix of it, a run's name, or "last".
+  /// Like EngineImpl::resume() or retry(), with the working directory and the environment of the
+  /// submission; its script and parameters are not used. `selector`: a run's id, a unique prefix
+  /// of it, a run's name, or "last". `task`: the task to run again; "" for the whole run.
   virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
                                                         const std::string& task, Resumption how,
                                                         const Submission& submission) = 0;
@@ -38,9 +42,11 @@ class EngineService : public detail::EngineImpl {
   /// Returns the result of a run or a part of it, like EngineImpl::value(). `part`: a path as
   /// "train.loss"; "": all.
   virtual Value value(const std::string& selector, const std::string& part) const = 0;
-  /// Like Reader::get_folders.
+  /// Returns the folder of each file of the result below the target of get(); see
+  /// Reader::get_folders().
   virtual std::vector<std::string> get_folders(const std::string& selector) const = 0;
-  /// Opens a blob of this state, or the file at `origin` if that is not empty.
+  /// Opens a blob for reading. If the state does not hold it, opens the file at `origin`, the place
+  /// of a large input that is read in place; "" if there is no such place.
   virtual Result<cluster::BlobReader> open_blob(const Digest& digest,
                                                 const std::string& origin) const = 0;
   /// The loop lives as long as this object.

@@ -1,8 +1,9 @@
-// The codec of client.proto: messages as the types of the engine and back. All pure.
+// Converts between the messages of client.proto and the engine's types. No function has side
+// effects.
 //
-// put_X(value, message) fills an empty message. get_X(message) accepts every message that can be
-// parsed; it returns a Result where the message holds more bytes to decode, whose Error
-// (environment) says what cannot be read. Text is not checked here but where it is used.
+// put_X(value, message) fills an empty message. get_X(message), except get_submission(), does not
+// validate the fields. It returns a Result if the message has encoded Values, and an error of kind
+// `environment` if one cannot be decoded.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,8 +19,9 @@ namespace flow {
 using client_protocol::ClientRequest;
 using client_protocol::ServerReply;
 
-/// The message that is in one frame. A request or a reply of a kind that this version does not have
-/// is one with no kind set.
+/// Parses one frame, without its length. Returns an error of kind `environment` if it is no
+/// protobuf message. A request or reply of a kind that this version does not know is returned with
+/// no member of its oneof set.
 Result<ClientRequest> decode_request(std::string_view bytes);
 Result<ServerReply> decode_reply(std::string_view bytes);
 
@@ -27,15 +29,16 @@ ServerReply error_reply(const Error& error);
 ServerReply done_reply();
 ServerReply event_reply(const Event& event);
 
-/// A value of a task as `bytes`; nil is "".
+/// Encodes a Value for a field of type `bytes`; nil is "".
 std::string value_bytes(const Value& value);
 Result<Value> value_from_bytes(std::string_view bytes);
 
 void put_error(const Error& error, client_protocol::Error& to);
-/// An unknown kind is `internal`.
+/// An unknown kind of error is decoded as ErrorKind::internal.
 Error get_error(const client_protocol::Error& from);
 Result<Event> get_event(const client_protocol::Event& from);
 
+/// `submission.environment` must not be null.
 void put_submission(const Submission& submission, client_protocol::Submission& to);
 /// Error (user) if the working directory is missing or not absolute, or if the graph was built on a
 /// machine whose name is invalid.
@@ -44,13 +47,13 @@ Result<Submission> get_submission(const client_protocol::Submission& from);
 void put_counts(const Counts& counts, client_protocol::TaskCounts& to);
 Counts get_counts(const client_protocol::TaskCounts& from);
 
-/// Without the tasks.
+/// The tasks are left out: they travel as TaskLists, by put_tasks() and add_tasks().
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to);
 Result<RunInfo> get_run_info(const client_protocol::RunInfo& from);
 /// `count` tasks from index `begin` on, or fewer at the end.
 void put_tasks(const std::vector<TaskInfo>& tasks, size_t begin, size_t count,
                client_protocol::TaskList& to);
-/// Appends the tasks of one list.
+/// Appends the tasks of one list; on an error, those before the invalid one.
 Status add_tasks(const client_protocol::TaskList& from, std::vector<TaskInfo>& tasks);
 
 void put_plan(const PlanInfo& plan, client_protocol::PlanPreview& to);

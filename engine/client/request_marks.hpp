@@ -1,7 +1,7 @@
-// A client marks each run that it uses with a locked file in the state, DIR/clients/NAME, which
-// holds the id of its request: `flow gc` keeps a finished run that is marked. The client may
-// outlive the writer that executed the run; the mark tells the next writer that the run is still
-// used.
+// A client that uses a run holds a locked file with its request's id, DIR/clients/NAME in the
+// state's folder DIR. `flow gc` keeps finished runs that have such a mark. The mark is a file
+// because the client may outlive the process that has the state open for writing; the next such
+// process reads it.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,10 +12,12 @@
 namespace flow {
 
 /// Owned by the handle of the run. The destructor removes the mark; live_requests() removes those
-/// of processes that were killed. For any one thread.
+/// of processes that were killed. Not thread-safe, but threads may pass it on.
 class RequestMark {
  public:
-  /// Call it before the request is sent: the run is marked from its start.
+  /// Creates the mark. Call it before the request is sent, so that gc cannot remove the run in
+  /// between. `request`: RunOptions::request. Returns an error of kind `environment` if the file
+  /// cannot be created.
   static Result<std::unique_ptr<RequestMark>> make(const std::string& state_dir,
                                                    const std::string& request);
   ~RequestMark();
@@ -28,7 +30,9 @@ class RequestMark {
   const int descriptor_;
 };
 
-/// The request ids of all marks whose process lives, in no particular order.
+/// Returns the request ids of all marks that are locked, in no particular order, and deletes the
+/// other marks. A mark that cannot be read is left out. On a file system without flock() the list
+/// is empty.
 std::vector<std::string> live_requests(const std::string& state_dir);
 
 }  // namespace flow

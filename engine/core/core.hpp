@@ -367,7 +367,7 @@ const TaskDef* def_of(const Run& run, UnitId unit);
 /// yet.
 bool is_counted(const Run& run, UnitId unit);
 bool is_service(const Run& run, UnitId unit);
-/// Whether the unit failed and the run goes on with flow.missing as its result.
+/// Whether the unit failed and the run continues with flow.missing as its result.
 inline bool is_ignored(const Unit& unit) {
   return unit.gives_missing && unit.status == UnitStatus::failed;
 }

@@ -34,7 +34,7 @@ void Transition::on(const RetryRequested& event) {
       const Unit& u = r.units[unit];
       if (!u.expanded && !u.dropped && !is_when(unit)) r.units[unit].forced = true;
     }
-    // An interrupted run keeps its ignored failures: their consumers went on without them.
+    // An interrupted run keeps its ignored failures: their consumers ran without them.
     if (is_final(r.status)) retry_ignored(r);
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];

@@ -41,14 +41,22 @@ class AttemptOrders {
   /// failure.
   void add(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
 
-  /// Moves the starts whose orders can be sent before the turn's commit is durable out of
-  /// `effects`, from the index `from` on, into a list for prefetch().
+  // An order may be sent before the commit that records its attempt's start is durable. The
+  // executor then fetches and decodes the arguments while the disk writes. It runs a Lua task up
+  // to its first external effect, and holds every other task until the engine releases the commit
+  // (CommitSteps::release). Each turn calls take_early_starts(); GroupCommit then calls
+  // prefetch() once per commit.
+
+  /// Moves the starts that may be sent early out of `effects`, from the index `from` on, into the
+  /// list of early starts. These are first attempts of tasks that are not native, in an engine with
+  /// executors of its own: the orders of all others need what this turn's batch has not written
+  /// yet.
   void take_early_starts(std::vector<core::Command>& effects, size_t from);
-  /// Whether an attempt in that list may run before the commit is durable, up to its first external
-  /// effect. False again after prefetch().
+  /// Whether the list of early starts has a Lua or dynamic task, which computes before the commit
+  /// is durable.
   bool has_speculative_start() const { return has_speculative_start_; }
-  /// Sends the orders of that list and clears it: executors fetch and decode the arguments while
-  /// the commit is written. `commit`: its number, for which the executors wait.
+  /// Sends the orders of the list of early starts and clears it. `commit`: the number of the commit
+  /// that records these starts.
   void prefetch(uint64_t commit);
 
  private:

@@ -27,8 +27,8 @@ class SavedClock {
     clock_.resume(state.at, state.at - saved_, all_runs_ended);
     return {};
   }
-  /// Adds the difference to `batch`, which also has records, if it has changed by kChangeMin or
-  /// more.
+  /// Adds the difference to `batch` if it has changed by kChangeMin or more since the last save.
+  /// Called only for a batch that also has records: the difference alone is not worth a write.
   void save(Batch& batch) {
     constexpr core::Time kChangeMin = 100;  // ms
     core::Time ahead = clock_.ahead_of_wall();

@@ -3,7 +3,7 @@
 --   flow run examples/digits --serve-for 20s
 --
 -- Run it twice: the second run takes everything from the cache and only serves. Change `lr` and training runs again,
--- but not the ingest. Press Ctrl-C while it trains, then `flow resume`: it goes on from the last epoch.
+-- but not the ingest. Press Ctrl-C while it trains, then `flow resume`: it continues from the last epoch.
 local flow = require "flow"
 
 -- Three tasks build the same network, so it has one definition. Editing it re-runs what uses it.

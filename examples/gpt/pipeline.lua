@@ -4,7 +4,7 @@
 --   flow run examples/gpt --param text=mine.txt --param steps=2000   on your own text
 --   flow run examples/gpt --param ranks=2                            the same training, each batch split between two ranks
 --
--- Kill it while it trains, then `flow resume`: it goes on from the last checkpoint and ends with the same weights.
+-- Kill it while it trains, then `flow resume`: it continues from the last checkpoint and ends with the same weights.
 local flow = require "flow"
 
 -- Bytes become tokens 1..n, numbered by their occurrence; every tenth part of the text is kept for

@@ -36,7 +36,7 @@ local flow = {}
 ---@field cpus? integer CPU slots of an attempt; --jobs counts all of them
 ---@field memory? string|integer "2G"; an attempt that exceeds it fails as out of memory
 ---@field retries? integer|flow.retries
----@field on_error? "ignore"|"fail" ignore: the run goes on, and the result is flow.missing
+---@field on_error? "ignore"|"fail" ignore: the run continues, and the result is flow.missing
 ---@field timeout? string|number maximum duration of an attempt, "10m"
 ---@field cache? boolean|string false: executed in every run; a string: a salt
 ---@field priority? integer higher starts first

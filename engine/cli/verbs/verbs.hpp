@@ -1,4 +1,6 @@
-// Every verb adds itself to the program and is defined in the file of its name.
+// The verbs of the program `flow`. add_X() adds the verb X to `app` and is defined in X.cc (worker
+// and nodes: cluster.cc). Parsing a command line sets `context.action`, which executes the verb and
+// returns the exit code. `context` must outlive `app`.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
@@ -27,10 +29,11 @@ void add_head(CLI::App& app, VerbContext& context);
 void add_worker(CLI::App& app, VerbContext& context);
 void add_nodes(CLI::App& app, VerbContext& context);
 
-/// What `flow show` prints, as text or as the JSON object.
+/// Prints a run and its tasks to stdout as `flow show` does: as text, or as one JSON object.
 void print_run(const RunInfo& run, bool json);
 
-/// Runs a whole command line and returns the exit code. Called by `main`.
+/// Parses and executes a command line and returns the exit code. Called once, by `main`: it
+/// installs handlers of signals, and after an unexpected exception it ends the process.
 int flow_main(int argc, char** argv);
 
 }  // namespace flow::cli

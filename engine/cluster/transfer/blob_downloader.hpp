@@ -18,12 +18,15 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   explicit BlobDownloader(std::shared_ptr<TransferChannel> channel)
       : channel_(std::move(channel)) {}
 
-  /// Downloads a blob into the channel's cache and calls `done` once, without a lock held: with
-  /// success or an error. The call may come from this function, a thread of the pool, or the
-  /// thread that calls end().
+  /// Downloads a blob into the channel's cache. Calls `done` exactly once, with success or an
+  /// error: before this function returns if the blob is in the cache or end() was called, else on
+  /// a thread of the pool, on the thread that delivers the peer's messages, or on the thread that
+  /// calls end(). No lock is held during the call, so `done` may call this object.
   void download(const BlobInfo& what, OnFetched done);
-  /// These handle one message of the peer. They return false if the message is malformed or was not
-  /// expected; the caller then closes the channel.
+  /// These handle one message of the peer: the blob's size (an offer), that the peer lacks it, or
+  /// the addresses of other peers to ask (a redirect). After a redirect the blob is downloaded from
+  /// those; if that fails, from this peer, which may not redirect again. They return false if the
+  /// message is malformed or was not expected; the caller then closes the channel.
   bool on_offer(const blob_protocol::Offer& offer);
   bool on_missing(const blob_protocol::Missing& missing);
   bool on_redirect(const blob_protocol::Redirect& redirect);

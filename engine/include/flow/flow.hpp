@@ -119,7 +119,7 @@ struct Event {
   uint32_t attempt = 0;
   std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown
   bool cached = false;
-  bool ignored = false;      ///< of a failed task: the run goes on without it
+  bool ignored = false;      ///< of a failed task: the run continues without it
   double fraction = 0;       ///< progress, 0 to 1
   std::string text;          ///< printed line, URL, error, warning, or reason of a plan
   Value data;                ///< metrics
@@ -140,7 +140,7 @@ struct TaskInfo {
   uint32_t grew_from =
       0;  ///< ranks of the previous attempt, if it was stopped to add ranks; else 0
   bool cached = false;
-  bool ignored = false;  ///< it failed, and the run goes on without it (`on_error = "ignore"`)
+  bool ignored = false;  ///< it failed, and the run continues without it (`on_error = "ignore"`)
   int64_t started_ms = 0, finished_ms = 0;  ///< of the newest attempt; 0: not yet
   std::vector<std::string> gpus;            ///< UUIDs of the GPUs of the newest attempt
   std::string waits_for;                    ///< why the task does not run yet, in words
