@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/blobs/folder.hpp"
+#include "engine/runs/run_info.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
@@ -148,6 +149,7 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
   const core::RunId id = context.record.id;
   const std::string request = context.request;
   const std::shared_ptr<RunListener> listener = context.listener;
+  const bool was_over = is_over(context.record.status);  // when the caller read the record
   auto has_waited = await_interrupted(id);
   FLOW_TRY(has_waited);
   auto archived = stored_runs_.find_archived(id);
@@ -173,7 +175,12 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
     if (auto error = stop_.get()) return *error;
   }
   if (is_admitted) return {};
-  if (task.empty() && !loaded->was_over) {  // the run has ended since
+  if (task.empty() && (!loaded->was_over || !was_over)) {  // the run has ended since
+    // gc maps the client's mark to the run by this row.
+    inbox_.post_and_wait({StoreCallback{[&](Batch& batch, core::State&) {
+      if (!request.empty()) batch.put(Family::kv, request_key(request), id);
+    }}});
+    if (auto error = stop_.get()) return *error;
     if (listener) listener->on_end();
     return {};
   }

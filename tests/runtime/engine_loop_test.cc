@@ -2,6 +2,7 @@
 // ended.
 #include <catch2/catch.hpp>
 
+#include "engine/store/row_keys.hpp"
 #include "tests/runtime/open_engine.hpp"
 
 using namespace flow;
@@ -94,6 +95,22 @@ TEST_CASE("an interrupted run is resumed, and a finished one has nothing to resu
   CHECK(over.error().message == "the run r has no task `t9` (did you mean `t0`?)");
 }
 
+TEST_CASE("a run that ends between the caller's look at it and the resume has been resumed") {
+  OpenEngine engine;
+  engine.submit("r", chain_plan(1));
+  engine.finish(engine.worker.orders[0].id, Value(true));
+  RunContext context = engine.prepared("r", chain_plan(1)).context;
+  context.record.status = "interrupted";
+  context.request = "client-1";
+  engine.listener->texts.clear();
+  Status resumed = engine.loop->resume(std::move(context), "");
+  REQUIRE(resumed.ok());
+  CHECK(engine.listener->texts == std::vector<std::string>{"end"});
+  auto row = engine.loop->parts().store.get(Family::kv, request_key("client-1"));
+  REQUIRE((row.ok() && row->has_value()));
+  CHECK(**row == "r");
+}
+
 TEST_CASE("a rejected resume leaves a run in its archive") {
   OpenEngine engine;
   engine.submit("r", chain_plan(1));
@@ -102,7 +119,9 @@ TEST_CASE("a rejected resume leaves a run in its archive") {
   REQUIRE(parts.state.runs.empty());
   for (const char* task : {"t9", ""}) {
     CAPTURE(task);
-    Status rejected = engine.loop->resume(engine.prepared("r", chain_plan(1)).context, task);
+    RunContext context = engine.prepared("r", chain_plan(1)).context;
+    context.record.status = "succeeded";
+    Status rejected = engine.loop->resume(std::move(context), task);
     REQUIRE_FALSE(rejected.ok());
     engine.settle();
     CHECK(parts.state.runs.empty());
