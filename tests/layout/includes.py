@@ -15,6 +15,7 @@ ENGINE = [
     ("engine/value", ["fmt/", "nlohmann/"]),
     ("engine/log", ["fmt/", "spdlog/"]),
     ("engine/blobs", ["fmt/"]),
+    ("engine/fetch", ["fmt/", "curl/"]),
     ("engine/plan", ["fmt/"]),
     ("engine/core", ["fmt/"]),
     ("engine/sched", ["fmt/"]),
@@ -56,7 +57,7 @@ HOSTS = {
 }
 # Headers with these prefixes are foreign; any other <> header belongs to the standard library,
 # POSIX or Linux.
-FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
+FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
            "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 SUFFIXES = (".cc", ".hpp", ".h", ".cu", ".cuh")
