@@ -35,6 +35,12 @@ if(NOT SPDLOG_INCLUDE)
   message(FATAL_ERROR "spdlog was not found (spdlog/spdlog.h). Install libspdlog-dev, or run cmake/setup build.")
 endif()
 
+# Inputs and outputs by URL (engine/fetch).
+find_package(CURL 7.85)
+if(NOT CURL_FOUND)
+  message(FATAL_ERROR "libcurl 7.85 or later was not found. Install libcurl4-openssl-dev, or run cmake/setup build.")
+endif()
+
 # The heap of the programs: many small blocks are allocated on one thread and freed on another,
 # which with jemalloc takes an eighth less of a run's time than with glibc. A host program chooses
 # its own heap.
