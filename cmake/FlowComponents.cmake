@@ -36,7 +36,12 @@ if(NOT SPDLOG_INCLUDE)
 endif()
 
 # Inputs and outputs by URL (engine/fetch).
+set(suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})
+if(FLOW_PORTABLE)  # a static libcurl would need the archives of all that it links
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
+endif()
 find_package(CURL 7.85)
+set(CMAKE_FIND_LIBRARY_SUFFIXES ${suffixes})
 if(NOT CURL_FOUND)
   message(FATAL_ERROR "libcurl 7.85 or later was not found. Install libcurl4-openssl-dev, or run cmake/setup build.")
 endif()

@@ -1,7 +1,8 @@
 # FLOW_PORTABLE: programs that need only glibc and the C++ runtime, and `package`, a tarball of them
 # that runs on machines with newer versions of these and no other packages. Libraries that are
 # loaded at run time stay so: the GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's;
-# OpenBLAS is included, and so is cpp-httplib, which Debian has only as a shared library.
+# OpenBLAS is included, and so are cpp-httplib, which Debian has only as a shared library, and
+# libcurl with all that it links.
 include(GNUInstallDirs)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 set(OPENSSL_USE_STATIC_LIBS ON)
@@ -34,6 +35,18 @@ function(flow_carry)
   endforeach()
 endfunction()
 
+# flow_carry_linked(LIBRARY): the same for all shared libraries that a library links, except glibc's.
+function(flow_carry_linked name)
+  execute_process(COMMAND ldd ${FLOW_${name}_FILE} OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^ \t\n]+ => /[^ \n]+" links "${lines}")
+  foreach(link ${links})
+    string(REGEX REPLACE " => .*" "" linked "${link}")
+    if(NOT linked MATCHES "^lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\\+\\+)[.]so")
+      flow_carry(${linked})
+    endif()
+  endforeach()
+endfunction()
+
 # Call it after all targets exist.
 function(flow_package)
   install(TARGETS flow flow-executor gpu_check bench_kernels RUNTIME)
@@ -49,7 +62,8 @@ function(flow_package)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION . PATTERN "embed" EXCLUDE)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION .)
   flow_carry(libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libcpp-httplib.so.0.11 libssl.so.3 libcrypto.so.3
-             libz.so.1 libbrotlidec.so.1 libbrotlienc.so.1 libbrotlicommon.so.1)
+             libz.so.1 libbrotlidec.so.1 libbrotlienc.so.1 libbrotlicommon.so.1 libcurl.so.4)
+  flow_carry_linked(libcurl.so.4)
   set(CPACK_GENERATOR TGZ)
   set(CPACK_PACKAGE_NAME flow)
   set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})

@@ -22,6 +22,7 @@
 #include "engine/runtime/garbage_collection.hpp"
 #include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
+#include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/worker/gpu_discovery.hpp"
 
@@ -441,6 +442,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     again.working_directory = record.directory;
     Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
     again.params = current_params(inputs, value_or_throw(decode_value(record.params)));
+    again.resumed_inputs = std::make_shared<const Inputs>(std::move(inputs));
     again.options.fresh = record.fresh;
     again.options.fail_fast = record.fail_fast;
     if (!record.script.starts_with("/") && !again.built)
@@ -661,7 +663,9 @@ Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,
 }
 
 uint64_t LocalEngine::gc(uint32_t keep) {
-  return value_or_throw(collect_garbage(*engine_loop_, keep, [this] { return watched_runs(); }));
+  uint64_t freed =
+      value_or_throw(collect_garbage(*engine_loop_, keep, [this] { return watched_runs(); }));
+  return freed + remove_unfinished_downloads(engine_loop_->parts().blobs);
 }
 
 std::set<std::string> LocalEngine::watched_runs() {

@@ -62,6 +62,7 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   to.set_jobs(options.jobs);
   to.set_fresh(options.fresh);
   to.set_fail_fast(options.fail_fast);
+  to.set_offline(options.offline);
   to.set_grace_ms(options.grace_ms);
   to.set_serve_for_ms(options.serve_for_ms);
   put_named_texts(options.text_params, *to.mutable_text_params());
@@ -75,6 +76,7 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.jobs = from.jobs();
   options.fresh = from.fresh();
   options.fail_fast = from.fail_fast();
+  options.offline = from.offline();
   options.grace_ms = from.grace_ms();
   options.serve_for_ms = from.serve_for_ms();
   options.text_params = get_named_texts(from.text_params());

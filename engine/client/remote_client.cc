@@ -80,7 +80,7 @@ RemoteEngine::Files RemoteEngine::build(Submission& submission) {
   submission.params = Value();  // the graph has them
   submission.options.text_params.clear();
   submission.options.params_json.clear();
-  return std::move(here.files);
+  return {std::move(here.files), std::move(here.downloads)};
 }
 
 // ---- queries
@@ -277,8 +277,8 @@ Result<ServerReply> RemoteEngine::begin(EngineConnection& connection, const Clie
   for (const std::string& name : reply->missing_blobs().digests()) {
     Digest digest;
     bool is_digest = Digest::from_bytes(name, digest);
-    auto file = files.find(digest);
-    if (!is_digest || file == files.end())
+    auto file = files.paths.find(digest);
+    if (!is_digest || file == files.paths.end())
       return error_reply(
           environment_error("the head requested a blob to which this run does not refer"));
     auto source = cluster::BlobReader::of_file(file->second, true);

@@ -55,7 +55,11 @@ class RemoteEngine final : public detail::EngineImpl {
   void wait_for_clients() override {}
 
  private:
-  using Files = std::map<Digest, std::string>;  // paths of the files that a graph names
+  /// The files that a graph names.
+  struct Files {
+    std::map<Digest, std::string> paths;
+    std::shared_ptr<const std::string> downloads;  // folder of those that were fetched
+  };
   /// State of a followed run, besides its handle.
   struct FollowedRun {
     std::string id;

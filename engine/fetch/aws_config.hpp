@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/base/environment_variables.hpp"
-#include "engine/fetch/remote_url.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/fetch/sigv4.hpp"
 
 namespace flow::fetch {

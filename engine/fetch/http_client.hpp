@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/remote_url.hpp"
 #include "engine/fetch/fetch_options.hpp"
-#include "engine/fetch/remote_url.hpp"
 #include "engine/fetch/sigv4.hpp"
 
 namespace flow::fetch {

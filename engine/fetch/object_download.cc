@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -30,6 +32,7 @@ constexpr uint64_t kPiecesMax = 1000;          // of one object
 constexpr uint64_t kSaveEveryBytes = 8 << 20;  // progress is saved after this many bytes
 constexpr int kChangesMax = 3;                 // restarts because the object changed meanwhile
 constexpr uint64_t kProgressFileMax = 1 << 20;
+constexpr std::string_view kProgressSuffix = ".progress";
 
 /// The locked file of a download.
 class PartialFile {
@@ -68,6 +71,16 @@ class PartialFile {
   Status resize(uint64_t size) {
     if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) return failed("write");
     return {};
+  }
+  /// Opens an existing file that no process has and that was last written before `until`, in
+  /// seconds of Unix time. Returns its size; nullopt if it is another one.
+  std::optional<uint64_t> open_abandoned(int64_t until) {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+    struct stat info {};
+    bool is_abandoned = ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) &&
+                        info.st_mtime < until && is_named();
+    return is_abandoned ? std::optional(static_cast<uint64_t>(info.st_size)) : std::nullopt;
   }
   /// Unless the file was moved away: another process may have a new one there.
   void remove() {
@@ -162,6 +175,13 @@ bool is_same_version(const ObjectVersion& one, const ObjectVersion& other) {
   return !one.etag.empty() || is_equal(one.last_modified, other.last_modified);
 }
 
+/// The condition of a request that needs no content if the version is current.
+Headers unless_current(const ObjectVersion& known) {
+  if (!known.etag.empty()) return {{"If-None-Match", known.etag}};
+  if (!known.last_modified.empty()) return {{"If-Modified-Since", known.last_modified}};
+  return {};
+}
+
 class Downloader {
  public:
   Downloader(const DownloadOrder& order, const FetchOptions& options)
@@ -193,7 +213,7 @@ class Downloader {
  private:
   enum class Round : uint8_t { complete, unchanged, changed };
 
-  std::string progress_path() const { return file_.path() + ".progress"; }
+  std::string progress_path() const { return file_.path() + std::string(kProgressSuffix); }
 
   void forget() {
     file_.remove();
@@ -216,11 +236,11 @@ class Downloader {
 
   Error server_error(const HttpResponse& response, uint32_t attempts) const {
     return user_error(fmt::format(
-        "cannot fetch `{}`: {}{}", order_.object.shown(), failure_text(response),
-        attempts > 0 ? fmt::format(" ({} attempts). Check the URL and the network, or use "
-                                   "the copy in the state with --offline",
-                                   attempts + 1)
-                     : advice(response)));
+        "cannot fetch `{}`: {}{}{}", order_.object.shown(), failure_text(response),
+        attempts > 0 ? fmt::format(" ({} attempts)", attempts + 1) : "",
+        is_transient(response) ? ". Check the URL and the network, or use the copy in the state "
+                                 "with --offline"
+                               : advice(response)));
   }
   std::string advice(const HttpResponse& response) const {
     std::string region = response.header("x-amz-bucket-region");
@@ -256,7 +276,7 @@ class Downloader {
       if (is_resumed && piece == progress_.done.size()) return Round::complete;
       uint64_t begin = is_resumed ? progress_.begin_of(piece) + progress_.done[piece] : 0;
       uint64_t end = is_resumed ? progress_.end_of(piece) : options_.range_bytes;
-      Headers headers = condition();
+      Headers headers = known_ ? unless_current(*known_) : Headers();
       if (with_range) headers.emplace_back("Range", fmt::format("bytes={}-{}", begin, end - 1));
       Transfer transfer{begin, end};
       bool has_changed = false;
@@ -302,13 +322,6 @@ class Downloader {
       FLOW_TRY(again);
       if (!*again) return server_error(failure, delay.failures());
     }
-  }
-
-  Headers condition() const {
-    if (!known_) return {};
-    if (!known_->etag.empty()) return {{"If-None-Match", known_->etag}};
-    if (!known_->last_modified.empty()) return {{"If-Modified-Since", known_->last_modified}};
-    return {};
   }
 
   struct Transfer {
@@ -528,6 +541,40 @@ class Downloader {
 
 Result<DownloadOutcome> download(const DownloadOrder& order, const FetchOptions& options) {
   return Downloader(order, options).run();
+}
+
+bool is_current(const RemoteObject& object, const ObjectVersion& known,
+                const FetchOptions& options) {
+  Headers headers = unless_current(known);
+  if (headers.empty()) return false;
+  HttpClient client(options);
+  BodyReceiver receiver;
+  receiver.on_head = [](const HttpResponse&) -> Result<bool> { return false; };
+  receiver.on_data = [](std::string_view) { return Status(); };
+  auto response = client.send(object.request("GET", headers), &receiver);
+  return response.ok() && response->failure.empty() && response->status == 304;
+}
+
+uint64_t remove_unfinished_downloads(const std::string& folder, int64_t keep_s) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  uint64_t freed = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    const std::string& path = entry.path().native();
+    if (path.ends_with(kProgressSuffix)) {
+      // Its download is already gone; save_progress() writes only while the file exists.
+      std::string partial = path.substr(0, path.size() - kProgressSuffix.size());
+      if (!fs::exists(partial, failed)) ::unlink(path.c_str());
+      continue;
+    }
+    PartialFile file(path);
+    auto size = file.open_abandoned(::time(nullptr) - keep_s);
+    if (!size) continue;
+    freed += *size;
+    file.remove();
+    ::unlink((path + std::string(kProgressSuffix)).c_str());
+  }
+  return freed;
 }
 
 }  // namespace flow::fetch

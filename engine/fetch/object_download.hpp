@@ -38,4 +38,13 @@ enum class DownloadOutcome : uint8_t {
 /// Errors of the server and the network are user errors, which name the URL without its secrets.
 Result<DownloadOutcome> download(const DownloadOrder& order, const FetchOptions& options);
 
+/// Whether the server still has this version. False also if it cannot be asked.
+bool is_current(const RemoteObject& object, const ObjectVersion& known,
+                const FetchOptions& options);
+
+/// Removes what interrupted downloads left in `folder`. A file stays while a process downloads it,
+/// and if it was written in the last `keep_s` seconds. Returns the number of bytes freed. Nothing
+/// is an error: what cannot be removed stays.
+uint64_t remove_unfinished_downloads(const std::string& folder, int64_t keep_s);
+
 }  // namespace flow::fetch

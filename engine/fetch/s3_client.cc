@@ -207,11 +207,6 @@ Result<std::vector<std::string>> list_s3(const std::string& pattern_url, const S
       token = page->next;
     } while (!token.empty());
   }
-  if (keys.empty())
-    return user_error(
-        fmt::format("no object matches `{}`: check the pattern, or list the bucket with "
-                    "`aws s3 ls`",
-                    pattern_url));
   std::vector<std::string> urls;
   for (const std::string& key : keys) urls.push_back(to_text({location->bucket, key}));
   return urls;

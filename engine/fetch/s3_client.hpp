@@ -27,7 +27,7 @@ bool is_s3_pattern(const S3Location& location);
 bool matches_key(std::string_view pattern, std::string_view key);
 
 /// URLs of the objects that match the pattern, sorted bytewise, each once. Folder markers (keys
-/// that end with `/`) are left out. Error if there is none, or more than kS3MatchesMax.
+/// that end with `/`) are left out. Error if there are more than kS3MatchesMax.
 Result<std::vector<std::string>> list_s3(const std::string& pattern_url, const S3Config& config,
                                          const FetchOptions& options);
 constexpr size_t kS3MatchesMax = 1'000'000;

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "engine/fetch/remote_url.hpp"
+#include "engine/base/remote_url.hpp"
 
 namespace flow::fetch {
 

@@ -7,8 +7,8 @@
 #include <ctime>
 #include <map>
 
+#include "engine/base/remote_url.hpp"
 #include "engine/crypto/hmac.hpp"
-#include "engine/fetch/remote_url.hpp"
 #include "engine/fetch/text.hpp"
 
 namespace flow::fetch {

@@ -10,6 +10,8 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/remote_url.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/overlay_store.hpp"
 #include "engine/query/reader_impl.hpp"
@@ -196,6 +198,16 @@ class PlanPreview::ScratchRun {
   }
 
   void resolve_inputs(core::Run& run, core::UnitId unit) {
+    const auto& node = run.node(run.units[unit].node);
+    const File* unfetched = find_unfetched(node.args);
+    if (unfetched == nullptr) unfetched = find_unfetched(node.items);
+    if (auto origin = parse_remote_origin(unfetched != nullptr ? unfetched->origin : "");
+        origin.ok()) {
+      verdicts_[unit] = {"unknown",
+                         fmt::format("waits for `{}`, which is fetched when the run starts",
+                                     display_url(origin->url))};
+      return;
+    }
     auto key = of_.resolver_.key(run, unit);
     if (!key.ok()) {
       verdicts_[unit] = {"runs", key.error().message};

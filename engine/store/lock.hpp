@@ -30,7 +30,7 @@ Status own_state(const std::string& dir);
 /// link. The default is all folders that a state or a worker writes.
 Status no_broken_links(const std::string& dir, std::initializer_list<const char*> parts = {
                                                    "db", "objects", "checkpoints", "scratch", "log",
-                                                   "spool", "clients", "kernels"});
+                                                   "spool", "clients", "kernels", "downloads"});
 /// Error if the state exists and this process may not read it.
 Status readable_state(const std::string& dir);
 

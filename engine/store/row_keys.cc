@@ -73,6 +73,8 @@ std::string inputs_key(const std::string& run) { return joined({"inputs", run, "
 
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
+std::string remote_copy_key(std::string_view url) { return joined({"url", sha256(url).hex()}); }
+
 std::optional<std::string> run_of_key(Family family, std::string_view key) {
   auto part = [](std::string_view text) { return std::string(text.substr(0, text.find('\0'))); };
   if (family == Family::logs) return part(key);

@@ -35,6 +35,7 @@ std::string leader_key();
 constexpr const char* kClockKey = "clock";
 std::string inputs_key(const std::string& run);         // kv: where the run's inputs were read
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
+std::string remote_copy_key(std::string_view url);      // kv: the newest copy of a URL's content
 
 /// The run to which a kv or logs key belongs; nothing for other keys.
 std::optional<std::string> run_of_key(Family family, std::string_view key);

@@ -63,6 +63,7 @@ std::unique_ptr<Store> make_memory_store();
 class Blobs {
  public:
   Blobs(Store& store, std::string dir);
+  const std::string& dir() const { return dir_; }  // the folder of objects/
   /// Adds a small blob to `batch`, or writes a large one to its file. Returns the digest.
   Result<Digest> put(std::string_view bytes, Batch& batch);
   Result<Digest> put_file(const std::string& path, bool may_move);  // always a file under objects/

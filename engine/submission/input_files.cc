@@ -13,6 +13,7 @@
 #include "engine/plan/values.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
+#include "engine/submission/remote_inputs.hpp"
 
 namespace flow {
 
@@ -215,12 +216,22 @@ std::optional<Digest> remembered_digest(const Store& store, const std::string& p
 }
 
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
-                          const OperationsLibrary& library_of, std::vector<File>& read) {
+                          const OperationsLibrary& library_of, RemoteInputs& remote,
+                          std::vector<File>& read) {
   FileIngester ingest(store, blobs);
   auto digest_of = [&](const std::string& path, const struct stat& info, bool copy) {
     return ingest.digest_of(path, info, copy);
   };
   auto take = [&](const File& given) -> Result<File> {
+    if (is_remote_origin(given.origin)) {
+      auto fetched = remote.fetch(given);
+      if (!fetched.ok() || fetched->digest.is_zero()) return fetched;
+      read.push_back(*fetched);
+      auto origin = parse_remote_origin(given.origin);
+      FLOW_TRY(origin);
+      read.back().origin = origin->stored_text();
+      return fetched;
+    }
     File file = given;
     bool is_library = file.origin.starts_with(kOperationsOrigin);
     if (is_library) FLOW_TRY(find_library(file, library_of));

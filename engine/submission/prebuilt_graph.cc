@@ -3,16 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <set>
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/temporary_folder.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/plan/values.hpp"
+#include "engine/submission/remote_inputs.hpp"
 
 namespace flow {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -28,6 +36,23 @@ void for_each_file(const Value& value, Visit&& visit) {
 template <typename Visit>
 void for_each_file(const Plan& plan, Visit&& visit) {
   for_each_value(plan, [&](const Value& value) { for_each_file(value, visit); });
+}
+
+Result<File> fetch_for_head(const File& file, const Submission& submission,
+                            PrebuiltGraphWithFiles& prebuilt) {
+  if (submission.options.offline)
+    return user_error(
+        "--offline: a client of a head has no copies of URLs: run it on the head's machine");
+  if (!prebuilt.downloads) {
+    auto folder = make_temporary_folder();
+    FLOW_TRY(folder);
+    prebuilt.downloads = *folder;
+  }
+  std::string path;
+  auto fetched = fetch_to_folder(file, *submission.environment, *prebuilt.downloads, path);
+  FLOW_TRY(fetched);
+  prebuilt.files[fetched->digest] = path;
+  return fetched;
 }
 
 }  // namespace
@@ -47,6 +72,7 @@ Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Buil
     return read->digest;
   };
   auto take = [&](const File& file) -> Result<File> {
+    if (is_remote_origin(file.origin)) return fetch_for_head(file, submission, prebuilt);
     if (file.origin.starts_with(kOperationsOrigin)) return file;  // a library of the head
     return read_input(file, UINT64_MAX, digest_of, made->plan.warnings);
   };

@@ -2,6 +2,7 @@
 // files; the head receives them by content and never opens a path in them.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ std::string path_on_machine(const std::string& machine, const std::string& path)
 struct PrebuiltGraphWithFiles {
   PrebuiltGraph built;
   std::map<Digest, std::string> files;  // path of the content
+  /// The folder with the content of URLs, which is removed with the last reference.
+  std::shared_ptr<const std::string> downloads;
 };
 /// Builds the graph in a child process and reads every file that it refers to.
 Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Builder& builder);

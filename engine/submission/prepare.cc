@@ -16,8 +16,10 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
+#include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/requirements.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/value/utf8.hpp"
@@ -264,6 +266,11 @@ Result<BuildOrder> order_of_script(const Submission& submission) {
     order.main = script->filename().string();
   }
   order.working_directory = submission.working_directory;
+  order.list_remote = [&](const InputPattern& wanted) -> Result<std::vector<std::string>> {
+    if (submission.resumed_inputs)
+      return list_fetched(wanted.pattern, wanted.allow_empty, *submission.resumed_inputs);
+    return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
+  };
   return order;
 }
 
@@ -355,9 +362,15 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   }
   if (!errors.empty()) return joined_errors(errors);
   Inputs inputs;
-  inputs.params = plan->params;
-  auto has_files =
-      ingest_files(*plan, context.store, context.staging, context.operations_library, inputs.files);
+  inputs.params = without_url_secrets(plan->params);
+  bool is_offline = submission.options.offline;
+  RemoteUse use = context.purpose == Purpose::preview && !is_offline ? RemoteUse::preview
+                  : is_offline                                       ? RemoteUse::offline
+                                                                     : RemoteUse::fetch;
+  RemoteInputs remote(context.store, use == RemoteUse::fetch ? context.staging : context.blobs,
+                      *submission.environment, use, submission.resumed_inputs.get());
+  auto has_files = ingest_files(*plan, context.store, context.staging, context.operations_library,
+                                remote, inputs.files);
   FLOW_TRY(has_files);
   if (submission.built && context.purpose == Purpose::run &&
       !missing_blobs(files_of(*plan), context.blobs).empty())

@@ -57,6 +57,7 @@ using OperationsLibrary = std::function<std::string(const std::string& name)>;
 enum class Purpose : uint8_t { run, preview };  // `preview` needs no machine that can run it
 
 struct Capacity;
+class RemoteInputs;
 
 /// The parts of an engine that prepare() uses.
 struct SubmissionContext {
@@ -91,7 +92,8 @@ constexpr uint64_t kInputCopyMax = 64ull << 20;  // larger inputs are read in pl
 /// Reads every file of the plan that has no digest yet: up to kInputCopyMax into the state, larger
 /// ones in place. Returns whether there was any. `read` receives each input with its path.
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
-                          const OperationsLibrary& library_of, std::vector<File>& read);
+                          const OperationsLibrary& library_of, RemoteInputs& remote,
+                          std::vector<File>& read);
 /// The digest from the last read of the file, if the file has not changed since.
 std::optional<Digest> remembered_digest(const Store& store, const std::string& path,
                                         const struct stat& info);

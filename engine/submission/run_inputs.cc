@@ -7,6 +7,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/crypto/file_digest.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
 
@@ -63,7 +64,15 @@ InputCheck check_input(const File& file, const Store& store) {
   return {InputState::same, std::move(*now)};
 }
 
-bool is_read_in_place(const File& file) { return file.size > kInputCopyMax; }
+bool is_read_in_place(const File& file) {
+  return file.size > kInputCopyMax && !is_remote_origin(file.origin);
+}
+
+/// The URL of a remote origin, as it is printed.
+std::string shown_origin(const std::string& origin) {
+  auto remote = parse_remote_origin(origin);
+  return remote.ok() ? remote->url.substr(0, remote->url.find(" (")) : origin;
+}
 
 /// Whether the state may lack content of this input that it should have. Checked per entry of a
 /// folder.
@@ -115,6 +124,10 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run) {
 InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs) {
   InputDifferences found;
   for (const File& file : inputs.files) {
+    if (is_remote_origin(file.origin)) {  // never asked again
+      if (may_be_lost(file, blobs)) found.lost.push_back(shown_origin(file.origin));
+      continue;
+    }
     InputState state = check_input(file, store).state;
     if (state == InputState::same) continue;
     if (is_read_in_place(file))
@@ -129,7 +142,7 @@ InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const 
 
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs) {
   for (const File& file : inputs.files) {
-    if (!may_be_lost(file, blobs)) continue;
+    if (is_remote_origin(file.origin) || !may_be_lost(file, blobs)) continue;
     InputCheck check = check_input(file, store);
     if (check.state != InputState::same) continue;
     if (!file.is_folder) FLOW_TRY(restore(file.origin, file.digest, file.size, blobs));

@@ -44,6 +44,8 @@ struct PrebuiltGraph {
   std::vector<std::string> printed;  // lines that the script printed
 };
 
+struct Inputs;  // run_inputs.hpp
+
 /// A request to run a pipeline, from this process or from a client.
 struct Submission {
   std::string script;             // absolute path of a file, or of a folder with pipeline.lua
@@ -52,6 +54,8 @@ struct Submission {
   RunOptions options;
   std::shared_ptr<const EnvironmentVariables> environment;
   std::shared_ptr<const Bundle> pinned;  // build from this code
+  /// The inputs of the run that is resumed with new code: URLs are not asked again.
+  std::shared_ptr<const Inputs> resumed_inputs;
   /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;
 };

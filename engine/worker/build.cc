@@ -14,6 +14,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/protocol/executor.pb.h"
@@ -150,10 +151,12 @@ std::string request_of(const BuildOrder& order) {
 }
 
 /// Appends the answer to the child's request to `out`.
-void answer_listing(const wire::ListFiles& wanted, std::string& out) {
+void answer_listing(const BuildOrder& order, const wire::ListFiles& wanted, std::string& out) {
   wire::ToExecutor message;
   wire::FilesListed& answer = *message.mutable_files_listed();
-  auto paths = list_inputs({wanted.folder(), wanted.pattern(), wanted.allow_empty()});
+  InputPattern pattern{wanted.folder(), wanted.pattern(), wanted.allow_empty()};
+  bool is_remote = is_remote_url(pattern.pattern) && order.list_remote;
+  auto paths = is_remote ? order.list_remote(pattern) : list_inputs(pattern);
   size_t bytes = 0;
   if (paths.ok())
     for (const std::string& path : *paths) bytes += path.size() + 8;  // with its length
@@ -215,7 +218,7 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
         if (!reply.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) reply.Clear();
         if (!reply.has_list_files()) break;
         int64_t started = monotonic_us();
-        answer_listing(reply.list_files(), request);
+        answer_listing(order, reply.list_files(), request);
         deadline += monotonic_us() - started;  // listing is not the script's time
         reply.Clear();
       }

@@ -71,12 +71,16 @@ struct WorkerOptions {
   int32_t executors_max = 2;  // maximum number of processes
 };
 
+struct InputPattern;  // engine/blobs/input_listing.hpp
+
 struct BuildOrder {
   std::string root, main, params, working_directory, pinned;
   std::vector<std::pair<std::string, std::string>> text_params;
   int64_t time_limit_ms = 30'000;
   int64_t memory_limit_bytes = int64_t{4} << 30;
   bool describe = false;  // only the pipeline's name and parameters; its body does not run
+  /// URLs that match a pattern that is a URL.
+  std::function<Result<std::vector<std::string>>(const InputPattern&)> list_remote{};
   /// Calls the tag function of this map of the plan for each item, after the build.
   struct TagOrder {
     uint32_t node = 0;

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "engine/base/glob.hpp"
+#include "engine/base/remote_url.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "lua/graph/path_captures.hpp"
 #include "lua/state/graph_builder.hpp"
 
@@ -17,6 +19,12 @@ Result<std::vector<File>> list_files(const InputLister& lister, const InputPatte
   FLOW_TRY(paths);
   std::vector<File> files;
   for (std::string& path : *paths) {
+    if (is_remote_url(path)) {
+      auto file = remote_file({path, std::nullopt, false});
+      FLOW_TRY(file);
+      files.push_back(std::move(*file));
+      continue;
+    }
     File& file = files.emplace_back();
     file.name = std::filesystem::path(path).filename().string();
     file.origin = std::move(path);
@@ -183,22 +191,35 @@ class Grouping {
   std::map<std::string, std::string> members_;  // each value of the member's capture, and a file
 };
 
+/// The path or URL of a listed file.
+std::string path_of(const File& file) {
+  auto origin = parse_remote_origin(file.origin);
+  return origin.ok() ? origin->url : file.origin;
+}
+
 // flow.files.groups(pattern [, options])
 int make_groups(lua_State* L) {
   std::string pattern = check_text(L, 1, "the pattern in flow.files.groups");
   bool allow_empty = read_options(L, 2, "flow.files.groups");
+  bool is_remote = is_remote_url(pattern);
+  if (is_remote && !is_s3_url(pattern))
+    raise(L,
+          "flow.files.groups: a web server has no list of files: the pattern is a path or an "
+          "`s3://` URL");
   auto captures = PathCaptures::parse(pattern);
   if (!captures.ok()) raise(L, "flow.files.groups: " + captures.error().message);
   if (std::ranges::find(captures->names(), "files") != captures->names().end())
     raise(L, "flow.files.groups: a capture cannot be named `files`, which is a field of the group");
   // Paths are compared whole, so the pattern is made absolute as they are.
   std::string root = escape_glob(context(L).root);
-  auto absolute =
-      PathCaptures::parse((std::filesystem::path(root) / pattern).lexically_normal().string());
+  auto absolute = is_remote
+                      ? captures
+                      : PathCaptures::parse(
+                            (std::filesystem::path(root) / pattern).lexically_normal().string());
   if (!absolute.ok()) raise(L, "flow.files.groups: " + absolute.error().message);
   std::vector<CapturedFile> matched;
   for (File& file : files_of(L, "flow.files.groups", captures->glob(), allow_empty))
-    if (auto texts = absolute->match(file.origin))
+    if (auto texts = absolute->match(path_of(file)))
       matched.push_back({std::move(*texts), std::move(file)});
   if (matched.empty() && !allow_empty)
     raise(L, fmt::format("flow.files.groups: no file matches `{}`, in which a capture has at least "

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/base/remote_url.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "lua/state/graph_builder.hpp"
 
 namespace flow::lua {
@@ -142,6 +144,7 @@ class ParamCoercer {
       problem = "is a path in a string, and it is empty";
       return {};
     }
+    if (is_remote_url(text)) return remote(text);
     fs::path full = (fs::path(folder_) / text).lexically_normal();
     File file;
     file.anonymous = true;
@@ -149,6 +152,16 @@ class ParamCoercer {
     while (file.origin.size() > 1 && file.origin.back() == '/') file.origin.pop_back();
     file.name = fs::path(file.origin).filename().string();
     return Value(std::move(file));
+  }
+
+  Value remote(const std::string& url) {
+    auto file = remote_file({url, std::nullopt, false});
+    if (!file.ok()) {
+      problem = "cannot be used: " + file.error().message;
+      return {};
+    }
+    file->anonymous = true;
+    return Value(std::move(*file));
   }
 
   Value choice(const Value& value) {
@@ -435,7 +448,7 @@ std::string missing_file(const Value& value, const char* start) {
   if (value.kind() != Value::Kind::file) return "";
   const File& file = value.as_file();
   struct stat info {};
-  if (!file.digest.is_zero() || file.origin.empty()) return "";
+  if (!file.digest.is_zero() || file.origin.empty() || is_remote_origin(file.origin)) return "";
   if (::stat(file.origin.c_str(), &info) == 0) return "";
   int code = errno;
   std::string broken = broken_link(file.origin);

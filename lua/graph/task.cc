@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/base/remote_url.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "lua/state/graph_builder.hpp"
 
 namespace flow::lua {
@@ -187,9 +189,58 @@ int env_misuse(lua_State* L) {
         "of a task's option `env`; the task reads it with os.getenv");
 }
 
+/// The options of flow.file, which only URLs have.
+RemoteOrigin read_remote_options(lua_State* L, int index, const std::string& url) {
+  RemoteOrigin origin;
+  origin.url = url;
+  if (lua_isnoneornil(L, index)) return origin;
+  if (lua_type(L, index) != LUA_TTABLE)
+    raise(L, fmt::format("the options of flow.file are a table, not {}", kind_text(L, index)));
+  if (!is_remote_url(url))
+    raise(L, "flow.file: only a URL has options: its sha256, and whether to be offline");
+  lua_pushnil(L);
+  while (lua_next(L, index) != 0) {
+    std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : kind_text(L, -2);
+    if (key == "sha256") {
+      Digest digest;
+      std::string hex = check_text(L, -1, "`sha256` in flow.file");
+      if (!Digest::parse_hex(hex, digest))
+        raise(L, fmt::format("flow.file: `sha256` has 64 lower-case hexadecimal digits, not `{}`",
+                             hex));
+      origin.sha256 = digest;
+    } else if (key == "offline") {
+      if (lua_type(L, -1) != LUA_TBOOLEAN)
+        raise(L, fmt::format("`offline` of flow.file is true or false, not {}", kind_text(L, -1)));
+      origin.offline = lua_toboolean(L, -1) != 0;
+    } else {
+      raise(L, fmt::format("flow.file has no option `{}`{}; it has sha256 and offline", key,
+                           did_you_mean(key, {"sha256", "offline"})));
+    }
+    lua_pop(L, 1);
+  }
+  return origin;
+}
+
+int make_remote_file(lua_State* L, const std::string& url) {
+  RemoteOrigin origin = read_remote_options(L, 2, url);
+  building_graph(L, "flow.file of a URL");
+  // A task that captured it would have no content: only arguments are fetched.
+  if (context(L).phase != ScriptPhase::building)
+    raise(L,
+          "flow.file of a URL is fetched before the run starts, so it is called in the body of a "
+          "pipeline: pass its result to the task as an argument");
+  auto file = remote_file(origin);
+  if (!file.ok()) raise(L, "flow.file: " + file.error().message);
+  push_file(L, *file);
+  return 1;
+}
+
+// flow.file(path), or flow.file(url [, options]).
 int make_file(lua_State* L) {
   std::string path = check_text(L, 1, "the path in flow.file");
   if (path.empty()) raise(L, "flow.file: the path is empty; name a file in the script's folder");
+  if (is_remote_url(path)) return make_remote_file(L, path);
+  read_remote_options(L, 2, path);
   std::filesystem::path full = std::filesystem::path(context(L).root) / path;
   File file;
   file.origin = full.lexically_normal().string();

@@ -146,9 +146,10 @@ function flow.map(task, list, ...) end
 ---@return flow.handle the result of the selected branch
 function flow.when(condition, taken, otherwise) end
 
----@param path string a fixed file in the script's folder
+---@param path string a fixed file in the script's folder; or, in a pipeline's body, a URL (http, https, s3)
+---@param options? { sha256: string?, offline: boolean? } of a URL: the digest that the content must have; use the copy of the state
 ---@return any
-function flow.file(path) end
+function flow.file(path, options) end
 
 ---The files that a pattern matches, sorted by path; called in a pipeline's body.
 ---@class flow.files
@@ -194,6 +195,9 @@ function params.boolean(options) end
 ---@param options flow.param_options
 ---@return string path a file or folder, by content
 function params.path(options) end
+---@param options flow.param_options
+---@return string[] files as flow.files lists them; a pattern, `@names.txt` or a list of paths
+function params.files(options) end
 ---@param options table the choices as a list, and `default`
 ---@return string
 function params.choice(options) end

@@ -14,7 +14,7 @@ void check_url(std::string_view text) {
   std::string shown = display_url(text);
   auto url = parse_url(text);
   (void)file_name_of(text);
-  (void)secrets_digest(text);
+  (void)url_secrets(text);
   if (is_s3_url(text)) {
     auto location = parse_s3_url(text);
     if (location.ok()) FLOW_CHECK(*parse_s3_url(to_text(*location)) == *location);

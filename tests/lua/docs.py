@@ -5,11 +5,13 @@ Every function in the editor annotations occurs in a test.
 usage: docs.py --flow BIN
 """
 import argparse
+import http.server
 import os
 import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -21,6 +23,21 @@ local count, merge, parts = flow.task("given.count", print), flow.task("given.me
 local align = flow.task("given.align", print)
 '''
 DEFINES = re.compile(r"^local (\w+)\s*= flow\.(?:task|shell|service|dynamic)\(", re.M)
+
+
+class Bucket(http.server.BaseHTTPRequestHandler):
+    """Answers requests to S3 with a list of one object."""
+    LIST = ("<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated><Contents><Key>tables/a.parquet</Key>"
+            "<Size>1</Size></Contents></ListBucketResult>").encode()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.LIST)))
+        self.end_headers()
+        self.wfile.write(self.LIST)
+
+    def log_message(self, *_):
+        pass
 
 
 def blocks():
@@ -47,6 +64,9 @@ def check_blocks(flow, folder):
     for name in ("words.txt", "texts/a.txt", "reads/s1_R1.fastq.gz", "reads/s1_R2.fastq.gz"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("one two\n")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environment = {**os.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:%d" % server.server_address[1], "no_proxy": "*"}
     for file, line, block in blocks():
         is_whole = "return flow.pipeline(" in block
         whole += is_whole
@@ -54,9 +74,11 @@ def check_blocks(flow, folder):
         script.write_text(block if is_whole else script_of(block))
         parameters = [p for p in PARAMETERS if is_whole and "flow.param.path" in block]
         command = [flow, "run" if is_whole else "plan", "doc.lua", *parameters, "--state", "state"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              env=environment)
         if done.returncode != 0:
             problems.append(f"{file}:{line}: `{' '.join(command[1:])}` ended with {done.returncode}:\n{done.stderr}")
+    server.shutdown()
     if whole < 2:
         problems.append(f"the documents have {whole} whole scripts: they lie elsewhere now?")
     return problems

@@ -62,6 +62,8 @@ void add_parameter_options(CLI::App* verb, RunArguments& arguments) {
       ->type_name("FILE.json");
   verb->add_flag("--fresh", arguments.fresh,
                  "use no results of other runs from the cache; replace its entries");
+  verb->add_flag("--offline", arguments.offline,
+                 "use the state's copies of URLs, without asking their servers");
 }
 
 void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
@@ -147,6 +149,7 @@ RunOptions run_options(const RunArguments& arguments) {
   options.jobs = arguments.jobs;
   options.fresh = arguments.fresh;
   options.fail_fast = arguments.fail_fast;
+  options.offline = arguments.offline;
   if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);

@@ -103,6 +103,7 @@ struct RunOptions {
   int32_t jobs = 0;           ///< CPU slots of this run; 0: all slots of the engine
   bool fresh = false;         ///< ignore cache entries of other runs and replace them
   bool fail_fast = false;     ///< start nothing more after the first failed task
+  bool offline = false;       ///< use the state's copies of URLs, without asking their servers
   int64_t grace_ms = 10'000;  ///< time that running attempts get when the run is interrupted
   int64_t serve_for_ms = -1;  ///< end a serving run after this time; -1: only on request
   std::vector<std::pair<std::string, std::string>>

@@ -1,12 +1,11 @@
-#include "engine/fetch/remote_url.hpp"
-#include "engine/fetch/text.hpp"
+#include "engine/base/remote_url.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-namespace flow::fetch {
+namespace flow {
 
 namespace {
 
@@ -17,6 +16,12 @@ constexpr size_t kNameMax = 200;  // of a file name
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 bool is_letter(char c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z'); }
 char lower(char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), lower);
+  return out;
+}
 
 int hex_value(char c) {
   if (is_digit(c)) return c - '0';
@@ -203,11 +208,11 @@ std::string display_url(std::string_view text) {
   return out;
 }
 
-Digest secrets_digest(std::string_view text) {
-  if (is_s3_url(text)) return {};
+std::string url_secrets(std::string_view text) {
+  if (is_s3_url(text)) return "";
   auto url = parse_url(text);
-  if (!url.ok() || (url->user_info.empty() && url->query.empty())) return {};
-  return sha256(url->user_info + '\0' + url->query);
+  bool has_secrets = url.ok() && !(url->user_info.empty() && url->query.empty());
+  return has_secrets ? url->user_info + '\0' + url->query : "";
 }
 
 std::string file_name_of(std::string_view text) {
@@ -283,4 +288,4 @@ std::string percent_decode(std::string_view text) {
   return out;
 }
 
-}  // namespace flow::fetch
+}  // namespace flow

@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "flow/digest.hpp"
 #include "flow/result.hpp"
 
-namespace flow::fetch {
+namespace flow {
 
 /// An http or https URL, valid to send: `path` and `query` are percent-encoded.
 struct Url {
@@ -41,8 +40,8 @@ Result<Url> resolve_url(const Url& from, std::string_view location);
 
 /// The URL without user information, and `…` instead of its query. For any text.
 std::string display_url(std::string_view text);
-/// Identifies user information and query; zero if the URL has neither.
-Digest secrets_digest(std::string_view text);
+/// User information and query: what display_url() leaves out. "" if the URL has neither.
+std::string url_secrets(std::string_view text);
 /// Last part of the path, decoded, as a file name. "download" if there is none.
 std::string file_name_of(std::string_view text);
 
@@ -59,4 +58,4 @@ std::string percent_encode(std::string_view text, bool keep_slash);
 /// Invalid escapes stay as they are.
 std::string percent_decode(std::string_view text);
 
-}  // namespace flow::fetch
+}  // namespace flow

@@ -1,9 +1,9 @@
-#include "engine/fetch/remote_url.hpp"
+#include "engine/base/remote_url.hpp"
 
 #include <catch2/catch.hpp>
 
 using namespace flow;
-using namespace flow::fetch;
+using namespace flow;
 
 TEST_CASE("a URL has its parts, and unfit characters are encoded") {
   auto url = parse_url("HTTPS://me:pw@Example.org:443/a b/%20é?x={1}#part");
@@ -32,9 +32,9 @@ TEST_CASE("a URL is shown without user information and query") {
   CHECK(display_url("https://me:pw@host/path?X-Amz-Signature=1#f") == "https://host/path?…");
   CHECK(display_url("https://host/p@q") == "https://host/p@q");
   CHECK(display_url("s3://bucket/what?.csv") == "s3://bucket/what?.csv");
-  CHECK(secrets_digest("https://host/path").is_zero());
-  CHECK(secrets_digest("https://host/path?a") != secrets_digest("https://host/path?b"));
-  CHECK(secrets_digest("https://u@host/path") != secrets_digest("https://v@host/path"));
+  CHECK(url_secrets("https://host/path").empty());
+  CHECK(url_secrets("https://host/path?a") != url_secrets("https://host/path?b"));
+  CHECK(url_secrets("https://u@host/path") != url_secrets("https://v@host/path"));
 }
 
 TEST_CASE("a redirect is absolute or relative") {
