@@ -18,6 +18,7 @@
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/query/upload_result.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/garbage_collection.hpp"
 #include "engine/runtime/submission_context.hpp"
@@ -647,8 +648,10 @@ std::vector<std::string> LocalEngine::get(const std::string& selector, const std
                                           const std::string& directory) {
   std::vector<std::string> folders;
   if (part.empty()) folders = get_folders(selector);
-  return export_result(engine_loop_->parts().blobs, value(selector, part), part, directory,
-                       folders);
+  const EngineComponents& parts = engine_loop_->parts();
+  return export_to_target(directory, parts.options.state_dir, [&](const std::string& folder) {
+    return export_result(parts.blobs, value(selector, part), part, folder, folders);
+  });
 }
 
 Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,

@@ -12,6 +12,7 @@
 #include "engine/client/remote_export.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/cluster/session/session_options.hpp"
+#include "engine/query/upload_result.hpp"
 
 namespace flow {
 
@@ -215,12 +216,14 @@ std::vector<NodeInfo> RemoteEngine::nodes() const {
 
 std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
                                            const std::string& directory) {
-  auto connection = value_or_throw(head_connector_->connect());
-  ClientRequest request;
-  request.mutable_export_result()->set_run(selector);
-  request.mutable_export_result()->set_part(part);
-  if (!connection->send(request)) throw Failed(environment_error(kGone));
-  return receive_export(*connection, part, directory);
+  return export_to_target(directory, "", [&](const std::string& folder) {
+    auto connection = value_or_throw(head_connector_->connect());
+    ClientRequest request;
+    request.mutable_export_result()->set_run(selector);
+    request.mutable_export_result()->set_part(part);
+    if (!connection->send(request)) throw Failed(environment_error(kGone));
+    return receive_export(*connection, part, folder);
+  });
 }
 
 // ---- runs

@@ -18,10 +18,12 @@
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/locked_file.hpp"
+#include "engine/query/upload_result.hpp"
 #include "engine/value/json.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/flow.hpp"
@@ -314,6 +316,7 @@ class Copier {
 }  // namespace
 
 void check_target(const std::string& directory) {
+  if (is_remote_url(directory)) return check_upload_target(directory);
   std::string what = obstacle(directory);
   std::string state = what.empty() ? state_around(directory) : "";
   if (!state.empty())

@@ -10,6 +10,7 @@
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/query/upload_result.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
@@ -349,7 +350,9 @@ std::vector<std::string> Reader::get(const std::string& selector, const std::str
                                      const std::string& directory) const {
   std::vector<std::string> folders;
   if (part.empty()) folders = get_folders(selector);
-  return export_result(*impl_->blobs, value(selector, part), part, directory, folders);
+  return export_to_target(directory, state_dir(), [&](const std::string& folder) {
+    return export_result(*impl_->blobs, value(selector, part), part, folder, folders);
+  });
 }
 
 std::vector<std::string> Reader::get_folders(const std::string& selector) const {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Lists, downloads and uploads against moto as an S3 server that checks signatures of an IAM user.
+"""Lists, downloads and uploads, and runs of flow whose inputs and outputs are objects, against moto as an S3 server that
+checks signatures of an IAM user.
 
 moto and boto3 are installed once from PyPI into a folder next to the build. Exit 77 if that fails.
 """
 import argparse
+import os
 import subprocess
 import sys
 
@@ -14,7 +16,7 @@ import hashlib, http.client, json, os, shutil, signal, socketserver, subprocess,
 import boto3
 from moto.server import ThreadedMotoServer
 
-tool = sys.argv[1]
+tool, flow = sys.argv[1:3]
 folder = os.path.realpath(tempfile.mkdtemp(prefix="flow-s3-"))
 for name in list(os.environ):
     if name.startswith("AWS_"):
@@ -207,6 +209,74 @@ assert s3.get_object(Bucket="bucket", Key="out/parts")["Body"].read() == parts
 assert not os.path.exists(folder + "/record")
 print("resumed uploads passed")
 
+# A run whose inputs and outputs are objects.
+SCRIPT = """
+local flow = require "flow"
+local join = flow.task("join", function(ctx, files, more)
+  local text = {}
+  for i, path in ipairs(files) do
+    local file = io.open(path)
+    text[i] = file:read("a")
+    file:close()
+  end
+  return table.concat(text, "+") .. "+" .. (more or "")
+end)
+local make = flow.shell("make", { args = { "text" }, outputs = { big = "big.bin", small = "small.txt" },
+  command = "printf %s {text} > {outputs.small}; head -c 50331648 /dev/zero | tr '\\\\0' x > {outputs.big}" })
+return flow.pipeline("objects", { extra = flow.param.path {} }, function(p)
+  local groups = flow.files.groups("s3://bucket/pairs/{sample}_{n}.txt")
+  return { made = make(join(flow.files("s3://bucket/tables/*.csv"), "end")), extra = p.extra, pair = groups[2].files["1"],
+           samples = groups[1].sample .. groups[2].sample }
+end)
+"""
+
+
+def flow_runs(*words, code=0, **variables):
+    environment = {**os.environ, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-west-1", **KEYS, **variables}
+    done = subprocess.run([flow, *words, "--state", folder + "/state"], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    for secret in KEYS.values():
+        assert secret not in done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+if flow:
+    check_signatures(False)  # the prefixes of lists have escapes
+    for name in ("a", "b"):
+        s3.put_object(Bucket="bucket", Key="tables/%s.csv" % name, Body=name.encode())
+    s3.put_object(Bucket="bucket", Key="extra.txt", Body=b"extra")
+    for name in ("s1_1", "s1_2", "s2_1", "s2_2"):
+        s3.put_object(Bucket="bucket", Key="pairs/%s.txt" % name, Body=name.encode())
+    with open(folder + "/pipeline.lua", "w") as out:
+        out.write(SCRIPT)
+    extra = ["--param", "extra=s3://bucket/extra.txt"]
+    Proxy.fails = lambda method, path: method == "PUT" and "partNumber=2" in path
+    said = flow_runs("run", "pipeline.lua", *extra, "--out", "s3://bucket/results/1", code=4, FLOW_FETCH_RETRIES="0",
+                     FLOW_FETCH_CONNECTIONS="1")
+    assert "cannot write `s3://bucket/results/1/big.bin`" in said, said
+    assert "succeeded" in flow_runs("show", "last")
+    Proxy.fails = None
+    Proxy.seen.clear()
+    urls = flow_runs("get", "last", "-o", "s3://bucket/results/1").split()
+    sent = sorted(path.split("partNumber=")[1][0] for method, path in Proxy.seen if "partNumber=" in path)
+    assert sent == ["2", "3"], sent
+    assert urls == ["s3://bucket/results/1/" + name for name in ("big.bin", "extra.txt", "result.json", "s2_1.txt", "small.txt")], urls
+    assert s3.get_object(Bucket="bucket", Key="results/1/small.txt")["Body"].read() == b"a+b+end"
+    assert s3.get_object(Bucket="bucket", Key="results/1/s2_1.txt")["Body"].read() == b"s2_1"
+    assert json.loads(flow_runs("show", "last", "--json"))["result"]["samples"] == "s1s2"
+    assert s3.get_object(Bucket="bucket", Key="results/1/extra.txt")["Body"].read() == b"extra"
+    assert s3.get_object(Bucket="bucket", Key="results/1/big.bin")["Body"].read() == b"x" * (48 << 20)
+    assert os.listdir(folder + "/state/uploads") == []
+    # Nothing is fetched or sent again while nothing changes.
+    Proxy.seen.clear()
+    again = flow_runs("run", "pipeline.lua", *extra, "--out", "s3://bucket/results/1/")
+    assert not [path for method, path in Proxy.seen if method in ("PUT", "POST") and "results" in path], Proxy.seen
+    s3.put_object(Bucket="bucket", Key="tables/c.csv", Body=b"c")
+    flow_runs("run", "pipeline.lua", *extra, "--out", "s3://bucket/results/2")
+    assert s3.get_object(Bucket="bucket", Key="results/2/small.txt")["Body"].read() == b"a+b+c+end"
+    flow_runs("run", "pipeline.lua", *extra, "--out", "https://example.org/x", code=2)
+    print("runs passed")
+
 server.stop()
 proxy.shutdown()
 shutil.rmtree(folder)
@@ -217,12 +287,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", required=True)
     parser.add_argument("--build", required=True)
+    parser.add_argument("--flow", default="", help="without it no pipeline runs")
     args = parser.parse_args()
     python, why = python_with(args.build, ["moto[s3,iam,server]", "boto3"], ["boto3", "moto.server"])
     if python is None:
         print("skipped: " + why)
         return 77
-    return subprocess.run([python, "-c", PROOF, args.tool]).returncode
+    return subprocess.run([python, "-c", PROOF, os.path.abspath(args.tool), args.flow and os.path.abspath(args.flow)]).returncode
 
 
 if __name__ == "__main__":

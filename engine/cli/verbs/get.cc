@@ -14,7 +14,8 @@ void add_get(CLI::App& app, VerbContext& context) {
   CLI::App* verb = add_verb(app, context, "get", "copy a run's result to a folder, or print it");
   add_run_argument(verb, *selector);
   verb->add_option("part", *part, "a part of the result, e.g. report.files[1]")->type_name("PART");
-  verb->add_option("-o,--out", *out, "folder to copy files to (default: print the value)")
+  verb->add_option("-o,--out", *out,
+                   "folder or s3://BUCKET/PREFIX to copy files to (default: print the value)")
       ->type_name("DIR");
   verb->callback([&context, selector, part, out] {
     context.action = [&context, selector, part, out] {

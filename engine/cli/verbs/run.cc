@@ -23,7 +23,8 @@ void add_run(CLI::App& app, VerbContext& context) {
   verb->add_flag("--strict", arguments->strict,
                  "exit with code 1 if failures of tasks with `on_error = \"ignore\"` were ignored");
   verb->add_option("--name", arguments->name, "name of the run (default: none)")->type_name("NAME");
-  verb->add_option("--out", arguments->out, "folder to copy the result to")->type_name("DIR");
+  verb->add_option("--out", arguments->out, "folder or s3://BUCKET/PREFIX to copy the result to")
+      ->type_name("DIR");
   add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   verb->callback([&context, arguments, file] {

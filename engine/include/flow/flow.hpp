@@ -285,8 +285,9 @@ class Reader {
   /// The folder of each file of the result below the target of get(), in the order of lists and
   /// then fields: "align/s3" for what `align[s3]` returned; "" for the target itself.
   std::vector<std::string> get_folders(const std::string& selector) const;
-  /// Copies the result, or the part named by "model.weights[1]", into `directory`; returns the
-  /// paths written.
+  /// Copies the result, or the part named by "model.weights[1]", into `directory`, a folder or
+  /// s3://BUCKET/PREFIX; returns the paths or URLs written. S3's settings are those of the
+  /// process's environment.
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory) const;
   /// The result, or the part of it that `part` names. Throws Failed (user) for an unknown one.
@@ -453,8 +454,8 @@ std::vector<ParameterInfo> pipeline_parameters(const std::string& script,
 std::vector<std::string> lint(const std::string& file);
 /// The state directory that `options` select; it may not exist yet. Creates nothing.
 std::string state_directory(const EngineOptions& options = {});
-/// Throws Failed if Engine::get cannot copy into `directory`: it lies in a state, or its path leads
-/// through a file or a broken link. Creates nothing.
+/// Throws Failed if Engine::get cannot copy into `directory`: it lies in a state, its path leads
+/// through a file or a broken link, or it is a URL other than s3://BUCKET/PREFIX. Creates nothing.
 void check_target(const std::string& directory);
 /// Path of the flow-executor that an engine with `options` starts. Throws Failed (environment) if
 /// there is none.
