@@ -143,7 +143,7 @@ struct TaskNode {
 
 struct ParamSpec {
   std::string name;
-  std::string type;  // int number string boolean path choice list
+  std::string type;  // int number string boolean path files choice list
   std::string of;    // list: item type
   bool has_default = false;
   Value default_value;

@@ -21,7 +21,8 @@ const char kParamKey = 0, kParamsKey = 0;
 
 namespace {
 
-constexpr const char* kTypes[] = {"int", "number", "string", "boolean", "path", "choice", "list"};
+constexpr const char* kTypes[] = {"int",  "number", "string", "boolean",
+                                  "path", "files",  "choice", "list"};
 
 std::string number_text(double number) { return to_json(Value(number)); }
 
@@ -65,13 +66,19 @@ bool matches(const std::string& text, const std::string& pattern, std::string& p
 
 class ParamCoercer {
  public:
-  ParamCoercer(const ParamSpec& spec, std::string folder, bool from_text)
-      : spec_(spec), folder_(std::move(folder)), from_text_(from_text) {}
+  /// `folder`: the base of relative paths. `lister` lists the files of a pattern; without it a
+  /// pattern stays as it is. `from_text`: the value is from the command line.
+  ParamCoercer(const ParamSpec& spec, std::string folder, InputLister lister, bool from_text)
+      : spec_(spec),
+        folder_(std::move(folder)),
+        lister_(std::move(lister)),
+        from_text_(from_text) {}
 
   std::string problem;
 
   Value fit(const Value& value) {
     if (spec_.type == "list") return list(value);
+    if (spec_.type == "files") return files(value);
     Value fitted = spec_.type == "choice" ? choice(value) : scalar(spec_.type, value);
     return problem.empty() ? check(fitted) : Value();
   }
@@ -164,6 +171,35 @@ class ParamCoercer {
     return Value(std::move(*file));
   }
 
+  // A pattern, `@FILE` with names, or a list of paths.
+  Value files(const Value& value) {
+    if (value.kind() != Value::Kind::string) return list(value);
+    const std::string& text = value.as_string();
+    if (from_text_ && text.starts_with('[')) return list(value);
+    if (text.empty() || text.find('\0') != std::string::npos) {
+      problem = "is a pattern of paths in a string, and it is empty";
+      return {};
+    }
+    if (!lister_) return value;
+    auto listed = list_files(lister_, {folder_, text, false});
+    if (!listed.ok()) {
+      problem = "names no files: " + listed.error().message;
+      return {};
+    }
+    std::vector<Value> all;
+    for (File& file : *listed) all.emplace_back(std::move(file));
+    return Value::list(std::move(all));
+  }
+
+  // As flow.files gives it: its name is part of the cache key.
+  Value named_file(const Value& value) {
+    Value item = scalar("path", value);
+    if (item.kind() != Value::Kind::file) return item;
+    File file = item.as_file();
+    file.anonymous = false;
+    return Value(std::move(file));
+  }
+
   Value choice(const Value& value) {
     bool is_text = value.kind() == Value::Kind::string;
     const std::vector<std::string>& all = spec_.choices;
@@ -214,7 +250,7 @@ class ParamCoercer {
     bool outer = from_text_;
     from_text_ = text;
     for (const Value& item : items.as_table().list) {
-      Value one = check(scalar(spec_.of, item));
+      Value one = check(spec_.type == "files" ? named_file(item) : scalar(spec_.of, item));
       if (!problem.empty()) {
         problem = fmt::format("has an item {} that {}", fitted.size() + 1, problem);
         break;
@@ -252,7 +288,8 @@ class ParamCoercer {
   }
 
   const ParamSpec& spec_;
-  std::string folder_;
+  const std::string folder_;
+  const InputLister lister_;
   bool from_text_;
 };
 
@@ -355,7 +392,8 @@ int make_param(lua_State* L) {
   if (spec.type == "choice" && spec.choices.empty()) read_choices(L, spec);
   if (!spec.has_default) return 1;
   std::string problem;
-  spec.default_value = coerce_param(spec, spec.default_value, context(L).root, problem);
+  // A default pattern lists its files when it is used.
+  spec.default_value = coerce_param(spec, spec.default_value, context(L).root, nullptr, problem);
   if (!problem.empty()) raise(L, fmt::format("`default` of flow.param.{} {}", spec.type, problem));
   return 1;
 }
@@ -399,9 +437,9 @@ const Parameter* test_param(lua_State* L, int index) {
 }
 
 Value coerce_param(const ParamSpec& spec, const Value& value, const std::string& folder,
-                   std::string& problem) {
+                   const InputLister& lister, std::string& problem) {
   if (value.kind() == Value::Kind::ref) return value;  // of an inlined pipeline: known at run time
-  ParamCoercer coercer(spec, folder, false);
+  ParamCoercer coercer(spec, folder, lister, false);
   Value fitted = coercer.fit(value);
   problem = coercer.problem;
   return fitted;
@@ -461,7 +499,7 @@ std::string missing_file(const Value& value, const char* start) {
 }  // namespace
 
 std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
-                               Value& out) {
+                               const std::string& root, Value& out) {
   std::vector<Error> errors;
   std::vector<std::string> names;
   std::map<std::string, ParamInput> given;
@@ -495,9 +533,15 @@ std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildReques
         problem(fmt::format("is required: give it with --param {}=…", spec.name));
         continue;
       }
-      value = spec.default_value;
+      std::string wrong;
+      value = coerce_param(spec, spec.default_value, root, request.list_inputs, wrong);
+      if (!wrong.empty()) {
+        problem(wrong);
+        continue;
+      }
     } else {
-      ParamCoercer coercer(spec, request.working_directory, found->second.from_text);
+      ParamCoercer coercer(spec, request.working_directory, request.list_inputs,
+                           found->second.from_text);
       value = coercer.fit(found->second.value);
       if (!coercer.problem.empty()) {
         problem(coercer.problem);

@@ -135,8 +135,8 @@ Value bind_inline(lua_State* L, const PipelineObject& pipeline) {
     if (value == nullptr && !spec.has_default)
       wrong(fmt::format("the parameter `{}` is required", spec.name));
     std::string problem;
-    Value settled = value == nullptr ? spec.default_value
-                                     : coerce_param(spec, *value, context(L).root, problem);
+    Value settled = coerce_param(spec, value == nullptr ? spec.default_value : *value,
+                                 context(L).root, context(L).list_inputs, problem);
     if (!problem.empty()) wrong(fmt::format("the parameter `{}` {}", spec.name, problem));
     bound.emplace_back(Value(spec.name), std::move(settled));
   }

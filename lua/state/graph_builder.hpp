@@ -129,9 +129,10 @@ void read_options(lua_State* L, int index, TaskDef& def);
 // ---- graph/params.cc
 const Parameter* test_param(lua_State* L, int index);
 /// Converts a value that the script passes for a parameter; sets `problem` if it does not fit.
-/// Handles fit.
+/// Handles fit. `folder`: the base of relative paths. Without `lister` a pattern of files stays as
+/// it is.
 Value coerce_param(const ParamSpec& spec, const Value& value, const std::string& folder,
-                   std::string& problem);
+                   const InputLister& lister, std::string& problem);
 /// Pushes the parameters as the body sees them: a table whose unknown names are errors.
 void push_params(lua_State* L, const Value& params);
 

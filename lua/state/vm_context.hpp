@@ -134,9 +134,9 @@ std::string describe_handle(lua_State* L, int index);
 /// effect for other values.
 void reject_handle(lua_State* L, int index, const char* use);
 /// Checks given parameters against the schema and converts text ones. Errors name the parameter and
-/// the nearest one.
+/// the nearest one. `root`: the script's folder, where relative paths in defaults start.
 std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
-                               Value& out);
+                               const std::string& root, Value& out);
 /// Fills in the pipeline's name and parameters.
 void describe_pipeline(const PipelineObject& pipeline, Plan& plan);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors

@@ -199,7 +199,7 @@ int ScriptState::build_body(lua_State* L) {
   freeze_libraries(L);
   fill_codes(L);
   Value params;
-  std::vector<Error> errors = bind_params(*pipeline, request, params);
+  std::vector<Error> errors = bind_params(*pipeline, request, state.context_.root, params);
   if (!errors.empty()) {
     status = joined_errors(errors);
     return 0;

@@ -19,6 +19,19 @@ return flow.pipeline("files", {}, function()
   return all(flow.map(count, files))
 end)
 """
+PARAMETER = """
+local flow = require "flow"
+local all = flow.task("all", function(ctx, paths)
+  local out = {}
+  for i, path in ipairs(paths) do
+    local file = io.open(path)
+    out[i] = path:match("[^/]+$") .. "=" .. file:read("a")
+    file:close()
+  end
+  return table.concat(out, " ")
+end)
+return flow.pipeline("files", { files = flow.param.files %s }, function(p) return all(p.files) end)
+"""
 GROUPS = """
 local flow = require "flow"
 local pair = flow.task("pair", function(ctx, sample, one, two)
@@ -53,6 +66,30 @@ class InputFiles(place.Place):
 
     def ran(self):
         return sorted(name for name, task in self.tasks().items() if not task["cached"])
+
+    def test_a_parameter_takes_a_pattern_a_list_or_a_file_of_names(self):
+        self.make("in/b.txt", "in/a.txt", "in/c.md")
+        self.write("files.lua", PARAMETER % '{ default = "in/*.txt" }')
+        self.exits(0, self.flow("run", "files.lua"))
+        self.assertEqual(self.result(), "a.txt=a b.txt=b")
+        os.mkdir(self.path("elsewhere"))
+        for given, result in (("files=in/*", "a.txt=a b.txt=b c.md=c"), ('files=["in/c.md", "in/a.txt"]', "c.md=c a.txt=a"),
+                              ("files=@names", "c.md=c b.txt=b")):
+            self.write("names", "# two files\nin/c.md\n\nin/b.txt\n")
+            self.exits(0, self.flow("run", "files.lua", "--param", given))
+            self.assertEqual(self.result(), result)
+            os.remove(self.path("names"))
+        self.write("values.json", '{"files": ["in/c.md"]}')
+        self.exits(0, self.flow("run", "files.lua", "--params", "values.json"))
+        self.assertEqual(self.result(), "c.md=c")
+        self.exits(0, self.flow("resume", "last", "--code", "new"))
+        self.exits(0, self.flow("run", "files.lua", "--help"), "in/*.txt")
+        for given, text in (("files=in/*.none", "the parameter `files` names no files: no file matches `in/*.none`"),
+                            ("files=", "is a pattern of paths in a string, and it is empty"),
+                            ('files=["in/none"]', "which does not exist"),
+                            ("files=[1]", "has an item 1 that is a path in a string"),
+                            ("files=@in/none", "in/none")):
+            self.exits(2, self.flow("run", "files.lua", "--param", given), text)
 
     def test_a_pattern_is_a_sorted_list_and_a_new_file_runs_only_its_tasks(self):
         self.make("in/b.txt", "in/a.txt", "in/c.md", "in/.d.txt", "in/deep/e.txt")
