@@ -54,7 +54,7 @@ local function batch(tokens, hp, seed)
   return x, y
 end
 
-local function train(ctx, data, hp)
+local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   if hp.batch % ctx.ranks ~= 0 then
     error(("a batch of %d does not divide by %d ranks: pass another as --param batch=N"):format(hp.batch, ctx.ranks))
   end
@@ -87,11 +87,7 @@ local function train(ctx, data, hp)
     if step % hp.every == 0 then ctx:checkpoint { step = step, model = model:state(), opt = opt:state() } end
   end
   return model:state()
-end
-
--- The number of ranks of a task is part of its definition.
-local trainers = { flow.task("train", { retries = 2 }, train) }
-for ranks = 2, 8 do trainers[ranks] = flow.task("train_on_" .. ranks, { retries = 2, ranks = ranks }, train) end
+end)
 
 -- Bits a character on text that the training never saw: how well the model would compress it.
 local evaluate = flow.task("evaluate", function(ctx, data, weights, hp)
@@ -129,7 +125,7 @@ return flow.pipeline("gpt", {
   layers  = flow.param.int    { default = 3, min = 1 },
   dropout = flow.param.number { default = 0, min = 0, max = 1 },
   lr      = flow.param.number { default = 2e-3, min = 0 },
-  ranks   = flow.param.int    { default = 1, min = 1, max = #trainers, help = "that share the training" },
+  ranks   = flow.param.int    { default = 1, min = 1, max = 8, help = "that share the training" },
   every   = flow.param.int    { default = 50, min = 1, help = "steps from checkpoint to checkpoint" },
   letters = flow.param.int    { default = 300, min = 0, help = "of the sample" },
 }, function(p)
@@ -137,7 +133,7 @@ return flow.pipeline("gpt", {
     layers = p.layers, dropout = p.dropout, lr = p.lr, every = p.every }
   local size = { context = p.context, width = p.width, heads = p.heads, layers = p.layers, dropout = p.dropout }
   local data = ingest(p.text, p.context)
-  local weights = trainers[p.ranks](data, hp)
+  local weights = train:with { ranks = p.ranks }(data, hp)
   return {
     weights = weights,
     report = evaluate(data, weights, size),

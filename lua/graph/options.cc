@@ -428,34 +428,36 @@ void read_batch(const Option& option) {
   });
 }
 
-constexpr struct {
+struct KnownOption {
   const char* name;
   uint8_t kinds;
+  bool is_of_call;  // `task:with` may change it
   void (*read)(const Option&);
-} kOptions[] = {
-    {"cpus", kAnyKind, read_cpus},
-    {"memory", kAnyKind, read_memory},
-    {"gpus", kAnyKind, read_gpus},
-    {"gpu_memory", kAnyKind, read_gpu_memory},
-    {"gpu", kAnyKind, read_gpu},
-    {"where", kAnyKind, read_where},
-    {"resources", kAnyKind, read_resources},
-    {"ranks", kAnyKind, read_ranks},
-    {"retries", kAnyKind, read_retries},
-    {"timeout", kAnyKind, read_timeout},
-    {"cache", kAnyKind, read_cache},
-    {"priority", kAnyKind, read_priority},
-    {"queue", kAnyKind, read_queue},
-    {"env", kAnyKind, read_env},
-    {"seed", kAnyKind, read_seed},
-    {"on_error", kAnyKind, read_on_error},
-    {"command", kShellOnly, read_command},
-    {"args", kShellOnly, read_args},
-    {"outputs", kShellOnly, read_outputs},
-    {"shell", kShellOnly, read_shell},
-    {"stage", kShellOnly, read_stage},
-    {"port", kServiceOnly, read_port},
-    {"batch", kServiceOnly, read_batch},
+};
+constexpr KnownOption kOptions[] = {
+    {"cpus", kAnyKind, true, read_cpus},
+    {"memory", kAnyKind, true, read_memory},
+    {"gpus", kAnyKind, true, read_gpus},
+    {"gpu_memory", kAnyKind, true, read_gpu_memory},
+    {"gpu", kAnyKind, true, read_gpu},
+    {"where", kAnyKind, true, read_where},
+    {"resources", kAnyKind, true, read_resources},
+    {"ranks", kAnyKind, true, read_ranks},
+    {"retries", kAnyKind, true, read_retries},
+    {"timeout", kAnyKind, true, read_timeout},
+    {"cache", kAnyKind, false, read_cache},
+    {"priority", kAnyKind, true, read_priority},
+    {"queue", kAnyKind, true, read_queue},
+    {"env", kAnyKind, false, read_env},
+    {"seed", kAnyKind, false, read_seed},
+    {"on_error", kAnyKind, true, read_on_error},
+    {"command", kShellOnly, false, read_command},
+    {"args", kShellOnly, false, read_args},
+    {"outputs", kShellOnly, false, read_outputs},
+    {"shell", kShellOnly, false, read_shell},
+    {"stage", kShellOnly, false, read_stage},
+    {"port", kServiceOnly, false, read_port},
+    {"batch", kServiceOnly, false, read_batch},
 };
 
 [[noreturn]] void unknown_option(lua_State* L, const TaskDef& def, const std::string& name) {
@@ -474,8 +476,10 @@ constexpr struct {
 
 }  // namespace
 
-void read_options(lua_State* L, int index, TaskDef& def) {
-  if (def.kind == TaskKind::shell) def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
+namespace {
+
+/// The names in the table of options, sorted. Raises for keys that are no strings.
+std::vector<std::string> option_names(lua_State* L, int index, const TaskDef& def) {
   std::vector<std::string> given;
   lua_pushnil(L);
   while (lua_next(L, index)) {
@@ -487,18 +491,66 @@ void read_options(lua_State* L, int index, TaskDef& def) {
     given.emplace_back(lua_tostring(L, -1));
   }
   std::sort(given.begin(), given.end());
-  for (const std::string& name : given) {
-    bool known = std::any_of(std::begin(kOptions), std::end(kOptions), [&](const auto& option) {
-      return name == option.name && (option.kinds & bit(def.kind)) != 0;
-    });
-    if (!known) unknown_option(L, def, name);
-  }
-  for (const auto& option : kOptions) {
+  return given;
+}
+
+/// Reads the options of the table that `given` names, in the order of kOptions.
+void read_given(lua_State* L, int index, TaskDef& def, const std::vector<std::string>& given) {
+  for (const KnownOption& option : kOptions) {
     if (!std::binary_search(given.begin(), given.end(), option.name)) continue;
     lua_getfield(L, index, option.name);
     option.read(Option{L, def, option.name, lua_gettop(L)});
     lua_pop(L, 1);
   }
+}
+
+[[noreturn]] void reject_call_option(lua_State* L, const TaskDef& def, const std::string& name) {
+  std::vector<std::string> names;
+  for (const KnownOption& option : kOptions) {
+    if (option.is_of_call) {
+      names.emplace_back(option.name);
+    } else if (name == option.name) {
+      raise(L, fmt::format("task `{}`: `with` can't change the option `{}`, which belongs to the "
+                           "definition",
+                           def.name, name));
+    }
+  }
+  raise(L, fmt::format("task `{}`: `with` has no option `{}`{}; it takes: {}", def.name, name,
+                       did_you_mean(name, names), join(names)));
+}
+
+/// Sets the option back to its default, so that a table given for it replaces it as a whole.
+void reset_option(const std::string& name, TaskDef& def) {
+  if (name == "resources") def.resources.custom_resources.clear();
+  if (name == "ranks") def.resources.ranks_max = 0;
+  if (name == "retries") def.retry = {};
+}
+
+}  // namespace
+
+void read_call_options(lua_State* L, int index, TaskDef& def) {
+  std::vector<std::string> given = option_names(L, index, def);
+  for (const std::string& name : given) {
+    bool is_known = std::any_of(
+        std::begin(kOptions), std::end(kOptions),
+        [&](const KnownOption& option) { return name == option.name && option.is_of_call; });
+    if (!is_known) reject_call_option(L, def, name);
+    reset_option(name, def);
+  }
+  read_given(L, index, def, given);
+}
+
+void read_options(lua_State* L, int index, TaskDef& def) {
+  if (def.kind == TaskKind::shell) def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
+  std::vector<std::string> given = option_names(L, index, def);
+  for (const std::string& name : given) {
+    bool known =
+        std::any_of(std::begin(kOptions), std::end(kOptions), [&](const KnownOption& option) {
+          return name == option.name && (option.kinds & bit(def.kind)) != 0;
+        });
+    if (!known) unknown_option(L, def, name);
+  }
+  read_given(L, index, def, given);
   if (def.kind == TaskKind::shell && def.shell.command.empty())
     raise(L,
           fmt::format("task `{}`: flow.shell needs the option `command`, [[program {{argument}}]]",

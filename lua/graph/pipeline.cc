@@ -232,6 +232,8 @@ void number_by_ordinal(GraphBuilder& graph) {
   // same.
   std::vector<Value> names;
   for (const auto& task : graph.tasks) names.emplace_back(task->def.file + ":" + task->def.name);
+  for (const auto& variant : graph.variants)
+    names.emplace_back("variant of " + std::to_string(variant->def.ordinal));
   CodeComponent order{"the script's tasks, in order",
                       sha256(encode_value(Value::list(std::move(names)))), ""};
   graph.plan.defs.clear();
@@ -243,8 +245,15 @@ void number_by_ordinal(GraphBuilder& graph) {
     def.code = sha256(std::string(def.code.view()) + std::string(order.digest.view()));
     def.code_components.push_back(order);
   }
+  for (const auto& variant : graph.variants) {
+    graph.def_of[variant.get()] = static_cast<uint32_t>(graph.plan.defs.size());
+    TaskDef& def = graph.plan.defs.emplace_back(variant->def);
+    def.code = graph.plan.defs[def.ordinal].code;
+    def.code_components = graph.plan.defs[def.ordinal].code_components;
+  }
   for (size_t i = 0; i < graph.plan.nodes.size(); i++)
-    if (graph.node_tasks[i] != nullptr) graph.plan.nodes[i].def = graph.node_tasks[i]->def.ordinal;
+    if (graph.node_tasks[i] != nullptr)
+      graph.plan.nodes[i].def = graph.def_of.at(graph.node_tasks[i]);
 }
 
 struct PhaseScope {

@@ -92,6 +92,12 @@ void set_shell_code(TaskDef& def) {
   def.code_components = {{"command", def.code, def.shell.command.substr(0, kShown)}};
 }
 
+void push_task(lua_State* L, TaskObject& task) {
+  auto* holder = static_cast<TaskHolder*>(lua_newuserdatauv(L, sizeof(TaskHolder), 0));
+  holder->task = &task;
+  set_metatable(L, &kTaskKey);
+}
+
 int define(lua_State* L, TaskKind kind) {
   const char* function = function_name(kind);
   std::string name = check_text(L, 1, fmt::format("the name of {}", function));
@@ -115,9 +121,7 @@ int define(lua_State* L, TaskKind kind) {
     lua_pushvalue(L, form.function);
     task->function_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
-  auto* holder = static_cast<TaskHolder*>(lua_newuserdatauv(L, sizeof(TaskHolder), 0));
-  holder->task = task.get();
-  set_metatable(L, &kTaskKey);
+  push_task(L, *task);
   graph.tasks.push_back(std::move(task));
   return 1;
 }
@@ -150,8 +154,49 @@ int call_task(lua_State* L) {
   return 1;
 }
 
+/// Equal for definitions of one task with equal options. The code is known only after the load.
+std::string encode_options(const TaskDef& def) {
+  Plan plan;
+  plan.defs.push_back(def);
+  plan.defs[0].code = {};
+  plan.defs[0].code_components.clear();
+  plan.defs[0].gpu_kernel.clear();
+  return encode_plan(plan);
+}
+
+// task:with { gpus = 2, … }: the same task with other options.
+int call_with(lua_State* L) {
+  const TaskObject* task = test_task(L, 1);
+  if (task == nullptr) raise(L, "`with` is a method of a task: write train:with { gpus = 2 }");
+  const std::string& name = task->def.name;
+  if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TTABLE)
+    raise(L, fmt::format("`with` takes one table of options: write {}:with {{ gpus = 2 }}", name));
+  VmContext& ctx = context(L);
+  if (ctx.phase == ScriptPhase::task)
+    raise(L, fmt::format("`{}:with` is called while the file loads or in the body of a pipeline: a "
+                         "dynamic task can call its result",
+                         name));
+  GraphBuilder& graph = *ctx.graph;
+  auto variant = std::make_unique<TaskObject>(*task);
+  read_call_options(L, 2, variant->def);
+  const TaskObject* base = task->base == nullptr ? task : task->base;
+  variant->base = base;
+  variant->owner = &graph;
+  variant->variant = static_cast<uint32_t>(graph.variants.size());
+  // A loop that asks for the same options often makes one definition.
+  std::string options = std::to_string(base->def.ordinal) + ":" + encode_options(variant->def);
+  auto [found, is_new] = graph.variant_of.emplace(options, variant->variant);
+  if (is_new) graph.variants.push_back(std::move(variant));
+  push_task(L, *graph.variants[found->second]);
+  return 1;
+}
+
 int task_index(lua_State* L) {
   const TaskObject* task = test_task(L, 1);
+  if (lua_type(L, 2) == LUA_TSTRING && std::string_view(lua_tostring(L, 2)) == "with") {
+    lua_pushcfunction(L, call_with);
+    return 1;
+  }
   std::string key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : kind_text(L, 2);
   std::string name = task == nullptr ? "?" : task->def.name;
   raise(L, fmt::format("`{0}` is a task and has no part `{1}`: its result has parts; call it "

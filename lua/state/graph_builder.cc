@@ -203,7 +203,10 @@ std::string next_name(GraphBuilder& graph, const std::string& name) {
 }
 
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
-  if (context(L).phase == ScriptPhase::task) return task.def.ordinal;
+  if (context(L).phase == ScriptPhase::task) {
+    if (task.base == nullptr) return task.def.ordinal;
+    return static_cast<uint32_t>(task.owner->tasks.size()) + task.variant;
+  }
   auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
   if (is_new) graph.plan.defs.push_back(task.def);
   return found->second;

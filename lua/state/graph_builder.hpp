@@ -125,6 +125,9 @@ Status tags_of_items(lua_State* L, const TagRequest& request, std::vector<std::s
 // ---- graph/options.cc
 /// Reads the options table at `index` into `def`. Raises for unknown and invalid options.
 void read_options(lua_State* L, int index, TaskDef& def);
+/// Reads the options of `task:with { … }` at `index`; each replaces the whole option of `def`.
+/// Raises for options that `with` cannot change.
+void read_call_options(lua_State* L, int index, TaskDef& def);
 
 // ---- graph/params.cc
 const Parameter* test_param(lua_State* L, int index);

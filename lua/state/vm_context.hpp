@@ -84,10 +84,16 @@ void open_data(lua_State* L,
 // ---------------------------------------------------------------------------------------------------
 /// A task, shell task, dynamic task, service or native task as the script defined it. Userdata
 /// "flow.task" holds a pointer.
+struct GraphBuilder;
 struct TaskObject {
   TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends, but of shell
                 // tasks here
   int function_ref = LUA_NOREF;  // registry reference; none for shell and native
+  // Of `task:with { … }`: the task that it is made of, and its index in the `variants` of the
+  // GraphBuilder that owns both.
+  const TaskObject* base = nullptr;
+  const GraphBuilder* owner = nullptr;
+  uint32_t variant = 0;
 };
 /// A parameter, and where the script describes it: "pipeline.lua:3: ".
 struct Parameter {
@@ -100,7 +106,9 @@ struct PipelineObject {
   int body_ref = LUA_NOREF;
 };
 struct GraphBuilder {
-  std::vector<std::unique_ptr<TaskObject>> tasks;  // ordinal = index
+  std::vector<std::unique_ptr<TaskObject>> tasks;     // ordinal = index
+  std::vector<std::unique_ptr<TaskObject>> variants;  // tasks with other options; all differ
+  std::map<std::string, uint32_t> variant_of;         // ordinal and options -> index in variants
   std::vector<std::unique_ptr<PipelineObject>> pipelines;
   Plan plan;  // nodes while building; only used defs, in order of use
   std::map<const TaskObject*, uint32_t> def_of;  // index in plan.defs
@@ -119,8 +127,8 @@ struct GraphBuilder {
 };
 /// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt
 /// (the load's one still owns the tasks), its `prefix` is ctx.task + "/", and each node's `def` is
-/// the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so
-/// both use the same numbers. In other tasks context(L).graph is null.
+/// the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, and
+/// then all variants, so both use the same numbers. In other tasks context(L).graph is null.
 ///
 /// Adds flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. They
 /// raise Lua errors with file, line, the expected value and the nearest correct name.

@@ -247,6 +247,11 @@ void fill_codes(lua_State* L) {
     task->def.code_components = std::move(code.parts);
     task->def.gpu_kernel = std::move(code.gpu_kernel);
   }
+  for (const auto& variant : context(L).graph->variants) {
+    variant->def.code = variant->base->def.code;
+    variant->def.code_components = variant->base->def.code_components;
+    variant->def.gpu_kernel = variant->base->def.gpu_kernel;
+  }
   forget_function_codes(L);
 }
 

@@ -85,7 +85,12 @@ function handle:results(options) end
 ---@return flow.handle itself
 function handle:limit(n) end
 
----@alias flow.callable fun(...): flow.handle
+---@class flow.callable a task; calling it in a pipeline's body adds a node
+---@overload fun(...): flow.handle
+local callable = {}
+---@param options flow.options cpus, memory, gpus, gpu_memory, gpu, where, resources, ranks, retries, timeout, priority, queue, on_error
+---@return flow.callable task the same task with these options
+function callable:with(options) end
 
 ---@param name string letters, digits, `_`, `.` and `-`; unique in its file
 ---@param options flow.options

@@ -17,7 +17,8 @@ AttemptOutcome run(const std::string& body, std::vector<Value> args = {}) {
        "local flow = require 'flow'\n"
        "local best = flow.task('best', print) local web = flow.service('web', print) "
        "local far = flow.task('far', { where = \"node.a\" }, print) "
-       "local big = flow.task('big', { gpu_memory = '1GiB' }, print)\n"
+       "local big = flow.task('big', { gpu_memory = '1GiB' }, print) local wide = best:with { cpus "
+       "= 3 }\n"
        "local search = flow.dynamic('search', function(ctx, x)\n" +
            body +
            "\nend)\n"
@@ -48,6 +49,17 @@ std::string fragment(const AttemptOutcome& outcome) {
 }
 
 }  // namespace
+
+TEST_CASE("a dynamic task calls variants by the numbers that the plan gives them") {
+  AttemptOutcome outcome = run("return { wide(1), best(2) }");
+  REQUIRE(outcome.fragment);
+  REQUIRE(outcome.fragment->nodes.size() == 2);
+  CHECK(outcome.fragment->nodes[0].name == "search#2/best");
+  CHECK(outcome.fragment->nodes[0].def == 7);  // after seven tasks
+  CHECK(outcome.fragment->nodes[1].def == 0);
+  CHECK(fragment(run("return best:with { cpus = 5 }(1)")).find("is called while the file loads") !=
+        std::string::npos);
+}
 
 TEST_CASE("calls of a dynamic task are nodes under its name, with tasks by ordinal") {
   AttemptOutcome outcome =

@@ -193,6 +193,79 @@ TEST_CASE("definitions keep their options, in units of the plan") {
   CHECK(flow::check_plan(built->plan).empty());
 }
 
+TEST_CASE("`with` gives a call other options, of the same task and under its name") {
+  flow::test::Folder folder;
+  auto built = build(
+      {"local flow = require 'flow'\n"
+       "local t = flow.task('t', { cpus = 2, memory = '1G', retries = { max = 4, backoff = '9s' }, "
+       "resources = { fpga = 1 } }, print)\n"
+       "local four = t:with { cpus = 4 }\n"
+       "return flow.pipeline('p', {}, function()\n"
+       "  local list = { t(1), four(2), t:with { cpus = 4 }(3) }\n"
+       "  list[4] = four:with { retries = 1, resources = { license = 2 }, ranks = { min = 2, max = "
+       "3 }, "
+       "on_error = 'ignore', timeout = '5s' }(4)\n"
+       "  list[5] = flow.map(t:with { ranks = 2 }, { 5 })\n"
+       "  return list\n"
+       "end)",
+       {},
+       {},
+       {}},
+      folder);
+  REQUIRE(built.ok());
+  const flow::Plan& plan = built->plan;
+  CHECK(flow::check_plan(plan).empty());
+  REQUIRE(plan.nodes.size() == 5);
+  REQUIRE(plan.defs.size() == 4);  // the second and the third call ask for the same
+  CHECK(plan.nodes[0].name == "t");
+  CHECK(plan.nodes[3].name == "t#4");
+  CHECK(plan.nodes[1].def == plan.nodes[2].def);
+  auto def = [&](size_t node) { return plan.defs[plan.nodes[node].def]; };
+  for (size_t node = 0; node < 5; node++) {
+    CHECK(def(node).name == "t");
+    CHECK(def(node).ordinal == 0);
+    CHECK(def(node).code == def(0).code);
+    CHECK(def(node).resources.memory_bytes == int64_t{1} << 30);
+  }
+  CHECK(!def(0).code.is_zero());
+  CHECK(def(0).resources.cpus_milli == 2000);
+  CHECK(def(1).resources.cpus_milli == 4000);
+  CHECK(def(1).retry.backoff_ms == 9000);
+  CHECK(def(1).resources.custom_resources.size() == 1);
+  CHECK(def(3).resources.cpus_milli == 4000);
+  CHECK(def(3).retry.max == 1);
+  CHECK(def(3).retry.backoff_ms == flow::RetryPolicy().backoff_ms);
+  REQUIRE(def(3).resources.custom_resources.size() == 1);
+  CHECK(def(3).resources.custom_resources[0].first == "license");
+  CHECK(def(3).resources.ranks == 2);
+  CHECK(def(3).resources.ranks_max == 3);
+  CHECK(def(3).ignores_failure);
+  CHECK(def(3).timeout_ms == 5000);
+  CHECK(def(4).resources.ranks == 2);
+}
+
+TEST_CASE("with a dynamic task the variants made by `with` follow all tasks in the plan") {
+  flow::test::Folder folder;
+  auto built = build({"local flow = require 'flow'\n"
+                      "local a = flow.task('a', print)\n"
+                      "local large = a:with { cpus = 7 }\n"
+                      "local d = flow.dynamic('d', function(ctx) return large(1) end)\n"
+                      "return flow.pipeline('p', {}, function()\n"
+                      "  return { d(), a:with { cpus = 8 }(), large() }\n"
+                      "end)",
+                      {},
+                      {},
+                      {}},
+                     folder);
+  REQUIRE(built.ok());
+  REQUIRE(built->plan.defs.size() == 4);
+  CHECK(built->plan.defs[2].resources.cpus_milli == 7000);
+  CHECK(built->plan.nodes[0].def == 1);
+  CHECK(built->plan.nodes[1].def == 3);
+  CHECK(built->plan.nodes[2].def == 2);
+  CHECK(built->plan.defs[2].code == built->plan.defs[0].code);
+}
+
 TEST_CASE("more CPUs than any machine has may be requested, and the machine clamps them") {
   flow::test::Folder folder;
   auto built = build({"local flow = require 'flow'\n"
