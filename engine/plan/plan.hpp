@@ -153,6 +153,13 @@ struct ParamSpec {
   std::vector<std::string> choices;
 };
 
+/// What a pattern of flow.files matched when the graph was built. A later build of the same code,
+/// which calls a tag function, gets the same paths.
+struct InputListing {
+  std::string folder, pattern;  // a relative pattern starts at `folder`
+  std::vector<std::string> paths;
+};
+
 struct Plan {
   std::string pipeline;
   std::vector<ParamSpec> params_schema;
@@ -161,7 +168,8 @@ struct Plan {
   std::vector<TaskNode> nodes;  // in topological order, except for :after edges
   Value result;                 // with refs
   std::vector<std::string> warnings;
-  std::vector<std::string> printed;  // lines, while it was built; not kept
+  std::vector<InputListing> listings;  // only if a node has `tags_items`
+  std::vector<std::string> printed;    // lines, while it was built; not kept
 };
 
 /// The calls of a dynamic task, which are appended to a run's nodes. Nodes and refs are numbered

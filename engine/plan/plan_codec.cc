@@ -310,6 +310,11 @@ void field(IO& io, like<IO, TaskDef>& def) {
 }
 
 template <typename IO>
+void field(IO& io, like<IO, InputListing>& listing) {
+  fields(io, listing.folder, listing.pattern, listing.paths);
+}
+
+template <typename IO>
 void field(IO& io, like<IO, ParamSpec>& param) {
   fields(io, param.name, param.type, param.of, param.has_default, param.default_value, param.help,
          param.min, param.max, param.pattern, param.choices);
@@ -334,7 +339,7 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
 // Fields added after the first version are written at the end and only if set, so that other plans
 // keep their bytes: first the kernels of tasks, then sections in the order of their numbers. A plan
 // with sections and without kernels has an empty list of kernels.
-enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2 };
+enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2, kListings = 3 };
 
 // Ascending by the index of the task.
 void kernels(PlanWriter& io, const std::vector<TaskDef>& defs, bool is_last) {
@@ -398,7 +403,7 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   for (uint32_t i = 0; i < plan.defs.size(); i++)
     if (plan.defs[i].ignores_failure) ignoring.push_back(i);
   bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
-  kernels(io, plan.defs, ignoring.empty() && !has_tags);
+  kernels(io, plan.defs, ignoring.empty() && !has_tags && plan.listings.empty());
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
     field(io, ignoring);
@@ -406,6 +411,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   if (has_tags) {
     io.number(kTags);
     tags(io, plan.nodes);
+  }
+  if (!plan.listings.empty()) {
+    io.number(kListings);
+    field(io, plan.listings);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -428,6 +437,9 @@ void later_fields(PlanReader& io, Plan& plan) {
       }
     } else if (section == kTags) {
       tags(io, plan.nodes);
+    } else if (section == kListings) {
+      field(io, plan.listings);
+      if (plan.listings.empty()) return io.fail("an empty section");
     } else {
       io.fail("a section of a newer flow");
     }

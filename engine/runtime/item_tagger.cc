@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/blobs/input_listing.hpp"
 
 namespace flow {
 
@@ -15,6 +16,13 @@ constexpr int64_t kMsPerItem = 1000;  // as the executor's limit
 constexpr int64_t kTimeMaxMs = 600'000;
 
 std::string bytes_of(const Value& items) { return encode_value(items); }
+
+/// What the pattern matched when the run's graph was built.
+Result<std::vector<std::string>> listed_before(const Plan& plan, const InputPattern& wanted) {
+  for (const InputListing& listing : plan.listings)
+    if (listing.folder == wanted.folder && listing.pattern == wanted.pattern) return listing.paths;
+  return user_error(fmt::format("`{}` was not listed when the graph was built", wanted.pattern));
+}
 
 }  // namespace
 
@@ -44,6 +52,13 @@ void ItemTagger::request(const core::RunId& run_id, core::UnitId unit) {
   job.order.pinned = *context->bundle;
   job.order.params = context->record.params;
   job.order.working_directory = context->record.directory;
+  if (!run.plan->listings.empty()) {
+    // The folder on the machine that submitted, from which the paths in the listings start.
+    job.order.root = run.plan->listings.front().folder;
+    job.order.list_inputs = [plan = run.plan](const InputPattern& wanted) {
+      return listed_before(*plan, wanted);
+    };
+  }
   BuildOrder::TagOrder& tags = job.order.tags.emplace();
   tags.node = run.units[unit].node;
   for (const Value& item : items->as_table().list) tags.items.push_back(encode_value(item));

@@ -15,6 +15,7 @@
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
@@ -253,6 +254,22 @@ Error refused(const std::vector<Error>& errors, const std::string& printed) {
 
 namespace {
 
+Result<std::vector<std::string>> list_for(const Submission& submission,
+                                          const InputPattern& wanted) {
+  if (!is_remote_url(wanted.pattern)) return list_inputs(wanted);
+  if (submission.resumed_inputs)
+    return list_fetched(wanted.pattern, wanted.allow_empty, *submission.resumed_inputs);
+  return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
+}
+
+/// Keeps the listings for builds that call a tag function.
+void keep_listings(BuiltGraph& built, std::vector<InputListing> listings) {
+  bool tags_items = std::ranges::any_of(built.plan.nodes, &TaskNode::tags_items);
+  if (!tags_items || listings.empty()) return;
+  built.plan.listings = std::move(listings);
+  built.plan_bytes = encode_plan(built.plan);
+}
+
 Result<BuildOrder> order_of_script(const Submission& submission) {
   BuildOrder order;
   if (submission.pinned) {
@@ -266,11 +283,7 @@ Result<BuildOrder> order_of_script(const Submission& submission) {
     order.main = script->filename().string();
   }
   order.working_directory = submission.working_directory;
-  order.list_remote = [&](const InputPattern& wanted) -> Result<std::vector<std::string>> {
-    if (submission.resumed_inputs)
-      return list_fetched(wanted.pattern, wanted.allow_empty, *submission.resumed_inputs);
-    return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
-  };
+  order.list_inputs = [&](const InputPattern& wanted) { return list_for(submission, wanted); };
   return order;
 }
 
@@ -308,6 +321,12 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
     order.params = encode_value(*file_params);
   }
   order.text_params = submission.options.text_params;
+  std::vector<InputListing> listings;
+  order.list_inputs = [&](const InputPattern& wanted) {
+    auto paths = list_for(submission, wanted);
+    if (paths.ok()) listings.push_back({wanted.folder, wanted.pattern, *paths});
+    return paths;
+  };
   auto reply = builder.build(order);
   FLOW_TRY(reply);
   if (!reply->errors.empty()) return refused(*reply);
@@ -324,6 +343,7 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
   for (std::string line; std::getline(printed, line);) built.plan.printed.push_back(line);
   built.bundle = std::move(*bundle);
   built.bundle_bytes = std::move(reply->bundle);
+  keep_listings(built, std::move(listings));
   return built;
 }
 

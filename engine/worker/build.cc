@@ -14,7 +14,6 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
-#include "engine/base/remote_url.hpp"
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/protocol/executor.pb.h"
@@ -155,8 +154,7 @@ void answer_listing(const BuildOrder& order, const wire::ListFiles& wanted, std:
   wire::ToExecutor message;
   wire::FilesListed& answer = *message.mutable_files_listed();
   InputPattern pattern{wanted.folder(), wanted.pattern(), wanted.allow_empty()};
-  bool is_remote = is_remote_url(pattern.pattern) && order.list_remote;
-  auto paths = is_remote ? order.list_remote(pattern) : list_inputs(pattern);
+  auto paths = order.list_inputs ? order.list_inputs(pattern) : list_inputs(pattern);
   size_t bytes = 0;
   if (paths.ok())
     for (const std::string& path : *paths) bytes += path.size() + 8;  // with its length

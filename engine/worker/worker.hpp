@@ -79,8 +79,8 @@ struct BuildOrder {
   int64_t time_limit_ms = 30'000;
   int64_t memory_limit_bytes = int64_t{4} << 30;
   bool describe = false;  // only the pipeline's name and parameters; its body does not run
-  /// URLs that match a pattern that is a URL.
-  std::function<Result<std::vector<std::string>>(const InputPattern&)> list_remote{};
+  /// Lists the files of a pattern for the script, which the build's process cannot do.
+  std::function<Result<std::vector<std::string>>(const InputPattern&)> list_inputs{};
   /// Calls the tag function of this map of the plan for each item, after the build.
   struct TagOrder {
     uint32_t node = 0;

@@ -102,7 +102,9 @@ Plan full_plan() {
 
 }  // namespace
 
-TEST_CASE("policies and tags of a plan survive, and a plan without them has none of their bytes") {
+TEST_CASE(
+    "policies, tags and listings of a plan survive, and a plan without them has none of their "
+    "bytes") {
   Plan plan = full_plan();
   const std::string plain = encode_plan(plan);
   plan.defs[0].ignores_failure = true;
@@ -111,6 +113,7 @@ TEST_CASE("policies and tags of a plan survive, and a plan without them has none
   CHECK(encode_plan(*decode_plan(ignoring)) == ignoring);
   plan.nodes[0].tag = "s1";
   plan.nodes[1].tags_items = true;
+  plan.listings = {{"/p", "in/*", {"/p/in/a", "/p/in/b"}}, {"/p", "none", {}}};
   std::string bytes = encode_plan(plan);
   auto back = decode_plan(bytes);
   REQUIRE(back.ok());
@@ -118,6 +121,9 @@ TEST_CASE("policies and tags of a plan survive, and a plan without them has none
   CHECK(back->defs[0].ignores_failure);
   CHECK(back->nodes[0].tag == "s1");
   CHECK(back->nodes[1].tags_items);
+  REQUIRE(back->listings.size() == 2);
+  CHECK(back->listings[0].paths == plan.listings[0].paths);
+  CHECK(back->listings[1].pattern == "none");
   plan.nodes[1].items = Value::list({1, 2});
   plan.nodes[1].tags_items = false;
   plan.nodes[1].item_tags = {"a", "b"};

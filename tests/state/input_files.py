@@ -32,6 +32,14 @@ local all = flow.task("all", function(ctx, paths)
 end)
 return flow.pipeline("files", { files = flow.param.files %s }, function(p) return all(p.files) end)
 """
+TAGGED = place.HOLD + """
+local words = flow.task("words", function(ctx, held) return { "x", "y" } end)
+local t = flow.task("t", function(ctx, word, count) return word .. count end)
+return flow.pipeline("files", {}, function()
+  local count = #flow.files("in/*.txt") + #flow.files.groups("in/{name}.txt") - 2
+  return flow.map(t, words(hold("%s", "one").stdout), count):tag(function(word) return word end)
+end)
+"""
 GROUPS = """
 local flow = require "flow"
 local pair = flow.task("pair", function(ctx, sample, one, two)
@@ -152,6 +160,17 @@ class InputFiles(place.Place):
         self.good("run", "files.lua", "--state", "in/state")
         self.assertEqual({task["name"] for task in self.good("show", "last", "--json", "--state", "in/state").lines()[0]["tasks"]},
                          {"all", "count[1]", "count[2]"})  # files.lua and in/a.txt
+
+    def test_a_tag_function_runs_in_a_graph_of_the_same_list(self):
+        self.make("in/a.txt", "in/b.txt")
+        self.write("files.lua", TAGGED % self.path("gate"))
+        run = self.start("run", "files.lua")
+        self.until_holds("one")
+        shutil.rmtree(self.path("in"))
+        self.open("gate")
+        self.exits(0, self.end(run))
+        self.assertEqual(self.result(), ["x2", "y2"])
+        self.assertIn("t[x]", self.good("show", "last").out)
 
     def test_groups_by_captures(self):
         self.make("in/s2_R1.txt", "in/s2_R2.txt", "in/s1_R2.txt", "in/s1_R1.txt", "in/other.txt")
