@@ -18,15 +18,14 @@ const TaskObject& check_mapped_task(lua_State* L) {
   const char* advice = "";
   if (lua_type(L, 1) == LUA_TFUNCTION)
     advice = ": make it a task with flow.task(\"name\", function(ctx, item) … end)";
-  if (test_pipeline(L, 1) != nullptr) advice = ": call a pipeline in a loop instead";
   if (is_handle(L, 1)) advice = ": the task comes first, flow.map(task, list)";
   raise(L, fmt::format("flow.map takes a task first, and this is {}{}", kind_text(L, 1), advice));
 }
 
-// A list 1..n of a Lua table, each item with its handles.
-Value read_items(lua_State* L, int index, const std::string& task) {
+// The length of the list 1..n at `index`. Raises for another table. `name`: of the task.
+lua_Integer list_length(lua_State* L, int index, const std::string& name) {
   auto wrong = [&](const std::string& why) {
-    raise(L, fmt::format("flow.map of `{}`: {}", task, why));
+    raise(L, fmt::format("flow.map of `{}`: {}", name, why));
   };
   if (lua_getmetatable(L, index)) wrong("the list has a metatable; pass a plain list 1..n");
   lua_Integer count = 0, highest = 0;
@@ -58,6 +57,12 @@ Value read_items(lua_State* L, int index, const std::string& task) {
                     "missing, or leave it out",
                     hole, highest));
   }
+  return count;
+}
+
+// The items of a Lua list, each with its handles.
+Value read_items(lua_State* L, int index, const std::string& task) {
+  lua_Integer count = list_length(L, index, task);
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(count));
   std::string problem;
@@ -77,8 +82,38 @@ Value read_items(lua_State* L, int index, const std::string& task) {
   return Value(Value::Table{std::move(items), {}});
 }
 
+// Calls the pipeline at 1 for each item of the list at 2 and pushes the list of what it returned.
+int map_pipeline(lua_State* L, const PipelineObject& pipeline) {
+  if (lua_type(L, 2) != LUA_TTABLE)
+    raise(L, fmt::format("flow.map of the pipeline `{}` takes a list of tables of parameters that "
+                         "is known while the graph is built, and this is {}: for a list that a "
+                         "task returns, map a task, or call tasks in a flow.dynamic",
+                         pipeline.name, kind_text(L, 2)));
+  if (lua_gettop(L) > 2)
+    raise(L, fmt::format("flow.map of the pipeline `{}` takes no more arguments: put them into "
+                         "each item's table of parameters",
+                         pipeline.name));
+  lua_Integer count = list_length(L, 2, pipeline.name);
+  lua_createtable(L, static_cast<int>(count), 0);
+  for (lua_Integer i = 1; i <= count; i++) {
+    lua_pushvalue(L, 1);
+    if (lua_rawgeti(L, 2, i) != LUA_TTABLE)
+      raise(L, fmt::format("flow.map of the pipeline `{}`: item {} is {}, and a pipeline is called "
+                           "with a table of parameters",
+                           pipeline.name, i, kind_text(L, -1)));
+    lua_call(L, 1, 1);
+    if (lua_isnil(L, -1)) {  // keeps the place
+      lua_pop(L, 1);
+      lua_pushlightuserdata(L, const_cast<char*>(&kNullKey));
+    }
+    lua_rawseti(L, -2, i);
+  }
+  return 1;
+}
+
 int make_map(lua_State* L) {
   GraphBuilder& graph = building_graph(L, "flow.map");
+  if (const PipelineObject* pipeline = test_pipeline(L, 1)) return map_pipeline(L, *pipeline);
   const TaskObject& task = check_mapped_task(L);
   TaskNode node;
   node.kind = NodeKind::map;

@@ -140,7 +140,7 @@ function flow.native_operations(name) end
 function flow.pipeline(name, parameters, body) end
 
 ---`task(ctx, item, …)` for each item; a handle to the list of results, in order.
----@param task flow.callable
+---@param task flow.callable or a pipeline: it is called with each item of a Lua list, and the results are a list
 ---@param list table|flow.handle
 ---@return flow.handle
 function flow.map(task, list, ...) end

@@ -12,7 +12,8 @@ inline const std::string kHead =
     "local count = flow.task('count', function(ctx, x) return x end)\n"
     "local align = flow.shell('align', { args = { 'reads', 'ref' }, outputs = { bam = 'out.bam' }, "
     "command = 'bwa {ref} {reads} > {outputs.bam}' })\n"
-    "local web = flow.service('web', function(ctx, m) return {} end)\n"
+    "local web = flow.service('web', function(ctx, m) return {} end) local inner = "
+    "flow.pipeline('inner', {}, function(p) end)\n"
     "return flow.pipeline('p', {}, function(p)\n";
 
 inline std::string in_body(const std::string& lines) {

@@ -193,6 +193,30 @@ TEST_CASE("definitions keep their options, in units of the plan") {
   CHECK(flow::check_plan(built->plan).empty());
 }
 
+TEST_CASE("a map over a pipeline inlines it for each item") {
+  flow::test::Folder folder;
+  auto built =
+      build({"local flow = require 'flow'\n"
+             "local t = flow.task('t', print)\n"
+             "local inner = flow.pipeline('inner', { n = flow.param.int {} }, function(p)\n"
+             "  if p.n == 2 then t(p.n) return end\n"
+             "  return t(p.n).x\n"
+             "end)\n"
+             "return flow.pipeline('p', {}, function()\n"
+             "  return flow.map(inner, { { n = 1 }, { n = 2 }, { n = 3 } })\n"
+             "end)",
+             {},
+             {},
+             {}},
+            folder);
+  REQUIRE(built.ok());
+  CHECK(flow::test::plan_text(built->plan) ==
+        "inner/t {1}\n"
+        "inner#2/t {2}\n"
+        "inner#3/t {3}\n"
+        "-> {<inner/t.x>, null, <inner#3/t.x>}\n");
+}
+
 TEST_CASE("`with` gives a call other options, of the same task and under its name") {
   flow::test::Folder folder;
   auto built = build(
