@@ -67,6 +67,7 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   to.set_serve_for_ms(options.serve_for_ms);
   put_named_texts(options.text_params, *to.mutable_text_params());
   to.set_params_json(options.params_json);
+  to.set_script_text(options.script_text);
 }
 
 RunOptions get_options(const client_protocol::RunOptions& from) {
@@ -81,6 +82,7 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.serve_for_ms = from.serve_for_ms();
   options.text_params = get_named_texts(from.text_params());
   options.params_json = from.params_json();
+  options.script_text = from.script_text();
   return options;
 }
 

@@ -311,6 +311,7 @@ int build_graph() {
   BuildRequest request;
   request.root = build.root();
   request.main = build.main();
+  request.main_text = build.main_text();
   request.working_directory = build.working_directory();
   request.describe = build.describe();
   request.list_inputs = list_inputs_there;

@@ -189,12 +189,20 @@ Result<std::string> find_program(const EngineOptions& options, const std::string
 
 namespace {
 
-Result<fs::path> find_script(const Submission& submission) {
+fs::path absolute_script(const Submission& submission) {
   fs::path path = submission.script;
   if (path.is_relative()) path = fs::path(submission.working_directory) / path;
-  path = path.lexically_normal();
+  return path.lexically_normal();
+}
+
+Result<fs::path> find_script(const Submission& submission) {
+  fs::path path = absolute_script(submission);
   std::error_code failed;
   if (fs::is_directory(path, failed)) path /= "pipeline.lua";
+  if (path.filename() == kStdinScript && !fs::exists(path, failed))
+    return user_error(
+        "the script came from the standard input, which was not kept as a file: start a new run "
+        "with `flow run -`");
   if (!fs::exists(path, failed)) {
     return user_error(fmt::format(
         "cannot find the script `{}`: name a .lua file, or a folder that has a pipeline.lua",
@@ -276,6 +284,11 @@ Result<BuildOrder> order_of_script(const Submission& submission) {
     order.root = submission.pinned->root;
     order.main = submission.pinned->main;
     order.pinned = encode_bundle(*submission.pinned);
+  } else if (!submission.options.script_text.empty()) {
+    fs::path script = absolute_script(submission);
+    order.root = script.parent_path().string();
+    order.main = script.filename().string();
+    order.main_text = submission.options.script_text;
   } else {
     auto script = find_script(submission);
     FLOW_TRY(script);

@@ -46,6 +46,9 @@ struct PrebuiltGraph {
 
 struct Inputs;  // run_inputs.hpp
 
+/// The name of a script that `flow run -` reads from the standard input.
+constexpr std::string_view kStdinScript = "stdin";
+
 /// A request to run a pipeline, from this process or from a client.
 struct Submission {
   std::string script;             // absolute path of a file, or of a folder with pipeline.lua

@@ -128,6 +128,7 @@ std::string request_of(const BuildOrder& order) {
   wire::Build& build = *message.mutable_build();
   build.set_root(order.root);
   build.set_main(order.main);
+  build.set_main_text(order.main_text);
   build.set_params(order.params);
   for (const auto& [name, value] : order.text_params) {
     wire::NamedValue& param = *build.add_text_params();

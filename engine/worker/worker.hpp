@@ -75,6 +75,7 @@ struct InputPattern;  // engine/blobs/input_listing.hpp
 
 struct BuildOrder {
   std::string root, main, params, working_directory, pinned;
+  std::string main_text{};  // the text of `main`; "": of the file
   std::vector<std::pair<std::string, std::string>> text_params;
   int64_t time_limit_ms = 30'000;
   int64_t memory_limit_bytes = int64_t{4} << 30;

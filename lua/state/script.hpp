@@ -26,8 +26,9 @@ struct TagRequest {
 };
 
 struct BuildRequest {
-  std::string root;  // absolute folder of the script
-  std::string main;  // the script, relative to root
+  std::string root;         // absolute folder of the script
+  std::string main;         // the script, relative to root
+  std::string main_text{};  // its text; "": of the file
   Value
       params;  // table of given parameters; values of the command line are strings in `text_params`
   std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: overrides `params`

@@ -59,7 +59,7 @@ class ScriptState {
   static int predict_body(lua_State* L);
 
   void use_bundle(const Bundle& bundle);
-  void use_folder(const std::string& root, const std::string& main);
+  void use_folder(const std::string& root, const std::string& main, const std::string& main_text);
   Status load_main();
   void read_result(const AttemptRequest& request, const TaskObject& task, AttemptOutcome& out);
   void keep_service(const AttemptRequest& request, const TaskObject& task, AttemptOutcome& out);

@@ -116,13 +116,17 @@ void ScriptState::use_bundle(const Bundle& bundle) {
   };
 }
 
-void ScriptState::use_folder(const std::string& root, const std::string& main) {
+void ScriptState::use_folder(const std::string& root, const std::string& main,
+                             const std::string& main_text) {
   context_.root = root;
   context_.main = main;
   bundle_.root = root;
   bundle_.main = main;
   sandbox_.source_folder = root;
-  sandbox_.read_source = [root](const std::string& path) { return read_file(root + "/" + path); };
+  sandbox_.read_source = [root, main, main_text](const std::string& path) {
+    if (path == main && !main_text.empty()) return std::optional<std::string>(main_text);
+    return read_file(root + "/" + path);
+  };
 }
 
 // Runs the script; its result is at the top, or an Error is returned.
@@ -218,7 +222,7 @@ Result<BuildResult> ScriptState::build(const BuildRequest& request) {
     use_bundle(*request.pinned);
     if (!request.root.empty()) context_.root = bundle_.root = request.root;
   } else {
-    use_folder(request.root, request.main);
+    use_folder(request.root, request.main, request.main_text);
   }
   // Most graphs need less memory than that, and their process then ends.
   lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);

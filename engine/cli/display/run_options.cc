@@ -1,8 +1,12 @@
 // Converts options of the command line to RunOptions.
 #include "engine/cli/display/run_options.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -163,6 +167,23 @@ RunOptions run_options(const RunArguments& arguments) {
     options.text_params.emplace_back(param.substr(0, equals), param.substr(equals + 1));
   }
   return options;
+}
+
+std::string script_path(const std::string& file, RunOptions& options) {
+  if (file != "-") return script_path(file);
+  constexpr size_t kScriptMax = 16 << 20;
+  char buffer[1 << 16];
+  while (true) {
+    ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(std::string("cannot read the standard input: ") + std::strerror(errno) + ".");
+    if (got == 0) break;
+    options.script_text.append(buffer, static_cast<size_t>(got));
+    if (options.script_text.size() > kScriptMax)
+      fail("the script on the standard input has more than 16 MiB.");
+  }
+  if (options.script_text.empty()) fail("the standard input has no script.");
+  return "stdin";
 }
 
 std::string script_path(const std::string& file_or_dir) {

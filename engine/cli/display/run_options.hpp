@@ -40,6 +40,9 @@ void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& argum
 RunOptions run_options(const RunArguments& arguments);
 /// The requested engine. Invalid options end the process with exit code 2.
 EngineOptions engine_options(const VerbContext& context, const RunArguments& arguments);
+/// The script that FILE|DIR|- names; for `-` reads the standard input into options.script_text. If
+/// it is missing, the process ends with exit code 2.
+std::string script_path(const std::string& file, RunOptions& options);
 /// The script that FILE|DIR names. If it is missing, the process ends with exit code 2.
 std::string script_path(const std::string& file_or_dir);
 

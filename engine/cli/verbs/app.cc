@@ -216,7 +216,8 @@ std::string script_of_help(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) {
     const CLI::Option* file = verb->get_option_no_throw("file");
     bool has_parameters = verb->get_option_no_throw("--param") != nullptr;
-    if (has_parameters && file != nullptr && !file->results().empty()) return file->results()[0];
+    if (has_parameters && file != nullptr && !file->results().empty() && file->results()[0] != "-")
+      return file->results()[0];
   }
   return "";
 }

@@ -43,7 +43,7 @@ void print_svg(const std::string& dot) {
 
 bool names_a_script(const std::string& target) {
   std::error_code failed;
-  return fs::exists(target, failed) || target.ends_with(".lua") ||
+  return target == "-" || fs::exists(target, failed) || target.ends_with(".lua") ||
          target.find('/') != std::string::npos;
 }
 
@@ -54,7 +54,8 @@ void add_graph(CLI::App& app, VerbContext& context) {
   auto target = std::make_shared<std::string>();
   auto format = std::make_shared<std::string>("dot");
   CLI::App* verb = add_verb(app, context, "graph", "print the graph of a script or a run");
-  verb->add_option("target", *target, "a script, a folder with a pipeline.lua, or a run")
+  verb->add_option("target", *target,
+                   "a script, a folder with a pipeline.lua, - for the standard input, or a run")
       ->type_name("FILE|RUN")
       ->required();
   verb->add_option("--format", *format, "output format: dot, svg, mermaid or json (default: dot)")
@@ -65,7 +66,7 @@ void add_graph(CLI::App& app, VerbContext& context) {
     context.action = [&context, arguments, target, format] {
       RunOptions options = run_options(*arguments);
       PlanInfo plan = names_a_script(*target)
-                          ? build_graph(script_path(*target), context.engine(), options)
+                          ? build_graph(script_path(*target, options), context.engine(), options)
                           : Reader(context.engine()).graph(*target);
       for (const std::string& line : plan.printed) print_printed(line);
       if (*format == "svg" && !context.json) {

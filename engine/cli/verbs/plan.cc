@@ -48,7 +48,8 @@ void add_plan(CLI::App& app, VerbContext& context) {
   auto file = std::make_shared<std::string>();
   CLI::App* verb =
       add_verb(app, context, "plan", "preview which tasks would run, and why; runs none");
-  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+  verb->add_option("file", *file,
+                   "a script, a folder with a pipeline.lua, or - for the standard input")
       ->type_name("FILE|DIR")
       ->required();
   add_parameter_options(verb, *arguments);
@@ -60,7 +61,7 @@ void add_plan(CLI::App& app, VerbContext& context) {
     context.action = [&context, arguments, file] {
       RunOptions options = run_options(*arguments);
       EngineOptions engine = engine_options(context, *arguments);
-      std::string script = script_path(*file);
+      std::string script = script_path(*file, options);
       PlanInfo plan = context.head.empty() ? Reader(engine).plan(script, options)
                                            : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);

@@ -1,4 +1,4 @@
-// flow run FILE|DIR
+// flow run FILE|DIR|-
 #include "engine/cli/display/run_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
@@ -9,7 +9,8 @@ void add_run(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto file = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, context, "run", "run a pipeline to its end");
-  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+  verb->add_option("file", *file,
+                   "a script, a folder with a pipeline.lua, or - for the standard input")
       ->type_name("FILE|DIR")
       ->required();
   add_parameter_options(verb, *arguments);
@@ -32,7 +33,7 @@ void add_run(CLI::App& app, VerbContext& context) {
       Interrupts interrupts;
       RunOptions options = run_options(*arguments);
       EngineOptions requested = engine_options(context, *arguments);
-      std::string script = script_path(*file);
+      std::string script = script_path(*file, options);
       if (!arguments->out.empty()) check_target(arguments->out);
       Engine engine(requested);
       Run run = engine.run(script, {}, options);

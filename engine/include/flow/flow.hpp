@@ -109,7 +109,10 @@ struct RunOptions {
   std::vector<std::pair<std::string, std::string>>
       text_params{};          ///< as `--param k=v`; checked against the pipeline's parameters
   std::string params_json{};  ///< content of `--params FILE.json`
-  std::string request{};      ///< idempotency key: a repeated request returns the existing run
+  /// The script itself. The script's path then only names it, and its folder is where modules and
+  /// relative paths start.
+  std::string script_text{};
+  std::string request{};  ///< idempotency key: a repeated request returns the existing run
 };
 
 /// Something that happened in a run. Events are in order; `--json` prints one per line.
