@@ -487,6 +487,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
   context.environment = from.environment;
   context.grace_ms = from.options.grace_ms;
+  context.publishes_logs = from.options.logs;
   context.serve_for_ms = from.options.serve_for_ms;
   context.listener = state;
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));

@@ -68,6 +68,7 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   put_named_texts(options.text_params, *to.mutable_text_params());
   to.set_params_json(options.params_json);
   to.set_script_text(options.script_text);
+  to.set_logs(options.logs);
 }
 
 RunOptions get_options(const client_protocol::RunOptions& from) {
@@ -83,6 +84,7 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.text_params = get_named_texts(from.text_params());
   options.params_json = from.params_json();
   options.script_text = from.script_text();
+  options.logs = from.logs();
   return options;
 }
 
@@ -94,6 +96,7 @@ void put_event(const Event& event, client_protocol::Event& to) {
   to.set_status(event.status);
   to.set_cached(event.cached);
   to.set_ignored(event.ignored);
+  to.set_rank(event.rank);
   to.set_tag(event.tag);
   to.set_fraction(event.fraction);
   to.set_text(event.text);
@@ -163,6 +166,7 @@ Result<Event> get_event(const client_protocol::Event& from) {
   event.status = from.status();
   event.cached = from.cached();
   event.ignored = from.ignored();
+  event.rank = from.rank();
   event.tag = from.tag();
   event.fraction = from.fraction();
   event.text = from.text();

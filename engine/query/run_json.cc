@@ -117,7 +117,8 @@ std::string Event::json() const {
   if (!task.empty()) json += ",\"task\":" + quoted(task);
   if (!tag.empty()) json += ",\"tag\":" + quoted(tag);
   if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
-  if (!status.empty()) json += ",\"status\":" + quoted(status);
+  if (type == "log") json += fmt::format(",\"rank\":{},\"stream\":{}", rank, quoted(status));
+  if (!status.empty() && type != "log") json += ",\"status\":" + quoted(status);
   if (type == "task") json += fmt::format(",\"cached\":{}", cached);
   if (ignored) json += ",\"ignored\":true";
   if (type == "progress") json += fmt::format(",\"fraction\":{}", fraction);

@@ -71,6 +71,21 @@ void RunEventFeed::publish_progress(const Report& report) {
   open_.push_back(std::move(event));
 }
 
+void RunEventFeed::publish_log(const AttemptLog& log) {
+  const RunContext* context = active_runs_.find(log.attempt.run);
+  if (context == nullptr || !context->publishes_logs || !context->listener) return;
+  auto found = state_.runs.find(log.attempt.run);
+  if (found == state_.runs.end() || log.attempt.unit >= found->second.units.size()) return;
+  Event event = event_of("log", log.attempt.run, clock_.now());
+  event.task = core::unit_name(found->second, log.attempt.unit);
+  event.tag = core::tag_of(found->second, log.attempt.unit);
+  event.attempt = log.attempt.attempt;
+  event.rank = log.rank;
+  event.status = log.stream == 1 ? "stdout" : log.stream == 2 ? "stderr" : "log";
+  event.text = log.text;
+  open_.push_back(std::move(event));
+}
+
 void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;

@@ -6,6 +6,7 @@
 #include "engine/core/core.hpp"
 #include "engine/runtime/active_runs.hpp"
 #include "engine/runtime/state_clock.hpp"
+#include "engine/runtime/turn_input.hpp"
 #include "engine/worker/worker.hpp"
 
 namespace flow {
@@ -26,6 +27,8 @@ class RunEventFeed {
   void warn_of_small_share(const core::Assigned& assigned);
   /// Of a report of progress or of a metric.
   void publish_progress(const Report& report);
+  /// What a task wrote, if the run's listener asked for it.
+  void publish_log(const AttemptLog& log);
 
   /// After the commit. One call per listener, because each call wakes a thread.
   void deliver(std::vector<Event> events);

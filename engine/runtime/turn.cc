@@ -99,6 +99,7 @@ bool Turn::handle(SavedProgress& saved, core::Time now) {
 
 bool Turn::handle(AttemptLog& log, core::Time) {
   open_.log_cost += log.cost;
+  updates_.add_log(log);
   logs_.add(std::move(log), open_.batch);
   return true;
 }

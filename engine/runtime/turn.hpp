@@ -32,6 +32,7 @@ class RunUpdates {
 
   /// Handles the effects of the open commit from the index `from` on.
   void add(Commit& open, size_t from);
+  void add_log(const AttemptLog& log) { feed_.publish_log(log); }
 
  private:
   void run_changed(const core::RunId& run, Batch& batch);

@@ -134,6 +134,7 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
       ->type_name("TIME");
   verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (default: 10s)")
       ->type_name("TIME");
+  verb->add_flag("--logs", arguments.logs, "print what tasks log and write, as it arrives");
   verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
 }
 
@@ -154,6 +155,7 @@ RunOptions run_options(const RunArguments& arguments) {
   options.fresh = arguments.fresh;
   options.fail_fast = arguments.fail_fast;
   options.offline = arguments.offline;
+  options.logs = arguments.logs;
   if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);

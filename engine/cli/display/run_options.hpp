@@ -15,7 +15,8 @@ struct RunArguments {
   std::vector<std::string> resources;  // name=n
   std::string params_file, name, out, serve_for, grace;
   int32_t jobs = 0, workers = 0;
-  bool fresh = false, fail_fast = false, strict = false, offline = false, encrypt = false;
+  bool fresh = false, fail_fast = false, strict = false, offline = false, encrypt = false,
+       logs = false;
   std::string on, elastic, idle, listen, lost_after;
   SlurmOptions slurm;
 };

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -47,6 +48,22 @@ void terminal_size(size_t& width, size_t& height) {
 
 enum class Style { json, plain, live, silent };
 
+/// Each line of what a task wrote, after the task's name: "align[s3] | 12 reads".
+std::string log_lines(const Event& event) {
+  std::string label = tagged_name(event.task, event.tag);
+  if (event.attempt > 1) label += "@" + std::to_string(event.attempt);
+  if (event.rank > 0) label += " rank " + std::to_string(event.rank);
+  std::string_view text = event.text;
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  std::string lines;
+  while (true) {
+    size_t end = std::min(text.find('\n'), text.size());
+    lines += label + " | " + std::string(text.substr(0, end)) + "\n";
+    if (end == text.size()) return lines;
+    text.remove_prefix(end + 1);
+  }
+}
+
 /// Owns stdout while the run is active.
 class Screen {
  public:
@@ -69,6 +86,10 @@ class Screen {
     if (event.type == "print") {
       erase();
       return print_printed(event.text);
+    }
+    if (event.type == "log") {
+      erase();
+      return print_raw(log_lines(event));
     }
     // Events of a plan are stamped before the run begins.
     if (event.type != "plan") {

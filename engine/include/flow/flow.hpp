@@ -104,6 +104,7 @@ struct RunOptions {
   bool fresh = false;         ///< ignore cache entries of other runs and replace them
   bool fail_fast = false;     ///< start nothing more after the first failed task
   bool offline = false;       ///< use the state's copies of URLs, without asking their servers
+  bool logs = false;          ///< events of type `log` give what tasks write
   int64_t grace_ms = 10'000;  ///< time that running attempts get when the run is interrupted
   int64_t serve_for_ms = -1;  ///< end a serving run after this time; -1: only on request
   std::vector<std::pair<std::string, std::string>>
@@ -117,11 +118,13 @@ struct RunOptions {
 
 /// Something that happened in a run. Events are in order; `--json` prints one per line.
 struct Event {
-  std::string type;  ///< run, task, progress, metric, serving, warning, print, plan
+  std::string type;  ///< run, task, progress, metric, log, serving, warning, print, plan
   std::string run, task;
   std::string tag;  ///< of the task; "" if it has none
   uint32_t attempt = 0;
-  std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown
+  uint32_t rank = 0;   ///< of a log: which process of a gang wrote it
+  std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown; of a log
+                       ///< its stream: log, stdout, stderr
   bool cached = false;
   bool ignored = false;      ///< of a failed task: the run continues without it
   double fraction = 0;       ///< progress, 0 to 1
