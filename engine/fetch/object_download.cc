@@ -28,9 +28,10 @@ namespace flow::fetch {
 
 namespace {
 
-constexpr uint64_t kPiecesMax = 1000;          // of one object
-constexpr uint64_t kSaveEveryBytes = 8 << 20;  // progress is saved after this many bytes
-constexpr int kChangesMax = 3;                 // restarts because the object changed meanwhile
+constexpr uint64_t kPiecesMax = 1000;                 // of one object
+constexpr uint64_t kSaveEveryBytes = 8 << 20;         // progress is saved after this many bytes,
+constexpr auto kSaveEvery = std::chrono::seconds(2);  // or after this time
+constexpr int kChangesMax = 3;  // restarts because the object changed meanwhile
 constexpr uint64_t kProgressFileMax = 1 << 20;
 constexpr std::string_view kProgressSuffix = ".progress";
 
@@ -67,6 +68,10 @@ class PartialFile {
       offset += static_cast<uint64_t>(written);
     }
     return {};
+  }
+  uint64_t size() const {
+    struct stat info {};
+    return ::fstat(descriptor_, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
   }
   Status resize(uint64_t size) {
     if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) return failed("write");
@@ -111,6 +116,13 @@ struct Progress {
   uint64_t begin_of(size_t piece) const { return piece * range_bytes; }
   uint64_t end_of(size_t piece) const { return std::min(size, (piece + 1) * range_bytes); }
   bool is_complete(size_t piece) const { return begin_of(piece) + done[piece] == end_of(piece); }
+  /// The size that the file has at least.
+  uint64_t bytes_to_last() const {
+    uint64_t bytes = 0;
+    for (size_t piece = 0; piece < done.size(); piece++)
+      if (done[piece] > 0) bytes = begin_of(piece) + done[piece];
+    return bytes;
+  }
   /// The first incomplete piece, or their number.
   size_t first_incomplete() const {
     size_t piece = 0;
@@ -224,12 +236,14 @@ class Downloader {
     progress_ = {};
     auto bytes = read_file(progress_path(), kProgressFileMax);
     if (!bytes.ok()) return;
-    if (auto progress = decode_progress(*bytes)) progress_ = std::move(*progress);
+    auto progress = decode_progress(*bytes);
+    if (progress && progress->bytes_to_last() <= file_.size()) progress_ = std::move(*progress);
   }
 
   /// With the mutex.
   Status save_progress() {
     unsaved_ = 0;
+    saved_at_ = std::chrono::steady_clock::now();
     if (!progress_.version.has_strong_etag()) return {};
     return write_file_atomic(progress_path(), encode_progress(progress_));
   }
@@ -279,20 +293,30 @@ class Downloader {
       Headers headers = known_ ? unless_current(*known_) : Headers();
       if (with_range) headers.emplace_back("Range", fmt::format("bytes={}-{}", begin, end - 1));
       Transfer transfer{begin, end};
-      bool has_changed = false;
+      bool has_changed = false, is_divisible = true;
       BodyReceiver receiver;
       receiver.on_head = [&](const HttpResponse& response) -> Result<bool> {
         if (is_resumed && !is_same_version(version_of(response), progress_.version)) {
           has_changed = true;
           return false;
         }
-        if (response.status == 206) return begin_range(response, transfer);
-        return begin_whole(response, transfer);
+        if (response.status != 206) return begin_whole(response, transfer);
+        // Ranges of an object can be joined only if a strong ETag shows that they are of one
+        // version (RFC 9110, 15.3.7.3).
+        auto range = parse_content_range(response.header("content-range"));
+        bool is_all = begin == 0 && range && range->total && *range->total <= end;
+        is_divisible = version_of(response).has_strong_etag();
+        if (!is_divisible && !is_all) return false;
+        return begin_range(response, transfer);
       };
       receiver.on_data = [&](std::string_view data) { return take(transfer, data); };
       auto response = client_.send(order_.object.request("GET", headers), &receiver);
       if (!response.ok() && defect_.empty()) return response.error();
       if (has_changed) return Round::changed;
+      if (response.ok() && response->status == 206 && !is_divisible && progress_.done.empty()) {
+        with_range = false;
+        continue;
+      }
       bool is_usable = response.ok() && defect_.empty();
       if (is_usable && response->failure.empty()) {
         if (response->status == 304 && known_) return Round::unchanged;
@@ -317,6 +341,7 @@ class Downloader {
         failure.may_retry = true;
       }
       is_whole_ = false;
+      if (!progress_.version.has_strong_etag()) progress_ = {};  // starts again
       if (!is_transient(failure)) return server_error(failure, 0);
       auto again = delay.wait(failure);
       FLOW_TRY(again);
@@ -381,7 +406,9 @@ class Downloader {
     std::lock_guard lock(mutex_);
     progress_.done[transfer.piece] += data.size();
     unsaved_ += data.size();
-    return unsaved_ >= kSaveEveryBytes ? save_progress() : Status();
+    bool is_due =
+        unsaved_ >= kSaveEveryBytes || std::chrono::steady_clock::now() - saved_at_ >= kSaveEvery;
+    return is_due ? save_progress() : Status();
   }
 
   // ---- the other ranges, in parallel
@@ -534,6 +561,7 @@ class Downloader {
   std::mutex mutex_;       // for the rest, while ranges are fetched in parallel
   Progress progress_;
   uint64_t unsaved_ = 0;
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   std::string defect_;  // why the first exchange must be repeated
 };
 

@@ -19,6 +19,23 @@ return flow.pipeline("urls", %s, function(p)
   return read(%s)
 end)
 """
+WHOLE = """
+local flow = require "flow"
+local whole = flow.task("whole", { cache = false }, function(ctx, path)
+  local text = flow.fs.read(path)
+  return { #text, text == text:sub(1, 1):rep(#text) }
+end)
+return flow.pipeline("whole", { data = flow.param.path {} }, function(p) return whole(p.data) end)
+"""
+LIST = """
+local flow = require "flow"
+local join = flow.task("join", function(ctx, paths)
+  local out = {}
+  for i, path in ipairs(paths) do out[i] = flow.fs.read(path) end
+  return table.concat(out, ",")
+end)
+return flow.pipeline("list", { files = flow.param.files {} }, function(p) return join(p.files) end)
+"""
 HELD = place.HOLD + """
 local read = flow.task("read", function(ctx, path, held)
   local file = io.open(path)
@@ -38,6 +55,8 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content = b"first"
+        self.changes = False  # each answer has other content of the same size, and no validator
+        self.cuts = 0  # answers that end in the middle
         self.fails = False
         self.seen = []  # (path, status)
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -51,8 +70,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         content = self.server.content
+        if self.server.changes:
+            content = bytes([len(self.server.seen) % 256]) * (20 << 20)
         etag = '"%s"' % hashlib.sha256(content).hexdigest()
-        status, headers, body = 200, {"ETag": etag}, content
+        status, headers, body = 200, {} if self.server.changes else {"ETag": etag}, content
         if self.server.fails:
             status, headers, body = 503, {}, b""
         elif self.headers.get("If-None-Match") == etag:
@@ -69,7 +90,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.server.cuts and len(body) > 1 << 20:
+            self.server.cuts -= 1
+            self.wfile.write(body[:len(body) // 2])
+            self.close_connection = True
+            return
+        try:
+            self.wfile.write(body)
+        except ConnectionError:  # the client saw enough
+            self.close_connection = True
 
 
 class Urls(place.Place):
@@ -113,6 +142,48 @@ class Urls(place.Place):
         self.good("run", "pipeline.lua")
         self.assertEqual(self.result(), "second")
         self.assertEqual(os.listdir(os.path.join(self.state, "downloads")), [])
+
+    def test_ranges_without_a_strong_etag_are_not_joined(self):
+        self.write("pipeline.lua", WHOLE)
+        self.server.changes = True
+        for cuts in (0, 1):
+            self.server.cuts = cuts
+            self.good("run", "pipeline.lua", "--param", "data=%s/x" % self.url, FLOW_FETCH_RETRIES="2")
+            self.assertEqual(self.result(), [20 << 20, True])
+
+    def test_new_options_of_a_url_do_not_change_what_a_resumed_run_has(self):
+        digest = hashlib.sha256(b"first").hexdigest()
+        held = HELD.replace("data = flow.param.path {}", "").replace("p.data", "flow.file('URL/x')")
+        self.write("held.lua", (held % self.path("gate")).replace("URL", self.url))
+        run = self.start("run", "held.lua")
+        self.until_holds("one")
+        self.kill(run)
+        self.server.fails = True
+        self.open("gate")
+        self.write("held.lua", self.read("held.lua").replace("/x')", "/x', { sha256 = '%s' })" % digest))
+        self.good("resume", "--code", "new")
+        self.assertEqual(self.result(), "firstone\n")
+
+    def test_urls_in_a_list_of_names(self):
+        self.write("list.lua", LIST)
+        self.write("a.txt", "a")
+        self.write("names", "\ufeff%s/x?key=hidden\na.txt\n" % self.url)
+        self.good("run", "list.lua", "--param", "files=@names")
+        self.assertEqual(self.result(), "first,a")
+        self.server.fails = True
+        done = self.flow("run", "list.lua", "--param", "files=@names")
+        self.exits(2, done, "/x?…")
+        self.assertNotIn("hidden", done.out + done.err)
+
+    def test_help_and_errors_hide_secrets(self):
+        url = self.url.replace("http://", "http://me:passw0rd@") + "/x?key=hidden"
+        self.script("p.data", "{ data = flow.param.path { default = '%s' } }" % url)
+        self.write("values.json", '{"data": ["%s"]}' % url)
+        for done in (self.good("run", "pipeline.lua", "--help"),
+                     self.exits(2, self.flow("run", "pipeline.lua", "--params", "values.json"), "the parameter `data`")):
+            self.assertNotIn("passw0rd", done.out + done.err)
+            self.assertNotIn("hidden", done.out + done.err)
+            self.assertIn("/x?…", done.out + done.err)
 
     def test_content_keys_the_cache_and_not_the_url(self):
         self.script("p.data", "{ data = flow.param.path {} }")
