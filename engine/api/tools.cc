@@ -8,8 +8,10 @@
 
 #include "engine/api/local_engine.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/head/slurm_head.hpp"
+#include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/store/lock.hpp"
@@ -47,7 +49,10 @@ namespace {
 /// As `--param name=TEXT` takes it.
 std::string param_text(const Value& value) {
   if (value.kind() == Value::Kind::string) return value.as_string();
-  if (value.kind() == Value::Kind::file) return value.as_file().origin;
+  if (value.kind() == Value::Kind::file) {
+    auto remote = parse_remote_origin(value.as_file().origin);
+    return remote.ok() ? display_url(remote->url) : value.as_file().origin;
+  }
   if (value.kind() != Value::Kind::table || !value.as_table().fields.empty()) return to_json(value);
   std::string text;
   for (const Value& item : value.as_table().list)

@@ -12,6 +12,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/glob.hpp"
+#include "engine/base/remote_url.hpp"
 #include "engine/blobs/folder.hpp"
 
 namespace flow {
@@ -88,13 +89,20 @@ Result<std::vector<std::string>> list_inputs(const std::string& folder,
 namespace {
 
 Result<std::vector<std::string>> list_named_inputs(const fs::path& list) {
-  auto text = read_file(list.string());
+  constexpr uint64_t kListMax = 256 << 20;  // a million long paths
+  auto text = read_file(list.string(), kListMax);
   if (!text.ok()) return user_error("the list of input files: " + text.error().message);
   std::vector<std::string> paths;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text->starts_with(kByteOrderMark)) text->erase(0, kByteOrderMark.size());
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || line.starts_with('#')) continue;
+    if (is_remote_url(line)) {
+      paths.push_back(line);
+      continue;
+    }
     paths.push_back((list.parent_path() / line).lexically_normal().string());
     struct stat info {};
     std::string problem = kind_problem(paths.back(), info);

@@ -21,7 +21,7 @@ struct InputPattern {
   bool allow_empty = false;
 };
 /// Lists the files of a pattern, or those that a list of names has: `@FILE`. Each line of FILE is a
-/// path relative to FILE's folder; empty lines and lines that begin with `#` are skipped.
+/// path relative to FILE's folder, or a URL; empty lines and lines that begin with `#` are skipped.
 Result<std::vector<std::string>> list_inputs(const InputPattern& wanted);
 
 /// Why `pattern` matches no file: "no file matches `reads/*.gz`: …", with the nearest folder that

@@ -267,6 +267,11 @@ Result<std::vector<std::string>> list_for(const Submission& submission,
   if (!is_remote_url(wanted.pattern)) return list_inputs(wanted);
   if (submission.resumed_inputs)
     return list_fetched(wanted.pattern, wanted.allow_empty, *submission.resumed_inputs);
+  if (submission.options.offline && is_url_pattern(wanted.pattern))
+    return user_error(
+        fmt::format("--offline: only the server can list the objects of `{}`: name "
+                    "them one by one, or run it without --offline",
+                    wanted.pattern));
   return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
 }
 

@@ -91,9 +91,12 @@ Result<File> RemoteInputs::fetch(const File& file) {
   FLOW_TRY(origin);
   std::string shown = display_url(origin->url);
   if (resumed_ != nullptr) {
-    std::string stored = origin->stored_text();
+    auto wanted = parse_remote_origin(origin->stored_text());
+    FLOW_TRY(wanted);
     for (const File& each : resumed_->files) {
-      if (each.origin != stored) continue;
+      auto stored = parse_remote_origin(each.origin);
+      if (!stored.ok() || stored->url != wanted->url) continue;
+      FLOW_TRY(check_digest(*origin, each.digest));
       return with_content(file, each.digest, each.size);
     }
     return user_error(
@@ -152,6 +155,11 @@ Result<File> RemoteInputs::fetch_now(File file, const RemoteOrigin& origin) {
 uint64_t remove_unfinished_downloads(const Blobs& blobs) {
   constexpr int64_t kKeepSeconds = 3600;
   return fetch::remove_unfinished_downloads(downloads_folder(blobs), kKeepSeconds);
+}
+
+bool is_url_pattern(const std::string& url) {
+  auto location = parse_s3_url(url);
+  return is_s3_url(url) && location.ok() && fetch::is_s3_pattern(*location);
 }
 
 Result<std::vector<std::string>> list_remote(const std::string& pattern, bool allow_empty,

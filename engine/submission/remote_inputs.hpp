@@ -42,6 +42,9 @@ class RemoteInputs {
 /// and that were last written more than an hour ago. Returns the number of bytes freed.
 uint64_t remove_unfinished_downloads(const Blobs& blobs);
 
+/// Whether the server must be asked which objects the URL names.
+bool is_url_pattern(const std::string& url);
+
 /// The URLs that a pattern of flow.files names: those of objects that match an s3 pattern, or the
 /// URL itself.
 Result<std::vector<std::string>> list_remote(const std::string& pattern, bool allow_empty,

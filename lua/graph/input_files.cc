@@ -83,6 +83,12 @@ int call_files(lua_State* L) {
   return 1;
 }
 
+/// The path or URL of a listed file.
+std::string path_of(const File& file) {
+  auto origin = parse_remote_origin(file.origin);
+  return origin.ok() ? origin->url : file.origin;
+}
+
 // ---- groups
 
 struct CapturedFile {
@@ -139,8 +145,8 @@ class Grouping {
     auto [place, is_new] = groups_[key].members.emplace(member, given.file);
     if (!is_new)
       raise(L_, fmt::format("flow.files.groups of `{}`: `{}` and `{}` have the same captures ({})",
-                            pattern_, place->second.origin, given.file.origin, text_of(key)));
-    if (member_) members_.emplace(member, given.file.origin);
+                            pattern_, path_of(place->second), path_of(given.file), text_of(key)));
+    if (member_) members_.emplace(member, path_of(given.file));
   }
 
   void check_complete() const {
@@ -190,12 +196,6 @@ class Grouping {
   std::map<std::vector<std::string>, FileGroup> groups_;
   std::map<std::string, std::string> members_;  // each value of the member's capture, and a file
 };
-
-/// The path or URL of a listed file.
-std::string path_of(const File& file) {
-  auto origin = parse_remote_origin(file.origin);
-  return origin.ok() ? origin->url : file.origin;
-}
 
 // flow.files.groups(pattern [, options])
 int make_groups(lua_State* L) {

@@ -31,7 +31,19 @@ std::string bound_text(double bound) {
   return whole ? std::to_string(static_cast<int64_t>(bound)) : number_text(bound);
 }
 
-std::string shown(const Value& value) {
+/// The value with display_url() in place of each URL, which may have secrets.
+Value hide_url_secrets(const Value& value) {
+  if (value.kind() == Value::Kind::string && is_remote_url(value.as_string()))
+    return Value(display_url(value.as_string()));
+  if (value.kind() != Value::Kind::table) return value;
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = hide_url_secrets(item);
+  for (auto& [key, field] : table.fields) field = hide_url_secrets(field);
+  return Value(std::move(table));
+}
+
+std::string shown(const Value& given) {
+  Value value = hide_url_secrets(given);
   constexpr size_t kShown = 80;
   if (value.kind() == Value::Kind::file) return "the file " + value.as_file().name;
   std::string text = value.kind() == Value::Kind::string ? value.as_string() : to_json(value);
@@ -250,6 +262,10 @@ class ParamCoercer {
     bool outer = from_text_;
     from_text_ = text;
     for (const Value& item : items.as_table().list) {
+      if (item.kind() == Value::Kind::ref) {  // of an inlined pipeline: known at run time
+        fitted.push_back(item);
+        continue;
+      }
       Value one = check(spec_.type == "files" ? named_file(item) : scalar(spec_.of, item));
       if (!problem.empty()) {
         problem = fmt::format("has an item {} that {}", fitted.size() + 1, problem);

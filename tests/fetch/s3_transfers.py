@@ -275,6 +275,7 @@ if flow:
     flow_runs("run", "pipeline.lua", *extra, "--out", "s3://bucket/results/2")
     assert s3.get_object(Bucket="bucket", Key="results/2/small.txt")["Body"].read() == b"a+b+c+end"
     flow_runs("run", "pipeline.lua", *extra, "--out", "https://example.org/x", code=2)
+    assert "only the server can list" in flow_runs("run", "pipeline.lua", *extra, "--offline", code=2)
     print("runs passed")
 
 server.stop()

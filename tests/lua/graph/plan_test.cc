@@ -193,6 +193,27 @@ TEST_CASE("definitions keep their options, in units of the plan") {
   CHECK(flow::check_plan(built->plan).empty());
 }
 
+TEST_CASE("lists that a script passes to an inlined pipeline may hold handles") {
+  flow::test::Folder folder;
+  auto built = build({"local flow = require 'flow'\n"
+                      "local t = flow.task('t', print)\n"
+                      "local inner = flow.pipeline('inner', { r = flow.param.files {}, l = "
+                      "flow.param.list { of = 'path' } }, function(p) return t(p.r, p.l) end)\n"
+                      "return flow.pipeline('p', {}, function()\n"
+                      "  return inner { r = { t(1).a }, l = { t(2) } }\n"
+                      "end)",
+                      {},
+                      {},
+                      {}},
+                     folder);
+  REQUIRE(built.ok());
+  CHECK(flow::test::plan_text(built->plan) ==
+        "t {1}\n"
+        "t#2 {2}\n"
+        "inner/t {{<t.a>}, {<t#2>}}\n"
+        "-> <inner/t>\n");
+}
+
 TEST_CASE("a map over a pipeline inlines it for each item") {
   flow::test::Folder folder;
   auto built =
