@@ -304,6 +304,11 @@ class Downloader {
         // Ranges of an object can be joined only if a strong ETag shows that they are of one
         // version (RFC 9110, 15.3.7.3).
         auto range = parse_content_range(response.header("content-range"));
+        if (!with_range) {
+          bool is_whole = range && range->first == 0 && range->total == range->last + 1;
+          if (is_whole) return begin_whole(response, transfer);
+          return defect("the server sent a range that was not asked for");
+        }
         bool is_all = begin == 0 && range && range->total && *range->total <= end;
         is_divisible = version_of(response).has_strong_etag();
         if (!is_divisible && !is_all) return false;
@@ -313,7 +318,8 @@ class Downloader {
       auto response = client_.send(order_.object.request("GET", headers), &receiver);
       if (!response.ok() && defect_.empty()) return response.error();
       if (has_changed) return Round::changed;
-      if (response.ok() && response->status == 206 && !is_divisible && progress_.done.empty()) {
+      bool is_divided = response.ok() && response->status == 206 && with_range;
+      if (is_divided && !is_divisible && progress_.done.empty()) {
         with_range = false;
         continue;
       }
@@ -381,9 +387,13 @@ class Downloader {
   }
 
   Result<bool> begin_whole(const HttpResponse& response, Transfer& transfer) {
+    if (response.status == 204 || response.status == 205)
+      return defect("the server sent an answer without content");
     is_whole_ = true;
     progress_ = {};
     progress_.version = version_of(response);
+    if (!progress_.version.size && !response.header("content-length").empty())
+      return defect("the server sent a Content-Length that is not a number");
     transfer.at = 0;
     transfer.end = progress_.version.size.value_or(UINT64_MAX);
     FLOW_TRY(file_.resize(0));

@@ -57,6 +57,8 @@ class Server(http.server.ThreadingHTTPServer):
         self.content = b"first"
         self.changes = False  # each answer has other content of the same size, and no validator
         self.cuts = 0  # answers that end in the middle
+        self.status, self.length = 0, ""  # instead of the right ones
+        self.unasked = ""  # the offset of a range that it sends unasked
         self.fails = False
         self.seen = []  # (path, status)
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -80,14 +82,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             status, body = 304, b""
         elif self.headers.get("If-Match", etag) != etag:
             status, body = 412, b""
-        elif self.headers.get("Range"):
-            first, last = (int(x) for x in self.headers["Range"][len("bytes="):].split("-"))
+        elif self.headers.get("Range") or self.server.unasked:
+            wanted = self.headers.get("Range", "bytes=%s-%d" % (self.server.unasked, 1 << 30))
+            first, last = (int(x) for x in wanted[len("bytes="):].split("-"))
             last = min(last, len(content) - 1)
             status, body = 206, content[first:last + 1]
             headers["Content-Range"] = "bytes %d-%d/%d" % (first, last, len(content))
         self.server.seen.append((self.path, status))
+        if self.server.status:
+            status = self.server.status
+        if self.server.length:
+            body, headers, self.close_connection = b"a part", {"ETag": etag}, True
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        for name, value in {**headers, "Content-Length": self.server.length or str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.server.cuts and len(body) > 1 << 20:
@@ -150,6 +157,11 @@ class Urls(place.Place):
             self.server.cuts = cuts
             self.good("run", "pipeline.lua", "--param", "data=%s/x" % self.url, FLOW_FETCH_RETRIES="2")
             self.assertEqual(self.result(), [20 << 20, True])
+        self.server.unasked = "0"
+        self.good("run", "pipeline.lua", "--param", "data=%s/x" % self.url)
+        self.assertEqual(self.result(), [20 << 20, True])
+        self.server.unasked = "5"
+        self.exits(2, self.flow("run", "pipeline.lua", "--param", "data=%s/x" % self.url), "a range that was not asked for")
 
     def test_new_options_of_a_url_do_not_change_what_a_resumed_run_has(self):
         digest = hashlib.sha256(b"first").hexdigest()
@@ -163,6 +175,13 @@ class Urls(place.Place):
         self.write("held.lua", self.read("held.lua").replace("/x')", "/x', { sha256 = '%s' })" % digest))
         self.good("resume", "--code", "new")
         self.assertEqual(self.result(), "firstone\n")
+
+    def test_answers_that_are_no_content_are_errors(self):
+        self.script("flow.file('%s/x')" % self.url)
+        self.server.status = 204
+        self.exits(2, self.flow("run", "pipeline.lua"), "without content")
+        self.server.status, self.server.length = 200, "9" * 30
+        self.exits(2, self.flow("run", "pipeline.lua"), "Content-Length")
 
     def test_urls_in_a_list_of_names(self):
         self.write("list.lua", LIST)
