@@ -86,8 +86,8 @@ class EngineConnection {
 };
 
 /// A client that has waited this long in send() or receive() pings the server on a second
-/// connection, and waits as long again for the answer. It is no stall if it cannot connect. A
-/// server that works on a long request answers the ping; a suspended process does not.
+/// connection, and waits as long again for the answer. A failure to connect does not count as a
+/// stall. A server that works on a long request answers the ping; a suspended process does not.
 constexpr int64_t kStallMs = 5'000;
 
 /// A connection over the state's Unix socket. The socket has mode 0600, so client and server run as

@@ -28,7 +28,7 @@ struct Gpu {
   bool operator==(const Gpu&) const = default;
 };
 
-/// What was found on this machine.
+/// The GPUs that were found on this machine.
 struct MachineGpus {
   std::vector<Gpu> gpus;   ///< in the order of CUDA_VISIBLE_DEVICES if that was used, else of NVML
   std::string why_none{};  ///< the reason if `gpus` is empty
