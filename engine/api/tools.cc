@@ -178,8 +178,8 @@ std::string changed_sources(const Bundle& bundle) {
   if (!bundle.root.starts_with("/")) return names;  // of another machine
   for (const auto& [path, text] : bundle.files) {
     auto now = read_file((fs::path(bundle.root) / path).string());
-    bool is_there = now.ok() || path != kStdinScript;
-    if (!is_there || (now.ok() && *now == text)) continue;
+    bool was_typed = !now.ok() && path == kStdinScript;  // never a file
+    if (was_typed || (now.ok() && *now == text)) continue;
     names += (names.empty() ? "" : ", ") + path;
   }
   return names;

@@ -179,12 +179,12 @@ std::optional<Progress> decode_progress(std::string_view bytes) {
   return progress;
 }
 
-/// Whether two answers are of one version. A part that one of them lacks is not compared.
+/// Whether two answers may be of one version. The time of the last change counts only without an
+/// ETag, and sizes only if both answers give one.
 bool is_same_version(const ObjectVersion& one, const ObjectVersion& other) {
-  auto is_equal = [](const auto& a, const auto& b) { return a == b; };
-  if (one.size && other.size && !is_equal(*one.size, *other.size)) return false;
+  if (one.size && other.size && *one.size != *other.size) return false;
   if (one.etag != other.etag) return false;
-  return !one.etag.empty() || is_equal(one.last_modified, other.last_modified);
+  return !one.etag.empty() || one.last_modified == other.last_modified;
 }
 
 /// The condition of a request that needs no content if the version is current.

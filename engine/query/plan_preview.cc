@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/remote_url.hpp"
+#include "engine/base/temporary_folder.hpp"
 #include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/overlay_store.hpp"
@@ -328,14 +326,9 @@ Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, cons
   std::unique_ptr<Store> overlay = make_overlay(store);
   Blobs blobs(*overlay, options.state_dir);
   Builder builder(options.executor);
-  std::error_code ignored;
-  fs::path temporary = fs::temp_directory_path(ignored);
-  std::string staging = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
-  if (mkdtemp(staging.data()) == nullptr) {
-    return environment_error(fmt::format("cannot create a folder for the script's files, `{}`: {}",
-                                         staging, std::strerror(errno)));
-  }
-  Blobs files(*overlay, staging);
+  auto staging = make_temporary_folder();  // for the script's files
+  FLOW_TRY(staging);
+  Blobs files(*overlay, **staging);
   core::Time now = now_ms();
   SubmissionContext context{
       .purpose = Purpose::preview,
@@ -350,7 +343,6 @@ Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, cons
       .new_run_id = [now] { return make_run_id(now); },
   };
   auto prepared = prepare(context, submission);
-  fs::remove_all(staging, ignored);
   FLOW_TRY(prepared);
   PlanPreview preview(*overlay, blobs, options.machine, now);
   return preview.preview(*prepared->plan, submission.options.fresh);

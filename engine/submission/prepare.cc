@@ -340,8 +340,8 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
   }
   order.text_params = submission.options.text_params;
   std::vector<InputListing> listings;
-  order.list_inputs = [&](const InputPattern& wanted) {
-    auto paths = list_for(submission, wanted);
+  order.list_inputs = [&, list = std::move(order.list_inputs)](const InputPattern& wanted) {
+    auto paths = list(wanted);
     if (paths.ok()) listings.push_back({wanted.folder, wanted.pattern, *paths});
     return paths;
   };

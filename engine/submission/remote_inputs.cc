@@ -104,8 +104,8 @@ Result<File> RemoteInputs::fetch(const File& file) {
                     "run with `flow run`",
                     shown));
   }
-  auto copy = find_copy(store_, blobs_, origin->url);
   if (use_ == RemoteUse::offline || origin->offline) {
+    auto copy = find_copy(store_, blobs_, origin->url);
     if (!copy)
       return user_error(fmt::format(
           "the state has no copy of `{}`: fetch it once with a run that is not offline", shown));
@@ -120,10 +120,15 @@ Result<File> RemoteInputs::fetch_now(File file, const RemoteOrigin& origin) {
   FLOW_TRY(object);
   auto options = fetch::read_fetch_options(environment_);
   FLOW_TRY(options);
-  if (use_ == RemoteUse::preview) {
+  // The server may have a version with the digest that the script wants now.
+  auto find_wanted = [&] {
     auto copy = find_copy(store_, blobs_, origin.url);
     bool is_wanted = copy && (!origin.sha256 || *origin.sha256 == copy->digest);
-    if (!is_wanted || !fetch::is_current(**object, copy->version, *options)) return file;
+    return is_wanted ? copy : std::nullopt;
+  };
+  if (use_ == RemoteUse::preview) {
+    auto copy = find_wanted();
+    if (!copy || !fetch::is_current(**object, copy->version, *options)) return file;
     return with_content(std::move(file), copy->digest, copy->size);
   }
   std::string folder = downloads_folder(blobs_);
@@ -132,10 +137,8 @@ Result<File> RemoteInputs::fetch_now(File file, const RemoteOrigin& origin) {
   fetch::DownloadOrder order{
       **object, folder + "/" + sha256(origin.url).hex(), origin.sha256, {}, {}};
   order.known = [&]() -> std::optional<fetch::ObjectVersion> {
-    copy = find_copy(store_, blobs_, origin.url);
-    // The server may have a version with the digest that the script wants now.
-    bool is_wanted = copy && (!origin.sha256 || *origin.sha256 == copy->digest);
-    return is_wanted ? std::optional(copy->version) : std::nullopt;
+    copy = find_wanted();
+    return copy ? std::optional(copy->version) : std::nullopt;
   };
   order.keep = [&](const fetch::DownloadedFile& fetched) -> Status {
     auto put = blobs_.put_file(fetched.path, true);
