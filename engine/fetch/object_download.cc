@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/crypto/file_digest.hpp"
+#include "engine/fetch/parallel_transfers.hpp"
 #include "engine/fetch/retry_delay.hpp"
 #include "flow/value.hpp"
 
@@ -433,39 +433,22 @@ class Downloader {
       std::lock_guard lock(mutex_);
       FLOW_TRY(save_progress());
     }
-    std::atomic<size_t> next = 0;
-    std::atomic<bool> is_stopped = false, has_changed = false;
-    std::optional<Error> error;
-    FetchOptions options = options_;
-    options.check_running = [&]() -> Status {
-      if (is_stopped) return Error{ErrorKind::interrupted, "another range failed"};
-      return options_.check_running();
+    std::atomic<bool> has_changed = false;
+    auto fetch = [&](size_t at, HttpClient& client, const FetchOptions& options) -> Status {
+      auto round = fetch_piece(pieces[at], client, options);
+      FLOW_TRY(round);
+      if (*round == Round::complete) return {};
+      has_changed = true;
+      return Error{ErrorKind::interrupted, "the object changed"};
     };
-    auto work = [&] {
-      HttpClient client(options);
-      for (size_t at = next++; at < pieces.size() && !is_stopped; at = next++) {
-        auto round = fetch_piece(pieces[at], client, options);
-        if (round.ok() && *round == Round::complete) continue;
-        std::lock_guard lock(mutex_);
-        if (round.ok())
-          has_changed = true;
-        else if (!is_stopped)
-          error = round.error();
-        is_stopped = true;
-      }
-    };
-    std::vector<std::thread> threads;
-    size_t count = std::min<size_t>(options_.connections, pieces.size());
-    for (size_t i = 1; i < count; i++) threads.push_back(engine_thread(work));
-    work();
-    for (std::thread& thread : threads) thread.join();
-    if (error || has_changed) {
+    Status fetched = transfer_pieces(pieces.size(), options_, fetch);
+    if (fetched.ok()) return Round::complete;
+    {
       std::lock_guard lock(mutex_);
       FLOW_TRY(save_progress());
     }
     if (has_changed) return Round::changed;
-    if (error) return *error;
-    return Round::complete;
+    return fetched.error();
   }
 
   Result<Round> fetch_piece(size_t piece, HttpClient& client, const FetchOptions& options) {

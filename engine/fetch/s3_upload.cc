@@ -6,18 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
-#include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
 #include "engine/crypto/file_digest.hpp"
+#include "engine/fetch/parallel_transfers.hpp"
 #include "engine/fetch/retry_delay.hpp"
 
 namespace flow::fetch {
@@ -188,33 +186,15 @@ class Uploader {
   }
 
   Status send_parts(const std::vector<uint32_t>& numbers) {
-    std::atomic<size_t> next = 0;
-    std::atomic<bool> is_stopped = false;
     std::mutex mutex;
-    std::optional<Error> error;
-    FetchOptions options = options_;
-    options.check_running = [&]() -> Status {
-      if (is_stopped) return Error{ErrorKind::interrupted, "another part failed"};
-      return options_.check_running();
+    auto send = [&](size_t at, HttpClient& client, const FetchOptions& options) -> Status {
+      auto etag = send_part(numbers[at], client, options);
+      FLOW_TRY(etag);
+      std::lock_guard lock(mutex);
+      etags_[numbers[at]] = *etag;
+      return {};
     };
-    auto work = [&] {
-      HttpClient client(options);
-      for (size_t at = next++; at < numbers.size() && !is_stopped; at = next++) {
-        auto etag = send_part(numbers[at], client, options);
-        std::lock_guard lock(mutex);
-        if (etag.ok()) {
-          etags_[numbers[at]] = *etag;
-        } else if (!is_stopped.exchange(true)) {
-          error = etag.error();
-        }
-      }
-    };
-    std::vector<std::thread> threads;
-    size_t count = std::min<size_t>(options_.connections, numbers.size());
-    for (size_t i = 1; i < count; i++) threads.push_back(engine_thread(work));
-    work();
-    for (std::thread& thread : threads) thread.join();
-    return error ? Status(*error) : Status();
+    return transfer_pieces(numbers.size(), options_, send);
   }
 
   Result<std::string> send_part(uint32_t number, HttpClient& client,
