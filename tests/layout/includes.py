@@ -51,7 +51,8 @@ ASSEMBLERS = ["engine/executor", "engine/api"]
 # The command line and embedding programs include only the public headers.
 HOSTS = {
     "engine/cli/display": ([], ["CLI/"]),
-    "engine/cli/verbs": (["engine/cli/display"], ["CLI/"]),
+    "engine/cli/manual": (["engine/cli/display"], ["CLI/"]),
+    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual"], ["CLI/"]),
     "engine/cli": (["engine/cli/display", "engine/cli/verbs"], ["CLI/"]),
     "examples/embed": ([], []),
 }

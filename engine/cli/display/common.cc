@@ -94,6 +94,10 @@ CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
   return verb;
 }
 
+std::vector<const CLI::App*> listed_verbs(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
+}
+
 void add_head_options(CLI::App* verb, VerbContext& context) {
   verb->add_option("--head", context.head, "address of a head to use instead of a local state")
       ->type_name("HOST:PORT");

@@ -43,6 +43,8 @@ struct VerbContext {
 /// Adds a verb with --state and --json. `action` runs after the whole line is parsed.
 CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what);
+/// The verbs that `flow --help` lists: all but hidden ones.
+std::vector<const CLI::App*> listed_verbs(const CLI::App& app);
 void add_head_options(CLI::App* verb, VerbContext& context);  // --head --secret-file
 void add_log_options(CLI::App* verb, VerbContext& context);   // --log-level --log-file --log-format
 /// The run that `selector` names, in the state of the context.

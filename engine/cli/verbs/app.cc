@@ -46,6 +46,7 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_init(*app, context);
   add_repl(*app, context);
   add_completion(*app, context);
+  add_manual(*app, context);
   context.app = app.get();
   return app;
 }
@@ -101,10 +102,9 @@ void check_not_empty(const CLI::App& app) {
 void check_verb(const CLI::App& app, const std::string& word) {
   if (word.empty()) return;
   std::vector<std::string> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
     if (verb->get_name() == word) return;
-    names.push_back(verb->get_name());
-  }
+  for (const CLI::App* verb : listed_verbs(app)) names.push_back(verb->get_name());
   std::string near = did_you_mean(word, names);
   if (near.empty() && word.ends_with(".lua")) near = " Did you mean `flow run " + word + "`?";
   fail("flow has no verb `" + word + "`." + near + " `flow --help` lists them.");
@@ -132,7 +132,7 @@ std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
 std::string verbs_with(const CLI::App& app, const std::string& option) {
   constexpr size_t kNamedMax = 4;
   std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* verb : listed_verbs(app))
     if (verb->get_option_no_throw(option) != nullptr)
       verbs.push_back("`flow " + verb->get_name() + "`");
   if (verbs.size() > kNamedMax) {

@@ -13,7 +13,7 @@ struct CompletedVerb {
 
 std::vector<CompletedVerb> verbs_of(const CLI::App& app) {
   std::vector<CompletedVerb> verbs;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* verb : listed_verbs(app)) {
     CompletedVerb completed{verb->get_name(), verb->get_description(), {}, ""};
     for (const CLI::Option* option : verb->get_options()) {
       std::vector<std::string> names;

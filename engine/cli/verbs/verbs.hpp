@@ -25,6 +25,7 @@ void add_doctor(CLI::App& app, VerbContext& context);
 void add_init(CLI::App& app, VerbContext& context);
 void add_repl(CLI::App& app, VerbContext& context);
 void add_completion(CLI::App& app, VerbContext& context);
+void add_manual(CLI::App& app, VerbContext& context);
 void add_head(CLI::App& app, VerbContext& context);
 void add_worker(CLI::App& app, VerbContext& context);
 void add_nodes(CLI::App& app, VerbContext& context);

@@ -1,0 +1,208 @@
+// The texts of the manual pages that the help of the program does not have.
+#include "engine/cli/manual/manual_page.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+std::vector<VerbText> texts_of_runs() {
+  return {
+      {"run",
+       "Runs the pipeline of a script to its end, and prints its progress. Each result is kept in "
+       "the state before it is reported. A task whose code, inputs, command and seed are those of "
+       "an earlier run is not run again.\n\n"
+       "Ctrl-C gives running tasks the time of `--grace` to save their state; the run is then "
+       "interrupted, and `flow resume` continues it. A second Ctrl-C ends at once. "
+       "`flow run FILE --help` also lists the parameters of the pipeline.",
+       {{"flow run train.lua --param epochs=3 --out results",
+         "Run with a parameter, and copy the result"},
+        {"flow run train.lua --workers 2", "Run with two workers on this machine"}},
+       {"resume", "plan", "show", "why"}},
+      {"resume",
+       "Continues a run that was interrupted or killed, from its last committed results. Failed "
+       "tasks get new attempts. A run that has succeeded is only shown. With `--code new` the "
+       "script and the input files are read again, and what this changes runs again.",
+       {{"flow resume", "Continue the last run"}},
+       {"run", "retry"}},
+      {"retry",
+       "Runs the failed tasks of a run again, also those whose failure was ignored. With a task it "
+       "runs this one again, even if it succeeded, and then what this changes.",
+       {{"flow retry last", "Run all that failed in the last run again"}},
+       {"resume", "why"}},
+      {"cancel",
+       "Ends a run for good: its tasks are stopped, and it cannot be resumed. Its committed "
+       "results stay in the cache.",
+       {},
+       {"run", "resume"}},
+      {"signal",
+       "Answers a task that waits in `ctx:wait(name)`. The value is `true` if none is given. A "
+       "JSON string keeps its quotes.",
+       {{"flow signal last approved '{\"by\": \"ann\"}'", "Answer with a value"}},
+       {"show", "why"}},
+      {"plan",
+       "Prints for each node whether it is cached, runs and why, or is unknown and what it waits "
+       "for. Nothing runs, and nothing is written.",
+       {{"flow plan train.lua --param epochs=4", "See what a change of a parameter runs again"}},
+       {"run", "lint"}},
+  };
+}
+
+std::vector<VerbText> texts_of_views() {
+  return {
+      {"ls",
+       "Prints one line per run of the state, oldest first. It needs no lock, and works while "
+       "another `flow` runs.",
+       {},
+       {"show", "gc"}},
+      {"show",
+       "Prints a run, its tasks and its result. It works while the run is executed.",
+       {{"flow show last --json", "Print the last run as one JSON object"}},
+       {"ls", "get", "logs"}},
+      {"get",
+       "Prints the result of a run, or a part of it, as JSON. With `-o` it copies the files, the "
+       "tensors and the rest of the result into a folder, or to S3, and prints where they are.",
+       {{"flow get last report.rows[2]", "Print a part of the result"},
+        {"flow get last -o results", "Copy all of it"}},
+       {"run", "show"}},
+      {"logs",
+       "Prints what the tasks of a run logged and wrote. If no run has the given name, it is taken "
+       "as a task of the last run. With `-f` it continues until the run ends; it exits with 3 if "
+       "the process that executed the run has died.",
+       {{"flow logs train -f", "Follow a task of the last run"}},
+       {"show", "why"}},
+      {"why",
+       "Explains why a task waits, ran again or failed. If no run has the given name, it is taken "
+       "as a task of the last run. For a task that is ready it says what prevents it on each "
+       "machine, and which tasks hold that.",
+       {{"flow why train", "Explain a task of the last run"}},
+       {"logs", "diff"}},
+      {"diff", "Prints what differs between two runs, task by task.", {}, {"why", "show"}},
+      {"graph",
+       "Prints the graph of a script or of a run. The format `svg` needs the program `dot` of "
+       "Graphviz.",
+       {{"flow graph train.lua --format svg > graph.svg", "Draw the graph"}},
+       {"plan"}},
+      {"lint",
+       "Warns where a script seems to use a handle as if it were the value. Warnings do not change "
+       "the exit code.",
+       {},
+       {"plan"}},
+  };
+}
+
+std::vector<VerbText> texts_of_machines() {
+  return {
+      {"head",
+       "Leads a cluster over a state until it is ended. It prints how workers join. Runs are "
+       "started on the same machine over the same state, or from other machines with `--head` and "
+       "`--secret-file`.",
+       {{"flow head --listen 0.0.0.0:7117", "Lead a cluster on all interfaces of this machine"}},
+       {"worker", "nodes", "run"}},
+      {"worker",
+       "Works for a head until it is ended, and joins it again after each loss of the connection. "
+       "SIGTERM, SIGINT and SIGUSR2 give running tasks the time of `--drain` to save their state.",
+       {{"flow worker --join head:7117 --secret-file secret", "Join a head"},
+        {"flow worker --show", "Print what this machine would offer"}},
+       {"head", "nodes"}},
+      {"nodes",
+       "Prints the workers of the head that writes the state, or of the head that `--head` names: "
+       "what runs on them, and how much of each GPU each task has.",
+       {},
+       {"head", "worker"}},
+      {"gc",
+       "Forgets finished runs except the newest ones and those that a client still uses, and frees "
+       "what only they used.",
+       {},
+       {"ls"}},
+      {"doctor",
+       "Checks the executor, the state, the file system, CPUs, memory and its limits, the GPUs and "
+       "their libraries, and says what is built in. It exits with 4 if a run could not work.",
+       {},
+       {"worker"}},
+      {"init",
+       "Writes a small pipeline that runs as it is, a `.gitignore`, and for editors with "
+       "lua-language-server a `.luarc.json`. It overwrites nothing.",
+       {{"flow init hello && flow run hello", "Begin"}},
+       {"run"}},
+      {"repl", "A prompt that evaluates Lua as a script sees it.", {}, {"run"}},
+      {"completion",
+       "Prints a completion script for a shell. The package of flow installs these scripts.",
+       {{"eval \"$(flow completion bash)\"", "Complete in this shell"}},
+       {"run"}},
+      {"", "", {{"flow init hello && flow run hello", "Write a first pipeline, and run it"}}, {}},
+  };
+}
+
+}  // namespace
+
+const std::vector<VerbText>& verb_texts() {
+  static const std::vector<VerbText> all = [] {
+    std::vector<VerbText> texts = texts_of_runs();
+    for (auto more : {texts_of_views(), texts_of_machines()})
+      texts.insert(texts.end(), more.begin(), more.end());
+    return texts;
+  }();
+  return all;
+}
+
+const std::string& program_description() {
+  static const std::string text =
+      "flow runs pipelines that are written in Lua: functions and shell commands, with the data "
+      "that passes from one to the next. Each result is kept. A run that was killed continues "
+      "where it stopped, and a second run repeats only what has changed.\n\n"
+      "A RUN is given as its id, the start of an id if only one run begins with it, its name, or "
+      "`last`. A script is given as a file, or as a folder with a `pipeline.lua`. A TIME is such "
+      "as 500ms, 30s, 10m, 1h30m or 2d. Options end at `--`. Errors go to the standard error, as "
+      "paragraphs that begin with `error:`.";
+  return text;
+}
+
+const TermTexts& exit_code_texts() {
+  static const TermTexts texts = {
+      {"0", "Done."},
+      {"1", "A task failed, or the run was cancelled."},
+      {"2", "The script or the command line is wrong; nothing ran."},
+      {"3", "Interrupted; `flow resume` continues."},
+      {"4",
+       "The state cannot be read or written, the head cannot be reached or rejects the secret or "
+       "the version, a limit of the process is reached, or the machine lacks something."},
+  };
+  return texts;
+}
+
+const TermTexts& variable_texts() {
+  static const TermTexts texts = {
+      {"FLOW_STATE", "The state's folder, without `--state`."},
+      {"FLOW_FETCH_RETRIES",
+       "How often a failed transfer from or to a URL is tried again (default: 5)."},
+      {"FLOW_FETCH_STALL", "How long a transfer may be without a byte (default: 30s)."},
+      {"FLOW_FETCH_CONNECTIONS", "Parallel connections for one file at a URL (default: 4)."},
+      {"AWS_...", "Credentials and endpoint of S3, such as AWS_ACCESS_KEY_ID."},
+      {"SSL_CERT_FILE", "Certificates to trust."},
+      {"FLOW_LINGER",
+       "Of a run or of a task's `env`: how long flow waits for processes that a command left "
+       "running (default: 5s)."},
+      {"FLOW_COLLECTIVE_TIMEOUT",
+       "Of a task's `env`: how long a rank waits in a collective (default: 10m)."},
+      {"FLOW_WORKER_DIR",
+       "The folder for workers on the nodes of Slurm (default: below /var/tmp)."},
+      {"FLOW_NVML_LIB, FLOW_CUDNN_LIB, FLOW_NCCL_LIB",
+       "NVIDIA's libraries, if they are not in the search path."},
+      {"FLOW_RUN, FLOW_TASK, FLOW_ATTEMPT, FLOW_SLOT",
+       "Set by flow for each process of an attempt."},
+  };
+  return texts;
+}
+
+const TermTexts& file_texts() {
+  static const TermTexts texts = {
+      {".flow/",
+       "The state: runs and results. It is the nearest one in the working directory or above, or a "
+       "new one in the working directory, if neither `--state` nor `FLOW_STATE` names one."},
+      {"/var/tmp/flow-worker-UID-NAME/",
+       "What a worker keeps, if `--dir` of `flow worker` names no other folder."},
+  };
+  return texts;
+}
+
+}  // namespace flow::cli
