@@ -67,16 +67,23 @@ def main():
     seen = code, said, calls = setup(root, "")
     expect(code == 0 and "apt-get" not in calls and "left out" not in said, "with all of them it only builds", seen)
 
-    rules = (pathlib.Path(root) / "cmake" / "FlowInstall.cmake").read_text()
+    rules = "".join((pathlib.Path(root) / "cmake" / name).read_text() for name in ("FlowInstall.cmake", "library/CMakeLists.txt"))
     needed = {name for found in re.findall(r"install\(TARGETS ([^)]*)\)", rules)
               for name in re.split(r" (?:EXPORT|RUNTIME|LIBRARY)", found)[0].split()}
-    for words, targets in ((["run"], {"flow", "flow-executor"}), (["install", "usr"], needed)):
+    for words, targets in ((["run"], {"flow", "flow-executor"}), (["install", "tmp"], needed)):
         seen = code, said, calls = setup(root, "", *words)
         built = re.search(r"cmake --build build/release --target (.*)", calls)
         expect(built is not None and set(built.group(1).split()) == targets, f"{words[0]} builds what it needs", seen)
-    expect(code == 0 and "cmake --install build/release --strip --prefix /usr\n" in calls, "install installs", seen)
-    seen = code, said, calls = setup(root, "", "install")
-    expect(code == 2 and "PREFIX" in said and calls == "", "install needs a folder", seen)
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/new/place"
+        for words in ([place], ["--prefix", place], [f"--prefix={place}"], ["--prefix", place.lstrip("/")]):
+            seen = code, said, calls = setup(root, "", "install", *words)
+            expect(code == 0 and f"cmake --install build/release --strip --prefix {place}\n" in calls, f"install to {words}", seen)
+    for words, lacking in ((["--prefix"], "needs a folder"), (["--to"], "no option --to"), (["a", "b"], "argument b")):
+        seen = code, said, calls = setup(root, "", "install", *words)
+        expect(code == 2 and lacking in said and calls == "", f"install {words} is an error", seen)
+    seen = code, said, calls = setup(root, "", "install", "--prefix", f"{os.path.abspath(root)}/LICENSE/usr")
+    expect(code == 1 and "/LICENSE/usr cannot be written" in said and calls == "", "install to a folder that cannot be written", seen)
 
 
 main()
