@@ -177,4 +177,13 @@ std::string verb_page(const CLI::App& verb, std::time_t day) {
          section("FILES") + terms(file_texts()) + examples(text) + see_also(pages);
 }
 
+std::string executor_page(std::time_t day) {
+  return heading("flow-executor", "run the tasks of flow", day) + section("SYNOPSIS") +
+         bold("flow-executor") + "\n" + section("DESCRIPTION") +
+         paragraphs(
+             "`flow` starts this program for each CPU slot and for building graphs. It "
+             "lies beside `flow`, takes no options, and is never started by hand.") +
+         see_also({"flow", "flow-run"});
+}
+
 }  // namespace flow::cli

@@ -37,5 +37,7 @@ std::string roff(const std::string& text);
 std::string program_page(const CLI::App& app, std::time_t day);
 /// flow-VERB(1).
 std::string verb_page(const CLI::App& verb, std::time_t day);
+/// flow-executor(1), the program that flow starts for tasks.
+std::string executor_page(std::time_t day);
 
 }  // namespace flow::cli

@@ -42,6 +42,7 @@ void add_manual(CLI::App& app, VerbContext& context) {
       if (failed) fail_environment("cannot create the folder `" + *dir + "`: " + failed.message());
       std::time_t day = day_of_pages();
       write_page(folder / "flow.1", program_page(*context.app, day));
+      write_page(folder / "flow-executor.1", executor_page(day));
       for (const CLI::App* each : listed_verbs(*context.app))
         write_page(folder / ("flow-" + each->get_name() + ".1"), verb_page(*each, day));
       return int{kDone};
