@@ -15,6 +15,7 @@ STAND_INS = {
     "apt-cache": "exit 1",
     "dpkg-query": 'for lacking in $LACKING; do [ "$lacking" = "$4" ] && exit 1; done; printf installed',
     "cmake": 'echo "cmake $*" >>"$CALLS"',
+    "cpack": 'echo "cpack $*" >>"$CALLS"; echo "CPack: - package: /packages/flow.deb generated."',
 }
 
 
@@ -27,7 +28,7 @@ def setup(root, lacking, *words):
         for name, body in STAND_INS.items():
             (tools / name).write_text(f"#!/bin/sh\n{body}\n")
             (tools / name).chmod(0o755)
-        for name in ("dirname", "sed", "cat", "rm", "env", "realpath"):
+        for name in ("dirname", "sed", "cat", "rm", "env", "realpath", "mkdir"):
             (tools / name).symlink_to(shutil.which(name))
         calls.touch()
         environment = {"PATH": str(tools), "CALLS": str(calls), "LACKING": lacking}
@@ -84,6 +85,15 @@ def main():
         expect(code == 2 and lacking in said and calls == "", f"install {words} is an error", seen)
     seen = code, said, calls = setup(root, "", "install", "--prefix", f"{os.path.abspath(root)}/LICENSE/usr")
     expect(code == 1 and "/LICENSE/usr cannot be written" in said and calls == "", "install to a folder that cannot be written", seen)
+
+    for words, configs in (([], ["release", "portable"]), (["deb"], ["release"]), (["tarball"], ["portable"])):
+        seen = code, said, calls = setup(root, "", "package", *words)
+        expect(code == 0 and re.findall(r"cpack --config build/(\w+)/CPackConfig.cmake -B build/packages", calls) == configs, f"package {words}", seen)
+        expect(said.count("made: /packages/flow.deb\n") == len(configs), "the packages are named", seen)
+    seen = code, said, calls = setup(root, "", "package", "rpm")
+    expect(code == 2 and "not rpm" in said and calls == "", "an unknown kind of package is an error", seen)
+    seen = code, said, calls = setup(root, "file", "package")
+    expect(code == 1 and "file" in said and calls == "", "packages need the program file", seen)
 
 
 main()
