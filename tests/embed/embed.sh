@@ -24,7 +24,7 @@ expect "the operation ran in a task" '"last":318.5' "$folder/first"
 
 # pkg-config, and a second run that takes everything from the cache.
 config=$(find "$folder/prefix" -name flow.pc -printf '%h')
-flags=$(PKG_CONFIG_PATH=$config pkg-config --define-variable=prefix="$folder/prefix" --cflags --libs flow)
+flags=$(PKG_CONFIG_PATH=$config pkg-config --cflags --libs flow)
 libs=$(find "$folder/prefix" -name libflow.so -printf '%h')
 # shellcheck disable=SC2086  # flags are words
 "$compiler" -std=c++20 "$example/main.cc" $flags -Wl,-rpath,"$libs" -o "$folder/embed"

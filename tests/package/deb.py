@@ -34,10 +34,13 @@ def expect(holds, what, seen=""):
 
 
 def packed(cpack, build, folder):
-    """The package `flow` of the build. The library's, if there is one, is not tested."""
+    """The packages of the build by name: `flow`, and `libflow-dev` if the library is built."""
     done = run([cpack, "--config", f"{build}/CPackConfig.cmake", "-G", "DEB", "-B", folder])
     expect(done.returncode == 0, "cpack", done.stdout + done.stderr)
-    return next(pathlib.Path(folder).glob("flow_*.deb"))
+    packages = {path.name.split("_")[0]: path for path in pathlib.Path(folder).glob("*.deb")}
+    names = {"flow", "libflow-dev"} if list(pathlib.Path(build).glob("libflow.so.*")) else {"flow"}
+    expect(set(packages) == names, "the packages of the build", packages)
+    return packages
 
 
 def check_fields(package):
@@ -101,6 +104,15 @@ def check_pipelines(debian):
         flow("run", f"/usr/share/doc/flow/examples/{example}")
 
 
+def check_library(debian):
+    """What a build of a host program needs. tests/embed builds one with an installation."""
+    expect("libflow.so.0 " in debian.good("/sbin/ldconfig", "-p"), "the linker's cache has the library")
+    executor = debian.good("readlink", "-e", "/usr/lib/flow/flow-executor")
+    expect(executor == "/usr/bin/flow-executor\n", "the library finds the executor", executor)
+    for path in ("include/flow/flow.hpp", "lib/libflow.so", "lib/cmake/flow/flowConfig.cmake", "lib/pkgconfig/flow.pc"):
+        expect((debian.root / "usr" / path).is_file(), f"libflow-dev has {path}")
+
+
 def check_documents(debian):
     verbs = re.findall(r"^  ([a-z]+) ", debian.good("flow", "--help").split("Subcommands:")[1], re.MULTILINE)
     pages = debian.root / "usr/share/man/man1"
@@ -121,17 +133,21 @@ def main():
     require()
     folder = tempfile.mkdtemp(prefix="flow-package-")
     try:
-        package = packed(cpack, build, f"{folder}/packed")
-        check_fields(package)
+        packages = packed(cpack, build, f"{folder}/packed")
+        check_fields(packages["flow"])
         debian = FreshDebian(folder)
         debian.good("apt-get", "update", "-q")
-        shutil.copy(package, debian.root / "tmp/flow.deb")
+        for package in packages.values():
+            shutil.copy(package, debian.root / "tmp")
         before = debian.paths()
-        debian.good("apt-get", "install", "-q", "-y", "--no-install-recommends", "/tmp/flow.deb")
-        check_installed(debian, package.name.split("_")[1].rsplit("-", 1)[0])
+        debian.good("apt-get", "install", "-q", "-y", "--no-install-recommends", f"/tmp/{packages['flow'].name}")
+        check_installed(debian, packages["flow"].name.split("_")[1].rsplit("-", 1)[0])
         check_pipelines(debian)
         check_documents(debian)
-        debian.good("apt-get", "purge", "-q", "-y", "--autoremove", "flow")
+        if "libflow-dev" in packages:
+            debian.good("apt-get", "install", "-q", "-y", "--no-install-recommends", f"/tmp/{packages['libflow-dev'].name}")
+            check_library(debian)
+        debian.good("apt-get", "purge", "-q", "-y", "--autoremove", *packages)
         left = sorted(debian.paths() - before)
         expect(not left, "the removal leaves nothing", "\n".join(left))
         expect(before <= debian.paths(), "the removal removes nothing else", "\n".join(before - debian.paths()))
