@@ -9,8 +9,8 @@
 
 #include "engine/base/hardware.hpp"
 #include "engine/core/core.hpp"
+#include "engine/runs/shared_machines.hpp"
 #include "engine/runtime/gang_supervisor.hpp"
-#include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/turn_input.hpp"
 
 namespace flow {

@@ -1,5 +1,5 @@
 // Resources that several workers of one machine offer.
-#include "engine/runtime/shared_machines.hpp"
+#include "engine/runs/shared_machines.hpp"
 
 #include <catch2/catch.hpp>
 

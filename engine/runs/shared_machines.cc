@@ -1,4 +1,4 @@
-#include "engine/runtime/shared_machines.hpp"
+#include "engine/runs/shared_machines.hpp"
 
 #include <fmt/format.h>
 
