@@ -55,7 +55,7 @@ void subtract_held(const core::State& state, const core::RunId& id, core::UnitId
     if (worker >= free.size()) return;
     free[worker].cpus_milli -= held.cpus_milli;
     free[worker].memory_bytes -= held.memory_bytes;
-    if (def != nullptr) free[worker].gpus_milli -= def->resources.gpus_milli;
+    if (def != nullptr) free[worker].gpus_milli -= core::resources_of(run, unit).gpus_milli;
   });
 }
 

@@ -65,6 +65,26 @@ bool is_sound(const State& state, const RunId& id, UnitId unit,
   return is_dynamic(run, unit) && has_valid_edges(*run.plan, *fragment);
 }
 
+/// Whether only the options that are functions differ from the definition, with valid values.
+bool may_be_computed(const TaskDef& def, const AttemptResources& computed) {
+  const Resources &to = computed.resources, &from = def.resources;
+  auto is_same_or_function = [&](ResourceFunction option, bool is_same, bool is_valid) {
+    return (def.resource_functions & option) != 0 ? is_valid : is_same;
+  };
+  return to.gpu_model == from.gpu_model && to.where == from.where && to.ranks == from.ranks &&
+         to.ranks_max == from.ranks_max &&
+         is_same_or_function(kCpusFunction, to.cpus_milli == from.cpus_milli, to.cpus_milli > 0) &&
+         is_same_or_function(kMemoryFunction, to.memory_bytes == from.memory_bytes,
+                             to.memory_bytes > 0) &&
+         is_same_or_function(kGpusFunction, to.gpus_milli == from.gpus_milli, to.gpus_milli >= 0) &&
+         is_same_or_function(kGpuMemoryFunction, to.gpu_memory_bytes == from.gpu_memory_bytes,
+                             to.gpu_memory_bytes > 0) &&
+         is_same_or_function(kCustomResourcesFunction, to.custom_resources == from.custom_resources,
+                             flow::are_sound(to.custom_resources)) &&
+         is_same_or_function(kTimeoutFunction, computed.timeout_ms == def.timeout_ms,
+                             computed.timeout_ms > 0);
+}
+
 struct AdmissionCheck {
   const State& state;
 
@@ -86,6 +106,7 @@ struct AdmissionCheck {
   }
   bool operator()(const InputsFailed& e) const {
     return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr ||
+           find_unit(state, e.run, e.unit, Phase::sizing) != nullptr ||
            find_unit(state, e.run, e.unit, Phase::gathering) != nullptr;
   }
   bool operator()(const InputsMissing& e) const {
@@ -99,6 +120,13 @@ struct AdmissionCheck {
     bool is_tagged = find_run(state, e.run)->node(u->node).tags_items && e.count > 0;
     return e.tags.size() == (is_tagged ? e.count : 0) &&
            std::ranges::all_of(e.tags, [](const auto& tag) { return tag_problem(tag).empty(); });
+  }
+  bool operator()(const ResourcesComputed& e) const {
+    const Unit* u = find_unit(state, e.run, e.unit, Phase::sizing);
+    if (u == nullptr) return false;
+    const Run& run = *find_run(state, e.run);
+    return e.computed.attempt == next_attempt(state, run, e.unit).attempt &&
+           may_be_computed(*def_of(run, e.unit), e.computed);
   }
   bool operator()(const WhenResolved& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);

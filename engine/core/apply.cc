@@ -29,6 +29,16 @@ void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
   run.durations_us[def] = static_cast<uint32_t>(usual == 0 ? last : (3 * usual + last) / 4);
 }
 
+/// Why no worker can run an attempt with these resources, as a clause; "" if one may.
+std::string unsatisfiable_reason(const State& state, const TaskDef& def,
+                                 const Resources& requested) {
+  bool is_head_only = core::is_head_only(def);
+  std::string reason = gpu_unsatisfiable_reason(state, requested, is_head_only);
+  if (reason.empty()) reason = selector_unsatisfiable_reason(state, requested);
+  if (reason.empty()) reason = custom_resource_unsatisfiable_reason(state, requested, is_head_only);
+  return reason.empty() ? gang_unsatisfiable_reason(state, requested) : reason;
+}
+
 }  // namespace
 
 void apply(State& state, const Record& record, std::vector<Command>& out) {
@@ -59,10 +69,7 @@ void Transition::on(const InputsResolved& event) {
   }
   if (r.stopping) return to_parked(r, event.unit);
   const TaskDef& def = *def_of(r, event.unit);
-  std::string reason = gpu_unsatisfiable_reason(state_, def);
-  if (reason.empty()) reason = selector_unsatisfiable_reason(state_, def);
-  if (reason.empty()) reason = custom_resource_unsatisfiable_reason(state_, def);
-  if (reason.empty()) reason = gang_unsatisfiable_reason(state_, def);
+  std::string reason = unsatisfiable_reason(state_, def, def.resources);
   if (!reason.empty()) {
     reason = "`" + shown_name(r, event.unit) + "` " + reason;
     return fail(r, event.unit, {Cause::user_error, std::move(reason), "", 0});
@@ -101,6 +108,25 @@ void Transition::on(const MapExpanded& event) {
     r.tags[end - event.count + static_cast<UnitId>(i)] = event.tags[i];
   if (!event.tags.empty()) add_tagged(r, end - event.count);
   for (UnitId instance = end - event.count; instance < end; instance++) advance(r, instance);
+}
+
+// No worker may have what the functions returned: then the unit would wait forever.
+void Transition::on(const ResourcesComputed& event) {
+  Run& r = run(event.run);
+  Unit& u = r.units[event.unit];
+  FLOW_CHECK(u.phase == Phase::sizing);
+  touch(r);
+  const Resources& computed = event.computed.resources;
+  std::string reason = too_large_reason(state_, *def_of(r, event.unit), computed);
+  if (reason.empty()) reason = unsatisfiable_reason(state_, *def_of(r, event.unit), computed);
+  if (!reason.empty()) {
+    reason = "`" + shown_name(r, event.unit) + "` " + reason + " (its options are functions)";
+    return fail(r, event.unit, {Cause::user_error, std::move(reason), "", 0});
+  }
+  auto detail = copy_of(u);
+  detail->computed = std::make_shared<const AttemptResources>(event.computed);
+  u.detail = std::move(detail);
+  to_ready(r, event.unit);
 }
 
 void Transition::on(const WhenResolved& event) {
@@ -146,7 +172,7 @@ void Transition::on(const Assigned& event) {
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
   bool runs_alone = is_suspect(u), was_alone = u.detail && u.detail->runs_alone;
-  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang() || runs_alone != was_alone) {
+  if (!event.gpus.empty() || resources_of(r, unit).is_gang() || runs_alone != was_alone) {
     auto detail = copy_of(u);
     bool grew = detail->is_resizing && event.others.size() > detail->others.size();
     detail->grew_from = grew ? static_cast<uint32_t>(detail->others.size() + 1) : 0;
@@ -329,7 +355,7 @@ void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   leave(run, unit);
-  if (def_of(run, unit)->resources.is_gang()) end_ranks(run, unit, kills);
+  if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
 }
 
 // Ends a service of a run that ends: with success, unless a task of the run failed.

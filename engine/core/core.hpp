@@ -60,8 +60,9 @@ enum class Phase : uint8_t {
   branch,     // when: the value of the taken branch; dynamic: the units that its result names
   gathering,  // the event that answers GatherValue
   done,
+  sizing,  // the event that answers ComputeResources. The numbers are stored: only append
 };
-constexpr size_t kPhases = 12;
+constexpr size_t kPhases = 13;
 
 enum class Branch : uint8_t { unknown, then_branch, else_branch };
 
@@ -136,6 +137,7 @@ struct UnitDetail {
   Share share;
   bool is_resizing = false;  // it was asked to stop, so that it continues with more ranks
   uint32_t grew_from = 0;    // after such a resize: ranks of the previous attempt; else 0
+  std::shared_ptr<const AttemptResources> computed;  // by resource functions, of its newest attempt
 };
 
 /// Numbers of counted units (see is_counted) by status, as in a run's JSON.
@@ -381,6 +383,13 @@ const Value* dynamic_value(const Run& run, UnitId unit);
 UnitId limited_map_of(const Run& run, UnitId unit);
 /// Whether the task runs on the engine's own machine only: native tasks and services.
 bool is_head_only(const TaskDef& def);
+/// The requested resources and the timeout of the unit's newest attempt, or of its next one if that
+/// is ready: those of the definition, or what its resource functions returned.
+const Resources& resources_of(const Run& run, UnitId unit);
+int64_t timeout_ms_of(const Run& run, UnitId unit);
+/// The memory or CPUs that a function asked for and the engine's own machine lacks, as a clause; ""
+/// if it has them, or if workers may join, for one of which the unit then waits.
+std::string too_large_reason(const State& state, const TaskDef& def, const Resources& requested);
 /// The resources that an attempt of the unit requests. Memory grows after each out-of-memory
 /// failure. CPUs are clamped to the run's jobs and to the largest worker that has the memory and
 /// the GPUs (disconnected ones count); if no worker has a CPU, the unit waits for one. A service

@@ -45,12 +45,12 @@ void allocate_rank(const WorkerInfo& worker, FreeResources& free, const Scheduli
 }
 
 /// The request of one rank with no CPUs: ranks may get fewer CPUs than requested.
-SchedulingClass rank_of(const TaskDef& def) {
+SchedulingClass rank_of(const Resources& requested) {
   SchedulingClass each;
-  each.memory_bytes = def.resources.memory_bytes;
-  each.gpu = gpu_request(def.resources);
-  each.where = def.resources.where;
-  each.custom_resources = def.resources.custom_resources;
+  each.memory_bytes = requested.memory_bytes;
+  each.gpu = gpu_request(requested);
+  each.where = requested.where;
+  each.custom_resources = requested.custom_resources;
   return each;
 }
 
@@ -190,7 +190,7 @@ bool may_place(const State& state, const SchedulingClass& request, const Assigne
                      [&](const Placement& rank) { return add(rank.worker, rank.gpus); });
 }
 
-void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request) {
+void bound_gang(const State& state, const Resources& requested, SchedulingClass& request) {
   auto fit = [&](const SchedulingClass& each) {
     uint64_t ranks = ranks_in_all(state, each, request.ranks);
     return ranks >= request.ranks ||
@@ -202,7 +202,7 @@ void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request
   if (!fit(less)) {
     // Memory that grew after an out-of-memory failure does not prevent another attempt.
     less.memory_bytes = request.memory_bytes =
-        std::min(request.memory_bytes, def.resources.memory_bytes);
+        std::min(request.memory_bytes, requested.memory_bytes);
     if (fit(request) || !fit(less)) return;
   }
   int32_t enough = 0, too_many = request.cpus_milli;
@@ -213,19 +213,19 @@ void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request
   if (enough > 0) request.cpus_milli = enough;
 }
 
-int32_t gang_cpus_of(const State& state, const TaskDef& def) {
-  SchedulingClass request = rank_of(def);
-  request.cpus_milli = def.resources.cpus_milli;
-  request.ranks = def.resources.ranks;
-  bound_gang(state, def, request);
+int32_t gang_cpus_of(const State& state, const Resources& requested) {
+  SchedulingClass request = rank_of(requested);
+  request.cpus_milli = requested.cpus_milli;
+  request.ranks = requested.ranks;
+  bound_gang(state, requested, request);
   return request.cpus_milli;
 }
 
-std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  if (!def.resources.is_gang() || state.leads_workers) return "";
-  SchedulingClass each = rank_of(def);
-  uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
-  if (ranks >= def.resources.ranks) return "";
+std::string gang_unsatisfiable_reason(const State& state, const Resources& requested) {
+  if (!requested.is_gang() || state.leads_workers) return "";
+  SchedulingClass each = rank_of(requested);
+  uint64_t ranks = ranks_in_all(state, each, requested.ranks);
+  if (ranks >= requested.ranks) return "";
   std::string what;
   if (each.memory_bytes > 0)
     what = " of " + format_bytes(static_cast<uint64_t>(each.memory_bytes)) + " of memory";
@@ -233,7 +233,7 @@ std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def) {
   if (!each.custom_resources.empty())
     what += (what.empty() ? " with " : " and ") + words_of(each.custom_resources);
   if (!each.where.empty()) what += " where `" + each.where + "`";
-  return "asks for " + std::to_string(def.resources.ranks) + " ranks" + what +
+  return "asks for " + std::to_string(requested.ranks) + " ranks" + what +
          " each, and there is room for " + std::to_string(ranks) +
          ": ask for less, or run it where there is more";
 }

@@ -39,11 +39,11 @@ uint32_t ranks_that_fit(const WorkerInfo& worker, const FreeResources& free,
 bool may_place(const State& state, const SchedulingClass& request, const Assigned& gang);
 /// Reduces the CPUs per rank to what the workers could give all ranks if nothing else ran.
 /// Announced workers count.
-void bound_gang(const State& state, const TaskDef& def, SchedulingClass& request);
+void bound_gang(const State& state, const Resources& requested, SchedulingClass& request);
 /// CPUs (in thousandths) that each rank would get, at most what it requests, if nothing else ran.
-int32_t gang_cpus_of(const State& state, const TaskDef& def);
+int32_t gang_cpus_of(const State& state, const Resources& requested);
 /// The resource that the workers cannot give to all ranks of a gang, as a clause; "" if none. If
 /// workers may join, the gang waits for them instead.
-std::string gang_unsatisfiable_reason(const State& state, const TaskDef& def);
+std::string gang_unsatisfiable_reason(const State& state, const Resources& requested);
 
 }  // namespace flow::core

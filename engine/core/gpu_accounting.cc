@@ -96,14 +96,15 @@ void change(const std::vector<Gpu>& gpus, FreeResources& free, const GpuRequest&
 
 }  // namespace
 
-std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  if (def.resources.gpus_milli == 0 || (state.leads_workers && !is_head_only(def))) return "";
+std::string gpu_unsatisfiable_reason(const State& state, const Resources& requested,
+                                     bool is_head_only) {
+  if (requested.gpus_milli == 0 || (state.leads_workers && !is_head_only)) return "";
   const char* why_none = "`flow doctor` says what was found";
   std::string reason;
   size_t others = 0;
   for (const WorkerState& worker : state.workers) {
-    if (worker.is_lost() || (is_head_only(def) && &worker != &state.workers[0])) continue;
-    std::string here = flow::gpu_unsatisfiable_reason(def.resources, worker.info.gpus, why_none);
+    if (worker.is_lost() || (is_head_only && &worker != &state.workers[0])) continue;
+    std::string here = flow::gpu_unsatisfiable_reason(requested, worker.info.gpus, why_none);
     if (here.empty()) return "";
     if (reason.empty()) {
       reason = std::move(here);

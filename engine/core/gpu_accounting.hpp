@@ -31,7 +31,8 @@ std::vector<FreeGpu> free_gpus(const std::vector<Gpu>& gpus);
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
 /// The GPUs that no worker can give the task, as a clause; "" if none. Always "" if the head itself
 /// runs no tasks, because a worker that has them may still join.
-std::string gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
+std::string gpu_unsatisfiable_reason(const State& state, const Resources& requested,
+                                     bool is_head_only);
 /// Whether these GPUs, if all were free, satisfy the request (which may be for none).
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& requested);
 /// Whether the list is valid: no duplicate or empty UUID, and no dead device without a fault.

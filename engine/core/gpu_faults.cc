@@ -64,15 +64,17 @@ Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& report
   return reported;
 }
 
-std::string failed_gpu_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  if (def.resources.gpus_milli == 0) return "";
+std::string failed_gpu_unsatisfiable_reason(const State& state, const Run& run, UnitId unit) {
+  const Resources& requested = resources_of(run, unit);
+  if (requested.gpus_milli == 0) return "";
   bool has_any_failed =
       std::any_of(state.workers.begin(), state.workers.end(), [](const WorkerState& worker) {
         return std::any_of(worker.info.gpus.begin(), worker.info.gpus.end(), has_failed);
       });
   if (!has_any_failed) return "";
-  std::string reason = gpu_unsatisfiable_reason(state, def);
-  return reason.empty() ? gang_unsatisfiable_reason(state, def) : reason;
+  bool is_head_only = core::is_head_only(*def_of(run, unit));
+  std::string reason = gpu_unsatisfiable_reason(state, requested, is_head_only);
+  return reason.empty() ? gang_unsatisfiable_reason(state, requested) : reason;
 }
 
 // First end the attempts that hold it, with the worker as it was; then update the worker.
@@ -102,7 +104,7 @@ void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string&
   }
   for (auto& [run, unit] : holders) {
     if (run->units[unit].phase != Phase::running) continue;  // its run stopped with another
-    bool is_gang = def_of(*run, unit)->resources.is_gang();  // whose ranks end together
+    bool is_gang = resources_of(*run, unit).is_gang();       // whose ranks end together
     if (!is_gang && state_.workers[at].is_up)
       emit(StopAttempt{current_attempt(*run, unit), true, at});
     fail_attempt(*run, unit, failure, {at, true, true, co_located(at, *run, unit)});
@@ -115,7 +117,7 @@ void Transition::note_unschedulable() {
     if (run.phase_count(Phase::ready) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       bool is_unschedulable = run.units[unit].phase == Phase::ready &&
-                              !failed_gpu_unsatisfiable_reason(state_, *def_of(run, unit)).empty();
+                              !failed_gpu_unsatisfiable_reason(state_, run, unit).empty();
       if (is_unschedulable) unschedulable_.emplace_back(id, unit);
     }
   }
@@ -127,7 +129,7 @@ void Transition::fail_unschedulable() {
     auto [id, unit] = unschedulable_[i];
     Run& r = run(id);
     if (r.units[unit].phase != Phase::ready) continue;  // cancelled with another
-    std::string reason = failed_gpu_unsatisfiable_reason(state_, *def_of(r, unit));
+    std::string reason = failed_gpu_unsatisfiable_reason(state_, r, unit);
     touch(r);
     leave(r, unit);
     fail(r, unit,

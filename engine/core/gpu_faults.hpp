@@ -20,6 +20,6 @@ bool is_new_fault(const Gpu& gpu, bool is_dead);
 Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported);
 /// Names the failed GPUs without which the task cannot run on this engine's workers, as a clause;
 /// "" if none. A head with workers waits for a worker with other GPUs instead.
-std::string failed_gpu_unsatisfiable_reason(const State& state, const TaskDef& def);
+std::string failed_gpu_unsatisfiable_reason(const State& state, const Run& run, UnitId unit);
 
 }  // namespace flow::core

@@ -87,8 +87,9 @@ class InvariantChecker {
       if (u.cached && u.status == UnitStatus::succeeded)
         expect(u.resolved, place, "cached without a key");
       if (u.key_scope != KeyScope::none) {
-        bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
-                        u.phase == Phase::signal || u.phase == Phase::backoff;
+        bool computes = u.phase == Phase::sizing || u.phase == Phase::ready ||
+                        u.phase == Phase::running || u.phase == Phase::signal ||
+                        u.phase == Phase::backoff;
         expect(computes, place, "holds its key but does not compute");
       }
       if (u.phase == Phase::signal) {
@@ -110,7 +111,7 @@ class InvariantChecker {
       expect(at < state_.workers.size() && !state_.workers[at].is_lost(), place,
              "runs on a worker that is gone");
       expect(at == 0 || !is_head_only(def), place, "runs outside of the engine's machine");
-      expect(gpu_request(def.resources).count() == gpus.size(), place,
+      expect(gpu_request(resources_of(run, unit)).count() == gpus.size(), place,
              "holds more or fewer GPUs than it asks for");
       for (const std::string& uuid : gpus) {
         auto gpu = find_gpu(state_.workers[at].info.gpus, uuid);
@@ -158,13 +159,15 @@ class InvariantChecker {
       expect(run.stopping && run.phase_count(Phase::running) == 0, place, "interrupted but runs");
     }
     if (run.stopping) {
-      expect(run.phase_count(Phase::ready) == 0, place, "stopping, but would start more");
+      expect(run.phase_count(Phase::ready) + run.phase_count(Phase::sizing) == 0, place,
+             "stopping, but would start more");
       return;
     }
     uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::coalesced) +
-                     run.phase_count(Phase::ready) + run.phase_count(Phase::running) +
-                     run.phase_count(Phase::signal) + run.phase_count(Phase::backoff) +
-                     run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
+                     run.phase_count(Phase::sizing) + run.phase_count(Phase::ready) +
+                     run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
+                     run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering) +
+                     (run.gathering ? 1 : 0);
     expect(moves > 0, place, "it has open units, but none can make progress");
     expect(run.phase_count(Phase::parked) == 0, place, "holds units back without stopping");
   }

@@ -25,8 +25,9 @@ bool is_shared_work(const Run& run, UnitId unit) {
 
 KeyScope key_scope_of(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
-                  u.phase == Phase::signal || u.phase == Phase::backoff;
+  bool computes = u.phase == Phase::sizing || u.phase == Phase::ready ||
+                  u.phase == Phase::running || u.phase == Phase::signal ||
+                  u.phase == Phase::backoff;
   if (!computes || u.dropped || !is_shared_work(run, unit)) return KeyScope::none;
   return is_for_own_run(run, unit) ? KeyScope::own : KeyScope::shared;
 }

@@ -1,8 +1,11 @@
 // Resource requests of attempts and whether they fit the free resources; used by the scheduler and
 // by admit.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/size_units.hpp"
 #include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_accounting.hpp"
@@ -20,9 +23,12 @@ constexpr uint64_t kBacklogUsPerSlot = 20'000;
 
 constexpr int64_t kMemoryMax = int64_t{1} << 60;
 
-int64_t grown_memory(const TaskDef& def, const Unit& unit) {
-  int64_t memory = std::clamp<int64_t>(def.resources.memory_bytes, 0, kMemoryMax);
-  uint32_t ooms = unit.detail ? unit.detail->ooms : 0;
+int64_t grown_memory(const Run& run, UnitId id) {
+  const Unit& unit = run.units[id];
+  const TaskDef& def = *def_of(run, id);
+  int64_t memory = std::clamp<int64_t>(resources_of(run, id).memory_bytes, 0, kMemoryMax);
+  bool grows = unit.detail && (def.resource_functions & kMemoryFunction) == 0;
+  uint32_t ooms = grows ? unit.detail->ooms : 0;
   for (uint32_t i = 0; i < ooms && memory < kMemoryMax; i++) {
     double grown = static_cast<double>(memory) * std::max(1.0, def.retry.oom_memory_factor);
     memory = grown >= static_cast<double>(kMemoryMax) ? kMemoryMax : static_cast<int64_t>(grown);
@@ -62,10 +68,10 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
 /// The maximum memory of the workers with CPUs, the GPUs and the custom resources, and the maximum
 /// CPUs of those that also have the memory. If there is no such worker, the unit waits for one, and
 /// the maxima are over all workers.
-Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
+Bounds bounds_of(const State& state, const Run& run, UnitId unit, int64_t memory_bytes) {
   const WorkerInfo& own = state.workers[0].info;
-  if (is_head_only(def)) return {own.cpus_milli, own.memory_bytes};
-  const Resources& requested = def.resources;
+  if (is_head_only(*def_of(run, unit))) return {own.cpus_milli, own.memory_bytes};
+  const Resources& requested = resources_of(run, unit);
   const ClusterCapacity& capacity = state.capacity;
   bool fits_each =
       requested.gpus_milli == 0 && requested.where.empty() && requested.custom_resources.empty() &&
@@ -108,12 +114,13 @@ std::vector<WorkerId> failed_on(const UnitDetail& detail) {
 SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const Run& run,
                                UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
+  const Resources& requested = resources_of(run, unit);
   SchedulingClass request;
   request.priority = def.priority;
   if (def.kind != TaskKind::service) {
-    request.cpus_milli = std::clamp(def.resources.cpus_milli, 0, most.cpus_milli);
-    request.ranks = def.resources.ranks;
-    request.ranks_max = std::max(def.resources.ranks, def.resources.ranks_max);
+    request.cpus_milli = std::clamp(requested.cpus_milli, 0, most.cpus_milli);
+    request.ranks = requested.ranks;
+    request.ranks_max = std::max(requested.ranks, requested.ranks_max);
     int64_t jobs_milli = int64_t{run.jobs} * 1000 / request.ranks;
     if (run.jobs > 0 && jobs_milli < request.cpus_milli)
       request.cpus_milli = static_cast<int32_t>(jobs_milli);
@@ -121,9 +128,9 @@ SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const R
   request.memory_bytes = std::min(memory_bytes, std::max(most.memory_bytes, most.memory_bytes_min));
   request.is_head_only = is_head_only(def);
   request.is_service = def.kind == TaskKind::service;
-  if (def.resources.gpus_milli > 0) request.gpu = gpu_request(def.resources);
-  request.where = def.resources.where;
-  request.custom_resources = def.resources.custom_resources;
+  if (requested.gpus_milli > 0) request.gpu = gpu_request(requested);
+  request.where = requested.where;
+  request.custom_resources = requested.custom_resources;
   request.limited_map = limited_map_of(run, unit);
   const Unit& u = run.units[unit];
   if (u.detail && !request.is_head_only) request.failed_on = failed_on(*u.detail);
@@ -137,34 +144,57 @@ UnitId limited_map_of(const Run& run, UnitId unit) {
   return u.instance >= 0 && run.node(u.node).limit > 0 ? run.unit_of(u.node) : kNoNode;
 }
 
+const Resources& resources_of(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  bool is_computed = u.detail && u.detail->computed;
+  return is_computed ? u.detail->computed->resources : def_of(run, unit)->resources;
+}
+
+int64_t timeout_ms_of(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  bool is_computed = u.detail && u.detail->computed;
+  return is_computed ? u.detail->computed->timeout_ms : def_of(run, unit)->timeout_ms;
+}
+
+std::string too_large_reason(const State& state, const TaskDef& def, const Resources& requested) {
+  if (state.leads_workers && !is_head_only(def)) return "";
+  const WorkerInfo& own = state.workers[0].info;
+  if (requested.memory_bytes > own.memory_bytes)
+    return "asks for " + format_bytes(static_cast<uint64_t>(requested.memory_bytes)) +
+           " of memory, and this machine has " +
+           format_bytes(static_cast<uint64_t>(own.memory_bytes));
+  if (def.kind == TaskKind::service || requested.cpus_milli <= own.cpus_milli) return "";
+  return fmt::format("asks for {} CPUs, and this machine has {}", requested.cpus_milli / 1000.0,
+                     own.cpus_milli / 1000.0);
+}
+
 bool is_head_only(const TaskDef& def) {
   return def.kind == TaskKind::native || def.kind == TaskKind::service;
 }
 
 SchedulingClass resource_request(const State& state, const Run& run, UnitId unit) {
-  const TaskDef& def = *def_of(run, unit);
-  int64_t memory_bytes = grown_memory(def, run.units[unit]);
-  if (!def.resources.is_gang()) {
-    Bounds most = bounds_of(state, def, memory_bytes);
-    if (state.leads_workers && !is_head_only(def))
-      most.memory_bytes_min = def.resources.memory_bytes;
+  const Resources& requested = resources_of(run, unit);
+  int64_t memory_bytes = grown_memory(run, unit);
+  if (!requested.is_gang()) {
+    Bounds most = bounds_of(state, run, unit, memory_bytes);
+    if (state.leads_workers && !is_head_only(*def_of(run, unit)))
+      most.memory_bytes_min = requested.memory_bytes;
     SchedulingClass request = request_within(most, memory_bytes, run, unit);
     request.runs_alone = is_suspect(run.units[unit]);
     return request;
   }
   SchedulingClass request = request_within(kUnbounded, memory_bytes, run, unit);
   request.runs_alone = is_suspect(run.units[unit]);
-  bound_gang(state, def, request);
+  bound_gang(state, requested, request);
   return request;
 }
 
 SchedulingClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  const TaskDef& def = *def_of(run, unit);
   SchedulingClass held =
-      request_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(def, u), run, unit);
+      request_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(run, unit), run, unit);
   held.runs_alone = u.detail && u.detail->runs_alone;
-  if (def.resources.is_gang()) {
+  if (resources_of(run, unit).is_gang()) {
     Share share = u.detail ? u.detail->share : Share{};
     held.cpus_milli = share.cpus_milli;
     held.memory_bytes = share.memory_bytes;
@@ -179,7 +209,7 @@ SchedulingClass held_by(const State& state, const Run& run, UnitId unit) {
 uint32_t expected_short_us(const Run& run, UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   const TaskDef& def = run.plan->defs[node.def];
-  const Resources& requested = def.resources;
+  const Resources& requested = resources_of(run, unit);
   bool plain = def.kind != TaskKind::service && requested.cpus_milli == 1000 &&
                requested.memory_bytes == 0 && requested.gpus_milli == 0 &&
                requested.where.empty() && requested.custom_resources.empty() &&

@@ -73,7 +73,8 @@ void Transition::on(const EngineStarted& event) {
     r.stopping = true;
     for (Unit& u : r.units) {
       bool must_park = u.phase == Phase::resolving || u.phase == Phase::coalesced ||
-                       u.phase == Phase::ready || u.phase == Phase::backoff ||
+                       u.phase == Phase::sizing || u.phase == Phase::ready ||
+                       u.phase == Phase::backoff ||
                        (u.phase == Phase::running && !runs_on_other_worker(u));
       if (!must_park) continue;
       u.phase = Phase::parked;
@@ -120,6 +121,7 @@ void Transition::on(const StopRequested& event) {
       case Phase::running:
         stop_attempt(r, unit);
         break;
+      case Phase::sizing:
       case Phase::ready:
       case Phase::coalesced:
       case Phase::backoff:
@@ -231,9 +233,9 @@ void Transition::update_run_status(Run& r) {
       if (r.has_result) set_run_status(r, RunStatus::serving);
       return;
     }
-    uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::ready) +
-                      r.phase_count(Phase::running) + r.phase_count(Phase::gathering) -
-                      r.services_up;
+    uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::sizing) +
+                      r.phase_count(Phase::ready) + r.phase_count(Phase::running) +
+                      r.phase_count(Phase::gathering) - r.services_up;
     uint32_t suspended = r.phase_count(Phase::signal) + r.phase_count(Phase::backoff);
     return set_run_status(r,
                           active == 0 && suspended > 0 ? RunStatus::waiting : RunStatus::running);

@@ -25,6 +25,7 @@ class Transition {
   void on(const InputsFailed& event);
   void on(const InputsMissing& event);
   void on(const MapExpanded& event);
+  void on(const ResourcesComputed& event);
   void on(const WhenResolved& event);
   void on(const ValueGathered& event);
   void on(const Assigned& event);
@@ -80,6 +81,8 @@ class Transition {
   void advance(Run& run, UnitId unit);
   void emit_query(Run& run, UnitId unit);
   void to_ready(Run& run, UnitId unit);
+  /// Whether the unit's resource functions must be called before its next attempt is placed.
+  bool needs_sizing(const Run& run, UnitId unit) const;
   void to_parked(Run& run, UnitId unit);
   void to_backoff(Run& run, UnitId unit, int64_t delay_ms);
   void to_gathering(Run& run, UnitId unit);

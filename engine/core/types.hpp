@@ -106,6 +106,19 @@ struct MapExpanded {
   uint32_t count = 0;
   std::vector<std::string> tags{};  // of the instances, if a function tags them; else empty
 };
+/// The resources of one attempt of a task with resource functions: those of its definition, with
+/// the values that the functions returned.
+struct AttemptResources {
+  uint32_t attempt = 0;
+  Resources resources;
+  int64_t timeout_ms = 0;  // 0: none
+};
+/// The resource functions of a unit returned; the unit may be placed.
+struct ResourcesComputed {
+  RunId run;
+  UnitId unit = 0;
+  AttemptResources computed;
+};
 struct WhenResolved {
   RunId run;
   UnitId unit = 0;
@@ -274,13 +287,14 @@ struct WorkersAnnounced {
   uint32_t count = 0;
 };
 
-using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                           WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
-                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
-                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound,
-                           WorkerJoined, WorkerDisconnected, WorkerLost, WorkerDraining,
-                           ResizeRequested, GpuFailed, WorkersAnnounced, InputsMissing>;
+using Event =
+    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                 WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
+                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
+                 ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
+                 WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed,
+                 WorkersAnnounced, InputsMissing, ResourcesComputed>;
 
 /// An event with its sequence number and time, as the journal holds it.
 struct Record {
@@ -302,6 +316,12 @@ struct ResolveInputs {
 };
 /// Answered by MapExpanded, InputsFailed or InputsMissing.
 struct ExpandMap {
+  RunId run;
+  UnitId unit = 0;
+};
+/// Calls the resource functions of the unit for its next attempt. Answered by ResourcesComputed or
+/// InputsFailed in this turn or a later one.
+struct ComputeResources {
   RunId run;
   UnitId unit = 0;
 };
@@ -354,7 +374,8 @@ struct RunEnded {
   RunId run;
 };
 
-using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, StartAttempt,
-                             StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded>;
+using Command =
+    std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources, StartAttempt,
+                 StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded>;
 
 }  // namespace flow::core

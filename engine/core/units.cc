@@ -130,10 +130,22 @@ void Transition::to_ready(Run& run, UnitId unit) {
                std::make_shared<const UnitDetail>(std::move(detail)));
   }
   if (run.stopping) return to_parked(run, unit);
+  if (needs_sizing(run, unit)) {
+    move(run, unit, Phase::sizing, UnitStatus::pending);
+    return emit(ComputeResources{run.id, unit});
+  }
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
-  if (!failed_gpu_unsatisfiable_reason(state_, *def_of(run, unit)).empty())
+  if (!failed_gpu_unsatisfiable_reason(state_, run, unit).empty())
     unschedulable_.emplace_back(run.id, unit);
+}
+
+// An attempt that was requeued, or held back while its run stopped, keeps its values.
+bool Transition::needs_sizing(const Run& run, UnitId unit) const {
+  const Unit& u = run.units[unit];
+  if (def_of(run, unit)->resource_functions == 0) return false;
+  bool has_values = u.detail && u.detail->computed;
+  return !has_values || u.detail->computed->attempt != next_attempt(state_, run, unit).attempt;
 }
 
 void Transition::to_parked(Run& run, UnitId unit) {

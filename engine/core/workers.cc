@@ -87,8 +87,8 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
   return labels.size() <= kLabelsMax;
 }
 
-std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  const std::string& where = def.resources.where;
+std::string selector_unsatisfiable_reason(const State& state, const Resources& requested) {
+  const std::string& where = requested.where;
   if (where.empty() || state.leads_workers) return "";
   bool is_there =
       std::any_of(state.workers.begin(), state.workers.end(), [&](const WorkerState& worker) {
@@ -100,18 +100,19 @@ std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def
          "--label`";
 }
 
-std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def) {
-  const ResourceQuantities& requested = def.resources.custom_resources;
-  if (requested.empty() || (state.leads_workers && !is_head_only(def))) return "";
+std::string custom_resource_unsatisfiable_reason(const State& state, const Resources& resources,
+                                                 bool is_head_only) {
+  const ResourceQuantities& requested = resources.custom_resources;
+  if (requested.empty() || (state.leads_workers && !is_head_only)) return "";
   ResourceQuantities most = requested;
   for (auto& [name, milli] : most) milli = 0;
   for (const WorkerState& worker : state.workers) {
-    if (worker.is_lost() || (is_head_only(def) && &worker != &state.workers[0])) continue;
+    if (worker.is_lost() || (is_head_only && &worker != &state.workers[0])) continue;
     if (flow::fits(worker.info.custom_resources, requested)) return "";
     for (auto& [name, milli] : most)
       milli = std::max(milli, quantity_of(worker.info.custom_resources, name));
   }
-  bool has_several_workers = state.workers.size() > 1 && !is_head_only(def);
+  bool has_several_workers = state.workers.size() > 1 && !is_head_only;
   return "asks for " + words_of(requested) + ", and " +
          (has_several_workers ? "no machine has that (the most of each: " + words_of(most) + ")"
                               : "this machine has " + words_of(most)) +

@@ -24,8 +24,9 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
 /// If no worker has the labels that the task requires, returns why, as the end of an error message;
 /// else returns "". An engine that accepts remote workers always returns "", because a suitable
 /// worker may still join.
-std::string selector_unsatisfiable_reason(const State& state, const TaskDef& def);
+std::string selector_unsatisfiable_reason(const State& state, const Resources& requested);
 /// The same for the amounts of custom resources that the task requires.
-std::string custom_resource_unsatisfiable_reason(const State& state, const TaskDef& def);
+std::string custom_resource_unsatisfiable_reason(const State& state, const Resources& requested,
+                                                 bool is_head_only);
 
 }  // namespace flow::core

@@ -297,6 +297,21 @@ Result<std::vector<std::string>> list_inputs_there(const InputPattern& wanted) {
   return std::vector<std::string>(listed.paths().begin(), listed.paths().end());
 }
 
+void put_resources(const CallResources& from, wire::CallResources& to) {
+  constexpr size_t kErrorMax = 4 << 10;
+  to.set_error(cut_text(from.error, kErrorMax));
+  to.set_cpus_milli(from.resources.cpus_milli);
+  to.set_memory_bytes(from.resources.memory_bytes);
+  to.set_gpus_milli(from.resources.gpus_milli);
+  to.set_gpu_memory_bytes(from.resources.gpu_memory_bytes);
+  to.set_timeout_ms(from.timeout_ms);
+  for (const auto& [name, milli] : from.resources.custom_resources) {
+    wire::NamedAmount& amount = *to.add_custom_resources();
+    amount.set_name(name);
+    amount.set_milli(milli);
+  }
+}
+
 int build_graph() {
   uint32_t size = 0;
   if (!read_fully(kWireDescriptor, reinterpret_cast<char*>(&size), sizeof size) || size > kFrameMax)
@@ -336,6 +351,12 @@ int build_graph() {
       tags.items.push_back(std::move(*item));
     }
   }
+  for (const wire::ResourceCall& call : build.resource_calls()) {
+    auto args = decode_value(call.args());
+    if (!args.ok() || args->kind() != Value::Kind::table) return 1;
+    request.resource_calls.push_back(
+        {call.def(), std::move(*args), call.named_args(), call.attempt()});
+  }
   wire::FromExecutor reply;
   end_with_head();
   Result<BuildResult> built = user_error("");
@@ -348,6 +369,9 @@ int build_graph() {
     built = no_memory_to_build(build);
   if (built.ok() && request.tags) {
     for (std::string& tag : built->tags) reply.mutable_built()->add_tags(std::move(tag));
+  } else if (built.ok() && !request.resource_calls.empty()) {
+    for (const CallResources& each : built->resources)
+      put_resources(each, *reply.mutable_built()->add_resources());
   } else if (built.ok()) {
     for (const auto& [path, text] : built->bundle.files)
       for (std::string& warning : lint_source(path, text))

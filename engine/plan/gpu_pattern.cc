@@ -78,7 +78,9 @@ GpuRequest gpu_request(const Resources& resources) {
 }
 
 bool may_request_gpus(const Plan& plan) {
-  auto requests_gpus = [](const TaskDef& def) { return def.resources.gpus_milli > 0; };
+  auto requests_gpus = [](const TaskDef& def) {
+    return def.resources.gpus_milli > 0 || (def.resource_functions & kGpusFunction) != 0;
+  };
   return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const TaskNode& node) {
     if (node.kind == NodeKind::when) return false;
     const TaskDef& called = plan.defs[node.def];

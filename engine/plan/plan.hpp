@@ -48,6 +48,18 @@ struct Resources {
   bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
 
+/// Options of a task that may be functions of the call's arguments and the attempt's number. The
+/// values are bits of TaskDef::resource_functions, and are stored: only append.
+enum ResourceFunction : uint8_t {
+  kCpusFunction = 1,
+  kMemoryFunction = 2,
+  kGpusFunction = 4,
+  kGpuMemoryFunction = 8,
+  kCustomResourcesFunction = 16,
+  kTimeoutFunction = 32,
+};
+constexpr uint8_t kResourceFunctions = 63;  // all of them
+
 /// One named component of a code digest, so that `flow why` can name what changed.
 struct CodeComponent {
   std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
@@ -97,7 +109,9 @@ struct TaskDef {
   std::vector<CodeComponent> code_components;
   Resources resources;
   RetryPolicy retry;
-  int64_t timeout_ms = 0;  // 0: none
+  int64_t timeout_ms = 0;          // 0: none
+  uint8_t resource_functions = 0;  // the options that a function computes for each attempt; their
+                                   // fields above have the defaults
   bool cache = true;
   bool cache_written = false;  // `cache` was given by the script
   std::string cache_salt;
@@ -168,7 +182,8 @@ struct Plan {
   std::vector<TaskNode> nodes;  // in topological order, except for :after edges
   Value result;                 // with refs
   std::vector<std::string> warnings;
-  std::vector<InputListing> listings;  // only if a node has `tags_items`
+  std::vector<InputListing> listings;  // only if the graph may be built again: for
+                                       // tag and resource functions
   std::vector<std::string> printed;    // lines, while it was built; not kept
 };
 

@@ -339,7 +339,7 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
 // Fields added after the first version are written at the end and only if set, so that other plans
 // keep their bytes: first the kernels of tasks, then sections in the order of their numbers. A plan
 // with sections and without kernels has an empty list of kernels.
-enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2, kListings = 3 };
+enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2, kListings = 3, kFunctions = 4 };
 
 // Ascending by the index of the task.
 void kernels(PlanWriter& io, const std::vector<TaskDef>& defs, bool is_last) {
@@ -398,12 +398,40 @@ void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
   }
 }
 
+bool has_functions(const TaskDef& def) { return def.resource_functions != 0; }
+
+// Of the tasks with resource functions, ascending.
+void functions(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_functions)));
+  for (uint32_t i = 0; i < defs.size(); i++)
+    if (has_functions(defs[i])) {
+      uint32_t options = defs[i].resource_functions;
+      fields(io, i, options);
+    }
+}
+void functions(PlanReader& io, std::vector<TaskDef>& defs) {
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty section");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0, options = 0;
+    fields(io, index, options);
+    if (io.failed()) return;
+    if (index < least || index >= defs.size() || options == 0 || options > kResourceFunctions)
+      return io.fail("functions of a task that is not there, or twice, or of unknown options");
+    least = index + 1;
+    defs[index].resource_functions = static_cast<uint8_t>(options);
+  }
+}
+
 void later_fields(PlanWriter& io, const Plan& plan) {
   std::vector<uint32_t> ignoring;
   for (uint32_t i = 0; i < plan.defs.size(); i++)
     if (plan.defs[i].ignores_failure) ignoring.push_back(i);
   bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
-  kernels(io, plan.defs, ignoring.empty() && !has_tags && plan.listings.empty());
+  bool has_any_function = std::ranges::any_of(plan.defs, has_functions);
+  kernels(io, plan.defs,
+          ignoring.empty() && !has_tags && plan.listings.empty() && !has_any_function);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
     field(io, ignoring);
@@ -415,6 +443,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   if (!plan.listings.empty()) {
     io.number(kListings);
     field(io, plan.listings);
+  }
+  if (has_any_function) {
+    io.number(kFunctions);
+    functions(io, plan.defs);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -440,6 +472,8 @@ void later_fields(PlanReader& io, Plan& plan) {
     } else if (section == kListings) {
       field(io, plan.listings);
       if (plan.listings.empty()) return io.fail("an empty section");
+    } else if (section == kFunctions) {
+      functions(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }

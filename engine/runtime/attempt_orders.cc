@@ -43,11 +43,11 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   order.bundle = context->record.bundle_digest;
   order.bundle_bytes = context->bundle;
   order.ordinal = def.ordinal;
-  order.resources = def.resources;
+  order.resources = core::resources_of(run, id.unit);
   core::SchedulingClass held = core::held_by(state_, run, id.unit);
   order.resources.cpus_milli = held.cpus_milli;
   order.resources.memory_bytes = held.memory_bytes;
-  order.timeout_ms = def.timeout_ms;
+  order.timeout_ms = core::timeout_ms_of(run, id.unit);
   order.grace_ms = context->grace_ms;
   order.stage_copy = def.stage_copy;
   if (def.kind == TaskKind::shell)
@@ -98,7 +98,7 @@ void AttemptOrders::add(const core::AttemptId& id, std::vector<AttemptOrder>& or
   if (!order) return;
   const core::Run& run = state_.runs.at(id.run);
   const core::Unit& unit = run.units[id.unit];
-  if (core::def_of(run, id.unit)->resources.is_gang()) return split(std::move(*order), run, orders);
+  if (core::resources_of(run, id.unit).is_gang()) return split(std::move(*order), run, orders);
   order->worker = worker_name(unit.worker);
   if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);
   orders.push_back(std::move(*order));

@@ -33,9 +33,13 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
       active_runs(state),
       feed(state, clock, active_runs, commits.open.events),
       recorder(state, commits.open, turn_blobs, resolver, feed),
-      tagger(state, *builder, inbox, recorder, resolver, active_runs),
-      queries(state, recorder, turn_blobs, cache, resolver, feed, stop,
-              [this](const core::RunId& run, core::UnitId unit) { tagger.request(run, unit); }),
+      functions(state, *builder, inbox, recorder, resolver, active_runs),
+      queries(
+          state, recorder, turn_blobs, cache, resolver, feed, stop,
+          {[this](const core::RunId& run, core::UnitId unit) { functions.request_tags(run, unit); },
+           [this](const core::RunId& run, core::UnitId unit) {
+             functions.request_resources(run, unit);
+           }}),
       logs(state),
       stored_runs(state, active_runs, store, blobs, stop),
       gangs(

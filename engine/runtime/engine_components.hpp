@@ -16,7 +16,6 @@
 #include "engine/runtime/gpu_inventory.hpp"
 #include "engine/runtime/group_commit.hpp"
 #include "engine/runtime/inbox.hpp"
-#include "engine/runtime/item_tagger.hpp"
 #include "engine/runtime/log_rows.hpp"
 #include "engine/runtime/missing_results.hpp"
 #include "engine/runtime/native_tasks.hpp"
@@ -25,6 +24,7 @@
 #include "engine/runtime/recorder.hpp"
 #include "engine/runtime/run_event_feed.hpp"
 #include "engine/runtime/run_submission.hpp"
+#include "engine/runtime/script_functions.hpp"
 #include "engine/runtime/stored_runs.hpp"
 #include "engine/runtime/timers.hpp"
 #include "engine/runtime/turn.hpp"
@@ -90,7 +90,7 @@ struct EngineComponents {
   ActiveRuns active_runs;
   RunEventFeed feed;
   Recorder recorder;
-  ItemTagger tagger;
+  ScriptFunctions functions;
   QueryHandler queries;
   Timers timers;
   LogRows logs;

@@ -33,6 +33,7 @@ bool is_query(const core::Command& command) {
   return std::holds_alternative<core::ResolveInputs>(command) ||
          std::holds_alternative<core::ExpandMap>(command) ||
          std::holds_alternative<core::ResolveWhen>(command) ||
+         std::holds_alternative<core::ComputeResources>(command) ||
          std::holds_alternative<core::GatherValue>(command);
 }
 
@@ -146,7 +147,7 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
     auto count = resolver_.map_count(*run, expand->unit);
     if (!count.ok()) return fail_unit(expand->run, expand->unit, count.error(), now);
     bool is_tagged = run->node(run->units[expand->unit].node).tags_items && *count > 0;
-    if (is_tagged) return request_tags_(expand->run, expand->unit);
+    if (is_tagged) return requests_.tags(expand->run, expand->unit);
     recorder_.record_if_admitted(core::MapExpanded{expand->run, expand->unit, *count}, now);
   } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
     const core::Run* run = run_of(when->run);
@@ -154,6 +155,8 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
     auto condition = resolver_.condition(*run, when->unit);
     if (!condition.ok()) return fail_unit(when->run, when->unit, condition.error(), now);
     recorder_.record_if_admitted(core::WhenResolved{when->run, when->unit, *condition}, now);
+  } else if (const auto* compute = std::get_if<core::ComputeResources>(&query)) {
+    if (run_of(compute->run) != nullptr) requests_.resources(compute->run, compute->unit);
   } else {
     const auto& value = std::get<core::GatherValue>(query);
     if (const core::Run* run = run_of(value.run)) gather(value, *run, now);

@@ -1,5 +1,5 @@
-// Resolves the core's queries: each is answered by an event within the same turn, except for maps
-// whose items a function tags.
+// Resolves the core's queries: each is answered by an event within the same turn, except for those
+// that call functions of the script.
 #pragma once
 #include <deque>
 #include <functional>
@@ -26,11 +26,15 @@ Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs
 /// Used by the turn's thread.
 class QueryHandler {
  public:
-  /// Asks for the tags of a map's items; a later turn answers ExpandMap.
-  using RequestTags = std::function<void(const core::RunId&, core::UnitId)>;
+  /// Calls of the script's functions in another process; later turns answer the queries.
+  struct FunctionRequests {
+    using Request = std::function<void(const core::RunId&, core::UnitId)>;
+    Request tags;       // of a map's items: answers ExpandMap
+    Request resources;  // answers ComputeResources
+  };
   QueryHandler(const core::State& state, Recorder& recorder, TurnBlobs& blobs,
                const CacheLookup& cache, InputResolver& resolver, RunEventFeed& feed,
-               StopCause& stop, RequestTags request_tags = {})
+               StopCause& stop, FunctionRequests requests = {})
       : state_(state),
         recorder_(recorder),
         blobs_(blobs),
@@ -38,7 +42,7 @@ class QueryHandler {
         resolver_(resolver),
         feed_(feed),
         stop_(stop),
-        request_tags_(std::move(request_tags)) {}
+        requests_(std::move(requests)) {}
 
   void push(core::Command query) { queries_.push_back(std::move(query)); }
   bool empty() const { return queries_.empty(); }
@@ -59,7 +63,7 @@ class QueryHandler {
   InputResolver& resolver_;
   RunEventFeed& feed_;
   StopCause& stop_;
-  RequestTags request_tags_;
+  FunctionRequests requests_;
   std::deque<core::Command> queries_;  // of events that turns have applied
 };
 

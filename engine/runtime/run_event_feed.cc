@@ -34,7 +34,7 @@ void RunEventFeed::warn(const core::RunId& run, std::string text) {
 void RunEventFeed::warn_of_small_share(const core::Assigned& assigned) {
   if (!state_.leads_workers || assigned.share == core::Share{}) return;
   const core::Run& run = state_.runs.at(assigned.id.run);
-  int32_t requested = core::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  int32_t requested = core::resources_of(run, assigned.id.unit).cpus_milli;
   bool is_of_jobs = run.jobs > 0 && run.jobs < state_.capacity.cpus_milli / 1000;
   if (assigned.share.cpus_milli >= requested || is_of_jobs) return;
   std::string workers;

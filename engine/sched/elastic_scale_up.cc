@@ -77,7 +77,7 @@ std::optional<ResizeRequested> elastic_scale_up(const State& state, const Attemp
   if (!is_unit) return std::nullopt;
   const Run& run = found->second;
   const Unit& u = run.units[id.unit];
-  if (!def_of(run, id.unit)->resources.is_gang()) return std::nullopt;
+  if (!resources_of(run, id.unit).is_gang()) return std::nullopt;
   SchedulingClass request = resource_request(state, run, id.unit);
   bool may_resize = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.detail &&
                     u.detail->others.size() + 1 < request.ranks_max && !run.stopping &&

@@ -306,6 +306,8 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       return run.status == RunStatus::interrupted
                  ? "its run was interrupted: `flow resume " + run_id + "` continues it"
                  : "its run is being stopped";
+    case Phase::sizing:
+      return "the functions of its resource options are being called";
     case Phase::coalesced:
       return why_coalesced(state, run, u);
     case Phase::ready:

@@ -68,6 +68,13 @@ void put_event(const core::InputsMissing& e, RecordWriter& writer, journal::Reco
   m.set_why(e.why);
 }
 
+void put_event(const core::ResourcesComputed& e, RecordWriter& writer, journal::Record& record) {
+  journal::ResourcesComputed& m = *record.mutable_resources_computed();
+  m.set_run(writer.run_index(e.run));
+  m.set_unit(e.unit);
+  put_resources(e.computed, *m.mutable_computed());
+}
+
 void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record& record) {
   journal::MapExpanded& m = *record.mutable_map_expanded();
   m.set_run(writer.run_index(e.run));
@@ -404,6 +411,12 @@ core::Event get_event(const journal::InputsMissing& m, RecordFields& fields) {
   return core::InputsMissing{fields.run(m.run()), m.unit(), m.why()};
 }
 
+core::Event get_event(const journal::ResourcesComputed& m, RecordFields& fields) {
+  core::ResourcesComputed e{fields.run(m.run()), m.unit(), {}};
+  fields.require(get_resources(m.computed(), e.computed), "computed", "has a wrong amount");
+  return e;
+}
+
 core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
   return core::MapExpanded{
       fields.run(m.run()), m.unit(), m.count(), {m.tags().begin(), m.tags().end()}};
@@ -606,6 +619,8 @@ core::Event event_of(const journal::Record& m, RecordFields& fields) {
       return get_event(m.workers_announced(), fields);
     case Record::kInputsMissing:
       return get_event(m.inputs_missing(), fields);
+    case Record::kResourcesComputed:
+      return get_event(m.resources_computed(), fields);
     case Record::EVENT_NOT_SET:
       break;
   }

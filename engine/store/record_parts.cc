@@ -94,6 +94,39 @@ bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQu
   return are_sound(quantities);
 }
 
+void put_resources(const core::AttemptResources& computed, journal::AttemptResources& m) {
+  const Resources& resources = computed.resources;
+  m.set_attempt(computed.attempt);
+  m.set_cpus_milli(resources.cpus_milli);
+  m.set_memory_bytes(resources.memory_bytes);
+  m.set_gpus_milli(resources.gpus_milli);
+  m.set_gpu_memory_bytes(resources.gpu_memory_bytes);
+  m.set_gpu_model(resources.gpu_model);
+  m.set_where(resources.where);
+  m.set_ranks(resources.ranks);
+  m.set_ranks_max(resources.ranks_max);
+  put_quantities(resources.custom_resources, *m.mutable_custom_resources());
+  m.set_timeout_ms(computed.timeout_ms);
+}
+
+bool get_resources(const journal::AttemptResources& m, core::AttemptResources& computed) {
+  Resources& resources = computed.resources;
+  computed.attempt = m.attempt();
+  resources.cpus_milli = m.cpus_milli();
+  resources.memory_bytes = m.memory_bytes();
+  resources.gpus_milli = m.gpus_milli();
+  resources.gpu_memory_bytes = m.gpu_memory_bytes();
+  resources.gpu_model = m.gpu_model();
+  resources.where = m.where();
+  resources.ranks = m.ranks();
+  resources.ranks_max = m.ranks_max();
+  computed.timeout_ms = m.timeout_ms();
+  bool has_negative = m.cpus_milli() < 0 || m.memory_bytes() < 0 || m.gpus_milli() < 0 ||
+                      m.gpu_memory_bytes() < 0 || m.timeout_ms() < 0;
+  return get_quantities(m.custom_resources(), resources.custom_resources) && !has_negative &&
+         m.ranks() > 0;
+}
+
 namespace {
 
 std::string negative(const char* field, int64_t number) {

@@ -27,6 +27,8 @@ void put_quantities(const ResourceQuantities& quantities,
                     google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& to);
 bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQuantity>& from,
                     ResourceQuantities& quantities);
+void put_resources(const core::AttemptResources& computed, journal::AttemptResources& m);
+bool get_resources(const journal::AttemptResources& m, core::AttemptResources& computed);
 
 /// The reason why no flow could have admitted a decoded event in any state: a negative amount, a
 /// worker beyond the limit, an empty name. "" or "`jobs` is negative".

@@ -145,6 +145,7 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
     f.set_cause(static_cast<uint32_t>(failed.cause));
   }
   m.set_runs_alone(e.runs_alone);
+  if (e.computed) put_resources(*e.computed, *m.mutable_computed());
 }
 
 /// Returns false if a worker or a cause is out of range.
@@ -188,6 +189,11 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
   e.is_resizing = m.is_resizing();
   e.grew_from = m.grew_from();
+  if (m.has_computed()) {
+    auto computed = std::make_shared<core::AttemptResources>();
+    if (!get_resources(m.computed(), *computed)) return false;
+    e.computed = std::move(computed);
+  }
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
@@ -265,9 +271,9 @@ bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && u
 /// A when has no attempts, and a unit that waits for a signal has a detail that names it.
 bool fits(const core::Unit& unit, const TaskNode& node) {
   using core::Phase;
-  bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::ready ||
-                  unit.phase == Phase::running || unit.phase == Phase::signal ||
-                  unit.phase == Phase::backoff;
+  bool computes = unit.phase == Phase::coalesced || unit.phase == Phase::sizing ||
+                  unit.phase == Phase::ready || unit.phase == Phase::running ||
+                  unit.phase == Phase::signal || unit.phase == Phase::backoff;
   return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.detail);
 }
 

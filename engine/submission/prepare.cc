@@ -275,10 +275,11 @@ Result<std::vector<std::string>> list_for(const Submission& submission,
   return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
 }
 
-/// Keeps the listings for builds that call a tag function.
+/// Keeps the listings for builds that call a tag or resource function.
 void keep_listings(BuiltGraph& built, std::vector<InputListing> listings) {
-  bool tags_items = std::ranges::any_of(built.plan.nodes, &TaskNode::tags_items);
-  if (!tags_items || listings.empty()) return;
+  bool builds_again = std::ranges::any_of(built.plan.nodes, &TaskNode::tags_items) ||
+                      std::ranges::any_of(built.plan.defs, &TaskDef::resource_functions);
+  if (!builds_again || listings.empty()) return;
   built.plan.listings = std::move(listings);
   built.plan_bytes = encode_plan(built.plan);
 }

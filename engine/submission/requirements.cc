@@ -151,7 +151,7 @@ void check_where(const TaskDef& def, const std::string& where, const Capacity& c
   const std::string& requested = def.resources.where;
   if (requested.empty() || capacity.workers.empty()) return;
   if (capacity.is_closed) {
-    std::string reason = core::selector_unsatisfiable_reason(state_of(capacity), def);
+    std::string reason = core::selector_unsatisfiable_reason(state_of(capacity), def.resources);
     if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
@@ -170,7 +170,8 @@ void check_custom_resources(const TaskDef& def, const std::string& where, const 
   const ResourceQuantities& requested = def.resources.custom_resources;
   if (requested.empty() || capacity.workers.empty()) return;
   if (capacity.is_closed) {
-    std::string reason = core::custom_resource_unsatisfiable_reason(state_of(capacity), def);
+    std::string reason = core::custom_resource_unsatisfiable_reason(
+        state_of(capacity), def.resources, core::is_head_only(def));
     if (!reason.empty()) errors.push_back(user_error(where + " " + reason));
     return;
   }
@@ -221,7 +222,7 @@ void check_gang(const TaskDef& def, const std::string& where, const Capacity& ca
   bool is_open = def.resources.gpus_milli > 0 && !capacity.has_searched_gpus;
   if (!def.resources.is_gang() || capacity.workers.empty() || is_open) return;
   core::State state = state_of(capacity);
-  std::string reason = core::gang_unsatisfiable_reason(state, def);
+  std::string reason = core::gang_unsatisfiable_reason(state, def.resources);
   if (!reason.empty()) {
     if (capacity.is_closed) {
       errors.push_back(user_error(where + " " + reason));
@@ -230,7 +231,7 @@ void check_gang(const TaskDef& def, const std::string& where, const Capacity& ca
     }
     return;
   }
-  int32_t cpus_milli = core::gang_cpus_of(state, def);
+  int32_t cpus_milli = core::gang_cpus_of(state, def.resources);
   if (cpus_milli >= def.resources.cpus_milli) return;
   if (capacity.is_cluster) {
     warnings.push_back(fmt::format(

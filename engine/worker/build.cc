@@ -145,9 +145,29 @@ std::string request_of(const BuildOrder& order) {
     build.set_tag_node(order.tags->node);
     for (const std::string& item : order.tags->items) build.add_tag_items(item);
   }
+  for (const BuildOrder::ResourceCall& each : order.resource_calls) {
+    wire::ResourceCall& call = *build.add_resource_calls();
+    call.set_def(each.def);
+    call.set_args(each.args);
+    call.set_named_args(each.named_args);
+    call.set_attempt(each.attempt);
+  }
   std::string request;
   append_frame(request, message);
   return request;
+}
+
+BuildReply::CallResources resources_of(const wire::CallResources& from) {
+  BuildReply::CallResources out;
+  out.error = from.error();
+  out.resources.cpus_milli = from.cpus_milli();
+  out.resources.memory_bytes = from.memory_bytes();
+  out.resources.gpus_milli = from.gpus_milli();
+  out.resources.gpu_memory_bytes = from.gpu_memory_bytes();
+  out.timeout_ms = from.timeout_ms();
+  for (const wire::NamedAmount& amount : from.custom_resources())
+    out.resources.custom_resources.emplace_back(amount.name(), amount.milli());
+  return out;
 }
 
 /// Appends the answer to the child's request to `out`.
@@ -237,6 +257,8 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   out.plan = std::move(*reply.mutable_built()->mutable_plan());
   out.bundle = std::move(*reply.mutable_built()->mutable_bundle());
   out.tags.assign(reply.built().tags().begin(), reply.built().tags().end());
+  for (const wire::CallResources& each : reply.built().resources())
+    out.resources.push_back(resources_of(each));
   out.errors.assign(reply.built().errors().begin(), reply.built().errors().end());
   return out;
 }

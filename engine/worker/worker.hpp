@@ -88,10 +88,25 @@ struct BuildOrder {
     std::vector<std::string> items;  // canonical bytes
   };
   std::optional<TagOrder> tags{};
+  /// Calls the resource functions of a task of the plan, after the build.
+  struct ResourceCall {
+    uint32_t def = 0;
+    std::string args;  // canonical bytes of the list of arguments
+    bool named_args = false;
+    uint32_t attempt = 1;
+  };
+  std::vector<ResourceCall> resource_calls{};
 };
 struct BuildReply {
-  std::string plan, bundle;       // encoded; with a TagOrder both are empty
+  std::string plan, bundle;       // encoded; with a TagOrder or resource calls both are empty
   std::vector<std::string> tags;  // as many as the TagOrder's items
+  /// The options of the task's definition with the values of its functions, or an error.
+  struct CallResources {
+    std::string error;
+    Resources resources;
+    int64_t timeout_ms = 0;
+  };
+  std::vector<CallResources> resources;  // as many as the resource calls
   std::vector<std::string> errors;
   std::string printed;  // by the script, at top level and in its body
 };

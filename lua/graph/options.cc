@@ -433,18 +433,19 @@ struct KnownOption {
   uint8_t kinds;
   bool is_of_call;  // `task:with` may change it
   void (*read)(const Option&);
+  uint8_t function = 0;  // its ResourceFunction; 0: it can't be a function
 };
 constexpr KnownOption kOptions[] = {
-    {"cpus", kAnyKind, true, read_cpus},
-    {"memory", kAnyKind, true, read_memory},
-    {"gpus", kAnyKind, true, read_gpus},
-    {"gpu_memory", kAnyKind, true, read_gpu_memory},
+    {"cpus", kAnyKind, true, read_cpus, kCpusFunction},
+    {"memory", kAnyKind, true, read_memory, kMemoryFunction},
+    {"gpus", kAnyKind, true, read_gpus, kGpusFunction},
+    {"gpu_memory", kAnyKind, true, read_gpu_memory, kGpuMemoryFunction},
     {"gpu", kAnyKind, true, read_gpu},
     {"where", kAnyKind, true, read_where},
-    {"resources", kAnyKind, true, read_resources},
+    {"resources", kAnyKind, true, read_resources, kCustomResourcesFunction},
     {"ranks", kAnyKind, true, read_ranks},
     {"retries", kAnyKind, true, read_retries},
-    {"timeout", kAnyKind, true, read_timeout},
+    {"timeout", kAnyKind, true, read_timeout, kTimeoutFunction},
     {"cache", kAnyKind, false, read_cache},
     {"priority", kAnyKind, true, read_priority},
     {"queue", kAnyKind, true, read_queue},
@@ -494,14 +495,44 @@ std::vector<std::string> option_names(lua_State* L, int index, const TaskDef& de
   return given;
 }
 
+/// The option's value is the function at the top, which it pops.
+void set_function(lua_State* L, TaskObject& task, const KnownOption& option) {
+  if (task.def.kind == TaskKind::service)
+    raise(L,
+          fmt::format("task `{}`: the option `{}` of a service can't be a function: a service is "
+                      "placed once, for as long as its run lasts",
+                      task.def.name, option.name));
+  task.def.resource_functions |= option.function;
+  task.resource_functions[option.function] = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/// `retries = { oom = { memory = … } }` beside a function for `memory`, which has the attempt.
+void reject_growth(lua_State* L, int index, const TaskDef& def) {
+  int top = lua_gettop(L);
+  bool has_growth = lua_getfield(L, index, "memory") == LUA_TFUNCTION &&
+                    lua_getfield(L, index, "retries") == LUA_TTABLE &&
+                    lua_getfield(L, -1, "oom") == LUA_TTABLE &&
+                    lua_getfield(L, -1, "memory") != LUA_TNIL;
+  lua_settop(L, top);
+  if (has_growth)
+    raise(L, fmt::format("task `{}`: `retries.oom.memory` has no effect with a function for "
+                         "`memory`: the function gets the attempt's number as its second argument",
+                         def.name));
+}
+
 /// Reads the options of the table that `given` names, in the order of kOptions.
-void read_given(lua_State* L, int index, TaskDef& def, const std::vector<std::string>& given) {
+void read_given(lua_State* L, int index, TaskObject& task, const std::vector<std::string>& given) {
   for (const KnownOption& option : kOptions) {
     if (!std::binary_search(given.begin(), given.end(), option.name)) continue;
-    lua_getfield(L, index, option.name);
-    option.read(Option{L, def, option.name, lua_gettop(L)});
+    bool is_function = lua_getfield(L, index, option.name) == LUA_TFUNCTION;
+    if (is_function && option.function != 0) {
+      set_function(L, task, option);
+      continue;
+    }
+    option.read(Option{L, task.def, option.name, lua_gettop(L)});
     lua_pop(L, 1);
   }
+  reject_growth(L, index, task.def);
 }
 
 [[noreturn]] void reject_call_option(lua_State* L, const TaskDef& def, const std::string& name) {
@@ -519,28 +550,46 @@ void read_given(lua_State* L, int index, TaskDef& def, const std::vector<std::st
                        did_you_mean(name, names), join(names)));
 }
 
+void reset_resource(TaskDef& def, uint8_t option) {
+  Resources defaults;
+  if (option == kCpusFunction) def.resources.cpus_milli = defaults.cpus_milli;
+  if (option == kMemoryFunction) def.resources.memory_bytes = defaults.memory_bytes;
+  if (option == kGpusFunction) def.resources.gpus_milli = defaults.gpus_milli;
+  if (option == kGpuMemoryFunction) def.resources.gpu_memory_bytes = defaults.gpu_memory_bytes;
+  if (option == kCustomResourcesFunction) def.resources.custom_resources.clear();
+  if (option == kTimeoutFunction) def.timeout_ms = 0;
+}
+
 /// Sets the option back to its default, so that a table given for it replaces it as a whole.
-void reset_option(const std::string& name, TaskDef& def) {
-  if (name == "resources") def.resources.custom_resources.clear();
+void reset_option(const std::string& name, TaskObject& task) {
+  TaskDef& def = task.def;
+  for (const KnownOption& option : kOptions) {
+    if (option.function == 0 || name != option.name) continue;
+    def.resource_functions &= static_cast<uint8_t>(~option.function);
+    task.resource_functions.erase(option.function);
+    reset_resource(def, option.function);
+  }
   if (name == "ranks") def.resources.ranks_max = 0;
   if (name == "retries") def.retry = {};
 }
 
 }  // namespace
 
-void read_call_options(lua_State* L, int index, TaskDef& def) {
+void read_call_options(lua_State* L, int index, TaskObject& task) {
+  const TaskDef& def = task.def;
   std::vector<std::string> given = option_names(L, index, def);
   for (const std::string& name : given) {
     bool is_known = std::any_of(
         std::begin(kOptions), std::end(kOptions),
         [&](const KnownOption& option) { return name == option.name && option.is_of_call; });
     if (!is_known) reject_call_option(L, def, name);
-    reset_option(name, def);
+    reset_option(name, task);
   }
-  read_given(L, index, def, given);
+  read_given(L, index, task, given);
 }
 
-void read_options(lua_State* L, int index, TaskDef& def) {
+void read_options(lua_State* L, int index, TaskObject& task) {
+  TaskDef& def = task.def;
   if (def.kind == TaskKind::shell) def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
   std::vector<std::string> given = option_names(L, index, def);
   for (const std::string& name : given) {
@@ -550,11 +599,21 @@ void read_options(lua_State* L, int index, TaskDef& def) {
         });
     if (!known) unknown_option(L, def, name);
   }
-  read_given(L, index, def, given);
+  read_given(L, index, task, given);
   if (def.kind == TaskKind::shell && def.shell.command.empty())
     raise(L,
           fmt::format("task `{}`: flow.shell needs the option `command`, [[program {{argument}}]]",
                       def.name));
+}
+
+const char* read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option) {
+  for (const KnownOption& known : kOptions) {
+    if (known.function != option) continue;
+    reset_resource(def, option);
+    known.read(Option{L, def, known.name, index});
+    return known.name;
+  }
+  return "";
 }
 
 }  // namespace flow::lua

@@ -19,6 +19,7 @@ std::string command_problem(const TaskDef& def, const std::vector<std::string>& 
   auto parts = parse_command(def.shell, names);
   if (!parts.ok()) return fmt::format("task `{}`, {}", def.name, parts.error().message);
   bool no_memory = def.resources.memory_bytes == 0 &&
+                   (def.resource_functions & kMemoryFunction) == 0 &&
                    std::find(names.begin(), names.end(), "memory") == names.end();
   for (const CommandPart& part : *parts)
     if (part.is_placeholder && part.text == "memory" && no_memory)

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/clock.hpp"
+#include "engine/value/outline.hpp"
 #include "flow/tags.hpp"
 #include "lua/state/graph_builder.hpp"
+#include "lua/state/time_limit.hpp"
 
 namespace flow::lua {
 
@@ -46,30 +47,6 @@ void tag_items(lua_State* L, GraphBuilder& graph, uint32_t index) {
   graph.plan.nodes[index].item_tags = std::move(tags);
 }
 
-constexpr int64_t kItemMaxUs = 1'000'000;  // that a tag function may take for one item
-constexpr int kInstructionsPerCheck = 100'000;
-thread_local int64_t deadline_us = 0;
-
-void check_time(lua_State* L, lua_Debug*) {
-  if (monotonic_us() < deadline_us) return;
-  luaL_error(L, "the tag function took longer than 1 s for one item");
-}
-
-// Tensors have no bytes here.
-Value without_tensors(const Value& value) {
-  if (value.kind() == Value::Kind::tensor) {
-    std::vector<Value> shape;
-    for (int64_t extent : value.as_tensor().shape) shape.emplace_back(extent);
-    return Value::map({{Value("dtype"), Value(dtype_name(value.as_tensor().dtype))},
-                       {Value("shape"), Value::list(std::move(shape))}});
-  }
-  if (value.kind() != Value::Kind::table) return value;
-  Value::Table table = value.as_table();
-  for (Value& item : table.list) item = without_tensors(item);
-  for (auto& [key, field] : table.fields) field = without_tensors(field);
-  return Value(std::move(table));
-}
-
 }  // namespace
 
 std::string item_tag(lua_State* L, int index, const std::string& map, size_t item) {
@@ -94,11 +71,9 @@ Status tags_of_items(lua_State* L, const TagRequest& request, std::vector<std::s
   lua_rawgeti(L, LUA_REGISTRYINDEX, function->second);
   int index = lua_gettop(L);
   for (const Value& item : request.items) {
-    push_value(L, without_tensors(item));
-    deadline_us = monotonic_us() + kItemMaxUs;
-    lua_sethook(L, check_time, LUA_MASKCOUNT, kInstructionsPerCheck);
+    push_value(L, outline_of(item));
+    TimeLimit limit(L, "the tag function took longer than 1 s for one item");
     tags.push_back(item_tag(L, index, map, tags.size() + 1));
-    lua_sethook(L, nullptr, 0, 0);
   }
   lua_settop(L, index - 1);
   return {};

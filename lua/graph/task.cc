@@ -110,7 +110,7 @@ int define(lua_State* L, TaskKind kind) {
   def.kind = kind;
   def.line = current_line(L);
   def.file = loading_file(L);
-  if (form.options != 0) read_options(L, form.options, def);
+  if (form.options != 0) read_options(L, form.options, *task);
   check_unique(L, graph, def);
   if (kind == TaskKind::shell) {
     check_shell_definition(L, def);
@@ -164,6 +164,17 @@ std::string encode_options(const TaskDef& def) {
   return encode_plan(plan);
 }
 
+/// Equal for tasks with the same resource functions.
+std::string functions_text(lua_State* L, const TaskObject& task) {
+  std::string text;
+  for (const auto& [option, reference] : task.resource_functions) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, reference);
+    text += fmt::format(":{}={}", option, lua_topointer(L, -1));
+    lua_pop(L, 1);
+  }
+  return text;
+}
+
 // task:with { gpus = 2, … }: the same task with other options.
 int call_with(lua_State* L) {
   const TaskObject* task = test_task(L, 1);
@@ -178,13 +189,14 @@ int call_with(lua_State* L) {
                          name));
   GraphBuilder& graph = *ctx.graph;
   auto variant = std::make_unique<TaskObject>(*task);
-  read_call_options(L, 2, variant->def);
+  read_call_options(L, 2, *variant);
   const TaskObject* base = task->base == nullptr ? task : task->base;
   variant->base = base;
   variant->owner = &graph;
   variant->variant = static_cast<uint32_t>(graph.variants.size());
   // A loop that asks for the same options often makes one definition.
-  std::string options = std::to_string(base->def.ordinal) + ":" + encode_options(variant->def);
+  std::string options = std::to_string(base->def.ordinal) + ":" + encode_options(variant->def) +
+                        functions_text(L, *variant);
   auto [found, is_new] = graph.variant_of.emplace(options, variant->variant);
   if (is_new) graph.variants.push_back(std::move(variant));
   push_task(L, *graph.variants[found->second]);

@@ -123,11 +123,19 @@ std::string item_tag(lua_State* L, int index, const std::string& map, size_t ite
 Status tags_of_items(lua_State* L, const TagRequest& request, std::vector<std::string>& tags);
 
 // ---- graph/options.cc
-/// Reads the options table at `index` into `def`. Raises for unknown and invalid options.
-void read_options(lua_State* L, int index, TaskDef& def);
-/// Reads the options of `task:with { … }` at `index`; each replaces the whole option of `def`.
+/// Reads the options table at `index` into the task's definition. Raises for unknown and invalid
+/// options.
+void read_options(lua_State* L, int index, TaskObject& task);
+/// Reads the options of `task:with { … }` at `index`; each replaces the whole option of the task.
 /// Raises for options that `with` cannot change.
-void read_call_options(lua_State* L, int index, TaskDef& def);
+void read_call_options(lua_State* L, int index, TaskObject& task);
+/// Reads the value at `index` as that option (ResourceFunction) of `def`, and returns its name.
+/// Raises if it is invalid.
+const char* read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option);
+
+// ---- graph/resource_functions.cc
+/// After the body: calls the task's resource functions. Errors are in the answer.
+CallResources resources_of_call(lua_State* L, const ResourceCall& call);
 
 // ---- graph/params.cc
 const Parameter* test_param(lua_State* L, int index);

@@ -25,6 +25,20 @@ struct TagRequest {
   std::vector<Value> items;
 };
 
+/// A call whose resource functions are called, after the build.
+struct ResourceCall {
+  uint32_t def = 0;  // index in the plan's defs
+  Value args;        // the list of arguments with results in place of refs
+  bool named_args = false;
+  uint32_t attempt = 1;
+};
+/// The options of the task's definition with the values of its functions, or an error.
+struct CallResources {
+  std::string error;  // "pipeline.lua:7: …"; "" if there is none
+  Resources resources;
+  int64_t timeout_ms = 0;
+};
+
 struct BuildRequest {
   std::string root;         // absolute folder of the script
   std::string main;         // the script, relative to root
@@ -37,12 +51,14 @@ struct BuildRequest {
   InputLister list_inputs;
   bool describe = false;  // only the pipeline's name and parameters; its body does not run
   std::optional<TagRequest> tags{};
+  std::vector<ResourceCall> resource_calls{};
 };
 
 struct BuildResult {
   Plan plan;
   Bundle bundle;
-  std::vector<std::string> tags;  // of the TagRequest's items
+  std::vector<std::string> tags;         // of the TagRequest's items
+  std::vector<CallResources> resources;  // of the resource calls, in their order
 };
 
 /// The services of a worker for a running attempt. Called on the attempt's thread.

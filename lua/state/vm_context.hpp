@@ -89,6 +89,8 @@ struct TaskObject {
   TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends, but of shell
                 // tasks here
   int function_ref = LUA_NOREF;  // registry reference; none for shell and native
+  // Registry references of the functions for resource options (ResourceFunction).
+  std::map<uint8_t, int> resource_functions;
   // Of `task:with { … }`: the task that it is made of, and its index in the `variants` of the
   // GraphBuilder that owns both.
   const TaskObject* base = nullptr;

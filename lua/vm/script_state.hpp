@@ -35,6 +35,7 @@ class ScriptState {
     const BuildRequest* request;
     Status status;
     std::vector<std::string> tags;
+    std::vector<CallResources> resources;
   };
   struct LoadCall {
     ScriptState* state;

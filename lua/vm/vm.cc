@@ -214,6 +214,11 @@ int ScriptState::build_body(lua_State* L) {
     state.context_.phase = ScriptPhase::building;
     status = tags_of_items(L, *request.tags, building.tags);
   }
+  if (status.ok() && !request.resource_calls.empty()) {
+    state.context_.phase = ScriptPhase::building;
+    for (const ResourceCall& call : request.resource_calls)
+      building.resources.push_back(resources_of_call(L, call));
+  }
   return 0;
 }
 
@@ -228,7 +233,7 @@ Result<BuildResult> ScriptState::build(const BuildRequest& request) {
   lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);
   TensorScope scope(budget_);
   tensors::NoRecord off;
-  BuildCall building{this, &request, {}, {}};
+  BuildCall building{this, &request, {}, {}, {}};
   lua_pushcfunction(L_, build_body);
   lua_pushlightuserdata(L_, &building);
   int status = call_traced(L_, 1, 0);
@@ -236,7 +241,8 @@ Result<BuildResult> ScriptState::build(const BuildRequest& request) {
   lua_settop(L_, 0);
   flush_output(L_);
   FLOW_TRY(building.status);
-  BuildResult result{std::move(graph_.plan), std::move(bundle_), std::move(building.tags)};
+  BuildResult result{std::move(graph_.plan), std::move(bundle_), std::move(building.tags),
+                     std::move(building.resources)};
   for (std::string& warning : graph_.warnings) result.plan.warnings.push_back(std::move(warning));
   return result;
 }

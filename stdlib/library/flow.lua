@@ -33,22 +33,22 @@ local flow = {}
 ---@field infra? integer number of retries after infrastructure failures
 
 ---@class flow.options
----@field cpus? integer CPU slots of an attempt; --jobs counts all of them
----@field memory? string|integer "2G"; an attempt that exceeds it fails as out of memory
+---@field cpus? integer|fun(args: table, attempt: integer): integer CPU slots of an attempt; --jobs counts all of them
+---@field memory? string|integer|fun(args: table, attempt: integer): string|integer "2G"; an attempt that exceeds it fails as out of memory
 ---@field retries? integer|flow.retries
 ---@field on_error? "ignore"|"fail" ignore: the run continues, and the result is flow.missing
----@field timeout? string|number maximum duration of an attempt, "10m"
+---@field timeout? string|number|fun(args: table, attempt: integer): string maximum duration of an attempt, "10m"
 ---@field cache? boolean|string false: executed in every run; a string: a salt
 ---@field priority? integer higher starts first
 ---@field queue? string
 ---@field env? table<string, string|flow.secret> variables for the attempt
 ---@field seed? integer|string enters ctx.seed
 ---@field ranks? integer|{ min: integer, max: integer }
----@field gpus? number
----@field gpu_memory? string|integer
+---@field gpus? number|fun(args: table, attempt: integer): number
+---@field gpu_memory? string|integer|fun(args: table, attempt: integer): string|integer
 ---@field gpu? string
 ---@field where? string
----@field resources? table<string, number> custom resources of a worker, { fpga = 1 }
+---@field resources? table<string, number>|fun(args: table, attempt: integer): table<string, number> custom resources of a worker, { fpga = 1 }
 
 ---@class flow.shell_options: flow.options
 ---@field command string executed by `bash -euo pipefail -c`, with {placeholders}

@@ -220,6 +220,8 @@ std::string Scenario::declare(const Words& words) {
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
     def.ignores_failure = has(words, "ignore");
+    for (const std::string& name : split(option(words, "functions"), ','))
+      def.resource_functions |= name == "memory" ? kMemoryFunction : kCpusFunction;
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
     plan_->defs.push_back(def);
     return "";
@@ -350,6 +352,15 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = e;
   } else if (verb == "badinput") {
     event = InputsFailed{run_, named, {Cause::user_error, word(2), "", 0}};
+  } else if (verb == "size") {
+    const Run& run = state_.runs.at(run_);
+    const TaskDef& def = *def_of(run, named);
+    AttemptResources computed{next_attempt(state_, run, named).attempt, def.resources,
+                              def.timeout_ms};
+    computed.attempt = uint32_t(number(words, "attempt", computed.attempt));
+    computed.resources.memory_bytes = number(words, "memory", def.resources.memory_bytes);
+    computed.resources.cpus_milli = int32_t(number(words, "cpus", def.resources.cpus_milli));
+    event = ResourcesComputed{run_, named, computed};
   } else if (verb == "missing") {
     event = InputsMissing{run_, named, word(2)};
   } else if (verb == "count") {
@@ -473,6 +484,7 @@ std::string Scenario::text_of(const Command& command) const {
   if (auto* c = std::get_if<ExpandMap>(&command)) return "expand " + name(c->run, c->unit);
   if (auto* c = std::get_if<ResolveWhen>(&command)) return "decide " + name(c->run, c->unit);
   if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
+  if (auto* c = std::get_if<ComputeResources>(&command)) return "size " + name(c->run, c->unit);
   if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + text_of(c->id);
   if (auto* c = std::get_if<StopAttempt>(&command)) {
     std::string at = c->worker > 0 ? " at " + state_.workers[c->worker].info.name : "";

@@ -91,6 +91,13 @@ std::vector<core::Record> of_tags() {
   return {{1, 1000, core::MapExpanded{"run-1", 4, 2, {"s1", "s 2"}}}};
 }
 
+std::vector<core::Record> of_resources() {
+  core::AttemptResources computed{2, {2000, 3000, 500, 60, "H200", "disk == ssd"}, 60'000};
+  computed.resources.ranks_max = 2;
+  computed.resources.custom_resources = {{"fpga", 500}};
+  return {{1, 1000, core::ResourcesComputed{"run-1", 4, computed}}};
+}
+
 std::vector<core::Record> of_gpus() {
   core::GpusFound found;
   found.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
@@ -623,6 +630,9 @@ TEST_CASE("bytes of version 14, with a missing input, replay") {
   CHECK(core::is_lasting(std::get<core::AttemptFailed>(back.at(0).event).failure));
 }
 
+/// Between schemas from 15 on, only the number of the schema and the checksum differ.
+std::string content(const std::string& hex) { return hex.substr(4, hex.size() - 12); }
+
 TEST_CASE(
     "bytes of version 15, with each of its kinds of events, replay and are written unchanged") {
   Sources sources;
@@ -635,10 +645,9 @@ TEST_CASE(
   for (size_t i = 0; i < records.size(); i++) records[i].sequence = i + 1;
   std::set<size_t> kinds;
   for (const core::Record& record : records) kinds.insert(record.event.index());
-  CHECK(kinds.size() + of_ignored_failures().size() == std::variant_size_v<core::Event>);
+  size_t newer = of_ignored_failures().size() + of_resources().size();
+  CHECK(kinds.size() + newer == std::variant_size_v<core::Event>);
   replayed("15", records, sources);
-  // Only the number of the schema and the checksum differ.
-  auto content = [](const std::string& hex) { return hex.substr(4, hex.size() - 12); };
   CHECK(content(hex(encode_records(records))) == content(pinned("journal-15")));
 }
 
@@ -651,13 +660,25 @@ TEST_CASE("bytes of version 16, with a missing input of a task, replay") {
   CHECK(missing.why == "one of its arguments is flow.missing");
 }
 
-TEST_CASE("bytes of version 17, with tags of instances, replay and are written unchanged") {
+TEST_CASE("bytes of version 17, with tags of instances, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("17", of_tags(), sources);
   const auto& expanded = std::get<core::MapExpanded>(back.at(0).event);
   CHECK(expanded.count == 2);
   CHECK(expanded.tags == std::vector<std::string>{"s1", "s 2"});
-  CHECK(hex(encode_records(of_tags())) == pinned("journal-17"));
+  CHECK(content(hex(encode_records(of_tags()))) == content(pinned("journal-17")));
+}
+
+TEST_CASE("bytes of version 18, with computed resources, replay and are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("18", of_resources(), sources);
+  const auto& event = std::get<core::ResourcesComputed>(back.at(0).event);
+  CHECK(event.unit == 4);
+  CHECK(event.computed.attempt == 2);
+  CHECK(event.computed.resources.memory_bytes == 3000);
+  CHECK(event.computed.resources.custom_resources == ResourceQuantities{{"fpga", 500}});
+  CHECK(event.computed.timeout_ms == 60'000);
+  CHECK(hex(encode_records(of_resources())) == pinned("journal-18"));
 }
 
 TEST_CASE("a state of schemas 1 to 14 opens, and new records have the newest schema") {
@@ -728,6 +749,8 @@ TEST_CASE("a snapshot contains failures per machine and the excluded machines") 
   live.workers[1].aside_serial = 5;
   live.runs.at("r").failed_defs = {{0, 1}};
   core::UnitDetail detail;
+  detail.computed = std::make_shared<const core::AttemptResources>(
+      core::AttemptResources{4, {2000, 3000, 0, 0, "", "rack == a", 1, 0, {}}, 60'000});
   detail.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
   detail.deaths = {{1, 17, false, "`b`"}};
   live.runs.at("r").units[0].detail = std::make_shared<const core::UnitDetail>(detail);
@@ -741,5 +764,8 @@ TEST_CASE("a snapshot contains failures per machine and the excluded machines") 
   CHECK(restored->runs.at("r").failed_defs == live.runs.at("r").failed_defs);
   CHECK(restored->runs.at("r").units[0].detail->failed == detail.failed);
   CHECK(restored->runs.at("r").units[0].detail->deaths == detail.deaths);
+  CHECK(core::timeout_ms_of(restored->runs.at("r"), 0) == 60'000);
+  CHECK(core::resources_of(restored->runs.at("r"), 0).memory_bytes == 3000);
+  CHECK(core::resources_of(restored->runs.at("r"), 0).where == "rack == a");
   CHECK(core::check_invariants(*restored) == "");
 }

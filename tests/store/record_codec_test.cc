@@ -131,39 +131,46 @@ core::RetryRequested retry(Random& r) {
 
 /// One of each kind, in the order of core::Event.
 std::vector<core::Event> random_events(Random& r) {
-  return {core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag()},
-          core::RunSubmitted{r.run(), r.text_or_none(), r.digest(), any_plan({}), r.milli(),
-                             r.flag(), r.flag()},
-          resolved(r),
-          core::InputsFailed{r.run(), r.u32(), r.failure()},
-          core::MapExpanded{r.run(), r.u32(), r.u32(), r.uuids()},
-          core::WhenResolved{r.run(), r.u32(), r.flag()},
-          core::ValueGathered{r.run(), r.u32(), r.digest()},
-          core::Assigned{r.attempt(), r.uuids(), r.worker(), r.ranks(), {r.milli(), r.amount()}},
-          core::AttemptRequeued{r.attempt()},
-          succeeded(r),
-          core::AttemptFailed{r.attempt(), r.failure(), r.u32(), r.flag()},
-          core::AttemptWaiting{r.attempt(), r.text(), r.text(), r.i64()},
-          core::AttemptStopped{r.attempt()},
-          core::ServiceReady{r.attempt(), r.text()},
-          core::StepSaved{r.attempt(), r.text(), r.digest()},
-          core::CheckpointSaved{r.attempt(), r.digest()},
-          core::SignalReceived{r.run(), r.text(), r.digest()},
-          timer(r),
-          core::CancelRequested{r.run()},
-          core::StopRequested{r.run()},
-          core::ServeEnded{r.run()},
-          retry(r),
-          core::RunDeleted{r.run()},
-          core::GpusFound{r.gpus(), r.worker()},
-          joined(r),
-          core::WorkerDisconnected{r.worker(), r.text_or_none()},
-          core::WorkerLost{r.worker(), r.text_or_none(), r.flag()},
-          core::WorkerDraining{r.worker(), r.text_or_none()},
-          core::ResizeRequested{r.attempt(), r.u32()},
-          core::GpuFailed{r.worker(), r.text(), r.text(), r.flag()},
-          core::WorkersAnnounced{static_cast<uint32_t>(r.below(core::kWorkersMax + 1))},
-          core::InputsMissing{r.run(), r.u32(), r.text()}};
+  return {
+      core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag()},
+      core::RunSubmitted{r.run(), r.text_or_none(), r.digest(), any_plan({}), r.milli(), r.flag(),
+                         r.flag()},
+      resolved(r),
+      core::InputsFailed{r.run(), r.u32(), r.failure()},
+      core::MapExpanded{r.run(), r.u32(), r.u32(), r.uuids()},
+      core::WhenResolved{r.run(), r.u32(), r.flag()},
+      core::ValueGathered{r.run(), r.u32(), r.digest()},
+      core::Assigned{r.attempt(), r.uuids(), r.worker(), r.ranks(), {r.milli(), r.amount()}},
+      core::AttemptRequeued{r.attempt()},
+      succeeded(r),
+      core::AttemptFailed{r.attempt(), r.failure(), r.u32(), r.flag()},
+      core::AttemptWaiting{r.attempt(), r.text(), r.text(), r.i64()},
+      core::AttemptStopped{r.attempt()},
+      core::ServiceReady{r.attempt(), r.text()},
+      core::StepSaved{r.attempt(), r.text(), r.digest()},
+      core::CheckpointSaved{r.attempt(), r.digest()},
+      core::SignalReceived{r.run(), r.text(), r.digest()},
+      timer(r),
+      core::CancelRequested{r.run()},
+      core::StopRequested{r.run()},
+      core::ServeEnded{r.run()},
+      retry(r),
+      core::RunDeleted{r.run()},
+      core::GpusFound{r.gpus(), r.worker()},
+      joined(r),
+      core::WorkerDisconnected{r.worker(), r.text_or_none()},
+      core::WorkerLost{r.worker(), r.text_or_none(), r.flag()},
+      core::WorkerDraining{r.worker(), r.text_or_none()},
+      core::ResizeRequested{r.attempt(), r.u32()},
+      core::GpuFailed{r.worker(), r.text(), r.text(), r.flag()},
+      core::WorkersAnnounced{static_cast<uint32_t>(r.below(core::kWorkersMax + 1))},
+      core::InputsMissing{r.run(), r.u32(), r.text()},
+      core::ResourcesComputed{r.run(),
+                              r.u32(),
+                              {r.u32(),
+                               {r.milli(), r.amount(), r.milli(), r.amount(), r.text(), r.text(),
+                                1 + static_cast<uint32_t>(r.below(9)), r.u32(), r.quantities()},
+                               r.amount()}}};
 }
 
 // ---- all fields of an event, for comparisons
@@ -180,6 +187,14 @@ auto fields(const core::InputsResolved& e) {
 }
 auto fields(const core::InputsFailed& e) { return std::tuple(e.run, e.unit, fields(e.failure)); }
 auto fields(const core::InputsMissing& e) { return std::tuple(e.run, e.unit, e.why); }
+auto fields(const core::AttemptResources& e) {
+  const Resources& r = e.resources;
+  return std::tuple(e.attempt, r.cpus_milli, r.memory_bytes, r.gpus_milli, r.gpu_memory_bytes,
+                    r.gpu_model, r.where, r.ranks, r.ranks_max, r.custom_resources, e.timeout_ms);
+}
+auto fields(const core::ResourcesComputed& e) {
+  return std::tuple(e.run, e.unit, fields(e.computed));
+}
 auto fields(const core::MapExpanded& e) { return std::tuple(e.run, e.unit, e.count, e.tags); }
 auto fields(const core::WhenResolved& e) { return std::tuple(e.run, e.unit, e.then_branch); }
 auto fields(const core::ValueGathered& e) { return std::tuple(e.run, e.unit, e.result); }
@@ -369,7 +384,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 17);
+  CHECK(kJournalSchema == 18);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

@@ -1,0 +1,270 @@
+#include "engine/runtime/script_functions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/blobs/input_listing.hpp"
+#include "engine/value/outline.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kMsPerCall = 1000;  // as the executor's limit
+constexpr int64_t kTimeMaxMs = 600'000;
+constexpr size_t kCallsMax = 10'000;        // of one build
+constexpr size_t kArgumentsMax = 16 << 20;  // bytes, of one build
+constexpr size_t kAnswersMax = 100'000;     // of a run, that are remembered
+
+std::string bytes_of(const Value& items) { return encode_value(items); }
+
+/// What the pattern matched when the run's graph was built.
+Result<std::vector<std::string>> listed_before(const Plan& plan, const InputPattern& wanted) {
+  for (const InputListing& listing : plan.listings)
+    if (listing.folder == wanted.folder && listing.pattern == wanted.pattern) return listing.paths;
+  return user_error(fmt::format("`{}` was not listed when the graph was built", wanted.pattern));
+}
+
+void add_time(BuildOrder& order, size_t calls) {
+  order.time_limit_ms =
+      std::min(order.time_limit_ms + static_cast<int64_t>(calls) * kMsPerCall, kTimeMaxMs);
+}
+
+/// The definition's resources with those that its functions computed.
+core::AttemptResources merged(const TaskDef& def, const BuildReply::CallResources& computed) {
+  core::AttemptResources out;
+  out.resources = def.resources;
+  out.timeout_ms = def.timeout_ms;
+  auto is_function = [&](ResourceFunction option) {
+    return (def.resource_functions & option) != 0;
+  };
+  const Resources& from = computed.resources;
+  if (is_function(kCpusFunction)) out.resources.cpus_milli = from.cpus_milli;
+  if (is_function(kMemoryFunction)) out.resources.memory_bytes = from.memory_bytes;
+  if (is_function(kGpusFunction)) out.resources.gpus_milli = from.gpus_milli;
+  if (is_function(kGpuMemoryFunction)) out.resources.gpu_memory_bytes = from.gpu_memory_bytes;
+  if (is_function(kCustomResourcesFunction)) out.resources.custom_resources = from.custom_resources;
+  if (is_function(kTimeoutFunction)) out.timeout_ms = computed.timeout_ms;
+  return out;
+}
+
+}  // namespace
+
+void ScriptFunctions::post(std::function<void()> in_a_turn) {
+  TurnInput input;
+  input.what = StateCallback{[run = std::move(in_a_turn)](Batch&, core::State&) { run(); }};
+  inbox_.post(std::move(input));
+}
+
+/// Builds the run's graph again, from its own code, parameters and listings.
+Result<BuildOrder> ScriptFunctions::order_of(const core::RunId& run_id) {
+  const core::Run& run = state_.runs.at(run_id);
+  const RunContext* context = active_runs_.find(run_id);
+  if (context == nullptr) return internal_error("the run has no code");
+  auto bundle = decode_bundle(*context->bundle);
+  FLOW_TRY(bundle);
+  BuildOrder order;
+  order.root = bundle->root;
+  order.main = bundle->main;
+  order.pinned = *context->bundle;
+  order.params = context->record.params;
+  order.working_directory = context->record.directory;
+  if (!run.plan->listings.empty()) {
+    // The folder on the machine that submitted, from which the paths in the listings start.
+    order.root = run.plan->listings.front().folder;
+    order.list_inputs = [plan = run.plan](const InputPattern& wanted) {
+      return listed_before(*plan, wanted);
+    };
+  }
+  return order;
+}
+
+// ---- tags
+
+void ScriptFunctions::request_tags(const core::RunId& run_id, core::UnitId unit) {
+  const core::Run& run = state_.runs.at(run_id);
+  auto items = resolver_.map_items(run, unit);
+  if (!items.ok()) return fail_tags(run_id, unit, items.error().message);
+  auto order = order_of(run_id);
+  if (!order.ok()) return fail_tags(run_id, unit, order.error().message);
+  BuildOrder::TagOrder& tags = order->tags.emplace();
+  tags.node = run.units[unit].node;
+  for (const Value& item : items->as_table().list) tags.items.push_back(encode_value(item));
+  add_time(*order, tags.items.size());
+  Digest list = sha256(bytes_of(*items));
+  queue_.add(std::move(*order), [this, run_id, unit, list](const Result<BuildReply>& reply) {
+    Result<std::vector<std::string>> answer = std::vector<std::string>();
+    if (!reply.ok()) {
+      answer = reply.error();
+    } else if (!reply->errors.empty()) {
+      answer = user_error(reply->errors.front());
+    } else {
+      answer = reply->tags;
+    }
+    post([this, run_id, unit, list, answer] { answer_tags(run_id, unit, list, answer); });
+  });
+}
+
+void ScriptFunctions::answer_tags(const core::RunId& run_id, core::UnitId unit, const Digest& list,
+                                  const Result<std::vector<std::string>>& tags) {
+  auto found = state_.runs.find(run_id);
+  if (found == state_.runs.end()) return;
+  bool is_asked = unit < found->second.units.size() &&
+                  found->second.units[unit].phase == core::Phase::resolving;
+  if (!is_asked) return;  // the run was cancelled
+  auto items = resolver_.map_items(found->second, unit);
+  // After a retry of its producer the list may be another one, and a request for that follows.
+  if (!items.ok() || sha256(bytes_of(*items)) != list) return;
+  if (!tags.ok()) return fail_tags(run_id, unit, tags.error().message);
+  core::MapExpanded event{run_id, unit, static_cast<uint32_t>(items->as_table().list.size()),
+                          *tags};
+  if (!recorder_.record_if_admitted(std::move(event), recorder_.turn_time()))
+    fail_tags(run_id, unit, "its tag function gave other tags than were asked for");
+}
+
+void ScriptFunctions::fail_tags(const core::RunId& run, core::UnitId unit, const std::string& why) {
+  core::Failure failure;
+  failure.cause = core::Cause::user_error;
+  failure.message = fmt::format("the items of `{}` got no tags: {}",
+                                core::unit_name(state_.runs.at(run), unit), why);
+  recorder_.record_if_admitted(core::InputsFailed{run, unit, std::move(failure)},
+                               recorder_.turn_time());
+}
+
+// ---- resources
+
+ScriptFunctions::RunCalls& ScriptFunctions::calls_of(const core::RunId& run) {
+  auto found = calls_.find(run);
+  if (found != calls_.end()) return found->second;
+  std::erase_if(calls_, [&](const auto& each) {
+    return !active_runs_.contains(each.first) && !each.second.is_building;
+  });
+  return calls_[run];
+}
+
+Result<ScriptFunctions::Call> ScriptFunctions::call_of(const core::Run& run, core::UnitId unit) {
+  auto args = resolver_.arguments(run, unit);
+  FLOW_TRY(args);
+  auto value = decode_value(*args);
+  FLOW_TRY(value);
+  const TaskNode& node = run.node(run.units[unit].node);
+  Call out;
+  out.call = {node.def, std::move(*args), node.named_args,
+              core::next_attempt(state_, run, unit).attempt};
+  std::string text = fmt::format("{} {} {} ", node.def, node.named_args, out.call.attempt);
+  out.id = sha256(text + encode_value(outline_of(*value)));
+  return out;
+}
+
+void ScriptFunctions::request_resources(const core::RunId& run_id, core::UnitId unit) {
+  const core::Run& run = state_.runs.at(run_id);
+  RunCalls& calls = calls_of(run_id);
+  auto call = call_of(run, unit);
+  if (!call.ok()) return fail_resources(run_id, unit, call.error().message);
+  if (answer_resources(run, unit, call->id, calls.answers)) return;
+  calls.waiting.push_back(unit);
+  post_flush(run_id, calls);
+}
+
+/// A later turn builds for all units that wait by then.
+void ScriptFunctions::post_flush(const core::RunId& run, RunCalls& calls) {
+  if (calls.is_flush_posted || calls.is_building) return;
+  calls.is_flush_posted = true;
+  post([this, run] { flush(run); });
+}
+
+/// Whether the answers had this call: then the query is answered.
+bool ScriptFunctions::answer_resources(const core::Run& run, core::UnitId unit, const CallId& id,
+                                       const std::map<CallId, BuildReply::CallResources>& answers) {
+  auto found = answers.find(id);
+  if (found == answers.end()) return false;
+  const BuildReply::CallResources& computed = found->second;
+  if (!computed.error.empty()) {
+    fail_resources(run.id, unit, computed.error);
+    return true;
+  }
+  core::ResourcesComputed event{run.id, unit, merged(*core::def_of(run, unit), computed)};
+  event.computed.attempt = core::next_attempt(state_, run, unit).attempt;
+  if (!recorder_.record_if_admitted(std::move(event), recorder_.turn_time()))
+    fail_resources(run.id, unit, "they returned values that are not allowed");
+  return true;
+}
+
+void ScriptFunctions::flush(const core::RunId& run_id) {
+  RunCalls& calls = calls_of(run_id);
+  calls.is_flush_posted = false;
+  auto found = state_.runs.find(run_id);
+  if (found == state_.runs.end() || calls.is_building) return;
+  std::vector<core::UnitId> units;
+  std::vector<CallId> ids;
+  std::set<CallId> known;
+  std::vector<BuildOrder::ResourceCall> asked;
+  size_t bytes = 0, next = 0;
+  for (; next < calls.waiting.size(); next++) {
+    core::UnitId unit = calls.waiting[next];
+    if (asked.size() >= kCallsMax || bytes >= kArgumentsMax) break;
+    bool waits =
+        unit < found->second.units.size() && found->second.units[unit].phase == core::Phase::sizing;
+    auto call = waits ? call_of(found->second, unit) : Result<Call>(internal_error(""));
+    if (!call.ok()) continue;
+    units.push_back(unit);
+    if (!known.insert(call->id).second) continue;
+    bytes += call->call.args.size();
+    ids.push_back(call->id);
+    asked.push_back(std::move(call->call));
+  }
+  calls.waiting.erase(calls.waiting.begin(), calls.waiting.begin() + static_cast<int64_t>(next));
+  if (units.empty()) return;
+  auto order = order_of(run_id);
+  if (!order.ok()) return finish(run_id, units, {}, order.error());
+  add_time(*order, asked.size());
+  order->resource_calls = std::move(asked);
+  calls.is_building = true;
+  queue_.add(std::move(*order), [this, run_id, units, ids](const Result<BuildReply>& reply) {
+    post([this, run_id, units, ids, reply] { finish(run_id, units, ids, reply); });
+  });
+}
+
+void ScriptFunctions::finish(const core::RunId& run_id, const std::vector<core::UnitId>& units,
+                             const std::vector<CallId>& ids, const Result<BuildReply>& reply) {
+  RunCalls& calls = calls_of(run_id);
+  calls.is_building = false;
+  std::string problem;  // of the build
+  if (!reply.ok()) {
+    problem = reply.error().message;
+  } else if (!reply->errors.empty()) {
+    problem = reply->errors.front();
+  } else if (reply->resources.size() != ids.size()) {
+    problem = "the build gave another number of answers";
+  }
+  if (calls.answers.size() > kAnswersMax) calls.answers.clear();
+  for (size_t i = 0; i < ids.size() && problem.empty(); i++)
+    calls.answers.insert_or_assign(ids[i], reply->resources[i]);
+  for (core::UnitId unit : units) {
+    auto found = state_.runs.find(run_id);
+    bool waits = found != state_.runs.end() && unit < found->second.units.size() &&
+                 found->second.units[unit].phase == core::Phase::sizing;
+    if (!waits) continue;  // its run was stopped, or has ended
+    if (problem.empty()) {
+      request_resources(run_id, unit);  // the arguments may have changed meanwhile
+    } else {
+      fail_resources(run_id, unit, problem);
+    }
+  }
+  if (!calls.waiting.empty()) post_flush(run_id, calls);
+}
+
+void ScriptFunctions::fail_resources(const core::RunId& run, core::UnitId unit,
+                                     const std::string& why) {
+  core::Failure failure;
+  failure.cause = core::Cause::user_error;
+  failure.message = fmt::format("the functions of the resource options of `{}` failed: {}",
+                                core::shown_name(state_.runs.at(run), unit), why);
+  recorder_.record_if_admitted(core::InputsFailed{run, unit, std::move(failure)},
+                               recorder_.turn_time());
+}
+
+}  // namespace flow
