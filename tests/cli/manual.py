@@ -24,6 +24,11 @@ def plain(page):
     return text
 
 
+def flat(text):
+    """In one line: pages break lines between words."""
+    return " ".join(text.split())
+
+
 def section(page, title):
     """The lines of one section of a plain page."""
     found = re.search(r'^\.SH "?%s"?\n(.*?)(?=^\.SH |\Z)' % title, page, re.MULTILINE | re.DOTALL)
@@ -47,7 +52,7 @@ class Manual(Place):
         pages = {"flow.1", "flow-executor.1"} | {"flow-%s.1" % verb for verb in verbs}
         self.assertEqual(set(os.listdir(self.path("man"))), pages)
         for verb, what in verbs.items():
-            self.assertIn(".TP\n%s\n%s\n" % (verb, what), section(self.page(""), "VERBS"))
+            self.assertIn(flat(".TP %s %s" % (verb, what)), flat(section(self.page(""), "VERBS")))
             self.assertIn(".BR flow-%s (1)" % verb, section(self.page(""), "SEE ALSO"))
 
     def test_a_page_has_each_section_and_each_option_with_its_help(self):
@@ -60,7 +65,7 @@ class Manual(Place):
                     self.assertNotEqual(section(page, title).strip(), "", title)
                 for short, name, value, text in self.options(verb):
                     names = (short + ", " if short else "") + name + (" " + value if value else "")
-                    self.assertIn(".TP\n%s\n%s\n" % (names, text.replace("`", "")), section(page, "OPTIONS"))
+                    self.assertIn(flat(".TP %s %s" % (names, text.replace("`", ""))), flat(section(page, "OPTIONS")))
                 for other in re.findall(r"\.BR flow-([a-z]+) \(1\)", page):
                     self.assertIn(other, self.verbs())
 
@@ -88,7 +93,16 @@ class Manual(Place):
         for name in sorted(os.listdir(self.path("man"))):
             done = subprocess.run(["groff", "-ww", "-rCHECKSTYLE=3", "-Kutf8", "-man", "-Tutf8", self.path("man", name)], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+            with open(self.path("man", name), "rb") as file:
+                self.assertLessEqual(max(len(line.rstrip(b"\n")) for line in file), 80, name)
             self.assertIn("SEE ALSO", re.sub(r"\x1b\[\d*m|.\x08", "", done.stdout), name)
+
+    def test_mandoc_finds_nothing_to_correct(self):
+        if shutil.which("mandoc") is None:
+            self.skipTest("mandoc is not installed")
+        for name in sorted(os.listdir(self.path("man"))):
+            done = subprocess.run(["mandoc", "-T", "lint", self.path("man", name)], capture_output=True, text=True)
+            self.assertEqual(done.stdout + done.stderr, "", name)
 
     def test_the_pages_of_a_day_are_the_same_every_time(self):
         for folder in ("first", "second"):

@@ -37,10 +37,20 @@ std::string escaped(const std::string& text) {
 std::string bold(const std::string& text) { return "\\fB" + escaped(text) + "\\fR"; }
 std::string italic(const std::string& text) { return "\\fI" + escaped(text) + "\\fR"; }
 
-/// A line of output that begins with a period would be a request of roff.
+/// Text in lines of at most 80 bytes where words permit. A line that began with a period would be a
+/// request of roff.
 std::string line_of(const std::string& text) {
-  std::string line = roff(text);
-  return (line.starts_with('.') ? "\\&" + line : line) + "\n";
+  constexpr size_t kWidth = 80;
+  std::istringstream words(roff(text));
+  std::string out, line, word;
+  while (words >> word) {
+    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? (word.starts_with('.') ? "\\&" : "") : " ") + word;
+  }
+  return out + line + "\n";
 }
 
 std::string section(const std::string& title) { return ".SH " + title + "\n"; }
