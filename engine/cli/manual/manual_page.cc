@@ -170,8 +170,8 @@ std::string program_page(const CLI::App& app, std::time_t day) {
          " " + italic("VERB") + " [" + italic("OPTION") + "]... [" + italic("ARGUMENT") + "]...\n" +
          section("DESCRIPTION") + paragraphs(program_description()) + section("VERBS") + verbs +
          options_of(app) + section("\"EXIT STATUS\"") + terms(exit_code_texts()) +
-         section("ENVIRONMENT") + terms(variable_texts()) + section("FILES") + terms(file_texts()) +
-         examples(verb_text("")) + see_also(pages);
+         section("ENVIRONMENT") + terms(variable_texts()) + section("FILES") +
+         terms(file_texts("")) + examples(verb_text("")) + see_also(pages);
 }
 
 std::string verb_page(const CLI::App& verb, std::time_t day) {
@@ -184,7 +184,7 @@ std::string verb_page(const CLI::App& verb, std::time_t day) {
          paragraphs(
              "`FLOW_STATE` names the state's folder, without --state. `flow`(1) has all "
              "variables.") +
-         section("FILES") + terms(file_texts()) + examples(text) + see_also(pages);
+         section("FILES") + terms(file_texts(verb.get_name())) + examples(text) + see_also(pages);
 }
 
 std::string executor_page(std::time_t day) {

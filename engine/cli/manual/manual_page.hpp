@@ -28,7 +28,8 @@ const VerbText& verb_text(const std::string& verb);
 const std::string& program_description();
 const TermTexts& exit_code_texts();
 const TermTexts& variable_texts();
-const TermTexts& file_texts();
+/// The files of a verb; "" for all.
+TermTexts file_texts(const std::string& verb);
 
 /// `text` with the characters that roff interprets escaped, and `code` between backticks in bold.
 std::string roff(const std::string& text);

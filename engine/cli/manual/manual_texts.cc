@@ -153,7 +153,8 @@ const std::string& program_description() {
       "A RUN is given as its id, the start of an id if only one run begins with it, its name, or "
       "`last`. A script is given as a file, or as a folder with a `pipeline.lua`. A TIME is such "
       "as 500ms, 30s, 10m, 1h30m or 2d. Options end at `--`. Errors go to the standard error, as "
-      "paragraphs that begin with `error:`.";
+      "paragraphs that begin with `error:`.\n\n"
+      "The guide, the references and examples are in share/doc/flow of the installation.";
   return text;
 }
 
@@ -194,14 +195,14 @@ const TermTexts& variable_texts() {
   return texts;
 }
 
-const TermTexts& file_texts() {
-  static const TermTexts texts = {
+TermTexts file_texts(const std::string& verb) {
+  TermTexts texts = {
       {".flow/",
        "The state: runs and results. It is the nearest one in the working directory or above, or a "
-       "new one in the working directory, if neither `--state` nor `FLOW_STATE` names one."},
-      {"/var/tmp/flow-worker-UID-NAME/",
-       "What a worker keeps, if `--dir` of `flow worker` names no other folder."},
-  };
+       "new one in the working directory, if neither `--state` nor `FLOW_STATE` names one."}};
+  if (verb.empty() || verb == "worker")
+    texts.emplace_back("/var/tmp/flow-worker-UID-NAME/",
+                       "What a worker keeps, if `--dir` of `flow worker` names no other folder.");
   return texts;
 }
 
