@@ -18,6 +18,7 @@ constexpr const char* kText = "state";        // the same for people: JSON with 
 constexpr size_t kStateMax = size_t{64} << 20;
 constexpr size_t kTextMax = size_t{1} << 20;
 constexpr const char* kKind = "flow.checkpoint";
+constexpr const char* kMetrics = "metrics";
 
 // In a stored state each tensor is replaced by its number, encoded in the field of the digest.
 Digest number_as_digest(uint64_t number) {
@@ -68,6 +69,22 @@ const std::string* metadata_of(const SafetensorsHeader& header, std::string_view
     if (key == name) return &text;
   }
   return nullptr;
+}
+
+Value value_of(const MetricSteps& steps) {
+  std::vector<std::pair<Value, Value>> fields;
+  for (const auto& [name, step] : steps) fields.emplace_back(name, step);
+  return Value::map(std::move(fields));
+}
+
+MetricSteps metric_steps_in(const Value& value) {
+  MetricSteps steps;
+  if (value.kind() != Value::Kind::table) return steps;
+  for (const auto& [name, step] : value.as_table().fields) {
+    bool fits = name.kind() == Value::Kind::string && step.kind() == Value::Kind::integer;
+    if (fits) steps[name.as_string()] = step.as_integer();
+  }
+  return steps;
 }
 
 Error foreign() { return user_error("it is not a checkpoint of flow, or it is damaged"); }
@@ -167,11 +184,17 @@ Result<Value> unflatten_checkpoint(const Bytes& content) {
 }
 
 std::string encode_checkpoint_row(const CheckpointRow& row, const Value& files) {
-  if (row.state) return encode_value(Value::map({{kKind, "value"}, {"value", *row.state}}));
-  return encode_value(Value::map({{kKind, "file"},
-                                  {"file", row.file},
-                                  {"digest", std::string(row.digest.view())},
-                                  {"needs", files}}));
+  std::vector<std::pair<Value, Value>> fields;
+  if (row.state) {
+    fields = {{kKind, "value"}, {"value", *row.state}};
+  } else {
+    fields = {{kKind, "file"},
+              {"file", row.file},
+              {"digest", std::string(row.digest.view())},
+              {"needs", files}};
+  }
+  if (!row.metric_steps.empty()) fields.emplace_back(kMetrics, value_of(row.metric_steps));
+  return encode_value(Value::map(std::move(fields)));
 }
 
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes) {
@@ -185,6 +208,8 @@ Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes) {
     row.state = std::move(*value);  // of a state that an older flow wrote
     return row;
   }
+  if (const Value* steps = value->find(std::string_view(kMetrics)))
+    row.metric_steps = metric_steps_in(*steps);
   const Value *state = value->find("value"), *file = value->find("file"),
               *digest = value->find("digest");
   if (kind->as_string() == "value" && state != nullptr) {

@@ -3,6 +3,8 @@
 // the tensors. A state without tensors is a value in its database row; for a file the row has the
 // path and the digest.
 #pragma once
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,11 +29,15 @@ Result<CheckpointFile> flatten_checkpoint(const Value& state);
 /// Reads the state from a file; its tensors are parts of `content`. The error says what is invalid.
 Result<Value> unflatten_checkpoint(const Bytes& content);
 
+/// The step of the last point of each metric that the attempt had reported.
+using MetricSteps = std::map<std::string, int64_t>;
+
 /// The row in the database: the state itself, or the path of its file.
 struct CheckpointRow {
   std::optional<Value> state;
   std::string file;  // path relative to the state directory
   Digest digest;     // of the file
+  MetricSteps metric_steps{};
 };
 /// `files`: files_in() of the state, if it is in a file, so that the row lists the blobs that it
 /// refers to.

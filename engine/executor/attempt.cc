@@ -26,6 +26,8 @@ constexpr const char* kLingerVariable = "FLOW_LINGER";
 constexpr int64_t kLingerMs = 5'000;
 constexpr useconds_t kWriterPollUs = 20'000;
 constexpr size_t kValueMax = kFrameMax / 2;
+// More than a run keeps, so that the head sees and reports that there are too many.
+constexpr size_t kMetricNamesMax = 2'000;
 constexpr int64_t kProgressUs = 50'000;  // minimum interval of progress messages
 
 /// The folder of a unit's checkpoints. Name, number and key are part of it, so that a step of the
@@ -156,13 +158,21 @@ void Attempt::progress(double fraction, const Value& metrics) {
   link_.send(message, true);
 }
 
-void Attempt::metric(const std::string& name, double value, int64_t step) {
+void Attempt::metric(const std::string& name, double value, std::optional<int64_t> step) {
   if (!is_first()) return;
+  auto found = metric_steps_.find(name);
+  if (found == metric_steps_.end()) {
+    if (metric_steps_.size() >= kMetricNamesMax) return;
+    found = metric_steps_.emplace(name, 0).first;
+  }
+  if (!step && found->second < INT64_MAX) step = found->second + 1;
+  found->second = step.value_or(INT64_MAX);
   wire::FromExecutor message;
   *message.mutable_metric()->mutable_id() = start_.id();
   message.mutable_metric()->set_name(name);
   message.mutable_metric()->set_value(value);
-  message.mutable_metric()->set_step(step);
+  message.mutable_metric()->set_step(found->second);
+  message.mutable_metric()->set_at_ms(now_ms());
   link_.send(message, false);
 }
 
@@ -171,13 +181,16 @@ Status Attempt::save_checkpoint(Value value) {
   if (holds_tensors(value)) wait_durable();  // begin a file
   std::vector<Digest> needed;
   collect_blobs(files_in(value), needed);
-  return note_write_error(checkpoints_.save(value, blobs_.copies_of(needed)));
+  return note_write_error(checkpoints_.save(value, blobs_.copies_of(needed), metric_steps_));
 }
 
 Result<std::optional<Value>> Attempt::newest_checkpoint() {
-  if (restored_) return *restored_;
+  if (restored_) {
+    metric_steps_ = restored_metric_steps_;
+    return *restored_;
+  }
   FLOW_TRY(note_write_error(checkpoints_.finish()));
-  return note_error(checkpoints_.newest());
+  return note_error(checkpoints_.newest(&metric_steps_));
 }
 
 bool Attempt::close_checkpoints(AttemptOutcome::Kind kind) {
@@ -340,6 +353,7 @@ Status Attempt::load_checkpoint() {
   auto newest = newest_checkpoint();
   FLOW_TRY(newest);
   restored_.emplace(std::move(*newest));
+  restored_metric_steps_ = std::exchange(metric_steps_, {});
   return {};
 }
 

@@ -28,7 +28,7 @@ class Attempt final : public AttemptHost {
   void log(std::string_view text) override { log_stream(0, text); }
   void log_chunk(std::string& line) override;
   void progress(double fraction, const Value& metrics) override;
-  void metric(const std::string& name, double value, int64_t step) override;
+  void metric(const std::string& name, double value, std::optional<int64_t> step) override;
   Status save_step(const std::string& name, const Value& value) override;
   Status save_checkpoint(Value value) override;
   Status finish_checkpoints() override { return note_write_error(checkpoints_.finish()); }
@@ -168,6 +168,8 @@ class Attempt final : public AttemptHost {
   std::shared_ptr<Communicator> communicator_;
   // Of a gang: the state from which the attempt started and which all ranks restore.
   std::optional<std::optional<Value>> restored_;
+  MetricSteps restored_metric_steps_;
+  MetricSteps metric_steps_;  // at most kMetricNamesMax
   bool has_scratch_ = false;
   bool is_durable_ = false;  // whether its start is durable
   std::vector<Staged> staged_;

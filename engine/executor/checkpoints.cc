@@ -109,7 +109,7 @@ Status Checkpoints::take_error() {
   return error;
 }
 
-Status Checkpoints::save(const Value& state, Blobs blobs) {
+Status Checkpoints::save(const Value& state, Blobs blobs, MetricSteps metric_steps) {
   Job job;
   job.blobs = std::move(blobs);
   job.has_file = holds_tensors(state);
@@ -118,8 +118,9 @@ Status Checkpoints::save(const Value& state, Blobs blobs) {
     FLOW_TRY(file);
     job.file = std::move(*file);
     job.needs = files_in(state);
+    job.metric_steps = std::move(metric_steps);
   } else {
-    job.row = encode_checkpoint_row({state, "", {}}, state);
+    job.row = encode_checkpoint_row({state, "", {}, std::move(metric_steps)}, state);
     if (job.row.size() > kRowMax)
       return user_error(
           fmt::format("the state has {} MiB of tables and strings, which may have up to {} MiB: "
@@ -165,7 +166,7 @@ void Checkpoints::drop() {
   if (is_busy()) ::unlink(syncing_.c_str());
 }
 
-Result<std::optional<Value>> Checkpoints::newest() {
+Result<std::optional<Value>> Checkpoints::newest(MetricSteps* metric_steps) {
   std::string row;
   {
     std::lock_guard lock(mutex_);
@@ -174,6 +175,7 @@ Result<std::optional<Value>> Checkpoints::newest() {
   if (row.empty()) return std::optional<Value>();
   auto decoded = decode_checkpoint_row(row);
   FLOW_TRY(decoded);
+  if (metric_steps != nullptr) *metric_steps = decoded->metric_steps;
   if (decoded->state) return std::move(decoded->state);
   std::string path = state_dir_ + "/" + decoded->file;
   std::error_code error;
@@ -221,7 +223,8 @@ void Checkpoints::run(Job job) {
       error_ =
           Error{ErrorKind::task, "a checkpoint could not be written: " + digest.error().message};
     if (!digest.ok() || !*digest) return;
-    row = encode_checkpoint_row({std::nullopt, job.name, **digest}, job.needs);
+    row = encode_checkpoint_row({std::nullopt, job.name, **digest, std::move(job.metric_steps)},
+                                job.needs);
   }
   std::string path = state_dir_ + "/" + job.name;
   {

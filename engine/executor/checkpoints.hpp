@@ -40,7 +40,7 @@ class Checkpoints {
   Status error();
   /// Queues a state. An error of kind `environment` means that the attempt lost its lease; any
   /// other kind that this state cannot be saved or the previous one was not written.
-  Status save(const Value& state, Blobs blobs);
+  Status save(const Value& state, Blobs blobs, MetricSteps metric_steps = {});
   /// Blocks until all checkpoints are written. Returns the writer's error, as save(); each is
   /// returned once.
   Status finish();
@@ -49,8 +49,9 @@ class Checkpoints {
   void when_idle(std::function<void()> callback);
   /// Drops pending checkpoints.
   void drop();
-  /// The newest state. Call finish() first.
-  Result<std::optional<Value>> newest();
+  /// The newest state, and where `metric_steps` is not null those that were saved with it. Call
+  /// finish() first.
+  Result<std::optional<Value>> newest(MetricSteps* metric_steps = nullptr);
 
  private:
   struct Job {
@@ -61,6 +62,7 @@ class Checkpoints {
     std::string folder, name;  // below the state's folder
     CheckpointFile file;
     Value needs;
+    MetricSteps metric_steps;
     Blobs blobs;
   };
 

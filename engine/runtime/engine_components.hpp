@@ -17,6 +17,7 @@
 #include "engine/runtime/group_commit.hpp"
 #include "engine/runtime/inbox.hpp"
 #include "engine/runtime/log_rows.hpp"
+#include "engine/runtime/metric_rows.hpp"
 #include "engine/runtime/missing_results.hpp"
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/operation_libraries.hpp"
@@ -94,6 +95,7 @@ struct EngineComponents {
   QueryHandler queries;
   Timers timers;
   LogRows logs;
+  MetricRows metrics;
   StoredRuns stored_runs;
   GangSupervisor gangs;
   AttemptOrders orders;

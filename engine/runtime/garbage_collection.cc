@@ -257,9 +257,9 @@ class Collection {
                        });
   }
 
-  /// Steps, checkpoints and logs are removed together with their run.
+  /// Steps, checkpoints, logs and metrics are removed together with their run.
   Status drop_what_runs_left(Batch& batch) {
-    for (Family family : {Family::kv, Family::logs}) {
+    for (Family family : {Family::kv, Family::logs, Family::metrics}) {
       FLOW_TRY(store_.scan(family, "", "", [&](std::string_view key, std::string_view value) {
         std::optional<std::string> run = run_of_key(family, key);
         if (!run) return true;

@@ -50,25 +50,33 @@ void RunEventFeed::warn_of_small_share(const core::Assigned& assigned) {
 }
 
 void RunEventFeed::publish_progress(const Report& report) {
-  auto found = state_.runs.find(report.id.run);
-  bool has_listener = active_runs_.listener_of(report.id.run) != nullptr;
-  if (found == state_.runs.end() || !has_listener) return;
-  const auto* progress = report.as<ProgressReported>();
-  Event event = event_of(progress != nullptr ? "progress" : "metric", report.id.run, clock_.now());
-  event.task = core::unit_name(found->second, report.id.unit);
-  event.tag = core::tag_of(found->second, report.id.unit);
-  event.attempt = report.id.attempt;
-  if (progress != nullptr) {
-    event.fraction = progress->fraction;
-    auto metrics = decode_value(progress->metrics);
-    if (metrics.ok()) event.data = std::move(*metrics);
-  } else {
-    const auto& metric = std::get<MetricReported>(report.body);
-    event.fraction = metric.value;
-    event.data = Value::map(
-        {{Value(metric.name), Value(metric.value)}, {Value("step"), Value(metric.step)}});
-  }
-  open_.push_back(std::move(event));
+  const auto& progress = std::get<ProgressReported>(report.body);
+  auto event = event_of_attempt("progress", report.id);
+  if (!event) return;
+  event->fraction = progress.fraction;
+  auto metrics = decode_value(progress.metrics);
+  if (metrics.ok()) event->data = std::move(*metrics);
+  open_.push_back(std::move(*event));
+}
+
+void RunEventFeed::publish_metric(const AttemptMetric& metric) {
+  auto event = event_of_attempt("metric", metric.attempt);
+  if (!event) return;
+  event->fraction = metric.value;
+  event->data =
+      Value::map({{Value(metric.name), Value(metric.value)}, {Value("step"), Value(metric.step)}});
+  open_.push_back(std::move(*event));
+}
+
+std::optional<Event> RunEventFeed::event_of_attempt(const char* type, const core::AttemptId& id) {
+  auto found = state_.runs.find(id.run);
+  bool has_listener = active_runs_.listener_of(id.run) != nullptr;
+  if (found == state_.runs.end() || !has_listener) return std::nullopt;
+  Event event = event_of(type, id.run, clock_.now());
+  event.task = core::unit_name(found->second, id.unit);
+  event.tag = core::tag_of(found->second, id.unit);
+  event.attempt = id.attempt;
+  return event;
 }
 
 void RunEventFeed::publish_log(const AttemptLog& log) {

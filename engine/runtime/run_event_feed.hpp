@@ -1,5 +1,6 @@
 // The events of runs for their listeners: collected in turns, delivered after the commit.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ class RunEventFeed {
   void warn(const core::RunId& run, std::string text);
   /// Warns if the ranks of a gang get fewer CPUs than they ask for.
   void warn_of_small_share(const core::Assigned& assigned);
-  /// Of a report of progress or of a metric.
   void publish_progress(const Report& report);
+  void publish_metric(const AttemptMetric& metric);
   /// What a task wrote, if the run's listener asked for it.
   void publish_log(const AttemptLog& log);
 
@@ -34,6 +35,9 @@ class RunEventFeed {
   void deliver(std::vector<Event> events);
 
  private:
+  /// Nothing if the run has no listener.
+  std::optional<Event> event_of_attempt(const char* type, const core::AttemptId& id);
+
   const core::State& state_;
   const StateClock& clock_;
   ActiveRuns& active_runs_;

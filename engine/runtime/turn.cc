@@ -104,6 +104,13 @@ bool Turn::handle(AttemptLog& log, core::Time) {
   return true;
 }
 
+bool Turn::handle(AttemptMetric& metric, core::Time) {
+  open_.log_cost += metric.cost;
+  updates_.add_metric(metric);
+  metrics_.add(metric, open_.batch);
+  return true;
+}
+
 bool Turn::handle(StateCallback& callback, core::Time) {
   callback.run(open_.batch, state_);
   return true;
@@ -184,6 +191,7 @@ void RunUpdates::run_changed(const core::RunId& run, Batch& batch) {
 void RunUpdates::run_ended(const core::RunId& run, Batch& batch) {
   stored_runs_.archive(run, batch);
   logs_.forget(run);
+  metrics_.forget(run);
   gangs_.forget(run);
 }
 

@@ -8,6 +8,7 @@
 #include "engine/runtime/gang_supervisor.hpp"
 #include "engine/runtime/group_commit.hpp"
 #include "engine/runtime/log_rows.hpp"
+#include "engine/runtime/metric_rows.hpp"
 #include "engine/runtime/recorder.hpp"
 #include "engine/runtime/saved_clock.hpp"
 #include "engine/runtime/scheduling.hpp"
@@ -21,18 +22,21 @@ namespace flow {
 class RunUpdates {
  public:
   RunUpdates(const StateClock& clock, ActiveRuns& active_runs, RunEventFeed& feed,
-             StoredRuns& stored_runs, LogRows& logs, GangSupervisor& gangs, Timers& timers)
+             StoredRuns& stored_runs, LogRows& logs, MetricRows& metrics, GangSupervisor& gangs,
+             Timers& timers)
       : clock_(clock),
         active_runs_(active_runs),
         feed_(feed),
         stored_runs_(stored_runs),
         logs_(logs),
+        metrics_(metrics),
         gangs_(gangs),
         timers_(timers) {}
 
   /// Handles the effects of the open commit from the index `from` on.
   void add(Commit& open, size_t from);
   void add_log(const AttemptLog& log) { feed_.publish_log(log); }
+  void add_metric(const AttemptMetric& metric) { feed_.publish_metric(metric); }
 
  private:
   void run_changed(const core::RunId& run, Batch& batch);
@@ -43,6 +47,7 @@ class RunUpdates {
   RunEventFeed& feed_;
   StoredRuns& stored_runs_;
   LogRows& logs_;
+  MetricRows& metrics_;
   GangSupervisor& gangs_;
   Timers& timers_;
 };
@@ -51,9 +56,10 @@ class RunUpdates {
 class Turn {
  public:
   Turn(core::State& state, StateClock& clock, SavedClock& saved_clock, Commit& open,
-       Recorder& recorder, TurnBlobs& blobs, LogRows& logs, GangSupervisor& gangs,
-       WorkerMembership& workers, ActiveRuns& active_runs, Scheduling& scheduling,
-       AttemptOrders& orders, RunUpdates& updates, GroupCommit& group_commit)
+       Recorder& recorder, TurnBlobs& blobs, LogRows& logs, MetricRows& metrics,
+       GangSupervisor& gangs, WorkerMembership& workers, ActiveRuns& active_runs,
+       Scheduling& scheduling, AttemptOrders& orders, RunUpdates& updates,
+       GroupCommit& group_commit)
       : state_(state),
         clock_(clock),
         saved_clock_(saved_clock),
@@ -61,6 +67,7 @@ class Turn {
         recorder_(recorder),
         blobs_(blobs),
         logs_(logs),
+        metrics_(metrics),
         gangs_(gangs),
         workers_(workers),
         active_runs_(active_runs),
@@ -79,6 +86,7 @@ class Turn {
   bool handle(PostedEvent& posted, core::Time now);
   bool handle(SavedProgress& saved, core::Time now);
   bool handle(AttemptLog& log, core::Time now);
+  bool handle(AttemptMetric& metric, core::Time now);
   bool handle(StateCallback& callback, core::Time now);
   bool handle(StoreCallback& callback, core::Time now);
   core::Time time_of(const PostedEvent& posted, core::Time now) const;
@@ -90,6 +98,7 @@ class Turn {
   Recorder& recorder_;
   TurnBlobs& blobs_;
   LogRows& logs_;
+  MetricRows& metrics_;
   GangSupervisor& gangs_;
   WorkerMembership& workers_;
   ActiveRuns& active_runs_;

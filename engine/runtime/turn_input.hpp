@@ -45,6 +45,16 @@ struct AttemptLog {
   size_t cost = 0;  // acknowledged to the worker when the lines are written
 };
 
+/// A point that an attempt reported (`ctx:metric`).
+struct AttemptMetric {
+  core::AttemptId attempt;
+  core::Time at = 0;  // milliseconds since the Unix epoch
+  std::string name;
+  double value = 0;
+  int64_t step = 0;
+  size_t cost = 0;  // acknowledged to the worker when the point is written
+};
+
 /// Runs in the turn, before its commit. Must not read the store: decisions of
 /// earlier turns may not be written yet.
 struct StateCallback {
@@ -62,7 +72,8 @@ struct StoreCallback {
 using OnAdmission = std::function<void(bool admitted)>;
 
 struct TurnInput {
-  std::variant<PostedEvent, SavedProgress, AttemptLog, StateCallback, StoreCallback> what;
+  std::variant<PostedEvent, SavedProgress, AttemptLog, AttemptMetric, StateCallback, StoreCallback>
+      what;
   OnAdmission outcome{};  // may be null
 };
 

@@ -61,7 +61,10 @@ TurnInput WorkerReports::input_of(Report report, const std::string& worker) cons
   if (report.is<TaskRequeued>()) return {PostedEvent{core::AttemptRequeued{std::move(report.id)}}};
   if (auto* service = report.as<ServiceReported>())
     return {PostedEvent{core::ServiceReady{std::move(report.id), std::move(service->url)}}};
-  if (report.is<ProgressReported>() || report.is<MetricReported>())
+  if (auto* metric = report.as<MetricReported>())
+    return {AttemptMetric{std::move(report.id), report.at == 0 ? clock_.now() : report.at,
+                          std::move(metric->name), metric->value, metric->step, metric->cost}};
+  if (report.is<ProgressReported>())
     return {StateCallback{
         [this, report = std::move(report)](Batch&, core::State&) { publish_(report); }}};
   return input_of_gang_report(std::move(report));

@@ -18,7 +18,7 @@ namespace flow {
 /// of turns.
 class WorkerReports {
  public:
-  /// Called within a turn, with a report of progress or of a metric.
+  /// Called within a turn, with a report of progress.
   using PublishProgress = std::function<void(const Report&)>;
   /// All outlive it, and the inputs that it makes. Only these inputs use `gangs`.
   WorkerReports(GangSupervisor& gangs, const StateClock& clock, WorkerRegistry& workers,

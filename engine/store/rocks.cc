@@ -19,7 +19,9 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -40,8 +42,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFamilies[] = {"meta",  "runs",  "journal", "snapshots",
-                                     "cache", "blobs", "logs",    "kv"};
+constexpr const char* kFamilies[] = {"meta",  "runs", "journal", "snapshots", "cache",
+                                     "blobs", "logs", "kv",      "metrics"};
+// Those of a state that a flow without metrics wrote: all but the last one.
+constexpr size_t kFamiliesWithoutMetrics = std::size(kFamilies) - 1;
 constexpr const char* kFormatKey = "format";
 constexpr int kFormat = 1;
 constexpr size_t kMemtableBytes = 16 << 20;
@@ -159,17 +163,19 @@ rocksdb::ColumnFamilyOptions digest_family_options(const std::shared_ptr<rocksdb
 using Families = std::vector<rocksdb::ColumnFamilyHandle*>;
 using FamilyDescriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
 
-FamilyDescriptors all_families() {
+FamilyDescriptors first_families(size_t count) {
   auto cache = rocksdb::NewLRUCache(kBlockCacheBytes, kCacheShardBits);
   FamilyDescriptors descriptors;
   descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
-  for (const char* name : kFamilies) {
+  for (const char* name : std::span(kFamilies, count)) {
     bool by_digest = name == std::string_view("cache") || name == std::string_view("blobs");
     descriptors.emplace_back(name,
                              by_digest ? digest_family_options(cache) : family_options(cache));
   }
   return descriptors;
 }
+
+FamilyDescriptors all_families() { return first_families(std::size(kFamilies)); }
 
 bool has_room_for(const std::string& dir, uint64_t bytes) {
   struct statvfs info {};
@@ -277,6 +283,7 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   options.max_open_files = reader_tables_max(dir + "/db");
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
+  size_t family_count = std::size(kFamilies);
   OpenLock beside(dir, OpenLock::Access::reader);
   auto is_there = has_database(dir);
   FLOW_TRY(is_there);
@@ -284,8 +291,13 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
     NoSignals none;
-    status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder, all_families(),
-                                          &families, &db);
+    status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder,
+                                          first_families(family_count), &families, &db);
+    if (is_half_made(status) && family_count > kFamiliesWithoutMetrics) {
+      family_count = kFamiliesWithoutMetrics;
+      status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder,
+                                            first_families(family_count), &families, &db);
+    }
     // A writer that opens the database meanwhile turns the log to be read into tables.
     if (status.ok()) status = db->TryCatchUpWithPrimary();
     if (status.ok()) break;
@@ -361,6 +373,7 @@ class RocksStore final : public Store {
   }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
+    if (!has(family)) return std::optional<std::string>();
     rocksdb::PinnableSlice value;
     rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), handle(family),
                                       rocksdb::Slice(key.data(), key.size()), &value);
@@ -371,6 +384,7 @@ class RocksStore final : public Store {
 
   Result<std::vector<std::optional<std::string>>> get_many(
       Family family, const std::vector<std::string_view>& keys) const override {
+    if (!has(family)) return std::vector<std::optional<std::string>>(keys.size());
     if (keys.size() == 1) {
       auto row = get(family, keys.front());
       FLOW_TRY(row);
@@ -397,6 +411,7 @@ class RocksStore final : public Store {
 
   Status scan(Family family, std::string_view prefix, std::string_view from,
               const std::function<bool(std::string_view, std::string_view)>& visit) const override {
+    if (!has(family)) return {};
     std::unique_ptr<rocksdb::Iterator> rows(db_->NewIterator(all_in_order(), handle(family)));
     std::string_view first = std::max(prefix, from);
     for (rows->Seek(rocksdb::Slice(first.data(), first.size())); rows->Valid(); rows->Next()) {
@@ -424,6 +439,9 @@ class RocksStore final : public Store {
 
  private:
   RocksStore() = default;
+
+  /// False for metrics in a reader of a state that a flow without them wrote.
+  bool has(Family family) const { return static_cast<size_t>(family) + 1 < families_.size(); }
 
   rocksdb::ColumnFamilyHandle* handle(Family family) const {
     return families_[static_cast<size_t>(family) + 1];

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace flow {
 
 namespace {
@@ -22,6 +24,14 @@ std::string big_endian(uint64_t number, int bytes) {
     out += static_cast<char>(number >> shift);
   return out;
 }
+
+uint64_t from_big_endian(std::string_view bytes) {
+  uint64_t number = 0;
+  for (char c : bytes) number = number << 8 | static_cast<unsigned char>(c);
+  return number;
+}
+
+constexpr size_t kMetricLengthBytes = 2, kMetricNumberBytes = 8;
 
 }  // namespace
 
@@ -75,9 +85,49 @@ std::string param_digest_key(const std::string& path) { return joined({"file", p
 
 std::string remote_copy_key(std::string_view url) { return joined({"url", sha256(url).hex()}); }
 
+std::string metric_prefix(const std::string& run) { return joined({run, ""}); }
+
+std::string metric_prefix(const std::string& run, const Digest& key) {
+  return metric_prefix(run) + std::string(key.view());
+}
+
+std::string metric_prefix(const std::string& run, const Digest& key, std::string_view task) {
+  return metric_prefix(run, key) + std::string(task) + '\0';
+}
+
+// The name of a metric may have any bytes, so its length comes before it.
+std::string metric_series_key(std::string_view task_prefix, std::string_view metric) {
+  std::string_view name = metric.substr(0, UINT16_MAX);
+  return std::string(task_prefix) + big_endian(name.size(), kMetricLengthBytes) + std::string(name);
+}
+
+std::string metric_point_key(std::string_view series_key, uint64_t number) {
+  return std::string(series_key) + big_endian(number, kMetricNumberBytes);
+}
+
+std::optional<MetricKey> parse_metric_key(std::string_view key) {
+  size_t run_end = key.find('\0');
+  if (run_end == std::string_view::npos) return std::nullopt;
+  size_t task_at = run_end + 1 + Digest().bytes.size();
+  size_t task_end = key.find('\0', std::min(task_at, key.size()));
+  if (task_end == std::string_view::npos) return std::nullopt;
+  size_t length_at = task_end + 1, name_at = length_at + kMetricLengthBytes;
+  if (name_at > key.size()) return std::nullopt;
+  size_t length = from_big_endian(key.substr(length_at, kMetricLengthBytes));
+  if (length > key.size() - name_at) return std::nullopt;
+  std::string_view number = key.substr(name_at + length);
+  if (!number.empty() && number.size() != kMetricNumberBytes) return std::nullopt;
+  MetricKey parsed;
+  parsed.task = key.substr(task_at, task_end - task_at);
+  parsed.metric = key.substr(name_at, length);
+  parsed.series = key.substr(0, name_at + length);
+  if (!number.empty()) parsed.number = from_big_endian(number);
+  return parsed;
+}
+
 std::optional<std::string> run_of_key(Family family, std::string_view key) {
   auto part = [](std::string_view text) { return std::string(text.substr(0, text.find('\0'))); };
-  if (family == Family::logs) return part(key);
+  if (family == Family::logs || family == Family::metrics) return part(key);
   size_t first = key.find('\0');
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);

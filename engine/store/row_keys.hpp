@@ -37,7 +37,23 @@ std::string inputs_key(const std::string& run);         // kv: where the run's i
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 std::string remote_copy_key(std::string_view url);      // kv: the newest copy of a URL's content
 
-/// The run to which a kv or logs key belongs; nothing for other keys.
+/// metrics: the points of a task instance, which its cache key and its name identify.
+std::string metric_prefix(const std::string& run);
+std::string metric_prefix(const std::string& run, const Digest& key);
+std::string metric_prefix(const std::string& run, const Digest& key, std::string_view task);
+/// metrics: a series. The row with this key says how it was thinned, if it was.
+std::string metric_series_key(std::string_view task_prefix, std::string_view metric);
+/// metrics: a point; its number grows from point to point.
+std::string metric_point_key(std::string_view series_key, uint64_t number);
+struct MetricKey {
+  std::string task, metric;
+  std::string series;              // its metric_series_key
+  std::optional<uint64_t> number;  // of a point; nothing for the row of the series
+};
+/// Nothing if it is not a key of metrics.
+std::optional<MetricKey> parse_metric_key(std::string_view key);
+
+/// The run to which a kv, logs or metrics key belongs; nothing for other keys.
 std::optional<std::string> run_of_key(Family family, std::string_view key);
 /// Whether a kv key is that of a step or a checkpoint, whose value holds digests.
 bool is_progress_key(std::string_view key);

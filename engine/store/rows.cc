@@ -123,4 +123,32 @@ Result<LogRow> decode_log(std::string_view bytes) {
   return LogRow{m.attempt(), m.stream(), m.at(), m.text(), m.rank()};
 }
 
+std::string encode_metric(const MetricRow& point) {
+  row::Metric m;
+  m.set_step(point.step);
+  m.set_value(point.value);
+  m.set_at(point.at);
+  m.set_assigned(point.assigned);
+  m.set_attempt(point.attempt);
+  return m.SerializeAsString();
+}
+
+Result<MetricRow> decode_metric(std::string_view bytes) {
+  row::Metric m;
+  if (!parse(m, bytes)) return damaged("point of a metric");
+  return MetricRow{m.step(), m.value(), m.at(), m.assigned(), m.attempt()};
+}
+
+std::string encode_metric_stride(uint64_t stride) {
+  row::MetricThinning m;
+  m.set_stride(stride);
+  return m.SerializeAsString();
+}
+
+Result<uint64_t> decode_metric_stride(std::string_view bytes) {
+  row::MetricThinning m;
+  if (!parse(m, bytes) || m.stride() == 0) return damaged("series of a metric");
+  return m.stride();
+}
+
 }  // namespace flow

@@ -42,11 +42,25 @@ struct LogRow {
   uint32_t rank = 0;  // of a gang
 };
 
+/// A point of a series (`ctx:metric`).
+struct MetricRow {
+  int64_t step = 0;
+  double value = 0;
+  int64_t at = 0;        // milliseconds since the Unix epoch
+  int64_t assigned = 0;  // when the attempt that reported it was assigned, by the state's clock
+  uint32_t attempt = 0;
+};
+
 std::string encode_run_record(const RunRecord& record);
 Result<RunRecord> decode_run_record(std::string_view bytes);
 std::string encode_cache_entry(const CacheEntry& entry);
 Result<CacheEntry> decode_cache_entry(std::string_view bytes);
 std::string encode_log(const LogRow& row);
 Result<LogRow> decode_log(std::string_view bytes);
+std::string encode_metric(const MetricRow& row);
+Result<MetricRow> decode_metric(std::string_view bytes);
+/// How many points of a thinned series are one kept point: 1 or more.
+std::string encode_metric_stride(uint64_t stride);
+Result<uint64_t> decode_metric_stride(std::string_view bytes);
 
 }  // namespace flow

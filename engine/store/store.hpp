@@ -13,7 +13,7 @@
 
 namespace flow {
 
-enum class Family : uint8_t { meta, runs, journal, snapshots, cache, blobs, logs, kv };
+enum class Family : uint8_t { meta, runs, journal, snapshots, cache, blobs, logs, kv, metrics };
 constexpr size_t kInlineBlobMax = 64 * 1024;  // larger blobs are files under objects/
 
 /// A set of writes that is committed atomically.

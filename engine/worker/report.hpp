@@ -40,6 +40,7 @@ struct MetricReported {
   std::string name;
   double value = 0;
   int64_t step = 0;
+  size_t cost = 0;  // for Worker::ack_logs
 };
 
 /// `ctx:checkpoint`. The head commits `value` and `blobs` with the event.
@@ -96,7 +97,7 @@ struct RankProgressReported {
 struct Report {
   core::AttemptId id;
   uint32_t rank = 0;  // of a gang; else 0
-  core::Time at = 0;  // wall clock, ms: of log lines and of ends; 0 if unknown
+  core::Time at = 0;  // wall clock, ms: of log lines, metrics and ends; 0 if unknown
   std::variant<LogLines, ProgressReported, MetricReported, CheckpointReported, StepReported,
                TaskFinished, TaskRequeued, ServiceReported, RankAddressReported,
                PeerFailureReported, RankProgressReported>

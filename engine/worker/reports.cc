@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kTailLines = 20;
 constexpr size_t kTailLineMax = 2000;
 constexpr size_t kErrorLineMax = 64 * 1024;
-constexpr size_t kLogCost = 1024;  // memory cost of one log line besides its text
+constexpr size_t kLogCost = 1024;  // memory cost of a log line or a metric besides its text
 
 }  // namespace
 
@@ -116,6 +116,11 @@ void LocalWorker::add_report(Report report) {
   if (auto* lines = report.as<LogLines>()) {
     lines->cost = lines->text.size() + kLogCost;
     unacked_ += lines->cost;
+    is_log_full_ = is_log_full_ || unacked_ > kUnackedLogsMax;
+  }
+  if (auto* metric = report.as<MetricReported>()) {
+    metric->cost = metric->name.size() + kLogCost;
+    unacked_ += metric->cost;
     is_log_full_ = is_log_full_ || unacked_ > kUnackedLogsMax;
   }
   reports_.push_back(std::move(report));

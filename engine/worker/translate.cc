@@ -218,6 +218,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
     case wire::FromExecutor::kMetric: {
       const wire::Metric& metric = message.metric();
       set_rank(metric.id());
+      report.at = metric.at_ms();
       report.body = MetricReported{metric.name(), metric.value(), metric.step()};
       return true;
     }
@@ -352,6 +353,7 @@ struct ReportWriter {
 void fill_report(Report report, wire::FromExecutor& message) {
   std::visit(ReportWriter{wire_name(report.id, report.rank), message}, report.body);
   if (report.is<LogLines>()) message.mutable_log()->set_at_ms(report.at);
+  if (report.is<MetricReported>()) message.mutable_metric()->set_at_ms(report.at);
 }
 
 }  // namespace flow

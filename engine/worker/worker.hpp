@@ -61,8 +61,8 @@ struct AttemptOrder {
   RankId rank_id() const { return {id, rank}; }
 };
 
-/// Maximum cost of reported, unacknowledged logs. Beyond it executors are not read, so tasks that
-/// print block.
+/// Maximum cost of reported, unacknowledged logs and metrics. Beyond it executors are not read, so
+/// tasks that print block.
 constexpr size_t kUnackedLogsMax = 32 << 20;
 
 struct WorkerOptions {
@@ -146,7 +146,7 @@ class Worker {
   virtual void replicate(const core::AttemptId&, const Digest&) {}
   /// The run has ended: data that is kept for its further attempts can be released.
   virtual void forget(const core::RunId&) {}
-  /// Acknowledges logs of this cost.
+  /// Acknowledges logs and metrics of this cost.
   virtual void ack_logs(size_t cost) = 0;
 };
 

@@ -198,7 +198,7 @@ int context_metric(lua_State* L) {
   if (lua_type(L, 3) != LUA_TNUMBER)
     raise(L,
           fmt::format("ctx:metric: the value of `{}` is a number, not {}", name, kind_text(L, 3)));
-  lua_Integer step = 0;
+  std::optional<int64_t> step;
   if (!lua_isnoneornil(L, 4)) {
     if (!lua_isinteger(L, 4))
       raise(L, fmt::format("ctx:metric: the step of `{}` is an integer, not {}", name,

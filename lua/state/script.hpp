@@ -72,7 +72,8 @@ class AttemptHost {
     line.clear();
   }
   virtual void progress(double fraction, const Value& metrics) = 0;
-  virtual void metric(const std::string& name, double value, int64_t step) = 0;
+  /// Without a step the point gets the one after the step of the series' last point, from 1 on.
+  virtual void metric(const std::string& name, double value, std::optional<int64_t> step) = 0;
   /// Durable when it returns. An Error of kind environment means that the attempt was fenced; any
   /// other is the reason why the value cannot be stored.
   virtual Status save_step(const std::string& name, const Value& value) = 0;

@@ -107,6 +107,11 @@ TEST_CASE("a row is a state or the path of its file, and a row of an older versi
   file.digest = sha256("content");
   std::string bytes = encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.safetensors", digest},
                                             files_in(Value::map({{"f", file}})));
+  row = decode_checkpoint_row(
+      encode_checkpoint_row({state, "", {}, {{"loss", 7}, {"a.b", -1}}}, Value()));
+  REQUIRE(row.ok());
+  CHECK(*row->state == state);
+  CHECK(row->metric_steps == MetricSteps{{"loss", 7}, {"a.b", -1}});
   row = decode_checkpoint_row(bytes);
   REQUIRE(row.ok());
   CHECK_FALSE(row->state);

@@ -54,7 +54,7 @@ TEST_CASE("reports arrive unchanged, with those blobs that match their digests")
   Wire wire(big_host());
   const core::AttemptId id = {"r", 1, 2, 3};
   const Report log{id, 0, 1000, LogLines{2, "line\n\xff", 71}};
-  const Report metric{id, 0, 0, MetricReported{"loss", 0.5, -3}};
+  const Report metric{id, 0, 2000, MetricReported{"loss", 0.5, -3}};
   const Report returned{id, 0, 0, TaskRequeued{}};
   const Report saved{id, 0, 0, StepReported{"step", "bytes", {}}};
   const Report ready{id, 0, 0, ServiceReported{"http://127.0.0.1:1"}};
@@ -68,6 +68,7 @@ TEST_CASE("reports arrive unchanged, with those blobs that match their digests")
   CHECK(wire.reports[0].at == 1000);
   CHECK(wire.numbers == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7});
   CHECK(wire.told.calls == std::vector<std::string>{"took 71"});  // it is on the worker's disk
+  CHECK(wire.reports[1].at == 2000);
   CHECK(body_of<MetricReported>(wire.reports[1]).name == "loss");
   CHECK(body_of<MetricReported>(wire.reports[1]).value == 0.5);
   CHECK(body_of<MetricReported>(wire.reports[1]).step == -3);

@@ -1,6 +1,7 @@
 // Rows that are read without a replay: what decodes survives encoding and decoding.
 #include <google/protobuf/stubs/logging.h>
 
+#include "engine/store/row_keys.hpp"
 #include "engine/store/rows.hpp"
 
 namespace {
@@ -24,5 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(bytes, flow::decode_run_record, flow::encode_run_record);
   check(bytes, flow::decode_cache_entry, flow::encode_cache_entry);
   check(bytes, flow::decode_log, flow::encode_log);
+  check(bytes, flow::decode_metric, flow::encode_metric);
+  if (auto stride = flow::decode_metric_stride(bytes); stride.ok())
+    FLOW_CHECK(flow::decode_metric_stride(flow::encode_metric_stride(*stride)).value() == *stride);
+  if (auto key = flow::parse_metric_key(bytes); key && key->number)
+    FLOW_CHECK(flow::metric_point_key(key->series, *key->number) == bytes);
   return 0;
 }

@@ -313,7 +313,7 @@ TEST_CASE("a secret in a name is redacted, and the names remain distinct") {
   CHECK(outcome.kind == Kind::waiting);
   CHECK(outcome.signal == "***!");
   CHECK(outcome.wait_name == "***!");
-  CHECK(host.calls == std::vector<std::string>{"metric *** 1.0 0"});
+  CHECK(host.calls == std::vector<std::string>{"metric *** 1.0 -"});
   AttemptRequest again = attempt_of(script.def());
   again.steps = host.steps;
   again.signals["***!"] = Value("c");

@@ -43,8 +43,9 @@ class FakeHost : public AttemptHost {
   void progress(double fraction, const Value& metrics) override {
     calls.push_back("progress " + to_json(Value(fraction)) + " " + to_json(metrics));
   }
-  void metric(const std::string& name, double value, int64_t step) override {
-    calls.push_back("metric " + name + " " + to_json(Value(value)) + " " + std::to_string(step));
+  void metric(const std::string& name, double value, std::optional<int64_t> step) override {
+    calls.push_back("metric " + name + " " + to_json(Value(value)) + " " +
+                    (step ? std::to_string(*step) : "-"));
   }
   Status save_step(const std::string& name, const Value& value) override {
     FLOW_TRY(refusal);

@@ -589,6 +589,7 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
         continue;
       }
       if (const auto* lines = report.as<LogLines>()) deferred_log_acks_ += lines->cost;
+      if (const auto* metric = report.as<MetricReported>()) deferred_log_acks_ += metric->cost;
       uint64_t number = spool_->last() + 1;
       const auto* step = report.as<StepReported>();
       if (step != nullptr || report.is<CheckpointReported>()) {

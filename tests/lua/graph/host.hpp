@@ -8,7 +8,7 @@ class Host : public AttemptHost {
  public:
   void log(std::string_view) override {}
   void progress(double, const Value&) override {}
-  void metric(const std::string&, double, int64_t) override {}
+  void metric(const std::string&, double, std::optional<int64_t>) override {}
   Status save_step(const std::string&, const Value&) override { return {}; }
   Status save_checkpoint(Value) override { return {}; }
   Status finish_checkpoints() override { return {}; }
