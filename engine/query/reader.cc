@@ -10,6 +10,8 @@
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/query/run_metrics.hpp"
+#include "engine/query/tensorboard.hpp"
 #include "engine/query/upload_result.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
@@ -210,6 +212,47 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   std::stable_sort(lines.begin(), lines.end(),
                    [](const LogLine& a, const LogLine& b) { return a.at_ms < b.at_ms; });
   return lines;
+}
+
+std::vector<MetricSeries> Reader::metrics(const std::string& selector, const std::string& task,
+                                          const std::string& metric) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  auto series = value_or_throw(metrics_of(*impl_->store, *loaded.run, task, metric));
+  if (!series.empty() || metric.empty()) return series;
+  std::string where = task.empty() ? "" : fmt::format("`{}` of ", task);
+  throw Failed(unknown_metric(fmt::format("{}the run {}", where, loaded.run->id), metric,
+                              value_or_throw(metrics_of(*impl_->store, *loaded.run, task, ""))));
+}
+
+std::vector<std::string> Reader::write_tensorboard(const std::string& directory,
+                                                   const std::string& selector,
+                                                   const std::string& task,
+                                                   const std::string& metric) const {
+  std::vector<MetricSeries> series = metrics(selector, task, metric);
+  return write_tensorboard_files(directory, info_of_record(selected(*impl_, selector).record),
+                                 series);
+}
+
+std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selectors,
+                                         const std::string& metric) const {
+  std::vector<ComparedRun> runs;
+  std::vector<MetricSeries> others;
+  bool has_metric = metric.empty();
+  for (const std::string& selector : selectors) {
+    LoadedRun loaded = selected(*impl_, selector);
+    need_tasks(loaded);
+    ComparedRun compared{info_of_record(loaded.record), {}, {}};
+    for (MetricSeries& series : value_or_throw(metrics_of(*impl_->store, *loaded.run, "", ""))) {
+      bool is_asked = metric.empty() || series.metric == metric;
+      has_metric = has_metric || is_asked;
+      (is_asked ? compared.series : others).push_back(std::move(series));
+    }
+    runs.push_back(std::move(compared));
+  }
+  if (!has_metric) throw Failed(unknown_metric("none of these runs", metric, others));
+  keep_differing_params(runs);
+  return runs;
 }
 
 std::string Reader::why(const std::string& selector, const std::string& task) const {

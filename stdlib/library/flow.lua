@@ -230,8 +230,8 @@ function context:log(format, ...) end
 ---@param metrics? table<string, number>
 function context:progress(fraction, metrics) end
 ---@param name string
----@param value number
----@param step? integer
+---@param value number kept with the run, also NaN
+---@param step? integer default: the one after the series' last point
 function context:metric(name, value, step) end
 ---@param state any copied, then written while the attempt continues; if ctx.stopping, durable before the attempt ends here
 function context:checkpoint(state) end

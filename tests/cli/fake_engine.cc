@@ -2,6 +2,7 @@
 // byte. The name of the script or run selects the scenario.
 #include <condition_variable>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 
 #include "flow/flow.hpp"
@@ -344,6 +345,32 @@ std::vector<LogLine> Reader::logs(const std::string& selector, const std::string
                                 {"train", 2, 1, kStart + 9, "epoch 1", 0, ""}};
   if (!task.empty()) lines.erase(lines.begin());
   return lines;
+}
+std::vector<MetricSeries> Reader::metrics(const std::string& selector, const std::string& task,
+                                          const std::string& metric) const {
+  story_of_run(selector);
+  if (task == "ingest") return {};
+  MetricSeries loss{"20261121-051700-k3f9x2", "train", "loss", "", {}, 0.25, 1, 0.25};
+  double nan = std::numeric_limits<double>::quiet_NaN();
+  loss.points = {{1, 1, kStart}, {2, nan, kStart + 5}, {3, 0.25, kStart + 9}};
+  MetricSeries accuracy{"20261121-041500-a8c2d1", "score[2]", "accuracy", "de", {}, 0.5, 0.5, 0.5};
+  accuracy.points = {{7, 0.5, kStart}};
+  if (metric == "loss" || !task.empty()) return {loss};
+  return {loss, accuracy};
+}
+std::vector<std::string> Reader::write_tensorboard(const std::string& directory, const std::string&,
+                                                   const std::string&, const std::string&) const {
+  return {directory + "/train/events.out.tfevents.1"};
+}
+std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selectors,
+                                         const std::string& metric) const {
+  std::vector<ComparedRun> runs;
+  for (const std::string& selector : selectors) {
+    double rate = static_cast<double>(runs.size() + 1) / 4;
+    runs.push_back({story_of_run(selector).info, Value::map({{"rate", rate}}),
+                    runs.empty() ? metrics(selector, "", metric) : std::vector<MetricSeries>()});
+  }
+  return runs;
 }
 std::string Reader::why(const std::string& selector, const std::string& task) const {
   story_of_run(selector);

@@ -214,7 +214,7 @@ end)
         self.assertNotEqual(os.listdir(self.path("out")), [])
 
     def test_a_state_of_a_newer_flow_is_not_changed(self):
-        for what in ("format", "journal"):
+        for what in ("format", "journal", "family"):
             with self.subTest(what):
                 state = self.path(what)
                 self.good("run", ".", "--param", "n=2", "--state", state)

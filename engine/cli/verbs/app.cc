@@ -33,6 +33,8 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_show(*app, context);
   add_get(*app, context);
   add_logs(*app, context);
+  add_metrics(*app, context);
+  add_compare(*app, context);
   add_why(*app, context);
   add_diff(*app, context);
   add_graph(*app, context);

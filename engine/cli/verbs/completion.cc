@@ -42,8 +42,9 @@ std::string single_quoted(const std::string& text) {
 }
 
 /// Verbs whose first argument is a run, and verbs whose second argument is a task of it.
-constexpr const char* kRunVerbs = "resume|retry|cancel|signal|show|get|logs|why|diff|graph";
-constexpr const char* kTaskVerbs = "retry|logs|why";
+constexpr const char* kRunVerbs =
+    "resume|retry|cancel|signal|show|get|logs|metrics|compare|why|diff|graph";
+constexpr const char* kTaskVerbs = "retry|logs|metrics|why";
 
 constexpr const char* kFormats = "dot svg mermaid json";  // for `flow graph`
 
@@ -108,7 +109,7 @@ std::string bash_script(const std::vector<CompletedVerb>& verbs) {
          "  done\n"
          "  case \"$verb:$place\" in\n"
          "    " +
-         at_place(kRunVerbs, "0") + "|diff:1) COMPREPLY=($(compgen -W \"$(" + kRuns +
+         at_place(kRunVerbs, "0") + "|diff:1|compare:*) COMPREPLY=($(compgen -W \"$(" + kRuns +
          ")\" -- \"$word\")) ;;\n"
          "    " +
          at_place(kTaskVerbs, "1") + ") COMPREPLY=($(compgen -W \"$(" + of_run(kTasks, "$run") +
@@ -148,7 +149,7 @@ std::string zsh_script(const std::vector<CompletedVerb>& verbs) {
          "  fi\n"
          "  case \"$words[2]:$CURRENT\" in\n"
          "    (" +
-         std::string(kRunVerbs) + "):3|diff:4) compadd -- ${(f)\"$(" + kRuns +
+         std::string(kRunVerbs) + "):3|diff:4|compare:*) compadd -- ${(f)\"$(" + kRuns +
          ")\"} && return ;;\n"
          "    (" +
          kTaskVerbs + "):4) compadd -- ${(f)\"$(" + of_run(kTasks, "$words[3]") +

@@ -15,6 +15,8 @@ void add_ls(CLI::App& app, VerbContext& context);
 void add_show(CLI::App& app, VerbContext& context);
 void add_get(CLI::App& app, VerbContext& context);
 void add_logs(CLI::App& app, VerbContext& context);
+void add_metrics(CLI::App& app, VerbContext& context);
+void add_compare(CLI::App& app, VerbContext& context);
 void add_why(CLI::App& app, VerbContext& context);
 void add_diff(CLI::App& app, VerbContext& context);
 void add_graph(CLI::App& app, VerbContext& context);

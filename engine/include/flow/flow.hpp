@@ -270,6 +270,29 @@ struct LogLine {
   std::string tag;    ///< of the task; "" if it has none
 };
 
+/// A point that a task reported with `ctx:metric`.
+struct MetricPoint {
+  int64_t step = 0;
+  double value = 0;   ///< may be NaN or infinite
+  int64_t at_ms = 0;  ///< since the Unix epoch
+};
+/// The points of one metric of one task instance.
+struct MetricSeries {
+  std::string run;  ///< that computed them: of a cached task another run than the one asked for
+  std::string task, metric;
+  std::string tag;                  ///< of the task; "" if it has none
+  std::vector<MetricPoint> points;  ///< in the order of reports; 1 to 100,000
+  /// Of the points that are not NaN; NaN if there is none. The best is the lowest value of a metric
+  /// whose name says that less is better, such as `loss` or `val_error`, else the highest.
+  double min = 0, max = 0, best = 0;
+};
+/// A run beside others.
+struct ComparedRun {
+  RunInfo run;   ///< without tasks
+  Value params;  ///< the parameters in which the runs differ
+  std::vector<MetricSeries> series;
+};
+
 /// Reads a state, also while a writer uses it. Needs no lock.
 class Reader {
  public:
@@ -282,6 +305,21 @@ class Reader {
   RunInfo show(const std::string& selector) const;
   std::vector<LogLine> logs(const std::string& selector,
                             const std::string& task_at_attempt = "") const;
+  /// The series of a run, also of one that runs, in the order of its tasks and then by name.
+  /// `task`: only of this task instance, or of all instances of this map. `metric`: only of this
+  /// name. Throws Failed (user) if the run, the task or the metric is unknown.
+  std::vector<MetricSeries> metrics(const std::string& selector, const std::string& task = "",
+                                    const std::string& metric = "") const;
+  /// Writes what metrics() returns as event files of TensorBoard and returns their paths: one file
+  /// in a folder per task instance below `directory`, such as `directory`/train[2]. A file that an
+  /// earlier call wrote for the same run is replaced. Values are rounded to 32 bits.
+  std::vector<std::string> write_tensorboard(const std::string& directory,
+                                             const std::string& selector,
+                                             const std::string& task = "",
+                                             const std::string& metric = "") const;
+  /// The runs in the given order. Throws Failed as metrics(); a metric is unknown if no run has it.
+  std::vector<ComparedRun> compare(const std::vector<std::string>& selectors,
+                                   const std::string& metric = "") const;
   std::string why(const std::string& selector, const std::string& task = "") const;
   std::string diff(const std::string& a, const std::string& b) const;
   PlanInfo graph(const std::string& selector) const;

@@ -1,0 +1,123 @@
+// flow compare RUN RUN… [--metric NAME]: parameters and metrics of runs, side by side.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/cli/display/series_text.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+/// A metric of a task instance, in the order of the first run that has it.
+using Column = std::pair<std::string, std::string>;  // the task's shown name, the metric
+
+Column column_of(const MetricSeries& series) {
+  return {tagged_name(series.task, series.tag), series.metric};
+}
+
+std::vector<Column> columns_of_metrics(const std::vector<ComparedRun>& runs) {
+  std::vector<Column> columns;
+  for (const ComparedRun& run : runs) {
+    for (const MetricSeries& series : run.series) {
+      if (std::ranges::find(columns, column_of(series)) == columns.end())
+        columns.push_back(column_of(series));
+    }
+  }
+  return columns;
+}
+
+std::vector<std::string> names_of_params(const std::vector<ComparedRun>& runs) {
+  std::set<std::string> names;
+  for (const ComparedRun& run : runs) {
+    for (const auto& [name, value] : run.params.as_table().fields) names.insert(name.as_string());
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string json_of(const ComparedRun& run) {
+  std::string metrics;
+  for (const MetricSeries& series : run.series) {
+    const MetricPoint& last = series.points.back();
+    metrics += (metrics.empty() ? "" : ",") + ("{\"task\":" + json_text(series.task)) +
+               ",\"tag\":" + (series.tag.empty() ? "null" : json_text(series.tag)) +
+               ",\"metric\":" + json_text(series.metric) +
+               ",\"count\":" + std::to_string(series.points.size()) +
+               ",\"last\":" + json_number(last.value) + ",\"best\":" + json_number(series.best) +
+               ",\"min\":" + json_number(series.min) + ",\"max\":" + json_number(series.max) +
+               ",\"last_step\":" + std::to_string(last.step) + "}";
+  }
+  bool has_params = !run.params.as_table().fields.empty();
+  return "{\"run\":" + json_text(run.run.id) +
+         ",\"name\":" + (run.run.name.empty() ? "null" : json_text(run.run.name)) +
+         ",\"status\":" + json_text(run.run.status) +
+         ",\"params\":" + (has_params ? to_json(run.params) : "{}") + ",\"metrics\":[" + metrics +
+         "]}";
+}
+
+std::string text_of(const Value& value) {
+  constexpr size_t kColumnsMax = 40;
+  std::string text = value.kind() == Value::Kind::string ? value.as_string() : to_json(value);
+  return shortened(text, kColumnsMax);
+}
+
+std::vector<std::string> row_of(const ComparedRun& run, const std::vector<std::string>& params,
+                                const std::vector<Column>& columns) {
+  std::vector<std::string> row = {run.run.id, run.run.name.empty() ? "-" : run.run.name};
+  for (const std::string& name : params) {
+    const Value* value = run.params.find(name);
+    row.push_back(value == nullptr ? "-" : text_of(*value));
+  }
+  for (const Column& column : columns) {
+    auto found = std::ranges::find(run.series, column, column_of);
+    bool is_there = found != run.series.end();
+    row.push_back(is_there ? short_number(found->points.back().value) : "-");
+    row.push_back(is_there ? short_number(found->best) : "-");
+  }
+  return row;
+}
+
+void print_table(const std::vector<ComparedRun>& runs) {
+  std::vector<std::string> params = names_of_params(runs);
+  std::vector<Column> columns = columns_of_metrics(runs);
+  std::set<std::string> tasks;
+  for (const Column& column : columns) tasks.insert(column.first);
+  std::vector<std::vector<std::string>> rows = {{"run", "name"}};
+  rows.front().insert(rows.front().end(), params.begin(), params.end());
+  for (const auto& [task, metric] : columns) {
+    std::string name = tasks.size() > 1 ? task + " " + metric : metric;
+    rows.front().push_back(name + " last");
+    rows.front().push_back(name + " best");
+  }
+  for (const ComparedRun& run : runs) rows.push_back(row_of(run, params, columns));
+  print_text(table(rows));
+  if (columns.empty())
+    print_line(
+        "these runs have no metrics: a task reports them with ctx:metric(name, value, step).");
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, VerbContext& context) {
+  auto selectors = std::make_shared<std::vector<std::string>>();
+  auto metric = std::make_shared<std::string>();
+  CLI::App* verb =
+      add_verb(app, context, "compare", "show parameters and metrics of runs side by side");
+  verb->add_option("runs", *selectors, "ids, unique prefixes or names of two or more runs, or last")
+      ->type_name("RUN")
+      ->required()
+      ->expected(2, 10'000);
+  verb->add_option("--metric", *metric, "only the metric of this name")->type_name("NAME");
+  verb->callback([&context, selectors, metric] {
+    context.action = [&context, selectors, metric] {
+      std::vector<ComparedRun> runs = Reader(context.engine()).compare(*selectors, *metric);
+      if (!context.json) print_table(runs);
+      for (const ComparedRun& run : runs)
+        if (context.json) print_line(json_of(run));
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli
