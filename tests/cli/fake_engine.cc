@@ -348,9 +348,9 @@ std::vector<LogLine> Reader::logs(const std::string& selector, const std::string
 }
 std::vector<MetricSeries> Reader::metrics(const std::string& selector, const std::string& task,
                                           const std::string& metric) const {
-  story_of_run(selector);
+  std::string run = story_of_run(selector).info.id;
   if (task == "ingest") return {};
-  MetricSeries loss{"20261121-051700-k3f9x2", "train", "loss", "", {}, 0.25, 1, 0.25};
+  MetricSeries loss{run, "train", "loss", "", {}, 0.25, 1, 0.25};
   double nan = std::numeric_limits<double>::quiet_NaN();
   loss.points = {{1, 1, kStart}, {2, nan, kStart + 5}, {3, 0.25, kStart + 9}};
   MetricSeries accuracy{"20261121-041500-a8c2d1", "score[2]", "accuracy", "de", {}, 0.5, 0.5, 0.5};

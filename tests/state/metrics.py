@@ -82,6 +82,12 @@ local again = flow.task("again", { retries = 1 }, function(ctx)
 end)
 return flow.pipeline("again", {}, function() return again() end)
 '''
+FAILS = r'''
+local flow = require "flow"
+local train = flow.task("train", function(ctx) ctx:metric("loss", 5) return 1 end)
+local check = flow.task("check", { retries = 0 }, function(ctx, x) ctx:metric("seen", 1) error("wrong") end)
+return flow.pipeline("fails", {}, function() return check(train()) end)
+'''
 RUNNING = r'''
 local flow = require "flow"
 local slow = flow.task("slow", function(ctx)
@@ -323,12 +329,19 @@ class Metrics(place.Place):
         self.good("run", ".")
         self.assertEqual(self.values("last"), points)
 
-    def test_points_survive_new_code_for_another_task(self):
-        self.script(SCRIPT + "\n")
-        self.good("run", ".")
-        points = self.values("last")
-        self.good("retry", "last")
-        self.assertEqual(self.values("last"), points)
+    def test_a_resume_with_new_code_keeps_the_points_of_tasks_that_it_does_not_change(self):
+        self.script(FAILS)
+        self.exits(1, self.flow("run", "."))
+        self.assertEqual(self.values("last"), {("train", "loss"): [(1, 5)], ("check", "seen"): [(1, 1)]})
+        self.script(FAILS.replace('error("wrong")', 'ctx:metric("seen", 2)'))
+        self.good("resume", "last", "--code", "new")
+        self.assertTrue(self.tasks()["train"]["cached"])
+        self.assertEqual(self.values("last"), {("train", "loss"): [(1, 5)], ("check", "seen"): [(1, 1), (2, 2)]})
+
+    def test_points_come_from_workers(self):
+        self.script(MAPPED)
+        self.good("run", ".", "--workers", "2")
+        self.assertEqual(sorted(value for ((_, value),) in self.values("last").values()), [1, 2, 3, 4])
 
     def test_a_sweep_is_compared(self):
         self.script(SCRIPT)

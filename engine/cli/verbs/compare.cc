@@ -100,18 +100,25 @@ void print_table(const std::vector<ComparedRun>& runs) {
 }  // namespace
 
 void add_compare(CLI::App& app, VerbContext& context) {
-  auto selectors = std::make_shared<std::vector<std::string>>();
+  constexpr int kOthersMax = 10'000;
+  auto first = std::make_shared<std::string>();
+  auto others = std::make_shared<std::vector<std::string>>();
   auto metric = std::make_shared<std::string>();
   CLI::App* verb =
       add_verb(app, context, "compare", "show parameters and metrics of runs side by side");
-  verb->add_option("runs", *selectors, "ids, unique prefixes or names of two or more runs, or last")
+  verb->add_option("run", *first, "an id, a unique prefix, a name, or last")
+      ->type_name("RUN")
+      ->required();
+  verb->add_option("others", *others, "the runs beside it")
       ->type_name("RUN")
       ->required()
-      ->expected(2, 10'000);
+      ->expected(1, kOthersMax);
   verb->add_option("--metric", *metric, "only the metric of this name")->type_name("NAME");
-  verb->callback([&context, selectors, metric] {
-    context.action = [&context, selectors, metric] {
-      std::vector<ComparedRun> runs = Reader(context.engine()).compare(*selectors, *metric);
+  verb->callback([&context, first, others, metric] {
+    context.action = [&context, first, others, metric] {
+      std::vector<std::string> selectors = {*first};
+      selectors.insert(selectors.end(), others->begin(), others->end());
+      std::vector<ComparedRun> runs = Reader(context.engine()).compare(selectors, *metric);
       if (!context.json) print_table(runs);
       for (const ComparedRun& run : runs)
         if (context.json) print_line(json_of(run));
