@@ -125,6 +125,7 @@ struct TaskDef {
   ServiceSpec service;           // kind service
   std::string native_version;    // kind native
   std::string gpu_kernel;        // a kernel that its code uses and that has no CPU fallback
+  std::vector<std::string> written_options;  // names of the options in the script, sorted
 };
 
 /// The branch of a node: the node runs only if `when` chose that branch.

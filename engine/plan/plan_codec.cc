@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <type_traits>
 
 #include "engine/plan/plan.hpp"
@@ -339,7 +340,13 @@ void plan_fields(IO& io, like<IO, Plan>& plan) {
 // Fields added after the first version are written at the end and only if set, so that other plans
 // keep their bytes: first the kernels of tasks, then sections in the order of their numbers. A plan
 // with sections and without kernels has an empty list of kernels.
-enum LaterSection : uint64_t { kIgnoringTasks = 1, kTags = 2, kListings = 3, kFunctions = 4 };
+enum LaterSection : uint64_t {
+  kIgnoringTasks = 1,
+  kTags = 2,
+  kListings = 3,
+  kFunctions = 4,
+  kWrittenOptions = 8,
+};
 
 // Ascending by the index of the task.
 void kernels(PlanWriter& io, const std::vector<TaskDef>& defs, bool is_last) {
@@ -424,14 +431,40 @@ void functions(PlanReader& io, std::vector<TaskDef>& defs) {
   }
 }
 
+bool has_written_options(const TaskDef& def) { return !def.written_options.empty(); }
+
+// Of the tasks whose script sets options, ascending.
+void written_options(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_written_options)));
+  for (uint32_t i = 0; i < defs.size(); i++)
+    if (has_written_options(defs[i])) fields(io, i, defs[i].written_options);
+}
+void written_options(PlanReader& io, std::vector<TaskDef>& defs) {
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty section");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0;
+    field(io, index);
+    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
+    least = index + 1;
+    std::vector<std::string>& names = defs[index].written_options;
+    field(io, names);
+    bool is_sorted = std::ranges::adjacent_find(names, std::greater_equal<>()) == names.end();
+    if (!io.failed() && (names.empty() || !is_sorted)) io.fail("options that are not sorted");
+  }
+}
+
 void later_fields(PlanWriter& io, const Plan& plan) {
   std::vector<uint32_t> ignoring;
   for (uint32_t i = 0; i < plan.defs.size(); i++)
     if (plan.defs[i].ignores_failure) ignoring.push_back(i);
   bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
   bool has_any_function = std::ranges::any_of(plan.defs, has_functions);
-  kernels(io, plan.defs,
-          ignoring.empty() && !has_tags && plan.listings.empty() && !has_any_function);
+  bool has_options = std::ranges::any_of(plan.defs, has_written_options);
+  bool has_sections =
+      !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function || has_options;
+  kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
     field(io, ignoring);
@@ -447,6 +480,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   if (has_any_function) {
     io.number(kFunctions);
     functions(io, plan.defs);
+  }
+  if (has_options) {
+    io.number(kWrittenOptions);
+    written_options(io, plan.defs);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -474,6 +511,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       if (plan.listings.empty()) return io.fail("an empty section");
     } else if (section == kFunctions) {
       functions(io, plan.defs);
+    } else if (section == kWrittenOptions) {
+      written_options(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }

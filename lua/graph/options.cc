@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
 #include "engine/base/size_units.hpp"
@@ -533,6 +534,10 @@ void read_given(lua_State* L, int index, TaskObject& task, const std::vector<std
     lua_pop(L, 1);
   }
   reject_growth(L, index, task.def);
+  std::vector<std::string> before = std::move(task.def.written_options);
+  task.def.written_options.clear();
+  std::set_union(before.begin(), before.end(), given.begin(), given.end(),
+                 std::back_inserter(task.def.written_options));
 }
 
 [[noreturn]] void reject_call_option(lua_State* L, const TaskDef& def, const std::string& name) {

@@ -252,6 +252,22 @@ TEST_CASE("every field of a plan changes its bytes") {
   }
 }
 
+TEST_CASE("the names of the options that the script sets survive, sorted") {
+  Plan plan = full_plan();
+  const std::string plain = encode_plan(plan);
+  plan.defs[0].written_options = {"cpus", "memory"};
+  std::string bytes = encode_plan(plan);
+  CHECK(bytes.starts_with(plain));
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(back->defs[0].written_options == plan.defs[0].written_options);
+  CHECK(encode_plan(*back) == bytes);
+  plan.defs[0].written_options = {"memory", "cpus"};
+  CHECK_FALSE(decode_plan(encode_plan(plan)).ok());
+  for (size_t cut = plain.size() + 1; cut < bytes.size(); cut++)
+    CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+}
+
 TEST_CASE("a truncated, extended or unknown version of a plan is rejected") {
   std::string bytes = encode_plan(full_plan());
   for (size_t cut = 0; cut < bytes.size(); cut++)
