@@ -35,6 +35,12 @@ if(NOT SPDLOG_INCLUDE)
   message(FATAL_ERROR "spdlog was not found (spdlog/spdlog.h). Install libspdlog-dev, or run cmake/setup build.")
 endif()
 
+# flow.toml, header-only (engine/config).
+find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h)
+if(NOT TOMLPLUSPLUS_INCLUDE)
+  message(FATAL_ERROR "toml++ was not found (toml++/toml.h). Install libtomlplusplus-dev, or run cmake/setup build.")
+endif()
+
 # Inputs and outputs by URL (engine/fetch).
 set(suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})
 if(FLOW_PORTABLE)  # a static libcurl would need the archives of all that it links

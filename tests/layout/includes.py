@@ -13,6 +13,7 @@ ENGINE = [
     ("engine/crypto", ["openssl/", "sodium.h"]),
     ("engine/process", ["fmt/"]),
     ("engine/value", ["fmt/", "nlohmann/"]),
+    ("engine/config", ["fmt/", "toml++/"]),
     ("engine/log", ["fmt/", "spdlog/"]),
     ("engine/blobs", ["fmt/"]),
     ("engine/fetch", ["fmt/", "curl/"]),
@@ -58,7 +59,7 @@ HOSTS = {
 }
 # Headers with these prefixes are foreign; any other <> header belongs to the standard library,
 # POSIX or Linux.
-FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
+FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "toml++/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
            "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 SUFFIXES = (".cc", ".hpp", ".h", ".cu", ".cuh")

@@ -59,6 +59,28 @@ struct SlurmRequest {
 /// Bounds of EngineOptions::lost_after_ms.
 constexpr int64_t kLostAfterMsMin = 2'000, kLostAfterMsMax = 86'400'000;
 
+/// The text of a flow.toml file (docs/reference-cli.md, Configuration).
+struct ConfigFile {
+  std::string path;  ///< names it in errors and origins
+  std::string text;
+};
+/// Configuration of a run, as flow.toml files have it. Every text is checked when it is used: an
+/// invalid one makes the call throw Failed (user).
+struct ConfigOptions {
+  std::vector<ConfigFile> files{};  ///< the first has precedence
+  std::string profile{};            ///< whose tables outrank the others; "": none
+};
+/// An option with its value and its origin.
+struct ConfigValue {
+  std::string table;   ///< tasks, defaults, slurm, head, prices or notify
+  std::string task;    ///< of `tasks`: the task's name
+  std::string option;  ///< "cpus", "env.MODE", "gpu_hour.H200"
+  Value value;         ///< nil: not set; `{ env = NAME }` of a secret
+  std::string origin;  ///< "flow.toml:12 [tasks.\"align*\"]", "script pipeline.lua:7", "default"
+  std::string file;    ///< path of the file that sets it, or ""
+  bool has_effect = true;  ///< false: this version accepts and checks it only
+};
+
 struct EngineOptions {
   std::string
       state{};  ///< state directory; "": $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
@@ -96,6 +118,9 @@ struct EngineOptions {
   int64_t adopt_ms =
       30'000;        ///< how long workers of a previous engine that died may take to rejoin
   LogOptions log{};  ///< the engine's own log; default: off
+  /// Path of a flow.toml file whose task options apply to the runs that have no `config` of their
+  /// own, with the tables of `profile`. Its other tables have no effect here. "": none.
+  std::string config{}, profile{};
 };
 
 struct RunOptions {
@@ -114,6 +139,8 @@ struct RunOptions {
   /// relative paths start.
   std::string script_text{};
   std::string request{};  ///< idempotency key: a repeated request returns the existing run
+  /// Task options that outrank the script's; other tables are kept with the run and not applied.
+  ConfigOptions config{};
 };
 
 /// Something that happened in a run. Events are in order; `--json` prints one per line.
@@ -337,6 +364,9 @@ class Reader {
   /// The result, or the part of it that `part` names. Throws Failed (user) for an unknown one.
   Value value(const std::string& selector, const std::string& part = "") const;
   uint64_t state_bytes() const;
+  /// The configuration with which the run was submitted, without its tasks and [head]: the plan has
+  /// the options of tasks. `profile` receives the name of its profile, or "".
+  std::vector<ConfigValue> config(const std::string& selector, std::string& profile) const;
 
  private:
   std::unique_ptr<struct ReaderImpl> impl_;
@@ -494,6 +524,17 @@ struct ParameterInfo {
 /// pipeline's body does not run, and no state is opened. Throws Failed.
 std::vector<ParameterInfo> pipeline_parameters(const std::string& script,
                                                const EngineOptions& options = {});
+/// The flow.toml files for a script in `folder`: the one that FLOW_CONFIG names, else `flow.toml`
+/// in the folder and `flow/flow.toml` in $XDG_CONFIG_HOME or ~/.config. Missing files are left out.
+/// Throws Failed for files that cannot be read.
+std::vector<ConfigFile> find_config(const std::string& folder);
+/// The values of `config` outside of tasks; each option once, by its highest precedence. Throws
+/// Failed (user) if a file is invalid.
+std::vector<ConfigValue> config_values(const ConfigOptions& config);
+/// The options of the script's tasks with `run.config`, each task and option once. Builds the graph
+/// in a child process; opens no state. Throws Failed. `warnings` receives those of the build.
+std::vector<ConfigValue> explain_config(const std::string& script, const EngineOptions& options,
+                                        const RunOptions& run, std::vector<std::string>& warnings);
 /// "file:line: …" for each place where a script seems to use a handle as if it were a value.
 std::vector<std::string> lint(const std::string& file);
 /// The state directory that `options` select; it may not exist yet. Creates nothing.
