@@ -284,7 +284,7 @@ void LocalEngine::define_operations(const std::string& name, const std::string& 
 }
 
 Submission LocalEngine::local_submission(const RunOptions& options) const {
-  return make_submission(options_, options);
+  return value_or_throw(make_submission(options_, options));
 }
 
 RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {

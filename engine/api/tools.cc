@@ -4,17 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
 #include "engine/api/local_engine.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/remote_url.hpp"
 #include "engine/client/run_stream.hpp"
+#include "engine/config/toml_reader.hpp"
 #include "engine/head/slurm_head.hpp"
 #include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/submission/task_configuration.hpp"
 #include "engine/worker/gpu_discovery.hpp"
 #include "flow/machine.hpp"
 #include "lua/state/script.hpp"
@@ -42,6 +46,73 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
   Builder builder(value_or_throw(find_executor(options)));
   BuiltGraph built = value_or_throw(build(submission, builder));
   return plan_info(built.plan);
+}
+
+namespace {
+
+/// FLOW_CONFIG, or the files that exist of the two places.
+std::vector<std::string> config_paths(const std::string& folder) {
+  auto variable = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (std::string named = variable("FLOW_CONFIG"); !named.empty()) return {named};
+  std::string base = variable("XDG_CONFIG_HOME"), home = variable("HOME");
+  if (base.empty() && !home.empty()) base = home + "/.config";
+  std::vector<std::string> paths = {(fs::path(folder) / "flow.toml").string()};
+  if (!base.empty()) paths.push_back(base + "/flow/flow.toml");
+  std::error_code failed;
+  std::erase_if(paths, [&](const std::string& path) { return !fs::exists(path, failed); });
+  return paths;
+}
+
+/// Appends the prices of the file that `include` names: the other files outrank it.
+void add_included_prices(Configuration& configuration) {
+  auto include = std::ranges::find_if(configuration.settings, [](const ConfigSetting& setting) {
+    return setting.table == ConfigTable::prices && setting.option == "include";
+  });
+  if (include == configuration.settings.end()) return;
+  ConfigFile file;
+  file.path = (fs::path(include->file).parent_path() / include->value.as_string()).string();
+  auto text = read_file(file.path, kTomlBytesMax);
+  if (!text.ok())
+    throw Failed(user_error(fmt::format("{}{} `include`: {}", include->location(), include->header,
+                                        text.error().message)));
+  file.text = std::move(*text);
+  std::ranges::move(value_or_throw(read_price_file(file)),
+                    std::back_inserter(configuration.settings));
+}
+
+}  // namespace
+
+std::vector<ConfigFile> find_config(const std::string& folder) {
+  std::vector<ConfigFile> files;
+  for (const std::string& path : config_paths(folder)) {
+    auto text = read_file(path, kTomlBytesMax);
+    if (!text.ok()) throw Failed(user_error("the configuration: " + text.error().message));
+    files.push_back({path, std::move(*text)});
+  }
+  return files;
+}
+
+std::vector<ConfigValue> config_values(const ConfigOptions& config) {
+  Configuration configuration = value_or_throw(read_task_configuration(config));
+  add_included_prices(configuration);
+  return run_values(configuration);
+}
+
+std::vector<ConfigValue> explain_config(const std::string& script, const EngineOptions& options,
+                                        const RunOptions& run, std::vector<std::string>& warnings) {
+  Configuration configuration = value_or_throw(read_task_configuration(run.config));
+  Submission submission = value_or_throw(make_submission(options, run));
+  submission.script = script;
+  submission.options.config = {};
+  Builder builder(value_or_throw(find_executor(options)));
+  Plan plan = value_or_throw(build(submission, builder)).plan;
+  std::vector<ConfigValue> values = explain_tasks(configuration, plan);
+  configure_tasks(configuration, plan);
+  warnings = std::move(plan.warnings);
+  return values;
 }
 
 namespace {

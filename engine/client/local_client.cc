@@ -135,7 +135,7 @@ void LocalClientEngine::wait_for_clients() {
 }
 
 Submission LocalClientEngine::here(const RunOptions& options) const {
-  return make_submission(options_, options);
+  return value_or_throw(make_submission(options_, options));
 }
 
 // A writer may end before it has replied: then the next one is asked, or this process is the next.

@@ -69,6 +69,12 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   to.set_params_json(options.params_json);
   to.set_script_text(options.script_text);
   to.set_logs(options.logs);
+  for (const ConfigFile& file : options.config.files) {
+    client_protocol::NamedText& each = *to.add_config_files();
+    each.set_name(file.path);
+    each.set_text(file.text);
+  }
+  to.set_profile(options.config.profile);
 }
 
 RunOptions get_options(const client_protocol::RunOptions& from) {
@@ -85,6 +91,9 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.params_json = from.params_json();
   options.script_text = from.script_text();
   options.logs = from.logs();
+  for (const client_protocol::NamedText& file : from.config_files())
+    options.config.files.push_back({file.name(), file.text()});
+  options.config.profile = from.profile();
   return options;
 }
 

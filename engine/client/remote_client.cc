@@ -188,7 +188,7 @@ void RemoteEngine::signal(const std::string& selector, const std::string& name,
 }
 
 PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
-  Submission submission = make_submission(options_, options);
+  Submission submission = value_or_throw(make_submission(options_, options));
   submission.script = script;
   build(submission);
   ClientRequest request;
@@ -230,7 +230,7 @@ std::vector<std::string> RemoteEngine::get(const std::string& selector, const st
 
 std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, const Value& params,
                                                      const RunOptions& options) {
-  Submission submission = make_submission(options_, with_request_id(options));
+  Submission submission = value_or_throw(make_submission(options_, with_request_id(options)));
   submission.script = script;
   submission.params = params;
   Files files = build(submission);
@@ -244,7 +244,7 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::run(const std::string& script, 
 // New code is read on the machine where the run was started: this one, or the head's.
 std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selector,
                                                         const RunOptions& options, bool new_code) {
-  Submission submission = make_submission(options_, with_request_id(options));
+  Submission submission = value_or_throw(make_submission(options_, with_request_id(options)));
   Files files;
   RunInfo before;
   if (new_code) before = fetch_info(selector, false);
@@ -263,7 +263,7 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::resume(const std::string& selec
 std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& selector,
                                                        const std::string& task,
                                                        const RunOptions& options) {
-  Submission submission = make_submission(options_, with_request_id(options));
+  Submission submission = value_or_throw(make_submission(options_, with_request_id(options)));
   ClientRequest request;
   client_protocol::RetryTask& retry = *request.mutable_retry_task();
   retry.set_run(selector);

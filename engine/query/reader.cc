@@ -19,6 +19,8 @@
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
 #include "engine/submission/requirements.hpp"
+#include "engine/submission/run_inputs.hpp"
+#include "engine/submission/task_configuration.hpp"
 
 namespace flow {
 
@@ -325,7 +327,7 @@ PlanInfo Reader::graph(const std::string& selector) const {
 }
 
 PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
-  Submission submission = make_submission(impl_->options, options);
+  Submission submission = value_or_throw(make_submission(impl_->options, options));
   submission.script = script;
   OfflinePreviewOptions preview;
   preview.state_dir = impl_->dir;
@@ -335,6 +337,13 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   const auto& slurm = impl_->options.slurm;
   if (slurm) preview.requested_nodes = requested_nodes_of(*slurm, preview.machine.custom_resources);
   return value_or_throw(plan_preview_offline(preview, impl_->store.get(), submission));
+}
+
+std::vector<ConfigValue> Reader::config(const std::string& selector, std::string& profile) const {
+  profile.clear();
+  if (!impl_->store) return {};
+  RunRecord record = value_or_throw(select_record(*impl_->store, selector));
+  return values_of_kept(value_or_throw(inputs_of(*impl_->store, record.id)).config, profile);
 }
 
 uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }

@@ -23,6 +23,7 @@
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/requirements.hpp"
 #include "engine/submission/run_inputs.hpp"
+#include "engine/submission/task_configuration.hpp"
 #include "engine/value/utf8.hpp"
 
 extern char** environ;
@@ -160,11 +161,19 @@ std::shared_ptr<const EnvironmentVariables> current_environment() {
   return all;
 }
 
-Submission make_submission(const EngineOptions& options, const RunOptions& run) {
+Result<Submission> make_submission(const EngineOptions& options, const RunOptions& run) {
   Submission submission;
   submission.working_directory = working_directory_of(options);
   submission.options = run;
   submission.environment = current_environment();
+  ConfigOptions& config = submission.options.config;
+  bool is_named = config.files.empty() && !options.config.empty();
+  if (!is_named) return submission;
+  fs::path path = fs::path(submission.working_directory) / options.config;
+  auto text = read_file(path.string());
+  if (!text.ok()) return user_error("the option `config`: " + text.error().message);
+  config.files.push_back({options.config, std::move(*text)});
+  config.profile = options.profile;
   return submission;
 }
 
@@ -275,13 +284,13 @@ Result<std::vector<std::string>> list_for(const Submission& submission,
   return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
 }
 
-/// Keeps the listings for builds that call a tag or resource function.
-void keep_listings(BuiltGraph& built, std::vector<InputListing> listings) {
-  bool builds_again = std::ranges::any_of(built.plan.nodes, &TaskNode::tags_items) ||
-                      std::ranges::any_of(built.plan.defs, &TaskDef::resource_functions);
-  if (!builds_again || listings.empty()) return;
-  built.plan.listings = std::move(listings);
-  built.plan_bytes = encode_plan(built.plan);
+/// Keeps the listings for builds that call a tag or resource function. Returns whether the plan changed.
+bool keep_listings(Plan& plan, std::vector<InputListing> listings) {
+  bool builds_again = std::ranges::any_of(plan.nodes, &TaskNode::tags_items) ||
+                      std::ranges::any_of(plan.defs, &TaskDef::resource_functions);
+  if (!builds_again || listings.empty()) return false;
+  plan.listings = std::move(listings);
+  return true;
 }
 
 Result<BuildOrder> order_of_script(const Submission& submission) {
@@ -326,6 +335,8 @@ Result<Plan> describe(const Submission& submission, Builder& builder) {
 }
 
 Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
+  auto configuration = read_task_configuration(submission.options.config);
+  FLOW_TRY(configuration);
   auto of_script = order_of_script(submission);
   FLOW_TRY(of_script);
   BuildOrder order = std::move(*of_script);
@@ -352,17 +363,18 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
   BuiltGraph built;
   auto plan = decode_plan(reply->plan);
   FLOW_TRY(plan);
+  bool is_changed = configure_tasks(*configuration, *plan);
   std::vector<Error> errors = check_plan(*plan);
   if (!errors.empty()) return refused(std::move(errors), reply->printed);
   auto bundle = decode_bundle(reply->bundle);
   FLOW_TRY(bundle);
   built.plan = std::move(*plan);
-  built.plan_bytes = std::move(reply->plan);
+  is_changed |= keep_listings(built.plan, std::move(listings));
+  built.plan_bytes = is_changed ? encode_plan(built.plan) : std::move(reply->plan);
   std::istringstream printed(reply->printed);
   for (std::string line; std::getline(printed, line);) built.plan.printed.push_back(line);
   built.bundle = std::move(*bundle);
   built.bundle_bytes = std::move(reply->bundle);
-  keep_listings(built, std::move(listings));
   return built;
 }
 
@@ -402,6 +414,9 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   if (!errors.empty()) return joined_errors(errors);
   Inputs inputs;
   inputs.params = without_url_secrets(plan->params);
+  auto config = kept_config(submission.options.config);
+  FLOW_TRY(config);
+  inputs.config = std::move(*config);
   bool is_offline = submission.options.offline;
   RemoteUse use = context.purpose == Purpose::preview && !is_offline ? RemoteUse::preview
                   : is_offline                                       ? RemoteUse::offline
@@ -434,7 +449,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   record.plan_digest = sha256(prepared.plan_bytes);
   prepared.context.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
   record.bundle_digest = sha256(*prepared.context.bundle);
-  if (!inputs.files.empty()) prepared.inputs = encode_inputs(inputs);
+  if (!inputs.files.empty() || !inputs.config.is_nil()) prepared.inputs = encode_inputs(inputs);
   prepared.context.request = submission.options.request;
   prepared.context.environment = submission.environment;
   prepared.context.grace_ms = submission.options.grace_ms;

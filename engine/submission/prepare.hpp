@@ -25,8 +25,9 @@ Result<std::string> find_executor(const EngineOptions& options);
 std::shared_ptr<const EnvironmentVariables> current_environment();
 /// The base of relative paths. If the working directory was removed: its former path.
 std::string working_directory_of(const EngineOptions& options);
-/// A submission from this process, with its working directory and environment.
-Submission make_submission(const EngineOptions& options, const RunOptions& run);
+/// A submission from this process, with its working directory and environment. Reads the file that
+/// options.config names. Error (user) if it cannot be read.
+Result<Submission> make_submission(const EngineOptions& options, const RunOptions& run);
 /// The CPU slots of `options`; by default the CPUs that this process may use.
 int32_t jobs_of(const EngineOptions& options);
 /// Whether an engine with these options is the head of a cluster.

@@ -97,8 +97,9 @@ std::string encode_inputs(const Inputs& inputs) {
     file.entries.clear();  // the digest of a folder covers them
     files.emplace_back(std::move(file));
   }
-  return encode_value(
-      Value::map({{"params", inputs.params}, {"files", Value::list(std::move(files))}}));
+  return encode_value(Value::map({{"params", inputs.params},
+                                  {"files", Value::list(std::move(files))},
+                                  {"config", inputs.config}}));
 }
 
 Result<Inputs> decode_inputs(std::string_view bytes) {
@@ -106,6 +107,7 @@ Result<Inputs> decode_inputs(std::string_view bytes) {
   FLOW_TRY(value);
   Inputs inputs;
   if (const Value* params = value->find("params")) inputs.params = *params;
+  if (const Value* config = value->find("config")) inputs.config = *config;
   const Value* files = value->find("files");
   if (files == nullptr || files->kind() != Value::Kind::table) return inputs;
   for (const Value& file : files->as_table().list) {

@@ -13,6 +13,7 @@ namespace flow {
 struct Inputs {
   Value params;             // as they were given: paths of files, not their content
   std::vector<File> files;  // parameters and others, as they were read; `origin` is the path
+  Value config{};           // encoded by task_configuration.hpp; nil if there was none
 };
 
 std::string encode_inputs(const Inputs& inputs);

@@ -81,6 +81,33 @@ int threads_that_take_signals() {
 
 }  // namespace
 
+TEST_CASE("an engine reads the configuration that its options name, and no other") {
+  TempFolder temp;
+  std::string script = temp.script(R"(
+local say = flow.shell("say", { command = [[echo -n $MODE]] })
+return flow.pipeline("p", {}, function(p) return say().stdout end)
+)");
+  std::ofstream(temp.path / "flow.toml") << "[tasks.say]\nenv.MODE = \"read\"\n"
+                                         << "[profile.p.tasks.say]\nenv.MODE = \"profile\"\n";
+  EngineOptions options = temp.options();
+  CHECK(Engine(options).run(script).wait() == Value(""));
+  options.config = (temp.path / "flow.toml").string();
+  CHECK(Engine(options).run(script).wait() == Value("read"));
+  options.profile = "p";
+  {
+    Engine engine(options);
+    CHECK(engine.run(script).wait() == Value("profile"));
+    RunOptions own;
+    own.config.files = {{"own.toml", "[tasks.say]\nenv.MODE = \"own\"\n"}};
+    CHECK(engine.run(script, {}, own).wait() == Value("own"));
+    own.config.files[0].text = "[tasks.say]\nenv.MODE = 1\ncpu = 1\n";
+    CHECK_THROWS_WITH(engine.run(script, {}, own), Catch::StartsWith("own.toml:3: "));
+  }
+  options.config = (temp.path / "none.toml").string();
+  Engine engine(options);
+  CHECK_THROWS_WITH(engine.run(script), Catch::Contains("none.toml"));
+}
+
 TEST_CASE("a pipeline's result comes back as a value") {
   TempFolder temp;
   Engine engine(temp.options());

@@ -398,6 +398,10 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
     throw Failed(user_error("the result has no part `" + part + "` (did you mean `accuracy`?)"));
   return *found;
 }
+std::vector<ConfigValue> Reader::config(const std::string&, std::string& profile) const {
+  profile.clear();
+  return {};
+}
 uint64_t Reader::state_bytes() const { return 1'258'291; }
 
 PlanInfo build_graph(const std::string& script, const EngineOptions&, const RunOptions&) {
@@ -430,5 +434,12 @@ MachineLimits machine_limits() {
   return limits;
 }
 const char* version() { return "0.1.0"; }
+
+std::vector<ConfigFile> find_config(const std::string&) { return {}; }
+std::vector<ConfigValue> config_values(const ConfigOptions&) { return {}; }
+std::vector<ConfigValue> explain_config(const std::string&, const EngineOptions&, const RunOptions&,
+                                        std::vector<std::string>&) {
+  return {};
+}
 
 }  // namespace flow

@@ -29,6 +29,9 @@ struct VerbContext {
   std::string log_level, log_file, log_format;  // of verbs with add_log_options
   bool json = false;
   bool quiet = false;
+  std::string profile;                 // of verbs with --profile
+  ConfigOptions config;                // the files that apply, and the profile
+  std::vector<ConfigValue> explained;  // the options outside of tasks, with their origins
   std::function<int()> action;
   const CLI::App* app = nullptr;
 

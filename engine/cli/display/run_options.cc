@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kWorkersMax = 256;
 constexpr size_t kParamsBytesMax = 64 << 20;
 
 std::string nearest_file(const fs::path& path) {

@@ -8,7 +8,7 @@
 
 namespace flow::cli {
 
-constexpr int kJobsMax = 100'000;
+constexpr int kJobsMax = 100'000, kWorkersMax = 256, kSlurmNodesMax = 4'000;
 
 struct RunArguments {
   std::vector<std::string> params;     // k=v

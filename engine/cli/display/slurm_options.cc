@@ -7,8 +7,6 @@ namespace flow::cli {
 
 namespace {
 
-constexpr int kNodesMax = 4'000;
-
 CLI::Option* add_text(CLI::App* verb, const char* name, std::string& to, const char* what,
                       const char* type) {
   return verb->add_option(name, to, what)->type_name(type);
@@ -22,7 +20,7 @@ void read_elastic(const std::string& text, SlurmOptions& options) {
   const char* last = nullptr;
   if (has_colon) last = std::from_chars(colon + 1, end, options.nodes_max).ptr;
   bool is_range = has_colon && last == end && options.nodes_min >= 0 && options.nodes_max > 0 &&
-                  options.nodes_min <= options.nodes_max && options.nodes_max <= kNodesMax;
+                  options.nodes_min <= options.nodes_max && options.nodes_max <= kSlurmNodesMax;
   if (is_range) return;
   fail("--elastic takes MIN:MAX, the smallest and the largest number of nodes, not `" + text +
        "`. Write for example `--elastic 0:8`.");
@@ -56,14 +54,14 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
   verb->add_option("--nodes", slurm.nodes,
                    "number of Slurm nodes (default: those of the allocation)")
       ->type_name("N")
-      ->check(whole_number("--nodes", 1, kNodesMax));
+      ->check(whole_number("--nodes", 1, kSlurmNodesMax));
   add_text(verb, "--elastic", arguments.elastic,
            "from MIN to MAX nodes, more when work is ready for them", "MIN:MAX");
   add_text(verb, "--idle", arguments.idle,
            "release a node beyond MIN after this much idle time (default: 1m)", "TIME");
   verb->add_option("--gpus-per-node", slurm.gpus_per_node, "GPUs of each node")
       ->type_name("N")
-      ->check(whole_number("--gpus-per-node", 1, kNodesMax));
+      ->check(whole_number("--gpus-per-node", 1, kSlurmNodesMax));
   add_text(verb, "--time", slurm.time, "time limit of an allocation: 2h, or in Slurm's format",
            "TIME");
   add_text(verb, "--partition", slurm.partition, "Slurm partition", "NAME");

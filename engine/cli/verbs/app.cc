@@ -8,7 +8,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/signals.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 #include "flow/process.hpp"
@@ -213,6 +213,14 @@ bool takes_signals(const CLI::App& app) {
   return verb.get_name() == "worker" && verb.count("--show") == 0;
 }
 
+/// Chooses the state of verbs that use one. Verbs with a script or a run do it themselves.
+void configure(const CLI::App& verb, VerbContext& context) {
+  for (const char* name :
+       {"run", "plan", "resume", "retry", "lint", "worker", "init", "repl", "completion"})
+    if (verb.get_name() == name) return;
+  configure_verb(context, verb.get_option_no_throw("--head") != nullptr);
+}
+
 /// FILE of `flow run FILE --help` and `flow plan FILE --help`; "" for other verbs or without FILE.
 std::string script_of_help(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) {
@@ -271,6 +279,7 @@ int parse_and_act(int given, char** all, VerbContext& context) {
     return kWrong;
   }
   if (!takes_signals(*app)) release_signals();
+  configure(*app->get_subcommands().front(), context);
   return context.action();
 }
 

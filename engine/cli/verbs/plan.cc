@@ -1,7 +1,7 @@
 // flow plan FILE: which tasks would run and why, which are cached. Runs no task.
 #include <algorithm>
 
-#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/config_options.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
@@ -41,6 +41,15 @@ void print_request(const SlurmRequest& request, bool json) {
   print_text(request.script);
 }
 
+int explain(const VerbContext& context, const std::string& script, const EngineOptions& engine,
+            const RunOptions& options) {
+  std::vector<std::string> warnings;
+  std::vector<ConfigValue> tasks = explain_config(script, engine, options, warnings);
+  for (const std::string& warning : warnings) print_warning(warning);
+  print_config(context, tasks);
+  return kDone;
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, VerbContext& context) {
@@ -57,11 +66,19 @@ void add_plan(CLI::App& app, VerbContext& context) {
   add_resource_option(verb, arguments->resources);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, context);
-  verb->callback([&context, arguments, file] {
-    context.action = [&context, arguments, file] {
+  add_profile_option(verb, context);
+  auto explains = std::make_shared<bool>(false);
+  verb->add_flag("--explain-config", *explains,
+                 "print each option with its value and where it is set, instead of the plan");
+  verb->callback([&context, arguments, file, explains] {
+    context.action = [&context, arguments, file, explains] {
+      configure_run(context, *arguments, *file);
+      arguments->workers = 0;  // a plan starts none
       RunOptions options = run_options(*arguments);
+      options.config = context.config;
       EngineOptions engine = engine_options(context, *arguments);
       std::string script = script_path(*file, options);
+      if (*explains) return explain(context, script, engine, options);
       PlanInfo plan = context.head.empty() ? Reader(engine).plan(script, options)
                                            : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);

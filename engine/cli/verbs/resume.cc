@@ -1,5 +1,5 @@
 // flow resume [RUN]
-#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -16,13 +16,17 @@ void add_resume(CLI::App& app, VerbContext& context) {
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
   add_rerun_options(verb, context, *arguments);
+  add_profile_option(verb, context);
   verb->callback([&context, arguments, selector, code] {
     context.action = [&context, arguments, selector, code] {
       Interrupts interrupts;
+      configure_verb(context, arguments->workers == 0 && arguments->on.empty());
+      RunInfo before = find_run(context, *selector);
+      configure_again(context, *arguments, before, *code == "new");
       RunOptions options = run_options(*arguments);
+      options.config = context.config;
       EngineOptions requested = engine_options(context, *arguments);
       // A run that succeeded is only shown, which needs no engine and no lock.
-      RunInfo before = find_run(context, *selector);
       if (before.status == "succeeded" && code->empty()) {
         if (context.json || !context.quiet) print_run(before, context.json);
         return int{kDone};

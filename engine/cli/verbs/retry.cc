@@ -1,5 +1,5 @@
 // flow retry RUN [TASK]
-#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -17,10 +17,11 @@ void add_retry(CLI::App& app, VerbContext& context) {
   verb->callback([&context, arguments, selector, task] {
     context.action = [&context, arguments, selector, task] {
       Interrupts interrupts;
-      RunOptions options = run_options(*arguments);
-      EngineOptions requested = engine_options(context, *arguments);
+      configure_verb(context, arguments->workers == 0 && arguments->on.empty());
       RunInfo before = find_run(context, *selector);
-      Engine engine(requested);
+      configure_again(context, *arguments, before, false);
+      RunOptions options = run_options(*arguments);
+      Engine engine(engine_options(context, *arguments));
       Run run = engine.retry(before.id, *task, options);
       return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
     };

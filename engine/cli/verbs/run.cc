@@ -1,5 +1,5 @@
 // flow run FILE|DIR|-
-#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -19,6 +19,7 @@ void add_run(CLI::App& app, VerbContext& context) {
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, context);
+  add_profile_option(verb, context);
   verb->add_flag("--fail-fast", arguments->fail_fast,
                  "start no more tasks after the first failure");
   verb->add_flag("--strict", arguments->strict,
@@ -31,7 +32,9 @@ void add_run(CLI::App& app, VerbContext& context) {
   verb->callback([&context, arguments, file] {
     context.action = [&context, arguments, file] {
       Interrupts interrupts;
+      configure_run(context, *arguments, *file);
       RunOptions options = run_options(*arguments);
+      options.config = context.config;
       EngineOptions requested = engine_options(context, *arguments);
       std::string script = script_path(*file, options);
       if (!arguments->out.empty()) check_target(arguments->out);
