@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 
 #include "engine/base/size_units.hpp"
@@ -255,10 +256,22 @@ Value number_of_milli(int64_t milli) {
   return milli % 1000 == 0 ? Value(milli / 1000) : Value(static_cast<double>(milli) / 1000);
 }
 
-Value bytes_value(int64_t bytes) { return bytes == 0 ? Value() : Value(bytes); }
+/// "2GiB" in the largest unit of which it is a whole number; nil for 0.
+Value bytes_value(int64_t bytes) {
+  if (bytes == 0) return {};
+  const char* const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; unit + 1 < std::size(units) && bytes % 1024 == 0; unit++) bytes /= 1024;
+  return unit == 0 ? Value(bytes) : Value(fmt::format("{}{}", bytes, units[unit]));
+}
 Value text_value(const std::string& text) { return text.empty() ? Value() : Value(text); }
 
 Value retries_value(const RetryPolicy& retry) {
+  const RetryPolicy plain;
+  bool is_count = retry.backoff_ms == plain.backoff_ms && retry.factor == plain.factor &&
+                  retry.cap_ms == plain.cap_ms && retry.oom_max == plain.oom_max &&
+                  retry.oom_memory_factor == plain.oom_memory_factor && retry.infra == plain.infra;
+  if (is_count) return Value(retry.max);
   return Value::map(
       {{"max", Value(retry.max)},
        {"backoff", Value(format_duration(retry.backoff_ms))},

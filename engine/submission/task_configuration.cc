@@ -124,9 +124,10 @@ std::vector<ConfigValue> explain_tasks(const Configuration& configuration, const
       value.table = table_name(ConfigTable::tasks);
       value.task = def.name;
       value.option = option;
-      value.value = task_option(configured, option);
-      if (setting == settings.end())
+      if (setting == settings.end()) {
+        value.value = task_option(configured, option);
         value.origin = is_written(def, option) ? script_origin(def) : "default";
+      }
       // Calls with options of their own have definitions of their own.
       std::string row = value.task + '\0' + option + '\0' + to_json(value.value) + value.origin;
       if (seen.insert(std::move(row)).second) values.push_back(std::move(value));

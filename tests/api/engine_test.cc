@@ -84,22 +84,22 @@ int threads_that_take_signals() {
 TEST_CASE("an engine reads the configuration that its options name, and no other") {
   TempFolder temp;
   std::string script = temp.script(R"(
-local say = flow.shell("say", { command = [[echo -n $MODE]] })
+local say = flow.shell("say", { command = [[set +u; echo -n mode $MODE]] })
 return flow.pipeline("p", {}, function(p) return say().stdout end)
 )");
   std::ofstream(temp.path / "flow.toml") << "[tasks.say]\nenv.MODE = \"read\"\n"
                                          << "[profile.p.tasks.say]\nenv.MODE = \"profile\"\n";
   EngineOptions options = temp.options();
-  CHECK(Engine(options).run(script).wait() == Value(""));
+  CHECK(Engine(options).run(script).wait() == Value("mode"));
   options.config = (temp.path / "flow.toml").string();
-  CHECK(Engine(options).run(script).wait() == Value("read"));
+  CHECK(Engine(options).run(script).wait() == Value("mode read"));
   options.profile = "p";
   {
     Engine engine(options);
-    CHECK(engine.run(script).wait() == Value("profile"));
+    CHECK(engine.run(script).wait() == Value("mode profile"));
     RunOptions own;
     own.config.files = {{"own.toml", "[tasks.say]\nenv.MODE = \"own\"\n"}};
-    CHECK(engine.run(script, {}, own).wait() == Value("own"));
+    CHECK(engine.run(script, {}, own).wait() == Value("mode own"));
     own.config.files[0].text = "[tasks.say]\nenv.MODE = 1\ncpu = 1\n";
     CHECK_THROWS_WITH(engine.run(script, {}, own), Catch::StartsWith("own.toml:3: "));
   }

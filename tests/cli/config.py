@@ -17,9 +17,6 @@ SAY = 'local say = flow.shell("say", { args = { "x" }, command = [[set +u; echo 
 class Config(Place):
     def setUp(self):
         super().setUp()
-        for name in ("FLOW_CONFIG", "FLOW_PROFILE", "FLOW_HEAD", "FLOW_JOBS"):
-            self.env.pop(name, None)
-        self.env["XDG_CONFIG_HOME"] = self.path("home")
         os.makedirs(self.path("home", "flow"))
 
     def script(self, body, head=SAY, name="pipeline.lua"):
@@ -48,7 +45,7 @@ class Config(Place):
         self.toml('[tasks.say]\ncpus = 3\n')
         self.assertEqual(self.of_task("cpus"), (3, "flow.toml:2 [tasks.say]"))
         home = self.path("home/flow/flow.toml")
-        self.assertEqual(self.of_task("memory"), (1 << 20, home + ":3 [tasks.say]"))
+        self.assertEqual(self.of_task("memory"), ("1MiB", home + ":3 [tasks.say]"))
         self.toml('[tasks.say]\ncpus = 4\n', "other.toml")
         named = self.explained(FLOW_CONFIG="other.toml")
         self.assertEqual(named[("say", "tasks", "cpus")], (4, "other.toml:2 [tasks.say]"))
@@ -104,7 +101,7 @@ class Config(Place):
         self.assertEqual(got[("a", "tasks", "cpus")], (1, "script pipeline.lua:2"))
         self.assertEqual(got[("b", "tasks", "cpus")], (2, "flow.toml:2 [defaults]"))
         self.assertEqual(got[("a", "tasks", "timeout")], ("1m", "flow.toml:3 [defaults]"))
-        self.assertEqual(got[("a", "tasks", "memory")], (1 << 20, "flow.toml:6 [tasks.a]"))
+        self.assertEqual(got[("a", "tasks", "memory")], ("1M", "flow.toml:6 [tasks.a]"))
         self.assertEqual(got[("a", "tasks", "env.X")], ("script", "script pipeline.lua:2"))
         self.assertEqual(got[("a", "tasks", "env.Y")], ("y", "flow.toml:4 [defaults]"))
         self.assertEqual(got[("a", "tasks", "priority")], (0, "default"))
@@ -133,7 +130,7 @@ class Config(Place):
         self.toml('[defaults]\nmemory = "1M"\n[tasks.say]\ncpus = 0.25\n')
         lines = self.good("plan", ".", "--explain-config", "--json").lines()
         memory = [(line["value"], line["origin"]) for line in lines if line["option"] == "memory"]
-        self.assertEqual(memory, [(1 << 20, "flow.toml:2 [defaults]"), (2 << 20, "script pipeline.lua:2")])
+        self.assertEqual(memory, [("1M", "flow.toml:2 [defaults]"), ("2MiB", "script pipeline.lua:2")])
         cpus = [(line["value"], line["origin"]) for line in lines if line["option"] == "cpus"]
         self.assertEqual(cpus, [(0.25, "flow.toml:4 [tasks.say]")])
 
@@ -156,11 +153,11 @@ class Config(Place):
                   'retries = { max = 2, backoff = "1ms", factor = 3.0, cap = "5s", oom = { max = 1, memory = "x3" }, infra = 7 }\n'
                   'timeout = "90s"\npriority = -3\nqueue = "slow"\n')
         got = {option: value for (task, _, option), value in self.explained().items() if task == "say"}
-        values = {"cpus": 0.5, "memory": 2 << 20, "gpus": 2, "gpu_memory": 4096, "gpu": "H100|H200",
+        values = {"cpus": 0.5, "memory": "2MiB", "gpus": 2, "gpu_memory": 4096, "gpu": "H100|H200",
                   "where": "disk == ssd", "resources": {"fpga": 2, "license": 0.5},
                   "retries": {"max": 2, "backoff": "1ms", "factor": 3, "cap": "5s",
                               "oom": {"max": 1, "memory": "x3"}, "infra": 7},
-                  "timeout": "1m 30s", "priority": -3, "queue": "slow"}
+                  "timeout": "90s", "priority": -3, "queue": "slow"}
         self.assertEqual({name: value for name, (value, _) in got.items()}, values)
         for line, name in enumerate(values, 2):
             self.assertEqual(got[name][1], "flow.toml:%d [tasks.say]" % line)
@@ -304,6 +301,21 @@ class Config(Place):
         self.toml('[head]\naddress = "127.0.0.1:1"\nsecret_file = "heads/secret"\n')
         self.good("run", ".", FLOW_HEAD=address["address"])
         self.assertEqual(len(self.good("ls", "--json", "--state", "heads").lines()), 2)
+        head.terminate()
+        self.end(head)
+
+    def test_a_client_of_a_head_reads_its_own_files_again_with_new_code(self):
+        head = self.start("head", "--listen", "127.0.0.1:%d" % unused_port(), "--jobs", "1", "--state", "heads", "--json")
+        address = json.loads(head.stdout.readline())["address"]
+        self.toml('[head]\naddress = "%s"\nsecret_file = "%s"\n' % (address, self.path("heads/secret")), "home/flow/flow.toml")
+        self.script('return check().stdout', 'local check = flow.shell("check", { command = [[echo $MODE; test $MODE = good]] })\n')
+        self.toml('[tasks.check]\nenv.MODE = "bad"\n')
+        self.exits(1, self.flow("run", "."))
+        self.toml('[tasks.check]\nenv.MODE = "good"\n')
+        self.exits(1, self.flow("resume"))
+        os.mkdir(self.path("elsewhere"))
+        self.good("resume", "--code", "new", before=("env", "-C", self.path("elsewhere")))
+        self.assertEqual(json.loads(self.good("show", "--json", "--state", "heads").out)["result"], "good\n")
         head.terminate()
         self.end(head)
 

@@ -21,7 +21,7 @@ std::string after(const std::string& option, const Value& value) {
 TEST_CASE("each option of a task can be set and read") {
   CHECK(after("cpus", 0.5) == "0.5");
   CHECK(after("cpus", 2) == "2");
-  CHECK(after("memory", "2GiB") == "2147483648");
+  CHECK(after("memory", "2GiB") == "\"2GiB\"");
   CHECK(after("memory", 100) == "100");
   CHECK(after("gpus", 0.25) == "0.25");
   CHECK(after("gpu_memory", "1KB") == "1000");
@@ -50,8 +50,12 @@ TEST_CASE("each option of a task can be set and read") {
   CHECK(def.retry.oom_max == 2);
   CHECK(def.retry.oom_memory_factor == 4);
   CHECK(def.retry.infra == 1);
+  CHECK(
+      to_json(task_option(def, "retries")) ==
+      R"({"backoff":"2s","cap":"1m","factor":1.5,"infra":1,"max":3,"oom":{"max":2,"memory":"x4"}})");
   REQUIRE(set_task_option(def, "retries", 1).ok());
   CHECK(def.retry.max == 1);
+  CHECK(task_option(def, "retries") == Value(1));
   CHECK(def.retry.infra == RetryPolicy().infra);  // a value replaces the whole option
 }
 

@@ -57,7 +57,10 @@ class Place(unittest.TestCase):
         self.processes = []
         self.env = dict(os.environ, TMPDIR=os.path.join(self.folder, "tmp"), TERM="dumb")
         os.mkdir(self.env["TMPDIR"])
-        self.env.pop("FLOW_STATE", None)
+        # Neither the user's configuration nor variables that choose one.
+        self.env["XDG_CONFIG_HOME"] = self.path("home")
+        for name in ("FLOW_STATE", "FLOW_CONFIG", "FLOW_PROFILE", "FLOW_HEAD", "FLOW_JOBS"):
+            self.env.pop(name, None)
         self.addCleanup(self.clean)
 
     def clean(self):
