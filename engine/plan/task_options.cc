@@ -294,6 +294,16 @@ Value variable_value(const EnvEntry* entry) {
   return entry->from_submitter ? Value::map({{"env", Value(entry->value)}}) : Value(entry->value);
 }
 
+/// The bit of the option in TaskDef::resource_functions; 0 if it can't be a function.
+uint8_t resource_function(const std::string& name) {
+  if (name == "cpus") return kCpusFunction;
+  if (name == "memory") return kMemoryFunction;
+  if (name == "gpus") return kGpusFunction;
+  if (name == "gpu_memory") return kGpuMemoryFunction;
+  if (name == "resources") return kCustomResourcesFunction;
+  return name == "timeout" ? kTimeoutFunction : 0;
+}
+
 }  // namespace
 
 const std::vector<std::string>& task_option_names() {
@@ -305,6 +315,7 @@ const std::vector<std::string>& task_option_names() {
 
 Status set_task_option(TaskDef& def, const std::string& name, const Value& value) {
   Option option{name, value};
+  def.resource_functions &= static_cast<uint8_t>(~resource_function(name));
   if (name.starts_with(kEnvPrefix)) return set_variable(def, option);
   if (name == "cpus") return set_cpus(def, option);
   if (name == "memory") return store(option.bytes(), def.resources.memory_bytes);
@@ -323,6 +334,7 @@ Status set_task_option(TaskDef& def, const std::string& name, const Value& value
 
 Value task_option(const TaskDef& def, const std::string& name) {
   const Resources& needs = def.resources;
+  if ((def.resource_functions & resource_function(name)) != 0) return Value("a function");
   if (name.starts_with(kEnvPrefix))
     return variable_value(find_variable(def, name.substr(kEnvPrefix.size())));
   if (name == "cpus") return number_of_milli(needs.cpus_milli);

@@ -94,3 +94,12 @@ TEST_CASE("a value that does not fit is an error that names the option") {
   TaskDef def;
   CHECK(set_task_option(def, "command", "x").error().kind == ErrorKind::internal);
 }
+
+TEST_CASE("a configured value replaces the function of an option") {
+  TaskDef def;
+  def.resource_functions = kMemoryFunction | kCpusFunction;
+  CHECK(task_option(def, "memory") == Value("a function"));
+  REQUIRE(set_task_option(def, "memory", "2GiB").ok());
+  CHECK(def.resource_functions == kCpusFunction);
+  CHECK(def.resources.memory_bytes == int64_t{2} << 30);
+}
