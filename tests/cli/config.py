@@ -78,6 +78,7 @@ class Config(Place):
                                  ("[defaults]\ngrace = \"soon\"\n", 2, "takes a time"),
                                  ("[defaults]\non = \"pbs\"\n", 2, "`on` is `slurm`"),
                                  ("[defaults]\nworkers = 1\non = \"slurm\"\n", 3, "give one of them"),
+                                 ("[defaults]\non = \"slurm\"\n[slurm]\nelastic = \"8\"\n", 4, "`elastic` takes MIN:MAX"),
                                  ("x\n", 1, "not TOML")):
             self.toml(text)
             self.exits(2, self.flow("run", "."), "flow.toml:%d" % line, word)

@@ -149,6 +149,9 @@ void choose_slurm(VerbContext& context, RunArguments& arguments,
   bool has_nodes = slurm.nodes > 0, is_elastic = !arguments.elastic.empty();
   options.count("nodes", slurm.nodes, kSlurmNodesMax, nullptr, is_used && !is_elastic);
   options.text("elastic", arguments.elastic, is_used && !has_nodes);
+  const ConfigValue& elastic = context.explained.back();
+  if (elastic.origin != kCommandLine && !arguments.elastic.empty())
+    read_elastic(elastic.origin + ": `elastic`", arguments.elastic, slurm);
   options.duration("idle", arguments.idle, is_used);
   options.count("gpus_per_node", slurm.gpus_per_node, kSlurmNodesMax, nullptr, is_used);
   options.text("time", slurm.time, is_used);

@@ -32,6 +32,8 @@ void add_workers_option(CLI::App* verb, RunArguments& arguments);
 void add_lost_after_option(CLI::App* verb, std::string& lost_after);
 int64_t lost_after_of(const std::string& text);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
+/// Reads "2:8", the value of `option`. An invalid one ends the process with exit code 2.
+void read_elastic(const std::string& option, const std::string& text, SlurmOptions& options);
 void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --quiet
 /// Those of the verbs that continue a run: the engine's, the log's and the watch's.

@@ -12,20 +12,6 @@ CLI::Option* add_text(CLI::App* verb, const char* name, std::string& to, const c
   return verb->add_option(name, to, what)->type_name(type);
 }
 
-/// "2:8".
-void read_elastic(const std::string& text, SlurmOptions& options) {
-  const char* end = text.data() + text.size();
-  auto [colon, no_min] = std::from_chars(text.data(), end, options.nodes_min);
-  bool has_colon = no_min == std::errc() && colon != end && *colon == ':';
-  const char* last = nullptr;
-  if (has_colon) last = std::from_chars(colon + 1, end, options.nodes_max).ptr;
-  bool is_range = has_colon && last == end && options.nodes_min >= 0 && options.nodes_max > 0 &&
-                  options.nodes_min <= options.nodes_max && options.nodes_max <= kSlurmNodesMax;
-  if (is_range) return;
-  fail("--elastic takes MIN:MAX, the smallest and the largest number of nodes, not `" + text +
-       "`. Write for example `--elastic 0:8`.");
-}
-
 /// Options that are valid only with --on slurm.
 void refuse_without_slurm(const RunArguments& arguments) {
   const SlurmOptions& slurm = arguments.slurm;
@@ -46,6 +32,19 @@ void refuse_without_slurm(const RunArguments& arguments) {
 }
 
 }  // namespace
+
+void read_elastic(const std::string& option, const std::string& text, SlurmOptions& options) {
+  const char* end = text.data() + text.size();
+  auto [colon, no_min] = std::from_chars(text.data(), end, options.nodes_min);
+  bool has_colon = no_min == std::errc() && colon != end && *colon == ':';
+  const char* last = nullptr;
+  if (has_colon) last = std::from_chars(colon + 1, end, options.nodes_max).ptr;
+  bool is_range = has_colon && last == end && options.nodes_min >= 0 && options.nodes_max > 0 &&
+                  options.nodes_min <= options.nodes_max && options.nodes_max <= kSlurmNodesMax;
+  if (is_range) return;
+  fail(option + " takes MIN:MAX, the smallest and the largest number of nodes, not `" + text +
+       "`. Write for example `0:8`.");
+}
 
 void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
   SlurmOptions& slurm = arguments.slurm;
@@ -102,7 +101,7 @@ EngineOptions engine_options(const VerbContext& context, const RunArguments& arg
     fail("--on slurm makes this process the head, and --head names another: give one of them.");
   options.slurm = arguments.slurm;
   options.listen = arguments.listen;
-  if (!arguments.elastic.empty()) read_elastic(arguments.elastic, *options.slurm);
+  if (!arguments.elastic.empty()) read_elastic("--elastic", arguments.elastic, *options.slurm);
   if (!arguments.idle.empty()) options.slurm->idle_ms = parse_duration("--idle", arguments.idle);
   return options;
 }
