@@ -323,6 +323,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::watch(const RunId& id) {
   state->info = [this, id] { return describe_run(id, true); };
   state->summary = [this, id] { return describe_run(id, false); };
   state->counts = [this, id] { return counts(id); };
+  state->counts_by_task = [this, id] { return counts_by_task(id); };
   state->interrupt = [engine_loop, id](bool kill) { engine_loop->interrupt(id, kill); };
   state->cancel = [engine_loop, id] {
     (void)engine_loop->post_and_wait(core::CancelRequested{id});
@@ -626,6 +627,15 @@ Counts LocalEngine::counts(const RunId& id) {
   auto record =
       record_of(engine_loop_->parts().store, id);  // the state no longer holds a finished run
   return record ? record->counts : Counts{};
+}
+
+std::vector<CountedTask> LocalEngine::counts_by_task(const RunId& id) {
+  std::vector<CountedTask> tasks;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    auto run = state.runs.find(id);
+    if (run != state.runs.end()) tasks = flow::counts_by_task(run->second);
+  });
+  return tasks;
 }
 
 RunInfo LocalEngine::show(const std::string& selector, bool tasks) {

@@ -67,6 +67,7 @@ class LocalEngine final : public EngineService, private RunEngine {
                                                 const Submission& from) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;
+  std::vector<CountedTask> counts_by_task(const RunId& run) override;
   RunInfo show(const std::string& selector, bool tasks) override;
   Value value(const std::string& selector, const std::string& part) const override;
   std::vector<std::string> get_folders(const std::string& selector) const override;

@@ -37,6 +37,8 @@ class EngineService : public detail::EngineImpl {
   virtual PlanInfo plan_for(const Submission& submission) = 0;
   /// The number of the run's tasks by status.
   virtual Counts counts(const RunId& run) = 0;
+  /// The same for each task; empty if the run has ended.
+  virtual std::vector<CountedTask> counts_by_task(const RunId& run) = 0;
   /// `tasks`: with the list of tasks.
   virtual RunInfo show(const std::string& selector, bool tasks) = 0;
   /// Returns the result of a run or a part of it, like EngineImpl::value(). `part`: a path as

@@ -263,6 +263,14 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::start(const ClientRequest&
     return counted.ok() && counted->has_task_counts() ? get_counts(counted->task_counts())
                                                       : Counts{};
   };
+  state->counts_by_task = [this, id = state->id]() -> std::vector<CountedTask> {
+    ClientRequest query;
+    query.mutable_count_tasks()->set_run(id);
+    query.mutable_count_tasks()->set_by_task(true);
+    auto counted = send_to_writer(dir_, query);
+    if (!counted.ok()) return {};
+    return get_counted_tasks(counted->counted_tasks());
+  };
   attach_controls(*state, connection);
   bool leads = reply->run_started().leads();
   add_connection(connection);
@@ -361,6 +369,7 @@ void LocalClientEngine::take_over(std::shared_ptr<detail::RunHandle> state,
       state->info = inner->info;
       state->summary = inner->summary;
       state->counts = inner->counts;
+      state->counts_by_task = inner->counts_by_task;
       state->interrupt = inner->interrupt;
       state->cancel = inner->cancel;
       state->end_serving = inner->end_serving;

@@ -111,6 +111,10 @@ void put_event(const Event& event, client_protocol::Event& to) {
   to.set_text(event.text);
   to.set_data(value_bytes(event.data));
   to.set_at_ms(event.at_ms);
+  to.set_cause(event.cause);
+  to.set_evidence(event.evidence);
+  to.set_last_line(event.last_line);
+  for (const CountedTask& task : event.counts) put_counted_task(task, *to.add_counts());
 }
 
 }  // namespace
@@ -181,6 +185,10 @@ Result<Event> get_event(const client_protocol::Event& from) {
   event.text = from.text();
   event.data = std::move(*data);
   event.at_ms = from.at_ms();
+  event.cause = from.cause();
+  event.evidence = from.evidence();
+  event.last_line = from.last_line();
+  for (const auto& task : from.counts()) event.counts.push_back(get_counted_task(task));
   return event;
 }
 

@@ -46,6 +46,10 @@ Result<Submission> get_submission(const client_protocol::Submission& from);
 
 void put_counts(const Counts& counts, client_protocol::TaskCounts& to);
 Counts get_counts(const client_protocol::TaskCounts& from);
+void put_counted_task(const CountedTask& task, client_protocol::CountedTask& to);
+CountedTask get_counted_task(const client_protocol::CountedTask& from);
+void put_counted_tasks(const std::vector<CountedTask>& tasks, client_protocol::CountedTasks& to);
+std::vector<CountedTask> get_counted_tasks(const client_protocol::CountedTasks& from);
 
 /// The tasks are left out: they travel as TaskLists, by put_tasks() and add_tasks().
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to);

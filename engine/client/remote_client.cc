@@ -171,6 +171,17 @@ Counts RemoteEngine::count(FollowedRun& followed) const {
   return followed.counts;
 }
 
+std::vector<CountedTask> RemoteEngine::count_by_task(const std::string& run) const {
+  try {
+    ClientRequest request;
+    request.mutable_count_tasks()->set_run(run);
+    request.mutable_count_tasks()->set_by_task(true);
+    return get_counted_tasks(request_reply(request).counted_tasks());
+  } catch (const Failed&) {  // the head is away
+    return {};
+  }
+}
+
 void RemoteEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
@@ -327,6 +338,7 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::start(const ClientRequest& requ
   state->info = [this, followed] { return latest_info(*followed, true); };
   state->summary = [this, followed] { return latest_info(*followed, false); };
   state->counts = [this, followed] { return count(*followed); };
+  state->counts_by_task = [this, followed] { return count_by_task(followed->id); };
   attach_controls(*state, connection);
   followers_.start([this, state, followed, connection = std::move(connection)] {
     follow(state, followed, connection);

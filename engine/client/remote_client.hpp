@@ -83,6 +83,8 @@ class RemoteEngine final : public detail::EngineImpl {
   /// As fetch_info(), or what was known last while the head of an unfinished run cannot be asked.
   RunInfo latest_info(FollowedRun& followed, bool tasks) const;
   Counts count(FollowedRun& followed) const;
+  /// Empty also if the head cannot be asked.
+  std::vector<CountedTask> count_by_task(const std::string& run) const;
   /// Sends a request for a run, again if the connection breaks, and follows the run. Throws Failed.
   std::shared_ptr<detail::RunHandle> start(const ClientRequest& request,
                                            const Submission& submission, const Files& files);

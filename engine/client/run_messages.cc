@@ -39,6 +39,25 @@ Counts get_counts(const client_protocol::TaskCounts& from) {
           from.pending(),   from.ready(),  from.running(), from.waiting(), from.ignored()};
 }
 
+void put_counted_task(const CountedTask& task, client_protocol::CountedTask& to) {
+  to.set_name(task.name);
+  put_counts(task.counts, *to.mutable_counts());
+}
+
+CountedTask get_counted_task(const client_protocol::CountedTask& from) {
+  return {from.name(), get_counts(from.counts())};
+}
+
+void put_counted_tasks(const std::vector<CountedTask>& tasks, client_protocol::CountedTasks& to) {
+  for (const CountedTask& task : tasks) put_counted_task(task, *to.add_tasks());
+}
+
+std::vector<CountedTask> get_counted_tasks(const client_protocol::CountedTasks& from) {
+  std::vector<CountedTask> tasks;
+  for (const auto& task : from.tasks()) tasks.push_back(get_counted_task(task));
+  return tasks;
+}
+
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   to.set_id(info.id);
   to.set_name(info.name);

@@ -265,7 +265,12 @@ ServerReply Server::reply_to(const ClientRequest& request) {
                *reply.mutable_plan_preview());
       break;
     case ClientRequest::kCountTasks:
-      put_counts(engine_.counts(request.count_tasks().run()), *reply.mutable_task_counts());
+      if (request.count_tasks().by_task()) {
+        put_counted_tasks(engine_.counts_by_task(request.count_tasks().run()),
+                          *reply.mutable_counted_tasks());
+      } else {
+        put_counts(engine_.counts(request.count_tasks().run()), *reply.mutable_task_counts());
+      }
       break;
     case ClientRequest::kListWorkers:
       reply.mutable_worker_list()->set_address(engine_.address());

@@ -94,6 +94,10 @@ RunInfo Run::summary() const { return current(*state_, state_->summary)(); }
 
 Counts Run::counts() const { return current(*state_, state_->counts)(); }
 
+std::vector<CountedTask> Run::counts_by_task() const {
+  return current(*state_, state_->counts_by_task)();
+}
+
 void Run::interrupt(bool kill) { current(*state_, state_->interrupt)(kill); }
 
 void Run::cancel() { current(*state_, state_->cancel)(); }

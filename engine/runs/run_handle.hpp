@@ -19,6 +19,7 @@ struct RunHandle : public RunListener {
   std::function<RunInfo()> info;     // reads the run as it is now
   std::function<RunInfo()> summary;  // without tasks
   std::function<Counts()> counts;
+  std::function<std::vector<CountedTask>()> counts_by_task;
   std::function<void(bool kill)> interrupt;
   std::function<void()> cancel;
   std::function<void()> end_serving;

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/transition.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow {
@@ -162,10 +164,55 @@ RunInfo info_of_record(const RunRecord& record) {
   return info;
 }
 
-Counts counts_of(const core::Run& run) {
-  const core::RunCounts& c = run.counts;
+namespace {
+
+Counts counts_from(const core::RunCounts& c) {
   return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
           c.pending,   c.ready,  c.running, c.waiting, c.ignored};
+}
+
+/// Finds the group of each node, whose units are counted together.
+class NodeGroups {
+ public:
+  explicit NodeGroups(const core::Run& run) : run_(run) {}
+
+  size_t group_of(uint32_t node) {
+    if (node == last_node_) return last_group_;  // the instances of a map follow each other
+    last_node_ = node;
+    std::string name = without_numbers(run_.node(node).name);
+    bool is_full = names_.size() + 1 >= kCountedTasksMax && !groups_.contains(name);
+    if (is_full) name.clear();
+    auto [found, is_new] = groups_.try_emplace(name, names_.size());
+    if (is_new) names_.push_back(std::move(name));
+    return last_group_ = found->second;
+  }
+  const std::string& name(size_t group) const { return names_[group]; }
+
+ private:
+  const core::Run& run_;
+  uint32_t last_node_ = UINT32_MAX;
+  size_t last_group_ = 0;
+  std::unordered_map<std::string, size_t> groups_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+Counts counts_of(const core::Run& run) { return counts_from(run.counts); }
+
+std::vector<CountedTask> counts_by_task(const core::Run& run) {
+  NodeGroups groups(run);
+  std::vector<core::RunCounts> counts;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (!core::is_counted(run, unit)) continue;
+    size_t group = groups.group_of(run.units[unit].node);
+    if (group == counts.size()) counts.emplace_back();
+    core::count_unit(counts[group], run.units[unit], 1);
+  }
+  std::vector<CountedTask> tasks;
+  for (size_t group = 0; group < counts.size(); group++)
+    tasks.push_back({groups.name(group), counts_from(counts[group])});
+  return tasks;
 }
 
 std::string status_clause(const std::string& status) {

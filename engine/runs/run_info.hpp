@@ -1,6 +1,7 @@
 // Converts a run of the core and its row to RunInfo.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
@@ -23,6 +24,8 @@ RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver
 RunInfo summary_of_run(const core::Run& run, const RunRecord& record,
                        InputResolver& resolver);  // without tasks
 Counts counts_of(const core::Run& run);
+/// See flow::Run::counts_by_task().
+std::vector<CountedTask> counts_by_task(const core::Run& run);
 /// The verb phrase for this status: "has succeeded", "is running".
 std::string status_clause(const std::string& status);
 /// The URL if the unit is a running service; else "".

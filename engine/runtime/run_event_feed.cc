@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
+#include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/retry.hpp"
 #include "engine/core/workers.hpp"
+#include "engine/runs/run_info.hpp"
 
 namespace flow {
 
@@ -19,6 +24,31 @@ Event event_of(const char* type, const core::RunId& run, core::Time at) {
   event.run = run;
   event.at_ms = at;
   return event;
+}
+
+/// The last line that is not empty, cut.
+std::string_view last_line_of(std::string_view text) {
+  constexpr size_t kLineMax = 500;  // bytes
+  while (!text.empty() && std::strchr(" \t\r\n", text.back()) != nullptr) text.remove_suffix(1);
+  size_t newline = text.rfind('\n');
+  if (newline != std::string_view::npos) text.remove_prefix(newline + 1);
+  return text.substr(0, kLineMax);
+}
+
+/// "a new attempt (2 of 3, in 1s), after: …". The number of attempts holds if all fail in this way.
+std::string backoff_text(const core::Run& run, core::UnitId unit, core::Time now) {
+  const core::UnitDetail& detail = *run.units[unit].detail;
+  const RetryPolicy& policy = core::def_of(run, unit)->retry;
+  core::RetryBudget budget = core::budget_of(detail.failure.cause);
+  auto left = [](uint32_t max, uint32_t spent) { return max - std::min(max, spent); };
+  uint32_t retries = budget == core::RetryBudget::infrastructure
+                         ? left(policy.infra, detail.infra)
+                         : left(policy.max, detail.failures);
+  if (budget == core::RetryBudget::memory) retries += left(policy.oom_max, detail.ooms);
+  uint32_t next = run.units[unit].attempts + 1;
+  return fmt::format("a new attempt ({} of {}, in {}), after: {}", next, next + retries,
+                     format_duration(std::max<core::Time>(detail.retry_at - now, 0)),
+                     detail.failure.message);
 }
 
 }  // namespace
@@ -81,9 +111,11 @@ std::optional<Event> RunEventFeed::event_of_attempt(const char* type, const core
 
 void RunEventFeed::publish_log(const AttemptLog& log) {
   const RunContext* context = active_runs_.find(log.attempt.run);
-  if (context == nullptr || !context->publishes_logs || !context->listener) return;
+  if (context == nullptr || !context->listener) return;
   auto found = state_.runs.find(log.attempt.run);
   if (found == state_.runs.end() || log.attempt.unit >= found->second.units.size()) return;
+  if (found->second.units[log.attempt.unit].phase == core::Phase::running) keep_last_line(log);
+  if (!context->publishes_logs) return;
   Event event = event_of("log", log.attempt.run, clock_.now());
   event.task = core::unit_name(found->second, log.attempt.unit);
   event.tag = core::tag_of(found->second, log.attempt.unit);
@@ -92,6 +124,21 @@ void RunEventFeed::publish_log(const AttemptLog& log) {
   event.status = log.stream == 1 ? "stdout" : log.stream == 2 ? "stderr" : "log";
   event.text = log.text;
   open_.push_back(std::move(event));
+}
+
+void RunEventFeed::keep_last_line(const AttemptLog& log) {
+  std::string_view line = last_line_of(log.text);
+  constexpr uint32_t kWarningStream = 3;  // of the executor's protocol
+  if (line.empty() || log.stream == kWarningStream) return;
+  last_lines_[{log.attempt.run, log.attempt.unit}] = line;
+}
+
+void RunEventFeed::add_failure(const core::Run& run, core::UnitId unit, Event& event) {
+  const core::Unit& u = run.units[unit];
+  event.cause = core::cause_name(u.detail->failure.cause);
+  event.evidence = u.detail->failure.evidence;
+  auto line = last_lines_.find({run.id, unit});
+  if (line != last_lines_.end()) event.last_line = line->second;
 }
 
 void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
@@ -114,9 +161,11 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
       event.text = u.detail->url;
     }
     bool is_backoff = u.phase == core::Phase::backoff;
-    if (is_backoff) event.text = "a new attempt, after: " + u.detail->failure.message;
+    if (is_backoff) event.text = backoff_text(found->second, unit, clock_.now());
+    if (is_backoff || u.status == core::UnitStatus::failed) add_failure(found->second, unit, event);
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
+  last_lines_.erase({run, unit});
   open_.push_back(std::move(event));
 }
 
@@ -125,6 +174,8 @@ void RunEventFeed::notify_run(const core::RunId& run) {
   if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;
   Event event = event_of("run", run, clock_.now());
   event.status = core::status_name(found->second.status);
+  if (core::is_final(found->second.status) || found->second.status == core::RunStatus::interrupted)
+    event.counts = counts_by_task(found->second);
   open_.push_back(std::move(event));
 }
 

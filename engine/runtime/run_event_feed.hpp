@@ -1,7 +1,9 @@
 // The events of runs for their listeners: collected in turns, delivered after the commit.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/core/core.hpp"
@@ -28,7 +30,8 @@ class RunEventFeed {
   void warn_of_small_share(const core::Assigned& assigned);
   void publish_progress(const Report& report);
   void publish_metric(const AttemptMetric& metric);
-  /// What a task wrote, if the run's listener asked for it.
+  /// What a task wrote, if the run's listener asked for it. Keeps its last line for the event of a
+  /// failure.
   void publish_log(const AttemptLog& log);
 
   /// After the commit. One call per listener, because each call wakes a thread.
@@ -37,11 +40,15 @@ class RunEventFeed {
  private:
   /// Nothing if the run has no listener.
   std::optional<Event> event_of_attempt(const char* type, const core::AttemptId& id);
+  void keep_last_line(const AttemptLog& log);
+  void add_failure(const core::Run& run, core::UnitId unit, Event& event);
 
   const core::State& state_;
   const StateClock& clock_;
   ActiveRuns& active_runs_;
   std::vector<Event>& open_;
+  // Of the newest attempts of units that run; they leave when the unit stops running.
+  std::map<std::pair<core::RunId, core::UnitId>, std::string> last_lines_;
 };
 
 }  // namespace flow

@@ -94,13 +94,15 @@ Story story_fails() {
   s.info = base_info("failed");
   Event again = event("task", "train", "running", 1000);
   again.attempt = 2;
+  Event failed = event("task", "train", "failed", 2010, "train.lua:12: no such column `pixel`");
+  failed.attempt = 2;
+  failed.evidence = "stack traceback:\n  train.lua:12: in function";
   s.events = {event("run", "", "running", 0),
               event("warning", "", "", 0,
                     "train asks for cpus = 8, but there are 2 CPU slots: it runs with 2"),
               event("task", "train", "running", 10),
               again,
-              event("task", "train", "failed", 2010,
-                    "train.lua:12: no such column `pixel`\nstack traceback: …"),
+              failed,
               event("task", "evaluate", "skipped", 2011, "`train` failed"),
               event("run", "", "failed", 2500)};
   s.info.counts.failed = 1;
@@ -222,6 +224,19 @@ std::optional<Event> Run::next_event() { return state_->next_event(); }
 RunInfo Run::info() const { return state_->story.info; }
 RunInfo Run::summary() const { return state_->story.info; }
 Counts Run::counts() const { return state_->story.info.counts; }
+std::vector<CountedTask> Run::counts_by_task() const {
+  std::vector<CountedTask> counted;
+  for (const TaskInfo& task : state_->story.info.tasks) {
+    counted.push_back({task.name, {}});
+    Counts& counts = counted.back().counts;
+    counts.succeeded = task.status == "succeeded";
+    counts.cached = task.cached;
+    counts.failed = task.status == "failed";
+    counts.skipped = task.status == "skipped";
+    counts.waiting = task.status == "waiting";
+  }
+  return counted;
+}
 void Run::interrupt(bool) { state_->end(); }
 void Run::cancel() { state_->end(); }
 void Run::end_serving() { state_->end(); }

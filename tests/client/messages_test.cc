@@ -192,6 +192,12 @@ TEST_CASE("every field of a message is in the corresponding type of the engine")
     CHECK(to.DebugString() == from.DebugString());
   }
   {
+    auto from = filled<client_protocol::CountedTasks>();
+    client_protocol::CountedTasks to;
+    put_counted_tasks(get_counted_tasks(from), to);
+    CHECK(to.DebugString() == from.DebugString());
+  }
+  {
     auto from = filled<client_protocol::PlanPreview>();
     client_protocol::PlanPreview to;
     put_plan(get_plan(from), to);

@@ -41,6 +41,12 @@ bool counts_again(const client_protocol::TaskCounts& from, client_protocol::Task
   return true;
 }
 
+bool counted_tasks_again(const client_protocol::CountedTasks& from,
+                         client_protocol::CountedTasks& to) {
+  put_counted_tasks(get_counted_tasks(from), to);
+  return true;
+}
+
 bool info_again(const client_protocol::RunInfo& from, client_protocol::RunInfo& to) {
   auto info = get_run_info(from);
   if (info.ok()) put_run_info(*info, to);
@@ -78,6 +84,7 @@ void check_reply(const ServerReply& reply) {
   check(reply.run_started().info(), info_again);
   check(reply.run_shown().info(), info_again);
   check(reply.task_counts(), counts_again);
+  check(reply.counted_tasks(), counted_tasks_again);
   check(reply.task_list(), tasks_again);
   check(reply.plan_preview(), plan_again);
   check(reply.worker_list(), nodes_again);

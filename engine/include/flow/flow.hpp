@@ -143,6 +143,21 @@ struct RunOptions {
   ConfigOptions config{};
 };
 
+/// `cached` is counted within `succeeded`, and `ignored` within `failed`.
+struct Counts {
+  uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
+           ready = 0, running = 0, waiting = 0, ignored = 0;
+};
+
+/// The counts of one task over all its calls and instances.
+struct CountedTask {
+  std::string name;  ///< as of without_numbers(): "qc/align"
+  Counts counts;
+};
+/// Maximum number of tasks that are counted one by one; the last one then counts all others, and
+/// its name is "".
+constexpr size_t kCountedTasksMax = 1000;
+
 /// Something that happened in a run. Events are in order; `--json` prints one per line.
 struct Event {
   std::string type;  ///< run, task, progress, metric, log, serving, warning, print, plan
@@ -153,12 +168,17 @@ struct Event {
   std::string status;  ///< status of the run or task; of a plan: cached, runs, unknown; of a log
                        ///< its stream: log, stdout, stderr
   bool cached = false;
-  bool ignored = false;      ///< of a failed task: the run continues without it
-  double fraction = 0;       ///< progress, 0 to 1
-  std::string text;          ///< printed line, URL, error, warning, or reason of a plan
-  Value data;                ///< metrics
-  int64_t at_ms = 0;         ///< since the Unix epoch
-  std::string json() const;  ///< one line
+  bool ignored = false;  ///< of a failed task: the run continues without it
+  double fraction = 0;   ///< progress, 0 to 1
+  std::string text;      ///< printed line, URL, error, warning, or reason of a plan
+  Value data;            ///< metrics
+  int64_t at_ms = 0;     ///< since the Unix epoch
+  // Not in json():
+  std::string cause;      ///< of a failed task: user_error, exit_code, timeout, dependency, …
+  std::string evidence;   ///< of a failed task: traceback, last lines of stderr; may be empty
+  std::string last_line;  ///< of a failed task: the last line that the attempt logged or wrote, cut
+  std::vector<CountedTask> counts;  ///< of a run that has ended or was interrupted
+  std::string json() const;         ///< one line
 };
 
 /// An attempt that failed, and the worker that ran it.
@@ -182,12 +202,6 @@ struct TaskInfo {
   std::vector<FailedAttempt> failed;        ///< the newest 16 on a cluster's workers, oldest first
   double fraction = -1;                     ///< progress of a running attempt; -1: unknown
   Value metrics;
-};
-
-/// `cached` is counted within `succeeded`, and `ignored` within `failed`.
-struct Counts {
-  uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
-           ready = 0, running = 0, waiting = 0, ignored = 0;
 };
 
 struct RunInfo {
@@ -238,6 +252,9 @@ class Run {
   RunInfo info() const;
   RunInfo summary() const;  ///< info() without tasks: cheap for a run of a million tasks
   Counts counts() const;    ///< cheap enough for a display that refreshes ten times per second
+  /// The counts of each task, in the order of the tasks' first nodes. Goes over all tasks of the
+  /// run: up to some 10 ms for a million. Empty if the run has ended.
+  std::vector<CountedTask> counts_by_task() const;
   void interrupt(bool kill = false);  ///< as Ctrl-C: starts no attempts; running ones must end
                                       ///< within the grace period
   void cancel();

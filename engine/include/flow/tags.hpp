@@ -13,6 +13,20 @@ inline std::string task_path(std::string_view name) {
   return std::string(name.substr(0, end));
 }
 
+/// The name without any number of a call and any index or tag of an instance: "sub/align" of
+/// "sub#2[3]/align#2[s1]".
+inline std::string without_numbers(std::string_view name) {
+  std::string path;
+  path.reserve(name.size());
+  bool is_number = false;
+  for (char c : name) {
+    if (c == '#' || c == '[') is_number = true;
+    if (c == '/') is_number = false;
+    if (!is_number) path += c;
+  }
+  return path;
+}
+
 /// What people see: "align[s3]"; the name itself if there is no tag.
 inline std::string tagged_name(const std::string& name, const std::string& tag) {
   return tag.empty() ? name : task_path(name) + "[" + tag + "]";
