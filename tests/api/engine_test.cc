@@ -121,6 +121,44 @@ TEST_CASE("a pipeline's result comes back as a value") {
   CHECK(task(info, "add#2").attempts == 1);
 }
 
+TEST_CASE("tasks are counted by name, and events say how one failed") {
+  TempFolder temp;
+  Engine engine(temp.options());
+  Run run = engine.run(temp.script(R"(
+local bad = flow.task("bad", { retries = { max = 1, backoff = "1ms" } }, function(ctx, i)
+  ctx:log("read %d\n\n", i)
+  if i == 2 then error("no sample") end
+  return i
+end)
+local sum = flow.task("sum", function(ctx, list) return #list end)
+return flow.pipeline("p", {}, function() return { sum(flow.map(bad, { 1, 2, 3 })), sum({}) } end)
+)"));
+  std::vector<CountedTask> counts;
+  std::vector<std::string> waits;
+  Event failed;
+  for (const Event& event : run.events()) {
+    if (event.type == "task" && event.status == "waiting") waits.push_back(event.text);
+    if (event.type == "task" && event.status == "failed" && event.cause != "dependency")
+      failed = event;
+    if (!event.counts.empty()) counts = event.counts;
+  }
+  REQUIRE(counts.size() == 2);
+  CHECK(counts[0].name == "bad");
+  CHECK(counts[0].counts.succeeded == 2);
+  CHECK(counts[0].counts.failed == 1);
+  CHECK(counts[1].name == "sum");
+  CHECK(counts[1].counts.succeeded == 1);
+  CHECK(counts[1].counts.skipped == 1);
+  CHECK(failed.task == "bad[2]");
+  CHECK(failed.cause == "user_error");
+  CHECK_THAT(failed.evidence, Catch::Contains("in function"));
+  CHECK(failed.last_line == "read 2");
+  REQUIRE(waits.size() == 1);
+  CHECK_THAT(waits[0], Catch::StartsWith("a new attempt (2 of 2, in "));
+  CHECK_THAT(waits[0], Catch::EndsWith(": no sample"));
+  CHECK(failed.json().find("read 2") == std::string::npos);
+}
+
 TEST_CASE("each of many tasks gets its own arguments") {
   TempFolder temp;
   Engine engine(temp.options());

@@ -5,6 +5,8 @@
 
 #include "engine/cli/display/common.hpp"
 #include "engine/cli/display/graph_text.hpp"
+#include "engine/cli/display/result_text.hpp"
+#include "engine/cli/display/terminal_frame.hpp"
 
 using namespace flow;
 using namespace flow::cli;
@@ -32,26 +34,56 @@ Event progress(const char* task, int64_t at_ms, double fraction, double loss) {
   return e;
 }
 
+CountedTask counted(const char* name, Counts counts) { return {name, counts}; }
+
+Lines text_of(const std::vector<Line>& lines, size_t columns) {
+  Lines texts;
+  for (const Line& line : lines) texts.push_back(rendered(line, columns, false));
+  return texts;
+}
+
 }  // namespace
 
-TEST_CASE("a frame shows services, running tasks with progress, waiting tasks, and counts") {
-  RunView view("digits  R1");
+TEST_CASE("a frame has a row per task, and counts") {
+  RunView view("digits  R1", true);
   view.on_event(event("task", "train", "running", 1000));
   view.on_event(progress("train", 1500, 0.5, 0.25));
   view.on_event(event("task", "publish", "running", 1000));
-  view.on_event(event("task", "publish", "waiting", 1100, "approved"));
+  CHECK(view.on_event(event("task", "publish", "waiting", 1100, "approved")) ==
+        Lines{"publish: waits for the signal `approved`: flow signal R1 approved"});
   view.on_event(event("serving", "api", "running", 1200, "http://127.0.0.1:8080"));
+  Counts align;
+  align.succeeded = 3, align.cached = 1, align.failed = 2, align.ignored = 1, align.pending = 4;
+  Counts running, waiting;
+  running.running = waiting.waiting = 1;
+  view.set_counts({counted("align", align), counted("train", running), counted("api", running),
+                   counted("publish", waiting)});
+  CHECK(
+      text_of(view.frame(3000, 100, 24), 100) ==
+      Lines{"digits  R1  running", "  align    ███████░░░░░  5/9  1 cached  1 failed  1 ignored",
+            "  train    ██████░░░░░░  0/1  1 running  2.0s  50%  loss=0.25",
+            "  api      ░░░░░░░░░░░░  0/1  1 running  serves at http://127.0.0.1:8080",
+            "  publish  ░░░░░░░░░░░░  0/1  1 waiting  2.0s  waits for the signal `approved`: flow "
+            "signal R1 appr…",
+            "5/12 done (1 cached), 2 running, 1 waiting, 4 pending, 2 failed (1 ignored)  2.0s"});
+}
+
+TEST_CASE("a row is about all calls and instances of a task, and names the one that reports") {
+  RunView view("digits  R1", true);
+  Event tagged = event("task", "align[2]", "running", 1000);
+  tagged.tag = "s2";
+  view.on_event(event("task", "align#2", "running", 1000));
+  view.on_event(tagged);
+  tagged = progress("align[2]", 1500, 0.5, 0.25);
+  tagged.tag = "s2";
+  view.on_event(tagged);
   Counts counts;
-  counts.succeeded = 3;
-  counts.cached = 1;
   counts.running = 2;
-  counts.waiting = 1;
-  counts.pending = 4;
-  CHECK(view.frame(counts, 3000, 100, 24) ==
-        Lines{"digits  R1  running  2.0s", "  api      serves at http://127.0.0.1:8080",
-              "  train    ██████████░░░░░░░░░░  50%  loss=0.25  2.0s",
-              "  publish  waits for the signal `approved`: flow signal R1 approved",
-              "3 done (1 cached), 2 running, 1 waiting, 4 pending"});
+  counts.ready = 10;
+  view.set_counts({counted("align", counts)});
+  CHECK(text_of(view.frame(3000, 100, 24), 100)[1] ==
+        "  align  █░░░░░░░░░░░  0/12  2 running  2.0s  [s2] 50%  loss=0.25");
+  CHECK(without_numbers("sub#2[3]/align#2[s1]") == "sub/align");
 }
 
 TEST_CASE("a pipe shows that a dynamic task waits for its calls, and how it ended") {
@@ -62,22 +94,120 @@ TEST_CASE("a pipe shows that a dynamic task waits for its calls, and how it ende
   CHECK(view.on_event(event("task", "search", "succeeded", 1900)) == Lines{"search: succeeded"});
 }
 
-TEST_CASE("a frame is never larger than the terminal") {
-  RunView view("a pipeline with quite a long name");
+TEST_CASE("a frame is never larger than its place") {
+  RunView view("a pipeline with quite a long name", true);
+  std::vector<CountedTask> tasks;
+  Counts counts;
+  counts.running = 1;
   for (int i = 0; i < 50; i++) {
-    view.on_event(event("task", ("a task with a name of length " + std::to_string(100 + i)).c_str(),
-                        "running", 1000));
+    std::string name = "a task with a name of length " + std::to_string(100 + i);
+    view.on_event(event("task", name.c_str(), "running", 1000));
+    tasks.push_back({name, counts});
   }
-  for (size_t height : {1u, 3u, 4u, 12u, 40u}) {
+  view.set_counts(tasks);
+  for (size_t height : {1u, 2u, 3u, 4u, 12u, 40u}) {
     for (size_t width : {1u, 10u, 79u}) {
-      Lines lines = view.frame(Counts{}, 2000, width, height);
-      CHECK(lines.size() <= std::max<size_t>(height, 3));
+      Lines lines = text_of(view.frame(2000, width, height), width);
+      CHECK(lines.size() == std::min<size_t>(height, kRowsMax + 2));
       for (const std::string& line : lines) CHECK(columns_of(line) <= width);
     }
   }
-  Lines lines = view.frame(Counts{}, 2000, 79, 40);
-  CHECK(lines.size() == 2 + kFrameTasksMax);
-  CHECK(lines[kFrameTasksMax] == "  … 41 more");
+  Lines lines = text_of(view.frame(2000, 79, 40), 79);
+  CHECK(lines[kRowsMax] == "  … 31 more tasks");
+}
+
+TEST_CASE(
+    "if there is too little room, what runs longest is shown, then failures, then the newest") {
+  RunView view("p", true);
+  Counts pending, running, failed, done;
+  pending.pending = running.running = failed.failed = done.succeeded = 1;
+  int64_t at = 1000;
+  for (const char* name : {"old", "new", "bad"}) {
+    view.on_event(event("task", name, "running", at += 100));
+    view.on_event(
+        event("task", name, name == std::string("bad") ? "failed" : "succeeded", at += 100));
+  }
+  view.on_event(event("task", "late", "running", 3000));
+  view.on_event(event("task", "early", "running", 2000));
+  view.set_counts({counted("next", pending), counted("old", done), counted("new", done),
+                   counted("bad", failed), counted("late", running), counted("early", running)});
+  auto names = [&](size_t height) {
+    std::string names;
+    for (const std::string& line : text_of(view.frame(4000, 50, height), 50))
+      names += line.starts_with("  ") ? line.substr(2, line.find(' ', 2) - 2) + " " : "";
+    return names;
+  };
+  CHECK(names(8) == "next old new bad late early ");
+  CHECK(names(7) == "early late bad new … ");
+  CHECK(names(4) == "early … ");
+}
+
+TEST_CASE("the time left is known once each task has ended a few times") {
+  RunView view("p", true);
+  for (int i = 0; i < 4; i++) {
+    std::string name = "t[" + std::to_string(i) + "]";
+    view.on_event(event("task", name.c_str(), "running", 1000 + i * 2000));
+    if (i < 3) view.on_event(event("task", name.c_str(), "succeeded", 3000 + i * 2000));
+  }
+  Counts counts;
+  counts.succeeded = 3;
+  counts.running = 1;
+  counts.ready = 10;
+  view.set_counts({counted("t", counts)});
+  CHECK(text_of(view.frame(8000, 79, 9), 79).back() ==
+        "3/14 done, 1 running, 10 ready  7.0s, about 21.0s left");
+  counts.pending = 1;
+  view.set_counts({counted("t", counts), counted("unknown", counts)});
+  CHECK(text_of(view.frame(8000, 79, 9), 79).back().ends_with("7.0s"));
+}
+
+TEST_CASE("a failure is explained once, with the line that the task wrote last") {
+  RunView view("p");
+  Event failed = event("task", "t", "failed", 3000, "p.lua:1: bad");
+  failed.evidence = "p.lua:1: in function";
+  failed.last_line = "reading sample 3";
+  failed.attempt = 2;
+  view.on_event(event("task", "t", "running", 1000));
+  CHECK(view.on_event(failed) == Lines{"t: failed in 2.0s"});
+  CHECK(view.failure(failed, 20) ==
+        "`t` failed after 2 attempts: p.lua:1: bad\np.lua:1: in function\nlast line: reading …");
+  failed.evidence = "stderr:\nreading sample 3";
+  CHECK(view.failure(failed, 80) ==
+        "`t` failed after 2 attempts: p.lua:1: bad\nstderr:\nreading sample 3");
+  Event other = event("task", "m", "failed", 3000, "it depends on `t`, which failed");
+  other.cause = "dependency";
+  CHECK(view.on_event(other) == Lines{"m: failed: it depends on `t`, which failed"});
+  CHECK_FALSE(view.failure(other, 80));
+  Event ignored = failed;
+  ignored.task = "i";
+  ignored.ignored = true;
+  CHECK(view.on_event(ignored) ==
+        Lines{"i: failed (ignored): p.lua:1: bad", "  last line: reading sample 3"});
+  CHECK_FALSE(view.failure(ignored, 80));
+}
+
+TEST_CASE("a line is cut by columns, and its colors end") {
+  Line line = {{"ab", Color::red}, {"cd", Color::none}, {"ef", Color::green}};
+  CHECK(rendered(line, 80, false) == "abcdef");
+  CHECK(rendered(line, 80, true) == "\x1b[31mab\x1b[0mcd\x1b[32mef\x1b[0m");
+  CHECK(rendered(line, 4, true) == "\x1b[31mab\x1b[0mc…");
+  CHECK(shortened("漢字かな", 5) == "漢字…");
+  CHECK(columns_of("漢字e\u0301") == 5);
+}
+
+TEST_CASE("only the lines of a frame that changed are written") {
+  TerminalFrame frame;
+  const std::string begin = "\x1b[?2026h", end = "\x1b[?2026l";
+  CHECK(frame.draw({"one", "two"}, {80, 24}) ==
+        begin + "\rone\x1b[K\r\n\rtwo\x1b[K\r\n\r\x1b[K" + end);
+  CHECK(frame.draw({"one", "two"}, {80, 24}) == "");
+  CHECK(frame.draw({"one", "2"}, {80, 24}) == begin + "\x1b[1A\r2\x1b[K\x1b[1B\r\x1b[K" + end);
+  CHECK(frame.draw({"one"}, {80, 24}) == begin + "\x1b[1A\r\x1b[K\r\x1b[K" + end);
+  CHECK(frame.draw({"one"}, {80, 24}, "above\n") ==
+        begin + "\r\x1b[1A\x1b[K\x1b[B\x1b[K\x1b[1Aabove\n\rone\x1b[K\r\n\r\x1b[K" + end);
+  // Narrower: "one" takes two rows.
+  CHECK(frame.erase({2, 24}) == "\r\x1b[2A\x1b[K\x1b[B\x1b[K\x1b[B\x1b[K\x1b[2A");
+  CHECK(frame.erase({2, 24}) == "");
 }
 
 TEST_CASE("a task's text cannot control the terminal") {
@@ -98,7 +228,7 @@ TEST_CASE("a pipe gets one line per event, and progress once per second") {
   CHECK(view.on_event(progress("train", 1900, 0.2, 1)) == Lines{});
   CHECK(view.on_event(progress("train", 2100, 0.3, 0.5)) == Lines{"train:  30% loss=0.5"});
   CHECK(view.on_event(event("task", "train", "failed", 3000, "train.lua:1: bad\ntraceback")) ==
-        Lines{"train: failed in 2.0s: train.lua:1: bad"});
+        Lines{"train: failed in 2.0s"});
   CHECK(view.on_event(event("serving", "in/api#2", "running", 1, "http://127.0.0.1:1")) ==
         Lines{"in/api#2: serves at http://127.0.0.1:1",
               "  curl -s http://127.0.0.1:1/v2/models/api"});
@@ -123,7 +253,9 @@ TEST_CASE("many or large metrics are one line of bounded length") {
 
   RunView view("digits");
   view.on_event(event("task", "t", "running", 1));
-  Lines failed = view.on_event(event("task", "t", "failed", 2, std::string(1'000'000, 'e')));
+  Event long_error = event("task", "t", "failed", 2, std::string(1'000'000, 'e'));
+  long_error.ignored = true;
+  Lines failed = view.on_event(long_error);
   REQUIRE(failed.size() == 1);
   CHECK(columns_of(failed[0]) < 400);
 }
@@ -191,6 +323,25 @@ TEST_CASE("a result is shown with tensors and files abbreviated") {
   picture.size = 2048;
   Value result =
       Value::map({{"list", Value::list({Value(weights), Value(1)})}, {"picture", Value(picture)}});
-  CHECK(result_text(result) == R"({"list":["<f32 64x10>",1],"picture":"<a.png, 2.0 KiB>"})");
-  CHECK(columns_of(result_text(Value(std::string(5000, 'x')))) <= 2001);
+  CHECK(result_text(result, 80).lines ==
+        Lines{R"(result: {"list":["<f32 64x10>",1],"picture":"<a.png, 2.0 KiB>"})"});
+  CHECK(columns_of(result_text(Value(std::string(5000, 'x')), 80).lines[0]) == 80);
+}
+
+TEST_CASE("a long result is a few lines") {
+  Value::Table numbers, fields;
+  for (int64_t i = 1; i <= 120; i++) {
+    numbers.list.emplace_back(i);
+    fields.fields.emplace_back(Value("field " + std::to_string(i)), Value(i));
+  }
+  ResultText list = result_text(Value(numbers), 40);
+  CHECK(list.lines == Lines{"result: [120 items: 1, 2, 3, 4, 5, 6, …]"});
+  CHECK(list.is_cut);
+  Value both = Value::map({{"accuracy", 0.5}, {"numbers", Value(numbers)}});
+  CHECK(result_text(both, 40).lines ==
+        Lines{"result:", "  accuracy  0.5", "  numbers   [120 items: 1, 2, 3, 4, …]"});
+  Lines many = result_text(Value(fields), 40).lines;
+  CHECK(many.size() == kResultLinesMax);
+  CHECK(many.back() == "  … 112 more fields");
+  CHECK_FALSE(result_text(Value(int64_t{1}), 40).is_cut);
 }

@@ -1,6 +1,8 @@
 // Errors as paragraphs, times and sizes as people read them, tables.
 #include "engine/cli/display/common.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -10,6 +12,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <utility>
+
+#include "engine/cli/display/text_style.hpp"
 
 namespace flow::cli {
 
@@ -181,21 +185,24 @@ void fail_environment(std::string message) { throw Failed(environment_error(std:
 
 namespace {
 
-void print_paragraph(const char* label, const std::string& message) {
+void print_paragraph(const char* label, Color color, const std::string& message) {
   static bool is_first = true;
   flush_output();
   if (!is_first) std::fputc('\n', stderr);
   is_first = false;
   std::string text = printable(message);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  std::fprintf(stderr, "%s: %s\n", label, text.c_str());
+  std::string shown = has_colors(STDERR_FILENO) ? painted(label, color) : label;
+  std::fprintf(stderr, "%s: %s\n", shown.c_str(), text.c_str());
 }
 
 }  // namespace
 
-void print_error(const std::string& message) { print_paragraph("error", message); }
+void print_error(const std::string& message) { print_paragraph("error", Color::red, message); }
 void print_printed(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
-void print_warning(const std::string& message) { print_paragraph("warning", message); }
+void print_warning(const std::string& message) {
+  print_paragraph("warning", Color::yellow, message);
+}
 
 namespace {
 
@@ -212,6 +219,10 @@ void note_output(bool is_written) {
 void print_line(const std::string& line) { print_text(line + '\n'); }
 
 void print_text(std::string_view text) { print_raw(printable(text)); }
+
+void print_painted(const std::string& text, Color color) {
+  print_raw(has_colors(STDOUT_FILENO) ? painted(printable(text), color) : printable(text));
+}
 
 void print_raw(std::string_view text) {
   note_output(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
@@ -317,9 +328,42 @@ std::string plural(uint64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+namespace {
+
+/// The code point that starts at text[at]. Of invalid UTF-8 its first byte.
+uint32_t code_point(std::string_view text, size_t at) {
+  unsigned char first = static_cast<unsigned char>(text[at]);
+  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  if (length == 1 || at + length > text.size()) return first;
+  uint32_t code = first & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; i++)
+    code = code << 6 | (static_cast<unsigned char>(text[at + i]) & 0x3f);
+  return code;
+}
+
+/// Columns of a terminal that the code point takes: 2 for East Asian wide characters and emoji, 0
+/// for marks that combine with the character before.
+size_t width_of(uint32_t code) {
+  constexpr std::pair<uint32_t, uint32_t> kWide[] = {
+      {0x1100, 0x115f}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xac00, 0xd7a3},   {0xf900, 0xfaff},
+      {0xfe30, 0xfe6f}, {0xff00, 0xff60}, {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
+  constexpr std::pair<uint32_t, uint32_t> kMarks[] = {
+      {0x300, 0x36f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}};
+  auto has = [code](const auto& range) { return code >= range.first && code <= range.second; };
+  if (code < 0x300) return 1;
+  if (std::ranges::any_of(kMarks, has)) return 0;
+  return std::ranges::any_of(kWide, has) ? 2 : 1;
+}
+
+bool is_start(char byte) { return (byte & 0xc0) != 0x80; }
+
+}  // namespace
+
 size_t columns_of(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  size_t columns = 0;
+  for (size_t i = 0; i < text.size(); i++)
+    if (is_start(text[i])) columns += width_of(code_point(text, i));
+  return columns;
 }
 
 namespace {
@@ -353,31 +397,30 @@ std::string printable(std::string_view text) {
 }
 
 std::string shortened(const std::string& text, size_t columns_max) {
+  const size_t end_columns = columns_of(ellipsis());
   std::string line;
-  size_t columns = 0;
-  bool cut = false;
+  size_t columns = 0, room = 0;  // room: the bytes of the line that leave room for an ellipsis
+  bool is_cut = false;
   for (size_t i = 0; i < text.size(); i++) {
     unsigned char c = static_cast<unsigned char>(text[i]);
     if (c == '\n') {
-      cut = i + 1 < text.size();
+      is_cut = i + 1 < text.size();
       break;
     }
-    bool starts = (c & 0xc0) != 0x80;
-    if (starts && columns == columns_max) {
-      cut = true;
-      break;
-    }
-    columns += starts;
-    bool steers = c < 0x20 || c == 0x7f || is_c1(text, i);  // never true for a task's text
+    size_t width = is_start(text[i]) ? width_of(code_point(text, i)) : 0;
+    is_cut = width > 0 && columns + width > columns_max;
+    if (is_cut) break;
+    columns += width;
+    bool is_control = is_c1(text, i);
+    bool steers = c < 0x20 || c == 0x7f || is_control;  // never true for a task's text
     line += steers ? ' ' : text[i];
-    i += is_c1(text, i);
+    i += is_control;
+    bool is_whole = i + 1 == text.size() || is_start(text[i + 1]);
+    if (is_whole && columns + end_columns <= columns_max) room = line.size();
   }
-  if (!cut || columns_max == 0) return line;
-  if (columns == columns_max) {
-    while (!line.empty() && (line.back() & 0xc0) == 0x80) line.pop_back();
-    line.pop_back();
-  }
-  return line + "…";
+  if (!is_cut || columns_max == 0) return line;
+  line.resize(room);
+  return line + (end_columns <= columns_max ? ellipsis() : std::string(columns_max, '.'));
 }
 
 int64_t now_ms() {

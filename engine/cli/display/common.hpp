@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cli/display/text_style.hpp"
 #include "flow/flow.hpp"
 
 namespace flow::cli {
@@ -72,6 +73,7 @@ void print_warning(const std::string& message);  // one paragraph to stderr
 // ---- the standard output: all output goes through these
 void print_line(const std::string& line);  // printable, like print_text
 void print_text(std::string_view text);
+void print_painted(const std::string& text, Color color);  // if the output has colors
 void print_raw(std::string_view text);  // raw output of a program, and terminal control sequences
 void flush_output();
 /// The errno of the first write that failed; 0 if none failed.
@@ -94,8 +96,7 @@ std::string fault_text(const NodeInfo& node, const Gpu& gpu);
 std::string printable(std::string_view text);
 std::string shortened(const std::string& text,
                       size_t columns_max);  // one line, ends with "…" if cut
-size_t columns_of(
-    std::string_view text);  // width of our text in a terminal, counted in code points
+size_t columns_of(std::string_view text);   // width in a terminal
 std::string last_component(const std::string& path);
 
 /// Rows of cells as columns two spaces apart; the last cell of a row is not padded.

@@ -11,10 +11,7 @@ namespace flow::cli {
 
 namespace {
 
-constexpr size_t kBarColumns = 20;
-constexpr size_t kNameColumnsMax = 32;
-constexpr size_t kResultColumnsMax = 2000;
-constexpr size_t kReasonColumnsMax = 300;
+constexpr size_t kLastRowsMax = 10;
 constexpr size_t kMetricsShownMax = 20;
 constexpr size_t kMetricColumnsMax = 40;
 
@@ -45,27 +42,6 @@ std::string percent(double fraction) {
   return text;
 }
 
-std::string bar(double fraction) {
-  size_t full = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * kBarColumns + 0.5);
-  std::string text;
-  for (size_t i = 0; i < kBarColumns; i++) text += i < full ? "█" : "░";
-  return text;
-}
-
-std::string padded(std::string text, size_t columns) {
-  size_t have = columns_of(text);
-  if (have < columns) text.append(columns - have, ' ');
-  return text;
-}
-
-/// A waiting task's event names the signal, or describes in words what it waits for; that of a
-/// dynamic task is empty.
-std::string wait_text(const std::string& what, const std::string& run) {
-  if (what.empty()) return "waits for its calls";
-  if (what.find(' ') != std::string::npos) return "waits for " + what;
-  return "waits for the signal `" + what + "`: flow signal " + run + " " + what;
-}
-
 std::string first_line(const std::string& text) {
   return shortened(text.substr(0, text.find('\n')), kReasonColumnsMax);
 }
@@ -80,28 +56,6 @@ std::string one_line(const std::string& text) {
   return shortened(line, kReasonColumnsMax);
 }
 
-Value outlined(const Value& value) {
-  switch (value.kind()) {
-    case Value::Kind::tensor: {
-      std::string shape;
-      for (int64_t extent : value.as_tensor().shape) {
-        shape += (shape.empty() ? "" : "x") + std::to_string(extent);
-      }
-      return std::string("<") + dtype_name(value.as_tensor().dtype) + " " + shape + ">";
-    }
-    case Value::Kind::file:
-      return "<" + value.as_file().name + ", " + format_bytes(value.as_file().size) + ">";
-    case Value::Kind::table: {
-      Value::Table table = value.as_table();
-      for (Value& item : table.list) item = outlined(item);
-      for (auto& [key, field] : table.fields) field = outlined(field);
-      return table;
-    }
-    default:
-      return value;
-  }
-}
-
 /// If the list to map is not a list, or a part is missing, no task ran.
 uint64_t failed_attempted(const RunInfo& run) {
   auto count = std::count_if(run.tasks.begin(), run.tasks.end(), [](const TaskInfo& task) {
@@ -112,8 +66,13 @@ uint64_t failed_attempted(const RunInfo& run) {
 
 }  // namespace
 
-std::string result_text(const Value& result) {
-  return shortened(to_json(outlined(result)), kResultColumnsMax);
+/// A waiting task's event names the signal, or describes in words what it waits for; that of a
+/// dynamic task is empty.
+std::string wait_text(const Event& event) {
+  const std::string& what = event.text;
+  if (what.empty()) return "waits for its calls";
+  if (what.find(' ') != std::string::npos) return "waits for " + first_line(what);
+  return "waits for the signal `" + what + "`: flow signal " + event.run + " " + what;
 }
 
 std::string metrics_text(const Value& metrics) {
@@ -126,7 +85,8 @@ std::string metrics_text(const Value& metrics) {
     text += (i > 0 ? " " : "") + shortened(name, kMetricColumnsMax) + "=" + number_text(value);
   }
   if (fields.size() > kMetricsShownMax)
-    text += " … " + std::to_string(fields.size() - kMetricsShownMax) + " more";
+    text += std::string(" ") + ellipsis() + " " + std::to_string(fields.size() - kMetricsShownMax) +
+            " more";
   return text;
 }
 
@@ -152,25 +112,34 @@ std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_
   return line + "; " + format_duration(elapsed_ms) + "; state " + format_bytes(state_bytes);
 }
 
-bool RunView::stays_on_terminal(const Event& event) {
-  if (event.type == "serving" || event.type == "plan") return true;
-  return event.type == "task" && (event.status == "failed" || event.status == "waiting");
-}
-
 std::vector<std::string> RunView::on_event(const Event& stored) {
   Event event = stored;
   event.task = tagged_name(stored.task, stored.tag);
   if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
+  bool is_of_row = event.type == "task" || event.type == "progress" || event.type == "serving";
+  if (is_terminal_ && is_of_row) rows_.on_event(stored, event.task);
   if (event.type == "task") return on_task_event(event);
   if (event.type == "progress") return on_progress(event);
   if (event.type == "plan") return on_preview(event);
   if (event.type == "serving") {
     running_.erase(event.task);
-    services_[event.task] = event.text;
+    services_.insert(event.task);
     return service_lines(event.task, event.text);
   }
-  if (event.type == "run") status_ = event.status;
+  if (event.type == "run") {
+    status_ = event.status;
+    set_counts(event.counts);
+  }
   return {};
+}
+
+Color RunView::color_of(const Event& event) {
+  if (event.type != "task") return Color::none;
+  if (event.status == "failed") return event.ignored ? Color::yellow : Color::red;
+  if (event.status == "skipped" || event.status == "cancelled") return Color::dim;
+  if (event.status == "waiting") return Color::yellow;
+  if (event.status != "succeeded") return Color::none;
+  return event.cached ? Color::cyan : Color::green;
 }
 
 std::vector<std::string> RunView::on_task_event(const Event& event) {
@@ -178,10 +147,8 @@ std::vector<std::string> RunView::on_task_event(const Event& event) {
   int64_t elapsed_ms = before == running_.end() ? -1 : event.at_ms - before->second.since_ms;
   bool has_waited = waiting_.erase(event.task) > 0;
   if (event.status == "running") {
-    Task task;
-    task.attempt = event.attempt;
-    task.since_ms = event.at_ms;
-    running_[event.task] = task;
+    running_[event.task] = {event.at_ms, "", 0};
+    if (is_terminal_) return {};
     if (event.attempt > 1)
       return {event.task + ": started, attempt " + std::to_string(event.attempt)};
     return {event.task + ": started"};
@@ -189,33 +156,74 @@ std::vector<std::string> RunView::on_task_event(const Event& event) {
   bool was_shown = before != running_.end() || has_waited || services_.contains(event.task);
   if (before != running_.end()) running_.erase(before);
   if (event.status == "waiting") {
-    waiting_[event.task] = wait_text(event.text, event.run);
-    return {event.task + ": " + waiting_[event.task]};
+    waiting_.insert(event.task);
+    bool is_backoff = !event.cause.empty();
+    if (is_terminal_ && (is_backoff || event.text.empty())) return {};
+    return {event.task + ": " + wait_text(event)};
   }
   services_.erase(event.task);
+  return end_lines(event, elapsed_ms, was_shown);
+}
+
+namespace {
+
+/// It only gathers the results of others, of which one failed.
+bool is_of_dependency(const Event& event) { return event.cause == "dependency"; }
+
+}  // namespace
+
+std::vector<std::string> RunView::end_lines(const Event& event, int64_t elapsed_ms,
+                                            bool was_shown) {
+  bool is_failure = event.status == "failed" && !event.ignored && !is_of_dependency(event);
+  bool is_explained = is_failure && explained_.size() < kFailuresShownMax;
+  if (is_explained) explained_.insert(event.task);
+  bool stays = event.ignored && ignored_lines_ < kIgnoredLinesMax;
+  if (is_terminal_ && !stays) return {};
+  ignored_lines_ += event.ignored;
   if (event.cached) {
     cached_lines_++;
     if (cached_lines_ > kCachedLinesMax) return {};
-    if (cached_lines_ == kCachedLinesMax) return {"… more cached tasks are only counted"};
+    if (cached_lines_ == kCachedLinesMax)
+      return {std::string(ellipsis()) + " more cached tasks are only counted"};
     return {event.task + ": cached"};
   }
   // A map or a when: it only gathers results.
   if (event.status == "succeeded" && !was_shown) return {};
   std::string line = event.task + ": " + event.status + (event.ignored ? " (ignored)" : "");
   if (elapsed_ms >= 0) line += " in " + format_duration(elapsed_ms);
-  if (!event.text.empty() && event.status != "succeeded") line += ": " + first_line(event.text);
-  return {line};
+  if (!event.text.empty() && event.status != "succeeded" && !is_explained)
+    line += ": " + first_line(event.text);
+  std::vector<std::string> lines = {line};
+  if (event.ignored && !event.last_line.empty())
+    lines.push_back("  last line: " + shortened(event.last_line, kReasonColumnsMax));
+  return lines;
+}
+
+std::optional<std::string> RunView::failure(const Event& event, size_t columns_max) const {
+  std::string name = tagged_name(event.task, event.tag);
+  bool is_failure = event.type == "task" && event.status == "failed" && !event.ignored;
+  if (!is_failure || !explained_.contains(name)) return std::nullopt;
+  std::string attempts = event.attempt > 1 ? " after " + plural(event.attempt, "attempt") : "";
+  std::string text = "`" + name + "` failed" + attempts + ": " + event.text;
+  if (!event.evidence.empty()) text += "\n" + event.evidence;
+  bool has_line = text.find(event.last_line) != std::string::npos;
+  if (!has_line) {
+    const std::string label = "last line: ";
+    text += "\n" + label +
+            shortened(event.last_line, columns_max - std::min(columns_max, label.size()));
+  }
+  return text;
 }
 
 std::vector<std::string> RunView::on_progress(const Event& event) {
   auto found = running_.find(event.task);
   if (found == running_.end()) return {};
+  if (is_terminal_) return {};
   Task& task = found->second;
-  task.fraction = event.fraction;
   if (event.data.kind() == Value::Kind::table) task.metrics = metrics_text(event.data);
   if (task.line_at_ms != 0 && event.at_ms - task.line_at_ms < kProgressLineEvery_ms) return {};
   task.line_at_ms = event.at_ms;
-  std::string line = event.task + ": " + percent(task.fraction);
+  std::string line = event.task + ": " + percent(event.fraction);
   if (!task.metrics.empty()) line += " " + task.metrics;
   return {line};
 }
@@ -224,79 +232,37 @@ std::vector<std::string> RunView::on_preview(const Event& event) {
   if (event.status != "runs" && event.status != "unknown") return {};
   preview_lines_++;
   if (preview_lines_ > kPreviewLinesMax) return {};
-  if (preview_lines_ == kPreviewLinesMax) return {"… more that will or may run are not listed"};
+  if (preview_lines_ == kPreviewLinesMax)
+    return {std::string(ellipsis()) + " more that will or may run are not listed"};
   std::string line = event.task + (event.status == "runs" ? ": will run" : ": may run");
   if (!event.text.empty()) line += ": " + one_line(event.text);
   return {line};
 }
 
-std::string RunView::task_line(const std::string& name, const Task& task, int64_t now, size_t width,
-                               size_t name_width) const {
-  std::string line = "  " + padded(shortened(name, name_width), name_width) + "  ";
-  std::string duration = format_duration(now - task.since_ms);
-  if (task.attempt > 1) duration += ", attempt " + std::to_string(task.attempt);
-  if (task.fraction < 0) return shortened(line + "running " + duration, width);
-  line += bar(task.fraction) + " " + percent(task.fraction) + "  ";
-  if (!task.metrics.empty()) line += task.metrics + "  ";
-  return shortened(line + duration, width);
+Line RunView::total_line(int64_t now) const {
+  Line line = counts_line(rows_.total());
+  line.push_back({"  " + format_duration(started_ms_ == 0 ? 0 : now - started_ms_)});
+  constexpr int64_t kShown_ms = 1000;
+  bool is_early = now - started_ms_ < kEstimateAfter_ms;
+  std::optional<int64_t> left_ms = is_early ? std::nullopt : rows_.left_ms(now);
+  if (left_ms && *left_ms >= kShown_ms)
+    line.push_back({", about " + format_duration(*left_ms - *left_ms % kShown_ms) + " left"});
+  return line;
 }
 
-std::vector<std::string> RunView::frame(const Counts& counts, int64_t now, size_t width,
-                                        size_t height) const {
-  constexpr size_t kFrameLinesMin = 3;
-  height = std::max(height, kFrameLinesMin);
-  std::vector<std::string> lines;
-  lines.push_back(shortened(
-      title_ + "  " + status_ + "  " + format_duration(started_ms_ == 0 ? 0 : now - started_ms_),
-      width));
-
-  size_t room = std::min(kFrameTasksMax, height - 2);
-  size_t name_width = 0;
-  auto widen = [&](const auto& tasks) {
-    size_t seen = 0;
-    for (const auto& [name, what] : tasks) {
-      if (seen++ == room) break;
-      name_width = std::max(name_width, std::min(columns_of(name), kNameColumnsMax));
-    }
-  };
-  widen(services_), widen(running_), widen(waiting_);
-  size_t total = services_.size() + running_.size() + waiting_.size();
-  size_t shown_max = total > room ? room - 1 : room;
-  size_t shown = 0;
-  auto titled = [&](const std::string& name, const std::string& text) {
-    lines.push_back(
-        shortened("  " + padded(shortened(name, name_width), name_width) + "  " + text, width));
-    shown++;
-  };
-  for (const auto& [name, url] : services_) {
-    if (shown < shown_max) titled(name, "serves at " + url);
-  }
-  for (const auto& [name, task] : running_) {
-    if (shown == shown_max) break;
-    lines.push_back(task_line(name, task, now, width, name_width));
-    shown++;
-  }
-  for (const auto& [name, what] : waiting_) {
-    if (shown < shown_max) titled(name, what);
-  }
-  if (shown < total)
-    lines.push_back(shortened("  … " + std::to_string(total - shown) + " more", width));
-
-  std::string sums = std::to_string(counts.succeeded) + " done";
-  if (counts.cached > 0) sums += " (" + std::to_string(counts.cached) + " cached)";
-  auto add = [&](uint32_t count, const char* what) {
-    if (count > 0) sums += ", " + std::to_string(count) + " " + what;
-  };
-  add(counts.running, "running");
-  add(counts.waiting, "waiting");
-  add(counts.ready, "ready");
-  add(counts.pending, "pending");
-  add(counts.failed, "failed");
-  if (counts.ignored > 0) sums += " (" + std::to_string(counts.ignored) + " ignored)";
-  add(counts.skipped, "skipped");
-  add(counts.cancelled, "cancelled");
-  lines.push_back(shortened(sums, width));
+std::vector<Line> RunView::frame(int64_t now, size_t columns, size_t height) const {
+  constexpr size_t kTitleFrom = 3;  // lines
+  std::vector<Line> lines;
+  if (height >= kTitleFrom) lines.push_back({{title_ + "  " + status_, Color::bold}});
+  size_t room = std::max<size_t>(height, 1) - 1 - lines.size();
+  for (Line& line : rows_.lines(now, columns, std::min(room, kRowsMax)))
+    lines.push_back(std::move(line));
+  lines.push_back(total_line(now));
   return lines;
+}
+
+std::vector<Line> RunView::last_frame(int64_t now, size_t columns) const {
+  return rows_.lines(now, columns, kLastRowsMax);
 }
 
 }  // namespace flow::cli

@@ -4,57 +4,72 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "engine/cli/display/task_rows.hpp"
+#include "engine/cli/display/text_style.hpp"
 #include "flow/flow.hpp"
 
 namespace flow::cli {
 
-constexpr size_t kFrameTasksMax = 10;            // tasks that a frame lists
-constexpr size_t kCachedLinesMax = 20;           // limit of lines about cached tasks in a pipe
-constexpr size_t kPreviewLinesMax = 20;          // limit of lines about tasks that will run again
+constexpr size_t kCachedLinesMax = 20;    // limit of lines about cached tasks in a pipe
+constexpr size_t kPreviewLinesMax = 20;   // limit of lines about tasks that will run again
+constexpr size_t kFailuresShownMax = 10;  // limit of failures that are explained
+constexpr size_t kIgnoredLinesMax = 20;   // limit of lines about ignored failures on a terminal
 constexpr int64_t kProgressLineEvery_ms = 1000;  // minimum interval per task, in a pipe
+constexpr size_t kReasonColumnsMax = 300;
 
 class RunView {
  public:
-  explicit RunView(std::string title) : title_(std::move(title)) {}
+  /// On a terminal, only the lines that stay above the frame are made.
+  explicit RunView(std::string title, bool is_terminal = false)
+      : title_(std::move(title)), is_terminal_(is_terminal) {}
 
-  /// Takes one event. Returns the lines to print to a pipe.
+  /// Takes one event. Returns the lines to print.
   std::vector<std::string> on_event(const Event& event);
-  /// The subset of these lines that stays on a terminal above the frame.
-  static bool stays_on_terminal(const Event& event);
-  /// The live part in a terminal: at most `height` lines of at most `width` columns.
-  std::vector<std::string> frame(const Counts& counts, int64_t now_ms, size_t width,
-                                 size_t height) const;
+  /// The color of these lines.
+  static Color color_of(const Event& event);
+  /// Of the event of a failure that is not ignored, for the first kFailuresShownMax: the whole
+  /// error. Call it after on_event. `columns_max`: of the line that the task wrote last.
+  std::optional<std::string> failure(const Event& event, size_t columns_max) const;
+  /// Whether failure() explained this task.
+  bool is_explained(const std::string& task) const { return explained_.contains(task); }
+
+  void set_counts(const std::vector<CountedTask>& counts) { rows_.set_counts(counts); }
+  /// The live part in a terminal: at most `height` lines.
+  std::vector<Line> frame(int64_t now_ms, size_t columns, size_t height) const;
+  /// What stays of it after the end.
+  std::vector<Line> last_frame(int64_t now_ms, size_t columns) const;
   bool serving() const { return !services_.empty() && status_ == "serving"; }
 
  private:
   struct Task {
-    uint32_t attempt = 0;
     int64_t since_ms = 0;
-    double fraction = -1;
     std::string metrics;
     int64_t line_at_ms = 0;  // of the last progress line
   };
   std::vector<std::string> on_task_event(const Event& event);
+  std::vector<std::string> end_lines(const Event& event, int64_t elapsed_ms, bool was_shown);
   std::vector<std::string> on_progress(const Event& event);
   std::vector<std::string> on_preview(const Event& event);
-  std::string task_line(const std::string& name, const Task& task, int64_t now_ms, size_t width,
-                        size_t name_width) const;
+  Line total_line(int64_t now_ms) const;
 
-  std::string title_, status_ = "running";
+  const std::string title_;
+  const bool is_terminal_;
+  std::string status_ = "running";
   int64_t started_ms_ = 0;
+  TaskRows rows_;
   std::map<std::string, Task> running_;
-  std::map<std::string, std::string> waiting_;   // by task: what it waits for
-  std::map<std::string, std::string> services_;  // by task: its URL
-  size_t cached_lines_ = 0, preview_lines_ = 0;
+  std::set<std::string> waiting_, services_;
+  std::set<std::string> explained_;  // at most kFailuresShownMax
+  size_t cached_lines_ = 0, preview_lines_ = 0, ignored_lines_ = 0;
 };
 
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
-/// As JSON, with a tensor as "<f32 64x64>" and a file as "<name, size>"; one line, cut if it is
-/// long.
-std::string result_text(const Value& result);
+/// What a waiting task waits for: "waits for the signal `go`: flow signal RUN go".
+std::string wait_text(const Event& event);
 /// Lines that show how to use a service of Open Inference Protocol v2.
 std::vector<std::string> service_lines(const std::string& task, const std::string& url);
 /// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB". For a run with failures it

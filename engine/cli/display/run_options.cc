@@ -134,6 +134,16 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
   verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (default: 10s)")
       ->type_name("TIME");
   verb->add_flag("--logs", arguments.logs, "print what tasks log and write, as it arrives");
+  verb->add_option_function<std::string>(
+          "--color",
+          [](const std::string& when) {
+            set_color_mode(when == "always"  ? ColorMode::always
+                           : when == "never" ? ColorMode::never
+                                             : ColorMode::automatic);
+          },
+          "colors: auto, always or never (default: auto, on a terminal if NO_COLOR is not set)")
+      ->type_name("auto|always|never")
+      ->check(one_of("--color", {"auto", "always", "never"}));
   verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
 }
 

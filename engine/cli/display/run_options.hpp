@@ -35,7 +35,7 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --node
 /// Reads "2:8", the value of `option`. An invalid one ends the process with exit code 2.
 void read_elastic(const std::string& option, const std::string& text, SlurmOptions& options);
 void add_watch_options(CLI::App* verb, VerbContext& context,
-                       RunArguments& arguments);  // --serve-for --grace --quiet
+                       RunArguments& arguments);  // --serve-for --grace --logs --color --quiet
 /// Those of the verbs that continue a run: the engine's, the log's and the watch's.
 void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments);
 

@@ -1,212 +1,40 @@
-// Events arrive on the calling thread; a ticker thread draws the terminal's frame; signals have
-// their own thread.
+// Events arrive on the calling thread; signals have their own thread.
 #include "engine/cli/display/watch.hpp"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <string_view>
 #include <thread>
 #include <utility>
 
-#include "engine/cli/display/display.hpp"
+#include "engine/cli/display/result_text.hpp"
+#include "engine/cli/display/screen.hpp"
 #include "flow/process.hpp"
 
 namespace flow::cli {
 
 namespace {
 
-constexpr auto kTick =
-    std::chrono::milliseconds(100);  // interval of frames, or of flushes to a pipe
-constexpr size_t kErrorsShownMax = 10;
-
-int64_t steady_ms() {
-  timespec now{};
-  // This clock also counts suspended time, as the state's clock does.
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
-}
-
-bool is_terminal() {
-  const char* term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
-}
-
-void terminal_size(size_t& width, size_t& height) {
-  winsize size{};
-  bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
-  width = known ? size.ws_col : 80;
-  height = known ? size.ws_row : 24;
-}
-
-enum class Style { json, plain, live, silent };
-
-/// Each line of what a task wrote, after the task's name: "align[s3] | 12 reads".
-std::string log_lines(const Event& event) {
-  std::string label = tagged_name(event.task, event.tag);
-  if (event.attempt > 1) label += "@" + std::to_string(event.attempt);
-  if (event.rank > 0) label += " rank " + std::to_string(event.rank);
-  std::string_view text = event.text;
-  if (text.ends_with('\n')) text.remove_suffix(1);
-  std::string lines;
-  while (true) {
-    size_t end = std::min(text.find('\n'), text.size());
-    lines += label + " | " + std::string(text.substr(0, end)) + "\n";
-    if (end == text.size()) return lines;
-    text.remove_prefix(end + 1);
-  }
-}
-
-/// Owns stdout while the run is active.
-class Screen {
- public:
-  Screen(Run run, Style style, std::string title)
-      : run_(std::move(run)),
-        style_(style),
-        view_(std::move(title)),
-        ticker_(begin_thread([this] { tick(); })) {}
-  ~Screen() { close(); }
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
-
-  void show(const Event& event) {
-    std::lock_guard lock(mutex_);
-    if (style_ == Style::json) return print_line(event.json());
-    if (event.type == "warning") {
-      erase();
-      return print_warning(event.text);
-    }
-    if (event.type == "print") {
-      erase();
-      return print_printed(event.text);
-    }
-    if (event.type == "log") {
-      erase();
-      return print_raw(log_lines(event));
-    }
-    // Events of a plan are stamped before the run begins.
-    if (event.type != "plan") {
-      event_ms_ = event.at_ms;
-      event_steady_ms_ = steady_ms();
-    }
-    std::vector<std::string> lines = view_.on_event(event);
-    if (style_ == Style::silent) return;
-    if (style_ == Style::live) {
-      if (!RunView::stays_on_terminal(event)) return;
-      erase();
-    }
-    for (const std::string& line : lines) print_line(line);
-  }
-
-  void line(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    erase();
-    print_line(text);
-  }
-
-  /// Prints a line to stderr without damaging the frame.
-  void note(const std::string& line) {
-    std::lock_guard lock(mutex_);
-    erase();
-    flush_output();
-    std::fprintf(stderr, "%s\n", line.c_str());
-  }
-
-  bool serving() {
-    std::lock_guard lock(mutex_);
-    return view_.serving();
-  }
-
-  void close() {
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_) return;
-      closed_ = true;
-    }
-    wake_.notify_all();
-    ticker_.join();
-    erase();
-    if (style_ == Style::live) print_raw("\x1b[?25h");
-    flush_output();
-  }
-
- private:
-  void tick() {
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, kTick, [this] { return closed_; })) {
-      if (style_ == Style::live) {
-        lock.unlock();
-        Counts counts = run_.counts();  // may wait for the engine; other events arrive meanwhile
-        lock.lock();
-        if (closed_) return;
-        draw(counts);
-      }
-      flush_output();
-    }
-  }
-
-  void draw(const Counts& counts) {
-    size_t width, height;
-    terminal_size(width, height);
-    std::string out = "\x1b[?25l" + to_top();
-    std::vector<std::string> lines = view_.frame(counts, run_now_ms(), width - 1, height - 1);
-    for (const std::string& line : lines) out += line + "\x1b[K\n";
-    if (lines.size() < drawn_) out += "\x1b[J";
-    drawn_ = lines.size();
-    print_raw(out);
-  }
-
-  /// The current time on the clock that stamps the run's events, independent of this machine's wall
-  /// clock.
-  int64_t run_now_ms() const { return event_ms_ + steady_ms() - event_steady_ms_; }
-
-  /// Moves the cursor from the line below the frame to its first line.
-  std::string to_top() const { return drawn_ == 0 ? "" : "\x1b[" + std::to_string(drawn_) + "A\r"; }
-
-  /// Line by line: terminal multiplexers treat an erasure of the whole screen as text for their
-  /// history.
-  std::string erasing() const {
-    std::string out = to_top();
-    for (size_t i = 0; i < drawn_; i++) out += "\x1b[K\x1b[B";
-    return out + to_top();
-  }
-
-  void erase() {
-    std::string out = erasing();
-    print_raw(out);
-    drawn_ = 0;
-  }
-
-  Run run_;
-  const Style style_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  RunView view_;
-  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it arrived
-  size_t drawn_ = 0;
-  bool closed_ = false;
-  std::thread ticker_;  // last: uses the other members
-};
-
 /// Suffix for commands that only a machine with the state can run.
 std::string on_head_text(const VerbContext& context) {
   return context.head.empty() ? "" : " on the head's machine";
 }
 
-void print_failures(const RunInfo& run, const VerbContext& context) {
+/// The failures that `screen` (null: none) did not print when they happened.
+void print_failures(const RunInfo& run, const VerbContext& context, const Screen* screen) {
   size_t shown = 0, failed = 0;
   for (const TaskInfo& task : run.tasks) {
-    if (task.status != "failed" || task.ignored || ++failed > kErrorsShownMax) continue;
+    if (task.status != "failed" || task.ignored) continue;
+    failed++;
+    std::string name = tagged_name(task.name, task.tag);
+    bool is_explained = screen != nullptr && screen->is_explained(name);
+    if (!is_explained && shown == kFailuresShownMax) continue;
     shown++;
+    if (is_explained) continue;
     std::string attempts = task.attempts > 1 ? " after " + plural(task.attempts, "attempt") : "";
-    print_error("`" + tagged_name(task.name, task.tag) + "` failed" + attempts + ": " + task.error);
+    print_error("`" + name + "` failed" + attempts + ": " + task.error);
   }
   if (failed > shown) {
     print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
@@ -243,12 +71,26 @@ bool is_only_null(const Value& value) {
                              [](const auto& field) { return is_only_null(field.second); });
 }
 
+/// The result in a few lines, and where the rest of it is.
+std::vector<std::string> result_lines(const RunInfo& run, const VerbContext& context) {
+  ResultText text = result_text(run.result, output_columns());
+  if (text.is_cut)
+    text.lines.push_back("  `flow get " + run.id + "`" + on_head_text(context) +
+                         " prints all of it, `flow show " + run.id + " --json` with the tasks");
+  return text.lines;
+}
+
+Color color_of(const std::string& status) {
+  if (status == "succeeded") return Color::green;
+  return status == "failed" ? Color::red : Color::yellow;
+}
+
 void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t elapsed_ms,
-               const VerbContext& context, bool shown) {
+               const VerbContext& context, const Screen& screen, bool shown) {
   const bool quiet = context.quiet;
   bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
   RunInfo whole = has_failures ? run.info() : summary;
-  if (summary.status == "failed") print_failures(whole, context);
+  if (summary.status == "failed") print_failures(whole, context, quiet ? nullptr : &screen);
   if (summary.status == "failed" && !quiet) {
     std::string resume = "flow resume " + summary.id + context.head_option();
     std::fprintf(stderr,
@@ -265,11 +107,12 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t e
   if (quiet) return;
   bool is_lost = summary.status == "failed" && is_only_null(summary.result);
   if (!summary.result.is_nil() && !shown && !is_lost)
-    print_line("result: " + result_text(summary.result));
+    for (const std::string& line : result_lines(summary, context)) print_line(line);
   if (summary.counts.ignored > 0)
     print_line("ignored: " + ignored_text(whole) + "; `flow retry " + summary.id +
                context.head_option() + "` runs them again");
-  print_line(summary.status + ": " + summary_line(whole, elapsed_ms, engine.state_bytes()));
+  print_painted(summary.status, color_of(summary.status));
+  print_line(": " + summary_line(whole, elapsed_ms, engine.state_bytes()));
 }
 
 void copy_out(Engine& engine, const VerbContext& context, const std::string& run,
@@ -357,11 +200,12 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
           Interrupts& interrupts) {
   RunInfo first = run.summary();
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
-  Style style = context.quiet   ? Style::silent
-                : context.json  ? Style::json
-                : is_terminal() ? Style::live
-                                : Style::plain;
-  bool talks = style == Style::plain || style == Style::live;
+  ScreenStyle style = context.quiet   ? ScreenStyle::silent
+                      : context.json  ? ScreenStyle::json
+                      : is_terminal() ? ScreenStyle::live
+                                      : ScreenStyle::plain;
+  bool talks = style == ScreenStyle::plain || style == ScreenStyle::live;
+  if (style == ScreenStyle::live && !has_unicode_locale()) use_ascii();
   bool shown = false;  // whether the result was shown
   if (talks) {
     print_line("run " + first.id + " of " + first.pipeline);
@@ -376,7 +220,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
     screen->show(*event);
     // Only services are left: the result is final and can be printed.
     if (is_runs && event->status == "serving" && talks && !shown) {
-      screen->line("result: " + result_text(run.summary().result));
+      for (const std::string& line : result_lines(run.summary(), context)) screen->line(line);
       shown = true;
     }
     if (!is_runs) interrupts.set_serving(screen->serving());
@@ -400,10 +244,10 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
   if (is_strict_failure) code = kTaskFailed;
   if (context.json) {
     RunInfo whole = run.info();
-    if (whole.status == "failed") print_failures(whole, context);
+    if (whole.status == "failed") print_failures(whole, context, nullptr);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, interrupts.elapsed_ms(), context, shown);
+    print_end(engine, run, summary, interrupts.elapsed_ms(), context, *screen, shown);
   }
   if (is_strict_failure) {
     print_error(plural(summary.counts.ignored, "failure") + " ignored (" +
