@@ -172,7 +172,7 @@ struct SchedulingClass {
   bool runs_alone = false;            // shares its worker with services at most
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each rank requests the above
   /// Workers on which an attempt failed, sorted. A worker is listed twice if two attempts failed
-  /// there with the cause staging.
+  /// there with the cause staging, or one with the cause environment.
   std::vector<WorkerId> failed_on;
   bool is_gang() const { return ranks_max > 1; }
   auto operator<=>(const SchedulingClass&) const = default;
@@ -405,8 +405,9 @@ SchedulingClass held_by(const State& state, const Run& run, UnitId unit);
 bool may_start(const State& state, const Run& run, const SchedulingClass& request,
                int32_t run_cpus_used_milli, uint32_t map_running);
 /// Whether the worker is avoided for this request: two attempts failed there with the cause
-/// staging, or the worker is set aside, and another worker has the capacity (it may be full or
-/// disconnected now). `units` is the number of units that run on the worker.
+/// staging or one with the cause environment, or the worker is set aside, and another worker has
+/// the capacity (it may be full or disconnected now). `units` is the number of units that run on
+/// the worker.
 bool is_avoided(const State& state, WorkerId at, const SchedulingClass& request, uint32_t units);
 bool is_set_aside(const WorkerState& worker, uint32_t units);
 /// Whether runs_alone of the request and of the running units allows sharing the worker.

@@ -41,6 +41,8 @@ const char* cause_name(Cause cause) {
       return "dependency";
     case Cause::gpu_fault:
       return "gpu_fault";
+    case Cause::environment:
+      return "environment";
   }
   return "unknown";
 }

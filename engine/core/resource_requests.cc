@@ -102,6 +102,8 @@ std::vector<WorkerId> failed_on(const UnitDetail& detail) {
     if (failed.cause == Cause::preempted) continue;
     workers.push_back(failed.worker);
     if (failed.cause == Cause::staging) staging.push_back(failed.worker);
+    // What is missing there will still be missing.
+    if (failed.cause == Cause::environment) staging.insert(staging.end(), 2, failed.worker);
   }
   std::sort(workers.begin(), workers.end());
   workers.erase(std::unique(workers.begin(), workers.end()), workers.end());

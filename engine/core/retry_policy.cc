@@ -33,6 +33,7 @@ RetryBudget budget_of(Cause cause) {
     case Cause::preempted:
     case Cause::staging:
     case Cause::gpu_fault:
+    case Cause::environment:
       return RetryBudget::infrastructure;
     case Cause::cancelled:
     case Cause::stopped:

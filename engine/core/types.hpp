@@ -47,9 +47,10 @@ enum class Cause : uint8_t {
   quarantined,
   dependency,
   gpu_fault,
+  environment,  // a module, an environment or a container runtime that a command needs is missing
 };
-constexpr Cause kCauseLast = Cause::gpu_fault;  // the numbers are journaled: only append
-const char* cause_name(Cause cause);            // "user_error", …
+constexpr Cause kCauseLast = Cause::environment;  // the numbers are journaled: only append
+const char* cause_name(Cause cause);              // "user_error", …
 
 struct Failure {
   Cause cause = Cause::none;

@@ -19,7 +19,9 @@
 #include "engine/base/glob.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/environments/shell_setup.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/command_environment.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/value/utf8.hpp"
@@ -284,6 +286,7 @@ std::string command_file(const std::string& dir) { return dir + ".command"; }
 /// Logs a warning if something cannot be removed; `flow gc` tries again.
 void remove_scratch(Attempt& attempt, const std::string& dir) {
   ::unlink(command_file(dir).c_str());
+  ::unlink(stage_file(dir).c_str());
   if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written
   if (Status removed = remove_tree(dir); !removed.ok()) attempt.warn(removed.error().message);
 }
@@ -337,21 +340,11 @@ void add_bash_variables(const std::string& program, std::map<std::string, std::s
   variables.emplace("SHLVL", "0");
 }
 
-/// Whether the shell supports `. FILE`.
-bool reads_files(const std::vector<std::string>& shell) {
-  std::string program = fs::path(shell.front()).filename().string();
-  bool is_known = false;
-  for (const char* each : {"bash", "sh", "dash", "ash", "ksh", "mksh", "zsh"})
-    is_known = is_known || program == each;
-  return is_known && shell.size() > 1 && shell.back().starts_with('-') &&
-         shell.back().ends_with('c');
-}
-
 /// Starts the shell with the command's text in a file next to the scratch folder, because the size
 /// of a command-line argument is limited.
 Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
                                      const std::string& command, SpawnRequest& what) {
-  if (!reads_files(spec.shell))
+  if (!reads_shell_text(spec.shell))
     return user_error(fmt::format(
         "the command has {}, more than one word of a command line can hold, and `{}` is not a "
         "shell that reads it from a file: use bash or sh, or pass the long part in a file",
@@ -621,6 +614,9 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   auto command = prepare(attempt, args);
   if (!command) return;
   const std::string& again = command->again;
+  auto environment = open_environment(attempt);
+  if (!environment.ok())
+    return attempt.fail(core::Cause::environment, environment.error().message + again, "");
 
   WorkerLink& link = attempt.link();
   wire::FromExecutor started;
@@ -630,8 +626,10 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   link.send(started, now);  // before the command can exceed its memory limit
   SpawnRequest what;
   what.environment = environment_of(attempt, gang);
+  activate(environment->setup, what.environment);
   what.directory = dir;
-  auto child = start_command(attempt, slot, command->spec, command->text, std::move(what));
+  auto child = start_command(attempt, slot, command->spec, environment->text + command->text,
+                             std::move(what));
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   link.set_group(child->pid);
   if (link.terminated()) ::kill(-child->pid, SIGTERM);
@@ -645,7 +643,9 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.leftovers.empty())
     attempt.warn("the command left " + text_of(attempt, end.leftovers, command->linger_ms));
-  auto failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
+  auto failure = setup_failure(attempt, end.status, again);
+  if (!failure)
+    failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
   if (!failure) failure = unfinished_write(attempt, end.leftovers, command->linger_ms, again);
   if (failure) {
     if (gang != nullptr) gang->fail(failure->message);

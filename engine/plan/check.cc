@@ -94,6 +94,7 @@ class PlanChecker {
     if (needs.ranks_max != 0 && (needs.ranks_max < needs.ranks || needs.ranks_max > kRanksMax))
       problem(where(def), fmt::format("asks for at most {} ranks: `ranks.max` is {} to {}",
                                       needs.ranks_max, needs.ranks, kRanksMax));
+    if (!def.shell.environment.is_empty()) environment(def);
     if (def.timeout_ms < 0) problem(where(def), "has a negative `timeout`");
     if (def.retry.backoff_ms < 0 || def.retry.cap_ms < 0)
       problem(where(def), "has a negative `backoff` or `cap` in `retries`");
@@ -109,6 +110,20 @@ class PlanChecker {
                           "`gpus = 1` in its options, or give the kernel a `fallback`, a function "
                           "that does the same on the CPU",
                           def.gpu_kernel));
+  }
+
+  void environment(const TaskDef& def) {
+    const CommandEnvironment& environment = def.shell.environment;
+    if (def.kind != TaskKind::shell)
+      problem(where(def),
+              "runs no command: only flow.shell has `before`, `modules`, `venv`, `conda` and "
+              "`container`");
+    bool is_of_machine = !environment.modules.empty() || !environment.venv.source.empty() ||
+                         !environment.conda.source.empty();
+    if (!environment.container.empty() && is_of_machine)
+      problem(where(def),
+              "has `container` and also `modules`, `venv` or `conda`, which are of the machine and "
+              "do not exist in a container: install what it needs in the image");
   }
 
   void placement(const TaskDef& def) {

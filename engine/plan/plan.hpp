@@ -74,11 +74,37 @@ inline bool is_optional_output(std::string_view declared) {
   return declared.starts_with(kOptionalMark);
 }
 
+/// A Python or conda environment: a prefix that exists, or a file of packages from which each
+/// machine builds one.
+struct PackageEnvironment {
+  std::string source{};   // as written; "": none
+  std::string path{};     // absolute
+  std::string content{};  // of a file
+  bool is_file = false;
+};
+
+/// What a command runs in: the options of the same names, and what the submission found for them.
+/// All attempts of a run use what was found.
+struct CommandEnvironment {
+  std::string before{};                // text that the shell runs before the command
+  std::vector<std::string> modules{};  // in the order in which they are loaded
+  PackageEnvironment venv{}, conda{};
+  std::string python_version{};  // "3.11.2": of the Python with which a venv is built
+  std::string container{};       // "docker://…", "podman://…" or the path of a .sif
+  std::string image_path{};      // absolute; of a .sif
+  std::string image{};           // the image's id, or the SHA-256 of a .sif; "": not known
+  bool is_empty() const {
+    return before.empty() && modules.empty() && venv.source.empty() && conda.source.empty() &&
+           container.empty();
+  }
+};
+
 struct ShellSpec {
   std::string command;                                       // as written
   std::vector<std::string> args;                             // positional names
   std::vector<std::pair<std::string, std::string>> outputs;  // name to pattern, sorted by name
   std::vector<std::string> shell;                            // {"bash","-euo","pipefail","-c"}
+  CommandEnvironment environment{};
 };
 
 struct ServiceSpec {
@@ -205,6 +231,9 @@ struct Bundle {
 
 std::string encode_plan(const Plan& plan);
 Result<Plan> decode_plan(std::string_view bytes);
+/// For the order of one attempt.
+std::string encode_command_environment(const CommandEnvironment& environment);
+Result<CommandEnvironment> decode_command_environment(std::string_view bytes);
 std::string encode_fragment(const PlanFragment& fragment);
 Result<PlanFragment> decode_fragment(std::string_view bytes);
 std::string encode_bundle(const Bundle& bundle);

@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kPlanMagic = "flow-plan\1";
 constexpr std::string_view kFragmentMagic = "flow-frag\1";
 constexpr std::string_view kBundleMagic = "flow-code\1";
+constexpr std::string_view kEnvironmentMagic = "flow-envs\1";
 // Items to allocate for an announced count before they are read, or as many as the remaining bytes
 // could hold.
 constexpr size_t kReserveMax = 64;
@@ -311,6 +312,20 @@ void field(IO& io, like<IO, TaskDef>& def) {
 }
 
 template <typename IO>
+void field(IO& io, like<IO, PackageEnvironment>& packages) {
+  fields(io, packages.source, packages.path, packages.content, packages.is_file);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, CommandEnvironment>& environment) {
+  fields(io, environment.before, environment.modules);
+  field<IO>(io, environment.venv);
+  field<IO>(io, environment.conda);
+  fields(io, environment.python_version, environment.container, environment.image_path,
+         environment.image);
+}
+
+template <typename IO>
 void field(IO& io, like<IO, InputListing>& listing) {
   fields(io, listing.folder, listing.pattern, listing.paths);
 }
@@ -346,6 +361,7 @@ enum LaterSection : uint64_t {
   kListings = 3,
   kFunctions = 4,
   kWrittenOptions = 8,
+  kEnvironments = 9,
 };
 
 // Ascending by the index of the task.
@@ -455,6 +471,35 @@ void written_options(PlanReader& io, std::vector<TaskDef>& defs) {
   }
 }
 
+// Of the tasks with such options, ascending.
+void environments(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  auto is_set = [](const TaskDef& def) { return !def.shell.environment.is_empty(); };
+  auto count = static_cast<uint64_t>(std::ranges::count_if(defs, is_set));
+  if (count == 0) return;
+  io.number(kEnvironments);
+  io.number(count);
+  for (uint32_t i = 0; i < defs.size(); i++) {
+    if (!is_set(defs[i])) continue;
+    field(io, i);
+    field<PlanWriter>(io, defs[i].shell.environment);
+  }
+}
+void environments(PlanReader& io, std::vector<TaskDef>& defs) {
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty section");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0;
+    field(io, index);
+    if (io.failed()) return;
+    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
+    least = index + 1;
+    CommandEnvironment& environment = defs[index].shell.environment;
+    field<PlanReader>(io, environment);
+    if (!io.failed() && environment.is_empty()) io.fail("an empty environment");
+  }
+}
+
 void later_fields(PlanWriter& io, const Plan& plan) {
   std::vector<uint32_t> ignoring;
   for (uint32_t i = 0; i < plan.defs.size(); i++)
@@ -462,8 +507,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
   bool has_any_function = std::ranges::any_of(plan.defs, has_functions);
   bool has_options = std::ranges::any_of(plan.defs, has_written_options);
-  bool has_sections =
-      !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function || has_options;
+  bool has_environments = std::ranges::any_of(
+      plan.defs, [](const TaskDef& def) { return !def.shell.environment.is_empty(); });
+  bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
+                      has_options || has_environments;
   kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
@@ -485,6 +532,7 @@ void later_fields(PlanWriter& io, const Plan& plan) {
     io.number(kWrittenOptions);
     written_options(io, plan.defs);
   }
+  environments(io, plan.defs);
 }
 void later_fields(PlanReader& io, Plan& plan) {
   kernels(io, plan.defs);
@@ -513,6 +561,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       functions(io, plan.defs);
     } else if (section == kWrittenOptions) {
       written_options(io, plan.defs);
+    } else if (section == kEnvironments) {
+      environments(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }
@@ -539,6 +589,21 @@ Result<Plan> decode_plan(std::string_view bytes) {
   plan_fields(io, plan);
   FLOW_TRY(io.finish("plan"));
   return plan;
+}
+
+std::string encode_command_environment(const CommandEnvironment& environment) {
+  PlanWriter io(kEnvironmentMagic);
+  field<PlanWriter>(io, environment);
+  return io.take();
+}
+
+Result<CommandEnvironment> decode_command_environment(std::string_view bytes) {
+  PlanReader io(bytes);
+  if (!io.magic(kEnvironmentMagic)) return wrong_magic("environment of a command");
+  CommandEnvironment environment;
+  field<PlanReader>(io, environment);
+  FLOW_TRY(io.finish("environment of a command"));
+  return environment;
 }
 
 std::string encode_fragment(const PlanFragment& fragment) {

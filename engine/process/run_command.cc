@@ -50,11 +50,15 @@ bool take_output(int descriptor, std::string& text) {
 
 }  // namespace
 
-Result<CommandResult> run_command(const std::vector<std::string>& argv, int64_t within_ms) {
+Result<CommandResult> run_command(
+    const std::vector<std::string>& argv, int64_t within_ms,
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> replaced;
+  for (const auto& [name, value] : variables) replaced.push_back(name + "=" + value);
   Pipe out, err;
   FLOW_TRY(out.open());
   FLOW_TRY(err.open());
-  auto child = Child::spawn(argv, {-1, out.write, err.write});
+  auto child = Child::spawn(argv, {-1, out.write, err.write}, std::move(replaced));
   FLOW_TRY(child);
   Pipe::close(out.write);
   Pipe::close(err.write);

@@ -1,6 +1,7 @@
 // Runs a system program and returns its output.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flow/result.hpp"
@@ -12,8 +13,11 @@ struct CommandResult {
   std::string out, err;
 };
 
-/// Runs argv[0], searched in PATH, without input, and waits. Error if it cannot be started or does
-/// not end within `within_ms`; then it is killed.
-Result<CommandResult> run_command(const std::vector<std::string>& argv, int64_t within_ms);
+/// Runs argv[0], searched in PATH, without input, and waits. `variables` replace this process's
+/// variables of the same names. Error if it cannot be started or does not end within `within_ms`;
+/// then it is killed.
+Result<CommandResult> run_command(
+    const std::vector<std::string>& argv, int64_t within_ms,
+    const std::vector<std::pair<std::string, std::string>>& variables = {});
 
 }  // namespace flow

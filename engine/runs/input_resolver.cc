@@ -121,6 +121,38 @@ std::string short_json(const Value& value) {
   return text.substr(0, character_begin(text, kTextMax)) + "…";
 }
 
+namespace {
+
+/// A file of packages by its content, a prefix by its name.
+void add_packages(const char* option, const PackageEnvironment& packages,
+                  std::vector<KeyComponent>& components) {
+  if (packages.source.empty()) return;
+  components.push_back(
+      text_component(option, packages.is_file ? packages.content : packages.source));
+}
+
+/// Names by their text, files by their content.
+void add_environment(const CommandEnvironment& environment, std::vector<KeyComponent>& components) {
+  if (!environment.before.empty())
+    components.push_back(text_component("before", environment.before));
+  std::string modules;
+  for (const std::string& name : environment.modules) modules += name + '\n';
+  if (!modules.empty()) components.push_back(text_component("modules", modules));
+  add_packages("venv", environment.venv, components);
+  add_packages("conda", environment.conda, components);
+  if (!environment.python_version.empty())
+    components.push_back(text_component("Python", environment.python_version));
+  if (environment.container.empty()) return;
+  // The image counts, whatever its name; a name that nobody could resolve counts itself.
+  const std::string& image = environment.image.empty() ? environment.container : environment.image;
+  std::string shown = environment.container;
+  constexpr size_t kDigitsShown = 12;
+  if (!environment.image.empty()) shown += " (" + image.substr(0, kDigitsShown) + ")";
+  components.push_back({"container", sha256(image), std::move(shown), nullptr});
+}
+
+}  // namespace
+
 std::vector<KeyComponent> definition_components(const TaskDef& def) {
   std::vector<KeyComponent> components;
   components.push_back(text_component("key schema", std::to_string(kKeySchema)));
@@ -146,6 +178,7 @@ std::vector<KeyComponent> definition_components(const TaskDef& def) {
     for (const std::string& word : def.shell.shell) words += word + '\n';
     components.push_back(text_component("shell", words));
   }
+  add_environment(def.shell.environment, components);
   if (!def.native_version.empty())
     components.push_back(text_component("version", def.native_version));
   return components;

@@ -16,6 +16,7 @@
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/plan/values.hpp"
+#include "engine/submission/command_environments.hpp"
 #include "engine/submission/remote_inputs.hpp"
 
 namespace flow {
@@ -78,8 +79,11 @@ Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Buil
   };
   auto has_files = replace_files(made->plan, take);
   FLOW_TRY(has_files);
+  auto is_resolved = resolve_environments(made->plan, made->bundle.root, *submission.environment);
+  FLOW_TRY(is_resolved);
   prebuilt.built.machine = machine_name();
-  prebuilt.built.plan = *has_files ? encode_plan(made->plan) : std::move(made->plan_bytes);
+  prebuilt.built.plan =
+      *has_files || *is_resolved ? encode_plan(made->plan) : std::move(made->plan_bytes);
   prebuilt.built.bundle = std::move(made->bundle_bytes);
   prebuilt.built.printed = std::move(made->plan.printed);
   return prebuilt;

@@ -19,6 +19,7 @@
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/submission/command_environments.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/requirements.hpp"
@@ -403,6 +404,12 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   }
   auto capacity = context.capacity(*plan);
   FLOW_TRY(capacity);
+  // A client of a head has resolved its own.
+  if (!submission.built) {
+    auto is_resolved = resolve_environments(*plan, bundle->root, *submission.environment);
+    FLOW_TRY(is_resolved);
+    is_as_built = is_as_built && !*is_resolved;
+  }
   std::vector<Error> unmet =
       check_requirements(*plan, *submission.environment, *capacity, plan->warnings);
   for (Error& need : unmet) {

@@ -16,6 +16,7 @@
 #include "engine/crypto/redaction.hpp"
 #include "engine/plan/gpu_pattern.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/submission/command_environments.hpp"
 
 namespace flow {
 
@@ -261,6 +262,8 @@ std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariabl
     if (node.kind != NodeKind::when) is_called[node.def] = true;
   }
   int32_t cpus_milli = capacity.cpus_milli();
+  // What a remote worker has is known only there.
+  if (!capacity.is_cluster) check_environments(plan, is_called, environment, errors);
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors, warnings);

@@ -79,6 +79,8 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
       shell.add_output_patterns(pattern);
     }
     shell.set_stage_copy(order.stage_copy);
+    if (!order.shell->environment.is_empty())
+      shell.set_environment(encode_command_environment(order.shell->environment));
   }
   if (!order.defined_at.empty()) start.mutable_shell()->set_defined_at(order.defined_at);
   if (order.kind != TaskKind::shell && order.stage_copy)
@@ -111,6 +113,7 @@ void put_blobs(InlineBlobs& blobs, google::protobuf::RepeatedPtrField<wire::Blob
   }
 }
 
+/// null if it is not valid.
 std::shared_ptr<const ShellSpec> read_shell(const wire::Shell& from) {
   auto shell = std::make_shared<ShellSpec>();
   shell->command = from.command();
@@ -118,6 +121,10 @@ std::shared_ptr<const ShellSpec> read_shell(const wire::Shell& from) {
   shell->shell.assign(from.shell().begin(), from.shell().end());
   for (int i = 0; i < from.output_names_size(); i++)
     shell->outputs.emplace_back(from.output_names(i), from.output_patterns(i));
+  if (from.environment().empty()) return shell;
+  auto environment = decode_command_environment(from.environment());
+  if (!environment.ok()) return nullptr;
+  shell->environment = std::move(*environment);
   return shell;
 }
 
@@ -162,7 +169,10 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   for (const wire::EnvVar& variable : start.env())
     order.env.emplace_back(variable.name(), variable.value());
   order.hide.assign(start.hide().begin(), start.hide().end());
-  if (order.kind == TaskKind::shell) order.shell = read_shell(shell);
+  if (order.kind == TaskKind::shell) {
+    order.shell = read_shell(shell);
+    if (order.shell == nullptr) return false;
+  }
   order.defined_at = shell.defined_at();
   order.stage_copy = shell.stage_copy();
   order.named_args = start.named_args();

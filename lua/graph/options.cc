@@ -409,6 +409,32 @@ void read_stage(const Option& option) {
   option.def.stage_copy = true;
 }
 
+// ---- what a command runs in
+
+std::string environment_text(const Option& option, const char* form) {
+  std::string text = option.text(form);
+  if (text.empty() || text.find('\0') != std::string::npos) option.wrong(form);
+  return text;
+}
+void read_before(const Option& option) {
+  option.def.shell.environment.before = environment_text(
+      option, "text that the shell runs before the command, such as \"source setup.sh\"");
+}
+void read_modules(const Option& option) {
+  constexpr const char* kForm = "a list of modules such as { \"gcc/12.3\", \"cuda/12\" }";
+  std::vector<std::string> names = text_list(option, kForm);
+  if (names.empty()) option.wrong(kForm);
+  for (const std::string& name : names) {
+    bool is_name = !name.empty() && name[0] != '-' &&
+                   std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' '; });
+    if (!is_name)
+      raise(option.L, fmt::format("task `{}`: `{}` in the option `modules` is not the name of a "
+                                  "module: write one module in each string, such as \"gcc/12.3\"",
+                                  option.def.name, name));
+  }
+  option.def.shell.environment.modules = std::move(names);
+}
+
 // ---- services
 
 void read_port(const Option& option) {
@@ -458,6 +484,8 @@ constexpr KnownOption kOptions[] = {
     {"outputs", kShellOnly, false, read_outputs},
     {"shell", kShellOnly, false, read_shell},
     {"stage", kShellOnly, false, read_stage},
+    {"before", kShellOnly, false, read_before},
+    {"modules", kShellOnly, false, read_modules},
     {"port", kServiceOnly, false, read_port},
     {"batch", kServiceOnly, false, read_batch},
 };

@@ -56,6 +56,8 @@ local flow = {}
 ---@field outputs? table<string, string|{ [1]: string, glob?: boolean, optional?: boolean }> files that must exist after exit code 0 unless optional, with {placeholders}; a glob gives a list
 ---@field shell? string[] { "sh", "-eu", "-c" }
 ---@field stage? "copy" makes writable copies of inputs
+---@field before? string text that the shell runs before the command
+---@field modules? string[] { "gcc/12.3", "cuda/12" }
 
 ---@class flow.service_options: flow.options
 ---@field port? integer 0 selects a free port

@@ -18,6 +18,7 @@ ENGINE = [
     ("engine/blobs", ["fmt/"]),
     ("engine/fetch", ["fmt/", "curl/"]),
     ("engine/plan", ["fmt/"]),
+    ("engine/environments", ["fmt/"]),
     ("engine/core", ["fmt/"]),
     ("engine/sched", ["fmt/"]),
     ("engine/protocol", ["fmt/", "google/protobuf/"]),

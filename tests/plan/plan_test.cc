@@ -268,6 +268,59 @@ TEST_CASE("the names of the options that the script sets survive, sorted") {
     CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
 }
 
+TEST_CASE("the options that functions compute survive") {
+  Plan plan = full_plan();
+  const std::string plain = encode_plan(plan);
+  plan.defs[0].resource_functions = kMemoryFunction | kTimeoutFunction;
+  std::string bytes = encode_plan(plan);
+  CHECK(bytes.starts_with(plain));
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(back->defs[0].resource_functions == plan.defs[0].resource_functions);
+  CHECK(encode_plan(*back) == bytes);
+  plan.defs[0].resource_functions = 64;
+  CHECK_FALSE(decode_plan(encode_plan(plan)).ok());
+}
+
+TEST_CASE("what a command runs in survives, and a plan without it has none of its bytes") {
+  Plan plan = full_plan();
+  const std::string plain = encode_plan(plan);
+  CommandEnvironment& environment = plan.defs[0].shell.environment;
+  environment.before = "source setup.sh";
+  environment.modules = {"gcc/12.3", "cuda/12"};
+  environment.venv = {"r.txt", "/p/r.txt", "numpy\n", true};
+  environment.conda = {"/opt/conda", "/opt/conda", "", false};
+  environment.python_version = "3.11.2";
+  environment.container = "docker://debian:12";
+  environment.image_path = "/p/debian.sif";
+  environment.image = "0123";
+  std::string bytes = encode_plan(plan);
+  CHECK(bytes.substr(0, plain.size()) == plain);
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_plan(*back) == bytes);
+  CHECK(back->defs[0].shell.environment.modules == environment.modules);
+  CHECK(back->defs[0].shell.environment.venv.content == "numpy\n");
+  for (size_t cut = plain.size() + 1; cut < bytes.size(); cut++)
+    CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+  auto alone = decode_command_environment(encode_command_environment(environment));
+  REQUIRE(alone.ok());
+  CHECK(encode_command_environment(*alone) == encode_command_environment(environment));
+  CHECK_FALSE(decode_command_environment("flow-envs\1").ok());
+}
+
+TEST_CASE("a command's environment is one of a shell task, and a container has no other") {
+  Plan plan = plan_of({call("train")});
+  plan.defs[0].shell.environment.before = "true";
+  CHECK_THAT(problems(plan), Catch::Contains("runs no command: only flow.shell has `before`"));
+  plan.defs[0].kind = TaskKind::shell;
+  CHECK(problems(plan) == "");
+  plan.defs[0].shell.environment.container = "docker://debian:12";
+  CHECK(problems(plan) == "");
+  plan.defs[0].shell.environment.modules = {"gcc"};
+  CHECK_THAT(problems(plan), Catch::Contains("has `container` and also `modules`, `venv` or"));
+}
+
 TEST_CASE("a truncated, extended or unknown version of a plan is rejected") {
   std::string bytes = encode_plan(full_plan());
   for (size_t cut = 0; cut < bytes.size(); cut++)
