@@ -113,9 +113,27 @@ Result<std::vector<std::string>> list_named_inputs(const fs::path& list) {
   return paths;
 }
 
+Error folder_error(const char* what, const std::string& path, int code) {
+  return user_error(fmt::format("{} `{}`: {}", what, path, std::strerror(code)));
+}
+
+Result<std::vector<std::string>> list_folder_inputs(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+    return user_error(fmt::format("`{}` is not a folder", folder));
+  auto listing = list_folder(folder, "", folder_error);
+  FLOW_TRY(listing);
+  std::vector<std::string> paths;
+  for (const FolderFile& file : listing->files) paths.push_back(folder + "/" + file.path);
+  return paths;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> list_inputs(const InputPattern& wanted) {
+  if (wanted.pattern.ends_with(kAllFilesBelow))
+    return list_folder_inputs(
+        wanted.pattern.substr(0, wanted.pattern.size() - kAllFilesBelow.size()));
   bool is_list = wanted.pattern.starts_with('@');
   fs::path list = is_list ? fs::path(wanted.folder) / wanted.pattern.substr(1) : fs::path();
   auto paths = is_list ? list_named_inputs(list.lexically_normal())

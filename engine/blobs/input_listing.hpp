@@ -1,6 +1,7 @@
 // The input files that a pattern names, as the process that submits a run lists them.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "flow/result.hpp"
@@ -14,6 +15,10 @@ namespace flow {
 /// Error (user) where a match is a broken link or another kind of file, a folder cannot be read, or
 /// there are too many matches.
 Result<std::vector<std::string>> list_inputs(const std::string& folder, const std::string& pattern);
+
+/// The end of a pattern that is a folder, not a glob: it names all files below the folder, hidden
+/// ones too, as the folder is read when it is an input.
+constexpr std::string_view kAllFilesBelow = "//";
 
 /// A pattern for list_inputs. If it matches no file, that is an error unless `allow_empty`.
 struct InputPattern {

@@ -176,12 +176,13 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string identity = file.digest.hex() + (file.is_folder ? "/" : " ") + name;
   auto known = staged_paths_.find(identity);
   if (known != staged_paths_.end()) return known->second;
-  if (!is_safe(name) || name.find('/') != std::string::npos)
+  // A file of a folder is named by its path in it (flow.list).
+  if (!is_safe(name) || fs::path(name).lexically_normal() != fs::path(name))
     return user_error(fmt::format("a file can't be named `{}`", name));
   FLOW_TRY(make_scratch());
   std::string folder = fmt::format("{}/{}", inputs_folder(), staged_paths_.size() + 1);
-  FLOW_TRY(make_dirs(folder));
   std::string path = folder + "/" + name;
+  FLOW_TRY(make_dirs(fs::path(path).parent_path().string()));
   // Small blobs from the order are written here. A command may list `inputs`.
   std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,

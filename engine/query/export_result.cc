@@ -202,6 +202,15 @@ class Copier {
   std::vector<std::string> written;
 
  private:
+  /// A file of a folder is named by its path in it (flow.list), and keeps it.
+  fs::path place_below(const std::string& folder, const std::string& name) {
+    fs::path path = fs::path(name).lexically_normal();
+    bool is_inner = path.has_parent_path() && path.is_relative() && *path.begin() != ".." &&
+                    name.find('\0') == std::string::npos;
+    if (!is_inner) return place(folder, name);
+    return place((fs::path(folder) / path.parent_path()).string(), path.filename().string());
+  }
+
   fs::path place(const std::string& folder, std::string name) {
     // A name from a result is data. It never leads out of the folder.
     for (char& c : name) {
@@ -269,7 +278,8 @@ class Copier {
 
   void copy_file(const File& file) {
     size_t index = file_paths_.size();
-    fs::path path = place(index < folders_.size() ? folders_[index] : "", file.name);
+    std::string folder = index < folders_.size() ? folders_[index] : "";
+    fs::path path = place_below(folder, file.name);
     file_paths_.push_back(path.lexically_relative(directory_).string());
     if (!file.is_folder) return put(file.digest, file.origin, file.executable, path);
     if (file.entries.empty()) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "engine/value/folder_files.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -119,11 +120,35 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
+std::vector<File> files_of(const File& folder) {
+  std::vector<File> files;
+  files.reserve(folder.entries.size());
+  for (const File::Entry& entry : folder.entries) {
+    File& file = files.emplace_back();
+    file.name = entry.path;
+    file.executable = entry.executable;
+    file.size = entry.size;
+    file.digest = entry.digest;
+    if (!folder.origin.empty()) file.origin = folder.origin + "/" + entry.path;
+  }
+  return files;
+}
+
 Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
   Value at = value;
   std::string place = "result";
   for (const PathStep& step : path) {
     if (at.kind() == Value::Kind::missing) return at;  // so is each of its parts
+    if (!step.each && step.key.kind() == Value::Kind::null) {
+      if (at.kind() != Value::Kind::file || !at.as_file().is_folder)
+        return Error{ErrorKind::task, fmt::format("`{}` is {}, and flow.list needs a folder", place,
+                                                  kind_name(at))};
+      std::vector<Value> files;
+      for (File& file : files_of(at.as_file())) files.emplace_back(std::move(file));
+      at = Value::list(std::move(files));
+      place = fmt::format("flow.list({})", place);
+      continue;
+    }
     if (!step.each) {
       const Value* part = at.find(step.key);
       if (!part) return missing(at, step.key, place);

@@ -415,6 +415,12 @@ const Handle* test_handle(lua_State* L, int index) {
 
 bool is_handle(lua_State* L, int index) { return handle_at(L, index) != nullptr; }
 
+void push_files_part(lua_State* L, const Handle& handle) {
+  GraphBuilder& graph = *context(L).graph;
+  graph.parts.emplace_back(handle.part, PathStep{false, Value::null()});
+  push_handle(L, graph, handle.node, static_cast<uint32_t>(graph.parts.size()) - 1);
+}
+
 Value ref_of(const GraphBuilder& graph, const Handle& handle) {
   return Value(Ref{handle.node, path_of(graph, handle.part), keeps_places(graph, handle.part)});
 }
@@ -426,6 +432,8 @@ std::string handle_text(const GraphBuilder& graph, const Handle& handle) {
   for (const PathStep& step : path_of(graph, handle.part)) {
     if (step.each) {
       text += ":each(" + to_json(step.key) + ")";
+    } else if (step.key.kind() == Value::Kind::null) {
+      text = "flow.list(" + text + ")";
     } else if (step.key.kind() == Value::Kind::string) {
       text += "." + step.key.as_string();
     } else {

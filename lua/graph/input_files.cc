@@ -1,4 +1,5 @@
-// flow.files and flow.files.groups: files that a pattern names, listed by the process that submits.
+// flow.files, flow.files.groups and flow.list: files that a pattern or a folder names, listed by the
+// process that submits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,16 +71,20 @@ bool read_options(lua_State* L, int index, const char* function) {
   return is_set;
 }
 
-// flow.files(pattern [, options]). The first argument is flow.files itself.
-int call_files(lua_State* L) {
-  std::string pattern = check_text(L, 2, "the pattern in flow.files");
-  bool allow_empty = read_options(L, 3, "flow.files");
-  std::vector<File> files = files_of(L, "flow.files", pattern, allow_empty);
+void push_files(lua_State* L, const std::vector<File>& files) {
   lua_createtable(L, static_cast<int>(files.size()), 0);
   for (size_t i = 0; i < files.size(); i++) {
     push_file(L, files[i]);
     lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
   }
+}
+
+// flow.files(pattern [, options]). The first argument is flow.files itself.
+int call_files(lua_State* L) {
+  std::string pattern = check_text(L, 2, "the pattern in flow.files");
+  bool allow_empty = read_options(L, 3, "flow.files");
+  std::vector<File> files = files_of(L, "flow.files", pattern, allow_empty);
+  push_files(L, files);
   return 1;
 }
 
@@ -229,6 +234,34 @@ int make_groups(lua_State* L) {
   return 1;
 }
 
+/// The files below a folder that the script or a parameter names, as an input.
+std::vector<File> files_below(lua_State* L, const File& folder) {
+  if (is_remote_origin(folder.origin))
+    raise(L, "flow.list takes a folder, and this is the file of a URL: list objects by "
+             "flow.files(\"s3://bucket/prefix/*\")");
+  std::string pattern = folder.origin + std::string(kAllFilesBelow);
+  std::vector<File> files = files_of(L, "flow.list", pattern, true);
+  for (File& file : files) file.name = file.origin.substr(folder.origin.size() + 1);
+  return files;
+}
+
+// flow.list(folder): of a result a view, and of an input folder the list itself.
+int list_folder_files(lua_State* L) {
+  if (const Handle* handle = test_handle(L, 1)) {
+    push_files_part(L, *handle);
+    return 1;
+  }
+  const File* folder = test_file(L, 1);
+  if (folder == nullptr)
+    raise(L, fmt::format("flow.list takes a folder: a parameter, flow.file(\"data\") or a part of a "
+                         "result; not {}{}",
+                         kind_text(L, 1),
+                         lua_type(L, 1) == LUA_TSTRING ? ". For paths write flow.files(\"data/**\")"
+                                                       : ""));
+  push_files(L, files_below(L, *folder));
+  return 1;
+}
+
 }  // namespace
 
 void open_input_files(lua_State* L, int flow) {
@@ -243,6 +276,8 @@ void open_input_files(lua_State* L, int flow) {
   }
   lua_setmetatable(L, -2);
   lua_setfield(L, flow, "files");
+  lua_pushcfunction(L, list_folder_files);
+  lua_setfield(L, flow, "list");
 }
 
 }  // namespace flow::lua

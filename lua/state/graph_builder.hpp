@@ -73,6 +73,8 @@ void push_handle(lua_State* L, const GraphBuilder& graph, uint32_t node,
 const Handle* test_handle(lua_State* L, int index);
 bool is_alive(const VmContext& ctx, const Handle& handle);  // made by the body that runs
 Value ref_of(const GraphBuilder& graph, const Handle& handle);
+/// Pushes the handle to the list of the files in the folder that `handle` gives.
+void push_files_part(lua_State* L, const Handle& handle);
 std::string handle_text(const GraphBuilder& graph, const Handle& handle);  // "train.x[1]"
 /// The error for a method that was not called: "`h.after` …: write …"; "" if the value is not a
 /// method.
@@ -98,7 +100,7 @@ std::string loading_file(lua_State* L);
 
 // ---- parts of open_graph
 void open_tasks(lua_State* L, int flow_table);
-/// flow.files and flow.files.groups.
+/// flow.files, flow.files.groups and flow.list.
 void open_input_files(lua_State* L, int flow_table);
 /// The files that a pattern or a list names, as values with their names.
 Result<std::vector<File>> list_files(const InputLister& lister, const InputPattern& wanted);

@@ -163,6 +163,11 @@ function flow.file(path, options) end
 ---@overload fun(pattern: string, options?: { allow_empty?: boolean }): any[]
 flow.files = {}
 
+---The files in a folder at all depths, sorted by path; each is named by its path in the folder.
+---@param folder flow.file|flow.handle a folder: a path parameter, flow.file or a part of a result
+---@return flow.file[]|flow.handle files of a result: a handle to the list
+function flow.list(folder) end
+
 ---Groups of files by the captures of a pattern: `reads/{sample}_R{n}.fastq.gz`.
 ---@param pattern string
 ---@param options? { allow_empty?: boolean }

@@ -40,6 +40,16 @@ return flow.pipeline("files", {}, function()
   return flow.map(t, words(hold("%s", "one").stdout), count):tag(function(word) return word end)
 end)
 """
+LISTED = """
+local flow = require "flow"
+local read = flow.task("read", function(ctx, path) return path:match("inputs/%%d+/(.*)$") .. "=" .. flow.fs.read(path) end)
+local make = flow.shell("make", { outputs = { o = "out" }, command = [[
+  mkdir -p out/sub; printf 1 > out/b.txt; printf 2 > out/sub/a.txt; printf 3 > out/.hidden]] })
+local same = flow.shell("same", { args = { "file" }, command = "echo {file}; cat {file}", outputs = { copy = "{file}" } })
+return flow.pipeline("list", { folder = flow.param.path { default = "in" } }, function(p)
+  %s
+end)
+"""
 GROUPS = """
 local flow = require "flow"
 local pair = flow.task("pair", function(ctx, sample, one, two)
@@ -171,6 +181,46 @@ class InputFiles(place.Place):
         self.exits(0, self.end(run))
         self.assertEqual(self.result(), ["x2", "y2"])
         self.assertIn("t[x]", self.good("show", "last").out)
+
+    def listed(self, body):
+        self.write("pipeline.lua", LISTED % body)
+
+    def test_a_folder_is_the_list_of_its_files(self):
+        os.makedirs(self.path("in", "sub"))
+        for name, text in (("b.txt", "1"), ("sub/a.txt", "2"), (".hidden", "3")):
+            self.write(os.path.join("in", name), text)
+        expected = [".hidden=3", "b.txt=1", "sub/a.txt=2"]
+        for folder in ("p.folder", 'flow.file("in")', "make().o"):
+            self.listed("return flow.map(read, flow.list(%s))" % folder)
+            self.good("run", ".")
+            self.assertEqual([value.replace(".flow/", "") for value in self.show()["result"]], expected, folder)
+        self.listed("local files = flow.list(p.folder) return { #files, files[3].name, read(files[3]), read(flow.list(make().o)[3]) }")
+        self.good("run", ".")
+        self.assertEqual(self.show()["result"], [3, "sub/a.txt", "sub/a.txt=2", "sub/a.txt=2"])
+        self.assertEqual(self.show()["counts"]["cached"], 3)  # also where the folder is of another place
+        self.write(os.path.join("in", "sub", "c.txt"), "4")
+        self.good("run", ".", "--param", "folder=" + self.path("in"))
+        self.assertEqual(self.show()["result"][0], 4)
+
+    def test_a_listed_file_keeps_its_path_in_get(self):
+        self.listed("return { files = flow.list(make().o), one = flow.list(make().o)[3] }")
+        self.good("run", ".")
+        self.good("get", "last", "-o", "out")
+        found = sorted(os.path.relpath(os.path.join(at, name), self.path("out"))
+                       for at, _, names in os.walk(self.path("out")) for name in names)
+        self.assertEqual(found, sorted([".hidden", "b.txt", "sub/a.txt", "sub/a-2.txt", "result.json"]))
+
+    def test_what_is_no_folder_is_an_error(self):
+        self.write("text", "x")
+        for body, code, words in (
+                ('return flow.list("in")', 2, ['flow.files("data/**")']),
+                ("return flow.list(p)", 2, ["flow.list takes a folder"]),
+                ('return flow.map(read, flow.list(flow.file("text")))', 2, ["`%s` is not a folder" % self.path("text")]),
+                ('return flow.map(read, flow.list(flow.file("absent")))', 2, ["absent", "No such file"]),
+                ("return flow.map(read, flow.list(make().stdout))", 1, ["flow.list needs a folder"]),
+                ("return read(flow.list(make().o).x)", 1, ["has no field `x`"])):
+            self.listed(body)
+            self.exits(code, self.flow("run", ".", "--param", "folder=" + self.folder), *words)
 
     def test_groups_by_captures(self):
         self.make("in/s2_R1.txt", "in/s2_R2.txt", "in/s1_R2.txt", "in/s1_R1.txt", "in/other.txt")
