@@ -77,6 +77,20 @@ std::vector<VerbText> texts_of_views() {
        {{"flow why train", "Explain a task of the last run"}},
        {"logs", "diff"}},
       {"diff", "Prints what differs between two runs, task by task.", {}, {"why", "show"}},
+      {"metrics",
+       "Prints the series that tasks wrote by `ctx:metric`: one line per series, or with a task "
+       "its "
+       "points. A task from the cache has those of the run that computed it. `--csv` and "
+       "`--tensorboard` write every point.",
+       {{"flow metrics last train", "Print the points of a task"},
+        {"flow metrics last --tensorboard logs", "Write event files for TensorBoard"}},
+       {"compare", "show"}},
+      {"compare",
+       "Prints the parameters that differ between runs beside the last and the best value of each "
+       "metric.",
+       {{"flow compare last 20261128-101500-ab3cd4e --metric loss",
+         "Compare the loss of two runs"}},
+       {"metrics", "diff"}},
       {"graph",
        "Prints the graph of a script or of a run. The format `svg` needs the program `dot` of "
        "Graphviz.",
@@ -174,6 +188,11 @@ const TermTexts& exit_code_texts() {
 const TermTexts& variable_texts() {
   static const TermTexts texts = {
       {"FLOW_STATE", "The state's folder, without `--state`."},
+      {"FLOW_CONFIG",
+       "A configuration that replaces `flow.toml` next to the script and in the home folder."},
+      {"FLOW_PROFILE", "The profile of the configuration, without `--profile`."},
+      {"FLOW_HEAD", "The head, without `--head`. `FLOW_STATE` is then ignored."},
+      {"FLOW_JOBS", "CPU slots of a run, without `--jobs`."},
       {"FLOW_FETCH_RETRIES",
        "How often a failed transfer from or to a URL is tried again (default: 5)."},
       {"FLOW_FETCH_STALL", "How long a transfer may be without a byte (default: 30s)."},
