@@ -1,5 +1,5 @@
-// flow.files, flow.files.groups and flow.list: files that a pattern or a folder names, listed by the
-// process that submits.
+// flow.files, flow.files.groups and flow.list: files that a pattern or a folder names, listed by
+// the process that submits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -237,8 +237,9 @@ int make_groups(lua_State* L) {
 /// The files below a folder that the script or a parameter names, as an input.
 std::vector<File> files_below(lua_State* L, const File& folder) {
   if (is_remote_origin(folder.origin))
-    raise(L, "flow.list takes a folder, and this is the file of a URL: list objects by "
-             "flow.files(\"s3://bucket/prefix/*\")");
+    raise(L,
+          "flow.list takes a folder, and this is the file of a URL: list objects by "
+          "flow.files(\"s3://bucket/prefix/*\")");
   std::string pattern = folder.origin + std::string(kAllFilesBelow);
   std::vector<File> files = files_of(L, "flow.list", pattern, true);
   for (File& file : files) file.name = file.origin.substr(folder.origin.size() + 1);
@@ -253,11 +254,11 @@ int list_folder_files(lua_State* L) {
   }
   const File* folder = test_file(L, 1);
   if (folder == nullptr)
-    raise(L, fmt::format("flow.list takes a folder: a parameter, flow.file(\"data\") or a part of a "
-                         "result; not {}{}",
-                         kind_text(L, 1),
-                         lua_type(L, 1) == LUA_TSTRING ? ". For paths write flow.files(\"data/**\")"
-                                                       : ""));
+    raise(L, fmt::format(
+                 "flow.list takes a folder: a parameter, flow.file(\"data\") or a part of a "
+                 "result; not {}{}",
+                 kind_text(L, 1),
+                 lua_type(L, 1) == LUA_TSTRING ? ". For paths write flow.files(\"data/**\")" : ""));
   push_files(L, files_below(L, *folder));
   return 1;
 }
