@@ -7,10 +7,10 @@
 #include "engine/runtime/active_runs.hpp"
 #include "engine/runtime/attempt_orders.hpp"
 #include "engine/runtime/inbox.hpp"
-#include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/timers.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/store/store.hpp"
+#include "engine/worker/native_tasks.hpp"
 
 namespace flow {
 

@@ -19,7 +19,6 @@
 #include "engine/runtime/log_rows.hpp"
 #include "engine/runtime/metric_rows.hpp"
 #include "engine/runtime/missing_results.hpp"
-#include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/operation_libraries.hpp"
 #include "engine/runtime/query_handler.hpp"
 #include "engine/runtime/recorder.hpp"
@@ -33,6 +32,7 @@
 #include "engine/runtime/worker_membership.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/runtime/worker_reports.hpp"
+#include "engine/worker/native_tasks.hpp"
 
 namespace flow {
 

@@ -8,8 +8,8 @@
 #include <future>
 #include <mutex>
 
-#include "engine/runtime/native_tasks.hpp"
 #include "engine/value/cbor.hpp"
+#include "engine/worker/native_tasks.hpp"
 
 using namespace flow;
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/native_tasks.hpp"
+#include "engine/worker/native_tasks.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>
