@@ -285,7 +285,8 @@ Result<std::vector<std::string>> list_for(const Submission& submission,
   return list_remote(wanted.pattern, wanted.allow_empty, *submission.environment);
 }
 
-/// Keeps the listings for builds that call a tag or resource function. Returns whether the plan changed.
+/// Keeps the listings for builds that call a tag or resource function. Returns whether the plan
+/// changed.
 bool keep_listings(Plan& plan, std::vector<InputListing> listings) {
   bool builds_again = std::ranges::any_of(plan.nodes, &TaskNode::tags_items) ||
                       std::ranges::any_of(plan.defs, &TaskDef::resource_functions);

@@ -141,8 +141,8 @@ Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
     if (at.kind() == Value::Kind::missing) return at;  // so is each of its parts
     if (!step.each && step.key.kind() == Value::Kind::null) {
       if (at.kind() != Value::Kind::file || !at.as_file().is_folder)
-        return Error{ErrorKind::task, fmt::format("`{}` is {}, and flow.list needs a folder", place,
-                                                  kind_name(at))};
+        return Error{ErrorKind::task,
+                     fmt::format("`{}` is {}, and flow.list needs a folder", place, kind_name(at))};
       std::vector<Value> files;
       for (File& file : files_of(at.as_file())) files.emplace_back(std::move(file));
       at = Value::list(std::move(files));
