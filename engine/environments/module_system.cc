@@ -7,6 +7,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
+#include "engine/environments/command_output.hpp"
 #include "engine/environments/shell_setup.hpp"
 #include "engine/process/run_command.hpp"
 
@@ -26,14 +27,6 @@ std::string value_of(const EnvironmentVariables& variables, const char* name) {
     if (each == name) return value;
   }
   return "";
-}
-
-/// The last lines of what a program printed.
-std::string last_lines(std::string text) {
-  constexpr size_t kShown = 1000;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  if (text.size() > kShown) text = "…" + text.substr(text.size() - kShown);
-  return text;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Data that decides which processes are killed: lines of /proc/PID/stat, and the records of
 // executors in a state's scratch/slots.
+#include "engine/environments/containers.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/process/process_stat.hpp"
 #include "engine/worker/leftovers.hpp"
@@ -25,6 +26,11 @@ void check_records(std::string_view text) {
     std::string prefix = flow::cgroup_name(kState, "");
     FLOW_CHECK(record->folder.compare(name, prefix.size(), prefix) == 0);
     FLOW_CHECK(record->folder.size() > name + prefix.size());
+  }
+  if (auto record = flow::parse_container_record(text)) {
+    FLOW_CHECK(record->program.front() == '/');
+    FLOW_CHECK(record->name.starts_with("flow-"));
+    FLOW_CHECK(flow::encode_container_record(*record) == text);
   }
 }
 
