@@ -258,13 +258,32 @@ EnvironmentVariables runtime_variables(const std::map<std::string, std::string>&
   return found;
 }
 
-void remove_container(const std::string& path) {
+namespace {
+
+/// podman would give the container 10 s to end.
+std::vector<std::string> remove_words(const ContainerRecord& record) {
+  std::vector<std::string> words{record.program, "rm", "--force"};
+  bool is_podman = std::filesystem::path(record.program).filename() == "podman";
+  if (is_podman) words.insert(words.end(), {"--time", "0"});
+  words.push_back(record.name);
+  return words;
+}
+
+}  // namespace
+
+bool end_container(const std::string& path) {
   auto text = read_file(path, kRecordMax);
-  if (!text.ok()) return;
-  if (auto record = parse_container_record(*text))
-    (void)run_command({record->program, "rm", "--force", record->name}, kRemoveLimitMs,
-                      record->variables);
+  if (!text.ok()) return true;
+  if (auto record = parse_container_record(*text)) {
+    auto removed = run_command(remove_words(*record), kRemoveLimitMs, record->variables);
+    if (!removed.ok() || removed->code != 0) return false;
+  }
   ::unlink(path.c_str());
+  return true;
+}
+
+void remove_container(const std::string& path) {
+  if (!end_container(path)) ::unlink(path.c_str());
 }
 
 bool is_out_of_memory(const ContainerRecord& record) {

@@ -74,7 +74,10 @@ std::string encode_container_record(const ContainerRecord& record);
 std::optional<ContainerRecord> parse_container_record(std::string_view text);
 /// Those of `variables` by which a runtime finds its storage.
 EnvironmentVariables runtime_variables(const std::map<std::string, std::string>& variables);
-/// Ends and removes the container, and the file at `path`.
+/// Ends and removes the container of the record at `path`, and then the record. Returns false if
+/// that failed, for example because the runtime was killed; then the record stays.
+bool end_container(const std::string& path);
+/// The same, and the record never stays. For a process that nothing kills at once.
 void remove_container(const std::string& path);
 /// Whether the kernel ended the container for its memory limit.
 bool is_out_of_memory(const ContainerRecord& record);

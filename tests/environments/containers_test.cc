@@ -225,10 +225,22 @@ TEST_CASE("removing a container forgets its record") {
               path, encode_container_record({**folder + "/podman", "flow-1", {{"STORE", "here"}}}))
               .ok());
   remove_container(path);
-  CHECK(*read_file(calls) == "here rm --force flow-1\n");
+  CHECK(*read_file(calls) == "here rm --force --time 0 flow-1\n");
   CHECK_FALSE(read_file(path).ok());
   remove_container(path);
-  CHECK(*read_file(calls) == "here rm --force flow-1\n");
+  CHECK(*read_file(calls) == "here rm --force --time 0 flow-1\n");
+}
+
+TEST_CASE("a container that could not be removed keeps its record for the next who tries") {
+  auto folder = make_temporary_folder();
+  add_program(**folder + "/docker", "exit 1\n");
+  std::string path = **folder + "/7.container";
+  REQUIRE(
+      write_file_atomic(path, encode_container_record({**folder + "/docker", "flow-1", {}})).ok());
+  CHECK_FALSE(end_container(path));
+  CHECK(read_file(path).ok());
+  remove_container(path);
+  CHECK_FALSE(read_file(path).ok());
 }
 
 }  // namespace flow
