@@ -67,7 +67,8 @@ std::string setup_text(const CommandEnvironment& environment, const ShellSetup& 
     text += mark(setup, kBeforeStage) + environment.before;
     if (!text.ends_with('\n')) text += '\n';
   }
-  if (!text.empty()) text += fmt::format(": >| {}\n", quote_shell(setup.stage_file));
+  bool marks_start = !text.empty() || !environment.container.empty();
+  if (marks_start) text += fmt::format(": >| {}\n", quote_shell(setup.stage_file));
   return text;
 }
 

@@ -18,7 +18,8 @@ struct ShellSetup {
   std::string stage_file{};
 };
 
-/// The text, which ends with a newline; "" if the shell has nothing to do.
+/// The text, which ends with a newline; "" if the shell has nothing to do. In a container it at
+/// least empties the stage file, which shows that the shell runs.
 std::string setup_text(const CommandEnvironment& environment, const ShellSetup& setup);
 /// Sets the variables that activate the prefixes.
 void activate(const ShellSetup& setup, std::map<std::string, std::string>& variables);

@@ -1,7 +1,9 @@
 // One attempt in an executor: its order, its blobs, and its reports.
 #pragma once
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/log_bound.hpp"
 #include "engine/core/types.hpp"
@@ -76,6 +78,8 @@ class Attempt final : public AttemptHost {
   /// Reads the state of the earlier checkpoint; all ranks restore this copy, because rank 0 may
   /// save the next checkpoint and remove the file before another rank has restored it.
   Status load_checkpoint();
+  /// What links in the scratch folder lead to: the folder of blobs, and inputs read in place.
+  std::vector<std::string> outside_inputs() const;
   /// Error if an input has changed since it was staged.
   Status check_inputs();
   /// How long to wait for processes that outlive the program that started them, from FLOW_LINGER in
@@ -176,6 +180,7 @@ class Attempt final : public AttemptHost {
   Status changed_input_;  // found before it was staged
   std::string environment_fault_;
   std::map<std::string, std::string> staged_paths_;
+  std::set<std::string> origins_;  // of staged inputs that are read in place
 };
 
 /// Runs the command of a shell task to its end and reports. Each rank of a gang runs one; `gang` is

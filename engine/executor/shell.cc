@@ -340,10 +340,17 @@ void add_bash_variables(const std::string& program, std::map<std::string, std::s
   variables.emplace("SHLVL", "0");
 }
 
-/// Starts the shell with the command's text in a file next to the scratch folder, because the size
-/// of a command-line argument is limited.
-Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
-                                     const std::string& command, SpawnRequest& what) {
+/// The words of the shell that runs the command. A long text is in a file next to the scratch
+/// folder, because the size of a command-line argument is limited.
+Result<std::vector<std::string>> shell_words(Attempt& attempt, const ShellSpec& spec,
+                                             const std::string& command) {
+  constexpr long kWordPages = 32;  // MAX_ARG_STRLEN of Linux
+  std::vector<std::string> words = spec.shell;
+  bool is_long = command.size() >= static_cast<size_t>(kWordPages * ::sysconf(_SC_PAGESIZE));
+  if (!is_long) {
+    words.push_back(command);
+    return words;
+  }
   if (!reads_shell_text(spec.shell))
     return user_error(fmt::format(
         "the command has {}, more than one word of a command line can hold, and `{}` is not a "
@@ -351,8 +358,17 @@ Result<ChildProcess> start_from_file(Attempt& attempt, const SlotFile& slot, con
         format_bytes(command.size()), spec.shell.front()));
   std::string file = command_file(attempt.start().dir());
   FLOW_TRY(replace_file(file, {command, "\n"}, false));
-  what.words = spec.shell;
-  what.words.push_back(". " + quote_shell(file));
+  words.push_back(". " + quote_shell(file));
+  return words;
+}
+
+/// Starts the shell in a container.
+Result<ChildProcess> start_in_container(Attempt& attempt, const SlotFile& slot,
+                                        AttemptContainer& container, const ShellSpec& spec,
+                                        const std::string& command, SpawnRequest what) {
+  auto words = shell_words(attempt, spec, command);
+  FLOW_TRY(words);
+  FLOW_TRY(container.enter(*words, what));
   int failed_errno = 0;
   return spawn(what, slot, failed_errno);
 }
@@ -377,10 +393,9 @@ Result<ChildProcess> start_command(Attempt& attempt, const SlotFile& slot, const
         fmt::format("the shell `{}` was not found in PATH: install it, or name another with "
                     "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
                     what.words.front()));
-  constexpr long kWordPages = 32;  // MAX_ARG_STRLEN of Linux
-  bool is_long = command.size() >= static_cast<size_t>(kWordPages * ::sysconf(_SC_PAGESIZE));
-  if (is_long) return start_from_file(attempt, slot, spec, command, what);
-  what.words.push_back(command);
+  auto words = shell_words(attempt, spec, command);
+  FLOW_TRY(words);
+  what.words = std::move(*words);
   return spawn(what, slot, failed_errno);
 }
 
@@ -561,6 +576,32 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
   return failure;
 }
 
+/// What is missing on this machine may be there on another one; a build that fails is the task's.
+void fail_environment(Attempt& attempt, const Error& error, const std::string& again) {
+  if (attempt.link().terminated()) return attempt.stopped();
+  bool is_of_machine = error.kind == ErrorKind::environment;
+  attempt.fail(is_of_machine ? core::Cause::environment : core::Cause::user_error,
+               fmt::format("{}: `{}` did not begin: {}{}", attempt.start().shell().defined_at(),
+                           attempt.start().task(), error.message, again),
+               "");
+}
+
+/// The kernel's end of a container is seen by its runtime only.
+std::optional<core::Failure> container_memory_failure(const Attempt& attempt,
+                                                      const AttemptContainer& container,
+                                                      const std::string& again) {
+  if (!container.is_out_of_memory()) return std::nullopt;
+  core::Failure failure;
+  failure.cause = core::Cause::out_of_memory;
+  failure.code = SIGKILL;
+  failure.message = fmt::format(
+      "{}: `{}` was ended: its container needed more memory than its limit of {}; `memory` gives "
+      "it more{}",
+      attempt.start().shell().defined_at(), attempt.start().task(),
+      format_bytes(static_cast<uint64_t>(attempt.start().memory_bytes())), again);
+  return failure;
+}
+
 /// A command that is ready to run, and the location of its outputs.
 struct FilledCommand {
   ShellSpec spec;
@@ -615,8 +656,8 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (!command) return;
   const std::string& again = command->again;
   auto environment = open_environment(attempt);
-  if (!environment.ok())
-    return attempt.fail(core::Cause::environment, environment.error().message + again, "");
+  if (!environment.ok()) return fail_environment(attempt, environment.error(), again);
+  AttemptContainer container(attempt, *environment);
 
   WorkerLink& link = attempt.link();
   wire::FromExecutor started;
@@ -628,8 +669,11 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   what.environment = environment_of(attempt, gang);
   activate(environment->setup, what.environment);
   what.directory = dir;
-  auto child = start_command(attempt, slot, command->spec, environment->text + command->text,
-                             std::move(what));
+  std::string text = environment->text + command->text;
+  auto child =
+      environment->runtime
+          ? start_in_container(attempt, slot, container, command->spec, text, std::move(what))
+          : start_command(attempt, slot, command->spec, text, std::move(what));
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   link.set_group(child->pid);
   if (link.terminated()) ::kill(-child->pid, SIGTERM);
@@ -638,12 +682,14 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   Output out(attempt, 1), err(attempt, 2);
   CommandEnd end = RunningCommand(link, *child, out, err).follow(dir, command->linger_ms);
   slot.clear();
+  container.end(end.status);
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
   // The output of a program that was asked to end is not a result, whatever its exit code.
   if (link.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.leftovers.empty())
     attempt.warn("the command left " + text_of(attempt, end.leftovers, command->linger_ms));
-  auto failure = setup_failure(attempt, end.status, again);
+  auto failure = setup_failure(attempt, *environment, end.status, again, evidence);
+  if (!failure) failure = container_memory_failure(attempt, container, again);
   if (!failure)
     failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
   if (!failure) failure = unfinished_write(attempt, end.leftovers, command->linger_ms, again);

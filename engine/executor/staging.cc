@@ -183,6 +183,7 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string folder = fmt::format("{}/{}", inputs_folder(), staged_paths_.size() + 1);
   std::string path = folder + "/" + name;
   FLOW_TRY(make_dirs(fs::path(path).parent_path().string()));
+  if (!file.origin.empty()) origins_.insert(file.origin);
   // Small blobs from the order are written here. A command may list `inputs`.
   std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,
@@ -206,6 +207,13 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   }
   staged_paths_[identity] = path;
   return path;
+}
+
+std::vector<std::string> Attempt::outside_inputs() const {
+  std::vector<std::string> paths(origins_.begin(), origins_.end());
+  std::string objects = state_dir_ + "/objects";
+  if (!staged_.empty() && ::access(objects.c_str(), R_OK) == 0) paths.push_back(objects);
+  return paths;
 }
 
 // The digest decides for blobs in the state: another attempt may have stored the same blob again,

@@ -20,6 +20,8 @@
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/environments/environment_store.hpp"
+#include "engine/environments/package_builds.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runs/run_rows.hpp"
@@ -177,6 +179,7 @@ class Collection {
   void sweep() {
     freed_ += sweep_blob_folders(engine_loop_.parts().options.state_dir, needed_, until_);
     freed_ += sweep_checkpoints(engine_loop_.parts().options.state_dir, checkpoints_, until_);
+    freed_ += remove_unused_environments(environments_dir(), environments_);
     // Scratch folders of failed attempts are kept until gc.
     for (const std::string& run : dropped_)
       (void)remove_tree(engine_loop_.parts().options.state_dir + "/scratch/" + run);
@@ -200,6 +203,7 @@ class Collection {
         continue;
       }
       needed_.add(record.plan_digest);
+      FLOW_TRY(mark_environments(record.plan_digest));
       needed_.add(record.bundle_digest);
       needed_.add_encoded(record.params);
       auto archived = store_.get(Family::kv, archive_key(record.id));
@@ -213,6 +217,24 @@ class Collection {
     for (const auto& [id, run] : live.runs) {
       needed_.add(run);
       if (!core::is_final(run.status)) kept_.insert(id);
+    }
+    return {};
+  }
+
+  std::string environments_dir() const {
+    return engine_loop_.parts().options.state_dir + "/environments";
+  }
+
+  /// Marks the environments that tasks of the plan are built into.
+  Status mark_environments(const Digest& plan_digest) {
+    if (::access(environments_dir().c_str(), F_OK) != 0) return {};
+    auto bytes = engine_loop_.parts().blobs.get(plan_digest);
+    if (!bytes.ok()) return {};  // a run without a plan can't start a task
+    auto plan = decode_plan(*bytes);
+    FLOW_TRY(plan);
+    for (const TaskDef& def : plan->defs) {
+      for (const PackageBuild& build : package_builds(def.shell.environment))
+        environments_.insert(build_key(build));
     }
     return {};
   }
@@ -295,6 +317,7 @@ class Collection {
   References needed_;
   std::set<std::string> kept_, dropped_;  // runs
   std::set<std::string> checkpoints_;     // referenced files
+  std::set<std::string> environments_;    // keys of those that kept runs use
   core::Time until_ = kNever;             // files written since then are kept
   uint64_t freed_ = 0;
 };

@@ -10,9 +10,10 @@
 namespace flow {
 
 /// Fills in what the options of the plan's tasks refer to. Relative paths start at `root`, the
-/// script's folder. Returns whether the plan changed; an error names the task.
+/// script's folder. A preview pulls no image. Returns whether the plan changed; an error names the
+/// task.
 Result<bool> resolve_environments(Plan& plan, const std::string& root,
-                                  const EnvironmentVariables& variables);
+                                  const EnvironmentVariables& variables, bool is_preview);
 
 /// For a run that uses no remote worker: adds errors for what this machine lacks. Tasks that no
 /// node calls are not checked. Each list of modules is tried once.

@@ -79,7 +79,8 @@ Result<PrebuiltGraphWithFiles> prebuild_graph(const Submission& submission, Buil
   };
   auto has_files = replace_files(made->plan, take);
   FLOW_TRY(has_files);
-  auto is_resolved = resolve_environments(made->plan, made->bundle.root, *submission.environment);
+  auto is_resolved =
+      resolve_environments(made->plan, made->bundle.root, *submission.environment, false);
   FLOW_TRY(is_resolved);
   prebuilt.built.machine = machine_name();
   prebuilt.built.plan =

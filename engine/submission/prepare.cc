@@ -407,7 +407,8 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   FLOW_TRY(capacity);
   // A client of a head has resolved its own.
   if (!submission.built) {
-    auto is_resolved = resolve_environments(*plan, bundle->root, *submission.environment);
+    auto is_resolved = resolve_environments(*plan, bundle->root, *submission.environment,
+                                            context.purpose == Purpose::preview);
     FLOW_TRY(is_resolved);
     is_as_built = is_as_built && !*is_resolved;
   }

@@ -19,9 +19,16 @@ namespace {
 
 constexpr int64_t kMemoryCheckUs = 100'000;
 constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // memory of the executor while a command runs
+constexpr int64_t kRuntimeBytes = 256 << 20;         // memory of a container's runtime
 constexpr int64_t kLuaExecutorBytes = 16 << 20;      // memory beyond what Lua's own limit counts,
 constexpr int64_t kLuaPart = 16;                     // plus this fraction of the limit
 constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of an interrupted attempt
+
+/// A runtime limits the memory of its container, and its own memory is not the task's.
+int64_t runtime_bytes(const AttemptOrder& order) {
+  bool is_container = order.shell && !order.shell->environment.container.empty();
+  return is_container ? kRuntimeBytes : 0;
+}
 
 }  // namespace
 
@@ -194,7 +201,8 @@ void LocalWorker::watch_memory(Slot& slot, AssignedAttempt& front) {
     front.memory_peak = slot.cgroup.peak_bytes();
   } else {
     front.memory_peak = std::max(front.memory_peak, resident_bytes(slot.process.pid));
-    if (front.memory_peak <= front.order.resources.memory_bytes) return;
+    if (front.memory_peak <= front.order.resources.memory_bytes + runtime_bytes(front.order))
+      return;
   }
   front.over_memory = true;
   kill_slot(slot);
@@ -211,7 +219,8 @@ void LocalWorker::limit_memory(Slot& slot, AssignedAttempt& running) {
   }
   bool is_shell = running.order.kind == TaskKind::shell;
   int64_t own = slot.cgroup.anonymous_bytes() +
-                (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart);
+                (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart) +
+                runtime_bytes(running.order);
   slot.cgroup.reset_peak();
   slot.has_limit = !slot.is_outside_cgroup && slot.cgroup.set_memory_limit(bytes + own);
 }

@@ -18,6 +18,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/environments/containers.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/process/process_stat.hpp"
 
@@ -28,7 +29,7 @@ namespace {
 constexpr int kRounds = 200;  // of 10 ms
 constexpr uint64_t kRecordMax = 16 * 1024;
 constexpr uint64_t kStartsWithinS = 2;
-constexpr const char* kCgroupSuffix = ".cgroup";
+constexpr const char *kCgroupSuffix = ".cgroup", *kContainerSuffix = ".container";
 
 std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
 
@@ -219,11 +220,15 @@ void remove_old_cgroups(const std::string& parent) {
 void kill_leftovers(const std::string& state_dir, const std::string& state_id) {
   Leftovers leftovers;
   leftovers.mark = "FLOW_SLOT=" + slot_mark(state_id, "");
-  std::vector<std::filesystem::path> files;
+  std::vector<std::filesystem::path> files, containers;
   std::error_code ignored;
   for (std::filesystem::directory_iterator walk(slots_folder(state_dir), ignored), end;
        !ignored && walk != end; walk.increment(ignored)) {
     files.push_back(walk->path());
+    if (walk->path().extension() == kContainerSuffix) {
+      containers.push_back(walk->path());
+      continue;
+    }
     if (walk->path().extension() != kCgroupSuffix) {
       add_program(walk->path().string(), leftovers);
       continue;
@@ -232,6 +237,7 @@ void kill_leftovers(const std::string& state_dir, const std::string& state_id) {
     if (record && record->boot == boot_id()) leftovers.cgroups.push_back(std::move(record->folder));
   }
   kill_all(leftovers);
+  for (const auto& record : containers) remove_container(record.string());
   for (const auto& file : files) std::filesystem::remove(file, ignored);
 }
 
@@ -242,10 +248,13 @@ void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::
   add_program(fmt::format("{}/{}", slots_folder(state_dir), executor), leftovers);
   if (!cgroup.empty()) leftovers.cgroups.push_back(cgroup);
   kill_all(leftovers);
+  remove_container(container_record_path(state_dir, executor));
 }
 
 void forget_slot(const std::string& state_dir, pid_t executor, const std::string& name,
                  const std::string& cgroup) {
+  // An executor that was asked to end at once did not wait for its container.
+  remove_container(container_record_path(state_dir, executor));
   ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
   if (cgroup.empty()) return;
   if (remove_cgroup(cgroup))

@@ -49,8 +49,8 @@ bool record_cgroup(const std::string& state_dir, const std::string& name,
 /// their states. A group in use holds its executor, so the kernel keeps it.
 void remove_old_cgroups(const std::string& parent);
 
-/// Kills all processes that attempts of an earlier engine on this state left behind, and waits
-/// until they have ended.
+/// Kills all processes that attempts of an earlier engine on this state left behind, waits until
+/// they have ended, and removes their containers.
 void kill_leftovers(const std::string& state_dir, const std::string& state_id);
 /// The same for one executor that died. `cgroup` is the folder of its group, or "".
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,

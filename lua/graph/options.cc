@@ -434,6 +434,25 @@ void read_modules(const Option& option) {
   }
   option.def.shell.environment.modules = std::move(names);
 }
+void read_venv(const Option& option) {
+  option.def.shell.environment.venv.source = environment_text(
+      option, "a requirements file or the folder of a Python environment, in a string");
+}
+void read_conda(const Option& option) {
+  option.def.shell.environment.conda.source = environment_text(
+      option, "an environment.yml, a lock file or the folder of an environment, in a string");
+}
+void read_container(const Option& option) {
+  constexpr const char* kForm =
+      "\"docker://IMAGE\", \"podman://IMAGE\" or the path of an image with the suffix .sif";
+  std::string text = environment_text(option, kForm);
+  constexpr size_t kSchemeSize = 9;  // of both
+  bool has_scheme = text.starts_with("docker://") || text.starts_with("podman://");
+  bool is_image = has_scheme && text.size() > kSchemeSize && text[kSchemeSize] != '-' &&
+                  std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' '; });
+  if (!is_image && (has_scheme || !text.ends_with(".sif"))) option.wrong(kForm);
+  option.def.shell.environment.container = std::move(text);
+}
 
 // ---- services
 
@@ -486,6 +505,9 @@ constexpr KnownOption kOptions[] = {
     {"stage", kShellOnly, false, read_stage},
     {"before", kShellOnly, false, read_before},
     {"modules", kShellOnly, false, read_modules},
+    {"venv", kShellOnly, false, read_venv},
+    {"conda", kShellOnly, false, read_conda},
+    {"container", kShellOnly, false, read_container},
     {"port", kServiceOnly, false, read_port},
     {"batch", kServiceOnly, false, read_batch},
 };

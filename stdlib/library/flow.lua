@@ -58,6 +58,9 @@ local flow = {}
 ---@field stage? "copy" makes writable copies of inputs
 ---@field before? string text that the shell runs before the command
 ---@field modules? string[] { "gcc/12.3", "cuda/12" }
+---@field venv? string a requirements file, or the folder of a Python environment
+---@field conda? string an environment.yml, a lock file, or the folder of a conda environment
+---@field container? string "docker://IMAGE", "podman://IMAGE" or a .sif
 
 ---@class flow.service_options: flow.options
 ---@field port? integer 0 selects a free port

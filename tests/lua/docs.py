@@ -61,7 +61,8 @@ def script_of(block):
 
 def check_blocks(flow, folder):
     problems, whole = [], 0
-    for name in ("words.txt", "texts/a.txt", "reads/s1_R1.fastq.gz", "reads/s1_R2.fastq.gz"):
+    for name in ("words.txt", "texts/a.txt", "reads/s1_R1.fastq.gz", "reads/s1_R2.fastq.gz",
+                 "requirements.txt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("one two\n")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
