@@ -239,19 +239,38 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key was used.\n")
 
-    def test_why_and_logs_take_a_task_of_the_last_run(self):
+    def test_why_logs_and_show_take_a_task_of_the_last_run(self):
         self.write("map.lua", """
 local flow = require "flow"
 local echo = flow.shell("echo", { args = { "x" }, command = "echo {x}" })
-return flow.pipeline("m", {}, function() return flow.map(echo, { "a", "b" }) end)
+return flow.pipeline("m", {}, function() return { flow.map(echo, { "a", "b" }), echo("c") } end)
 """)
         self.good("run", "map.lua", "--name", "named")
+        run = self.show()["run"]
         for task in ("echo", "echo[2]"):
-            self.assertEqual(self.good("why", task).out, self.good("why", "last", task).out)
+            first = "`%s` of the last run, %s:\n" % (task, run)
+            self.assertEqual(self.good("why", task).out, first + self.good("why", "last", task).out)
+            self.assertEqual(self.good("show", task).out, first + self.good("show", "last", task).out)
+            self.assertEqual(self.good("why", task, "--json").out, self.good("why", "last", task, "--json").out)
         self.assertEqual(self.good("logs", "echo[2]").out, "b\n")
-        self.good("why", "named")
-        for verb in ("why", "logs"):
-            self.exits(2, self.flow(verb, "ecko"), "there is no run `ecko`")
+
+        def names(*words):
+            return [task["name"] for task in self.good("show", *words, "--json").lines()[0]["tasks"]]
+        self.assertEqual(names("echo"), ["echo[1]", "echo[2]"])
+        self.assertEqual((names("echo#2"), names("named", "echo[2]")), (["echo#2"], ["echo[2]"]))
+        self.exits(2, self.flow("show", "last", "echo[3]"), "the run %s has no task `echo[3]`" % run)
+        for verb in ("why", "logs", "show"):
+            self.is_wrong(self.flow(verb, "ecko"), "there is no run `ecko`, and the last run, %s, has no task `ecko`. "
+                          "Did you mean `echo`?" % run, "`flow ls`", "`flow show`")
+
+    def test_the_name_of_a_run_wins_over_that_of_a_task(self):
+        self.good("run", ".", "--name", "first")
+        self.good("run", ".", "--name", "say", "--param", "word=other")
+        run = self.show()["run"]
+        self.assertTrue(self.good("why", "say").out.startswith("The run %s " % run))
+        self.assertEqual(len(self.show("say")["tasks"]), 3)
+        self.assertTrue(self.good("why", "ask").out.startswith("`ask` of the last run, %s:\n" % run))
+        self.assertTrue(self.good("why", run[:-1]).out.startswith("The run %s " % run))
 
     def test_help_lists_the_parameters_of_a_script(self):
         self.write("params.lua", """
@@ -263,8 +282,9 @@ return flow.pipeline("p", {
   mode = flow.param.choice { "fast", "exact", default = "fast" },
 }, function(p) error("the body does not run") end)
 """)
-        for verb in ("run", "plan"):
-            out = self.good(verb, "params.lua", "--help").out
+        for line in (["run", "params.lua", "--help"], ["plan", "--help", "params.lua"], ["graph", "params.lua", "--help"]):
+            out = self.good(*line).out
+            verb = line[0]
             usage, parameters = out.split("Parameters of the pipeline, for --param NAME=VALUE:\n")
             self.assertIn("Usage: flow %s" % verb, usage)
             self.assertEqual([line.split(None, 1) for line in parameters.splitlines()],
@@ -274,7 +294,14 @@ return flow.pipeline("p", {
                               ["names", "list of string  default: a,b"]])
         self.write("none.lua", 'return require "flow".pipeline("n", {}, function() end)')
         self.assertIn("The pipeline of none.lua has no parameters.", self.good("run", "none.lua", "--help").out)
-        self.exits(2, self.flow("run", "nothing.lua", "--help"), "`nothing.lua`")
+        self.write("broken.lua", "local flow = require 'flow'\nreturn flow.pipelin('n')")
+        for script, error in (("nothing.lua", "`nothing.lua`"), ("broken.lua", "broken.lua:2: flow has no `pipelin`")):
+            done = self.exits(2, self.flow("run", script, "--help"), error)
+            self.assertTrue(done.out.startswith("run a pipeline to its end\nUsage: flow run"), done)
+            self.assertTrue(done.err.startswith("error: "), done)
+        for verb in ("run", "plan", "graph"):
+            self.assertIn("With --help the standard input is not read", self.good(verb, "-", "--help").out)
+        self.assertNotIn("Parameters", self.good("graph", "last", "--help").out)
         self.assertFalse(os.path.exists(self.path(".flow")))
 
     def test_git_ignores_a_state_wherever_it_lies(self):

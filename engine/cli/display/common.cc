@@ -126,26 +126,41 @@ void add_run_argument(CLI::App* verb, std::string& run, bool required) {
 namespace {
 
 /// "align" of "align[3]@2".
-std::string_view without_instance(std::string_view task) {
+std::string without_instance(const std::string& task) {
   return task.substr(0, task.find_first_of("[@"));
 }
 
-bool has_task(const RunInfo& run, const std::string& name) {
-  return std::any_of(run.tasks.begin(), run.tasks.end(), [&](const TaskInfo& task) {
-    return without_instance(task.name) == without_instance(name);
-  });
+/// The names of the run's tasks, without instances of maps.
+std::vector<std::string> task_names(const RunInfo& run) {
+  std::vector<std::string> names;
+  for (const TaskInfo& task : run.tasks) names.push_back(without_instance(task.name));
+  return names;
 }
 
 }  // namespace
 
-void select_task_of_last(const Reader& reader, std::string& run, std::string& task) {
-  if (run.empty() || !task.empty()) return;
-  try {
-    (void)reader.show(run);
-  } catch (const Failed&) {
-    if (reader.list().empty() || !has_task(reader.show("last"), run)) throw;
+bool select_task_of_last(const Reader& reader, std::string& run, std::string& task) {
+  if (run.empty() || run == "last" || !task.empty()) return false;
+  std::vector<RunInfo> runs = reader.list();
+  auto is_run = [&](const RunInfo& each) { return each.id == run || each.name == run; };
+  if (runs.empty() || std::any_of(runs.begin(), runs.end(), is_run)) return false;
+  RunInfo last = reader.show("last");
+  std::vector<std::string> names = task_names(last);
+  if (std::find(names.begin(), names.end(), without_instance(run)) != names.end()) {
     task = std::exchange(run, "last");
+    return true;
   }
+  auto begins = [&](const RunInfo& each) { return each.id.starts_with(run); };
+  if (std::any_of(runs.begin(), runs.end(), begins)) return false;
+  names.push_back("last");
+  for (const RunInfo& each : runs) names.push_back(each.name);
+  fail("there is no run `" + run + "`, and the last run, " + last.id + ", has no task `" + run +
+       "`." + did_you_mean(without_instance(run), names) +
+       " `flow ls` lists the runs, `flow show` the tasks of the last one.");
+}
+
+std::string of_last_run(const std::string& task, const RunInfo& last) {
+  return "`" + task + "` of the last run, " + last.id + ":";
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {

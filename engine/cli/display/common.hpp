@@ -54,9 +54,12 @@ void add_log_options(CLI::App* verb, VerbContext& context);   // --log-level --l
 /// The run that `selector` names, in the state of the context.
 RunInfo find_run(const VerbContext& context, const std::string& selector);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
-/// For `flow why train`: if there is no run `run` and no task is given, but the last run has a task
-/// of that name, selects this task of the last run. Throws Failed if there is neither.
-void select_task_of_last(const Reader& reader, std::string& run, std::string& task);
+/// For `flow why train`: if no run has the id or name `run`, no task is given, and the last run has
+/// a task of that name, selects this task of the last run and returns true. Throws Failed if there
+/// is neither such a run nor such a task.
+bool select_task_of_last(const Reader& reader, std::string& run, std::string& task);
+/// The line before the output about a task that select_task_of_last selected.
+std::string of_last_run(const std::string& task, const RunInfo& last);
 
 /// " Did you mean `run`?", or "" if no name is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);

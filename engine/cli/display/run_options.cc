@@ -217,4 +217,10 @@ std::string script_path(const std::string& file_or_dir) {
   return path.string();
 }
 
+bool names_a_script(const std::string& target) {
+  std::error_code failed;
+  return target == "-" || fs::exists(target, failed) || target.ends_with(".lua") ||
+         target.find('/') != std::string::npos;
+}
+
 }  // namespace flow::cli

@@ -48,5 +48,7 @@ EngineOptions engine_options(const VerbContext& context, const RunArguments& arg
 std::string script_path(const std::string& file, RunOptions& options);
 /// The script that FILE|DIR names. If it is missing, the process ends with exit code 2.
 std::string script_path(const std::string& file_or_dir);
+/// Whether FILE|RUN means a script or `-`, not a run.
+bool names_a_script(const std::string& target);
 
 }  // namespace flow::cli

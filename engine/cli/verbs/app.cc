@@ -221,18 +221,29 @@ void configure(const CLI::App& verb, VerbContext& context) {
   configure_verb(context, verb.get_option_no_throw("--head") != nullptr);
 }
 
-/// FILE of `flow run FILE --help` and `flow plan FILE --help`; "" for other verbs or without FILE.
+/// FILE of `flow run FILE --help`, `flow plan FILE --help` and `flow graph FILE --help`; "" for
+/// other verbs, for a run, or without FILE.
 std::string script_of_help(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) {
-    const CLI::Option* file = verb->get_option_no_throw("file");
-    bool has_parameters = verb->get_option_no_throw("--param") != nullptr;
-    if (has_parameters && file != nullptr && !file->results().empty() && file->results()[0] != "-")
-      return file->results()[0];
+    if (verb->get_option_no_throw("--param") == nullptr) continue;
+    for (const char* name : {"file", "target"}) {
+      const CLI::Option* file = verb->get_option_no_throw(name);
+      if (file == nullptr || file->results().empty()) continue;
+      bool is_script = std::strcmp(name, "file") == 0 || names_a_script(file->results()[0]);
+      if (is_script) return file->results()[0];
+    }
   }
   return "";
 }
 
 void print_parameters(const std::string& script) {
+  if (script == "-") {
+    print_line("");
+    print_line(
+        "With --help the standard input is not read: to list the parameters of its pipeline, save "
+        "the script and name the file.");
+    return;
+  }
   std::vector<std::vector<std::string>> rows;
   for (const ParameterInfo& parameter : pipeline_parameters(script_path(script))) {
     std::string what = parameter.help;

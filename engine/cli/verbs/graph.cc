@@ -41,12 +41,6 @@ void print_svg(const std::string& dot) {
     fail_environment("`dot -Tsvg` failed with status " + std::to_string(WEXITSTATUS(status)) + ".");
 }
 
-bool names_a_script(const std::string& target) {
-  std::error_code failed;
-  return target == "-" || fs::exists(target, failed) || target.ends_with(".lua") ||
-         target.find('/') != std::string::npos;
-}
-
 }  // namespace
 
 void add_graph(CLI::App& app, VerbContext& context) {

@@ -1,4 +1,6 @@
 // flow logs [RUN] [TASK[@ATTEMPT]] [--rank N] [-f], flow logs TASK
+#include <unistd.h>
+
 #include <chrono>
 #include <climits>
 #include <set>
@@ -91,8 +93,12 @@ void add_logs(CLI::App& app, VerbContext& context) {
   verb->callback([&context, selector, task, follow, rank] {
     context.action = [&context, selector, task, follow, rank] {
       EngineOptions options = context.engine();
-      select_task_of_last(Reader(options), *selector, *task);
-      std::string run = Reader(options).show(*selector).id;
+      bool is_of_last = select_task_of_last(Reader(options), *selector, *task);
+      RunInfo chosen = Reader(options).show(*selector);
+      std::string run = chosen.id;
+      // In a pipe or a file there are only the task's own lines.
+      if (is_of_last && !context.json && isatty(STDOUT_FILENO) == 1)
+        print_line(of_last_run(*task, chosen));
       Printer printer(context.json, *rank);
       for (bool was_active = false;;) {
         // A reader sees the state as of the time when it was opened.

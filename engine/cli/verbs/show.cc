@@ -1,4 +1,4 @@
-// flow show [RUN]: a run, its tasks and its result.
+// flow show [RUN] [TASK], flow show TASK: a run, its tasks and its result.
 #include "engine/cli/display/display.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -48,6 +48,22 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   return {tagged_name(task.name, task.tag), status, duration, note};
 }
 
+/// Removes all other tasks. `task` is "align", "align[2]" or, by its tag, "align[s3]"; a map has
+/// its instances.
+void keep_task(RunInfo& run, const std::string& task) {
+  std::vector<std::string> names;
+  std::vector<TaskInfo> kept;
+  for (const TaskInfo& each : run.tasks) {
+    names.push_back(each.name);
+    bool is_it = each.name == task || tagged_name(each.name, each.tag) == task ||
+                 each.name.starts_with(task + "[");
+    if (is_it) kept.push_back(each);
+  }
+  if (kept.empty())
+    fail("the run " + run.id + " has no task `" + task + "`." + did_you_mean(task, names));
+  run.tasks = std::move(kept);
+}
+
 }  // namespace
 
 void print_run(const RunInfo& run, bool json) {
@@ -81,11 +97,19 @@ void print_run(const RunInfo& run, bool json) {
 
 void add_show(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
+  auto task = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, context, "show", "show a run, its tasks and its result");
   add_run_argument(verb, *selector);
-  verb->callback([&context, selector] {
-    context.action = [&context, selector] {
-      print_run(Reader(context.engine()).show(*selector), context.json);
+  verb->add_option("task", *task, "only this task; of a map, or one of its instances: train[2]")
+      ->type_name("TASK");
+  verb->callback([&context, selector, task] {
+    context.action = [&context, selector, task] {
+      Reader reader(context.engine());
+      bool is_of_last = select_task_of_last(reader, *selector, *task);
+      RunInfo run = reader.show(*selector);
+      if (!task->empty()) keep_task(run, *task);
+      if (is_of_last && !context.json) print_line(of_last_run(*task, run));
+      print_run(run, context.json);
       return int{kDone};
     };
   });

@@ -12,7 +12,7 @@ void add_why(CLI::App& app, VerbContext& context) {
   verb->callback([&context, selector, task] {
     context.action = [&context, selector, task] {
       Reader reader(context.engine());
-      select_task_of_last(reader, *selector, *task);
+      bool is_of_last = select_task_of_last(reader, *selector, *task);
       std::string text = reader.why(*selector, *task);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (context.json) {
@@ -25,6 +25,7 @@ void add_why(CLI::App& app, VerbContext& context) {
                    (url.empty() ? "" : ",\"url\":" + json_text(url)) +
                    ",\"why\":" + json_text(text) + "}");
       } else {
+        if (is_of_last) print_line(of_last_run(*task, reader.show(*selector)));
         print_line(text);
       }
       return int{kDone};
