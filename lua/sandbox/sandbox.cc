@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace flow::lua {
 
@@ -43,6 +42,7 @@ void push_globals(lua_State* L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &kGlobalsKey
 
 std::string advice_for(lua_State* L, std::string_view name) {
   if (name == "flow") return "; write `local flow = require \"flow\"` at the top of the file";
+  if (std::string hint = foreign_global_hint(name); !hint.empty()) return hint;
   push_globals(L);
   std::vector<std::string> names = keys_of(L, -1);
   lua_pop(L, 1);
@@ -176,7 +176,8 @@ int missing_field(lua_State* L) {
   if (library == "flow")
     for (const Module& module : stdlib_modules())
       if (module.name.starts_with("flow.")) names.emplace_back(module.name.substr(5));
-  raise(L, fmt::format("{} has no `{}`{}", library, field, did_you_mean(field, names)));
+  raise(L,
+        fmt::format("{} has no `{}`{}", library, field, missing_name_hint(library, field, names)));
 }
 
 void guard_fields(lua_State* L, const std::string& name) {  // of the table at the top
@@ -191,27 +192,13 @@ void guard_fields(lua_State* L, const std::string& name) {  // of the table at t
   lua_setmetatable(L, -2);
 }
 
-std::string squeezed(std::string_view name) {
-  std::string letters;
-  for (char c : name)
-    if (c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return letters;
-}
-
-// __index of the table behind a library that is written in Lua. Its names are in lower case; a name
-// that begins with a capital is one of PyTorch's classes. Other missing fields are nil. Upvalue 1:
-// the library's name.
-int missing_class(lua_State* L) {
+// __index of the table behind a library that is written in Lua. Upvalue 1: the library's name.
+int missing_member(lua_State* L) {
   if (lua_type(L, 2) != LUA_TSTRING) return 0;
-  std::string_view field = text_at(L, 2);
-  if (field.empty() || std::isupper(static_cast<unsigned char>(field[0])) == 0) return 0;
-  std::vector<std::string> names = keys_of(L, 1);
-  std::string wanted = squeezed(field), hint;
-  for (const std::string& name : names)
-    if (squeezed(name) == wanted || squeezed(name) + "loss" == wanted)
-      hint = fmt::format(": here it is `{}`", name);
-  if (hint.empty()) hint = did_you_mean(wanted, names);
-  raise(L, fmt::format("{} has no `{}`{}", text_at(L, lua_upvalueindex(1)), field, hint));
+  std::string_view library = text_at(L, lua_upvalueindex(1)), field = text_at(L, 2);
+  if (field.starts_with("__")) return 0;
+  raise(L, fmt::format("{} has no `{}`{}", library, field,
+                       missing_name_hint(library, field, keys_of(L, 1))));
 }
 
 // Replaces every table among the fields of the table at the top by a proxy.
@@ -493,14 +480,14 @@ void open_sandbox(lua_State* L) {
   lua_settop(L, globals - 1);
 }
 
-void reject_class_names(lua_State* L, const std::string& library) {
+void reject_missing_names(lua_State* L, const std::string& library) {
   if (lua_getmetatable(L, -1) != 0) {
     lua_pop(L, 1);
     return;
   }
   lua_createtable(L, 0, 1);
   lua_pushlstring(L, library.data(), library.size());
-  lua_pushcclosure(L, missing_class, 1);
+  lua_pushcclosure(L, missing_member, 1);
   lua_setfield(L, -2, "__index");
   lua_setmetatable(L, -2);
 }

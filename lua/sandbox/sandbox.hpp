@@ -33,6 +33,7 @@ struct RestorePool;
 struct FunctionCode {
   Digest digest;                     // of the code alone
   std::string file;                  // where it was defined
+  std::string source;                // with its lines: "features.lua:12-20"
   std::vector<std::string> globals;  // names it reads, sorted
   bool all_globals = false;          // it uses _ENV or _G as a value, or loads text
   bool modules = false;              // it calls require
@@ -94,9 +95,15 @@ Sandbox& sandbox(lua_State* L);
 void name_library(lua_State* L, int index, const std::string& name);
 /// Replaces the table at the top by a proxy that is read-only after the load.
 void push_read_only_proxy(lua_State* L, const std::string& name);
-/// For the table at the top, a library that is written in Lua: a missing name that begins with a
-/// capital, as PyTorch's classes do (`flow.nn.Linear`), is an error with the right name.
-void reject_class_names(lua_State* L, const std::string& library);
+/// For the table at the top, a library that is written in Lua: a missing name, such as that of one
+/// of PyTorch's classes (`flow.nn.Linear`), is an error with the right name.
+void reject_missing_names(lua_State* L, const std::string& library);
+/// What to write in place of `field`, which `library` does not have: ": here it is `linear`",
+/// " (did you mean `text`?)" or "". `names`: those that it has.
+std::string missing_name_hint(std::string_view library, std::string_view field,
+                              const std::vector<std::string>& names);
+/// The same for a global of another library, such as `torch`; "" for all others.
+std::string foreign_global_hint(std::string_view name);
 /// Pushes the table behind a library's proxy, _ENV or _G at `index`; otherwise pushes nothing and
 /// returns false.
 bool push_proxied_table(lua_State* L, int index);

@@ -93,7 +93,7 @@ void load_stdlib(lua_State* L, const Module& module) {
     if (!loaded.ok()) raise(L, loaded.error().message);
     run_module(L, name, "");
     if (lua_type(L, -1) == LUA_TTABLE && !push_proxied_table(L, -1)) {
-      reject_class_names(L, name);
+      reject_missing_names(L, name);
       push_read_only_proxy(L, name);
     }
     name_library(L, lua_gettop(L), name);
