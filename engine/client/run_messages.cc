@@ -178,6 +178,7 @@ void put_plan(const PlanInfo& plan, client_protocol::PlanPreview& to) {
     each.set_kind(node.kind);
     each.set_verdict(node.verdict);
     each.set_reason(node.reason);
+    each.set_cause(node.cause);
     put_texts(node.needs, *each.mutable_needs());
     put_texts(node.after, *each.mutable_after());
   }
@@ -190,7 +191,7 @@ PlanInfo get_plan(const client_protocol::PlanPreview& from) {
   plan.pipeline = from.pipeline();
   for (const client_protocol::PlanNode& each : from.nodes())
     plan.nodes.push_back({each.name(), each.task(), each.kind(), each.verdict(), each.reason(),
-                          get_texts(each.needs()), get_texts(each.after())});
+                          each.cause(), get_texts(each.needs()), get_texts(each.after())});
   plan.warnings = get_texts(from.warnings());
   plan.printed = get_texts(from.printed());
   return plan;

@@ -64,7 +64,8 @@ constexpr uint8_t kResourceFunctions = 63;  // all of them
 struct CodeComponent {
   std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
   Digest digest;
-  std::string text;  // short text for users if there is one ("0.001"), at most 200 bytes
+  std::string text;      // short text for users if there is one ("0.001"), at most 200 bytes
+  std::string source{};  // of a function: its file and lines, "features.lua:12-20"; else ""
 };
 
 /// Prefix of a path in ShellSpec::outputs of a file that may be absent (`optional = true`). No path
@@ -133,6 +134,7 @@ struct TaskDef {
   Digest code;  // canonical code with upvalues (docs/internals.md, Keys); of the command for a
                 // shell task
   std::vector<CodeComponent> code_components;
+  std::vector<std::string> parameters;  // names of its function's parameters, ctx included
   Resources resources;
   RetryPolicy retry;
   int64_t timeout_ms = 0;          // 0: none

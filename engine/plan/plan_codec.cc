@@ -362,6 +362,7 @@ enum LaterSection : uint64_t {
   kFunctions = 4,
   kWrittenOptions = 8,
   kEnvironments = 9,
+  kCodePlaces = 10,
 };
 
 // Ascending by the index of the task.
@@ -509,8 +510,9 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_options = std::ranges::any_of(plan.defs, has_written_options);
   bool has_environments = std::ranges::any_of(
       plan.defs, [](const TaskDef& def) { return !def.shell.environment.is_empty(); });
+  bool has_any_place = std::ranges::any_of(plan.defs, has_places);
   bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
-                      has_options || has_environments;
+                      has_options || has_environments || has_any_place;
   kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
@@ -533,6 +535,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
     written_options(io, plan.defs);
   }
   environments(io, plan.defs);
+  if (has_any_place) {
+    io.number(kCodePlaces);
+    code_places(io, plan.defs);
+  }
 }
 void later_fields(PlanReader& io, Plan& plan) {
   kernels(io, plan.defs);
@@ -563,6 +569,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       written_options(io, plan.defs);
     } else if (section == kEnvironments) {
       environments(io, plan.defs);
+    } else if (section == kCodePlaces) {
+      code_places(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }

@@ -7,138 +7,26 @@
 
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/query/changed_sources.hpp"
+#include "engine/query/earlier_runs.hpp"
+#include "engine/query/key_changes.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/query/task_groups.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/row_keys.hpp"
-#include "engine/value/utf8.hpp"
+#include "flow/tags.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr size_t kRunsMax = 200;
-
-std::string shown(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
-
-std::string changed(const std::string& what, const std::string& before, const std::string& now) {
-  if (before.empty() && now.empty()) return what + " changed";
-  return fmt::format("{} changed from {} to {}", what,
-                     before.empty() ? "other content" : shown(before),
-                     now.empty() ? "other content" : shown(now));
-}
-
-/// The JSON of two different values, one line each, cut to start shortly before the first
-/// difference.
-std::pair<std::string, std::string> around_difference(const Value& before, const Value& now) {
-  constexpr size_t kShown = 120, kBefore = 20;
-  std::string old_text = to_json(before), new_text = to_json(now);
-  if (old_text.size() <= kShown && new_text.size() <= kShown) return {old_text, new_text};
-  size_t same = 0;
-  while (same < std::min(old_text.size(), new_text.size()) && old_text[same] == new_text[same])
-    same++;
-  auto cut = [&](const std::string& text) {
-    size_t at = same > kBefore ? same - kBefore : 0, end = std::min(text.size(), at + kShown);
-    size_t from = character_begin(text, at), to = character_begin(text, end);
-    return (from > 0 ? "…" : "") + text.substr(from, to - from) + (to < text.size() ? "…" : "");
-  };
-  return {cut(old_text), cut(new_text)};
-}
-
-/// Lists the differences between two values of the component `what`, item by item.
-class ValueDifferences {
- public:
-  std::vector<std::string> of(const std::string& what, const Value& before, const Value& now) {
-    compare(what, before, now);
-    if (count_ > kNamedMax)
-      out_.push_back(fmt::format("{}: {} more differences", what, count_ - kNamedMax));
-    return std::move(out_);
-  }
-
- private:
-  static constexpr size_t kNamedMax = 5, kFieldsMax = 1000;
-
-  void add(std::string text) {
-    if (++count_ <= kNamedMax) out_.push_back(std::move(text));
-  }
-
-  void compare(const std::string& what, const Value& before, const Value& now) {
-    if (before == now) return;
-    bool are_tables = before.kind() == Value::Kind::table && now.kind() == Value::Kind::table;
-    if (!are_tables || before.as_table().fields.size() > kFieldsMax ||
-        now.as_table().fields.size() > kFieldsMax) {
-      auto [old_text, new_text] = around_difference(before, now);
-      return add(changed(what, old_text, new_text));
-    }
-    compare_lists(what, before.as_table().list, now.as_table().list);
-    for (const auto& [key, field] : now.as_table().fields) {
-      const Value* old = field_of(before, key);
-      if (old == nullptr) {
-        add(fmt::format("{}{} is new: `{}`", what, label(key), short_json(field)));
-      } else {
-        compare(what + label(key), *old, field);
-      }
-    }
-    for (const auto& [key, field] : before.as_table().fields) {
-      if (field_of(now, key) == nullptr)
-        add(fmt::format("{}{} is gone (it was `{}`)", what, label(key), short_json(field)));
-    }
-  }
-
-  void compare_lists(const std::string& what, const std::vector<Value>& before,
-                     const std::vector<Value>& now) {
-    size_t both = std::min(before.size(), now.size());
-    for (size_t i = 0; i < both; i++)
-      compare(fmt::format("{}[{}]", what, i + 1), before[i], now[i]);
-    if (before.size() == now.size()) return;
-    const std::vector<Value>& longer = before.size() > now.size() ? before : now;
-    size_t others = longer.size() - both;
-    add(fmt::format("{} has {} item{} {}: `{}`{}", what, others, others == 1 ? "" : "s",
-                    before.size() > now.size() ? "less" : "more", short_json(longer[both]),
-                    others == 1 ? "" : " and others"));
-  }
-
-  static std::string label(const Value& key) {
-    return key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
-  }
-
-  static const Value* field_of(const Value& table, const Value& key) {
-    for (const auto& [name, field] : table.as_table().fields)
-      if (name == key) return &field;
-    return nullptr;
-  }
-
-  std::vector<std::string> out_;
-  size_t count_ = 0;
-};
-
-std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& now) {
-  std::vector<std::string> out;
-  std::map<std::string, const CodeComponent*> old;
-  for (const CodeComponent& part : before.code_components) old[part.name] = &part;
-  for (const CodeComponent& part : now.code_components) {
-    auto found = old.find(part.name);
-    if (found == old.end()) {
-      out.push_back(fmt::format("{} is new in what its code depends on", part.name));
-      continue;
-    }
-    if (found->second->digest != part.digest)
-      out.push_back(changed(part.name, found->second->text, part.text));
-    old.erase(found);
-  }
-  for (const auto& [name, part] : old)
-    out.push_back(fmt::format("{} is no longer part of its code", name));
-  if (out.empty()) out.push_back("its code changed");
-  return out;
-}
-
-/// A map has no attempts of its own. Its state is that of its instances.
-std::string explain_map(const core::Run& run, core::UnitId map) {
+/// A map has no attempts of its own: how many instances have which status.
+std::string count_instances(const core::Run& run, core::UnitId map) {
   std::string name = core::shown_name(run, map);
   const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
   if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
   std::vector<std::pair<std::string, size_t>> counts;
-  const core::UnitId* telling = &tasks.front();
   for (const core::UnitId& task : tasks) {
     const core::Unit& u = run.units[task];
     std::string what = u.cached ? "cached" : core::status_name(u.status);
@@ -146,16 +34,12 @@ std::string explain_map(const core::Run& run, core::UnitId map) {
     auto found = std::ranges::find_if(counts, same);
     if (found == counts.end()) found = counts.insert(found, {what, 0});
     found->second++;
-    bool is_first_failed = u.status == core::UnitStatus::failed &&
-                           run.units[*telling].status != core::UnitStatus::failed;
-    if (is_first_failed) telling = &task;
   }
   std::string text;
   for (const auto& [what, count] : counts)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
-  return fmt::format("`{}` is a map of {} task{}: {}. Ask for one of them, such as `{}`.", name,
-                     tasks.size(), tasks.size() == 1 ? "" : "s", text,
-                     core::shown_name(run, *telling));
+  return fmt::format("`{}` is a map of {} task{}: {}.", name, tasks.size(),
+                     tasks.size() == 1 ? "" : "s", text);
 }
 
 /// A flow.when has no attempts either.
@@ -246,173 +130,237 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
                             : fmt::format("`flow resume {} --on slurm` is there", loaded.run->id));
 }
 
-}  // namespace
+/// What is said of a task.
+struct Explanation {
+  std::string text;   // begins with the quoted name
+  std::string cause;  // equal for tasks to be explained once
+};
 
-std::vector<std::string> differences(const std::vector<KeyComponent>& before,
-                                     const TaskDef& before_def,
-                                     const std::vector<KeyComponent>& now, const TaskDef& now_def) {
-  std::vector<std::string> out;
-  std::map<std::string, const KeyComponent*> old;
-  for (const KeyComponent& part : before) old[part.name] = &part;
-  for (const KeyComponent& part : now) {
-    auto found = old.find(part.name);
-    if (found == old.end()) {
-      out.push_back(
-          fmt::format("{} is new{}", part.name, part.text.empty() ? "" : ": " + shown(part.text)));
-      continue;
-    }
-    if (found->second->digest != part.digest) {
-      if (part.name == "code") {
-        for (std::string& line : code_differences(before_def, now_def))
-          out.push_back(std::move(line));
-      } else if (part.name == "command") {
-        out.push_back(fmt::format("its command changed from\n  {}\nto\n  {}",
-                                  before_def.shell.command, now_def.shell.command));
-      } else {
-        std::vector<std::string> items;
-        if (part.value && found->second->value)
-          items = ValueDifferences().of(part.name, *found->second->value, *part.value);
-        if (items.empty()) items.push_back(changed(part.name, found->second->text, part.text));
-        out.insert(out.end(), items.begin(), items.end());
-      }
-    }
-    old.erase(found);
-  }
-  for (const auto& [name, part] : old)
-    out.push_back(fmt::format("{} is gone{}", name,
-                              part->text.empty() ? "" : " (it was " + shown(part->text) + ")"));
-  return out;
+/// The text after the quoted name.
+std::string without_name(const std::string& text, const std::string& name) {
+  return text.substr(name.size() + 2);
 }
 
-std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs,
-                                          const RunRecord& record, const std::string& name) {
-  auto records = all_records(store);
-  if (!records.ok()) return std::nullopt;
-  size_t examined = 0;
-  for (auto it = records->rbegin(); it != records->rend() && examined < kRunsMax; ++it) {
-    if (it->id >= record.id || it->pipeline != record.pipeline) continue;
-    examined++;
-    auto loaded = load_run(store, blobs, *it);
-    if (!loaded.ok() || loaded->run == nullptr) continue;
-    auto unit = find_unit(*loaded->run, name);
-    if (!unit.ok() || loaded->run->units[*unit].key.is_zero()) continue;
-    return PreviousUnit{std::move(*loaded), *unit};
+/// Explains the tasks of one run.
+class RunExplainer {
+ public:
+  RunExplainer(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
+               InputResolver& resolver)
+      : store_(store),
+        loaded_(loaded),
+        run_(*loaded.run),
+        resolver_(resolver),
+        sources_(blobs),
+        earlier_(EarlierRuns::of_pipeline(store, blobs, loaded.record.pipeline, loaded.record.id)) {
   }
-  return std::nullopt;
-}
 
-std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                         core::UnitId unit, InputResolver& resolver) {
-  const core::Run& run = *loaded.run;
-  const core::Unit& u = run.units[unit];
-  std::string name = core::shown_name(run, unit);
-  const TaskDef* def = InputResolver::def_of(run, unit);
-  bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
-                   u.detail->failure.cause != core::Cause::dependency;
-  bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
-  if (is_map && u.expanded && !is_broken) return explain_map(run, unit);
-  std::string text;
-  switch (u.status) {
-    case core::UnitStatus::failed:
-    case core::UnitStatus::skipped:
-    case core::UnitStatus::cancelled: {
-      text = fmt::format("`{}` {}.", name,
-                         core::is_ignored(u) ? "failed, and its failure is ignored"
-                         : u.status == core::UnitStatus::failed  ? "failed"
-                         : u.status == core::UnitStatus::skipped ? "was skipped"
-                                                                 : "was cancelled");
-      if (u.detail && u.detail->failure.cause != core::Cause::none) {
-        const core::Failure& failure = u.detail->failure;
-        text += fmt::format("\ncause: {}\n{}", core::cause_name(failure.cause), failure.message);
-        if (!failure.evidence.empty()) text += "\n" + failure.evidence;
-        text += warnings_of(store, run, unit);
-        if (u.status == core::UnitStatus::failed && def != nullptr) {
-          text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
-        }
-        text += failed_workers_text(loaded, u);
-      } else if (u.status == core::UnitStatus::skipped) {
-        text += " Its branch was not taken.";
-      }
-      break;
-    }
-    case core::UnitStatus::running:
-      text = running_text(store, loaded, unit);
-      if (def != nullptr && def->resources.is_gang())
-        text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
-      text += failed_before(u) + failed_workers_text(loaded, u);
-      break;
-    case core::UnitStatus::pending:
-    case core::UnitStatus::ready:
-    case core::UnitStatus::waiting:
-      text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
-      if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
-        text += launcher_text(store);
-      text += failed_workers_text(loaded, u);
-      break;
-    case core::UnitStatus::succeeded:
-      if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
-      text = u.cached ? fmt::format(
-                            "`{}` did not run: an earlier result with the same key was used.", name)
-                      : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
-                                    u.attempts == 1 ? "" : "s") +
-                            failed_before(u) + failed_workers_text(loaded, u) +
-                            warnings_of(store, run, unit);
-      break;
+  Explanation explain(core::UnitId unit) {
+    const core::Unit& u = run_.units[unit];
+    std::string name = core::shown_name(run_, unit);
+    Explanation out;
+    out.text = status_text(unit);
+    out.cause = without_name(out.text, name);
+    bool runs = u.status == core::UnitStatus::running;
+    bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
+    const TaskDef* def = InputResolver::def_of(run_, unit);
+    if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return out;
+    std::string verb = runs ? "\nIt runs " : "\nIt ran ";
+    Explanation why = explain_execution(unit, *def);
+    out.text += verb + why.text;
+    out.cause += verb + why.cause;
+    return out;
   }
-  bool runs = u.status == core::UnitStatus::running;
-  bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
-  if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return text;
-  text += runs ? "\nIt runs " : "\nIt ran ";
-  auto earlier = previous_unit(store, blobs, loaded.record, InputResolver::unit_name(run, unit));
-  if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
-  const core::Unit& before = earlier->loaded.run->units[earlier->unit];
-  const TaskDef* before_def = InputResolver::def_of(*earlier->loaded.run, earlier->unit);
-  if (before.key == u.key) {
-    if (!def->cache) return text + "because of its option cache = false.";
-    if (run.fresh) return text + "because the run was started with --fresh.";
+
+ private:
+  std::string status_text(core::UnitId unit) {
+    const core::Unit& u = run_.units[unit];
+    std::string name = core::shown_name(run_, unit);
+    switch (u.status) {
+      case core::UnitStatus::failed:
+      case core::UnitStatus::skipped:
+      case core::UnitStatus::cancelled:
+        return end_text(unit);
+      case core::UnitStatus::running: {
+        const TaskDef* def = InputResolver::def_of(run_, unit);
+        std::string text = running_text(store_, loaded_, unit);
+        if (def != nullptr && def->resources.is_gang())
+          text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
+        return text + failed_before(u) + failed_workers_text(loaded_, u);
+      }
+      case core::UnitStatus::pending:
+      case core::UnitStatus::ready:
+      case core::UnitStatus::waiting: {
+        std::string text =
+            fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded_.state, run_.id, unit));
+        if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
+          text += launcher_text(store_);
+        return text + failed_workers_text(loaded_, u);
+      }
+      case core::UnitStatus::succeeded:
+        break;
+    }
+    if (run_.node(u.node).kind == NodeKind::when) return explain_when(run_, unit);
+    if (u.cached) return cached_text(unit);
+    return fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
+                       u.attempts == 1 ? "" : "s") +
+           failed_before(u) + failed_workers_text(loaded_, u) + warnings_of(store_, run_, unit);
+  }
+
+  /// Of a task that did not succeed.
+  std::string end_text(core::UnitId unit) {
+    const core::Unit& u = run_.units[unit];
+    std::string text = fmt::format("`{}` {}.", core::shown_name(run_, unit),
+                                   core::is_ignored(u) ? "failed, and its failure is ignored"
+                                   : u.status == core::UnitStatus::failed  ? "failed"
+                                   : u.status == core::UnitStatus::skipped ? "was skipped"
+                                                                           : "was cancelled");
+    if (!u.detail || u.detail->failure.cause == core::Cause::none)
+      return u.status == core::UnitStatus::skipped ? text + " Its branch was not taken." : text;
+    const core::Failure& failure = u.detail->failure;
+    text += fmt::format("\ncause: {}\n{}", core::cause_name(failure.cause), failure.message);
+    if (!failure.evidence.empty()) text += "\n" + failure.evidence;
+    text += warnings_of(store_, run_, unit);
+    const TaskDef* def = InputResolver::def_of(run_, unit);
+    if (u.status == core::UnitStatus::failed && def != nullptr)
+      text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
+    return text + failed_workers_text(loaded_, u);
+  }
+
+  /// The cache's entry may have been replaced or collected since.
+  std::string cached_text(core::UnitId unit) {
+    const core::Unit& u = run_.units[unit];
+    std::string text = fmt::format("`{}` did not run: an earlier result with the same key was used",
+                                   core::shown_name(run_, unit));
+    auto row = store_.get(Family::cache, cache_key(u.key));
+    if (!row.ok() || !row->has_value()) return text + ".";
+    auto entry = decode_cache_entry(**row);
+    if (!entry.ok() || entry->result != u.result) return text + ".";
+    if (entry->run == run_.id) return text + ", of an equal task of this run.";
+    return text + ", of the run " + entry->run + ".";
+  }
+
+  /// Why the task was executed: what follows "It ran ".
+  Explanation explain_execution(core::UnitId unit, const TaskDef& def) {
+    const core::Unit& u = run_.units[unit];
+    auto same = [](std::string text) { return Explanation{text, text}; };
+    auto earlier = earlier_.find(InputResolver::unit_name(run_, unit));
+    if (!earlier) return same("because no earlier run of this pipeline in this state has it.");
+    const core::Run& past = *earlier->loaded->run;
+    const core::Unit& before = past.units[earlier->unit];
+    if (before.key == u.key) return same(why_not_cached(before, past.id, def));
+    const TaskDef* before_def = InputResolver::def_of(past, earlier->unit);
+    auto now_components = resolver_.key_components(run_, unit);
+    auto before_components = resolver_.key_components(past, earlier->unit);
+    if (!now_components.ok() || !before_components.ok() || before_def == nullptr)
+      return same("because its key changed; the values that would show how were collected.");
+    std::vector<KeyChange> changes =
+        key_changes({*before_components, *before_def}, {*now_components, def});
+    std::string since = fmt::format("again because, since the run {}:", past.id);
+    return {since + sources_.text_of(changes, earlier->loaded->record, loaded_.record, "  "),
+            since + joined_causes(changes)};
+  }
+
+  std::string why_not_cached(const core::Unit& before, const core::RunId& past,
+                             const TaskDef& def) const {
+    if (!def.cache) return "because of its option cache = false.";
+    if (run_.fresh) return "because the run was started with --fresh.";
     if (before.status != core::UnitStatus::succeeded) {
-      return text + fmt::format(
-                        "because it did not succeed in the run {} (it was {} there); "
-                        "errors are never cached.",
-                        earlier->loaded.record.id, core::status_name(before.status));
+      return fmt::format(
+          "because it did not succeed in the run {} (it was {} there); errors are never cached.",
+          past, core::status_name(before.status));
     }
-    return text +
-           "although its key equals that of the earlier run: its result is not shared with other "
+    return "although its key equals that of the earlier run: its result is not shared with other "
            "runs (it waits for a signal, or runs for its effect), or `retry` requested it.";
   }
-  auto now_components = resolver.key_components(run, unit);
-  auto before_components = resolver.key_components(*earlier->loaded.run, earlier->unit);
-  if (!now_components.ok() || !before_components.ok() || before_def == nullptr)
-    return text + "because its key changed; the values that would show how were collected.";
-  text += fmt::format("again because, since the run {}:", earlier->loaded.record.id);
-  for (const std::string& line :
-       differences(*before_components, *before_def, *now_components, *def))
-    text += "\n  " + line;
+
+  const Store& store_;
+  const LoadedRun& loaded_;
+  const core::Run& run_;
+  InputResolver& resolver_;
+  ChangedSources sources_;
+  EarlierRuns earlier_;
+};
+
+/// "`align[1..46]`: 46 tasks, each of which succeeded in 1 attempt. …"
+std::string group_text(const TaskGroups::Group& group) {
+  if (group.names.size() == 1) return fmt::format("`{}`{}", group.names.front(), group.text);
+  std::string text = fmt::format("`{}`: {} tasks, each{}", joined_names(group.names),
+                                 group.names.size(), group.text);
+  if (group.is_same_text) return text;
+  return text + fmt::format("\n  This is `{}`; of the others the same parts changed.",
+                            group.names.front());
+}
+
+/// The tasks in groups, a paragraph each.
+std::string explain_units(RunExplainer& explainer, const core::Run& run,
+                          const std::vector<core::UnitId>& units, const ExplainOptions& options) {
+  constexpr size_t kTasksMax = 2000, kParagraphsMax = 50;
+  TaskGroups groups(options.each_task);
+  size_t examined = std::min(units.size(), kTasksMax), printed = 0;
+  for (size_t i = 0; i < examined; i++) {
+    std::string name = core::shown_name(run, units[i]);
+    Explanation why = explainer.explain(units[i]);
+    groups.add(name, why.cause, without_name(why.text, name));
+  }
+  std::string text;
+  for (const TaskGroups::Group& group : groups.groups()) {
+    bool is_full = printed++ == kParagraphsMax;
+    if (is_full) return text + "\n\n… and more: name a task to see it.";
+    text += "\n\n" + group_text(group);
+  }
+  if (examined < units.size())
+    text += fmt::format("\n\n… and {} more tasks: name a task to see it.", units.size() - examined);
   return text;
 }
 
-std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                        InputResolver& resolver) {
-  constexpr size_t kTasksMax = 50;
+/// Whether the map has instances, which are explained in its place.
+bool is_expanded_map(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
+                   u.detail->failure.cause != core::Cause::dependency;
+  bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
+  return is_map && u.expanded && !is_broken;
+}
+
+/// Those that are explained in a list: what was taken from the cache is not.
+std::vector<core::UnitId> executed(const core::Run& run, std::vector<core::UnitId> units) {
+  std::erase_if(units, [&](core::UnitId unit) {
+    const core::Unit& u = run.units[unit];
+    return u.status == core::UnitStatus::succeeded && u.cached;
+  });
+  return units;
+}
+
+}  // namespace
+
+std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
+                         core::UnitId unit, InputResolver& resolver,
+                         const ExplainOptions& options) {
   const core::Run& run = *loaded.run;
-  std::string text = fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
-                                 status_clause(loaded.record.status));
+  RunExplainer explainer(store, blobs, loaded, resolver);
+  if (!is_expanded_map(run, unit)) return explainer.explain(unit).text;
+  return count_instances(run, unit) +
+         explain_units(explainer, run, executed(run, core::instances_of(run, unit)), options);
+}
+
+std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
+                        InputResolver& resolver, const ExplainOptions& options) {
+  const core::Run& run = *loaded.run;
   std::map<core::UnitStatus, std::vector<core::UnitId>> by_status;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     if (core::is_counted(run, unit)) by_status[run.units[unit].status].push_back(unit);
   }
-  size_t printed = 0;
+  std::vector<core::UnitId> units;
   for (core::UnitStatus status :
        {core::UnitStatus::failed, core::UnitStatus::waiting, core::UnitStatus::running,
         core::UnitStatus::ready, core::UnitStatus::pending, core::UnitStatus::succeeded,
         core::UnitStatus::skipped, core::UnitStatus::cancelled}) {
-    for (core::UnitId unit : by_status[status]) {
-      if (status == core::UnitStatus::succeeded && run.units[unit].cached) continue;
-      if (printed++ >= kTasksMax) return text + "\n\n… and more: name a task to see it.";
-      text += "\n\n" + explain_task(store, blobs, loaded, unit, resolver);
-    }
+    units.insert(units.end(), by_status[status].begin(), by_status[status].end());
   }
-  return text;
+  RunExplainer explainer(store, blobs, loaded, resolver);
+  return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
+                     status_clause(loaded.record.status)) +
+         explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 
 }  // namespace flow

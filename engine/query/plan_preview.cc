@@ -11,6 +11,8 @@
 #include "engine/base/temporary_folder.hpp"
 #include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/query/earlier_runs.hpp"
+#include "engine/query/key_changes.hpp"
 #include "engine/query/overlay_store.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/runtime/query_handler.hpp"
@@ -24,88 +26,43 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kRunsMax = 200;
-
-/// Earlier runs of a pipeline, newest first. Each is loaded once, when it is first needed.
-class History {
- public:
-  History(const Store& store, const Blobs& blobs, std::vector<RunRecord> records)
-      : store_(store), blobs_(blobs), records_(std::move(records)) {}
-
-  static History of_pipeline(const Store& store, const Blobs& blobs, const std::string& pipeline) {
-    std::vector<RunRecord> records;
-    auto all = all_records(store);
-    if (!all.ok()) return {store, blobs, {}};
-    for (auto record = all->rbegin(); record != all->rend() && records.size() < kRunsMax;
-         ++record) {
-      if (record->pipeline == pipeline) records.push_back(std::move(*record));
-    }
-    return {store, blobs, std::move(records)};
-  }
-
-  struct EarlierUnit {
-    const LoadedRun* loaded = nullptr;
-    core::UnitId unit = kNoNode;
-  };
-  /// The newest run that computed the key of the unit `name`.
-  std::optional<EarlierUnit> find(const std::string& name) {
-    for (size_t i = 0; i < records_.size(); i++) {
-      if (i == indexed_.size()) indexed_.push_back(load(records_[i]));
-      auto unit = indexed_[i].units.find(name);
-      if (unit != indexed_[i].units.end()) return EarlierUnit{&indexed_[i].loaded, unit->second};
-    }
-    return std::nullopt;
-  }
-
- private:
-  struct IndexedRun {
-    LoadedRun loaded;
-    std::map<std::string, core::UnitId> units;  // those with a key
-  };
-  IndexedRun load(const RunRecord& record) const {
-    IndexedRun past;
-    auto loaded = load_run(store_, blobs_, record);
-    if (!loaded.ok() || loaded->run == nullptr) return past;
-    past.loaded = std::move(*loaded);
-    const core::Run& run = *past.loaded.run;
-    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (!run.units[unit].key.is_zero())
-        past.units.emplace(InputResolver::unit_name(run, unit), unit);
-    }
-    return past;
-  }
-
-  const Store& store_;
-  const Blobs& blobs_;
-  std::vector<RunRecord> records_;
-  std::deque<IndexedRun> indexed_;  // of the first records
+/// Verdict and reason of a unit. The cause is the reason without values.
+struct Verdict {
+  std::string verdict, reason, cause;
 };
 
-std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
-                         InputResolver& resolver, bool resumed) {
+Verdict verdict_of(const char* verdict, const std::string& reason) {
+  return {verdict, reason, reason};
+}
+
+/// `before` has the same key.
+std::string why_not_cached(const core::Unit& before, const core::RunId& past, bool resumed) {
+  const char* status = core::status_name(before.status);
+  if (before.status == core::UnitStatus::succeeded)
+    return resumed ? "its result was collected"
+                   : "its result is not shared with other runs, or was collected";
+  if (!resumed) return fmt::format("it did not succeed in the run {} ({})", past, status);
+  return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
+}
+
+Verdict why_it_runs(EarlierRuns& history, const core::Run& run, core::UnitId unit,
+                    InputResolver& resolver, bool resumed) {
   const TaskDef& def = *InputResolver::def_of(run, unit);
-  if (def.kind == TaskKind::service) return "a service always runs";
-  if (!def.cache) return "cache = false";
+  if (def.kind == TaskKind::service) return verdict_of("runs", "a service always runs");
+  if (!def.cache) return verdict_of("runs", "cache = false");
   auto earlier = history.find(InputResolver::unit_name(run, unit));
-  if (!earlier) return resumed ? "it has not run yet" : "no earlier run has it";
+  if (!earlier) return verdict_of("runs", resumed ? "it has not run yet" : "no earlier run has it");
   const core::Run& past = *earlier->loaded->run;
   const core::Unit& before = past.units[earlier->unit];
   const TaskDef* before_def = InputResolver::def_of(past, earlier->unit);
-  if (before.key == run.units[unit].key || before_def == nullptr) {
-    const char* status = core::status_name(before.status);
-    if (before.status == core::UnitStatus::succeeded)
-      return resumed ? "its result was collected"
-                     : "its result is not shared with other runs, or was collected";
-    if (!resumed) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
-    return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
-  }
+  if (before.key == run.units[unit].key || before_def == nullptr)
+    return verdict_of("runs", why_not_cached(before, past.id, resumed));
   auto now_components = resolver.key_components(run, unit);
   auto before_components = resolver.key_components(past, earlier->unit);
-  if (!now_components.ok() || !before_components.ok()) return "its key changed";
-  std::string text;
-  for (const std::string& line : differences(*before_components, *before_def, *now_components, def))
-    text += (text.empty() ? "" : "; ") + line;
-  return text;
+  if (!now_components.ok() || !before_components.ok()) return verdict_of("runs", "its key changed");
+  std::vector<KeyChange> changes =
+      key_changes({*before_components, *before_def}, {*now_components, def});
+  return {"runs", joined_texts(changes), joined_causes(changes)};
 }
 
 }  // namespace
@@ -119,8 +76,9 @@ class PlanPreview::ScratchRun {
         is_fresh_(fresh && resumed == nullptr),
         is_resumed_(resumed != nullptr),
         id_(resumed != nullptr ? resumed->id : "plan"),
-        history_(resumed != nullptr ? History(of.store_, of.blobs_, {*resumed})
-                                    : History::of_pipeline(of.store_, of.blobs_, plan.pipeline)) {
+        history_(resumed != nullptr
+                     ? EarlierRuns(of.store_, of.blobs_, {*resumed})
+                     : EarlierRuns::of_pipeline(of.store_, of.blobs_, plan.pipeline)) {
     core::EngineStarted started;
     started.epoch = 1;
     started.cpus_milli = of.machine_.jobs * 1000;
@@ -201,14 +159,14 @@ class PlanPreview::ScratchRun {
     if (unfetched == nullptr) unfetched = find_unfetched(node.items);
     if (auto origin = parse_remote_origin(unfetched != nullptr ? unfetched->origin : "");
         origin.ok()) {
-      verdicts_[unit] = {"unknown",
-                         fmt::format("waits for `{}`, which is fetched when the run starts",
-                                     display_url(origin->url))};
+      verdicts_[unit] =
+          verdict_of("unknown", fmt::format("waits for `{}`, which is fetched when the run starts",
+                                            display_url(origin->url)));
       return;
     }
     auto key = of_.resolver_.key(run, unit);
     if (!key.ok()) {
-      verdicts_[unit] = {"runs", key.error().message};
+      verdicts_[unit] = verdict_of("runs", key.error().message);
       return;
     }
     run.units[unit].key = *key;
@@ -221,16 +179,16 @@ class PlanPreview::ScratchRun {
     bool is_available = entry && CacheLookup::may_hit(run, unit, *entry) &&
                         of_.blobs_.has(entry->result) && of_.turn_blobs_.holds_result_of(*entry);
     if (!is_available) {
-      verdicts_[unit] = {
-          "runs",
-          is_fresh_ ? "--fresh" : cause_of_run(history_, run, unit, of_.resolver_, is_resumed_)};
+      verdicts_[unit] = is_fresh_ ? verdict_of("runs", "--fresh")
+                                  : why_it_runs(history_, run, unit, of_.resolver_, is_resumed_);
       return;
     }
     if (entry->has_fragment) {
-      verdicts_[unit] = {"cached", "its list of calls is known; each call has its own key"};
+      verdicts_[unit] =
+          verdict_of("cached", "its list of calls is known; each call has its own key");
       return;
     }
-    verdicts_[unit] = {"cached", "from the run " + entry->run};
+    verdicts_[unit] = verdict_of("cached", "from the run " + entry->run);
     core::InputsResolved event;
     event.run = id_;
     event.unit = unit;
@@ -243,21 +201,23 @@ class PlanPreview::ScratchRun {
   PlanNode line_of(const core::Run& run, core::UnitId unit, const PlanNode& node) const {
     PlanNode line = node;
     line.name = InputResolver::unit_name(run, unit);
-    const core::Unit& u = run.units[unit];
-    auto verdict = verdicts_.find(unit);
-    if (verdict != verdicts_.end()) {
-      std::tie(line.verdict, line.reason) = verdict->second;
-    } else if (u.status == core::UnitStatus::skipped) {
-      line.verdict = "skipped";
-      line.reason = "its branch is not taken";
-    } else if (u.status == core::UnitStatus::succeeded) {
-      line.verdict = "cached";
-      line.reason = u.cached ? "equal to another task of this run" : "nothing to compute";
-    } else {
-      line.verdict = "unknown";
-      line.reason = awaited_by(run, node);
-    }
+    Verdict verdict = final_verdict(run, unit, node);
+    line.verdict = verdict.verdict;
+    line.reason = verdict.reason;
+    line.cause = verdict.cause;
     return line;
+  }
+
+  Verdict final_verdict(const core::Run& run, core::UnitId unit, const PlanNode& node) const {
+    auto verdict = verdicts_.find(unit);
+    if (verdict != verdicts_.end()) return verdict->second;
+    const core::Unit& u = run.units[unit];
+    if (u.status == core::UnitStatus::skipped)
+      return verdict_of("skipped", "its branch is not taken");
+    if (u.status == core::UnitStatus::succeeded)
+      return verdict_of("cached",
+                        u.cached ? "equal to another task of this run" : "nothing to compute");
+    return verdict_of("unknown", awaited_by(run, node));
   }
 
   std::string awaited_by(const core::Run& run, const PlanNode& node) const {
@@ -277,10 +237,10 @@ class PlanPreview::ScratchRun {
   const Plan& plan_;
   const bool is_fresh_, is_resumed_;
   const RunId id_;
-  History history_;
+  EarlierRuns history_;
   core::State state_;
   std::vector<core::Command> commands_;
-  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts_;  // with reasons
+  std::map<core::UnitId, Verdict> verdicts_;
 };
 
 PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now)

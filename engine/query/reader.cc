@@ -257,67 +257,23 @@ std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selecto
   return runs;
 }
 
-std::string Reader::why(const std::string& selector, const std::string& task) const {
+std::string Reader::why(const std::string& selector, const std::string& task,
+                        const ExplainOptions& options) const {
   LoadedRun loaded = selected(*impl_, selector);
   need_tasks(loaded);
   InputResolver resolver = impl_->resolver();
-  if (task.empty()) return explain_run(*impl_->store, *impl_->blobs, loaded, resolver);
+  if (task.empty()) return explain_run(*impl_->store, *impl_->blobs, loaded, resolver, options);
   return explain_task(*impl_->store, *impl_->blobs, loaded,
-                      value_or_throw(find_unit(*loaded.run, task)), resolver);
+                      value_or_throw(find_unit(*loaded.run, task)), resolver, options);
 }
 
-std::string Reader::diff(const std::string& a, const std::string& b) const {
+std::string Reader::diff(const std::string& a, const std::string& b,
+                         const ExplainOptions& options) const {
   LoadedRun before = selected(*impl_, a), now = selected(*impl_, b);
   need_tasks(before);
   need_tasks(now);
   InputResolver resolver = impl_->resolver();
-  std::string text;
-  auto tasks = [](const core::Run& run) {
-    std::map<std::string, core::UnitId> out;
-    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (core::is_counted(run, unit)) out.emplace(InputResolver::unit_name(run, unit), unit);
-    }
-    return out;
-  };
-  std::map<std::string, core::UnitId> old_tasks = tasks(*before.run), new_tasks = tasks(*now.run);
-  size_t same = 0;
-  for (const auto& [name, unit] : new_tasks) {
-    auto found = old_tasks.find(name);
-    if (found == old_tasks.end()) {
-      text += fmt::format("`{}` is only in {}\n", name, now.run->id);
-      continue;
-    }
-    const core::Unit& u = now.run->units[unit];
-    const core::Unit& o = before.run->units[found->second];
-    if (u.key == o.key && u.result == o.result && u.status == o.status) {
-      same++;
-      continue;
-    }
-    text += fmt::format("`{}`:\n", name);
-    if (u.status != o.status)
-      text += fmt::format("  was {}, is {}\n", core::status_name(o.status),
-                          core::status_name(u.status));
-    if (u.key != o.key && !u.key.is_zero() && !o.key.is_zero()) {
-      auto old_components = resolver.key_components(*before.run, found->second);
-      auto new_components = resolver.key_components(*now.run, unit);
-      const TaskDef* old_def = InputResolver::def_of(*before.run, found->second);
-      const TaskDef* new_def = InputResolver::def_of(*now.run, unit);
-      if (old_components.ok() && new_components.ok() && old_def != nullptr && new_def != nullptr) {
-        for (const std::string& line :
-             differences(*old_components, *old_def, *new_components, *new_def))
-          text += "  " + line + "\n";
-      }
-    }
-    if (u.result != o.result && u.status == core::UnitStatus::succeeded &&
-        o.status == core::UnitStatus::succeeded)
-      text += "  its result differs\n";
-  }
-  for (const auto& [name, unit] : old_tasks) {
-    if (!new_tasks.contains(name))
-      text += fmt::format("`{}` is only in {}\n", name, before.run->id);
-  }
-  text += fmt::format("{} task{} the same\n", same, same == 1 ? " is" : "s are");
-  return text;
+  return diff_runs(*impl_->blobs, before, now, resolver, options);
 }
 
 PlanInfo Reader::graph(const std::string& selector) const {

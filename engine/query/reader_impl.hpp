@@ -15,21 +15,12 @@
 namespace flow {
 
 std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                        InputResolver& resolver);
+                        InputResolver& resolver, const ExplainOptions& options);
 std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
-                         core::UnitId unit, InputResolver& resolver);
-/// The differences between the key components of `now` and `before`, as sentences; empty if they
-/// are equal.
-std::vector<std::string> differences(const std::vector<KeyComponent>& before,
-                                     const TaskDef& before_def,
-                                     const std::vector<KeyComponent>& now, const TaskDef& now_def);
-/// The newest run before `record` that has a unit of this name with a key.
-struct PreviousUnit {
-  LoadedRun loaded;
-  core::UnitId unit = kNoNode;
-};
-std::optional<PreviousUnit> previous_unit(const Store& store, const Blobs& blobs,
-                                          const RunRecord& record, const std::string& name);
+                         core::UnitId unit, InputResolver& resolver, const ExplainOptions& options);
+/// What differs between two runs, task by task.
+std::string diff_runs(const Blobs& blobs, const LoadedRun& before, const LoadedRun& now,
+                      InputResolver& resolver, const ExplainOptions& options);
 
 PlanInfo plan_info(const Plan& plan);
 const char* kind_name(TaskKind kind);

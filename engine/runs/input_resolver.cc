@@ -462,28 +462,61 @@ const std::vector<BlobInfo>* InputResolver::inputs(const Digest& key) const {
   return found == inputs_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+/// The argument as it is written in the script: a ref where it is a result. Null where it is not
+/// known.
+const Value* written_argument(const TaskNode& node, size_t position) {
+  if (node.kind == NodeKind::map) {
+    if (position == 0) return node.items.kind() == Value::Kind::ref ? &node.items : nullptr;
+    position--;
+  }
+  if (node.args.kind() != Value::Kind::table) return nullptr;
+  const std::vector<Value>& list = node.args.as_table().list;
+  return position < list.size() ? &list[position] : nullptr;
+}
+
+std::string origin_of(const core::Run& run, const Value* written) {
+  if (written == nullptr || written->kind() != Value::Kind::ref) return "";
+  return InputResolver::unit_name(run, written->as_ref().node);
+}
+
+/// "" if the definition has no name for it.
+std::string argument_label(const TaskDef& def, size_t position) {
+  bool is_shell = def.kind == TaskKind::shell;
+  const std::vector<std::string>& names = is_shell ? def.shell.args : def.parameters;
+  size_t index = is_shell ? position : position + 1;  // the first parameter of a function is ctx
+  return index < names.size() ? fmt::format("argument `{}`", names[index]) : "";
+}
+
+}  // namespace
+
 Result<std::vector<KeyComponent>> InputResolver::key_components(const core::Run& run,
                                                                 core::UnitId unit) {
   auto args = argument_list(run, unit);
   FLOW_TRY(args);
   const TaskDef& def = *def_of(run, unit);
+  const TaskNode& node = run.node(run.units[unit].node);
   std::vector<KeyComponent> components = definition_components(def);
-  int position = 0;
-  for (const Value& arg : args->as_table().list) {
-    position++;
-    std::string name = fmt::format("argument {}", position);
-    bool fields = arg.kind() == Value::Kind::table && arg.as_table().list.empty() &&
-                  !arg.as_table().fields.empty();
-    if (!fields) {
-      components.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg),
-                            std::make_shared<const Value>(arg)});
+  auto add = [&](std::string name, std::string label, const Value& arg, const Value* written) {
+    components.push_back({std::move(name), sha256(encode_value_for_key(arg)), short_json(arg),
+                          std::make_shared<const Value>(arg), std::move(label),
+                          origin_of(run, written)});
+  };
+  const std::vector<Value>& list = args->as_table().list;
+  for (size_t position = 0; position < list.size(); position++) {
+    const Value& arg = list[position];
+    const Value* written = written_argument(node, position);
+    std::string name = fmt::format("argument {}", position + 1);
+    bool is_named = node.named_args && arg.kind() == Value::Kind::table;
+    if (!is_named) {
+      add(name, argument_label(def, position), arg, written);
       continue;
     }
     for (const auto& [key, field] : arg.as_table().fields) {
-      std::string label =
-          key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
-      components.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field),
-                            std::make_shared<const Value>(field)});
+      std::string word = key.kind() == Value::Kind::string ? key.as_string() : to_json(key);
+      const Value* part = written == nullptr ? nullptr : written->find(key);
+      add(name + "." + word, fmt::format("argument `{}`", word), field, part);
     }
   }
   return components;

@@ -22,6 +22,8 @@ struct KeyComponent {
   Digest digest;
   std::string text;                      // short text for users, "" if there is none
   std::shared_ptr<const Value> value{};  // of an argument: the value that is compared item by item
+  std::string label{};                   // of an argument with a name: "argument `samples`"
+  std::string from{};                    // of an argument that is a result: the name of its node
 };
 
 /// JSON, truncated to the length of a line.

@@ -119,6 +119,8 @@ int define(lua_State* L, TaskKind kind) {
   def.ordinal = static_cast<uint32_t>(graph.tasks.size());
   if (form.function != 0) {
     lua_pushvalue(L, form.function);
+    for (int i = 1; const char* parameter = lua_getlocal(L, nullptr, i); i++)
+      def.parameters.emplace_back(parameter);
     task->function_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   push_task(L, *task);

@@ -374,7 +374,7 @@ class CodeHasher {
     const FunctionCode& code = function_code(L_, index);
     put_digest(code.digest);
     add_part(object.name.empty() ? "its function" : quoted_name(object.name, code.file),
-             code.digest, "");
+             code.digest, "", code.source);
     for (int i = 1;; i++) {
       const char* name = lua_getupvalue(L_, index, i);
       if (name == nullptr) break;
@@ -448,19 +448,21 @@ class CodeHasher {
 
   // ---- parts
 
-  void add_part(const std::string& name, const Digest& digest, std::string text) {
+  void add_part(const std::string& name, const Digest& digest, std::string text,
+                const std::string& source = "") {
     if (opaque_functions_) return;
     uint32_t count = ++part_names_[name];
     if (parts.size() >= kPartsMax) {
       CodeComponent& rest = parts.back();
       rest.name = "what else its code reaches";
       rest.text.clear();
+      rest.source.clear();
       rest.digest = sha256(std::string(rest.digest.view()) + name + std::string(digest.view()));
       return;
     }
     if (text.size() > kTextMax) text.clear();
     std::string shown = count == 1 ? name : fmt::format("{} ({})", name, count);
-    parts.push_back({std::move(shown), digest, std::move(text)});
+    parts.push_back({std::move(shown), digest, std::move(text), source});
   }
 
   // The value at the top. Functions, tasks and libraries are key components of their own or of the

@@ -1,5 +1,7 @@
 // The instructions of a Lua function, without properties that an edit elsewhere in its file
 // changes: lines, names, and the registers of the outermost function's upvalues.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -176,16 +178,19 @@ class Dump {
   FunctionCode& code_;
 };
 
-std::string file_of(lua_State* L, int index) {
+void note_source(lua_State* L, int index, FunctionCode& code) {
   lua_Debug about;
   lua_pushvalue(L, index);
   lua_getinfo(L, ">S", &about);
-  return about.source[0] == '@' ? about.source + 1 : about.short_src;
+  bool is_of_file = about.source[0] == '@';
+  code.file = is_of_file ? about.source + 1 : about.short_src;
+  if (is_of_file && about.linedefined > 0)
+    code.source = fmt::format("{}:{}-{}", code.file, about.linedefined, about.lastlinedefined);
 }
 
 FunctionCode read_code(lua_State* L, int index) {
   FunctionCode code;
-  code.file = file_of(L, index);
+  note_source(L, index, code);
   std::vector<bool> globals;
   for (int i = 1; lua_getupvalue(L, index, i) != nullptr; i++) {
     globals.push_back(is_globals(L, -1));

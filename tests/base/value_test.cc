@@ -1,6 +1,7 @@
 // Construction, lookup and comparison of values, and paths into them.
 #include <catch2/catch.hpp>
 
+#include "flow/tags.hpp"
 #include "tests/base/random_value.hpp"
 
 using namespace flow;
@@ -127,6 +128,18 @@ TEST_CASE("an error for a missing part lists the existing ones") {
   CHECK(message({{false, "train"}, {true, "weights"}}) ==
         "`result.train[2]` has no field `weights`: it is an integer");
   CHECK(message({{true, "train"}}) == "`result` is a table with fields, and `:each` needs a list");
+}
+
+TEST_CASE("many names of nodes are one short text") {
+  CHECK(joined_names({}) == "");
+  CHECK(joined_names({"train"}) == "train");
+  CHECK(joined_names({"align[2]", "align[10]", "align[1]", "align[3]"}) == "align[1..3,10]");
+  CHECK(joined_names({"align[1]", "align[2]", "align[4]"}) == "align[1,2,4]");
+  CHECK(joined_names({"train", "train#2", "train#3", "train#4"}) == "train, train#2..4");
+  CHECK(joined_names({"align#2[1]", "align[1]", "align#2[2]"}) == "align#2[1,2], align[1]");
+  CHECK(joined_names({"qc[a]", "qc[b]", "qc[c]", "qc[d]", "qc[e]"}) ==
+        "qc[a], qc[b], qc[c] and 2 more");
+  CHECK(joined_names({"sub[1]/t", "sub[2]/t"}) == "sub[1]/t, sub[2]/t");
 }
 
 TEST_CASE("the nearest name differs by a typing error only") {

@@ -179,10 +179,17 @@ PlanInfo plan_of(const std::string& script) {
   PlanInfo plan;
   plan.pipeline = "digits";
   plan.nodes = {
-      {"ingest", "ingest", "task", "cached", "", {}, {}},
-      {"train", "train", "map", "runs", "`normalise` in features.lua changed", {"ingest"}, {}},
-      {"check", "", "when", "unknown", "waits for `train`", {"train"}, {}},
-      {"digits#2", "digits", "service", "runs", "a service always starts", {"train"}, {"check"}}};
+      {"ingest", "ingest", "task", "cached", "", "", {}, {}},
+      {"train", "train", "map", "runs", "`normalise` in features.lua changed", "", {"ingest"}, {}},
+      {"check", "", "when", "unknown", "waits for `train`", "", {"train"}, {}},
+      {"digits#2",
+       "digits",
+       "service",
+       "runs",
+       "a service always starts",
+       "",
+       {"train"},
+       {"check"}}};
   plan.warnings = {"pipeline.lua:9: `if model` is always true: a handle is not its value"};
   return plan;
 }
@@ -387,11 +394,12 @@ std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selecto
   }
   return runs;
 }
-std::string Reader::why(const std::string& selector, const std::string& task) const {
+std::string Reader::why(const std::string& selector, const std::string& task,
+                        const ExplainOptions&) const {
   story_of_run(selector);
   return (task.empty() ? "train" : task) + " ran again: `normalise` in features.lua changed\n";
 }
-std::string Reader::diff(const std::string&, const std::string&) const {
+std::string Reader::diff(const std::string&, const std::string&, const ExplainOptions&) const {
   return "`train`:\n  its result differs\n";
 }
 PlanInfo Reader::plan(const std::string& script, const RunOptions&) const {

@@ -237,7 +237,8 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         task = self.tasks("first")["hold"]
         self.assertEqual((task["cached"], task["attempts"]), (True, 1))
         self.assertEqual(self.good("why", "first", "hold").out,
-                         "`hold` did not run: an earlier result with the same key was used.\n")
+                         "`hold` did not run: an earlier result with the same key was used, of the run %s.\n"
+                         % self.show("second")["run"])
 
     def test_why_logs_and_show_take_a_task_of_the_last_run(self):
         self.write("map.lua", """
@@ -355,14 +356,18 @@ end)
         def why(task):
             return self.good("why", "last", task).out
         self.good("run", "map.lua", "--param", "n=2", "--param", "worst=6")
-        self.assertEqual(why("mk"), "`mk` is a map of 2 tasks: 2 succeeded. Ask for one of them, such as `mk[1]`.\n")
+        first = self.show()["run"]
+        self.assertEqual(why("mk"), "`mk` is a map of 2 tasks: 2 succeeded.\n\n`mk[1,2]`: 2 tasks, each succeeded in 1 attempt.\n"
+                         "It ran because no earlier run of this pipeline in this state has it.\n")
         self.assertEqual(why("mk#3"), "`mk#3` is a map of an empty list: it has no tasks.\n")
         self.assertEqual(why("when"), "`when` is a flow.when: it took its second branch.\n")
         self.exits(1, self.flow("run", "map.lua", "--param", "n=3", "--param", "worst=2"))
-        self.assertEqual(why("mk"), "`mk` is a map of 3 tasks: 2 cached, 1 succeeded. Ask for one of them, such as "
-                         "`mk[1]`.\n")
-        self.assertEqual(why("mk#2"), "`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed. Ask for one of them, such "
-                         "as `mk#2[3]`.\n")
+        self.assertEqual(why("mk"), "`mk` is a map of 3 tasks: 2 cached, 1 succeeded.\n\n`mk[3]` succeeded in 1 attempt.\n"
+                         "It ran because no earlier run of this pipeline in this state has it.\n")
+        text = why("mk#2")
+        self.assertTrue(text.startswith("`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed.\n\n`mk#2[1,2]`: 2 tasks, each "
+                                        "succeeded in 1 attempt.\nIt ran again because, since the run %s:\n  argument `worst` "
+                                        "changed from `6` to `2`\n\n`mk#2[3]` failed.\ncause: " % first), text)
 
     def test_a_plan_reports_what_a_run_would_be_rejected_for(self):
         self.write("needs.lua", '''local flow = require "flow"

@@ -136,6 +136,31 @@ TEST_CASE(
     (void)decode_plan(bytes.substr(0, size));
 }
 
+TEST_CASE("parameters and places of functions survive, and a plan without them has no such bytes") {
+  Plan plan = full_plan();
+  const std::string plain = encode_plan(plan);
+  plan.defs[0].parameters = {"ctx", "samples"};
+  plan.defs[0].code_components[1].source = "features.lua:12-20";
+  std::string bytes = encode_plan(plan);
+  CHECK(bytes.starts_with(plain));
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(back->defs[0].parameters == plan.defs[0].parameters);
+  CHECK(back->defs[0].code_components[0].source.empty());
+  CHECK(back->defs[0].code_components[1].source == "features.lua:12-20");
+  CHECK(encode_plan(*back) == bytes);
+  for (size_t cut = plain.size() + 1; cut < bytes.size(); cut++)
+    CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+  // No kernels, the section, one task: its index, its parameters, places with their components.
+  using namespace std::string_literals;
+  CHECK(decode_plan(plain + "\0\4\1\0\1\1x\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\4\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\4\1\1\1\1x\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\1\1x\4"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\1\0\0"s).ok());
+}
+
 TEST_CASE("tags of calls survive in a fragment") {
   PlanFragment fragment{{call("search/train"), call("search/train#2", {0})}, Ref{1, {}}};
   std::string plain = encode_fragment(fragment);

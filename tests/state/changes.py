@@ -101,11 +101,11 @@ end)
             self.good("run", "items.lua", "--quiet", "--param", "change=" + change)
         runs = [run["run"] for run in self.runs()]
         why = self.good("why", runs[1], "sum").out
-        self.assertIn("argument 1[5].value changed from `25` to `36`", why)
+        self.assertIn("argument `items`[5].value changed from `25` to `36`", why)
         self.assertIn("yyynone", why)
         self.assertIn("yyyitem", why)
-        self.assertIn("argument 1 has 1 item more: `102`", self.good("diff", runs[0], runs[2]).out)
-        self.assertIn("argument 1 has 2 items less: ", self.good("why", "last", "sum").out)
+        self.assertIn("argument `items` has 1 item more: `102` (from `make`)", self.good("diff", runs[0], runs[2]).out)
+        self.assertIn("argument `items` has 2 items less: ", self.good("why", "last", "sum").out)
 
     def test_a_map_that_lost_an_item_is_reported_by_the_consumer_of_its_list(self):
         self.write("map.lua", r'''
@@ -123,7 +123,7 @@ end)
         runs = [run["run"] for run in self.runs()]
         self.assertEqual(self.show(runs[1])["result"], 5)
         why = self.good("why", runs[1], "sum").out
-        self.assertIn("argument 1 has 1 item less: `9`", why)
+        self.assertIn("argument `items` has 1 item less: `9` (from `square`)", why)
         self.assertNotIn("changed from", why)
         self.assertNotIn("less", self.good("why", runs[2], "sum").out)
 

@@ -192,7 +192,9 @@ CLI::Validator one_of(const std::string& option, const std::vector<std::string>&
     }
     fail(option + " takes " + list + ", not `" + text + "`." + did_you_mean(text, words));
   };
-  return CLI::Validator(check, "");
+  std::string names;  // for completion: no part of the help
+  for (const std::string& word : words) names += (names.empty() ? "" : " ") + word;
+  return CLI::Validator(check, "", names);
 }
 
 void fail(std::string message) { throw Failed(user_error(std::move(message))); }
@@ -257,6 +259,24 @@ std::string iso_time(int64_t ms) {
   std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
   std::snprintf(text, sizeof text, "%s.%03dZ", day, static_cast<int>(ms % 1000));
   return text;
+}
+
+std::string with_short_digests(const std::string& text) {
+  constexpr size_t kDigits = 64, kShown = 12;
+  auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_digit(text[end])) end++;
+    bool is_digest = end - at == kDigits;
+    out += text.substr(at, is_digest ? kShown : std::max<size_t>(end - at, 1));
+    at = std::max(end, at + 1);
+  }
+  return out;
+}
+
+void add_verbose_option(CLI::App* verb, bool& verbose) {
+  verb->add_flag("--verbose", verbose, "describe each task by itself, with whole digests");
 }
 
 std::string local_time(int64_t ms) {

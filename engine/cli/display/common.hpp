@@ -63,7 +63,8 @@ std::string of_last_run(const std::string& task, const RunInfo& last);
 
 /// " Did you mean `run`?", or "" if no name is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);
-/// Checks for option values, whose type they name: a whole number, or one of several words.
+/// Checks for option values, whose type they name: a whole number, or one of several words, which
+/// are the check's name.
 CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max);
 CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words);
 
@@ -101,6 +102,10 @@ std::string shortened(const std::string& text,
                       size_t columns_max);  // one line, ends with "…" if cut
 size_t columns_of(std::string_view text);   // width in a terminal
 std::string last_component(const std::string& path);
+/// Each digest of 64 hexadecimal digits as its first 12.
+std::string with_short_digests(const std::string& text);
+/// --verbose of why, diff and plan.
+void add_verbose_option(CLI::App* verb, bool& verbose);
 
 /// Rows of cells as columns two spaces apart; the last cell of a row is not padded.
 std::string table(const std::vector<std::vector<std::string>>& rows,

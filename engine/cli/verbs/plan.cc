@@ -1,5 +1,6 @@
 // flow plan FILE: which tasks would run and why, which are cached. Runs no task.
 #include <algorithm>
+#include <map>
 
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/verbs/verbs.hpp"
@@ -8,19 +9,50 @@ namespace flow::cli {
 
 namespace {
 
-void print_plan(const PlanInfo& plan, bool json) {
-  std::vector<std::vector<std::string>> rows;
+void print_json(const PlanInfo& plan) {
   for (const PlanNode& node : plan.nodes) {
-    if (json) {
-      print_line("{\"name\":" + json_text(node.name) + ",\"verdict\":" + json_text(node.verdict) +
-                 ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
-    } else {
-      rows.push_back({node.verdict, node.name, node.reason});
-    }
+    print_line("{\"name\":" + json_text(node.name) + ",\"verdict\":" + json_text(node.verdict) +
+               ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
   }
-  if (json) return;
-  std::string text = table(rows);
-  print_text(text);
+}
+
+/// Nodes of one task with the same verdict and cause.
+struct PlanRow {
+  const PlanNode* first = nullptr;
+  std::vector<std::string> names;
+  bool is_same_reason = true;
+};
+
+std::vector<PlanRow> grouped(const std::vector<PlanNode>& nodes, bool each_node) {
+  std::vector<PlanRow> rows;
+  std::map<std::vector<std::string>, size_t> by_cause;
+  for (const PlanNode& node : nodes) {
+    std::string name = each_node ? node.name : task_path(node.name);
+    auto [found, is_new] =
+        by_cause.emplace(std::vector{name, node.verdict, node.cause}, rows.size());
+    if (is_new) rows.push_back({&node, {}, true});
+    PlanRow& row = rows[found->second];
+    row.names.push_back(node.name);
+    row.is_same_reason = row.is_same_reason && row.first->reason == node.reason;
+  }
+  return rows;
+}
+
+std::string reason_of(const PlanRow& row) {
+  if (row.names.size() == 1) return row.first->reason;
+  std::string text = plural(row.names.size(), "task") + ": " + row.first->reason;
+  if (row.is_same_reason) return text;
+  return text + " (this is `" + row.first->name + "`; of the others the same parts changed)";
+}
+
+void print_plan(const PlanInfo& plan, bool verbose) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanRow& row : grouped(plan.nodes, verbose)) {
+    std::string reason = reason_of(row);
+    rows.push_back({row.first->verdict, joined_names(row.names),
+                    verbose ? reason : with_short_digests(reason)});
+  }
+  print_text(table(rows));
   auto count = [&](const char* verdict) {
     return std::to_string(
         std::count_if(plan.nodes.begin(), plan.nodes.end(),
@@ -67,11 +99,12 @@ void add_plan(CLI::App& app, VerbContext& context) {
   add_slurm_options(verb, *arguments);
   add_head_options(verb, context);
   add_profile_option(verb, context);
-  auto explains = std::make_shared<bool>(false);
+  auto explains = std::make_shared<bool>(false), verbose = std::make_shared<bool>(false);
   verb->add_flag("--explain-config", *explains,
                  "print each option with its value and where it is set, instead of the plan");
-  verb->callback([&context, arguments, file, explains] {
-    context.action = [&context, arguments, file, explains] {
+  add_verbose_option(verb, *verbose);
+  verb->callback([&context, arguments, file, explains, verbose] {
+    context.action = [&context, arguments, file, explains, verbose] {
       configure_run(context, *arguments, *file);
       arguments->workers = 0;  // a plan starts none
       RunOptions options = run_options(*arguments);
@@ -83,7 +116,8 @@ void add_plan(CLI::App& app, VerbContext& context) {
                                            : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
-      print_plan(plan, context.json);
+      if (context.json) print_json(plan);
+      if (!context.json) print_plan(plan, *verbose);
       if (engine.slurm) print_request(slurm_request(engine), context.json);
       return int{kDone};
     };

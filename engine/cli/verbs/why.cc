@@ -8,12 +8,15 @@ void add_why(CLI::App& app, VerbContext& context) {
   auto task = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, context, "why", "explain why a task waits, ran again or failed");
   add_run_argument(verb, *selector);
+  auto verbose = std::make_shared<bool>(false);
   verb->add_option("task", *task, "one task")->type_name("TASK");
-  verb->callback([&context, selector, task] {
-    context.action = [&context, selector, task] {
+  add_verbose_option(verb, *verbose);
+  verb->callback([&context, selector, task, verbose] {
+    context.action = [&context, selector, task, verbose] {
       Reader reader(context.engine());
       bool is_of_last = select_task_of_last(reader, *selector, *task);
-      std::string text = reader.why(*selector, *task);
+      std::string text = reader.why(*selector, *task, {.each_task = *verbose});
+      if (!*verbose) text = with_short_digests(text);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (context.json) {
         RunInfo run = reader.show(*selector);

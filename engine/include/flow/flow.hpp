@@ -294,6 +294,7 @@ class Run::Events {
 struct PlanNode {
   std::string name, task, kind;    ///< kind: task, map, when, shell, dynamic, service, native
   std::string verdict, reason;     ///< plan: cached, runs, unknown; and the cause in words
+  std::string cause;               ///< the reason without values, equal for tasks to be grouped
   std::vector<std::string> needs;  ///< names of the nodes whose results it takes
   std::vector<std::string> after;  ///< names of the nodes that it only waits for
 };
@@ -337,6 +338,10 @@ struct ComparedRun {
   std::vector<MetricSeries> series;
 };
 
+struct ExplainOptions {
+  bool each_task = false;  ///< describes each task by itself, also those with the same cause
+};
+
 /// Reads a state, also while a writer uses it. Needs no lock.
 class Reader {
  public:
@@ -364,8 +369,10 @@ class Reader {
   /// The runs in the given order. Throws Failed as metrics(); a metric is unknown if no run has it.
   std::vector<ComparedRun> compare(const std::vector<std::string>& selectors,
                                    const std::string& metric = "") const;
-  std::string why(const std::string& selector, const std::string& task = "") const;
-  std::string diff(const std::string& a, const std::string& b) const;
+  std::string why(const std::string& selector, const std::string& task = "",
+                  const ExplainOptions& options = {}) const;
+  std::string diff(const std::string& a, const std::string& b,
+                   const ExplainOptions& options = {}) const;
   PlanInfo graph(const std::string& selector) const;
   /// What would run and why. Runs and writes nothing. Knows no native tasks: use Engine::plan for a
   /// pipeline that has some.

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace flow {
 
@@ -31,5 +32,9 @@ inline std::string without_numbers(std::string_view name) {
 inline std::string tagged_name(const std::string& name, const std::string& tag) {
   return tag.empty() ? name : task_path(name) + "[" + tag + "]";
 }
+
+/// Names of nodes and instances as one text: "align[1..46]", "train, train#2..9",
+/// "qc[a], qc[b], qc[c] and 43 more". Numbers are sorted; other names keep their order.
+std::string joined_names(const std::vector<std::string>& names);
 
 }  // namespace flow
