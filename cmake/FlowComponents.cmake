@@ -1,5 +1,5 @@
 # Finds every component. A missing required one stops the configuration with its package; optional
-# ones (CUDA, NCCL, UCX) are AUTO, ON or OFF, and a summary lists what was found and what was left
+# ones (CUDA, NCCL, UCX, LIBEDIT) are AUTO, ON or OFF, and a summary lists what was found and what was left
 # out.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -129,12 +129,22 @@ if(UCX_FOUND)
 endif()
 flow_component(UCX "${found}" "${ucx_sources}" "Install UCX (libucx-dev)")
 
+# Line editing of `flow repl`. A program for other machines depends on none of their libraries.
+set(found "")
+if(NOT FLOW_PORTABLE)
+  pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)
+  if(LIBEDIT_FOUND)
+    set(found "libedit ${LIBEDIT_VERSION}")
+  endif()
+endif()
+flow_component(LIBEDIT "${found}" "engine/executor/line_editor.cc" "Install libedit-dev")
+
 configure_file(${PROJECT_SOURCE_DIR}/cmake/flow_build_config.hpp.in
                ${PROJECT_BINARY_DIR}/generated/flow_build_config.hpp @ONLY)
 
 message(STATUS "flow ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}:")
 message(STATUS "  Lua ${LUA_VERSION}, OpenBLAS ${OPENBLAS_VERSION}, Protobuf ${Protobuf_VERSION}, RocksDB ${ROCKSDB_LIBRARY}")
-foreach(component CUDA NCCL UCX)
+foreach(component CUDA NCCL UCX LIBEDIT)
   message(STATUS "  ${component}: ${FLOW_${component}_TEXT}")
 endforeach()
 if(FLOW_SANITIZE)

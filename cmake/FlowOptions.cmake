@@ -2,6 +2,7 @@
 set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
+set(FLOW_LIBEDIT AUTO CACHE STRING "Build line editing of `flow repl`: AUTO, ON or OFF")
 set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, in the form of -fsanitize=")
 option(FLOW_PORTABLE "Build programs that need only glibc and the C++ runtime, and a tarball of them" OFF)
 option(FLOW_FUZZ "Build the fuzz targets (clang with libFuzzer)" OFF)

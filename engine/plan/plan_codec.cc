@@ -501,6 +501,49 @@ void environments(PlanReader& io, std::vector<TaskDef>& defs) {
   }
 }
 
+bool has_places(const TaskDef& def) {
+  return !def.parameters.empty() ||
+         std::ranges::any_of(def.code_components,
+                             [](const CodeComponent& part) { return !part.source.empty(); });
+}
+
+// What users see of the tasks' functions: names of parameters and the places of code components.
+// Of the tasks that have some, ascending; so are the components.
+void code_places(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_places)));
+  for (uint32_t i = 0; i < defs.size(); i++) {
+    if (!has_places(defs[i])) continue;
+    std::vector<std::pair<std::string, int64_t>> sources;
+    const std::vector<CodeComponent>& parts = defs[i].code_components;
+    for (size_t part = 0; part < parts.size(); part++)
+      if (!parts[part].source.empty())
+        sources.emplace_back(parts[part].source, static_cast<int64_t>(part));
+    fields(io, i, defs[i].parameters, sources);
+  }
+}
+void code_places(PlanReader& io, std::vector<TaskDef>& defs) {
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty section");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0;
+    field(io, index);
+    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
+    least = index + 1;
+    std::vector<std::pair<std::string, int64_t>> sources;
+    fields(io, defs[index].parameters, sources);
+    int64_t next = 0;
+    auto end = static_cast<int64_t>(defs[index].code_components.size());
+    for (auto& [source, part] : sources) {
+      if (source.empty() || part < next || part >= end)
+        return io.fail("a component that is not there, or twice");
+      defs[index].code_components[static_cast<size_t>(part)].source = std::move(source);
+      next = part + 1;
+    }
+    if (!io.failed() && !has_places(defs[index])) io.fail("a task without a function");
+  }
+}
+
 void later_fields(PlanWriter& io, const Plan& plan) {
   std::vector<uint32_t> ignoring;
   for (uint32_t i = 0; i < plan.defs.size(); i++)
