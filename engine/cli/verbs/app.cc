@@ -264,6 +264,10 @@ int parse_and_act(int given, char** all, VerbContext& context) {
   char** argv = words.data();
   auto app = make_app(context);
   std::string first = first_word(argc, argv);
+  if (first == kCompleteWord) {
+    release_signals();
+    return print_candidates(*app, context, {argv + 2, argv + argc});
+  }
   check_verb(*app, first);
   check_equals_signs(*app, words, first);
   try {

@@ -8,21 +8,18 @@ namespace {
 struct CompletedVerb {
   std::string name, what;
   std::vector<std::pair<std::string, std::string>> options;  // "--jobs" and its help
-  std::string valued;                                        // options that take a value
 };
 
 std::vector<CompletedVerb> verbs_of(const CLI::App& app) {
   std::vector<CompletedVerb> verbs;
   for (const CLI::App* verb : listed_verbs(app)) {
-    CompletedVerb completed{verb->get_name(), verb->get_description(), {}, ""};
+    CompletedVerb completed{verb->get_name(), verb->get_description(), {}};
     for (const CLI::Option* option : verb->get_options()) {
       std::vector<std::string> names;
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
       for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-      for (const std::string& name : names) {
+      for (const std::string& name : names)
         completed.options.emplace_back(name, option->get_description());
-        if (option->get_items_expected_max() > 0) completed.valued += " " + name;
-      }
     }
     verbs.push_back(std::move(completed));
   }
@@ -41,47 +38,20 @@ std::string single_quoted(const std::string& text) {
   return out + "'";
 }
 
-/// Verbs whose first argument is a run, and verbs whose second argument is a task of it.
-constexpr const char* kRunVerbs =
-    "resume|retry|cancel|signal|show|get|logs|metrics|compare|why|diff|graph";
-constexpr const char* kTaskVerbs = "retry|logs|metrics|why";
-
-constexpr const char* kFormats = "dot svg mermaid json";  // for `flow graph`
-
-/// Shell commands that print the candidates for an argument; RUN stands for the run on the command
-/// line.
-constexpr const char* kRuns = "echo last; flow ls 2>/dev/null | cut -d' ' -f1";
-constexpr const char* kTasks = "flow show \"RUN\" 2>/dev/null | sed -n '1,/^$/d;/^$/q;s/ .*//p'";
-constexpr const char* kSignals =
-    "flow show \"RUN\" 2>/dev/null | sed -n 's/.*the signal `\\([^`]*\\)`.*/\\1/p'";
-
-/// "resume:0|retry:0": a pattern of verbs and the number of arguments before the current one.
-std::string at_place(const std::string& verbs, const std::string& place) {
-  std::string out;
-  for (char c : verbs) out += c == '|' ? ":" + place + "|" : std::string(1, c);
-  return out + ":" + place;
-}
-
-/// `command` for the run in the shell's variable or expression `run`.
-std::string of_run(std::string command, const std::string& run) {
-  size_t at = command.find("RUN");
-  return command.replace(at, 3, run);
-}
-
 std::string bash_script(const std::vector<CompletedVerb>& verbs) {
   std::string names, cases;
   for (const CompletedVerb& verb : verbs) {
     names += (names.empty() ? "" : " ") + verb.name;
-    cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" valued=\"" +
-             verb.valued + " \" ;;\n";
+    cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" ;;\n";
   }
+  // What `flow __complete` prints is never expanded by the shell: names of runs and tasks may hold
+  // anything.
   return "# bash completion of flow: eval \"$(flow completion bash)\"\n"
          "_flow() {\n"
-         "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\" "
-         "valued=\"\"\n"
-         "  local before=\"${COMP_WORDS[COMP_CWORD - 1]}\" place=0 run=\"\" i\n"
+         "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\"\n"
+         "  local line kind\n"
          "  COMPREPLY=()\n"
-         "  if ((COMP_CWORD == 1)); then\n"
+         "  if ((COMP_CWORD == 1)) && [[ $word != -* ]]; then\n"
          "    COMPREPLY=($(compgen -W \"" +
          names +
          "\" -- \"$word\"))\n"
@@ -90,37 +60,33 @@ std::string bash_script(const std::vector<CompletedVerb>& verbs) {
          "  case \"$verb\" in\n" +
          cases +
          "  esac\n"
-         "  if [[ $word == -* ]]; then\n"
+         "  if [[ $word == -* && $options ]]; then\n"
          "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
          "    return\n"
          "  fi\n"
-         "  if [[ $valued == *\" $before \"* ]]; then\n"
-         "    [[ $before == --format ]] && COMPREPLY=($(compgen -W \"" +
-         std::string(kFormats) +
-         "\" -- \"$word\"))\n"
-         "    return\n"
-         "  fi\n"
-         "  for ((i = 2; i < COMP_CWORD; i++)); do\n"
-         "    if [[ ${COMP_WORDS[i]} == -* ]]; then\n"
-         "      [[ $valued != *\" ${COMP_WORDS[i]} \"* ]] || ((++i))\n"
-         "      continue\n"
-         "    fi\n"
-         "    ((++place > 1)) || run=${COMP_WORDS[i]}\n"
+         "  local plain=\"${word//\\\\/}\" found before=\"\"\n"
+         "  [[ $word == \"=\" ]] && plain=\"\"\n"
+         "  mapfile -t found < <(flow __complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null)\n"
+         "  kind=\"${found[0]}\"\n"
+         // The word after `lr=` is completed by itself.
+         "  if [[ $word == \"=\" ]]; then before=\"${COMP_WORDS[COMP_CWORD - 1]}=\"\n"
+         "  elif [[ ${COMP_WORDS[COMP_CWORD - 1]} == \"=\" ]]; then "
+         "before=\"${COMP_WORDS[COMP_CWORD - 2]}=\"; fi\n"
+         "  for line in \"${found[@]:1}\"; do\n"
+         "    line=\"${line#\"$before\"}\"\n"
+         "    [[ $line != \"$plain\"* ]] || COMPREPLY+=(\"$(printf %q \"$line\")\")\n"
          "  done\n"
-         "  case \"$verb:$place\" in\n"
-         "    " +
-         at_place(kRunVerbs, "0") + "|diff:1|compare:*) COMPREPLY=($(compgen -W \"$(" + kRuns +
-         ")\" -- \"$word\")) ;;\n"
-         "    " +
-         at_place(kTaskVerbs, "1") + ") COMPREPLY=($(compgen -W \"$(" + of_run(kTasks, "$run") +
-         ")\" -- \"$word\")) ;;\n"
-         "    signal:1) COMPREPLY=($(compgen -W \"$(" +
-         of_run(kSignals, "$run") +
-         ")\" -- \"$word\")) ;;\n"
-         "    completion:0) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$word\")) ;;\n"
-         "  esac\n"
+         "  if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; "
+         "fi\n"
+         "  if [[ $kind == files || $kind == folders ]]; then\n"
+         "    compopt -o filenames\n"
+         "    local action=-f\n"
+         "    [[ $kind == files ]] || action=-d\n"
+         "    while IFS= read -r line; do COMPREPLY+=(\"$line\"); done < <(compgen $action -- "
+         "\"$plain\")\n"
+         "  fi\n"
          "}\n"
-         "complete -o default -F _flow flow\n";
+         "complete -F _flow flow\n";
 }
 
 std::string zsh_script(const std::vector<CompletedVerb>& verbs) {
@@ -147,19 +113,16 @@ std::string zsh_script(const std::vector<CompletedVerb>& verbs) {
          "    compadd -- $options\n"
          "    return\n"
          "  fi\n"
-         "  case \"$words[2]:$CURRENT\" in\n"
-         "    (" +
-         std::string(kRunVerbs) + "):3|diff:4|compare:*) compadd -- ${(f)\"$(" + kRuns +
-         ")\"} && return ;;\n"
-         "    (" +
-         kTaskVerbs + "):4) compadd -- ${(f)\"$(" + of_run(kTasks, "$words[3]") +
-         ")\"} && return ;;\n"
-         "    signal:4) compadd -- ${(f)\"$(" +
-         of_run(kSignals, "$words[3]") +
-         ")\"} && return ;;\n"
-         "    completion:3) compadd -- bash zsh fish && return ;;\n"
+         "  local -a found\n"
+         "  found=(\"${(@f)$(flow __complete \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"
+         "  local kind=$found[1] ending=' '\n"
+         "  shift found\n"
+         "  [[ $found[1] == *= ]] && ending=''\n"
+         "  (($#found)) && compadd -S \"$ending\" -- $found\n"
+         "  case $kind in\n"
+         "    (files) _files ;;\n"
+         "    (folders) _files -/ ;;\n"
          "  esac\n"
-         "  _files\n"
          "}\n"
          // As a file in fpath it is run in place of the function at the first call.
          "if [[ $funcstack[1] == _flow ]]; then _flow \"$@\"; else compdef _flow flow; fi\n";
@@ -177,12 +140,18 @@ std::string fish_script(const std::vector<CompletedVerb>& verbs) {
              single_quoted(what) + "\n";
     }
   }
-  std::string runs = kRunVerbs;
-  for (char& c : runs) c = c == '|' ? ' ' : c;
-  return out + "complete -c flow -n '__fish_seen_subcommand_from " + runs +
-         "; and test (count (commandline -opc)) -eq 2' -a \"last (flow ls 2>/dev/null | string "
-         "split -f1 ' ')\"\n"
-         "complete -c flow -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
+  return out +
+         "function __flow_candidates\n"
+         "  set -l found (flow __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)\n"
+         "  set -q found[2]; and printf '%s\\n' $found[2..]\n"
+         "  switch $found[1]\n"
+         "    case files\n"
+         "      __fish_complete_path (commandline -ct)\n"
+         "    case folders\n"
+         "      __fish_complete_directories (commandline -ct)\n"
+         "  end\n"
+         "end\n"
+         "complete -c flow -f -n 'not __fish_use_subcommand' -a '(__flow_candidates)'\n";
 }
 
 }  // namespace
