@@ -204,13 +204,13 @@ class Display(Place):
                     'local b = busy("%s") for i = 1, 30 do many[i](b) end return hold("%s", "x")'
                     % (self.path("gate"), self.path("gate")))
         self.addCleanup(self.end_tmux)
-        for rows in (5, 8, 12):
+        for rows in (5, 12):
             with self.subTest(rows=rows):
                 self.tmux("new-session", "-d", "-x", "90", "-y", str(rows), "sh")
                 self.tmux("send-keys", "%s run p.lua --fresh -j 2" % OPTIONS.flow, "Enter")
                 self.until_redrawn(3)
                 before = self.history()
-                self.until_redrawn(30)
+                self.until_redrawn(20)
                 self.assertEqual(self.history(), before)
                 self.check_resized(4)
                 self.check_resized(30)
@@ -228,7 +228,7 @@ class Display(Place):
         self.until_screen("the frame", lambda screen: "/32 done" in screen)
         self.until_redrawn(2)
         before = self.history()
-        self.until_redrawn(20)
+        self.until_redrawn(10)
         self.assertEqual(self.history(), before)
         self.assertLessEqual(len([line for line in self.screen() if line.startswith("  ")]), max(rows - 3, 1))
 

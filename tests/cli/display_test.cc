@@ -83,6 +83,10 @@ TEST_CASE("a row is about all calls and instances of a task, and names the one t
   view.set_counts({counted("align", counts)});
   CHECK(text_of(view.frame(3000, 100, 24), 100)[1] ==
         "  align  █░░░░░░░░░░░  0/12  2 running  2.0s  [s2] 50%  loss=0.25");
+  Event metric = event("metric", "align#2", "", 1600);
+  metric.data = Value::map({{Value("acc"), Value(0.5)}, {Value("step"), Value(int64_t{3})}});
+  view.on_event(metric);
+  CHECK(text_of(view.frame(3000, 100, 24), 100)[1].ends_with("  2.0s  #2 acc=0.5 step=3"));
   CHECK(without_numbers("sub#2[3]/align#2[s1]") == "sub/align");
 }
 

@@ -112,12 +112,26 @@ std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_
   return line + "; " + format_duration(elapsed_ms) + "; state " + format_bytes(state_bytes);
 }
 
+namespace {
+
+/// Whether nothing of the event stays above the frame. Most events are such.
+bool is_of_frame_only(const Event& event) {
+  if (event.type == "progress" || event.type == "metric") return true;
+  return event.type == "task" && event.status != "failed" && event.status != "waiting";
+}
+
+}  // namespace
+
 std::vector<std::string> RunView::on_event(const Event& stored) {
+  if (started_ms_ == 0 && stored.type != "plan") started_ms_ = stored.at_ms;
+  std::string name = tagged_name(stored.task, stored.tag);
+  if (is_terminal_ && !stored.task.empty() && stored.type != "plan") rows_.on_event(stored, name);
+  if (is_terminal_ && is_of_frame_only(stored)) {
+    if (stored.type == "task") services_.erase(name);
+    return {};
+  }
   Event event = stored;
-  event.task = tagged_name(stored.task, stored.tag);
-  if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
-  bool is_of_row = event.type == "task" || event.type == "progress" || event.type == "serving";
-  if (is_terminal_ && is_of_row) rows_.on_event(stored, event.task);
+  event.task = std::move(name);
   if (event.type == "task") return on_task_event(event);
   if (event.type == "progress") return on_progress(event);
   if (event.type == "plan") return on_preview(event);
@@ -148,7 +162,6 @@ std::vector<std::string> RunView::on_task_event(const Event& event) {
   bool has_waited = waiting_.erase(event.task) > 0;
   if (event.status == "running") {
     running_[event.task] = {event.at_ms, "", 0};
-    if (is_terminal_) return {};
     if (event.attempt > 1)
       return {event.task + ": started, attempt " + std::to_string(event.attempt)};
     return {event.task + ": started"};
@@ -218,7 +231,6 @@ std::optional<std::string> RunView::failure(const Event& event, size_t columns_m
 std::vector<std::string> RunView::on_progress(const Event& event) {
   auto found = running_.find(event.task);
   if (found == running_.end()) return {};
-  if (is_terminal_) return {};
   Task& task = found->second;
   if (event.data.kind() == Value::Kind::table) task.metrics = metrics_text(event.data);
   if (task.line_at_ms != 0 && event.at_ms - task.line_at_ms < kProgressLineEvery_ms) return {};

@@ -24,9 +24,9 @@ constexpr auto kTick =
     std::chrono::milliseconds(100);  // interval of frames, or of flushes to a pipe
 constexpr size_t kAboveMax = 1 << 20;
 constexpr size_t kPipeColumns = 120;
-// Counting the tasks takes time of the engine: at most this part of its time, and 2 s apart.
-constexpr int64_t kCountShare = 20;
-constexpr int64_t kCountEveryMax_ms = 2000;
+// Counting the tasks takes time of the engine: at most a hundredth of it, if they are many.
+constexpr int64_t kCountShare = 100;
+constexpr int64_t kCountEveryMax_ms = 3000;
 
 TerminalSize terminal_size() {
   winsize size{};

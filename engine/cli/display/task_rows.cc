@@ -76,27 +76,19 @@ int rank_of(const Counts& counts) {
 
 size_t TaskRows::row_of(const std::string& task) {
   std::string name = without_numbers(task);
+  if (last_row_ < rows_.size() && rows_[last_row_].name == name) return last_row_;
   if (rows_.size() + 1 >= kCountedTasksMax && !index_.contains(name)) name.clear();
   auto [found, is_new] = index_.try_emplace(name, rows_.size());
   if (is_new) {
     rows_.emplace_back();
     rows_.back().name = std::move(name);
   }
-  return found->second;
+  return last_row_ = found->second;
 }
 
 void TaskRows::on_event(const Event& event, const std::string& shown) {
   Row& row = rows_[row_of(event.task)];
-  if (event.type == "progress") {
-    auto running = running_.find(event.task);
-    if (running == running_.end()) return;
-    double fraction = std::clamp(event.fraction, 0.0, 1.0);
-    row.fractions += fraction - std::exchange(running->second.fraction, fraction);
-    row.fraction = fraction;
-    row.reporter = shown;
-    if (event.data.kind() == Value::Kind::table) row.metrics = metrics_text(event.data);
-    return;
-  }
+  if (event.type == "progress" || event.type == "metric") return on_report(row, event, shown);
   row.newest = event.task;
   row.instance = shown;
   if (row.noted == shown) row.note.clear();
@@ -113,6 +105,21 @@ void TaskRows::on_event(const Event& event, const std::string& shown) {
     row.note = wait_text(event);
     row.noted = shown;
   }
+}
+
+void TaskRows::on_report(Row& row, const Event& event, const std::string& shown) {
+  auto running = running_.find(event.task);
+  if (running == running_.end()) return;
+  if (row.reporter != shown) {
+    row.reporter = shown;
+    row.fraction = -1;
+    row.metrics.clear();
+  }
+  if (event.data.kind() == Value::Kind::table) row.metrics = metrics_text(event.data);
+  if (event.type == "metric") return;
+  double fraction = std::clamp(event.fraction, 0.0, 1.0);
+  row.fractions += fraction - std::exchange(running->second.fraction, fraction);
+  row.fraction = fraction;
 }
 
 void TaskRows::on_start(Row& row, const Event& event) {
@@ -251,11 +258,12 @@ void TaskRows::add_report(Line& line, const Row& row) const {
   }
   auto running = running_.find(row.newest);
   if (running != running_.end() && running->second.attempt > 1)
-    line.push_back({"  attempt " + std::to_string(running->second.attempt)});
-  if (row.fraction < 0) return;
-  std::string percent = std::to_string(std::lround(row.fraction * 100)) + "%";
-  line.push_back({"  " + instance_prefix(row, row.reporter) + percent});
-  if (!row.metrics.empty()) line.push_back({"  " + row.metrics});
+    line.push_back({"  " + instance_prefix(row, row.instance) + "attempt " +
+                    std::to_string(running->second.attempt)});
+  std::string report = instance_prefix(row, row.reporter);
+  if (row.fraction >= 0) report += std::to_string(std::lround(row.fraction * 100)) + "%  ";
+  report += row.metrics;
+  if (row.fraction >= 0 || !row.metrics.empty()) line.push_back({"  " + report});
 }
 
 std::optional<int64_t> TaskRows::left_ms(int64_t now) const {

@@ -19,7 +19,7 @@ constexpr int64_t kEstimateAfter_ms = 5'000;  // age of the run
 /// The events name calls and instances; a row stands for all of one task, as CountedTask.
 class TaskRows {
  public:
-  /// An event of type task, progress or serving. `shown` is the name with the tag.
+  /// An event of type task, progress, metric or serving. `shown` is the name with the tag.
   void on_event(const Event& event, const std::string& shown);
   /// The newest counts of all tasks. Empty ones are ignored: the run has ended.
   void set_counts(const std::vector<CountedTask>& counts);
@@ -57,6 +57,7 @@ class TaskRows {
     double fraction = 0;
   };
   size_t row_of(const std::string& task);
+  void on_report(Row& row, const Event& event, const std::string& shown);
   void on_start(Row& row, const Event& event);
   void on_end(Row& row, const Event& event);
   /// For each row the start of its longest running attempt; now if none runs.
@@ -73,6 +74,7 @@ class TaskRows {
 
   std::vector<Row> rows_;  // at most kCountedTasksMax
   std::unordered_map<std::string, size_t> index_;
+  size_t last_row_ = 0;  // of the newest event: the instances of a map follow each other
   std::unordered_map<std::string, Running> running_;
 };
 
