@@ -125,6 +125,10 @@ class Config(Place):
         self.assertEqual(self.explained(FLOW_PROFILE="p")[(None, "defaults", "profile")], ("p", "FLOW_PROFILE"))
         self.exits(2, self.flow("run", ".", "--profile", "q"), "there is no profile `q`")
         self.exits(2, self.flow("run", ".", FLOW_JOBS="many"), "FLOW_JOBS", "many")
+        os.remove(self.path("flow.toml"))
+        os.remove(self.path("home/flow/flow.toml"))
+        self.good("ls", FLOW_PROFILE="p")
+        self.exits(2, self.flow("run", ".", FLOW_PROFILE="p"), "no flow.toml was found")
 
     def test_options_at_the_call_are_the_scripts(self):
         self.script('return { say("1").stdout, say:with { cpus = 0.5, memory = "2M" }("2").stdout }')

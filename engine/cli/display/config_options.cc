@@ -231,7 +231,9 @@ void choose_run_options(VerbContext& context, RunArguments& arguments,
 void configure_verb(VerbContext& context, bool may_have_head) {
   // --profile is for the files of the run's script, which are elsewhere.
   std::string profile = std::exchange(context.profile, "");
-  choose_state(context, read_config(context, "."), may_have_head);
+  bool has_files = !find_config("").empty();  // FLOW_PROFILE may be of other folders
+  choose_state(context, has_files ? read_config(context, ".") : std::vector<ConfigValue>(),
+               may_have_head);
   context.profile = std::move(profile);
 }
 
