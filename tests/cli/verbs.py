@@ -15,7 +15,11 @@ local flow = require "flow"
 local say = flow.shell("say", { args = { "word" }, outputs = { text = "text.txt" },
   command = "echo {word}; echo {word} > {outputs.text}" })
 local fails = flow.task("fails", function(ctx, word) if word == "bad" then error("a bad word") end return word end)
-local ask = flow.task("ask", function(ctx, word) if word == "ask" then return ctx:wait("go") end return word end)
+local ask = flow.task("ask", function(ctx, word)
+  ctx:metric("length", #word)
+  if word == "ask" then return ctx:wait("go") end
+  return word
+end)
 return flow.pipeline("verbs", { word = flow.param.string { default = "hello" } }, function(p)
   return { said = say(p.word), word = fails(p.word), asked = ask(p.word) }
 end)
@@ -32,6 +36,8 @@ LINES = {
     "logs": ["logs"],
     "why": ["why"],
     "diff": ["diff", "last", "last"],
+    "metrics": ["metrics"],
+    "compare": ["compare", "last", "last"],
     "graph": ["graph", "."],
     "lint": ["lint", "."],
     "plan": ["plan", "."],
@@ -39,12 +45,13 @@ LINES = {
     "doctor": ["doctor"],
     "init": ["init", "new"],
 }
-LINE_A_THING = {"run", "retry", "ls", "logs", "lint", "plan", "doctor", "init"}  # the others print one document
+# The others print one document.
+LINE_A_THING = {"run", "retry", "ls", "logs", "metrics", "compare", "lint", "plan", "doctor", "init"}
 # tests/cluster/cluster.py tests those of a cluster
 NO_JSON = {"repl", "completion", "head", "worker", "nodes"}
 WHEN_IT_RUNS = {"cancel", "signal"}
-NEEDS = {"run": "FILE|DIR", "retry": "RUN", "cancel": "RUN", "signal": "RUN", "diff": "RUN", "graph": "FILE|RUN",
-         "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
+NEEDS = {"run": "FILE|DIR", "retry": "RUN", "cancel": "RUN", "signal": "RUN", "diff": "RUN", "compare": "RUN",
+         "graph": "FILE|RUN", "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
 WRONG = {
     "run": ["run", "nothing.lua"],
     "resume": ["resume", "nobody"],
@@ -56,6 +63,8 @@ WRONG = {
     "logs": ["logs", "last", "say@7"],
     "why": ["why", "last", "nothing"],
     "diff": ["diff", "last", "nobody"],
+    "metrics": ["metrics", "last", "nothing"],
+    "compare": ["compare", "last", "nobody"],
     "graph": ["graph", "nobody"],
     "lint": ["lint", "nothing.lua"],
     "plan": ["plan", ".", "--param", "wort=1"],

@@ -281,6 +281,7 @@ class Metrics(place.Place):
         self.good("run", ".", "--param", "count=300", "--param", "rate=0.3")
         (path,) = self.good("metrics", "last", "--tensorboard", "tb").out.split()
         self.assertEqual(self.good("metrics", "last", "--tensorboard", "tb").out.split(), [path])
+        self.assertEqual(self.good("metrics", "last", "--tensorboard", "tb", "--json").lines(), [{"path": path}])
         self.assertEqual(len(os.listdir(self.path("tb", "train"))), 1)
         read = scalars(self.path(path))
         self.assertEqual([(step, value) for step, value, _ in read["loss"]],

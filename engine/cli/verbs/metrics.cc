@@ -90,7 +90,7 @@ int print_metrics(const VerbContext& context, const MetricsOptions& options) {
   if (!options.tensorboard.empty()) {
     for (const std::string& path :
          reader.write_tensorboard(options.tensorboard, run, task, options.metric))
-      print_line(path);
+      print_line(context.json ? "{\"path\":" + json_text(path) + "}" : path);
     return kDone;
   }
   std::vector<MetricSeries> all = reader.metrics(run, task, options.metric);
