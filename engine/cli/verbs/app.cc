@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "engine/cli/display/candidates.hpp"
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/signals.hpp"
 #include "engine/cli/verbs/verbs.hpp"

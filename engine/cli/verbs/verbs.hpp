@@ -28,11 +28,6 @@ void add_init(CLI::App& app, VerbContext& context);
 void add_repl(CLI::App& app, VerbContext& context);
 void add_completion(CLI::App& app, VerbContext& context);
 void add_manual(CLI::App& app, VerbContext& context);
-
-/// The word after `flow` with which the scripts of `flow completion` ask for candidates.
-constexpr const char* kCompleteWord = "__complete";
-/// Prints what may stand in the place of the last of the words after `flow`.
-int print_candidates(const CLI::App& app, VerbContext& context, std::vector<std::string> words);
 void add_head(CLI::App& app, VerbContext& context);
 void add_worker(CLI::App& app, VerbContext& context);
 void add_nodes(CLI::App& app, VerbContext& context);

@@ -1,6 +1,8 @@
 // flow __complete WORD…: what may stand in the place of the last word of a command line, for the
 // scripts of `flow completion`. It prints one candidate on a line, after a first line that says
 // what else fits: `files`, `folders` or `none`.
+#include "engine/cli/display/candidates.hpp"
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +10,6 @@
 #include <sstream>
 
 #include "engine/cli/display/run_options.hpp"
-#include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
 
