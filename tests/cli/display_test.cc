@@ -310,8 +310,8 @@ TEST_CASE("a task that failed before its first attempt did not run") {
 TEST_CASE("names are quoted in every format of a graph") {
   PlanInfo plan;
   plan.pipeline = "p";
-  plan.nodes = {{"a\"b", "a", "task", "", "", {}, {}},
-                {"t#2", "t", "map", "", "", {"a\"b"}, {"a\"b"}}};
+  plan.nodes = {{"a\"b", "a", "task", "", "", "", {}, {}},
+                {"t#2", "t", "map", "", "", "", {"a\"b"}, {"a\"b"}}};
   CHECK(graph_dot(plan).find(R"("a\"b" -> "t#2" [style=dashed];)") != std::string::npos);
   CHECK(graph_mermaid(plan) ==
         "flowchart LR\n  n0[\"a#quot;b\"]\n  n1[[\"t#35;2\"]]\n  n0 --> n1\n  n0 -.-> n1\n");
