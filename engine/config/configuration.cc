@@ -28,7 +28,6 @@ enum class Form : uint8_t {
   secret,        // { env = NAME }
   named_prices,  // names and numbers: an option each
   labels,        // names and tables of prices
-  unsupported,   // known, and not part of this build
 };
 
 struct Key {
@@ -36,23 +35,13 @@ struct Key {
   Form form;
 };
 
-constexpr Key kTaskKeys[] = {{"cpus", Form::number},
-                             {"memory", Form::size},
-                             {"gpus", Form::number},
-                             {"gpu_memory", Form::size},
-                             {"gpu", Form::text},
-                             {"where", Form::text},
-                             {"resources", Form::resources},
-                             {"retries", Form::retries},
-                             {"timeout", Form::text},
-                             {"priority", Form::integer},
-                             {"queue", Form::text},
-                             {"env", Form::env},
-                             {"container", Form::unsupported},
-                             {"modules", Form::unsupported},
-                             {"conda", Form::unsupported},
-                             {"venv", Form::unsupported},
-                             {"before", Form::unsupported}};
+constexpr Key kTaskKeys[] = {
+    {"cpus", Form::number},         {"memory", Form::size},     {"gpus", Form::number},
+    {"gpu_memory", Form::size},     {"gpu", Form::text},        {"where", Form::text},
+    {"resources", Form::resources}, {"retries", Form::retries}, {"timeout", Form::text},
+    {"priority", Form::integer},    {"queue", Form::text},      {"env", Form::env},
+    {"before", Form::text},         {"modules", Form::texts},   {"venv", Form::text},
+    {"conda", Form::text},          {"container", Form::text}};
 constexpr Key kRunKeys[] = {{"state", Form::text},      {"jobs", Form::integer},
                             {"workers", Form::integer}, {"on", Form::text},
                             {"grace", Form::text},      {"fail_fast", Form::boolean},
@@ -154,7 +143,6 @@ const char* expected_form(Form form, const TomlNode& node) {
     case Form::secret:
       return is_secret(node) ? nullptr : "{ env = \"NAME\" }, a variable of the environment";
     case Form::labels:
-    case Form::unsupported:
       break;
   }
   return nullptr;
@@ -267,10 +255,6 @@ class FileReader {
 
   Status read_option(const TomlNode& node, Form form, ConfigSetting setting, Settings& to) const {
     setting.option += setting.option.empty() ? node.key : "." + node.key;
-    if (form == Form::unsupported)
-      return problem(node, fmt::format("{} `{}`: this build of flow does not have that option of "
-                                       "tasks: remove it, or use a version that has it",
-                                       setting.header, setting.option));
     if (form == Form::labels) return read_labels(node, std::move(setting), to);
     if (form == Form::env || form == Form::named_prices) {
       FLOW_TRY(need_table(node, setting.option));

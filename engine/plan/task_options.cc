@@ -214,6 +214,62 @@ Status set_queue(TaskDef& def, const Option& option) {
   return {};
 }
 
+bool is_word(const std::string& text) {
+  return !text.empty() && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' '; });
+}
+
+/// A text that is not empty and has no NUL.
+Status set_command_text(const Option& option, const std::string& form, std::string& to) {
+  auto text = option.text(form);
+  FLOW_TRY(text);
+  if (text->empty() || text->find('\0') != std::string::npos) return option.wrong(form);
+  to = std::move(*text);
+  return {};
+}
+
+Status set_modules(TaskDef& def, const Option& option) {
+  constexpr const char* kForm = "a list of modules such as [\"gcc/12.3\", \"cuda/12\"]";
+  bool is_list = option.value.kind() == Value::Kind::table &&
+                 option.value.as_table().fields.empty() && !option.value.as_table().list.empty();
+  if (!is_list) return option.wrong(kForm);
+  std::vector<std::string> names;
+  for (const Value& name : option.value.as_table().list) {
+    if (name.kind() != Value::Kind::string || !is_word(name.as_string()))
+      return option.wrong(kForm);
+    names.push_back(name.as_string());
+  }
+  def.shell.environment.modules = std::move(names);
+  return {};
+}
+
+Status set_container(TaskDef& def, const Option& option) {
+  constexpr const char* kForm =
+      "\"docker://IMAGE\", \"podman://IMAGE\" or the path of an image with the suffix .sif";
+  std::string image;
+  FLOW_TRY(set_command_text(option, kForm, image));
+  constexpr size_t kSchemeSize = 9;  // of both
+  bool has_scheme = image.starts_with("docker://") || image.starts_with("podman://");
+  bool is_image = has_scheme ? is_word(image.substr(kSchemeSize)) : image.ends_with(".sif");
+  if (!is_image) return option.wrong(kForm);
+  def.shell.environment.container = std::move(image);
+  return {};
+}
+
+Status set_command_option(TaskDef& def, const Option& option) {
+  CommandEnvironment& environment = def.shell.environment;
+  if (option.name == "modules") return set_modules(def, option);
+  if (option.name == "container") return set_container(def, option);
+  if (option.name == "before")
+    return set_command_text(option, "text that the shell runs before the command",
+                            environment.before);
+  if (option.name == "venv")
+    return set_command_text(option, "a requirements file or the folder of a Python environment",
+                            environment.venv.source);
+  return set_command_text(option, "an environment.yml, a lock file or the folder of an environment",
+                          environment.conda.source);
+}
+
 bool is_variable_name(const std::string& name) {
   bool starts_with_digit = !name.empty() && name[0] >= '0' && name[0] <= '9';
   return !name.empty() && !starts_with_digit &&
@@ -307,10 +363,15 @@ uint8_t resource_function(const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& task_option_names() {
-  static const std::vector<std::string> names = {"cpus",    "memory",   "gpus",      "gpu_memory",
-                                                 "gpu",     "where",    "resources", "retries",
-                                                 "timeout", "priority", "queue"};
+  static const std::vector<std::string> names = {
+      "cpus",    "memory",   "gpus",  "gpu_memory", "gpu",     "where", "resources", "retries",
+      "timeout", "priority", "queue", "before",     "modules", "venv",  "conda",     "container"};
   return names;
+}
+
+bool is_command_option(const std::string& name) {
+  return name == "before" || name == "modules" || name == "venv" || name == "conda" ||
+         name == "container";
 }
 
 Status set_task_option(TaskDef& def, const std::string& name, const Value& value) {
@@ -329,6 +390,7 @@ Status set_task_option(TaskDef& def, const std::string& name, const Value& value
   if (name == "priority")
     return store(option.integer(-kPriorityMax, kPriorityMax, "a whole number"), def.priority);
   if (name == "queue") return set_queue(def, option);
+  if (is_command_option(name)) return set_command_option(def, option);
   return internal_error(fmt::format("a task has no option `{}` that can be set", name));
 }
 
@@ -349,6 +411,13 @@ Value task_option(const TaskDef& def, const std::string& name) {
     return def.timeout_ms == 0 ? Value() : Value(format_duration(def.timeout_ms));
   if (name == "priority") return Value(int64_t{def.priority});
   if (name == "queue") return Value(def.queue);
+  const CommandEnvironment& environment = def.shell.environment;
+  if (name == "before") return text_value(environment.before);
+  if (name == "venv") return text_value(environment.venv.source);
+  if (name == "conda") return text_value(environment.conda.source);
+  if (name == "container") return text_value(environment.container);
+  if (name == "modules" && !environment.modules.empty())
+    return Value::list({environment.modules.begin(), environment.modules.end()});
   return {};
 }
 

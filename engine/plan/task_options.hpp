@@ -11,6 +11,10 @@ namespace flow {
 /// Names of the options that set_task_option takes, except for `env`.
 const std::vector<std::string>& task_option_names();
 
+/// Whether only tasks of flow.shell have the option: `before`, `modules`, `venv`, `conda` or
+/// `container`.
+bool is_command_option(const std::string& name);
+
 /// Sets the option; a table replaces the whole option. `name` is one of task_option_names(), or
 /// "env.NAME" for one variable. A value `{ env = NAME }` of a variable is a secret. Error (user): a
 /// clause about the option, without the name of the task.

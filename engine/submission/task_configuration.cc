@@ -28,6 +28,7 @@ std::vector<const ConfigSetting*> settings_for(const Configuration& configuratio
   std::vector<const ConfigSetting*> chosen;
   std::set<std::string> taken;
   auto take = [&](const ConfigSetting& setting) {
+    if (is_command_option(setting.option) && def.kind != TaskKind::shell) return;
     if (taken.insert(setting.option).second) chosen.push_back(&setting);
   };
   for (const ConfigSetting& setting : configuration.settings)
@@ -53,6 +54,7 @@ Status check_task_option(const ConfigSetting& setting) {
 /// Names of the options to show.
 std::vector<std::string> options_of(const TaskDef& def) {
   std::vector<std::string> options = task_option_names();
+  if (def.kind != TaskKind::shell) std::erase_if(options, is_command_option);
   for (const EnvEntry& entry : def.env) options.push_back(std::string(kEnvPrefix) + entry.name);
   return options;
 }

@@ -73,7 +73,7 @@ class Config(Place):
                                  ("[profile.x.tasks.say]\nretries = { maxx = 1 }\n", 2, "did you mean `max`?"),
                                  ("[tasks.say]\nenv = { \"1A\" = \"x\" }\n", 2, "`1A`"),
                                  ("[tasks.say]\ntimeout = \"0s\"\n", 2, "a duration above 0"),
-                                 ("[tasks.say]\nmodules = [\"gcc\"]\n", 2, "this build of flow does not have"),
+                                 ("[tasks.say]\nmodules = [\"\"]\n", 2, "`modules`"),
                                  ("[defaults]\njobs = 0\n", 2, "from 1 to 100000"),
                                  ("[defaults]\ngrace = \"soon\"\n", 2, "takes a time"),
                                  ("[defaults]\non = \"pbs\"\n", 2, "`on` is `slurm`"),
@@ -163,7 +163,8 @@ class Config(Place):
                   "retries": {"max": 2, "backoff": "1ms", "factor": 3, "cap": "5s",
                               "oom": {"max": 1, "memory": "x3"}, "infra": 7},
                   "timeout": "90s", "priority": -3, "queue": "slow"}
-        self.assertEqual({name: value for name, (value, _) in got.items()}, values)
+        unset = {name: None for name in ("before", "modules", "venv", "conda", "container")}
+        self.assertEqual({name: value for name, (value, _) in got.items()}, dict(values, **unset))
         for line, name in enumerate(values, 2):
             self.assertEqual(got[name][1], "flow.toml:%d [tasks.say]" % line)
         self.rejected('[tasks.say]\nmemory = "1000TiB"\n', "say", "1000 TiB")
@@ -173,6 +174,19 @@ class Config(Place):
         self.good("run", ".", "--resource", "fpga=2")
         self.toml('[tasks.say]\ncpus = 100000\n')
         self.assertIn("100000", self.good("run", ".", "--fresh").err)
+
+    def test_options_of_commands_apply_to_shell_tasks(self):
+        head = 'local lua = flow.task("lua", function(ctx, text) return text end)\n'
+        self.script('return { lua(say("1").stdout) }', head + 'local say = flow.shell("say", { args = { "x" }, command = [[echo {x}$WORD]] })\n')
+        self.toml('[tasks."*"]\nbefore = "WORD=hello"\n')
+        self.good("run", ".")
+        self.assertEqual(self.show()["result"], ["1hello\n"])
+        shown = {(task, option): value for (task, _, option), (value, _) in self.explained().items()}
+        self.assertEqual(shown["say", "before"], "WORD=hello")
+        self.assertNotIn(("lua", "before"), shown)
+        self.rejected('[tasks.say]\ncontainer = "debian:12"\n', "flow.toml:2", "`container` is", "docker://IMAGE")
+        self.rejected('[tasks.say]\nmodules = ["-x"]\n', "flow.toml:2", "`modules` is a list of modules")
+        self.rejected('[tasks.say]\nvenv = "absent.txt"\n', "venv", "absent.txt")
 
     def test_retries_timeout_and_priority_change_a_run(self):
         head = 'local fail = flow.shell("fail", { command = [[echo x >> %s; false]] })\n' % self.path("tries")

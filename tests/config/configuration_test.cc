@@ -81,8 +81,8 @@ TEST_CASE("unknown names and wrong types are errors with file, line and the near
   CHECK(error_of("[notify]\nsecret = \"abc\"\n") ==
         "flow.toml:2: [notify] `secret` is { env = \"NAME\" }, a variable of the environment, not "
         "a string");
-  CHECK_THAT(error_of("[tasks.a]\ncontainer = \"docker://x\"\n"),
-             Catch::Contains("flow.toml:2: [tasks.a] `container`: this build of flow does not"));
+  CHECK_THAT(error_of("[tasks.a]\nmodules = \"gcc\"\n"),
+             Catch::Contains("flow.toml:2: [tasks.a] `modules` is a list of strings"));
   CHECK_THAT(error_of("[defaults]\njobs = \n"), Catch::StartsWith("flow.toml:2: the file is not"));
   CHECK_THAT(error_of("[defaults]\njobs = 1\njobs = 2\n"), Catch::StartsWith("flow.toml:3:"));
   CHECK_THAT(error_of(std::string((1 << 20) + 1, '\n')), Catch::Contains("more than 1048576"));

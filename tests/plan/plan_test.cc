@@ -153,12 +153,12 @@ TEST_CASE("parameters and places of functions survive, and a plan without them h
     CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
   // No kernels, the section, one task: its index, its parameters, places with their components.
   using namespace std::string_literals;
-  CHECK(decode_plan(plain + "\0\4\1\0\1\1x\0"s).ok());
-  CHECK_FALSE(decode_plan(plain + "\0\4\0"s).ok());
-  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\0"s).ok());
-  CHECK_FALSE(decode_plan(plain + "\0\4\1\1\1\1x\0"s).ok());
-  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\1\1x\4"s).ok());
-  CHECK_FALSE(decode_plan(plain + "\0\4\1\0\0\1\0\0"s).ok());
+  CHECK(decode_plan(plain + "\0\12\1\0\1\1x\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\12\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\12\1\0\0\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\12\1\1\1\1x\0"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\12\1\0\0\1\1x\4"s).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\12\1\0\0\1\0\0"s).ok());
 }
 
 TEST_CASE("tags of calls survive in a fragment") {
