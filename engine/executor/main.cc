@@ -354,8 +354,9 @@ int build_graph() {
   for (const wire::ResourceCall& call : build.resource_calls()) {
     auto args = decode_value(call.args());
     if (!args.ok() || args->kind() != Value::Kind::table) return 1;
-    request.resource_calls.push_back(
-        {call.def(), std::move(*args), call.named_args(), call.attempt()});
+    request.resource_calls.push_back({call.def(), std::move(*args), call.named_args(),
+                                      call.attempt(),
+                                      static_cast<uint8_t>(call.functions() & kResourceFunctions)});
   }
   wire::FromExecutor reply;
   end_with_head();

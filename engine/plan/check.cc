@@ -104,7 +104,8 @@ class PlanChecker {
               "attempt, can only grow");
     if (def.kind == TaskKind::service && def.service.batch_max < 1)
       problem(where(def), "has a `batch.max` below 1");
-    if (!def.gpu_kernel.empty() && needs.gpus_milli == 0)
+    bool may_have_gpus = needs.gpus_milli > 0 || (def.resource_functions & kGpusFunction) != 0;
+    if (!def.gpu_kernel.empty() && !may_have_gpus)
       problem(where(def),
               fmt::format("has the kernel `{}`, which needs a GPU, and asks for none: write "
                           "`gpus = 1` in its options, or give the kernel a `fallback`, a function "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,9 +14,9 @@ namespace flow {
 
 namespace {
 
-constexpr int64_t kMsPerCall = 1000;  // as the executor's limit
-constexpr int64_t kTimeMaxMs = 600'000;
-constexpr size_t kCallsMax = 10'000;        // of one build
+constexpr int64_t kMsPerCall = 1000;        // as the executor's limit
+constexpr size_t kFunctionsMax = 6;         // of a call: one per option
+constexpr size_t kCallsMax = 1000;          // of one build
 constexpr size_t kArgumentsMax = 16 << 20;  // bytes, of one build
 constexpr size_t kAnswersMax = 100'000;     // of a run, that are remembered
 
@@ -28,9 +29,8 @@ Result<std::vector<std::string>> listed_before(const Plan& plan, const InputPatt
   return user_error(fmt::format("`{}` was not listed when the graph was built", wanted.pattern));
 }
 
-void add_time(BuildOrder& order, size_t calls) {
-  order.time_limit_ms =
-      std::min(order.time_limit_ms + static_cast<int64_t>(calls) * kMsPerCall, kTimeMaxMs);
+void add_time(BuildOrder& order, size_t functions) {
+  order.time_limit_ms += static_cast<int64_t>(functions) * kMsPerCall;
 }
 
 /// The definition's resources with those that its functions computed.
@@ -138,11 +138,26 @@ void ScriptFunctions::fail_tags(const core::RunId& run, core::UnitId unit, const
 
 ScriptFunctions::RunCalls& ScriptFunctions::calls_of(const core::RunId& run) {
   auto found = calls_.find(run);
-  if (found != calls_.end()) return found->second;
+  uint64_t context = active_runs_.number_of(run);
+  if (found != calls_.end()) {
+    if (found->second.context != context) {  // it was resumed, perhaps with new code
+      found->second = {};
+      found->second.context = context;
+    }
+    return found->second;
+  }
   std::erase_if(calls_, [&](const auto& each) {
     return !active_runs_.contains(each.first) && !each.second.is_building;
   });
-  return calls_[run];
+  RunCalls& calls = calls_[run];
+  calls.context = context;
+  return calls;
+}
+
+bool ScriptFunctions::is_waiting(const core::RunId& run, core::UnitId unit) const {
+  auto found = state_.runs.find(run);
+  return found != state_.runs.end() && unit < found->second.units.size() &&
+         found->second.units[unit].phase == core::Phase::sizing;
 }
 
 Result<ScriptFunctions::Call> ScriptFunctions::call_of(const core::Run& run, core::UnitId unit) {
@@ -153,17 +168,19 @@ Result<ScriptFunctions::Call> ScriptFunctions::call_of(const core::Run& run, cor
   const TaskNode& node = run.node(run.units[unit].node);
   Call out;
   out.call = {node.def, std::move(*args), node.named_args,
-              core::next_attempt(state_, run, unit).attempt};
+              core::next_attempt(state_, run, unit).attempt,
+              run.plan->defs[node.def].resource_functions};
   std::string text = fmt::format("{} {} {} ", node.def, node.named_args, out.call.attempt);
   out.id = sha256(text + encode_value(outline_of(*value)));
   return out;
 }
 
 void ScriptFunctions::request_resources(const core::RunId& run_id, core::UnitId unit) {
+  if (!is_waiting(run_id, unit)) return;  // a query that was resolved in a later turn
   const core::Run& run = state_.runs.at(run_id);
   RunCalls& calls = calls_of(run_id);
   auto call = call_of(run, unit);
-  if (!call.ok()) return fail_resources(run_id, unit, call.error().message);
+  if (!call.ok()) return fail_resources(run_id, unit, call.error());
   if (answer_resources(run, unit, call->id, calls.answers)) return;
   calls.waiting.push_back(unit);
   post_flush(run_id, calls);
@@ -183,13 +200,13 @@ bool ScriptFunctions::answer_resources(const core::Run& run, core::UnitId unit, 
   if (found == answers.end()) return false;
   const BuildReply::CallResources& computed = found->second;
   if (!computed.error.empty()) {
-    fail_resources(run.id, unit, computed.error);
+    fail_resources(run.id, unit, user_error(computed.error));
     return true;
   }
   core::ResourcesComputed event{run.id, unit, merged(*core::def_of(run, unit), computed)};
   event.computed.attempt = core::next_attempt(state_, run, unit).attempt;
   if (!recorder_.record_if_admitted(std::move(event), recorder_.turn_time()))
-    fail_resources(run.id, unit, "they returned values that are not allowed");
+    fail_resources(run.id, unit, user_error("they returned values that are not allowed"));
   return true;
 }
 
@@ -206,10 +223,12 @@ void ScriptFunctions::flush(const core::RunId& run_id) {
   for (; next < calls.waiting.size(); next++) {
     core::UnitId unit = calls.waiting[next];
     if (asked.size() >= kCallsMax || bytes >= kArgumentsMax) break;
-    bool waits =
-        unit < found->second.units.size() && found->second.units[unit].phase == core::Phase::sizing;
-    auto call = waits ? call_of(found->second, unit) : Result<Call>(internal_error(""));
-    if (!call.ok()) continue;
+    if (!is_waiting(run_id, unit)) continue;
+    auto call = call_of(found->second, unit);
+    if (!call.ok()) {
+      fail_resources(run_id, unit, call.error());
+      continue;
+    }
     units.push_back(unit);
     if (!known.insert(call->id).second) continue;
     bytes += call->call.args.size();
@@ -220,11 +239,14 @@ void ScriptFunctions::flush(const core::RunId& run_id) {
   if (units.empty()) return;
   auto order = order_of(run_id);
   if (!order.ok()) return finish(run_id, units, {}, order.error());
-  add_time(*order, asked.size());
+  add_time(*order, asked.size() * kFunctionsMax);
   order->resource_calls = std::move(asked);
   calls.is_building = true;
-  queue_.add(std::move(*order), [this, run_id, units, ids](const Result<BuildReply>& reply) {
-    post([this, run_id, units, ids, reply] { finish(run_id, units, ids, reply); });
+  uint64_t context = calls.context;
+  queue_.add(std::move(*order), [=, this](const Result<BuildReply>& reply) {
+    post([=, this] {
+      if (calls_of(run_id).context == context) finish(run_id, units, ids, reply);
+    });
   });
 }
 
@@ -232,37 +254,34 @@ void ScriptFunctions::finish(const core::RunId& run_id, const std::vector<core::
                              const std::vector<CallId>& ids, const Result<BuildReply>& reply) {
   RunCalls& calls = calls_of(run_id);
   calls.is_building = false;
-  std::string problem;  // of the build
+  std::optional<Error> problem;  // of the build
   if (!reply.ok()) {
-    problem = reply.error().message;
+    problem = reply.error();
   } else if (!reply->errors.empty()) {
-    problem = reply->errors.front();
+    problem = user_error(reply->errors.front());
   } else if (reply->resources.size() != ids.size()) {
-    problem = "the build gave another number of answers";
+    problem = internal_error("the build gave another number of answers");
   }
   if (calls.answers.size() > kAnswersMax) calls.answers.clear();
-  for (size_t i = 0; i < ids.size() && problem.empty(); i++)
+  for (size_t i = 0; i < ids.size() && !problem; i++)
     calls.answers.insert_or_assign(ids[i], reply->resources[i]);
   for (core::UnitId unit : units) {
-    auto found = state_.runs.find(run_id);
-    bool waits = found != state_.runs.end() && unit < found->second.units.size() &&
-                 found->second.units[unit].phase == core::Phase::sizing;
-    if (!waits) continue;  // its run was stopped, or has ended
-    if (problem.empty()) {
-      request_resources(run_id, unit);  // the arguments may have changed meanwhile
+    if (!is_waiting(run_id, unit)) continue;  // its run was stopped, or has ended
+    if (problem) {
+      fail_resources(run_id, unit, *problem);
     } else {
-      fail_resources(run_id, unit, problem);
+      request_resources(run_id, unit);  // the arguments may have changed meanwhile
     }
   }
   if (!calls.waiting.empty()) post_flush(run_id, calls);
 }
 
-void ScriptFunctions::fail_resources(const core::RunId& run, core::UnitId unit,
-                                     const std::string& why) {
+void ScriptFunctions::fail_resources(const core::RunId& run, core::UnitId unit, const Error& why) {
   core::Failure failure;
-  failure.cause = core::Cause::user_error;
+  failure.cause =
+      why.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
   failure.message = fmt::format("the functions of the resource options of `{}` failed: {}",
-                                core::shown_name(state_.runs.at(run), unit), why);
+                                core::shown_name(state_.runs.at(run), unit), why.message);
   recorder_.record_if_admitted(core::InputsFailed{run, unit, std::move(failure)},
                                recorder_.turn_time());
 }

@@ -41,6 +41,7 @@ class ScriptFunctions {
     BuildOrder::ResourceCall call;
   };
   struct RunCalls {
+    uint64_t context = 0;  // number of the run's context, whose code gives the answers
     std::map<CallId, BuildReply::CallResources> answers;
     std::vector<core::UnitId> waiting;  // for the next build
     bool is_flush_posted = false, is_building = false;
@@ -58,8 +59,10 @@ class ScriptFunctions {
   void flush(const core::RunId& run);
   void finish(const core::RunId& run, const std::vector<core::UnitId>& units,
               const std::vector<CallId>& ids, const Result<BuildReply>& reply);
-  void fail_resources(const core::RunId& run, core::UnitId unit, const std::string& why);
-  /// The calls of the run. Forgets runs that are not active any more.
+  void fail_resources(const core::RunId& run, core::UnitId unit, const Error& why);
+  bool is_waiting(const core::RunId& run, core::UnitId unit) const;  // for its resources
+  /// The calls of the run. Forgets runs that are not active any more, and answers of other code
+  /// than the run has now.
   RunCalls& calls_of(const core::RunId& run);
   void post(std::function<void()> in_a_turn);
 

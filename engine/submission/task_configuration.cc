@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/core/core.hpp"
 #include "engine/plan/task_options.hpp"
 
 namespace flow {
@@ -36,7 +37,8 @@ std::vector<const ConfigSetting*> settings_for(const Configuration& configuratio
       take(setting);
   for (const ConfigSetting& setting : configuration.settings) {
     bool is_default = setting.table == ConfigTable::defaults && is_task_option(setting.option);
-    if (is_default && !is_written(def, setting.option)) take(setting);
+    bool is_elsewhere = setting.option == "where" && core::is_head_only(def);  // on this machine
+    if (is_default && !is_elsewhere && !is_written(def, setting.option)) take(setting);
   }
   return chosen;
 }

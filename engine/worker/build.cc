@@ -151,6 +151,7 @@ std::string request_of(const BuildOrder& order) {
     call.set_args(each.args);
     call.set_named_args(each.named_args);
     call.set_attempt(each.attempt);
+    call.set_functions(each.functions);
   }
   std::string request;
   append_frame(request, message);

@@ -94,6 +94,7 @@ struct BuildOrder {
     std::string args;  // canonical bytes of the list of arguments
     bool named_args = false;
     uint32_t attempt = 1;
+    uint8_t functions = 0;  // those that are called: bits of ResourceFunction
   };
   std::vector<ResourceCall> resource_calls{};
 };

@@ -2,6 +2,7 @@
 // error with the reason and the alternative.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -148,6 +149,11 @@ void check_part(lua_State* L, const GraphBuilder& graph, const Handle& handle,
   {
     std::vector<PathStep> path = path_of(graph, handle.part);
     path.push_back(step);
+    // The files of a folder (flow.list) are known when the task has run.
+    bool is_listed = std::ranges::any_of(path, [](const PathStep& each) {
+      return !each.each && each.key.kind() == Value::Kind::null;
+    });
+    if (is_listed) return;
     if (graph.plan.nodes[handle.node].kind == NodeKind::map) {
       bool of_all = path[0].each;
       bool of_one = !path[0].each && path[0].key.kind() == Value::Kind::integer;

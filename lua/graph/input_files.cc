@@ -9,6 +9,7 @@
 #include "engine/base/glob.hpp"
 #include "engine/base/remote_url.hpp"
 #include "engine/plan/remote_origin.hpp"
+#include "engine/value/folder_files.hpp"
 #include "lua/graph/path_captures.hpp"
 #include "lua/state/graph_builder.hpp"
 
@@ -46,6 +47,9 @@ std::vector<File> files_of(lua_State* L, const char* function, const std::string
                          "pipeline: pass its result to the task as an argument",
                          function));
   if (pattern.empty()) raise(L, fmt::format("{}: the pattern is empty", function));
+  if (pattern.ends_with(kAllFilesBelow) && std::string_view(function) != "flow.list")
+    raise(L, fmt::format("{}: the pattern `{}` ends with `//`, which matches no file", function,
+                         pattern));
   auto files = list_files(context(L).list_inputs, {context(L).root, pattern, allow_empty});
   if (!files.ok()) raise(L, fmt::format("{}: {}", function, files.error().message));
   return std::move(*files);
@@ -236,6 +240,7 @@ int make_groups(lua_State* L) {
 
 /// The files below a folder that the script or a parameter names, as an input.
 std::vector<File> files_below(lua_State* L, const File& folder) {
+  if (folder.is_folder) return flow::files_of(folder);  // read before: the graph is built again
   if (is_remote_origin(folder.origin))
     raise(L,
           "flow.list takes a folder, and this is the file of a URL: list objects by "

@@ -93,6 +93,7 @@ CallResources resources_of_call(lua_State* L, const ResourceCall& call) {
   }
   TaskDef def = task->def;
   for (const auto& [option, reference] : task->resource_functions) {
+    if ((call.functions & option) == 0) continue;  // the configuration sets the option
     Evaluation evaluation{task, option, &*args, call.attempt, &def};
     answer.error = call_function(L, evaluation);
     if (!answer.error.empty()) return answer;

@@ -31,6 +31,7 @@ struct ResourceCall {
   Value args;        // the list of arguments with results in place of refs
   bool named_args = false;
   uint32_t attempt = 1;
+  uint8_t functions = kResourceFunctions;  // those that are called: bits of ResourceFunction
 };
 /// The options of the task's definition with the values of its functions, or an error.
 struct CallResources {

@@ -138,7 +138,7 @@ class Display(Place):
             self.assertEqual(out.count("shell wrote\n"), 1, out)
         done = self.flow("run", "p.lua", "--fresh")
         self.assertRegex(done.out, r"bad\[b\]: waits for a new attempt \(2 of 2, in \d+m?s\), after: p.lua")
-        self.assertRegex(done.out, r"bad\[b\]: failed in \d+m?s\n")
+        self.assertRegex(done.out, r"bad\[b\]: failed in [\d.]+m?s\n")
 
     def test_a_client_of_a_writer_has_rows_and_last_lines_too(self):
         self.script("", 'return hold("%s", "held")' % self.path("gate"))

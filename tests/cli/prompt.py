@@ -9,6 +9,8 @@ import re
 import select
 import subprocess
 import sys
+import termios
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import OPTIONS, WAIT_SECONDS_MAX, Place, main  # noqa: E402
@@ -22,6 +24,7 @@ class Prompt(Place):
         self.env.update(TERM="xterm", HOME=self.folder, LC_ALL="C.UTF-8")
         self.env.pop("XDG_STATE_HOME", None)
         self.history = self.path(".local", "state", "flow", "repl_history")
+        self.edits = False
 
     def open_prompt(self):
         self.terminal, other = pty.openpty()
@@ -34,6 +37,10 @@ class Prompt(Place):
         self.until("> ")
 
     def type(self, text):
+        # The prompt appears before the terminal is in the editor's mode, in which Ctrl-C is a key.
+        while self.edits and termios.tcgetattr(self.terminal)[3] & termios.ISIG:
+            self.assertIsNone(self.process.poll())
+            time.sleep(0.01)
         os.write(self.terminal, text.encode())
 
     def until(self, text):
@@ -65,6 +72,7 @@ class Prompt(Place):
         self.answer("41 + 1", "42")
         if not os.path.exists(self.history):
             self.skipTest("flow was built without libedit")
+        self.edits = True
 
     def test_lines_are_edited_and_kept_for_the_next_prompt(self):
         self.needs_editing()

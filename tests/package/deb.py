@@ -51,7 +51,7 @@ def check_fields(package):
     expect(re.search(r"\blibc6 \(>= [\d.]+\)", fields["Depends"]) and "librocksdb" in fields["Depends"], "computed dependencies", fields)
     expect("libopenblas0" in fields["Depends"], "the dependency on a library that is loaded", fields)
     expect(not re.search("cuda|cublas|nvidia", fields["Depends"] + fields["Recommends"]), "no driver or toolkit comes with it", fields)
-    expect(all(fields.values()), "no empty field", fields)
+    expect(all(value for name, value in fields.items() if name != "Recommends"), "no empty field", fields)
     control = names_of(package, "--ctrl-tarfile")
     expect({"./control", "./md5sums"} <= set(control) <= {"./", "./control", "./md5sums"}, "no scripts and no configuration files", control)
 
@@ -123,7 +123,8 @@ def check_documents(debian):
         shown = run(["man", "-M", str(pages.parent), "flow-run"], env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "100"})
         expect("flow-run - run a pipeline to its end" in shown.stdout and "--fail-fast" in shown.stdout, "man shows a page", shown.stdout + shown.stderr)
     for words, found in ((["re"], "resume retry repl"), (["run", "--fail"], "--fail-fast"), (["completion", "z"], "zsh")):
-        expect(debian.good("bash", "-c", COMPLETE, "bash", *words) == found + "\n", f"bash completes {words}")
+        seen = debian.good("bash", "-c", COMPLETE, "bash", *words)
+        expect(sorted(seen.split()) == sorted(found.split()), f"bash completes {words}", seen)
     for shell, path in (("zsh", "zsh/vendor-completions/_flow"), ("fish", "fish/vendor_completions.d/flow.fish")):
         expect((debian.root / "usr/share" / path).read_text() == debian.good("flow", "completion", shell), f"the completion for {shell}")
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 NO_NETWORK = re.compile(r"^.*(?:Temporary failure resolving|Could not (?:resolve|connect)|Unable to connect|Connection (?:failed|refused|timed out)"
-                        r"|Network is unreachable).*$", re.MULTILINE)
+                        r"|Network is unreachable|Connection reset|50[234] +[A-Z]).*$", re.MULTILINE)
 # Runs a command inside, in a mount namespace of its own: its mounts end with it.
 INSIDE = """set -e
 root=$1 user=$2
@@ -112,6 +112,9 @@ class FreshDebian:
     def good(self, *words, **options):
         done = self.run(*words, **options)
         if done.returncode != 0:
+            unreachable = words[0] == "apt-get" and NO_NETWORK.search(done.stderr)
+            if unreachable:
+                skip(f"Debian's archive cannot be reached: {unreachable[0].strip()}")
             sys.exit(f"{' '.join(words)} exits with {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 

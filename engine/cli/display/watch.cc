@@ -73,7 +73,10 @@ bool is_only_null(const Value& value) {
 
 /// The result in a few lines, and where the rest of it is.
 std::vector<std::string> result_lines(const RunInfo& run, const VerbContext& context) {
-  ResultText text = result_text(run.result, output_columns());
+  // Programs that read the line from a file or a pipe get the whole of a longer one.
+  constexpr size_t kPipeColumnsMax = 2000;
+  bool is_terminal = isatty(STDOUT_FILENO) == 1;
+  ResultText text = result_text(run.result, is_terminal ? output_columns() : kPipeColumnsMax);
   if (text.is_cut)
     text.lines.push_back("  `flow get " + run.id + "`" + on_head_text(context) +
                          " prints all of it, `flow show " + run.id + " --json` with the tasks");

@@ -116,12 +116,13 @@ void add_metrics(CLI::App& app, VerbContext& context) {
   add_run_argument(verb, options->run);
   verb->add_option("task", options->task, "show the points of this task")->type_name("TASK");
   verb->add_option("--metric", options->metric, "only the metric of this name")->type_name("NAME");
-  CLI::Option* csv = verb->add_flag("--csv", options->csv, "print all points as CSV");
+  verb->add_flag("--csv", options->csv, "print all points as CSV");
   verb->add_option("--tensorboard", options->tensorboard,
                    "write event files for TensorBoard, in a folder per task below DIR")
-      ->type_name("DIR")
-      ->excludes(csv);
+      ->type_name("DIR");
   verb->callback([&context, options] {
+    if (options->csv && !options->tensorboard.empty())
+      throw CLI::ExcludesError("--csv", "--tensorboard");
     context.action = [&context, options] { return print_metrics(context, *options); };
   });
 }

@@ -33,7 +33,7 @@ void add_resume(CLI::App& app, VerbContext& context) {
       }
       Engine engine(requested);
       Run run = engine.resume(before.id, options, *code == "new");
-      return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, "", arguments->strict}, interrupts);
     };
   });
 }

@@ -23,7 +23,7 @@ void add_retry(CLI::App& app, VerbContext& context) {
       RunOptions options = run_options(*arguments);
       Engine engine(engine_options(context, *arguments));
       Run run = engine.retry(before.id, *task, options);
-      return watch(engine, run, context, {options.grace_ms, ""}, interrupts);
+      return watch(engine, run, context, {options.grace_ms, "", arguments->strict}, interrupts);
     };
   });
 }
