@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/base/files.hpp"
 #include "engine/blobs/folder.hpp"
 #include "flow/digest.hpp"
 
@@ -82,11 +83,19 @@ std::string finished_environment(const std::string& environments, const std::str
 
 Status publish_environment(const std::string& environments, const std::string& key,
                            const std::string& name) {
+  // What the tool wrote is on disk before the link names it.
+  int folder = ::open((environments + "/" + name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool is_synced = folder >= 0 && ::syncfs(folder) == 0;
+  int code = errno;
+  if (folder >= 0) ::close(folder);
+  if (!is_synced)
+    return environment_error(
+        fmt::format("cannot sync `{}/{}`: {}", environments, name, std::strerror(code)));
   std::string link = environments + "/" + key, temporary = link + ".link";
   ::unlink(temporary.c_str());
   if (::symlink(name.c_str(), temporary.c_str()) == 0 &&
       ::rename(temporary.c_str(), link.c_str()) == 0)
-    return {};
+    return sync_dir(environments);
   return environment_error(fmt::format("cannot write `{}`: {}", link, std::strerror(errno)));
 }
 
@@ -110,7 +119,8 @@ uint64_t remove_unused_environments(const std::string& environments,
     EnvironmentLock lock(environments, key);
     auto is_free = lock.try_acquire();
     if (!is_free.ok() || !*is_free) continue;
-    freed += bytes_in(environments + "/" + target_of(environments, key));
+    std::string name = target_of(environments, key);  // "" if only its lock is left
+    if (!name.empty()) freed += bytes_in(environments + "/" + name);
     ::unlink((environments + "/" + key).c_str());
     remove_unfinished_environments(environments, key);
     // The lock stays: another process may wait for it.

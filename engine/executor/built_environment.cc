@@ -84,11 +84,14 @@ Result<std::string> find_builder(Attempt& attempt, const PackageBuild& build) {
       build.python_version, python, version));
 }
 
-Status write_packages(const PackageBuild& build, const std::string& program,
+/// The environment is usable without the list.
+Status write_packages(Attempt& attempt, const PackageBuild& build, const std::string& program,
                       const std::string& folder) {
   auto list = run_command(list_command(build, program, folder + "/prefix"), kShortLimitMs);
-  FLOW_TRY(list);
-  return write_file_atomic(folder + "/packages.txt", list->out);
+  if (!list.ok() || list->code != 0)
+    attempt.warn(fmt::format("the packages of the environment of `{}` could not be listed: {}",
+                             build.file_name, list.ok() ? list->err : list.error().message));
+  return write_file_atomic(folder + "/packages.txt", list.ok() ? list->out : "");
 }
 
 /// Builds into a new folder and returns its name.
@@ -104,7 +107,7 @@ Result<std::string> build_folder(Attempt& attempt, const PackageBuild& build,
   for (const auto& words : build_commands(build, *program, file, folder + "/prefix")) {
     if (built.ok()) built = run_step(attempt, words, folder + "/build.log");
   }
-  if (built.ok()) built = write_packages(build, *program, folder);
+  if (built.ok()) built = write_packages(attempt, build, *program, folder);
   if (built.ok()) return name;
   (void)remove_tree(folder);
   Error error = built.error();

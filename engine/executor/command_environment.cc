@@ -209,7 +209,12 @@ Status AttemptContainer::enter(const std::vector<std::string>& shell, SpawnReque
 std::optional<core::Failure> setup_failure(const Attempt& attempt,
                                            const OpenEnvironment& environment, int status,
                                            const std::string& again, const std::string& evidence) {
-  if (environment.text.empty()) return std::nullopt;
+  if (environment.text.empty()) {  // a shell that writes no stage
+    bool is_of_runtime =
+        environment.runtime && WIFEXITED(status) && WEXITSTATUS(status) == kRuntimeFailed;
+    if (!is_of_runtime) return std::nullopt;
+    return container_failure(attempt, environment, kRuntimeFailed, again, evidence);
+  }
   auto stage = read_file(stage_file(attempt.start().dir()));
   if (!stage.ok() || stage->empty()) return std::nullopt;
   bool is_signal = WIFSIGNALED(status);

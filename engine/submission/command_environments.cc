@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "engine/base/files.hpp"
 #include "engine/crypto/file_digest.hpp"
@@ -198,16 +199,18 @@ Result<bool> resolve_environments(Plan& plan, const std::string& root,
 
 void check_environments(const Plan& plan, const std::vector<bool>& is_called,
                         const EnvironmentVariables& variables, std::vector<Error>& errors) {
-  std::set<std::pair<std::vector<std::string>, std::vector<std::string>>> tried;
+  std::set<std::tuple<std::vector<std::string>, std::vector<std::string>, EnvironmentVariables>>
+      tried;
   for (size_t i = 0; i < plan.defs.size(); i++) {
     const TaskDef& def = plan.defs[i];
     const CommandEnvironment& environment = def.shell.environment;
     if (!is_called[i] || environment.is_empty()) continue;
     if (std::string lack = lack_of(def, variables); !lack.empty())
       errors.push_back(user_error(fmt::format("{}: {}", where(def), lack)));
-    if (environment.modules.empty() || !tried.insert({environment.modules, def.shell.shell}).second)
-      continue;
-    if (Status loaded = try_modules(environment, def.shell.shell, variables); !loaded.ok())
+    if (environment.modules.empty()) continue;
+    EnvironmentVariables own = variables_of(def, variables);  // such as MODULEPATH
+    if (!tried.insert({environment.modules, def.shell.shell, own}).second) continue;
+    if (Status loaded = try_modules(environment, def.shell.shell, own); !loaded.ok())
       errors.push_back(user_error(fmt::format("{}: {}", where(def), loaded.error().message)));
   }
 }

@@ -6,6 +6,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
+#include "engine/blobs/folder.hpp"
 
 namespace flow {
 
@@ -37,7 +38,10 @@ TEST_CASE("an environment is found once it is published") {
 
 TEST_CASE("a link to a folder that is gone is not finished") {
   auto folder = make_temporary_folder();
-  REQUIRE(publish_environment(**folder, kKey, kKey + ".gone").ok());
+  CHECK_FALSE(publish_environment(**folder, kKey, kKey + ".gone").ok());
+  std::string name = build(**folder, kKey, "one");
+  REQUIRE(publish_environment(**folder, kKey, name).ok());
+  REQUIRE(remove_tree(**folder + "/" + name).ok());
   CHECK(finished_environment(**folder, kKey) == "");
 }
 
@@ -69,6 +73,7 @@ TEST_CASE("unused environments are removed unless one is being built") {
   EnvironmentLock lock(**folder, busy);
   REQUIRE(*lock.try_acquire());
   CHECK(remove_unused_environments(**folder, {kKey}) == 5);
+  CHECK(remove_unused_environments(**folder, {kKey}) == 0);
   CHECK(finished_environment(**folder, kKey) != "");
   CHECK(finished_environment(**folder, busy) != "");
   CHECK_FALSE(exists(**folder + "/" + kOther));

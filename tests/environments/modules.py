@@ -52,6 +52,12 @@ class Modules(Place):
         return {"MODULESHOME": self.path("system"), "MODULEPATH": self.path("files"),
                 "MODULE_CALLS": self.path("calls"), "LMOD_PKG": ""}
 
+    def test_a_task_may_have_a_module_path_of_its_own(self):
+        env = self.module_system()
+        path = env.pop("MODULEPATH")
+        options = 'modules = { "gcc/12.3" }, env = { MODULEPATH = "%s" }' % path
+        self.assertEqual(self.result(options, "echo $CC", **dict(env, MODULEPATH="/nowhere"))["result"]["out"], "gcc-12\n")
+
     def test_before_runs_in_the_shell_of_the_command(self):
         end = self.result('before = "name=world; greet() { echo hello $name; }"', "greet")
         self.assertEqual(end["result"]["out"], "hello world\n")
