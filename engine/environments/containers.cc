@@ -218,6 +218,10 @@ std::string container_record_path(const std::string& state_dir, pid_t executor) 
   return fmt::format("{}/scratch/slots/{}.container", state_dir, executor);
 }
 
+std::string container_variables_path(const std::string& state_dir, pid_t executor) {
+  return fmt::format("{}/scratch/slots/{}.env", state_dir, executor);
+}
+
 std::string encode_container_record(const ContainerRecord& record) {
   std::string text = fmt::format("{} {}\n", record.name, record.program);
   for (const auto& [name, value] : record.variables) {
@@ -283,7 +287,12 @@ bool end_container(const std::string& path) {
 }
 
 void remove_container(const std::string& path) {
-  if (!end_container(path)) ::unlink(path.c_str());
+  if (end_container(path)) return;
+  auto text = read_file(path, kRecordMax);
+  auto record = text.ok() ? parse_container_record(*text) : std::nullopt;
+  if (!record) return;
+  std::string kept = std::filesystem::path(path).parent_path() / (record->name + ".container");
+  ::rename(path.c_str(), kept.c_str());
 }
 
 bool is_out_of_memory(const ContainerRecord& record) {

@@ -69,6 +69,8 @@ struct ContainerRecord {
   EnvironmentVariables variables{};
 };
 std::string container_record_path(const std::string& state_dir, pid_t executor);
+/// Where the variables of the executor's container are while it begins. They may be secrets.
+std::string container_variables_path(const std::string& state_dir, pid_t executor);
 std::string encode_container_record(const ContainerRecord& record);
 /// Nothing if it is not one that flow wrote.
 std::optional<ContainerRecord> parse_container_record(std::string_view text);
@@ -77,7 +79,8 @@ EnvironmentVariables runtime_variables(const std::map<std::string, std::string>&
 /// Ends and removes the container of the record at `path`, and then the record. Returns false if
 /// that failed, for example because the runtime was killed; then the record stays.
 bool end_container(const std::string& path);
-/// The same, and the record never stays. For a process that nothing kills at once.
+/// The same. A record that stays is renamed to the container's name, so that no executor's next
+/// container replaces it: the next start of the engine tries again.
 void remove_container(const std::string& path);
 /// Whether the kernel ended the container for its memory limit.
 bool is_out_of_memory(const ContainerRecord& record);

@@ -143,7 +143,7 @@ AttemptContainer::~AttemptContainer() { end(0); }
 
 void AttemptContainer::end(int status) {
   if (!environment_.runtime) return;
-  ::unlink((attempt_.start().dir() + ".env").c_str());
+  ::unlink(container_variables_path(attempt_.state_dir(), ::getpid()).c_str());
   if (record_.name.empty()) return;
   bool is_killed = (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL) ||
                    (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -173,7 +173,7 @@ Status AttemptContainer::enter(const std::vector<std::string>& shell, SpawnReque
   order.name = fmt::format("flow-{}-{}-{}-{}-{}", start.id().run(), start.id().unit(),
                            start.id().attempt(), start.id().epoch(), start.id().rank());
   order.directory = start.dir();
-  order.variables_file = start.dir() + ".env";
+  order.variables_file = container_variables_path(attempt_.state_dir(), ::getpid());
   order.read_only = attempt_.outside_inputs();
   if (std::string file = start.dir() + ".command"; ::access(file.c_str(), R_OK) == 0)
     order.read_only.push_back(file);
@@ -198,8 +198,9 @@ Status AttemptContainer::enter(const std::vector<std::string>& shell, SpawnReque
     what.environment["FLOW_SLOT"] = slot->second;
   if (environment_.runtime->has_own_processes()) {
     record_ = {environment_.runtime->program, order.name, runtime_variables(what.environment)};
-    FLOW_TRY(write_file_atomic(container_record_path(attempt_.state_dir(), ::getpid()),
-                               encode_container_record(record_)));
+    std::string path = container_record_path(attempt_.state_dir(), ::getpid());
+    remove_container(path);  // of an earlier attempt, which could not remove it
+    FLOW_TRY(write_file_atomic(path, encode_container_record(record_)));
   }
   what.words = std::move(*words);
   what.program = what.words.front();

@@ -238,7 +238,8 @@ void kill_leftovers(const std::string& state_dir, const std::string& state_id) {
   }
   kill_all(leftovers);
   for (const auto& record : containers) remove_container(record.string());
-  for (const auto& file : files) std::filesystem::remove(file, ignored);
+  for (const auto& file : files)
+    if (file.extension() != kContainerSuffix) std::filesystem::remove(file, ignored);
 }
 
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,
@@ -249,12 +250,14 @@ void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::
   if (!cgroup.empty()) leftovers.cgroups.push_back(cgroup);
   kill_all(leftovers);
   remove_container(container_record_path(state_dir, executor));
+  ::unlink(container_variables_path(state_dir, executor).c_str());
 }
 
 void forget_slot(const std::string& state_dir, pid_t executor, const std::string& name,
                  const std::string& cgroup) {
   // An executor that was asked to end at once did not wait for its container.
   remove_container(container_record_path(state_dir, executor));
+  ::unlink(container_variables_path(state_dir, executor).c_str());
   ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
   if (cgroup.empty()) return;
   if (remove_cgroup(cgroup))

@@ -241,6 +241,10 @@ TEST_CASE("a container that could not be removed keeps its record for the next w
   CHECK(read_file(path).ok());
   remove_container(path);
   CHECK_FALSE(read_file(path).ok());
+  CHECK(read_file(**folder + "/flow-1.container").ok());
+  add_program(**folder + "/docker", "exit 0\n");
+  remove_container(**folder + "/flow-1.container");
+  CHECK_FALSE(read_file(**folder + "/flow-1.container").ok());
 }
 
 }  // namespace flow
