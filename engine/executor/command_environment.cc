@@ -76,7 +76,15 @@ Status find_image(Attempt& attempt, OpenEnvironment& open) {
   if (is_missing_file)
     return environment_error(
         fmt::format("the image `{}` is not on this machine", options.image_path));
-  if (open.runtime->kind == RuntimeKind::apptainer) return {};
+  if (open.runtime->kind == RuntimeKind::apptainer) {
+    bool is_fixed =
+        !options.image_path.empty() || options.container.find("@sha256:") != std::string::npos;
+    if (is_fixed) return {};
+    return environment_error(
+        fmt::format("apptainer, the runtime of this machine, cannot say which image `{}` names: "
+                    "write its digest, `…@sha256:…`, or the path of a .sif",
+                    options.container));
+  }
   bool is_here = !options.image.empty() &&
                  image_id(*open.runtime, "podman://" + options.image, variables, false).ok();
   open.image = options.image;
