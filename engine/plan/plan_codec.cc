@@ -395,23 +395,40 @@ bool is_tagged(const TaskNode& node) {
   return !node.tag.empty() || !node.item_tags.empty() || node.tags_items;
 }
 
-// Of the nodes with tags, ascending.
-void tags(PlanWriter& io, const std::vector<TaskNode>& nodes) {
-  io.number(static_cast<uint64_t>(std::ranges::count_if(nodes, is_tagged)));
-  for (uint32_t i = 0; i < nodes.size(); i++)
-    if (is_tagged(nodes[i])) fields(io, i, nodes[i].tag, nodes[i].item_tags, nodes[i].tags_items);
+// The elements that have something: their number, and then each index, ascending, with what `write`
+// adds.
+template <typename T, typename Has, typename Write>
+void some(PlanWriter& io, const std::vector<T>& all, Has has, Write write) {
+  io.number(static_cast<uint64_t>(std::ranges::count_if(all, has)));
+  for (uint32_t i = 0; i < all.size(); i++) {
+    if (!has(all[i])) continue;
+    field(io, i);
+    write(all[i]);
+  }
 }
-void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
+// Calls `read` with each element of the list.
+template <typename T, typename Read>
+void some(PlanReader& io, std::vector<T>& all, Read read) {
   size_t count = io.count();
   if (count == 0) io.fail("an empty section");
   uint32_t least = 0;
   for (size_t i = 0; i < count && !io.failed(); i++) {
     uint32_t index = 0;
     field(io, index);
-    if (index < least || index >= nodes.size())
-      return io.fail("a node that is not there, or twice");
+    if (io.failed()) return;
+    if (index < least || index >= all.size())
+      return io.fail("a node or a task that is not there, or twice");
     least = index + 1;
-    TaskNode& node = nodes[index];
+    read(all[index]);
+  }
+}
+
+void tags(PlanWriter& io, const std::vector<TaskNode>& nodes) {
+  some(io, nodes, is_tagged,
+       [&](const TaskNode& node) { fields(io, node.tag, node.item_tags, node.tags_items); });
+}
+void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
+  some(io, nodes, [&](TaskNode& node) {
     fields(io, node.tag, node.item_tags, node.tags_items);
     bool is_list = node.kind == NodeKind::map && node.items.kind() == Value::Kind::table;
     bool fits = is_tagged(node) && (node.tag.empty() || node.kind == NodeKind::task) &&
@@ -419,86 +436,51 @@ void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
                 (node.item_tags.empty() ||
                  (is_list && node.items.as_table().list.size() == node.item_tags.size()));
     if (!io.failed() && !fits) io.fail("tags that do not fit their node");
-  }
+  });
 }
 
 bool has_functions(const TaskDef& def) { return def.resource_functions != 0; }
 
-// Of the tasks with resource functions, ascending.
 void functions(PlanWriter& io, const std::vector<TaskDef>& defs) {
-  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_functions)));
-  for (uint32_t i = 0; i < defs.size(); i++)
-    if (has_functions(defs[i])) {
-      uint32_t options = defs[i].resource_functions;
-      fields(io, i, options);
-    }
+  some(io, defs, has_functions, [&](const TaskDef& def) {
+    uint32_t options = def.resource_functions;
+    field(io, options);
+  });
 }
 void functions(PlanReader& io, std::vector<TaskDef>& defs) {
-  size_t count = io.count();
-  if (count == 0) io.fail("an empty section");
-  uint32_t least = 0;
-  for (size_t i = 0; i < count && !io.failed(); i++) {
-    uint32_t index = 0, options = 0;
-    fields(io, index, options);
-    if (io.failed()) return;
-    if (index < least || index >= defs.size() || options == 0 || options > kResourceFunctions)
-      return io.fail("functions of a task that is not there, or twice, or of unknown options");
-    least = index + 1;
-    defs[index].resource_functions = static_cast<uint8_t>(options);
-  }
+  some(io, defs, [&](TaskDef& def) {
+    uint32_t options = 0;
+    field(io, options);
+    if (options == 0 || options > kResourceFunctions) io.fail("functions of unknown options");
+    def.resource_functions = static_cast<uint8_t>(options);
+  });
 }
 
 bool has_written_options(const TaskDef& def) { return !def.written_options.empty(); }
 
-// Of the tasks whose script sets options, ascending.
 void written_options(PlanWriter& io, const std::vector<TaskDef>& defs) {
-  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_written_options)));
-  for (uint32_t i = 0; i < defs.size(); i++)
-    if (has_written_options(defs[i])) fields(io, i, defs[i].written_options);
+  some(io, defs, has_written_options, [&](const TaskDef& def) { field(io, def.written_options); });
 }
 void written_options(PlanReader& io, std::vector<TaskDef>& defs) {
-  size_t count = io.count();
-  if (count == 0) io.fail("an empty section");
-  uint32_t least = 0;
-  for (size_t i = 0; i < count && !io.failed(); i++) {
-    uint32_t index = 0;
-    field(io, index);
-    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
-    least = index + 1;
-    std::vector<std::string>& names = defs[index].written_options;
+  some(io, defs, [&](TaskDef& def) {
+    std::vector<std::string>& names = def.written_options;
     field(io, names);
     bool is_sorted = std::ranges::adjacent_find(names, std::greater_equal<>()) == names.end();
     if (!io.failed() && (names.empty() || !is_sorted)) io.fail("options that are not sorted");
-  }
+  });
 }
 
-// Of the tasks with such options, ascending.
+bool has_environment(const TaskDef& def) { return !def.shell.environment.is_empty(); }
+
 void environments(PlanWriter& io, const std::vector<TaskDef>& defs) {
-  auto is_set = [](const TaskDef& def) { return !def.shell.environment.is_empty(); };
-  auto count = static_cast<uint64_t>(std::ranges::count_if(defs, is_set));
-  if (count == 0) return;
-  io.number(kEnvironments);
-  io.number(count);
-  for (uint32_t i = 0; i < defs.size(); i++) {
-    if (!is_set(defs[i])) continue;
-    field(io, i);
-    field<PlanWriter>(io, defs[i].shell.environment);
-  }
+  some(io, defs, has_environment,
+       [&](const TaskDef& def) { field<PlanWriter>(io, def.shell.environment); });
 }
 void environments(PlanReader& io, std::vector<TaskDef>& defs) {
-  size_t count = io.count();
-  if (count == 0) io.fail("an empty section");
-  uint32_t least = 0;
-  for (size_t i = 0; i < count && !io.failed(); i++) {
-    uint32_t index = 0;
-    field(io, index);
-    if (io.failed()) return;
-    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
-    least = index + 1;
-    CommandEnvironment& environment = defs[index].shell.environment;
-    field<PlanReader>(io, environment);
-    if (!io.failed() && environment.is_empty()) io.fail("an empty environment");
-  }
+  some(io, defs, [&](TaskDef& def) {
+    field<PlanReader>(io, def.shell.environment);
+    if (!io.failed() && !has_environment(def)) io.fail("an empty environment");
+  });
 }
 
 bool has_places(const TaskDef& def) {
@@ -508,40 +490,30 @@ bool has_places(const TaskDef& def) {
 }
 
 // What users see of the tasks' functions: names of parameters and the places of code components.
-// Of the tasks that have some, ascending; so are the components.
 void code_places(PlanWriter& io, const std::vector<TaskDef>& defs) {
-  io.number(static_cast<uint64_t>(std::ranges::count_if(defs, has_places)));
-  for (uint32_t i = 0; i < defs.size(); i++) {
-    if (!has_places(defs[i])) continue;
+  some(io, defs, has_places, [&](const TaskDef& def) {
     std::vector<std::pair<std::string, int64_t>> sources;
-    const std::vector<CodeComponent>& parts = defs[i].code_components;
+    const std::vector<CodeComponent>& parts = def.code_components;
     for (size_t part = 0; part < parts.size(); part++)
       if (!parts[part].source.empty())
         sources.emplace_back(parts[part].source, static_cast<int64_t>(part));
-    fields(io, i, defs[i].parameters, sources);
-  }
+    fields(io, def.parameters, sources);
+  });
 }
 void code_places(PlanReader& io, std::vector<TaskDef>& defs) {
-  size_t count = io.count();
-  if (count == 0) io.fail("an empty section");
-  uint32_t least = 0;
-  for (size_t i = 0; i < count && !io.failed(); i++) {
-    uint32_t index = 0;
-    field(io, index);
-    if (index < least || index >= defs.size()) return io.fail("a task that is not there, or twice");
-    least = index + 1;
+  some(io, defs, [&](TaskDef& def) {
     std::vector<std::pair<std::string, int64_t>> sources;
-    fields(io, defs[index].parameters, sources);
+    fields(io, def.parameters, sources);
     int64_t next = 0;
-    auto end = static_cast<int64_t>(defs[index].code_components.size());
+    auto end = static_cast<int64_t>(def.code_components.size());
     for (auto& [source, part] : sources) {
       if (source.empty() || part < next || part >= end)
         return io.fail("a component that is not there, or twice");
-      defs[index].code_components[static_cast<size_t>(part)].source = std::move(source);
+      def.code_components[static_cast<size_t>(part)].source = std::move(source);
       next = part + 1;
     }
-    if (!io.failed() && !has_places(defs[index])) io.fail("a task without a function");
-  }
+    if (!io.failed() && !has_places(def)) io.fail("a task without a function");
+  });
 }
 
 void later_fields(PlanWriter& io, const Plan& plan) {
@@ -551,8 +523,7 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_tags = std::ranges::any_of(plan.nodes, is_tagged);
   bool has_any_function = std::ranges::any_of(plan.defs, has_functions);
   bool has_options = std::ranges::any_of(plan.defs, has_written_options);
-  bool has_environments = std::ranges::any_of(
-      plan.defs, [](const TaskDef& def) { return !def.shell.environment.is_empty(); });
+  bool has_environments = std::ranges::any_of(plan.defs, has_environment);
   bool has_any_place = std::ranges::any_of(plan.defs, has_places);
   bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
                       has_options || has_environments || has_any_place;
@@ -577,7 +548,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
     io.number(kWrittenOptions);
     written_options(io, plan.defs);
   }
-  environments(io, plan.defs);
+  if (has_environments) {
+    io.number(kEnvironments);
+    environments(io, plan.defs);
+  }
   if (has_any_place) {
     io.number(kCodePlaces);
     code_places(io, plan.defs);
