@@ -104,6 +104,12 @@ class PlanChecker {
               "attempt, can only grow");
     if (def.kind == TaskKind::service && def.service.batch_max < 1)
       problem(where(def), "has a `batch.max` below 1");
+    bool grows = (def.resource_functions & kMemoryFunction) != 0 &&
+                 def.retry.oom_memory_factor != RetryPolicy().oom_memory_factor;
+    if (grows)
+      problem(where(def),
+              "has a function for `memory`, so `retries.oom.memory` has no effect: the function "
+              "gets the attempt's number as its second argument");
     bool may_have_gpus = needs.gpus_milli > 0 || (def.resource_functions & kGpusFunction) != 0;
     if (!def.gpu_kernel.empty() && !may_have_gpus)
       problem(where(def),

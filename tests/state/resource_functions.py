@@ -117,6 +117,10 @@ return flow.pipeline("errors", {}, function(p) return t() end)''' % text)
 local t = flow.task("t", { %s }, function(ctx) return 1 end)
 return flow.pipeline("wrong", {}, function(p) return t() end)''' % options)
             self.exits(2, self.flow("run", "."), *words)
+        self.script('''
+local t = flow.task("t", { memory = function() return "1G" end }, function(ctx) return 1 end)
+return flow.pipeline("wrong", {}, function(p) return t:with { retries = { oom = { max = 1, memory = "x3" } } }() end)''')
+        self.exits(2, self.flow("run", "."), "pipeline.lua:4", "retries.oom.memory")
 
     def test_many_instances_share_few_calls_and_results_are_cached(self):
         self.script('''
