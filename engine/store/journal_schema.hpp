@@ -35,7 +35,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {15, "one message per kind of event", "0.1.0"},
     {16, "ignored failures", "0.1.0"},
     {17, "tags of instances", "0.1.0"},
-    {18, "resources that functions computed", "0.1.0"},
+    {18, "resources that functions computed, missing environments", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;
