@@ -350,16 +350,6 @@ Value variable_value(const EnvEntry* entry) {
   return entry->from_submitter ? Value::map({{"env", Value(entry->value)}}) : Value(entry->value);
 }
 
-/// The bit of the option in TaskDef::resource_functions; 0 if it can't be a function.
-uint8_t resource_function(const std::string& name) {
-  if (name == "cpus") return kCpusFunction;
-  if (name == "memory") return kMemoryFunction;
-  if (name == "gpus") return kGpusFunction;
-  if (name == "gpu_memory") return kGpuMemoryFunction;
-  if (name == "resources") return kCustomResourcesFunction;
-  return name == "timeout" ? kTimeoutFunction : 0;
-}
-
 }  // namespace
 
 const std::vector<std::string>& task_option_names() {
@@ -367,6 +357,15 @@ const std::vector<std::string>& task_option_names() {
       "cpus",    "memory",   "gpus",  "gpu_memory", "gpu",     "where", "resources", "retries",
       "timeout", "priority", "queue", "before",     "modules", "venv",  "conda",     "container"};
   return names;
+}
+
+uint8_t resource_function(std::string_view option) {
+  if (option == "cpus") return kCpusFunction;
+  if (option == "memory") return kMemoryFunction;
+  if (option == "gpus") return kGpusFunction;
+  if (option == "gpu_memory") return kGpuMemoryFunction;
+  if (option == "resources") return kCustomResourcesFunction;
+  return option == "timeout" ? kTimeoutFunction : 0;
 }
 
 bool is_command_option(const std::string& name) {

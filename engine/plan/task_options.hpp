@@ -1,7 +1,9 @@
 // Options of a task by their names in docs/reference-lua.md, as plain values. The script's own
 // options are read by lua/graph/options.cc, which follows the same rules.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/plan/plan.hpp"
@@ -14,6 +16,9 @@ const std::vector<std::string>& task_option_names();
 /// Whether only tasks of flow.shell have the option: `before`, `modules`, `venv`, `conda` or
 /// `container`.
 bool is_command_option(const std::string& name);
+
+/// The bit of the option in TaskDef::resource_functions; 0 if it can't be a function.
+uint8_t resource_function(std::string_view option);
 
 /// Sets the option; a table replaces the whole option. `name` is one of task_option_names(), or
 /// "env.NAME" for one variable. A value `{ env = NAME }` of a variable is a secret. Error (user): a

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "engine/base/size_units.hpp"
+#include "engine/plan/task_options.hpp"
 #include "engine/plan/worker_selector.hpp"
 #include "flow/collective.hpp"
 #include "lua/graph/shell_template.hpp"
@@ -479,19 +480,18 @@ struct KnownOption {
   uint8_t kinds;
   bool is_of_call;  // `task:with` may change it
   void (*read)(const Option&);
-  uint8_t function = 0;  // its ResourceFunction; 0: it can't be a function
 };
 constexpr KnownOption kOptions[] = {
-    {"cpus", kAnyKind, true, read_cpus, kCpusFunction},
-    {"memory", kAnyKind, true, read_memory, kMemoryFunction},
-    {"gpus", kAnyKind, true, read_gpus, kGpusFunction},
-    {"gpu_memory", kAnyKind, true, read_gpu_memory, kGpuMemoryFunction},
+    {"cpus", kAnyKind, true, read_cpus},
+    {"memory", kAnyKind, true, read_memory},
+    {"gpus", kAnyKind, true, read_gpus},
+    {"gpu_memory", kAnyKind, true, read_gpu_memory},
     {"gpu", kAnyKind, true, read_gpu},
     {"where", kAnyKind, true, read_where},
-    {"resources", kAnyKind, true, read_resources, kCustomResourcesFunction},
+    {"resources", kAnyKind, true, read_resources},
     {"ranks", kAnyKind, true, read_ranks},
     {"retries", kAnyKind, true, read_retries},
-    {"timeout", kAnyKind, true, read_timeout, kTimeoutFunction},
+    {"timeout", kAnyKind, true, read_timeout},
     {"cache", kAnyKind, false, read_cache},
     {"priority", kAnyKind, true, read_priority},
     {"queue", kAnyKind, true, read_queue},
@@ -553,8 +553,9 @@ void set_function(lua_State* L, TaskObject& task, const KnownOption& option) {
           fmt::format("task `{}`: the option `{}` of a service can't be a function: a service is "
                       "placed once, for as long as its run lasts",
                       task.def.name, option.name));
-  task.def.resource_functions |= option.function;
-  task.resource_functions[option.function] = luaL_ref(L, LUA_REGISTRYINDEX);
+  uint8_t function = resource_function(option.name);
+  task.def.resource_functions |= function;
+  task.resource_functions[function] = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 /// `retries = { oom = { memory = … } }` beside a function for `memory`, which has the attempt.
@@ -576,7 +577,7 @@ void read_given(lua_State* L, int index, TaskObject& task, const std::vector<std
   for (const KnownOption& option : kOptions) {
     if (!std::binary_search(given.begin(), given.end(), option.name)) continue;
     bool is_function = lua_getfield(L, index, option.name) == LUA_TFUNCTION;
-    if (is_function && option.function != 0) {
+    if (is_function && resource_function(option.name) != 0) {
       set_function(L, task, option);
       continue;
     }
@@ -618,11 +619,10 @@ void reset_resource(TaskDef& def, uint8_t option) {
 /// Sets the option back to its default, so that a table given for it replaces it as a whole.
 void reset_option(const std::string& name, TaskObject& task) {
   TaskDef& def = task.def;
-  for (const KnownOption& option : kOptions) {
-    if (option.function == 0 || name != option.name) continue;
-    def.resource_functions &= static_cast<uint8_t>(~option.function);
-    task.resource_functions.erase(option.function);
-    reset_resource(def, option.function);
+  if (uint8_t function = resource_function(name); function != 0) {
+    def.resource_functions &= static_cast<uint8_t>(~function);
+    task.resource_functions.erase(function);
+    reset_resource(def, function);
   }
   if (name == "ranks") def.resources.ranks_max = 0;
   if (name == "retries") def.retry = {};
@@ -661,14 +661,12 @@ void read_options(lua_State* L, int index, TaskObject& task) {
                       def.name));
 }
 
-const char* read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option) {
+void read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option) {
   for (const KnownOption& known : kOptions) {
-    if (known.function != option) continue;
+    if (resource_function(known.name) != option) continue;
     reset_resource(def, option);
     known.read(Option{L, def, known.name, index});
-    return known.name;
   }
-  return "";
 }
 
 }  // namespace flow::lua

@@ -131,9 +131,8 @@ void read_options(lua_State* L, int index, TaskObject& task);
 /// Reads the options of `task:with { … }` at `index`; each replaces the whole option of the task.
 /// Raises for options that `with` cannot change.
 void read_call_options(lua_State* L, int index, TaskObject& task);
-/// Reads the value at `index` as that option (ResourceFunction) of `def`, and returns its name.
-/// Raises if it is invalid.
-const char* read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option);
+/// Reads the value at `index` as that option (ResourceFunction) of `def`. Raises if it is invalid.
+void read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option);
 
 // ---- graph/resource_functions.cc
 /// After the body: calls the task's resource functions. Errors are in the answer.
