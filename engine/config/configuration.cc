@@ -107,7 +107,7 @@ bool is_secret(const TomlNode& node) {
          !node.items[0].value.as_string().empty();
 }
 
-/// What an option of the form is, if `node` does not fit it; else null.
+/// The description of the form if `node` does not fit it; else null.
 const char* expected_form(Form form, const TomlNode& node) {
   using Kind = TomlNode::Kind;
   auto all = [&](auto fits) { return std::ranges::all_of(node.items, fits); };

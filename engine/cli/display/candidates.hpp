@@ -1,4 +1,4 @@
-// What may be typed next on a command line, for the completion of shells.
+// The candidates for the next word of a command line, for the completion of shells.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>

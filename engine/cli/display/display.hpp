@@ -31,8 +31,8 @@ class RunView {
   std::vector<std::string> on_event(const Event& event);
   /// The color of these lines.
   static Color color_of(const Event& event);
-  /// Of the event of a failure that is not ignored, for the first kFailuresShownMax: the whole
-  /// error. Call it after on_event. `columns_max`: of the line that the task wrote last.
+  /// The whole error of a failure that is not ignored, for the first kFailuresShownMax failures.
+  /// Call it after on_event. `columns_max`: of the line that the task wrote last.
   std::optional<std::string> failure(const Event& event, size_t columns_max) const;
   /// Whether failure() explained this task.
   bool is_explained(const std::string& task) const { return explained_.contains(task); }
@@ -40,7 +40,7 @@ class RunView {
   void set_counts(const std::vector<CountedTask>& counts) { rows_.set_counts(counts); }
   /// The live part in a terminal: at most `height` lines.
   std::vector<Line> frame(int64_t now_ms, size_t columns, size_t height) const;
-  /// What stays of it after the end.
+  /// The lines of the live part that stay after the end of the run.
   std::vector<Line> last_frame(int64_t now_ms, size_t columns) const;
   bool serving() const { return !services_.empty() && status_ == "serving"; }
 
@@ -68,7 +68,7 @@ class RunView {
 };
 
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
-/// What a waiting task waits for: "waits for the signal `go`: flow signal RUN go".
+/// The reason why a task waits: "waits for the signal `go`: flow signal RUN go".
 std::string wait_text(const Event& event);
 /// Lines that show how to use a service of Open Inference Protocol v2.
 std::vector<std::string> service_lines(const std::string& task, const std::string& url);

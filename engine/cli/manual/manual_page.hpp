@@ -11,7 +11,7 @@
 
 namespace flow::cli {
 
-/// What a verb's own help has no place for. `commands` are examples: a command and what it does.
+/// The texts of a verb's page that its help lacks. `commands` are examples, each with its purpose.
 struct VerbText {
   const char* verb;
   std::string description;  // paragraphs, separated by an empty line
@@ -23,7 +23,7 @@ struct VerbText {
 using TermTexts = std::vector<std::pair<std::string, std::string>>;
 
 const std::vector<VerbText>& verb_texts();
-/// Of a verb without a text of its own: an empty one.
+/// The texts of the verb; empty if it has none.
 const VerbText& verb_text(const std::string& verb);
 const std::string& program_description();
 const TermTexts& exit_code_texts();

@@ -44,8 +44,8 @@ std::string bash_script(const std::vector<CompletedVerb>& verbs) {
     names += (names.empty() ? "" : " ") + verb.name;
     cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" ;;\n";
   }
-  // What `flow __complete` prints is never expanded by the shell: names of runs and tasks may hold
-  // anything.
+  // The shell never expands the output of `flow __complete`: names of runs and tasks may contain
+  // any characters.
   return "# bash completion of flow: eval \"$(flow completion bash)\"\n"
          "_flow() {\n"
          "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\"\n"
