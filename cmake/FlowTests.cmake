@@ -13,7 +13,8 @@ function(flow_test name)
   add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # compiles a quarter faster
   target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
-  add_test(NAME ${name} COMMAND ${name})
+  # With durations a timeout shows which case did not end.
+  add_test(NAME ${name} COMMAND ${name} --durations yes)
   flow_cases(${name})
   flow_labels()
 endfunction()
