@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# embed.sh BUILD EXAMPLE COMPILER: installs BUILD, builds EXAMPLE against it in both ways, runs it twice.
+# embed.sh BUILD EXAMPLE COMPILER: installs BUILD, builds EXAMPLE against it in both ways, runs it twice, and builds and runs
+# the code of docs/embedding.md.
 set -euo pipefail
 build=$1 example=$2 compiler=$3
 folder=$(mktemp -d)
@@ -44,4 +45,26 @@ expect "what is missing is named" "there is no shared library .*/none.so" "$fold
 # Another program reads the same state.
 "$folder/prefix/bin/flow" ls --state "$folder/state" >"$folder/ls"
 [[ $(wc -l <"$folder/ls") == 3 ]] || { echo "failed: flow ls lists the runs"; cat "$folder/ls"; exit 1; }
+
+# The code of the document, in a project of its own.
+mkdir "$folder/document" && cd "$folder/document"
+block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$document" | sed '1d;$d'; }  # LANGUAGE
+document=$(dirname "$example")/../docs/embedding.md
+{
+  block cpp | grep '^#include'
+  printf '#include <cstdio>\nint main() {\n'
+  block cpp | grep -v '^#include'
+  printf 'std::puts(flow::to_json(result).c_str());\n}\n'
+} >mine.cc
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(mine LANGUAGES C CXX)\nadd_executable(mine mine.cc)\n%s\n' "$(block cmake)" >CMakeLists.txt
+cat >pipeline.lua <<'LUA'
+local flow = require "flow"
+local resize = flow.native("resize")
+return flow.pipeline("document", { width = flow.param.int {} }, function(p) return resize(p.width) end)
+LUA
+cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix" -DCMAKE_CXX_COMPILER="$compiler" >log || { cat log; exit 1; }
+cmake --build build >log || { cat log; exit 1; }
+build/mine >out || { cat out; exit 1; }
+expect "the document's host prints events" '"event"' out
+expect "the document's host has the result" '^320$' out
 echo "an installed flow builds and runs a host"
