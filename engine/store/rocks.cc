@@ -127,6 +127,7 @@ rocksdb::Options database_options(rocksdb::Env* files) {
   options.write_buffer_size = kMemtableBytes;
   options.max_background_jobs = 2;
   options.max_open_files = 256;
+  options.max_file_opening_threads = 1;  // else each family starts 16 when the state is opened
   options.skip_stats_update_on_db_open = true;
   options.skip_checking_sst_file_sizes_on_db_open = true;
   options.info_log = std::make_shared<SilentLogger>();
@@ -217,21 +218,36 @@ Result<bool> has_database(const std::string& dir) {
   return false;
 }
 
+/// DB::Open would create them too, and sync a file of options after each one.
+rocksdb::Status create_families(rocksdb::DB& db, const FamilyDescriptors& missing,
+                                Families& families) {
+  if (missing.empty()) return rocksdb::Status::OK();
+  Families created;
+  rocksdb::Status status = db.CreateColumnFamilies(missing, &created);
+  families.insert(families.end(), created.begin(), created.end());
+  return status;
+}
+
 Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, rocksdb::Env* files,
                                  Families& families) {
   FLOW_TRY(own_folder(dir));
   FLOW_TRY(make_dirs(dir + "/db"));
   OpenLock alone(dir, OpenLock::Access::writer);
-  FLOW_TRY(has_database(dir));
+  auto exists = has_database(dir);
+  FLOW_TRY(exists);
   truncate_unwritten(logs);
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
   NoSignals none;  // for RocksDB's threads
-  rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", all_families(), &families, &db);
+  FamilyDescriptors known = all_families(), missing;
+  if (!*exists) missing.assign(std::next(known.begin()), known.end());
+  known.resize(known.size() - missing.size(), known.front());
+  rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", known, &families, &db);
   if (!status.ok()) return cannot_open(dir, status);
   std::unique_ptr<rocksdb::DB> opened(db);
-  status = merge_small_tables(*opened, dir, families);
+  status = create_families(*opened, missing, families);
+  if (status.ok()) status = merge_small_tables(*opened, dir, families);
   if (!status.ok()) {
     for (rocksdb::ColumnFamilyHandle* family : families) delete family;
     families.clear();
