@@ -43,10 +43,10 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_DEBIAN_FLOW_PACKAGE_NAME flow)
 set(CPACK_DEBIAN_FLOW_PACKAGE_SECTION science)
-# Loaded when they are needed, so dpkg-shlibdeps does not see them. Matrices need OpenBLAS, a cluster
-# UCX. The GPU's driver is only suggested: it has to fit the machine's kernel, and in a container comes
+# Loaded when they are needed, so dpkg-shlibdeps does not see them. Matrices need OpenBLAS, URLs
+# libcurl, a cluster UCX. The GPU's driver is only suggested: it has to fit the machine's kernel, and in a container comes
 # from outside. A build without CUDA does not use it.
-set(CPACK_DEBIAN_FLOW_PACKAGE_DEPENDS libopenblas0)
+set(CPACK_DEBIAN_FLOW_PACKAGE_DEPENDS "libopenblas0, libcurl4 (>= 7.85)")
 if(FLOW_HAS_UCX)
   set(CPACK_DEBIAN_FLOW_PACKAGE_RECOMMENDS libucx0)
 endif()

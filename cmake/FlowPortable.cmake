@@ -1,8 +1,8 @@
 # FLOW_PORTABLE: programs that need only glibc and the C++ runtime, and `package`, a tarball of them
 # that runs on machines with newer versions of these and no other packages. Libraries that are
 # loaded at run time stay so: the GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's;
-# OpenBLAS is included, and so are cpp-httplib, which Debian has only as a shared library, and
-# libcurl with all that it links.
+# OpenBLAS and libcurl with all that it links are included, and so is cpp-httplib, which Debian has
+# only as a shared library.
 include(GNUInstallDirs)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 set(OPENSSL_USE_STATIC_LIBS ON)

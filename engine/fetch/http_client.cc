@@ -1,16 +1,15 @@
 #include "engine/fetch/http_client.hpp"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <mutex>
 #include <optional>
 
 #include "engine/base/size_units.hpp"
 #include "engine/crypto/base64.hpp"
 #include "engine/fetch/aws_config.hpp"
+#include "engine/fetch/curl_library.hpp"
 #include "engine/fetch/text.hpp"
 #include "flow/flow.hpp"
 
@@ -20,10 +19,8 @@ namespace {
 
 constexpr size_t kHeadersMax = 256 << 10;  // bytes of one answer
 
-void start_curl() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-}
+/// Only after a client was made.
+const CurlLibrary& curl_calls() { return *curl_library(); }
 
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -46,8 +43,8 @@ bool may_be_gone_later(CURLcode code) {
 }
 
 struct HeaderList {
-  ~HeaderList() { curl_slist_free_all(list); }
-  void add(const std::string& line) { list = curl_slist_append(list, line.c_str()); }
+  ~HeaderList() { curl_calls().curl_slist_free_all(list); }
+  void add(const std::string& line) { list = curl_calls().curl_slist_append(list, line.c_str()); }
   curl_slist* list = nullptr;
 };
 
@@ -107,7 +104,7 @@ struct HttpClient::Exchange {
     if (is_begun) return true;
     is_begun = true;
     long status = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_calls().curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     response.status = static_cast<int>(status);
     if (receiver == nullptr || status < 200 || status > 299) return true;
     auto wanted = receiver->on_head(response);
@@ -157,17 +154,20 @@ struct HttpClient::Exchange {
 };
 
 HttpClient::HttpClient(const FetchOptions& options) : options_(options) {
-  start_curl();
-  curl_ = curl_easy_init();
+  if (!curl_library().ok()) return;  // send() reports it
+  curl_ = curl_calls().curl_easy_init();
   FLOW_CHECK(curl_ != nullptr);
 }
 
-HttpClient::~HttpClient() { curl_easy_cleanup(static_cast<CURL*>(curl_)); }
+HttpClient::~HttpClient() {
+  if (curl_ != nullptr) curl_calls().curl_easy_cleanup(static_cast<CURL*>(curl_));
+}
 
 Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
                                            const BodyReceiver* receiver) {
   CURL* curl = static_cast<CURL*>(curl_);
-  curl_easy_reset(curl);  // keeps the connections
+  const CurlLibrary& calls = curl_calls();
+  calls.curl_easy_reset(curl);  // keeps the connections
   Exchange exchange{curl, options_, receiver, request.follows_redirects};
   HeaderList headers;
   for (const auto& [name, value] : request.headers) headers.add(name + ": " + value);
@@ -181,7 +181,7 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
   std::string user_agent = std::string("flow/") + version();
   char why[CURL_ERROR_SIZE] = "";
   auto set = [&](CURLoption option, auto value) {
-    FLOW_CHECK(curl_easy_setopt(curl, option, value) == CURLE_OK);
+    FLOW_CHECK(calls.curl_easy_setopt(curl, option, value) == CURLE_OK);
   };
   set(CURLOPT_URL, url.c_str());
   set(CURLOPT_HTTPHEADER, headers.list);
@@ -213,16 +213,17 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
     set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
   FLOW_TRY(options_.check_running());
-  CURLcode code = curl_easy_perform(curl);
+  CURLcode code = calls.curl_easy_perform(curl);
   if (code == CURLE_OK) exchange.begin();  // an answer without a body
   if (exchange.error) return *exchange.error;
   long status = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  calls.curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   HttpResponse response = std::move(exchange.response);
   response.status = static_cast<int>(status);
   if (code != CURLE_OK && !exchange.is_complete) {
-    response.failure =
-        code == CURLE_OPERATION_TIMEDOUT && why[0] == '\0' ? "timed out" : curl_easy_strerror(code);
+    response.failure = code == CURLE_OPERATION_TIMEDOUT && why[0] == '\0'
+                           ? "timed out"
+                           : calls.curl_easy_strerror(code);
     if (code == CURLE_OPERATION_TIMEDOUT)
       response.failure = fmt::format("no byte arrived for {} s", options_.stall_s);
     response.may_retry = may_be_gone_later(code);
@@ -231,6 +232,7 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
 }
 
 Result<HttpResponse> HttpClient::send(const HttpRequest& request, const BodyReceiver* receiver) {
+  FLOW_TRY(curl_library());
   HttpRequest current = request;
   for (int redirects = 0;; redirects++) {
     auto response = send_once(current, receiver);

@@ -9,6 +9,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/glob.hpp"
 #include "engine/fetch/retry_delay.hpp"
+#include "flow/digest.hpp"
 
 namespace flow::fetch {
 

@@ -10,6 +10,7 @@
 #include "engine/base/remote_url.hpp"
 #include "engine/crypto/hmac.hpp"
 #include "engine/fetch/text.hpp"
+#include "flow/digest.hpp"
 
 namespace flow::fetch {
 

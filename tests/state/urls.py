@@ -137,6 +137,13 @@ class Urls(place.Place):
                         found.append(os.path.join(folder, name))
         return found
 
+    def test_without_libcurl_the_error_says_what_to_install(self):
+        os.mkdir(self.path("lib"))
+        self.write("lib/libcurl.so.4", "no library")
+        self.write("urls.lua", WHOLE)
+        done = self.flow("run", "urls.lua", "--param", "data=http://127.0.0.1:9/a", LD_LIBRARY_PATH=self.path("lib"))
+        self.exits(4, done, "URLs need libcurl 7.85 or later", "apt install libcurl4")
+
     def test_a_url_is_fetched_once_per_version(self):
         self.script("p.data", "{ data = flow.param.path { default = '%s/data.csv' } }" % self.url)
         self.good("run", "pipeline.lua")
