@@ -39,11 +39,11 @@ bool has_valid_edges(const Plan& plan) {
   for (const TaskNode& node : plan.nodes) {
     if (node.kind != NodeKind::when && node.def >= plan.defs.size()) return false;
     for_each_data_ref(node, check_node);
-    for (uint32_t before : node.after) check_node(before);
-    for_each_ref(node.then_value, check_node);
-    for_each_ref(node.else_value, check_node);
+    for (uint32_t before : node.detail().after) check_node(before);
+    for_each_ref(node.detail().then_value, check_node);
+    for_each_ref(node.detail().else_value, check_node);
     if (node.guard.when != kNoNode) check_node(node.guard.when);
-    if (has_literal_items(node)) units += node.items.as_table().list.size();
+    if (has_literal_items(node)) units += node.detail().items.as_table().list.size();
   }
   for_each_ref(plan.result, check_node);
   return units <= kNodesMax && within;
@@ -117,7 +117,7 @@ struct AdmissionCheck {
   bool operator()(const MapExpanded& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
     if (u == nullptr || !is_map_unit(*find_run(state, e.run), e.unit)) return false;
-    bool is_tagged = find_run(state, e.run)->node(u->node).tags_items && e.count > 0;
+    bool is_tagged = find_run(state, e.run)->node(u->node).detail().tags_items && e.count > 0;
     return e.tags.size() == (is_tagged ? e.count : 0) &&
            std::ranges::all_of(e.tags, [](const auto& tag) { return tag_problem(tag).empty(); });
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/plan/values.hpp"
 #include "flow/tags.hpp"
 
 namespace flow::core {
@@ -14,7 +15,7 @@ void add_refs(const Value& value, std::vector<Edge>& out) {
 }
 
 void add_order(const TaskNode& node, std::vector<Edge>& out) {
-  for (uint32_t unit : node.after) out.push_back({unit, false});
+  for (uint32_t unit : node.detail().after) out.push_back({unit, false});
   if (node.guard.when != kNoNode) out.push_back({node.guard.when, true});
 }
 
@@ -63,8 +64,8 @@ void mark_unit_consumed(Run& run, UnitId unit) {
 }  // namespace
 
 bool has_literal_items(const TaskNode& node) {
-  return node.kind == NodeKind::map && node.items.kind() == Value::Kind::table &&
-         !node.items.as_table().list.empty();
+  return node.kind == NodeKind::map && node.detail().items.kind() == Value::Kind::table &&
+         !node.detail().items.as_table().list.empty();
 }
 
 bool is_map_unit(const Run& run, UnitId unit) {
@@ -98,7 +99,7 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
   }
   out = common_;
   if (!literal) return;
-  add_refs(node.items.as_table().list[static_cast<size_t>(u.instance)], out);
+  add_refs(node.detail().items.as_table().list[static_cast<size_t>(u.instance)], out);
   keep_one_each(out);
 }
 
@@ -108,7 +109,8 @@ void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     if (u.branch == Branch::unknown) return;
-    add_refs(u.branch == Branch::then_branch ? node.then_value : node.else_value, out);
+    add_refs(u.branch == Branch::then_branch ? node.detail().then_value : node.detail().else_value,
+             out);
   } else if (const Value* value = dynamic_value(run, unit)) {
     add_refs(*value, out);
   }
@@ -178,12 +180,13 @@ std::string tag_conflict(const Run& run, UnitId map_unit, const std::vector<std:
 std::string tag_conflict(const Run& run, UnitId dynamic_unit, const PlanFragment& fragment) {
   TaggedNames names(run);
   for (const TaskNode& node : fragment.nodes) {
-    if (node.tag.empty() && node.item_tags.empty()) continue;
+    const NodeDetail& detail = node.detail();
+    if (detail.tag.empty() && detail.item_tags.empty()) continue;
     std::string name =
         call_name(node.name, unit_name(run, dynamic_unit), def_of(run, dynamic_unit)->name);
-    names.add(name, node.tag);
-    for (size_t i = 0; i < node.item_tags.size(); i++)
-      names.add(instance_name(name, i), node.item_tags[i]);
+    names.add(name, detail.tag);
+    for (size_t i = 0; i < detail.item_tags.size(); i++)
+      names.add(instance_name(name, i), detail.item_tags[i]);
   }
   return names.conflict();
 }
@@ -203,12 +206,9 @@ void append_nodes(Run& run, DynamicCalls& calls) {
   for (size_t i = 0; i < fragment.nodes.size(); i++) {
     TaskNode node = fragment.nodes[i];
     node.name = call_name(node.name, owner, task);
-    node.args = with_refs_moved(node.args, offset);
-    node.items = with_refs_moved(node.items, offset);
-    node.condition = with_refs_moved(node.condition, offset);
-    node.then_value = with_refs_moved(node.then_value, offset);
-    node.else_value = with_refs_moved(node.else_value, offset);
-    for (uint32_t& after : node.after) after += offset;
+    for_each_value(node, [&](Value& value) { value = with_refs_moved(value, offset); });
+    if (node.has_detail())
+      for (uint32_t& after : node.edit_detail().after) after += offset;
     if (node.guard.when != kNoNode) node.guard.when += offset;
     mark_consumed(run, node);
     run.dynamic_nodes.push_back(std::move(node));
@@ -225,8 +225,8 @@ void mark_consumed(Run& run, const Value& value) {
 void mark_consumed(Run& run, const TaskNode& node) {
   for_each_data_ref(node, [&](UnitId unit) { mark_unit_consumed(run, unit); });
   if (node.kind != NodeKind::when) return;
-  mark_consumed(run, node.then_value);
-  mark_consumed(run, node.else_value);
+  mark_consumed(run, node.detail().then_value);
+  mark_consumed(run, node.detail().else_value);
 }
 
 // ---- functions on a run
@@ -235,9 +235,10 @@ const std::string& tag_of(const Run& run, UnitId unit) {
   static const std::string none;
   const Unit& u = run.units[unit];
   const TaskNode& node = run.node(u.node);
-  if (u.instance < 0) return node.tag;
-  if (!node.item_tags.empty()) return node.item_tags[static_cast<size_t>(u.instance)];
-  if (!node.tags_items) return none;
+  const NodeDetail& detail = node.detail();
+  if (u.instance < 0) return detail.tag;
+  if (!detail.item_tags.empty()) return detail.item_tags[static_cast<size_t>(u.instance)];
+  if (!detail.tags_items) return none;
   auto found = run.tags.find(unit);
   return found == run.tags.end() ? none : found->second;
 }

@@ -198,7 +198,8 @@ class InvariantChecker {
     }
     for (const auto& [id, run] : state_.runs) {
       for (const auto& [map, running] : run.map_running) {
-        expect(running <= run.node(run.units[map].node).limit, {run}, "a map's limit is exceeded");
+        expect(running <= run.node(run.units[map].node).detail().limit, {run},
+               "a map's limit is exceeded");
       }
     }
   }

@@ -143,7 +143,7 @@ SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const R
 
 UnitId limited_map_of(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  return u.instance >= 0 && run.node(u.node).limit > 0 ? run.unit_of(u.node) : kNoNode;
+  return u.instance >= 0 && run.node(u.node).detail().limit > 0 ? run.unit_of(u.node) : kNoNode;
 }
 
 const Resources& resources_of(const Run& run, UnitId unit) {
@@ -224,7 +224,7 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
 bool may_start(const State& state, const Run& run, const SchedulingClass& request,
                int32_t run_cpus_used_milli, uint32_t map_running) {
   if (request.limited_map != kNoNode) {
-    uint32_t limit = run.node(run.units[request.limited_map].node).limit;
+    uint32_t limit = run.node(run.units[request.limited_map].node).detail().limit;
     if (map_running >= limit) return false;
   }
   int64_t run_cpus_milli = run_cpus_used_milli + int64_t{request.cpus_milli} * request.ranks;

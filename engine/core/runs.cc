@@ -39,7 +39,7 @@ void Transition::on(const RunSubmitted& event) {
     r.units[i].phase = Phase::instances;
     Unit instance;
     instance.node = i;
-    for (size_t item = 0; item < node.items.as_table().list.size(); item++) {
+    for (size_t item = 0; item < node.detail().items.as_table().list.size(); item++) {
       instance.instance = static_cast<int32_t>(item);
       r.units.push_back(instance);
     }

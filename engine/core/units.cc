@@ -353,7 +353,7 @@ void Transition::append_calls(Run& run, UnitId unit,
                               const Digest& digest) {
   size_t more = fragment->nodes.size();
   for (const TaskNode& node : fragment->nodes) {
-    if (has_literal_items(node)) more += node.items.as_table().list.size();
+    if (has_literal_items(node)) more += node.detail().items.as_table().list.size();
   }
   if (!check_unit_limit(run, unit, more)) return;
   std::string conflict = tag_conflict(run, unit, *fragment);
@@ -384,7 +384,7 @@ void Transition::append_calls(Run& run, UnitId unit,
   for (UnitId call = first; call < end_of_calls; call++) {
     const TaskNode& node = run.node(run.units[call].node);
     if (!has_literal_items(node)) continue;
-    append_instances(run, call, static_cast<uint32_t>(node.items.as_table().list.size()));
+    append_instances(run, call, static_cast<uint32_t>(node.detail().items.as_table().list.size()));
   }
   add_tagged(run, first);
   EdgeReader reader(run);

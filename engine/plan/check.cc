@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "engine/plan/plan.hpp"
+#include "engine/plan/values.hpp"
 #include "engine/plan/worker_selector.hpp"
 #include "flow/collective.hpp"
 
@@ -178,10 +179,10 @@ class PlanChecker {
     if (node.kind != NodeKind::when && node.def >= plan_.defs.size())
       problem(where(node),
               fmt::format("is a call of task {}, and there are {}", node.def, plan_.defs.size()));
-    for (const Value* value :
-         {&node.args, &node.items, &node.condition, &node.then_value, &node.else_value})
-      if (!refs_within(*value)) problem(where(node), "takes a handle to no node");
-    for (uint32_t before : node.after)
+    for_each_value(node, [&](const Value& value) {
+      if (!refs_within(value)) problem(where(node), "takes a handle to no node");
+    });
+    for (uint32_t before : node.detail().after)
       if (!within(before)) problem(where(node), "comes after no node");
     if (node.guard.when == kNoNode) return;
     if (!within(node.guard.when) || plan_.nodes[node.guard.when].kind != NodeKind::when)
@@ -204,12 +205,12 @@ class PlanChecker {
     std::vector<size_t> needs;
     if (is_join) {
       needs.push_back(vertex - count);
-      add_refs(node.then_value, scratch_);
-      add_refs(node.else_value, scratch_);
+      add_refs(node.detail().then_value, scratch_);
+      add_refs(node.detail().else_value, scratch_);
     } else {
       if (node.guard.when != kNoNode) needs.push_back(node.guard.when);
       for_each_data_ref(node, [&](uint32_t other) { scratch_.push_back(other); });
-      scratch_.insert(scratch_.end(), node.after.begin(), node.after.end());
+      scratch_.insert(scratch_.end(), node.detail().after.begin(), node.detail().after.end());
     }
     for (uint32_t other : scratch_) needs.push_back(joined(other));
     return needs;
@@ -223,7 +224,7 @@ class PlanChecker {
       bool all = true;
       auto check_node = [&](uint32_t other) { all = all && other < i; };
       for_each_data_ref(node, check_node);
-      std::for_each(node.after.begin(), node.after.end(), check_node);
+      std::for_each(node.detail().after.begin(), node.detail().after.end(), check_node);
       if (!all) return false;
     }
     return true;

@@ -164,25 +164,46 @@ struct Guard {
 
 enum class NodeKind : uint8_t { task, map, when };
 
-struct TaskNode {
-  std::string name;  // "train", "train#2", "inner/train"
-  NodeKind kind = NodeKind::task;
-  uint32_t def = 0;   // task, map
-  uint32_t line = 0;  // of the call
-  Value args;  // task, map: list of positional arguments with refs (a map's item is not in it);
-               // a shell task called with named arguments: one table in the list
-  bool named_args = false;
+/// The parts of a node that most tasks lack.
+struct NodeDetail {
   Value items;                   // map: a ref, or a list whose items may hold refs
   uint32_t limit = 0;            // map: maximum number of concurrent instances; 0: unbounded
   Value condition;               // when: a ref
   Value then_value, else_value;  // when: what the branches returned, with refs
   std::vector<uint32_t> after;   // order without data
-  Guard guard;                   // innermost branch in which this node was made
   std::string tag;               // task: `h:tag("s3")`; "" if there is none
   // map over a list in the script: the tags of its instances; empty if there are none
   std::vector<std::string> item_tags;
   bool tags_items = false;  // map over a handle's list: a function tags its instances at run time
 };
+
+/// Kept small, because a plan may have a million nodes.
+struct TaskNode {
+  std::string name;  // "train", "train#2", "inner/train"
+  NodeKind kind = NodeKind::task;
+  bool named_args = false;
+  uint32_t def = 0;   // task, map
+  uint32_t line = 0;  // of the call
+  Guard guard;        // innermost branch in which this node was made
+  Value args;  // task, map: list of positional arguments with refs (a map's item is not in it);
+               // a shell task called with named arguments: one table in the list
+
+  bool has_detail() const { return detail_ != nullptr; }
+  const NodeDetail& detail() const { return detail_ ? *detail_ : none(); }
+  /// Valid until the node is copied.
+  NodeDetail& edit_detail() {
+    if (!detail_ || detail_.use_count() > 1) detail_ = std::make_shared<NodeDetail>(detail());
+    return *detail_;
+  }
+
+ private:
+  static const NodeDetail& none() {
+    static const NodeDetail no_detail;
+    return no_detail;
+  }
+  std::shared_ptr<NodeDetail> detail_;  // shared by copies until one is changed; null: none
+};
+static_assert(sizeof(TaskNode) <= 96);
 
 struct ParamSpec {
   std::string name;
@@ -255,8 +276,8 @@ void for_each_ref(const Value& value, Visit&& visit) {
 template <typename Visit>
 void for_each_data_ref(const TaskNode& node, Visit&& visit) {
   for_each_ref(node.args, visit);
-  for_each_ref(node.items, visit);
-  for_each_ref(node.condition, visit);
+  for_each_ref(node.detail().items, visit);
+  for_each_ref(node.detail().condition, visit);
 }
 
 /// Data edges of a node: the nodes to which its args, items and condition refer; ascending,

@@ -336,13 +336,27 @@ void field(IO& io, like<IO, ParamSpec>& param) {
          param.min, param.max, param.pattern, param.choices);
 }
 
+void detail_fields(PlanWriter& io, const TaskNode& node) {
+  const NodeDetail& detail = node.detail();
+  fields(io, detail.items, detail.limit, detail.condition, detail.then_value, detail.else_value,
+         detail.after);
+}
+void detail_fields(PlanReader& io, TaskNode& node) {
+  NodeDetail detail;
+  fields(io, detail.items, detail.limit, detail.condition, detail.then_value, detail.else_value,
+         detail.after);
+  bool is_empty = detail.items.is_nil() && detail.limit == 0 && detail.condition.is_nil() &&
+                  detail.then_value.is_nil() && detail.else_value.is_nil() && detail.after.empty();
+  if (!is_empty) node.edit_detail() = std::move(detail);
+}
+
 template <typename IO>
 void field(IO& io, like<IO, TaskNode>& node) {
   field(io, node.name);
   enumeration<NodeKind, NodeKind::when>(io, node.kind);
-  fields(io, node.def, node.line, node.args, node.named_args, node.items, node.limit,
-         node.condition, node.then_value, node.else_value, node.after, node.guard.when,
-         node.guard.then_branch);
+  fields(io, node.def, node.line, node.args, node.named_args);
+  detail_fields(io, node);
+  fields(io, node.guard.when, node.guard.then_branch);
 }
 
 template <typename IO>
@@ -392,7 +406,8 @@ void kernels(PlanReader& io, std::vector<TaskDef>& defs) {
 }
 
 bool is_tagged(const TaskNode& node) {
-  return !node.tag.empty() || !node.item_tags.empty() || node.tags_items;
+  const NodeDetail& detail = node.detail();
+  return !detail.tag.empty() || !detail.item_tags.empty() || detail.tags_items;
 }
 
 // The elements that have something: their number, and then each index, ascending, with what `write`
@@ -424,17 +439,20 @@ void some(PlanReader& io, std::vector<T>& all, Read read) {
 }
 
 void tags(PlanWriter& io, const std::vector<TaskNode>& nodes) {
-  some(io, nodes, is_tagged,
-       [&](const TaskNode& node) { fields(io, node.tag, node.item_tags, node.tags_items); });
+  some(io, nodes, is_tagged, [&](const TaskNode& node) {
+    const NodeDetail& detail = node.detail();
+    fields(io, detail.tag, detail.item_tags, detail.tags_items);
+  });
 }
 void tags(PlanReader& io, std::vector<TaskNode>& nodes) {
   some(io, nodes, [&](TaskNode& node) {
-    fields(io, node.tag, node.item_tags, node.tags_items);
-    bool is_list = node.kind == NodeKind::map && node.items.kind() == Value::Kind::table;
-    bool fits = is_tagged(node) && (node.tag.empty() || node.kind == NodeKind::task) &&
-                (!node.tags_items || (node.kind == NodeKind::map && !is_list)) &&
-                (node.item_tags.empty() ||
-                 (is_list && node.items.as_table().list.size() == node.item_tags.size()));
+    NodeDetail& detail = node.edit_detail();
+    fields(io, detail.tag, detail.item_tags, detail.tags_items);
+    bool is_list = node.kind == NodeKind::map && detail.items.kind() == Value::Kind::table;
+    bool fits = is_tagged(node) && (detail.tag.empty() || node.kind == NodeKind::task) &&
+                (!detail.tags_items || (node.kind == NodeKind::map && !is_list)) &&
+                (detail.item_tags.empty() ||
+                 (is_list && detail.items.as_table().list.size() == detail.item_tags.size()));
     if (!io.failed() && !fits) io.fail("tags that do not fit their node");
   });
 }

@@ -9,15 +9,20 @@
 
 namespace flow {
 
+inline const NodeDetail& detail_of(const TaskNode& node) { return node.detail(); }
+inline NodeDetail& detail_of(TaskNode& node) { return node.edit_detail(); }
+
 /// Calls `visit(value)` for each value of a node. `AnyNode` is TaskNode or const TaskNode.
 template <typename AnyNode, typename Visit>
 requires std::same_as<std::remove_const_t<AnyNode>, TaskNode>
 void for_each_value(AnyNode& node, Visit&& visit) {
   visit(node.args);
-  visit(node.items);
-  visit(node.condition);
-  visit(node.then_value);
-  visit(node.else_value);
+  if (!node.has_detail()) return;
+  auto& detail = detail_of(node);
+  visit(detail.items);
+  visit(detail.condition);
+  visit(detail.then_value);
+  visit(detail.else_value);
 }
 
 /// The same for a whole plan.

@@ -56,11 +56,12 @@ class FolderWalk {
     if (node.kind == NodeKind::when) {
       bool is_then = run_.units[unit].branch == core::Branch::then_branch;
       if (!ref.path.empty()) return add_all(value, "", false);
-      return walk(is_then ? node.then_value : node.else_value, value);
+      return walk(is_then ? node.detail().then_value : node.detail().else_value, value);
     }
     if (node.kind == NodeKind::map) return walk_map(ref, value);
     const Value* calls = core::dynamic_value(run_, unit);
-    if (calls != nullptr && node.tag.empty() && ref.path.empty()) return walk(*calls, value);
+    if (calls != nullptr && node.detail().tag.empty() && ref.path.empty())
+      return walk(*calls, value);
     walk_part(unit, Path(ref.path), value);
   }
 

@@ -136,7 +136,7 @@ class PlanPreview::ScratchRun {
       if (!count.ok()) return;
       core::MapExpanded event{id_, map->unit, *count};
       // The preview calls no code of the script, and shows names without tags.
-      if (run.node(run.units[map->unit].node).tags_items) {
+      if (run.node(run.units[map->unit].node).detail().tags_items) {
         for (uint32_t i = 1; i <= *count; i++)
           event.tags.push_back(fmt::format("preview-{}-{}", map->unit, i));
       }
@@ -156,7 +156,7 @@ class PlanPreview::ScratchRun {
   void resolve_inputs(core::Run& run, core::UnitId unit) {
     const auto& node = run.node(run.units[unit].node);
     const File* unfetched = find_unfetched(node.args);
-    if (unfetched == nullptr) unfetched = find_unfetched(node.items);
+    if (unfetched == nullptr) unfetched = find_unfetched(node.detail().items);
     if (auto origin = parse_remote_origin(unfetched != nullptr ? unfetched->origin : "");
         origin.ok()) {
       verdicts_[unit] =

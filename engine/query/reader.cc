@@ -58,11 +58,11 @@ PlanInfo plan_info(const Plan& plan) {
     }
     for (uint32_t need : data_dependencies(node)) out.needs.push_back(plan.nodes[need].name);
     if (node.kind == NodeKind::when) {
-      for (const Value* branch : {&node.then_value, &node.else_value}) {
+      for (const Value* branch : {&node.detail().then_value, &node.detail().else_value}) {
         for (uint32_t need : refs_of(*branch)) out.needs.push_back(plan.nodes[need].name);
       }
     }
-    for (uint32_t before : node.after) out.after.push_back(plan.nodes[before].name);
+    for (uint32_t before : node.detail().after) out.after.push_back(plan.nodes[before].name);
     if (node.guard.when != kNoNode) out.after.push_back(plan.nodes[node.guard.when].name);
     info.nodes.push_back(std::move(out));
   }

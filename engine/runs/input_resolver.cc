@@ -334,13 +334,13 @@ Result<Value> InputResolver::argument_list(const core::Run& run, core::UnitId un
   if (node.kind == NodeKind::map) {
     FLOW_CHECK(u.instance >= 0);
     size_t index = static_cast<size_t>(u.instance);
-    if (node.items.kind() == Value::Kind::ref) {
-      auto list = follow(run, node.items.as_ref());
+    if (node.detail().items.kind() == Value::Kind::ref) {
+      auto list = follow(run, node.detail().items.as_ref());
       FLOW_TRY(list);
       const auto& items = list->as_table().list;
       args.push_back(items[index]);
     } else {
-      auto item = substitute(run, node.items.as_table().list[index], false);
+      auto item = substitute(run, node.detail().items.as_table().list[index], false);
       FLOW_TRY(item);
       args.push_back(item->is_nil() ? Value::null() : std::move(*item));
     }
@@ -468,7 +468,8 @@ namespace {
 /// known.
 const Value* written_argument(const TaskNode& node, size_t position) {
   if (node.kind == NodeKind::map) {
-    if (position == 0) return node.items.kind() == Value::Kind::ref ? &node.items : nullptr;
+    if (position == 0)
+      return node.detail().items.kind() == Value::Kind::ref ? &node.detail().items : nullptr;
     position--;
   }
   if (node.args.kind() != Value::Kind::table) return nullptr;
@@ -528,8 +529,8 @@ Result<std::string> InputResolver::why_missing(const core::Run& run, core::UnitI
   const TaskNode& node = run.node(u.node);
   bool is_map = core::is_map_unit(run, unit);
   if (is_map) {
-    if (node.items.kind() != Value::Kind::ref) return std::string();
-    auto list = follow(run, node.items.as_ref());
+    if (node.detail().items.kind() != Value::Kind::ref) return std::string();
+    auto list = follow(run, node.detail().items.as_ref());
     FLOW_TRY(list);
     if (list->kind() != Value::Kind::missing) return std::string();
   } else {
@@ -544,10 +545,10 @@ Result<std::string> InputResolver::why_missing(const core::Run& run, core::UnitI
     if (source == kNoNode && run.units[from].gives_missing) source = from;
   };
   for_each_ref(node.args, look);
-  if (u.instance >= 0 && node.items.kind() == Value::Kind::table) {
-    for_each_ref(node.items.as_table().list[static_cast<size_t>(u.instance)], look);
+  if (u.instance >= 0 && node.detail().items.kind() == Value::Kind::table) {
+    for_each_ref(node.detail().items.as_table().list[static_cast<size_t>(u.instance)], look);
   } else {
-    for_each_ref(node.items, look);
+    for_each_ref(node.detail().items, look);
   }
   const char* what = is_map ? "its list" : "one of its arguments";
   if (source == kNoNode) {
@@ -563,8 +564,8 @@ Result<std::string> InputResolver::why_missing(const core::Run& run, core::UnitI
 
 Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
-  if (node.items.kind() != Value::Kind::ref) {
-    return static_cast<uint32_t>(node.items.as_table().list.size());
+  if (node.detail().items.kind() != Value::Kind::ref) {
+    return static_cast<uint32_t>(node.detail().items.as_table().list.size());
   }
   auto list = map_items(run, unit);
   FLOW_TRY(list);
@@ -573,24 +574,24 @@ Result<uint32_t> InputResolver::map_count(const core::Run& run, core::UnitId uni
 
 Result<Value> InputResolver::map_items(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
-  FLOW_CHECK(node.items.kind() == Value::Kind::ref);
-  auto list = follow(run, node.items.as_ref());
+  FLOW_CHECK(node.detail().items.kind() == Value::Kind::ref);
+  auto list = follow(run, node.detail().items.as_ref());
   FLOW_TRY(list);
   bool is_list = list->kind() == Value::Kind::table && list->as_table().fields.empty();
   if (!is_list) {
     return user_error(fmt::format(
         "`{}` maps over the result of `{}`, which is not a list but {}: return a list 1..n "
         "from `{}`, or map over the part that is one",
-        node.name, core::shown_name(run, node.items.as_ref().node), short_json(*list),
-        core::shown_name(run, node.items.as_ref().node)));
+        node.name, core::shown_name(run, node.detail().items.as_ref().node), short_json(*list),
+        core::shown_name(run, node.detail().items.as_ref().node)));
   }
   return list;
 }
 
 Result<bool> InputResolver::condition(const core::Run& run, core::UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
-  if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
-  const Ref& ref = node.condition.as_ref();
+  if (node.detail().condition.kind() != Value::Kind::ref) return node.detail().condition.truthy();
+  const Ref& ref = node.detail().condition.as_ref();
   auto whole = follow(run, Ref{ref.node, {}, ref.keeps_places});
   FLOW_TRY(whole);
   auto part = value_at(*whole, ref.path);
@@ -618,7 +619,7 @@ Result<Value> InputResolver::gather_any_depth(const core::Run& run, core::UnitId
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     bool is_then = u.branch == core::Branch::then_branch;
-    return substitute(run, is_then ? node.then_value : node.else_value, false);
+    return substitute(run, is_then ? node.detail().then_value : node.detail().else_value, false);
   }
   const Value* calls = core::dynamic_value(run, unit);
   FLOW_CHECK(calls != nullptr);

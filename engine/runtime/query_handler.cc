@@ -146,7 +146,7 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
     }
     auto count = resolver_.map_count(*run, expand->unit);
     if (!count.ok()) return fail_unit(expand->run, expand->unit, count.error(), now);
-    bool is_tagged = run->node(run->units[expand->unit].node).tags_items && *count > 0;
+    bool is_tagged = run->node(run->units[expand->unit].node).detail().tags_items && *count > 0;
     if (is_tagged) return requests_.tags(expand->run, expand->unit);
     recorder_.record_if_admitted(core::MapExpanded{expand->run, expand->unit, *count}, now);
   } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {

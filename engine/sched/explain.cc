@@ -231,7 +231,7 @@ std::string preceding_tasks(const State& state, const Run& run, const Scheduling
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
   SchedulingClass request = resource_request(state, run, unit);
   if (request.limited_map != kNoNode) {
-    uint32_t limit = run.node(run.units[request.limited_map].node).limit;
+    uint32_t limit = run.node(run.units[request.limited_map].node).detail().limit;
     auto running = run.map_running.find(request.limited_map);
     if (running != run.map_running.end() && running->second >= limit) {
       return quoted(run, request.limited_map) + " runs at most " + std::to_string(limit) +

@@ -302,7 +302,7 @@ bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
     const TaskNode& node = *nodes[unit.node];
     if (unit.instance < 0 || node.kind != NodeKind::map) return false;
     bool outside = core::has_literal_items(node) &&
-                   static_cast<size_t>(unit.instance) >= node.items.as_table().list.size();
+                   static_cast<size_t>(unit.instance) >= node.detail().items.as_table().list.size();
     if (outside) return false;
   }
   return true;

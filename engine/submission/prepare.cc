@@ -288,7 +288,8 @@ Result<std::vector<std::string>> list_for(const Submission& submission,
 /// Keeps the listings for builds that call a tag or resource function. Returns whether the plan
 /// changed.
 bool keep_listings(Plan& plan, std::vector<InputListing> listings) {
-  bool builds_again = std::ranges::any_of(plan.nodes, &TaskNode::tags_items) ||
+  auto tags_items = [](const TaskNode& node) { return node.detail().tags_items; };
+  bool builds_again = std::ranges::any_of(plan.nodes, tags_items) ||
                       std::ranges::any_of(plan.defs, &TaskDef::resource_functions);
   if (!builds_again || listings.empty()) return false;
   plan.listings = std::move(listings);

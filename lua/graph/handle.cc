@@ -281,7 +281,7 @@ int call_after(lua_State* L, const Handle& self) {
     if (before->node == self.node)
       raise(L, fmt::format("`{}` would wait for itself: it can't come `:after` itself",
                            graph.plan.nodes[self.node].name));
-    std::vector<uint32_t>& after = graph.plan.nodes[self.node].after;
+    std::vector<uint32_t>& after = graph.plan.nodes[self.node].edit_detail().after;
     bool known = false;
     constexpr size_t kCompared = 64;  // beyond this, a duplicate is harmless
     for (size_t i = 0; i < after.size() && i < kCompared; i++)
@@ -300,7 +300,7 @@ int call_limit(lua_State* L, const Handle& self) {
   lua_Integer count = lua_tointegerx(L, 3, &is_integer);
   if (!is_integer || lua_type(L, 3) != LUA_TNUMBER || count < 1 || count > UINT32_MAX)
     raise(L, "`:limit` takes how many instances may run at once: a whole number from 1");
-  context(L).graph->plan.nodes[self.node].limit = static_cast<uint32_t>(count);
+  context(L).graph->plan.nodes[self.node].edit_detail().limit = static_cast<uint32_t>(count);
   lua_pushvalue(L, 2);
   return 1;
 }

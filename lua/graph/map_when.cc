@@ -124,9 +124,9 @@ int make_map(lua_State* L) {
     if (maker != nullptr && maker->def.kind == TaskKind::service)
       raise(L, fmt::format("flow.map of `{}`: the service `{}` has no result to map over",
                            task.def.name, maker->def.name));
-    node.items = ref_of(graph, *handle);
+    node.edit_detail().items = ref_of(graph, *handle);
   } else if (lua_type(L, 2) == LUA_TTABLE) {
-    node.items = read_items(L, 2, task.def.name);
+    node.edit_detail().items = read_items(L, 2, task.def.name);
   } else {
     std::string misused = method_misuse(L, 2);
     if (!misused.empty()) raise(L, misused);
@@ -222,14 +222,14 @@ int make_when(lua_State* L) {
     node.kind = NodeKind::when;
     node.line = current_line(L);
     node.guard = graph.guard;
-    node.condition = ref_of(graph, *handle);
+    node.edit_detail().condition = ref_of(graph, *handle);
     node.name = next_name(graph, "when");
     add_node(L, graph, std::move(node), nullptr);
   }
   Value then_value = build_branch(L, graph, 2, {index, true});
   Value else_value = build_branch(L, graph, 3, {index, false});
-  graph.plan.nodes[index].then_value = std::move(then_value);
-  graph.plan.nodes[index].else_value = std::move(else_value);
+  graph.plan.nodes[index].edit_detail().then_value = std::move(then_value);
+  graph.plan.nodes[index].edit_detail().else_value = std::move(else_value);
   return 1;
 }
 

@@ -344,12 +344,12 @@ struct CycleFinder {
     std::vector<uint32_t> nodes;
     if (vertex >= count) {
       needs.push_back(vertex - count);
-      nodes = refs_of(node.then_value);
-      for (uint32_t other : refs_of(node.else_value)) nodes.push_back(other);
+      nodes = refs_of(node.detail().then_value);
+      for (uint32_t other : refs_of(node.detail().else_value)) nodes.push_back(other);
     } else {
       if (node.guard.when != kNoNode) needs.push_back(node.guard.when);
       nodes = data_dependencies(node);
-      nodes.insert(nodes.end(), node.after.begin(), node.after.end());
+      nodes.insert(nodes.end(), node.detail().after.begin(), node.detail().after.end());
     }
     for (uint32_t other : nodes) needs.push_back(joined(other));
   }

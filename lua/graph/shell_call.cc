@@ -117,12 +117,12 @@ void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node) {
     return list;
   };
   if (!rest.empty()) raise_if(L, positional_call_problem(def, with_rest(Value(Ref()))));
-  if (node.items.kind() != Value::Kind::table) {
+  if (node.detail().items.kind() != Value::Kind::table) {
     node.named_args = rest.empty();
     return;
   }
   int number = 0;
-  for (const Value& item : node.items.as_table().list) {
+  for (const Value& item : node.detail().items.as_table().list) {
     number++;
     bool named = rest.empty() && item.kind() == Value::Kind::table;
     node.named_args = node.named_args || named;

@@ -34,17 +34,18 @@ std::string checked_tag(lua_State* L, int index, const std::string& of) {
 }
 
 void tag_items(lua_State* L, GraphBuilder& graph, uint32_t index) {
-  const size_t count = graph.plan.nodes[index].items.as_table().list.size();
+  const size_t count = graph.plan.nodes[index].detail().items.as_table().list.size();
   const std::string map = graph.plan.nodes[index].name;
   std::vector<std::string> tags;
   tags.reserve(count);
   for (size_t i = 0; i < count; i++) {
-    Value item = graph.plan.nodes[index].items.as_table().list[i];  // the function may add nodes
+    Value item =
+        graph.plan.nodes[index].detail().items.as_table().list[i];  // the function may add nodes
     push_value(L, item);
     tags.push_back(item_tag(L, 3, map, i + 1));
     add_tag(L, graph, fmt::format("{}[{}]", map, i + 1), tags.back());
   }
-  graph.plan.nodes[index].item_tags = std::move(tags);
+  graph.plan.nodes[index].edit_detail().item_tags = std::move(tags);
 }
 
 }  // namespace
@@ -84,18 +85,19 @@ int call_tag(lua_State* L, const Handle& self) {
   const std::string name = graph.plan.nodes[self.node].name;
   bool is_map = graph.plan.nodes[self.node].kind == NodeKind::map;
   const TaskNode& before = graph.plan.nodes[self.node];
-  if (!before.tag.empty() || !before.item_tags.empty() || before.tags_items)
+  if (!before.detail().tag.empty() || !before.detail().item_tags.empty() ||
+      before.detail().tags_items)
     raise(L, fmt::format("`{}` has a tag already", name));
   if (lua_gettop(L) != 3) raise(L, "`:tag` takes one tag: h:tag(\"s3\")");
   if (!is_map) {
     std::string tag = checked_tag(L, 3, name);
     add_tag(L, graph, name, tag);
-    graph.plan.nodes[self.node].tag = std::move(tag);
+    graph.plan.nodes[self.node].edit_detail().tag = std::move(tag);
   } else if (lua_type(L, 3) != LUA_TFUNCTION) {
     raise(L, fmt::format("`{}` is a map, so `:tag` takes a function that names each item, "
                          "map:tag(function(item) return item.sample end), not {}",
                          name, kind_text(L, 3)));
-  } else if (graph.plan.nodes[self.node].items.kind() == Value::Kind::table) {
+  } else if (graph.plan.nodes[self.node].detail().items.kind() == Value::Kind::table) {
     tag_items(L, graph, self.node);
   } else if (context(L).phase == ScriptPhase::task) {
     raise(L, fmt::format("`{}` maps over a handle in a dynamic task, where `:tag` takes no "
@@ -105,7 +107,7 @@ int call_tag(lua_State* L, const Handle& self) {
   } else {
     lua_pushvalue(L, 3);
     graph.tag_functions[self.node] = luaL_ref(L, LUA_REGISTRYINDEX);
-    graph.plan.nodes[self.node].tags_items = true;
+    graph.plan.nodes[self.node].edit_detail().tags_items = true;
   }
   lua_pushvalue(L, 2);
   return 1;

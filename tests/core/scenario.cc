@@ -231,10 +231,10 @@ std::string Scenario::declare(const Words& words) {
   std::string when = option(words, "when");
   if (!when.empty()) {
     node.kind = NodeKind::when;
-    node.condition = value_of(*nodes_, when);
+    node.edit_detail().condition = value_of(*nodes_, when);
     // A branch may return nodes that are declared after the when.
-    node.then_value = Value(option(words, "then"));
-    node.else_value = Value(option(words, "else"));
+    node.edit_detail().then_value = Value(option(words, "then"));
+    node.edit_detail().else_value = Value(option(words, "else"));
   } else {
     auto def = std::find_if(plan_->defs.begin(), plan_->defs.end(),
                             [&](const TaskDef& d) { return d.name == words[2]; });
@@ -245,26 +245,26 @@ std::string Scenario::declare(const Words& words) {
   for (const std::string& word : words) {
     if (word.rfind("items=", 0) == 0) {
       node.kind = NodeKind::map;
-      node.items = list_of(*nodes_, word.substr(6));
+      node.edit_detail().items = list_of(*nodes_, word.substr(6));
     }
     if (word.rfind("list=", 0) == 0) {
       node.kind = NodeKind::map;
-      node.items = value_of(*nodes_, word.substr(5));
+      node.edit_detail().items = value_of(*nodes_, word.substr(5));
     }
   }
-  node.limit = uint32_t(number(words, "limit", 0));
-  node.tag = option(words, "tag");
-  node.item_tags = split(option(words, "item_tags"), ',');
-  node.tags_items = has(words, "tags_items");
+  node.edit_detail().limit = uint32_t(number(words, "limit", 0));
+  node.edit_detail().tag = option(words, "tag");
+  node.edit_detail().item_tags = split(option(words, "item_tags"), ',');
+  node.edit_detail().tags_items = has(words, "tags_items");
   for (const std::string& name : split(option(words, "after"), ',')) {
-    node.after.push_back(index_of(*nodes_, name));
+    node.edit_detail().after.push_back(index_of(*nodes_, name));
   }
   std::vector<std::string> guard = split(option(words, "in"), ':');
   if (guard.size() == 2) node.guard = {index_of(*nodes_, guard[0]), guard[1] == "then"};
   nodes_->push_back(std::move(node));
   for (TaskNode& other : *nodes_) {
     if (other.kind != NodeKind::when) continue;
-    for (Value* value : {&other.then_value, &other.else_value}) {
+    for (Value* value : {&other.edit_detail().then_value, &other.edit_detail().else_value}) {
       if (value->kind() == Value::Kind::string) *value = value_of(*nodes_, value->as_string());
     }
   }

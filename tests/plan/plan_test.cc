@@ -33,7 +33,7 @@ TaskNode when(const std::string& name, uint32_t condition) {
   TaskNode node;
   node.name = name;
   node.kind = NodeKind::when;
-  node.condition = Ref{condition, {}};
+  node.edit_detail().condition = Ref{condition, {}};
   return node;
 }
 
@@ -76,11 +76,11 @@ Plan full_plan() {
   TaskNode& map = plan.nodes[1];
   map.kind = NodeKind::map;
   map.named_args = true;
-  map.items = Ref{0, {{false, "parts"}, {true, "bam"}}};
-  map.limit = 8;
-  map.after = {0};
-  plan.nodes[2].then_value = Ref{3, {}};
-  plan.nodes[2].else_value = "none";
+  map.edit_detail().items = Ref{0, {{false, "parts"}, {true, "bam"}}};
+  map.edit_detail().limit = 8;
+  map.edit_detail().after = {0};
+  plan.nodes[2].edit_detail().then_value = Ref{3, {}};
+  plan.nodes[2].edit_detail().else_value = "none";
   plan.nodes[3].guard = {2, false};
   ParamSpec param;
   param.name = "epochs";
@@ -111,26 +111,26 @@ TEST_CASE(
   std::string ignoring = encode_plan(plan);
   CHECK(ignoring.starts_with(plain));
   CHECK(encode_plan(*decode_plan(ignoring)) == ignoring);
-  plan.nodes[0].tag = "s1";
-  plan.nodes[1].tags_items = true;
+  plan.nodes[0].edit_detail().tag = "s1";
+  plan.nodes[1].edit_detail().tags_items = true;
   plan.listings = {{"/p", "in/*", {"/p/in/a", "/p/in/b"}}, {"/p", "none", {}}};
   std::string bytes = encode_plan(plan);
   auto back = decode_plan(bytes);
   REQUIRE(back.ok());
   CHECK(encode_plan(*back) == bytes);
   CHECK(back->defs[0].ignores_failure);
-  CHECK(back->nodes[0].tag == "s1");
-  CHECK(back->nodes[1].tags_items);
+  CHECK(back->nodes[0].detail().tag == "s1");
+  CHECK(back->nodes[1].detail().tags_items);
   REQUIRE(back->listings.size() == 2);
   CHECK(back->listings[0].paths == plan.listings[0].paths);
   CHECK(back->listings[1].pattern == "none");
-  plan.nodes[1].items = Value::list({1, 2});
-  plan.nodes[1].tags_items = false;
-  plan.nodes[1].item_tags = {"a", "b"};
+  plan.nodes[1].edit_detail().items = Value::list({1, 2});
+  plan.nodes[1].edit_detail().tags_items = false;
+  plan.nodes[1].edit_detail().item_tags = {"a", "b"};
   back = decode_plan(encode_plan(plan));
   REQUIRE(back.ok());
-  CHECK(back->nodes[1].item_tags == std::vector<std::string>{"a", "b"});
-  plan.nodes[1].item_tags = {"a"};
+  CHECK(back->nodes[1].detail().item_tags == std::vector<std::string>{"a", "b"});
+  plan.nodes[1].edit_detail().item_tags = {"a"};
   CHECK_FALSE(decode_plan(encode_plan(plan)).ok());
   for (size_t size = plain.size() + 1; size < bytes.size(); size++)
     (void)decode_plan(bytes.substr(0, size));
@@ -164,12 +164,12 @@ TEST_CASE("parameters and places of functions survive, and a plan without them h
 TEST_CASE("tags of calls survive in a fragment") {
   PlanFragment fragment{{call("search/train"), call("search/train#2", {0})}, Ref{1, {}}};
   std::string plain = encode_fragment(fragment);
-  fragment.nodes[1].tag = "b";
+  fragment.nodes[1].edit_detail().tag = "b";
   std::string bytes = encode_fragment(fragment);
   CHECK(bytes.starts_with(plain));
   auto back = decode_fragment(bytes);
   REQUIRE(back.ok());
-  CHECK(back->nodes[1].tag == "b");
+  CHECK(back->nodes[1].detail().tag == "b");
   CHECK(encode_fragment(*back) == bytes);
 }
 
@@ -225,8 +225,8 @@ TEST_CASE("a plan survives encoding and decoding") {
   CHECK(def.service.port == 8080);
   const TaskNode& map = back->nodes.at(1);
   CHECK(map.kind == NodeKind::map);
-  CHECK(map.items == plan.nodes[1].items);
-  CHECK(map.after == std::vector<uint32_t>{0});
+  CHECK(map.detail().items == plan.nodes[1].detail().items);
+  CHECK(map.detail().after == std::vector<uint32_t>{0});
   CHECK(back->nodes.at(3).guard.when == 2);
   CHECK_FALSE(back->nodes.at(3).guard.then_branch);
   CHECK(back->nodes.at(0).guard.when == kNoNode);
@@ -264,9 +264,9 @@ TEST_CASE("every field of a plan changes its bytes") {
       [](Plan& p) { p.defs[0].service.batch_wait_us++; },
       [](Plan& p) { p.defs[0].native_version = ""; },
       [](Plan& p) { p.nodes[1].named_args = false; },
-      [](Plan& p) { p.nodes[1].limit++; },
+      [](Plan& p) { p.nodes[1].edit_detail().limit++; },
       [](Plan& p) { p.nodes[1].line++; },
-      [](Plan& p) { p.nodes[2].else_value = Value(); },
+      [](Plan& p) { p.nodes[2].edit_detail().else_value = Value(); },
       [](Plan& p) { p.nodes[3].guard.then_branch = true; },
   };
   for (size_t i = 0; i < std::size(changes); i++) {
@@ -416,10 +416,10 @@ TEST_CASE("a bundle survives encoding and decoding, and its digest excludes its 
 
 TEST_CASE("dependencies are the nodes that a value names, without duplicates") {
   TaskNode node = call("x", {5, 3, 5});
-  node.items = Value::map({{"deep", Value::list({Value(Ref{9, {{false, "a"}}})})}});
-  node.condition = Ref{1, {}};
-  node.then_value = Ref{7, {}};
-  node.after = {8};
+  node.edit_detail().items = Value::map({{"deep", Value::list({Value(Ref{9, {{false, "a"}}})})}});
+  node.edit_detail().condition = Ref{1, {}};
+  node.edit_detail().then_value = Ref{7, {}};
+  node.edit_detail().after = {8};
   CHECK(data_dependencies(node) == std::vector<uint32_t>{1, 3, 5, 9});
   CHECK(refs_of(Value(5)).empty());
 }
@@ -434,30 +434,30 @@ TEST_CASE("names must be unique") {
 
 TEST_CASE("a cycle is reported with its names") {
   Plan plan = plan_of({call("a"), call("b", {0}), call("c", {1})});
-  plan.nodes[0].after = {2};
+  plan.nodes[0].edit_detail().after = {2};
   CHECK(problems(plan) ==
         "pipeline.lua:10: `a` is part of a cycle, so none of it could ever start: `a` waits for "
         "`c` waits for `b` waits for `a`. Remove one of these edges, most likely an `:after`\n");
   Plan self = plan_of({call("a")});
-  self.nodes[0].after = {0};
+  self.nodes[0].edit_detail().after = {0};
   CHECK(problems(self) == "pipeline.lua:10: `a` waits for itself: remove that edge\n");
 }
 
 TEST_CASE("a when and its branches are not a cycle, unless a branch waits for the join") {
   Plan plan = plan_of({call("a"), when("when", 0), call("b"), call("c", {1})});
   plan.nodes[2].guard = {1, true};
-  plan.nodes[1].then_value = Ref{2, {}};
+  plan.nodes[1].edit_detail().then_value = Ref{2, {}};
   CHECK(problems(plan) == "");
-  plan.nodes[2].after = {3};  // `c` waits for the join, and the join for `b`
+  plan.nodes[2].edit_detail().after = {3};  // `c` waits for the join, and the join for `b`
   CHECK_THAT(problems(plan), Catch::Contains("is part of a cycle"));
-  plan.nodes[2].after = {1};
+  plan.nodes[2].edit_detail().after = {1};
   CHECK_THAT(problems(plan), Catch::Contains("`when` waits for `b` waits for `when`"));
 }
 
 TEST_CASE("indices must stay within the plan") {
   Plan plan = plan_of({call("a", {7}), call("b"), call("c"), call("d")});
   plan.nodes[1].def = 5;
-  plan.nodes[2].after = {9};
+  plan.nodes[2].edit_detail().after = {9};
   plan.nodes[3].guard.when = 0;
   plan.result = Ref{4, {}};
   std::string text = problems(plan);
@@ -509,7 +509,7 @@ TEST_CASE("a chain of a hundred thousand nodes is checked without deep recursion
   }
   Plan plan = plan_of(std::move(nodes));
   CHECK(problems(plan) == "");
-  plan.nodes.back().after = {0};
+  plan.nodes.back().edit_detail().after = {0};
   CHECK_THAT(problems(plan), Catch::Contains("(99988 more)"));
   auto back = decode_plan(encode_plan(plan));
   REQUIRE(back.ok());

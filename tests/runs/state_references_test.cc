@@ -55,10 +55,10 @@ class RunBuilder {
     TaskNode node;
     node.kind = kind;
     node.args = Value::list({value(), value()});
-    node.items = value();
-    node.condition = value();
-    node.then_value = value();
-    node.else_value = value();
+    node.edit_detail().items = value();
+    node.edit_detail().condition = value();
+    node.edit_detail().then_value = value();
+    node.edit_detail().else_value = value();
     return node;
   }
   PlanFragment fragment() {

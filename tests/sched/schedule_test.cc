@@ -72,10 +72,10 @@ Plan random_plan(sim::Random& random) {
     TaskNode node = call(random.below(uint32_t(plan.defs.size())), plan.nodes.size());
     if (random.one_in(3)) {
       node.kind = NodeKind::map;
-      node.limit = random.below(3);
+      node.edit_detail().limit = random.below(3);
       std::vector<Value> items;
       for (uint32_t n = 1 + random.below(4); n > 0; n--) items.push_back(Value(int64_t{n}));
-      node.items = Value::list(std::move(items));
+      node.edit_detail().items = Value::list(std::move(items));
     }
     plan.nodes.push_back(std::move(node));
   }
@@ -107,7 +107,7 @@ bool is_let(const Run& run, UnitId unit, const UsedResources& taken) {
   const TaskNode& node = run.plan->nodes[run.units[unit].node];
   auto count = taken.instances.find({run.id, run.units[unit].node});
   uint32_t running = count == taken.instances.end() ? 0 : count->second;
-  return node.kind != NodeKind::map || node.limit == 0 || running < node.limit;
+  return node.kind != NodeKind::map || node.detail().limit == 0 || running < node.detail().limit;
 }
 
 bool fits(const State& state, const Run& run, UnitId unit, const UsedResources& taken) {

@@ -86,7 +86,7 @@ std::shared_ptr<const Plan> contest_plan(Random& random) {
   crowd.kind = NodeKind::map;
   std::vector<Value> items;
   for (uint32_t i = 24 + random.below(12); i > 0; i--) items.push_back(Value(int64_t{i}));
-  crowd.items = Value::list(std::move(items));
+  crowd.edit_detail().items = Value::list(std::move(items));
   auto last = static_cast<uint32_t>(plan->nodes.size()) - 1;
   add("late", kElastic).after = {last};  // nothing else waits when workers come back
   std::vector<Value> parts;

@@ -109,7 +109,7 @@ class Graph {
     auto index = static_cast<uint32_t>(nodes_.size());
     node.name = prefix_ + std::to_string(index);
     node.guard = guard;
-    if (!from.empty() && random_.one_in(6)) node.after.push_back(one_of(from));
+    if (!from.empty() && random_.one_in(6)) node.edit_detail().after.push_back(one_of(from));
     nodes_.push_back(std::move(node));
     return index;
   }
@@ -141,11 +141,12 @@ class Graph {
     TaskNode node;
     node.kind = NodeKind::map;
     node.def = definition();
-    node.limit = random_.below(3);
+    node.edit_detail().limit = random_.below(3);
     node.args = arguments(from);
     std::vector<Value> items;
     for (uint32_t i = random_.below(4); i > 0; i--) items.push_back(some(from));
-    node.items = list == kNoNode ? Value::list(std::move(items)) : Value(Ref{list, {}});
+    node.edit_detail().items =
+        list == kNoNode ? Value::list(std::move(items)) : Value(Ref{list, {}});
     return add(std::move(node), from, guard);
   }
 
@@ -154,12 +155,13 @@ class Graph {
     uint32_t flag = add_task(kFlag, from, guard);
     TaskNode node;
     node.kind = NodeKind::when;
-    node.condition = Value(Ref{flag, {}});
+    node.edit_detail().condition = Value(Ref{flag, {}});
     uint32_t when = add(std::move(node), {}, guard);
     for (bool is_then : {true, false}) {
       std::vector<uint32_t> branch = grow(random_.below(3), from, {when, is_then}, depth - 1);
       Value value = branch.empty() ? Value() : Value::list({Value(Ref{one_of(branch), {}})});
-      (is_then ? nodes_[when].then_value : nodes_[when].else_value) = value;
+      NodeDetail& detail = nodes_[when].edit_detail();
+      (is_then ? detail.then_value : detail.else_value) = value;
       // A handle that a branch made may be used outside: its consumer is skipped with the branch.
       if (!branch.empty() && random_.one_in(3)) made.push_back(branch[0]);
     }
@@ -201,7 +203,7 @@ std::shared_ptr<const Plan> random_plan(Random& random) {
   if (!random.one_in(6)) return plan;
   uint32_t service = graph.add_task(kServe, made, {});
   uint32_t last = graph.add_task(kPlain, {}, {});
-  plan->nodes[last].after = {service};
+  plan->nodes[last].edit_detail().after = {service};
   return plan;
 }
 

@@ -77,14 +77,15 @@ inline std::string plan_text(const Plan& plan) {
   std::string text;
   for (const TaskNode& node : plan.nodes) {
     text += node.name;
-    if (node.kind == NodeKind::map) text += " map " + value_text(plan, node.items);
+    if (node.kind == NodeKind::map) text += " map " + value_text(plan, node.detail().items);
     if (node.kind == NodeKind::when)
-      text += fmt::format(" when {} then {} else {}", value_text(plan, node.condition),
-                          value_text(plan, node.then_value), value_text(plan, node.else_value));
+      text += fmt::format(" when {} then {} else {}", value_text(plan, node.detail().condition),
+                          value_text(plan, node.detail().then_value),
+                          value_text(plan, node.detail().else_value));
     if (node.kind != NodeKind::when) text += " " + value_text(plan, node.args);
     if (node.named_args) text += " named";
-    if (node.limit != 0) text += fmt::format(" limit {}", node.limit);
-    for (uint32_t before : node.after) text += " after " + plan.nodes[before].name;
+    if (node.detail().limit != 0) text += fmt::format(" limit {}", node.detail().limit);
+    for (uint32_t before : node.detail().after) text += " after " + plan.nodes[before].name;
     if (node.guard.when != kNoNode)
       text += fmt::format(" if {}{}", node.guard.then_branch ? "" : "not ",
                           plan.nodes[node.guard.when].name);
