@@ -161,11 +161,14 @@ TEST_CASE("abort() ends a wait on every rank, from any thread, with its reason")
   auto nodes = GENERATE_REF(from_range(kNodes));
   CAPTURE(nodes);
   Gang gang({nodes});
+  std::atomic<int> passed{0};  // ranks that have returned from the first call
   auto outcomes = gang.run([&](Communicator& comm) {
     std::vector<float> data(100'000);
     Status first = comm.run(sum(data));
+    passed++;
     if (comm.rank() == 1) {
-      std::this_thread::sleep_for(milliseconds(30));
+      while (passed < comm.ranks()) std::this_thread::sleep_for(milliseconds(1));
+      std::this_thread::sleep_for(milliseconds(30));  // so that the others usually wait by then
       comm.abort("it was cancelled");
     }
     return text_of(comm.run(sum(data))) + text_of(first);
@@ -287,11 +290,11 @@ TEST_CASE("A link that goes down after all ranks have left is not a failure") {
   std::thread second([&] { message = text_of(gang[1].run(leave())); });
   while (!gang[1].rank_progress()->is_inside) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(leave())) == "");
-  auto has_arrived = [&] {
+  auto have_arrived = [&] {
     std::lock_guard lock(network->mutex);
-    return !held.empty();
+    return network->arrived == network->sent;
   };
-  while (!has_arrived()) std::this_thread::sleep_for(milliseconds(1));
+  while (!have_arrived()) std::this_thread::sleep_for(milliseconds(1));
   std::vector<std::string> frames;
   std::shared_ptr<LinkHandler> handler;
   {

@@ -25,6 +25,7 @@ struct Network {
       on_frame;
   std::function<void(char* data, size_t size)> on_put;
   std::shared_ptr<LinkHandler> second;  // handler of the accepting end of the newest link
+  size_t sent = 0, arrived = 0;         // frames from connecting to accepting ends
 
   bool has_seen(std::string_view text) {
     std::lock_guard lock(mutex);
@@ -48,6 +49,7 @@ class TapHandler final : public LinkHandler {
     std::vector<std::string> instead{std::string(frame)};
     {
       std::lock_guard lock(end_->network->mutex);
+      if (!end_->is_first) end_->network->arrived++;
       if (end_->network->on_frame)
         instead = end_->network->on_frame(end_->is_first, instead[0], end_->own);
     }
@@ -68,6 +70,7 @@ class TapLink final : public Link {
   void send(std::string frame) override {
     {
       std::lock_guard lock(end_->network->mutex);
+      if (end_->is_first) end_->network->sent++;
       end_->network->seen += frame;
       end_->own.push_back(frame);
     }
