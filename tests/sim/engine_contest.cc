@@ -81,14 +81,14 @@ std::shared_ptr<const Plan> contest_plan(Random& random) {
   };
   add("first", kSmall);
   for (const char* gang : {"g1", "g2", "g3"})
-    add(gang, kWide + random.below(kDefinitions - 1)).after = {0};
+    add(gang, kWide + random.below(kDefinitions - 1)).edit_detail().after = {0};
   TaskNode& crowd = add("crowd", kSmall);
   crowd.kind = NodeKind::map;
   std::vector<Value> items;
   for (uint32_t i = 24 + random.below(12); i > 0; i--) items.push_back(Value(int64_t{i}));
   crowd.edit_detail().items = Value::list(std::move(items));
   auto last = static_cast<uint32_t>(plan->nodes.size()) - 1;
-  add("late", kElastic).after = {last};  // nothing else waits when workers come back
+  add("late", kElastic).edit_detail().after = {last};  // nothing else waits when workers come back
   std::vector<Value> parts;
   for (uint32_t node = 0; node < plan->nodes.size(); node++) parts.push_back(Value(Ref{node, {}}));
   plan->result = Value::list(std::move(parts));
