@@ -60,7 +60,11 @@ std::string call_function(lua_State* L, Evaluation& evaluation) {
   TimeLimit limit(L, "the function of a resource option took longer than 1 s");
   lua_pushcfunction(L, evaluate);
   lua_pushlightuserdata(L, &evaluation);
+  sandbox(L).no_random =
+      "a resource function has no random numbers, so that the same arguments always give the same "
+      "value";
   int status = call_traced(L, 1, 0);
+  sandbox(L).no_random = nullptr;
   if (status == LUA_OK) return "";
   std::string error = error_text(L, status);
   lua_settop(L, 0);

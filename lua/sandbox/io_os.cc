@@ -265,6 +265,7 @@ uint64_t uniform_below(Sandbox& box, uint64_t last) {
 
 int math_random(lua_State* L) {
   Sandbox& box = sandbox(L);
+  if (box.no_random != nullptr) raise(L, box.no_random);
   lua_Integer low = 1, high;
   switch (lua_gettop(L)) {
     case 0:

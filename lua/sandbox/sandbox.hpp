@@ -55,7 +55,8 @@ struct Sandbox {
   std::string line;  // text of io.write whose line has not ended
 
   uint64_t random[4] = {};
-  bool random_seeded = false;  // false: `seed` is expanded at the first use
+  bool random_seeded = false;       // false: `seed` is expanded at the first use
+  const char* no_random = nullptr;  // why math.random is an error now; null: it is not
   uint64_t seed = 0;
   lua_Integer printed = 0;  // objects numbered so far
   lua_Integer printed_by_load = 0;

@@ -100,6 +100,8 @@ return flow.pipeline("dynamic", {}, function(p) return choose() end)''')
                 'return nil': ["`memory` is a size", "nil"],
                 'return 0': ["`memory` is a size"],
                 'return os.time()': ["os.time"],
+                'return math.random(10)': ["a resource function has no random numbers"],
+                'return flow.randint(1, 9, { 1 })[1]': ["a resource function has no random numbers"],
                 'while true do end': ["took longer than 1 s"],
                 'return "9000TiB"': ["asks for 8.8 PiB of memory, and this machine has"]}.items():
             self.script('''
