@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kLogLineMax = 1 << 20;  // a longer one is logged in parts
 constexpr uint32_t kWarningStream = 3;
 constexpr size_t kMessageMax = 16 << 10;   // of a failure
+constexpr size_t kNestedNameMax = 10'000;  // bytes of the name of a dynamic task that calls tasks
 constexpr size_t kEvidenceMax = 64 << 10;  // of a failure
 constexpr const char* kLingerVariable = "FLOW_LINGER";
 constexpr int64_t kLingerMs = 5'000;
@@ -349,6 +350,15 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
       start_.task(), verb, size >> 20, kValueMax >> 20);
 }
 
+std::string Attempt::nested_too_deep() const {
+  constexpr size_t kShown = 100;
+  return fmt::format(
+      "`{}…` calls tasks, and its name already has {} bytes, because each dynamic task within "
+      "another adds its name: at most {} are allowed. A dynamic task that calls itself needs a "
+      "condition that ends it",
+      cut_text(start_.task(), kShown), start_.task().size(), kNestedNameMax);
+}
+
 Status Attempt::load_checkpoint() {
   auto newest = newest_checkpoint();
   FLOW_TRY(newest);
@@ -365,6 +375,9 @@ void Attempt::finish(const Value& result, const PlanFragment* fragment, bool wai
   }
   finished.set_value(encode_value(result));
   finished.set_waited(waited);
+  bool calls_tasks = fragment != nullptr && !fragment->nodes.empty();
+  if (calls_tasks && start_.task().size() > kNestedNameMax)
+    return fail(core::Cause::user_error, nested_too_deep(), "");
   if (fragment != nullptr) finished.set_fragment(encode_fragment(*fragment));
   for (auto& [digest, bytes] : blobs_.take_small()) {
     wire::Blob& blob = *finished.add_blobs();

@@ -132,6 +132,7 @@ class Attempt final : public AttemptHost {
   std::map<std::string, std::string> own_environment() const;
   Value redacted(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
+  std::string nested_too_deep() const;
   wire::Finished& report(uint32_t outcome);
   void send_log(const LogBound::Entry& entry);
 

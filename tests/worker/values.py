@@ -64,6 +64,14 @@ end)
         self.assertEqual(self.run_for(body), expected)
         self.assertEqual(self.run_for(body), expected)  # from the cache
 
+    def test_a_dynamic_task_that_calls_itself_without_end_fails(self):
+        name = "deep" * 25
+        self.write("pipeline.lua", 'local flow = require "flow"\nlocal deep\n'
+                   'deep = flow.dynamic("%s", function(ctx, n) return deep(n + 1) end)\n'
+                   'return flow.pipeline("endless", {}, function() return deep(1) end)\n' % name)
+        self.exits(1, self.flow("run", "."), "each dynamic task within another adds its name: at most 10000 are allowed")
+        self.assertEqual(len(self.show()["tasks"]), 100)
+
     def test_a_value_above_the_size_limit_fails_where_it_is_saved(self):
         calls = {'ctx:step("big", make)': "pipeline.lua:4: the step `big`: ",
                  "ctx:checkpoint(make())": "pipeline.lua:4: ctx:checkpoint: ", "return make()": "`t` returned"}
