@@ -200,10 +200,12 @@ int context_metric(lua_State* L) {
           fmt::format("ctx:metric: the value of `{}` is a number, not {}", name, kind_text(L, 3)));
   std::optional<int64_t> step;
   if (!lua_isnoneornil(L, 4)) {
-    if (!lua_isinteger(L, 4))
+    bool is_number = lua_type(L, 4) == LUA_TNUMBER;
+    int is_whole = 0;
+    step = lua_tointegerx(L, 4, &is_whole);  // also of 2.0, as `i * 10 / 5` gives
+    if (!is_number || is_whole == 0)
       raise(L, fmt::format("ctx:metric: the step of `{}` is an integer, not {}", name,
-                           kind_text(L, 4)));
-    step = lua_tointeger(L, 4);
+                           is_number ? luaL_tolstring(L, 4, nullptr) : kind_text(L, 4)));
   }
   ctx.host->metric(name, lua_tonumber(L, 3), step);
   return 0;

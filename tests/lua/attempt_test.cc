@@ -281,6 +281,8 @@ TEST_CASE("misuse of ctx is reported by name") {
       {"ctx:step('s', function() return print end)", "a function at the result of step `s`"},
       {"ctx:checkpoint()", "ctx:checkpoint: give it the state to keep"},
       {"ctx:progress('half')", "ctx:progress: the first argument is a number from 0 to 1"},
+      {"ctx:metric('loss', 1, 2.5)", "ctx:metric: the step of `loss` is an integer, not 2.5"},
+      {"ctx:metric('loss', 1, '2')", "ctx:metric: the step of `loss` is an integer, not a string"},
       {"ctx:metric('loss', 'x')", "ctx:metric: the value of `loss` is a number, not a string"},
       {"ctx:file('../x')", "the file is in ctx.dir"},
       {"ctx:file('no-such-file')", "ctx.dir (/tmp) has no such file"},
@@ -295,7 +297,8 @@ TEST_CASE("misuse of ctx is reported by name") {
 }
 
 TEST_CASE("progress, metrics and a file reach the host") {
-  LoadedScript script("ctx:progress(0.5, { loss = 1 }) ctx:progress(7) ctx:metric('acc', 0.5, 3)");
+  LoadedScript script(
+      "ctx:progress(0.5, { loss = 1 }) ctx:progress(7) ctx:metric('acc', 0.5, 6 / 2)");
   FakeHost host;
   CHECK(script.run(host).kind == Kind::succeeded);
   CHECK(host.calls == std::vector<std::string>{R"(progress 0.5 {"loss":1})", "progress 1.0 null",
