@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "engine/base/throwing.hpp"
 #include "engine/query/export_folders.hpp"
@@ -166,6 +167,49 @@ RunInfo Reader::show(const std::string& selector) const {
   return info;
 }
 
+namespace {
+
+/// Finds the logs of cached tasks, which are in the runs that computed the results.
+class CachedLogs {
+ public:
+  CachedLogs(const Store& store, const Blobs& blobs) : store_(store), blobs_(blobs) {}
+
+  /// The prefix of the log's keys. Nothing if that run or the cache's entry was collected or
+  /// replaced.
+  std::optional<std::string> prefix_of(const core::Unit& unit) {
+    auto row = value_or_throw(store_.get(Family::cache, cache_key(unit.key)));
+    if (!row) return std::nullopt;
+    auto entry = value_or_throw(decode_cache_entry(*row));
+    if (entry.result != unit.result) return std::nullopt;
+    const std::map<Digest, core::UnitId>& executed = executed_of(entry.run);
+    auto found = executed.find(unit.key);
+    if (found == executed.end()) return std::nullopt;
+    return log_prefix(entry.run, found->second);
+  }
+
+ private:
+  /// What the run executed, by key.
+  const std::map<Digest, core::UnitId>& executed_of(const core::RunId& id) {
+    auto [found, is_new] = runs_.try_emplace(id);
+    if (!is_new) return found->second;
+    auto record = record_of(store_, id);
+    if (!record) return found->second;
+    LoadedRun loaded = value_or_throw(load_run(store_, blobs_, *record));
+    if (loaded.run == nullptr) return found->second;
+    for (core::UnitId unit = 0; unit < loaded.run->units.size(); unit++) {
+      const core::Unit& u = loaded.run->units[unit];
+      if (!u.cached && u.attempts > 0 && !u.key.is_zero()) found->second.emplace(u.key, unit);
+    }
+    return found->second;
+  }
+
+  const Store& store_;
+  const Blobs& blobs_;
+  std::map<core::RunId, std::map<Digest, core::UnitId>> runs_;
+};
+
+}  // namespace
+
 std::vector<LogLine> Reader::logs(const std::string& selector,
                                   const std::string& task_at_attempt) const {
   LoadedRun loaded = selected(*impl_, selector);
@@ -196,6 +240,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     for (core::UnitId unit = 0; unit < loaded.run->units.size(); unit++) units.push_back(unit);
   }
   std::vector<LogLine> lines;
+  CachedLogs cached_logs(*impl_->store, *impl_->blobs);
   auto visit_unit = [&](core::UnitId unit, std::string_view value) {
     auto log_row = decode_log(value);
     if (!log_row.ok() || (attempt != 0 && log_row->attempt != attempt)) return;
@@ -205,6 +250,9 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   };
   for (core::UnitId unit : units) {
     std::string prefix = log_prefix(loaded.run->id, unit);
+    // A whole run has only what it executed itself.
+    if (loaded.run->units[unit].cached && !task.empty())
+      prefix = cached_logs.prefix_of(loaded.run->units[unit]).value_or(prefix);
     ok_or_throw(impl_->store->scan(Family::logs, prefix, prefix,
                                    [&](std::string_view, std::string_view value) {
                                      visit_unit(unit, value);

@@ -74,6 +74,53 @@ class TaskOutput(Place):
         self.open("gate")
         self.exits(0, self.flow("resume", "held", "--logs", "-j", "4"), "say@2 | last")
 
+    def test_logs_end_with_the_failures(self):
+        self.write("fails.lua", """
+local flow = require "flow"
+local bad = flow.task("bad", function(ctx) ctx:log("working") error("boom") end)
+local slow = flow.shell("slow", { timeout = "50ms", command = "sleep 60" })
+local loud = flow.shell("loud", { command = [[printf 'only %s\\n' once >&2; exit 7]] })
+local after = flow.task("after", function(ctx, x) end)
+return flow.pipeline("fails", {}, function() return { bad(), slow {}, loud {}, after(slow {}) } end)
+""")
+        self.exits(1, self.flow("run", "fails.lua", "-j", "4"))
+        done = self.good("logs", "last", "bad")
+        self.assertEqual(done.out, "working\n")
+        self.assertIn("error: `bad` failed: ", done.err)
+        self.assertIn("boom", done.err)
+        for words in (["slow"], ["slow", "-f"], ["slow@1"]):
+            done = self.good("logs", "last", *words)
+            self.assertEqual(done.out, "")
+            self.assertIn("`slow` failed: ", done.err)
+            self.assertNotIn("boom", done.err)
+        done = self.good("logs", "last", "loud")
+        self.assertEqual(done.out, "only once\n")
+        self.assertIn("ended with exit code 7", done.err)
+        self.assertNotIn("only once", done.err)
+        self.assertIn("`after` was skipped: ", self.good("logs", "last", "after").err)
+        done = self.good("logs", "last", "bad", "--json")
+        self.assertEqual([line["text"] for line in done.lines()], ["working"])
+        self.assertIn("boom", done.err)
+        done = self.good("logs")
+        for task in ("bad", "slow", "loud"):
+            self.assertIn("`%s` failed: " % task, done.err)
+        self.assertNotIn("`after`", done.err)
+
+    def test_a_cached_task_has_the_log_of_the_run_that_computed_it(self):
+        self.write("cached.lua", """
+local flow = require "flow"
+local echo = flow.shell("echo", { args = { "x" }, command = "echo {x}" })
+local mute = flow.shell("mute", { command = "true" })
+return flow.pipeline("c", { n = flow.param.int { default = 1 } }, function(p) return { flow.map(echo, { "a", "b", p.n }), mute {} } end)
+""")
+        self.good("run", "cached.lua")
+        self.good("run", "cached.lua", "--param", "n=2")
+        self.assertEqual(self.good("logs", "last", "echo[2]").out, "b\n")
+        self.assertEqual(sorted(self.good("logs", "last", "echo").out.split()), ["2", "a", "b"])
+        self.assertEqual(self.good("logs", "last").out, "echo[3] | 2\n")
+        done = self.good("logs", "last", "mute")
+        self.assertEqual((done.out, done.err), ("", "`mute` is cached: the run that computed its result has no log of it\n"))
+
 
 if __name__ == "__main__":
     main()

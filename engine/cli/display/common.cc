@@ -139,6 +139,11 @@ std::vector<std::string> task_names(const RunInfo& run) {
 
 }  // namespace
 
+bool is_selected(const TaskInfo& each, const std::string& task) {
+  return each.name == task || tagged_name(each.name, each.tag) == task ||
+         each.name.starts_with(task + "[");
+}
+
 bool select_task_of_last(const Reader& reader, std::string& run, std::string& task) {
   if (run.empty() || run == "last" || !task.empty()) return false;
   std::vector<RunInfo> runs = reader.list();

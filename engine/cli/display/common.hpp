@@ -58,6 +58,9 @@ void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
 /// a task of that name, selects this task of the last run and returns true. Throws Failed if there
 /// is neither such a run nor such a task.
 bool select_task_of_last(const Reader& reader, std::string& run, std::string& task);
+/// Whether `task` on the command line means this one: "align", "align[2]" or, by its tag,
+/// "align[s3]"; a map means its instances.
+bool is_selected(const TaskInfo& each, const std::string& task);
 /// The line before the output about a task that select_task_of_last selected.
 std::string of_last_run(const std::string& task, const RunInfo& last);
 

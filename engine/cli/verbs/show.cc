@@ -48,16 +48,13 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   return {tagged_name(task.name, task.tag), status, duration, note};
 }
 
-/// Removes all other tasks. `task` is "align", "align[2]" or, by its tag, "align[s3]"; a map has
-/// its instances.
+/// Removes all other tasks.
 void keep_task(RunInfo& run, const std::string& task) {
   std::vector<std::string> names;
   std::vector<TaskInfo> kept;
   for (const TaskInfo& each : run.tasks) {
     names.push_back(each.name);
-    bool is_it = each.name == task || tagged_name(each.name, each.tag) == task ||
-                 each.name.starts_with(task + "[");
-    if (is_it) kept.push_back(each);
+    if (is_selected(each, task)) kept.push_back(each);
   }
   if (kept.empty())
     fail("the run " + run.id + " has no task `" + task + "`." + did_you_mean(task, names));
