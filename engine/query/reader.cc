@@ -137,13 +137,39 @@ std::vector<RunInfo> Reader::list(bool results) const {
 
 namespace {
 
+/// Whether the unit would proceed by itself if a process executed its run.
+bool is_proceeding(core::Phase phase) {
+  switch (phase) {
+    case core::Phase::resolving:
+    case core::Phase::gathering:
+    case core::Phase::sizing:
+    case core::Phase::coalesced:
+    case core::Phase::ready:
+    case core::Phase::backoff:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// As the next writer will find the run whose process was killed: nothing holds resources, and what
+/// was about to run waits for a resume. The statuses stay.
+void park(core::Run& run) {
+  run.status = core::RunStatus::interrupted;
+  for (core::Unit& unit : run.units)
+    if (is_proceeding(unit.phase)) unit.phase = core::Phase::parked;
+}
+
 LoadedRun selected(const ReaderImpl& impl, const std::string& selector) {
   if (!impl.store) {
     throw Failed(user_error(fmt::format(
         "there is no run in the state `{}` yet: start one with `flow run FILE`", impl.dir)));
   }
   RunRecord record = impl.current_record(value_or_throw(select_record(*impl.store, selector)));
-  return value_or_throw(load_run(*impl.store, *impl.blobs, record));
+  LoadedRun loaded = value_or_throw(load_run(*impl.store, *impl.blobs, record));
+  if (loaded.run != nullptr && record.status == "interrupted")
+    park(loaded.state->runs.at(loaded.run->id));
+  return loaded;
 }
 
 void need_tasks(const LoadedRun& loaded) {

@@ -115,6 +115,28 @@ class Writers(place.Place):
         self.kill(writer)
         self.exits(3, self.end(follower), "is interrupted", "flow resume")
         self.assertIn("was running when its flow ended", self.good("why", "alpha", "hold").out)
+        self.exits(3, self.flow("logs", "alpha", "-f"), "is interrupted", "flow resume")
+        self.good("logs", "alpha")
+
+    def test_nothing_holds_resources_once_the_writer_is_dead(self):
+        self.write("waits.lua", """
+local flow = require "flow"
+local hold = flow.shell("hold", { args = { "n" }, command = [[touch %s/started-{n}; while [ ! -e %s/gate ]; do sleep 0.05; done]] })
+return flow.pipeline("waits", {}, function() return flow.map(hold, { 1, 2, 3 }) end)
+""" % (self.folder, self.folder))
+        writer = self.start("run", "waits.lua", "-j", "1")
+        self.until("a task runs", lambda: os.path.exists(self.path("started-1")))
+        self.assertIn("held by `hold[1]`", self.good("why", "last", "hold[3]").out)
+        self.kill(writer)
+        run = self.show()
+        self.assertEqual((run["status"], run["counts"]["running"], run["counts"]["ready"]), ("interrupted", 1, 2))
+        wait = "its run was interrupted: `flow resume %s` continues it" % run["run"]
+        self.assertEqual(self.tasks()["hold[3]"]["waits_for"], wait)
+        self.assertIn(wait, self.good("why", "last", "hold[3]").out)
+        shown = self.good("show").out
+        self.assertIn("was running", shown)
+        for out in (shown, self.good("why").out):
+            self.assertNotIn("held", out)
 
     def test_ls_counts_active_and_killed_runs_as_show_does(self):
         def listed_as_shown():

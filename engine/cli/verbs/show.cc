@@ -24,8 +24,9 @@ std::string gpus_text(const std::vector<std::string>& uuids) {
   return text;
 }
 
-std::vector<std::string> task_row(const TaskInfo& task) {
+std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_status) {
   std::string status = task.cached ? "cached" : task.status;
+  if (run_status == "interrupted" && task.status == "running") status = "was running";
   std::string duration;
   if (task.started_ms != 0 && task.finished_ms != 0) {
     duration = format_duration(task.finished_ms - task.started_ms);
@@ -82,7 +83,7 @@ void print_run(const RunInfo& run, bool json) {
   std::string text = table(head);
 
   std::vector<std::vector<std::string>> rows;
-  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task));
+  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task, run.status));
   if (!rows.empty()) text += "\n" + table(rows);
   for (const TaskInfo& task : run.tasks) {
     if (task.error.empty()) continue;
