@@ -59,6 +59,12 @@ std::string failed_before(const core::Unit& u) {
                      failure.message.substr(0, failure.message.find('\n')));
 }
 
+/// What follows the first line of the failure's message.
+std::string rest_of(const core::Failure& failure) {
+  size_t end = std::min(failure.message.find('\n'), failure.message.size());
+  return failure.message.substr(end) + (failure.evidence.empty() ? "" : "\n" + failure.evidence);
+}
+
 /// Warnings of flow during the newest attempt.
 std::string warnings_of(const Store& store, const core::Run& run, core::UnitId unit) {
   std::string text, prefix = warning_prefix(run.id, unit, run.units[unit].attempts);
@@ -194,6 +200,7 @@ class RunExplainer {
             fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded_.state, run_.id, unit));
         if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
           text += launcher_text(store_);
+        if (u.phase == core::Phase::backoff) text += rest_of(u.detail->failure);
         return text + failed_workers_text(loaded_, u);
       }
       case core::UnitStatus::succeeded:

@@ -23,6 +23,9 @@ std::string utc(Time at_ms) {
   return text + " UTC";
 }
 
+/// The rest is the trace of an error of the script.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
   NameList inputs, branches;
   for (const Edge& edge : edges) {
@@ -323,7 +326,8 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
              (u.detail->failed.empty()
                   ? ""
                   : " on " + worker_text(state, u.detail->failed.back().worker)) +
-             " (" + u.detail->failure.message + "); the next starts at " + utc(u.detail->retry_at);
+             " (" + first_line(u.detail->failure.message) + "); the next starts at " +
+             utc(u.detail->retry_at);
     case Phase::running:
       return why_running(state, u);
     case Phase::done:

@@ -319,6 +319,22 @@ return flow.pipeline("p", {
         with open(self.path("sub/state/.gitignore")) as file:
             self.assertEqual(file.read(), "*\n")
 
+    def test_show_has_one_line_for_a_task_that_waits_for_its_next_attempt(self):
+        self.write("again.lua", '''
+local flow = require "flow"
+local again = flow.shell("again", { retries = { max = 1, backoff = "1h" }, command = [[echo one >&2; echo two >&2; exit 9]] })
+return flow.pipeline("again", {}, function() return again {} end)
+''')
+        run = self.start("run", "again.lua")
+        self.until_waits("again")
+        wait = self.tasks()["again"]["waits_for"]
+        self.assertRegex(wait, r"\Aits attempt 1 failed \(.*exit code 9.*\); the next starts at [^\n]*\Z")
+        self.assertEqual([line for line in self.good("show").out.splitlines() if line.startswith("again  ")],
+                         ["again  waiting    " + wait])
+        self.assertIn("two", self.good("why", "last", "again").out)
+        self.kill(run)
+        self.assertIn("again  waiting    its run was interrupted: `flow resume", self.good("show").out)
+
     def test_why_of_a_second_attempt_shows_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''
 local flow = require "flow"
