@@ -141,7 +141,8 @@ class Policies(Place):
         self.script('return flow.map(qc, { "a", "b" })')
         done = self.good("run", ".")
         run = self.show()["run"]
-        self.assertIn("ignored: `qc[2]`; `flow retry %s` runs them again" % run, done.out)
+        self.assertIn("ignored: `qc[2]`; `flow retry %s` runs it again" % run, done.out)
+        self.assertIn("`flow resume %s --code new`" % run, done.err)
         self.assertIn("1 failed (1 ignored)", done.out)
         self.assertIn("qc[2]: failed (ignored)", done.out)
         done = self.exits(1, self.flow("run", ".", "--strict"), "with --strict the exit code is 1", "`qc[2]`")
@@ -152,6 +153,24 @@ class Policies(Place):
         self.assertTrue(event[0]["ignored"])
         os.remove(self.path("bad-b"))
         self.exits(0, self.flow("run", ".", "--strict"))
+
+    def test_quiet_and_json_name_ignored_failures_on_stderr(self):
+        self.bad("b")
+        self.script('return flow.map(qc, { "a", "b" })')
+        for words in (["--quiet"], ["--json"], ["--json", "--quiet"]):
+            with self.subTest(words):
+                done = self.good("run", ".", *words)
+                self.assertIn("warning: ignored: `qc[2]`; `flow retry %s`" % self.show()["run"], done.err)
+                self.assertNotIn("ignored: `qc[2]`", done.out)
+        done = self.exits(1, self.flow("run", ".", "--quiet", "--strict"))
+        self.assertEqual(done.err.count("`qc[2]`"), 1, done)
+
+    def test_the_summary_names_what_was_skipped_because_of_an_ignored_failure(self):
+        self.bad("b", "c")
+        self.script('return merge { files = { qc("a").o, qc("b").o, qc("c").o } }')
+        done = self.good("run", ".")
+        self.assertIn("ignored: `qc#2`, `qc#3`; skipped because of them: `merge`; `flow retry %s` runs them again"
+                      % self.show()["run"], done.out)
 
     def test_resume_prints_the_run_and_retry_runs_ignored_failures_again(self):
         self.bad("b")

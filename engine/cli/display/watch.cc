@@ -42,17 +42,46 @@ void print_failures(const RunInfo& run, const VerbContext& context, const Screen
   }
 }
 
-/// "`qc[2]`, `qc[7]` and 3 more": the tasks whose failures were ignored.
-std::string ignored_text(const RunInfo& run) {
+/// "`qc[2]`, `qc[7]` and 3 more": the tasks that are `chosen`.
+template <class Chosen>
+std::string names_of(const RunInfo& run, Chosen chosen) {
   constexpr size_t kNamesShownMax = 20;
   std::string names;
   size_t count = 0;
   for (const TaskInfo& task : run.tasks) {
-    if (!task.ignored || ++count > kNamesShownMax) continue;
+    if (!chosen(task) || ++count > kNamesShownMax) continue;
     names += (names.empty() ? "`" : ", `") + tagged_name(task.name, task.tag) + "`";
   }
   if (count > kNamesShownMax) names += " and " + std::to_string(count - kNamesShownMax) + " more";
   return names;
+}
+
+/// The tasks whose failures were ignored.
+std::string ignored_text(const RunInfo& run) {
+  return names_of(run, [](const TaskInfo& task) { return task.ignored; });
+}
+
+/// Of a run that succeeded: the tasks that were skipped because a failure was ignored. Those of a
+/// branch that was not taken have no error.
+std::string skipped_text(const RunInfo& run) {
+  return names_of(
+      run, [](const TaskInfo& task) { return task.status == "skipped" && !task.error.empty(); });
+}
+
+/// "ignored: `qc[2]`; skipped because of it: `merge`; `flow retry RUN` runs it again"
+std::string ignored_line(const RunInfo& run, const VerbContext& context) {
+  const char* them = run.counts.ignored == 1 ? "it" : "them";
+  std::string skipped = run.status == "succeeded" ? skipped_text(run) : "";
+  if (!skipped.empty()) skipped = std::string("; skipped because of ") + them + ": " + skipped;
+  return "ignored: " + ignored_text(run) + skipped + "; `flow retry " + run.id +
+         context.head_option() + "` runs " + them + " again";
+}
+
+/// How an edit takes effect without repeating the rest.
+std::string edit_hint(const std::string& resume) {
+  return "If you edit the script or an input, `" + resume +
+         " --code new` or a new `flow run` uses the edited version; finished tasks that the edit "
+         "does not affect are not repeated.\n";
 }
 
 int code_of(const std::string& status) {
@@ -89,31 +118,36 @@ Color color_of(const std::string& status) {
 }
 
 void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t elapsed_ms,
-               const VerbContext& context, const Screen& screen, bool shown) {
+               const VerbContext& context, const Screen& screen, bool shown,
+               bool is_strict_failure) {
   const bool quiet = context.quiet;
   bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
   RunInfo whole = has_failures ? run.info() : summary;
   if (summary.status == "failed") print_failures(whole, context, quiet ? nullptr : &screen);
   if (summary.status == "failed" && !quiet) {
     std::string resume = "flow resume " + summary.id + context.head_option();
-    std::fprintf(stderr,
-                 "\n`flow logs %s TASK`%s shows a task's log; `%s` runs the failed tasks again.\n"
-                 "If you edit the script or an input, `%s --code new` or a new `flow run` uses the "
-                 "edited version; finished tasks that the edit does not affect are not repeated.\n",
-                 summary.id.c_str(), on_head_text(context).c_str(), resume.c_str(), resume.c_str());
+    std::fprintf(
+        stderr, "\n`flow logs %s TASK`%s shows a task's log; `%s` runs the failed tasks again.\n%s",
+        summary.id.c_str(), on_head_text(context).c_str(), resume.c_str(),
+        edit_hint(resume).c_str());
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
     print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
                 context.head_option() + "` continues it.");
   }
+  // Otherwise it is on stdout, below the result. With --strict the failures are an error.
+  if (quiet && whole.counts.ignored > 0 && !is_strict_failure)
+    print_warning(ignored_line(whole, context));
   if (quiet) return;
   bool is_lost = summary.status == "failed" && is_only_null(summary.result);
   if (!summary.result.is_nil() && !shown && !is_lost)
     for (const std::string& line : result_lines(summary, context)) print_line(line);
-  if (summary.counts.ignored > 0)
-    print_line("ignored: " + ignored_text(whole) + "; `flow retry " + summary.id +
-               context.head_option() + "` runs them again");
+  if (summary.counts.ignored > 0) print_line(ignored_line(whole, context));
+  if (summary.counts.ignored > 0 && summary.status == "succeeded") {
+    flush_output();
+    std::fputs(edit_hint("flow resume " + summary.id + context.head_option()).c_str(), stderr);
+  }
   print_painted(summary.status, color_of(summary.status));
   print_line(": " + summary_line(whole, elapsed_ms, engine.state_bytes()));
 }
@@ -248,9 +282,11 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
   if (context.json) {
     RunInfo whole = run.info();
     if (whole.status == "failed") print_failures(whole, context, nullptr);
+    if (whole.counts.ignored > 0 && !is_strict_failure) print_warning(ignored_line(whole, context));
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, interrupts.elapsed_ms(), context, *screen, shown);
+    print_end(engine, run, summary, interrupts.elapsed_ms(), context, *screen, shown,
+              is_strict_failure);
   }
   if (is_strict_failure) {
     print_error(plural(summary.counts.ignored, "failure") + " ignored (" +
