@@ -21,6 +21,19 @@ std::string some_argument(const ShellSpec& spec) {
   return spec.args.empty() ? "files" : spec.args[0];
 }
 
+/// For a table that was meant as the value of one argument, such as a group of files.
+std::string fields_as_arguments(const Value::Table& table) {
+  constexpr size_t kFieldsMax = 8;
+  std::string names;
+  for (const auto& [key, value] : table.fields) {
+    if (!argument_name_problem(key.as_string()).empty()) return "";
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", key.as_string());
+  }
+  std::string text = ". A single table names the arguments by its fields";
+  if (table.fields.size() > kFieldsMax) return text;
+  return text + fmt::format(": for all of this one, `args = {{ {} }}`", names);
+}
+
 }  // namespace
 
 std::string named_problem(const ShellSpec& spec, const std::string& task, const Value& table) {
@@ -41,9 +54,10 @@ std::string named_problem(const ShellSpec& spec, const std::string& task, const 
     if (spec.args.empty()) continue;
     if (std::find(spec.args.begin(), spec.args.end(), given.back()) != spec.args.end()) continue;
     std::string near = nearest_name(given.back(), spec.args);
-    return fmt::format("`{}` has no argument `{}`{}; its arguments are: {}", task, given.back(),
-                       near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near),
-                       fmt::join(spec.args, ", "));
+    std::string text = fmt::format(
+        "`{}` has no argument `{}`{}; its arguments are: {}", task, given.back(),
+        near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near), fmt::join(spec.args, ", "));
+    return near.empty() ? text + fields_as_arguments(fields) : text;
   }
   for (const std::string& arg : spec.args)
     if (std::find(given.begin(), given.end(), arg) == given.end())

@@ -222,6 +222,20 @@ class InputFiles(place.Place):
             self.listed(body)
             self.exits(code, self.flow("run", ".", "--param", "folder=" + self.folder), *words)
 
+    def test_a_shell_task_mapped_over_groups_has_an_argument_per_field(self):
+        self.make("in/s1_R1.txt", "in/s1_R2.txt")
+        script = """
+local flow = require "flow"
+local align = flow.shell("align", { args = { %s }, command = [[basename -a {sample} {files.1} {files.2}]] })
+return flow.pipeline("groups", {}, function() return flow.map(align, flow.files.groups("in/{sample}_R{n}.txt")) end)
+"""
+        self.write("groups.lua", script % '"sample", "files"')
+        self.good("run", "groups.lua")
+        self.assertEqual(self.good("logs", "last", "align").out.split(), ["s1", "s1_R1.txt", "s1_R2.txt"])
+        self.write("groups.lua", script.replace("basename -a {sample} {files.1} {files.2}", "echo {g}") % '"g"')
+        self.exits(2, self.flow("run", "groups.lua"), "item 1 of flow.map: `align` has no argument `", "its arguments are: g. "
+                   "A single table names the arguments by its fields: for all of this one, `args = { ", '"sample"', '"files"')
+
     def test_groups_by_captures(self):
         self.make("in/s2_R1.txt", "in/s2_R2.txt", "in/s1_R2.txt", "in/s1_R1.txt", "in/other.txt")
         self.write("groups.lua", GROUPS % '"in/{sample}_R{n}.txt"')
