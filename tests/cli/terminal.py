@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -37,6 +38,46 @@ def run(program, script, until):
     return out.decode(), os.waitstatus_to_exitcode(status)
 
 
+def in_background(program, script):
+    """Ctrl-Z, then `bg`, then SIGINT: what it printed before and after it stopped, and its exit code."""
+    shell, master = pty.fork()
+    if shell == 0:
+        # A shell with job control, reduced to what it does for one job.
+        os.environ["TERM"] = "xterm"
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        job = os.fork()
+        if job == 0:
+            os.setpgid(0, 0)
+            os.tcsetpgrp(0, os.getpid())
+            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+            os.execv(program, [program, "run", script])
+        os.waitpid(job, os.WUNTRACED)
+        os.tcsetpgrp(0, os.getpgrp())
+        os.write(1, b"IS-STOPPED")
+        os.kill(job, signal.SIGCONT)
+        time.sleep(0.5)  # several frames of a job in the foreground
+        os.kill(job, signal.SIGINT)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    out, asked, deadline = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if not select.select([master], [], [], 1)[0]:
+            continue
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        out += chunk
+        if not asked and b"1 waiting" in out:
+            os.write(master, b"\x1a")
+            asked = True
+    code = os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1])
+    before, _, after = out.decode().partition("IS-STOPPED")
+    return before, after, code
+
+
 def check(condition, what, out):
     if not condition:
         print(f"failed: {what}\n{out!r}")
@@ -63,6 +104,11 @@ def main():
         for line in out.split("\n"):
             shown = line.replace("\r", "")
             check("\x1b[" in shown or len(shown) < 200, "no line is endless", out)
+    before, after, code = in_background(program, os.path.join(folder, "waits.lua"))
+    check(before.rfind("\x1b[?25h") > before.rfind("\x1b[?25l") >= 0, "the cursor comes back on Ctrl-Z", before)
+    check("stopping: running tasks" in after, "the job continues in the background", after)
+    check("\x1b[?25l" not in after and not re.search("\x1b\\[\\d+A", after), "a background job draws no frame", after)
+    check(code == 3, f"exit 3, not {code}", after)
     print("the display is drawn, wiped and left as it was")
 
 

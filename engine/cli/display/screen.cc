@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "engine/cli/display/common.hpp"
-#include "engine/cli/display/signals.hpp"
 
 namespace flow::cli {
 
@@ -70,6 +69,7 @@ Screen::Screen(Run run, ScreenStyle style, std::string title)
       style_(style),
       has_colors_(has_colors(STDOUT_FILENO)),
       view_(std::move(title), style == ScreenStyle::live),
+      cursor_on_stop_(style == ScreenStyle::live ? std::make_unique<CursorOnStop>() : nullptr),
       ticker_(begin_thread([this] { tick(); })) {}
 
 void Screen::show(const Event& event) {
@@ -156,7 +156,16 @@ void Screen::count(std::unique_lock<std::mutex>& lock) {
   if (!closed_) view_.set_counts(counts);
 }
 
+bool Screen::has_terminal() {
+  pid_t group = tcgetpgrp(STDOUT_FILENO);  // -1 if it isn't the terminal of this session
+  bool is_in_foreground = group < 0 || group == getpgrp();
+  bool was_stopped = cursor_on_stop_ && cursor_on_stop_->was_stopped();
+  if (was_stopped || !is_in_foreground) frame_.forget();
+  return is_in_foreground;
+}
+
 void Screen::draw() {
+  if (!has_terminal()) return print_raw(std::exchange(above_, ""));
   TerminalSize size = terminal_size();
   constexpr size_t kFreeRows = 2;  // the cursor's, and one more: the frame never scrolls
   size_t height = size.rows > kFreeRows ? size.rows - kFreeRows : 1;
@@ -179,6 +188,7 @@ void Screen::add_above(const std::string& text) {
 }
 
 void Screen::clear_frame() {
+  has_terminal();
   print_raw(frame_.erase(terminal_size()));
   print_raw(std::exchange(above_, ""));
   flush_output();

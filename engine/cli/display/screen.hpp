@@ -3,11 +3,13 @@
 #pragma once
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "engine/cli/display/display.hpp"
+#include "engine/cli/display/signals.hpp"
 #include "engine/cli/display/terminal_frame.hpp"
 
 namespace flow::cli {
@@ -47,6 +49,8 @@ class Screen {
   void add_above(const std::string& text);
   /// Removes the frame and prints what waits to be printed above it.
   void clear_frame();
+  /// Whether a frame may be drawn: not by a background job, whose terminal another program uses.
+  bool has_terminal();
   int64_t run_now_ms() const;
 
   Run run_;
@@ -57,8 +61,9 @@ class Screen {
   RunView view_;
   TerminalFrame frame_;
   std::string above_;  // what the next frame prints above itself; at most kAboveMax and one event
-  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it arrived
-  int64_t next_count_ms_ = 0;                   // when the tasks are counted again
+  int64_t event_ms_ = 0, event_steady_ms_ = 0;    // of the last event, and when it arrived
+  int64_t next_count_ms_ = 0;                     // when the tasks are counted again
+  std::unique_ptr<CursorOnStop> cursor_on_stop_;  // null unless live
   bool closed_ = false;
   std::thread ticker_;  // last: uses the other members
 };

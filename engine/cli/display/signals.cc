@@ -134,6 +134,45 @@ Signals::~Signals() {
   close(read_end_);
 }
 
+namespace {
+
+std::atomic<bool> has_been_stopped{false};
+
+// The default action stops the process only where a shell can continue it, unlike SIGSTOP.
+void handle_stop(int) {
+  int saved = errno;
+  constexpr char kShowCursor[] = "\x1b[?25h";
+  [[maybe_unused]] ssize_t ignored = write(STDOUT_FILENO, kShowCursor, sizeof kShowCursor - 1);
+  struct sigaction action {
+  }, handler{};
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGTSTP, &action, &handler);
+  raise(SIGTSTP);
+  sigaction(SIGTSTP, &handler, nullptr);
+  has_been_stopped = true;
+  errno = saved;
+}
+
+}  // namespace
+
+CursorOnStop::CursorOnStop() {
+  struct sigaction action {
+  }, before{};
+  sigaction(SIGTSTP, nullptr, &before);
+  if (before.sa_handler != SIG_DFL) return;
+  action.sa_handler = handle_stop;
+  action.sa_flags = SA_RESTART | SA_NODEFER;  // so that raise() stops at once
+  is_handled_ = sigaction(SIGTSTP, &action, nullptr) == 0;
+}
+
+CursorOnStop::~CursorOnStop() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  if (is_handled_) sigaction(SIGTSTP, &action, nullptr);
+}
+
+bool CursorOnStop::was_stopped() { return has_been_stopped.exchange(false); }
+
 void Signals::loop() {
   int count = 0;
   char what;

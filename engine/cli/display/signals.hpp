@@ -19,6 +19,21 @@ void set_exit_code(int code);
 /// Blocks these signals on the calling thread; the main thread handles them.
 std::thread begin_thread(std::function<void()> run);
 
+/// While it exists, SIGTSTP (Ctrl-Z) shows the terminal's cursor before it stops the process, as
+/// without a handler. At most one exists at a time.
+class CursorOnStop {
+ public:
+  CursorOnStop();
+  ~CursorOnStop();
+  CursorOnStop(const CursorOnStop&) = delete;
+  CursorOnStop& operator=(const CursorOnStop&) = delete;
+  /// Whether the process was stopped, and has continued, since the last call.
+  bool was_stopped();
+
+ private:
+  bool is_handled_ = false;
+};
+
 class Signals {
  public:
   /// `on_signal(n)` is called for the n-th signal, from 1, on its own thread, including signals

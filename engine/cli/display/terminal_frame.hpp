@@ -24,6 +24,9 @@ class TerminalFrame {
                    const std::string& above = "");
   /// Erases the frame, and leaves the cursor where it began. "" if there is none.
   std::string erase(TerminalSize size);
+  /// Leaves the frame where it is, after others wrote to the terminal: the next begins at the
+  /// cursor.
+  void forget() { drawn_.clear(); }
 
  private:
   std::string changed_lines(const std::vector<std::string>& lines);
