@@ -8,6 +8,7 @@
 #include "engine/query/key_changes.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/task_groups.hpp"
+#include "engine/query/unit_pairs.hpp"
 #include "flow/tags.hpp"
 
 namespace flow {
@@ -89,12 +90,12 @@ class RunDiff {
   size_t same_ = 0;
 };
 
-/// Lists the tasks of `run` that `other` does not have.
-std::string only_in(const core::Run& run, const UnitsByName& units, const UnitsByName& other,
-                    bool each_task) {
+/// Lists the tasks of `run` that the other run does not have.
+std::string only_in(const core::Run& run, const UnitsByName& units,
+                    const std::vector<bool>& has_other, bool each_task) {
   TaskGroups groups(each_task);
   for (const auto& [name, unit] : units)
-    if (!other.contains(name)) groups.add(core::shown_name(run, unit), "", "");
+    if (!has_other[unit]) groups.add(core::shown_name(run, unit), "", "");
   std::string text;
   for (const TaskGroups::Group& group : groups.groups())
     text += fmt::format("`{}` {} only in {}\n", joined_names(group.names),
@@ -108,12 +109,16 @@ std::string diff_runs(const Blobs& blobs, const LoadedRun& before, const LoadedR
                       InputResolver& resolver, const ExplainOptions& options) {
   UnitsByName old_units = counted_units(*before.run), new_units = counted_units(*now.run);
   RunDiff diff(blobs, before, now, resolver, options.each_task);
+  UnitPairs pairs(*before.run, *now.run, resolver);
+  std::vector<bool> is_in_now(before.run->units.size()), is_in_before(now.run->units.size());
   for (const auto& [name, unit] : new_units) {
-    auto found = old_units.find(name);
-    if (found != old_units.end()) diff.compare(found->second, unit);
+    core::UnitId old_unit = pairs.before(unit);
+    if (old_unit == kNoNode || !core::is_counted(*before.run, old_unit)) continue;
+    is_in_before[unit] = is_in_now[old_unit] = true;
+    diff.compare(old_unit, unit);
   }
-  return diff.text() + only_in(*now.run, new_units, old_units, options.each_task) +
-         only_in(*before.run, old_units, new_units, options.each_task) +
+  return diff.text() + only_in(*now.run, new_units, is_in_before, options.each_task) +
+         only_in(*before.run, old_units, is_in_now, options.each_task) +
          fmt::format("{} task{} the same\n", diff.same(), diff.same() == 1 ? " is" : "s are");
 }
 

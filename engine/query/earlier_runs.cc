@@ -1,7 +1,5 @@
 #include "engine/query/earlier_runs.hpp"
 
-#include "engine/runs/input_resolver.hpp"
-
 namespace flow {
 
 namespace {
@@ -22,26 +20,24 @@ EarlierRuns EarlierRuns::of_pipeline(const Store& store, const Blobs& blobs,
   return {store, blobs, std::move(records)};
 }
 
-std::optional<EarlierRuns::EarlierUnit> EarlierRuns::find(const std::string& name) {
+std::optional<EarlierRuns::EarlierUnit> EarlierRuns::find(const core::Run& run, core::UnitId unit,
+                                                          InputResolver& resolver, bool has_tags) {
   for (size_t i = 0; i < records_.size(); i++) {
-    if (i == indexed_.size()) indexed_.push_back(load(records_[i]));
-    auto unit = indexed_[i].units.find(name);
-    if (unit != indexed_[i].units.end()) return EarlierUnit{&indexed_[i].loaded, unit->second};
+    if (i == paired_.size()) {
+      PairedRun& added = paired_.emplace_back();
+      auto loaded = load_run(store_, blobs_, records_[i]);
+      if (loaded.ok() && loaded->run != nullptr) {
+        added.loaded = std::move(*loaded);
+        added.pairs.emplace(*added.loaded.run, run, resolver, has_tags);
+      }
+    }
+    const PairedRun& past = paired_[i];
+    core::UnitId found = past.pairs ? past.pairs->before(unit) : kNoNode;
+    if (found == kNoNode) continue;
+    const core::Unit& before = past.loaded.run->units[found];
+    if (!before.key.is_zero() || before.expanded) return EarlierUnit{&past.loaded, found};
   }
   return std::nullopt;
-}
-
-EarlierRuns::IndexedRun EarlierRuns::load(const RunRecord& record) const {
-  IndexedRun past;
-  auto loaded = load_run(store_, blobs_, record);
-  if (!loaded.ok() || loaded->run == nullptr) return past;
-  past.loaded = std::move(*loaded);
-  const core::Run& run = *past.loaded.run;
-  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    if (!run.units[unit].key.is_zero())
-      past.units.emplace(InputResolver::unit_name(run, unit), unit);
-  }
-  return past;
 }
 
 }  // namespace flow

@@ -1,12 +1,12 @@
-// The earlier runs of a pipeline, searched for the run that has a task of the same name.
+// The earlier runs of a pipeline, searched for the run that has the same task.
 #pragma once
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/core/core.hpp"
+#include "engine/query/unit_pairs.hpp"
 #include "engine/runs/run_rows.hpp"
 
 namespace flow {
@@ -25,20 +25,21 @@ class EarlierRuns {
     const LoadedRun* loaded = nullptr;
     core::UnitId unit = kNoNode;
   };
-  /// The unit `name` of the first run that computed its key.
-  std::optional<EarlierUnit> find(const std::string& name);
+  /// The same task as `unit` in the first run that computed its key. All calls are about the same
+  /// run, whose units and keys do not change in between. `has_tags` as for UnitPairs.
+  std::optional<EarlierUnit> find(const core::Run& run, core::UnitId unit, InputResolver& resolver,
+                                  bool has_tags = true);
 
  private:
-  struct IndexedRun {
+  struct PairedRun {
     LoadedRun loaded;
-    std::map<std::string, core::UnitId> units;  // those with a key
+    std::optional<UnitPairs> pairs;  // nothing if the run was not loaded
   };
-  IndexedRun load(const RunRecord& record) const;
 
   const Store& store_;
   const Blobs& blobs_;
   std::vector<RunRecord> records_;
-  std::deque<IndexedRun> indexed_;  // of the first records
+  std::deque<PairedRun> paired_;  // of the first records
 };
 
 }  // namespace flow

@@ -250,7 +250,7 @@ class RunExplainer {
   Explanation explain_execution(core::UnitId unit, const TaskDef& def) {
     const core::Unit& u = run_.units[unit];
     auto same = [](std::string text) { return Explanation{text, text}; };
-    auto earlier = earlier_.find(InputResolver::unit_name(run_, unit));
+    auto earlier = earlier_.find(run_, unit, resolver_);
     if (!earlier) return same("because no earlier run of this pipeline in this state has it.");
     const core::Run& past = *earlier->loaded->run;
     const core::Unit& before = past.units[earlier->unit];

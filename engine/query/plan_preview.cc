@@ -4,6 +4,8 @@
 
 #include <deque>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
@@ -50,7 +52,7 @@ Verdict why_it_runs(EarlierRuns& history, const core::Run& run, core::UnitId uni
   const TaskDef& def = *InputResolver::def_of(run, unit);
   if (def.kind == TaskKind::service) return verdict_of("runs", "a service always runs");
   if (!def.cache) return verdict_of("runs", "cache = false");
-  auto earlier = history.find(InputResolver::unit_name(run, unit));
+  auto earlier = history.find(run, unit, resolver, false);
   if (!earlier) return verdict_of("runs", resumed ? "it has not run yet" : "no earlier run has it");
   const core::Run& past = *earlier->loaded->run;
   const core::Unit& before = past.units[earlier->unit];
@@ -179,8 +181,11 @@ class PlanPreview::ScratchRun {
     bool is_available = entry && CacheLookup::may_hit(run, unit, *entry) &&
                         of_.blobs_.has(entry->result) && of_.turn_blobs_.holds_result_of(*entry);
     if (!is_available) {
-      verdicts_[unit] = is_fresh_ ? verdict_of("runs", "--fresh")
-                                  : why_it_runs(history_, run, unit, of_.resolver_, is_resumed_);
+      if (is_fresh_) {
+        verdicts_[unit] = verdict_of("runs", "--fresh");
+      } else {
+        runs_.insert(unit);
+      }
       return;
     }
     if (entry->has_fragment) {
@@ -198,7 +203,7 @@ class PlanPreview::ScratchRun {
     apply(std::move(event));
   }
 
-  PlanNode line_of(const core::Run& run, core::UnitId unit, const PlanNode& node) const {
+  PlanNode line_of(const core::Run& run, core::UnitId unit, const PlanNode& node) {
     PlanNode line = node;
     line.name = InputResolver::unit_name(run, unit);
     Verdict verdict = final_verdict(run, unit, node);
@@ -208,7 +213,8 @@ class PlanPreview::ScratchRun {
     return line;
   }
 
-  Verdict final_verdict(const core::Run& run, core::UnitId unit, const PlanNode& node) const {
+  Verdict final_verdict(const core::Run& run, core::UnitId unit, const PlanNode& node) {
+    if (runs_.contains(unit)) return why_it_runs(history_, run, unit, of_.resolver_, is_resumed_);
     auto verdict = verdicts_.find(unit);
     if (verdict != verdicts_.end()) return verdict->second;
     const core::Unit& u = run.units[unit];
@@ -241,6 +247,9 @@ class PlanPreview::ScratchRun {
   core::State state_;
   std::vector<core::Command> commands_;
   std::map<core::UnitId, Verdict> verdicts_;
+  // Units that the cache does not serve. Why is only asked when all keys that can be known are:
+  // instances of maps are paired with those of earlier runs by their keys.
+  std::set<core::UnitId> runs_;
 };
 
 PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now)

@@ -42,6 +42,33 @@ local list = flow.shell("list", { args = { "folder" },
   command = [[cd {folder}; for f in $(find -L . -type f | sort); do echo "$f $(cat "$f")"; done]] })
 return flow.pipeline("lists", { folder = flow.param.path {} }, function(p) return list(p.folder).stdout end)
 '''
+SAMPLES = '''
+local flow = require "flow"
+local f = flow.task("f", { on_error = "ignore" }, function(ctx, p)
+  local s = flow.fs.read(p)
+  if s == "bad" then error("malformed") end
+  return s
+end)
+local g = flow.task("g", function(ctx, l) return #l end)
+return flow.pipeline("samples", {}, function()
+  return g(flow.map(f, flow.files("in/*.txt"))%s)
+end)
+'''
+BY_NAME = ":tag(function(x) return x.name end)"
+NUMBERS = '''
+local flow = require "flow"
+local f = flow.task("f", function(ctx, n) return n * %d end)
+return flow.pipeline("numbers", {}, function() return flow.map(f, { %s }) end)
+'''
+
+PASS = '''
+local flow = require "flow"
+local pass = flow.shell("pass", { args = { "x", "gate" },
+  command = [[test {x} = one || while [ ! -e {gate} ]; do sleep 0.05; done; echo {x}]] })
+return flow.pipeline("pass", { gate = flow.param.string {} }, function(p)
+  return flow.map(pass, { %s }, p.gate):tag(function(x) return x end)
+end)
+'''
 
 
 class Changes(place.Place):
@@ -126,6 +153,61 @@ end)
         self.assertIn("argument `items` has 1 item less: `9` (from `square`)", why)
         self.assertNotIn("changed from", why)
         self.assertNotIn("less", self.good("why", runs[2], "sum").out)
+
+    def samples(self, tag, **contents):
+        os.makedirs(self.path("in"), exist_ok=True)
+        for name, content in contents.items():
+            self.write("in/%s.txt" % name, content)
+        self.write("samples.lua", SAMPLES % tag)
+
+    def test_instances_of_a_map_are_compared_by_tag(self):
+        self.samples(BY_NAME, b="b", c="bad", d="d")
+        self.good("run", "samples.lua")
+        self.samples(BY_NAME, a="a", c="bad")
+        plan = self.good("plan", "samples.lua").out
+        self.assertIn("it did not succeed in the run", plan)
+        self.assertIn("no earlier run has it", plan)
+        self.assertNotIn("changed", plan)
+        self.good("run", "samples.lua")
+        before, now = [run["run"] for run in self.runs()]
+        diff = self.good("diff", before, now).out
+        self.assertIn("`f[a.txt]` is only in %s\n" % now, diff)
+        self.assertNotIn("`f[c.txt]`", diff)
+        self.assertNotIn("only in " + before, diff)
+        self.assertIn("3 tasks are the same", diff)
+        self.assertIn("`f[a.txt]` is only in %s\n" % now, self.good("diff", now, before).out)
+        self.assertIn("because it did not succeed in the run %s" % before, self.good("why", now, "f[c.txt]").out)
+        self.assertIn("no earlier run of this pipeline", self.good("why", now, "f[a.txt]").out)
+
+    def test_untagged_instances_of_a_map_are_compared_by_key_and_then_by_item(self):
+        runs = []
+        for factor, items in ((2, "5, 6, 7"), (2, "4, 5, 6, 7"), (3, "5, 6, 7"), (3, "5, 8, 7")):
+            self.write("numbers.lua", NUMBERS % (factor, items))
+            planned = self.good("plan", "numbers.lua").out
+            self.good("run", "numbers.lua")
+            runs.append(self.show()["run"])
+        diff = self.good("diff", runs[0], runs[1]).out
+        self.assertEqual(diff, "`f[1]` is only in %s\n3 tasks are the same\n" % runs[1])
+        diff = self.good("diff", runs[1], runs[2]).out
+        self.assertIn("`f[1]` is only in %s\n0 tasks" % runs[1], diff)
+        self.assertIn("`f[1..3]` (3 tasks):\n  its function changed", diff)
+        self.assertNotIn("argument", diff)
+        self.assertIn("argument `n` changed from `6` to `8`", planned)
+        self.assertIn("argument `n` changed from `6` to `8`", self.good("why", "last", "f[2]").out)
+
+    def test_a_resume_with_new_code_pairs_instances_by_tag(self):
+        def script(*items):
+            self.write("pass.lua", PASS % ", ".join('"%s"' % item for item in items))
+
+        script("one", "two")
+        run = self.start("run", "pass.lua", "--jobs", "1", "--param", "gate=" + self.path("gate"))
+        self.until("the first sample", lambda: "succeeded" in str(self.tasks()) if self.runs() else False)
+        self.kill(run)
+        self.open("gate")
+        script("new", "one", "two")
+        done = self.good("resume", "--code", "new")
+        self.assertIn("will run: it has not run yet", done.out)
+        self.assertNotIn("changed from", done.out)
 
     def test_a_comment_reruns_nothing_and_an_equal_result_cuts_off(self):
         self.good("run", ".")
