@@ -193,12 +193,11 @@ TEST_CASE("A late rank is named on all ranks, with its last call") {
     told_count++;
     return message + text_of(first);
   });
-  for (const std::string& one : outcomes) {
-    CHECK(one == outcomes[0]);
-    CHECK_THAT(one, Catch::StartsWith("rank 2 hangs: it has not reached all_reduce #2, in which "
-                                      "rank") &&
-                        Catch::EndsWith(" for 0.3 s; it was last in barrier #1"));
-  }
+  // On a busy machine the deadline of one rank may end before the other has entered the call.
+  for (const std::string& one : outcomes)
+    CHECK_THAT(one, Catch::Matches("rank 2 hangs: it has not reached all_reduce #2, in which "
+                                   "(rank [01] waits|ranks 0 and 1 wait), for 0\\.3 s; it was last "
+                                   "in barrier #1"));
 }
 
 TEST_CASE("A deadlock is reported with the call in which each rank waits") {
