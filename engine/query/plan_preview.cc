@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
@@ -226,17 +228,24 @@ class PlanPreview::ScratchRun {
     return verdict_of("unknown", awaited_by(run, node));
   }
 
-  std::string awaited_by(const core::Run& run, const PlanNode& node) const {
-    std::string reason = "waits for its inputs";
-    std::vector<std::string> before = node.needs;
-    before.insert(before.end(), node.after.begin(), node.after.end());
-    for (const std::string& need : before) {
-      for (size_t i = 0; i < plan_.nodes.size(); i++) {
-        if (plan_.nodes[i].name == need && run.units[i].status != core::UnitStatus::succeeded)
-          reason = "waits for `" + need + "`";
-      }
+  /// "waits for `a`, `b` and 3 more": the tasks before this one that are not known to be done.
+  std::string awaited_by(const core::Run& run, const PlanNode& node) {
+    constexpr size_t kShown = 5;
+    if (node_indices_.empty())
+      for (size_t i = 0; i < plan_.nodes.size(); i++) node_indices_[plan_.nodes[i].name] = i;
+    std::set<size_t> before;  // in the order of the plan
+    for (const auto* names : {&node.needs, &node.after})
+      for (const std::string& name : *names)
+        if (auto found = node_indices_.find(name); found != node_indices_.end())
+          before.insert(found->second);
+    std::string text;
+    size_t count = 0;
+    for (size_t index : before) {
+      if (run.units[index].status == core::UnitStatus::succeeded) continue;
+      if (++count <= kShown) text += (text.empty() ? "`" : ", `") + plan_.nodes[index].name + "`";
     }
-    return reason;
+    if (count > kShown) text += fmt::format(" and {} more", count - kShown);
+    return "waits for " + (text.empty() ? "its inputs" : text);
   }
 
   PlanPreview& of_;
@@ -250,6 +259,7 @@ class PlanPreview::ScratchRun {
   // Units that the cache does not serve. Why is only asked when all keys that can be known are:
   // instances of maps are paired with those of earlier runs by their keys.
   std::set<core::UnitId> runs_;
+  std::unordered_map<std::string_view, size_t> node_indices_;  // by name; made when it is needed
 };
 
 PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core::Time now)

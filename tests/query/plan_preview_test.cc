@@ -95,6 +95,26 @@ TEST_CASE("a fresh run uses no result of another run") {
         Lines{"first: runs, --fresh", "second: unknown, waits for `first`"});
 }
 
+TEST_CASE(
+    "a task waits for all tasks before it that are not known to be done, at most five named") {
+  State state;
+  Plan plan = two_tasks();
+  std::vector<Value> all;
+  for (uint32_t i = 1; i < 8; i++) {
+    TaskNode& node = plan.nodes.emplace_back(plan.nodes[0]);
+    node.name = "first#" + std::to_string(i);
+    node.args = Value::list({int64_t{i} + 1});
+    all.emplace_back(Ref{static_cast<uint32_t>(plan.nodes.size()) - 1, {}});
+  }
+  plan.nodes.push_back(std::exchange(plan.nodes[1], plan.nodes[0]));
+  plan.nodes[1].name = "other";
+  plan.nodes.back().args = Value::list({Value(Ref{1, {}}), Value::list(all)});
+  plan.nodes.back().edit_detail().after = {2, 3};
+  CHECK(
+      state.lines(plan).back() ==
+      "second: unknown, waits for `other`, `first#1`, `first#2`, `first#3`, `first#4` and 3 more");
+}
+
 TEST_CASE("a service and a task without cache always run") {
   State state;
   Plan plan = two_tasks();
