@@ -169,8 +169,10 @@ TEST_CASE("Encrypted data that was changed on the network ends the gang, and all
     Status said = comm.run(say(text));
     return said.ok() ? text_of(comm.run(barrier())) : text_of(said);
   });
+  // Rank 0, whose part is done, may have announced the next call before the data was checked.
   for (const std::string& one : told)
-    CHECK(one == "rank 0 is lost: its data was changed on the way; it was last in broadcast #2");
+    CHECK_THAT(one, Catch::Matches("rank 0 is lost: its data was changed on the way; it was last "
+                                   "in (broadcast #2|barrier #3)"));
 }
 
 TEST_CASE("Data of one link is rejected on any other, even with the same ranks, key and gang") {
