@@ -59,7 +59,7 @@ std::string failed_before(const core::Unit& u) {
                      failure.message.substr(0, failure.message.find('\n')));
 }
 
-/// What follows the first line of the failure's message.
+/// The failure's message without its first line, and the evidence.
 std::string rest_of(const core::Failure& failure) {
   size_t end = std::min(failure.message.find('\n'), failure.message.size());
   return failure.message.substr(end) + (failure.evidence.empty() ? "" : "\n" + failure.evidence);

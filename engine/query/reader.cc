@@ -214,7 +214,7 @@ class CachedLogs {
   }
 
  private:
-  /// What the run executed, by key.
+  /// The units that the run executed, by key.
   const std::map<Digest, core::UnitId>& executed_of(const core::RunId& id) {
     auto [found, is_new] = runs_.try_emplace(id);
     if (!is_new) return found->second;

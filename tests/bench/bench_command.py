@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Whole commands as a user meets them, start of the process included, beside make, ninja, Ray and a bare spawn.
+"""Whole commands as a user meets them, start of the process included, beside make, ninja and Ray.
 
-usage: bench_command.py --flow BIN [--ray PYTHON] [--rounds N] [--tasks N] [--processes N] [--million]
+usage: bench_command.py --flow BIN [--ray PYTHON] [--rounds N] [--tasks N] [--processes N] [--million] [--only NAME...]
 
 Each figure is the median of N rounds (default 5); flow and its peers alternate in the same round. make and ninja are
 left out if they are not installed; PYTHON is a Python with Ray. States are below $FLOW_BENCH_DIR or the temporary
-folder. --million measures the memory of a run of a million tasks, which takes about half a minute.
+folder. --million measures the memory of a run of a million tasks, which takes about half a minute. --only names
+figures: hello, nothing, new, layers, processes.
 """
 import argparse
 import os
@@ -148,12 +149,11 @@ def new_tasks(bench, count, ray):
     task = bench.medians({"flow": once})["flow"] / count
     figure("new_task_us", task * 1e6, "target_us", 10)
     if ray:
-        told = subprocess.run([ray, "-c", RAY % {"count": 5000}], capture_output=True, text=True, check=True)
-        figure("new_task_us", task * 1e6, "ray_without_durability_us", float(told.stdout.split()[-1]) * 1e6)
-    return task
+        done = subprocess.run([ray, "-c", RAY % {"count": 5000}], capture_output=True, text=True, check=True)
+        figure("new_task_us", task * 1e6, "ray_without_durability_us", float(done.stdout.split()[-1]) * 1e6)
 
 
-def layers(bench, depth, width, task):
+def layers(bench, depth, width):
     def once(number):
         script = bench.write("layers.lua", LAYERS % {"depth": depth, "width": width, "salt": number})
         return bench.run(script, f"layers-{number}")
@@ -227,9 +227,10 @@ def main():
             hello(bench)
         if wants("nothing"):
             nothing_to_do(bench, asked.tasks)
-        task = new_tasks(bench, asked.tasks, asked.ray) if wants("new") else 0
+        if wants("new"):
+            new_tasks(bench, asked.tasks, asked.ray)
         if wants("layers"):
-            layers(bench, 100, asked.tasks // 1000, task)
+            layers(bench, 100, asked.tasks // 1000)
         if wants("processes"):
             processes(bench, asked.processes)
         if asked.million:

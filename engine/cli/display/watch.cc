@@ -61,8 +61,8 @@ std::string ignored_text(const RunInfo& run) {
   return names_of(run, [](const TaskInfo& task) { return task.ignored; });
 }
 
-/// Of a run that succeeded: the tasks that were skipped because a failure was ignored. Those of a
-/// branch that was not taken have no error.
+/// The tasks of a successful run that were skipped because a failure was ignored. Tasks in a branch
+/// that was not taken have no error.
 std::string skipped_text(const RunInfo& run) {
   return names_of(
       run, [](const TaskInfo& task) { return task.status == "skipped" && !task.error.empty(); });

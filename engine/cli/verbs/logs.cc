@@ -124,7 +124,7 @@ void print_failures(const RunInfo& run, const std::string& task, const Printer& 
   TaskAttempt selected = task_attempt(task);
   size_t shown = 0, more = 0;
   for (const TaskInfo& each : run.tasks) {
-    // What was skipped has no log either, but is only of interest if it is asked for.
+    // Skipped tasks have no log either. Their reasons are printed only if they are named.
     bool has_failed = each.status == "failed" || (each.status == "skipped" && !task.empty());
     bool is_asked = task.empty() || is_selected(each, selected.task);
     bool is_attempt = selected.attempt == 0 || selected.attempt == each.attempts;
