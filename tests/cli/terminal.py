@@ -13,11 +13,8 @@ import termios
 import time
 
 
-def run(program, script, until):
-    pid, master = pty.fork()
-    if pid == 0:
-        os.environ["TERM"] = "xterm"
-        os.execv(program, [program, "run", script])
+def output_of(master, until, key):
+    """What is printed until the terminal closes, for at most a minute. Presses `key` once `until` has been printed."""
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     out, asked, deadline = b"", False, time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -32,10 +29,19 @@ def run(program, script, until):
             break
         out += chunk
         if until and not asked and until in out:
-            os.write(master, b"\x03")
+            os.write(master, key)
             asked = True
+    return out.decode()
+
+
+def run(program, script, until):
+    pid, master = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(program, [program, "run", script])
+    out = output_of(master, until, b"\x03")
     _, status = os.waitpid(pid, 0)
-    return out.decode(), os.waitstatus_to_exitcode(status)
+    return out, os.waitstatus_to_exitcode(status)
 
 
 def in_background(program, script):
@@ -58,23 +64,9 @@ def in_background(program, script):
         time.sleep(0.5)  # several frames of a job in the foreground
         os.kill(job, signal.SIGINT)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
-    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    out, asked, deadline = b"", False, time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if not select.select([master], [], [], 1)[0]:
-            continue
-        try:
-            chunk = os.read(master, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        out += chunk
-        if not asked and b"1 waiting" in out:
-            os.write(master, b"\x1a")
-            asked = True
+    out = output_of(master, b"1 waiting", b"\x1a")
     code = os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1])
-    before, _, after = out.decode().partition("IS-STOPPED")
+    before, _, after = out.partition("IS-STOPPED")
     return before, after, code
 
 
