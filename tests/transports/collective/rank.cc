@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -42,16 +41,12 @@ int act(Communicator& gang, const std::string& act) {
   }
   if (act == "dies") ::kill(::getpid(), SIGKILL);
   if (act == "leaves") return 0;
-  if (act == "dies_amid")
-    std::thread([] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      ::kill(::getpid(), SIGKILL);
-    }).detach();
   if (act == "rounds") return say(sum(gang, 1'000'000));
   // Until a rank dies.
-  for (;;) {
+  for (bool is_first = true;; is_first = false) {
     Status status = sum(gang, 300'000);
     if (!status.ok()) return say(status);
+    if (is_first && act == "dies_amid") std::thread([] { ::kill(::getpid(), SIGKILL); }).detach();
   }
 }
 

@@ -255,7 +255,6 @@ TEST_CASE("abort() ends a call that NCCL does not accept") {
   Fresh fresh;
   NcclGang gang(2);
   fake().queue_hangs = true;
-  auto began = std::chrono::steady_clock::now();
   std::thread aborter([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     gang.communicators[0]->abort("it was cancelled");
@@ -263,7 +262,6 @@ TEST_CASE("abort() ends a call that NCCL does not accept") {
   CHECK(gang.communicators[0]->run(barrier()).error().message ==
         "rank 0 ended the gang: it was cancelled");
   aborter.join();
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
   fake().queue_hangs = false;
 }
 
