@@ -33,6 +33,11 @@ namespace flow {
 
 namespace {
 
+struct OpenFile {
+  int descriptor, from, flags;  // as in Redirection
+  const char* path;
+};
+
 struct ChildSetup {
   const char* program;
   char* const* argv;
@@ -41,6 +46,8 @@ struct ChildSetup {
   int out, err, slot;
   const char* slot_prefix;
   size_t slot_prefix_size;
+  const OpenFile* files;
+  size_t file_count;
 };
 
 // Writes "PREFIX PGID DIRECTORY\n" before the program starts, so that leftovers can be found.
@@ -60,6 +67,25 @@ void record_slot(const ChildSetup& what) {
   (void)!::pwrite(what.slot, line, size, 0);
 }
 
+// A FIFO could block the parent, which waits until the program starts.
+bool may_block(const char* path) {
+  struct stat info {};
+  if (::stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return false;
+  return std::strcmp(path, "/dev/null") != 0;
+}
+
+// Returns 0 or the errno.
+int redirect(const OpenFile& file) {
+  if (file.from >= 0) return ::dup2(file.from, file.descriptor) < 0 ? errno : 0;
+  if (may_block(file.path)) return EWOULDBLOCK;
+  constexpr mode_t kMode = 0666;  // as a shell does; the umask applies
+  int opened = ::open(file.path, file.flags, kMode);
+  if (opened < 0) return errno;
+  ::dup2(opened, file.descriptor);
+  ::close(opened);
+  return 0;
+}
+
 // Runs in the child, which shares the parent's memory: only system calls, no writes to that memory.
 [[noreturn]] void become(const ChildSetup& what, volatile int& failed) {
   sigset_t none;
@@ -76,8 +102,13 @@ void record_slot(const ChildSetup& what) {
   ::signal(SIGPIPE, SIG_DFL);  // the child must not inherit ignored signals
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);
-  if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
-  failed = errno;
+  int error = ::chdir(what.directory) == 0 ? 0 : errno;
+  for (size_t i = 0; error == 0 && i < what.file_count; i++) error = redirect(what.files[i]);
+  if (error == 0) {
+    ::execve(what.program, what.argv, what.envp);
+    error = errno;
+  }
+  failed = error;
   ::_exit(127);
 }
 
@@ -222,9 +253,13 @@ Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& 
     return environment_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   }
   std::string prefix = slot.prefix();
+  std::vector<OpenFile> files;
+  for (const Redirection& each : what.redirections)
+    files.push_back({each.descriptor, each.from, each.flags, each.path.c_str()});
   ChildSetup prepared{what.program.c_str(),   argv.data(),   envp.data(),
                       what.directory.c_str(), out[1],        err[1],
-                      slot.descriptor(),      prefix.data(), prefix.size()};
+                      slot.descriptor(),      prefix.data(), prefix.size(),
+                      files.data(),           files.size()};
   volatile int failed = 0;
   pid_t pid = ::vfork();
   if (pid == 0) become(prepared, failed);

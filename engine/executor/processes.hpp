@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "flow/result.hpp"
+#include "lua/graph/plain_command.hpp"
 
 namespace flow {
 
@@ -17,6 +18,7 @@ struct SpawnRequest {
   std::vector<std::string> words;  // argv
   std::map<std::string, std::string> environment;
   std::string directory;
+  std::vector<Redirection> redirections;  // relative to the directory
 };
 
 struct ChildProcess {
@@ -41,7 +43,8 @@ class SlotFile {
 };
 
 /// Starts a child. The calling thread must live as long as the process, because the child dies with
-/// it (PDEATHSIG). Sets `failed_errno` if the program could not be executed.
+/// it (PDEATHSIG). Sets `failed_errno` if the program could not be executed, or if a redirection
+/// failed or is to a file that may block, such as a FIFO.
 Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& failed_errno);
 /// The program's path as execvp would find it, or "".
 std::string find_program(const std::string& name,

@@ -373,15 +373,18 @@ Result<ChildProcess> start_in_container(Attempt& attempt, const SlotFile& slot,
   return spawn(what, slot, failed_errno);
 }
 
-/// Executes a plain command directly, and any other through the shell.
+/// Executes a plain command directly, and any other through the shell, which also reports why a
+/// redirection failed.
 Result<ChildProcess> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
                                    const std::string& command, SpawnRequest what) {
   int failed_errno = 0;
-  if (is_plain_shell(spec.shell)) what.words = plain_words(command);
-  if (!what.words.empty() && !changes_bash(what.environment, what.words.front()))
-    what.program = find_program(what.words.front(), what.environment);
+  PlainCommand plain = is_plain_shell(spec.shell) ? plain_command(command) : PlainCommand();
+  if (!plain.words.empty() && !changes_bash(what.environment, plain.words.front()))
+    what.program = find_program(plain.words.front(), what.environment);
   if (!what.program.empty()) {
     SpawnRequest direct = what;
+    direct.words = std::move(plain.words);
+    direct.redirections = std::move(plain.redirections);
     if (spec.shell.front().ends_with("bash")) add_bash_variables(what.program, direct.environment);
     auto child = spawn(direct, slot, failed_errno);
     if (child.ok() || failed_errno == 0) return child;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "engine/base/files.hpp"
+#include "lua/graph/plain_command.hpp"
 #include "lua/state/script.hpp"
 
 namespace flow {
@@ -102,20 +103,13 @@ namespace {
 
 using lua::CommandPart;
 
-bool is_keyword(std::string_view word) {
-  static const std::unordered_set<std::string_view> kKeywords = {
-      "if",    "then",  "else", "elif", "fi", "case", "esac",   "for",     "select",
-      "while", "until", "do",   "done", "in", "time", "coproc", "function"};
-  return kKeywords.contains(word);
-}
-
 // One word; also quoted if its neighbors would change the meaning of plain letters.
 std::string quoted_word(const std::string& word, char before, char after) {
   bool joins = std::isalnum(static_cast<unsigned char>(before)) || before == '_' || before == '~' ||
                before == '$' || before == '\\' || after == '<' || after == '>' || after == '=' ||
                after == '+';
   std::string quoted = quote_shell(word);
-  return quoted == word && (joins || is_keyword(word)) ? "'" + word + "'" : quoted;
+  return quoted == word && (joins || lua::is_shell_keyword(word)) ? "'" + word + "'" : quoted;
 }
 
 class TemplateRenderer {
@@ -191,19 +185,6 @@ class TemplateRenderer {
   const CommandPart& part_;
   char before_, after_;
 };
-
-bool is_builtin_command(const std::string& word) {
-  static const std::unordered_set<std::string> kBuiltins = {
-      ".",      ":",       "[",         "alias",    "bg",       "bind",    "break",    "builtin",
-      "caller", "cd",      "command",   "compgen",  "complete", "compopt", "continue", "declare",
-      "dirs",   "disown",  "echo",      "enable",   "eval",     "exec",    "exit",     "export",
-      "false",  "fc",      "fg",        "getopts",  "hash",     "help",    "history",  "jobs",
-      "kill",   "let",     "local",     "logout",   "mapfile",  "popd",    "printf",   "pushd",
-      "pwd",    "read",    "readarray", "readonly", "return",   "set",     "shift",    "shopt",
-      "source", "suspend", "test",      "times",    "trap",     "true",    "type",     "typeset",
-      "ulimit", "umask",   "unalias",   "unset",    "wait"};
-  return kBuiltins.contains(word);
-}
 
 }  // namespace
 
@@ -288,42 +269,6 @@ Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
     filled += *text;
   }
   return filled;
-}
-
-std::vector<std::string> plain_words(const std::string& command) {
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
-  size_t first = command.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return {};
-  size_t last = command.find_last_not_of(" \t\n") + 1;
-  std::vector<std::string> words;
-  bool in_word = false;
-  for (size_t i = first; i < last; i++) {
-    char c = command[i];
-    if (c == ' ' || c == '\t') {
-      in_word = false;
-      continue;
-    }
-    if (!in_word) words.emplace_back();
-    in_word = true;
-    if (c == '\'') {
-      size_t close = command.find('\'', i + 1);
-      if (close == std::string::npos || close >= last) return {};
-      words.back().append(command, i + 1, close - i - 1);
-      i = close;
-    } else if (c == '\\' && i + 1 < last && command[i + 1] == '\'') {
-      words.back() += '\'';
-      i++;
-    } else if (kPlain.find(c) != std::string_view::npos) {
-      words.back() += c;
-    } else {
-      return {};
-    }
-  }
-  const std::string& program = words[0];
-  bool special =
-      program.empty() || program[0] == '%' || is_keyword(program) || is_builtin_command(program);
-  return special ? std::vector<std::string>{} : words;
 }
 
 }  // namespace flow

@@ -199,8 +199,5 @@ Result<std::vector<OutputPath>> fill_outputs(const ShellSpec& spec, const Value&
 /// arguments with paths instead of files; quoting as in docs/reference-lua.md.
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
                                  const std::map<std::string, std::string>& builtin);
-/// The words to execute directly if the filled command is one line of plain words whose first is
-/// not a builtin; otherwise empty.
-std::vector<std::string> plain_words(const std::string& command);
 
 }  // namespace flow

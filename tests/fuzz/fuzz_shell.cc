@@ -2,6 +2,7 @@
 // a command or an error text.
 #include <algorithm>
 
+#include "lua/graph/plain_command.hpp"
 #include "lua/graph/shell_template.hpp"
 #include "lua/state/script.hpp"
 
@@ -40,7 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       parts.ok() && std::any_of(parts->begin(), parts->end(),
                                 [](const auto& part) { return part.is_placeholder; });
   if (parts.ok() && !has_placeholder) FLOW_CHECK(filled.ok());
-  auto words = flow::plain_words(filled.ok() ? *filled : spec.command);
-  FLOW_CHECK(words.empty() || !words[0].empty());
+  flow::PlainCommand plain = flow::plain_command(filled.ok() ? *filled : spec.command);
+  FLOW_CHECK(plain.words.empty() ? plain.redirections.empty() : !plain.words[0].empty());
+  for (const flow::Redirection& each : plain.redirections)
+    FLOW_CHECK((each.from < 0) != each.path.empty());
   return 0;
 }

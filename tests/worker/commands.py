@@ -160,6 +160,43 @@ class Commands(Place):
             return sorted(line for line in text.splitlines() if not line.startswith(differs))
         self.assertEqual(variables(plain), variables(by_bash))
 
+    def test_redirections_work_as_in_bash(self):
+        self.write("in.txt", "b\na\n")
+        commands = [
+            "sort < {f} > out", "sort {f} >out", "> 'out of it' > out sort {f}", "cat {f} - </dev/null >>out",
+            "dd status=noxfer if={f} 2> out", "python3 -c {code} > out 2>&1", "python3 -c {code} 2>&1 > out",
+            "tee out.1 < {f} > out.2", "tee out < {f} >&2",
+        ]
+        tasks = []
+        for command in commands:
+            for end in ("", " ;"):  # executed directly, and by the shell
+                tasks.append('flow.shell("t%d", { args = { "f", "code" }, cache = false, outputs = { out = "out*" }, '
+                             'command = [[%s%s]] })' % (len(tasks), command, end))
+        self.script("local f = flow.file(\"in.txt\")\nlocal code = \"import sys; print(1, file=sys.stderr); print(2)\"\nlocal t = {\n" + ",\n".join(tasks) + "}",
+                    "local r = {}\nfor i = 1, #t do local d = t[i](f, code) r[i] = { d.stdout, d.out } end\nreturn r")
+        results = self.result()
+        for i, command in enumerate(commands):
+            with self.subTest(command):
+                self.assertEqual(results[2 * i], results[2 * i + 1])
+                logs = [self.good("logs", "last", "t%d" % task).out for task in (2 * i, 2 * i + 1)]
+                self.assertEqual(logs[0], logs[1])
+
+    def test_a_command_with_a_redirection_needs_no_shell(self):
+        self.shell("cat /proc/self/stat > out", 'outputs = { out = "out" },', part=".out")
+        self.result()
+        fields = self.copied("out").split()
+        self.assertEqual(fields[0], fields[4])  # the program leads its process group
+
+    def test_the_shell_reports_a_redirection_that_fails(self):
+        self.shell("cat /proc/self/stat > no/out")
+        self.assertIn("exit code 1", self.error())
+        self.assertIn("no/out: No such file or directory", self.good("logs", "last", "t").out)
+
+    def test_a_redirection_to_a_fifo_does_not_block_the_executor(self):
+        os.mkfifo(self.path("fifo"))
+        self.shell("cat /proc/self/stat > %s" % self.path("fifo"), 'timeout = "1s", retries = 0,')
+        self.assertIn("timeout", self.error())
+
     # ---- errors
 
     def test_errors_say_where_and_what_to_do(self):

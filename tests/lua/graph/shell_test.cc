@@ -1,14 +1,17 @@
 // A command's placeholders: where bash's quoting allows one, and the inserted text.
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
 
+#include "lua/graph/plain_command.hpp"
 #include "lua/state/script.hpp"
 
 using flow::fill_command;
-using flow::plain_words;
+using flow::plain_command;
+using flow::Redirection;
 using flow::ShellSpec;
 using flow::Value;
 
@@ -148,18 +151,62 @@ TEST_CASE("a known name inside quotes is an error with the correction") {
   for (const Case& c : cases) CHECK_THAT(fill(c.command), Catch::StartsWith(c.filled));
 }
 
+using Words = std::vector<std::string>;
+
 TEST_CASE("one line of plain words is executed directly") {
-  using Words = std::vector<std::string>;
-  CHECK(plain_words("\n  bwa mem -t 4 a.fa b@c,d:e%+_/f \n") ==
+  CHECK(plain_command("\n  bwa mem -t 4 a.fa b@c,d:e%+_/f \n").words ==
         Words{"bwa", "mem", "-t", "4", "a.fa", "b@c,d:e%+_/f"});
-  CHECK(plain_words("cat 'two words' 'it'\\''s' ''") == Words{"cat", "two words", "it's", ""});
-  CHECK(plain_words("/bin/true") == Words{"/bin/true"});
+  CHECK(plain_command("cat 'two words' 'it'\\''s' ''").words ==
+        Words{"cat", "two words", "it's", ""});
+  CHECK(plain_command("/bin/true").words == Words{"/bin/true"});
   for (const char* command :
-       {"",          "  ",        "cd x",    "echo hi",   "if",      "time ls", "true",
-        "a; b",      "a | b",     "a\nb",    "A=1 x",     "cat *.x", "cat ~/x", "cat $x",
-        "cat \"x\"", "cat x > y", "cat {x}", "cat x # y", "'' x",    "%1",      "[ a",
-        "cat 'x",    "cat \\x",   "a&",      "!x"})
-    CHECK(plain_words(command).empty());
+       {"",          "  ",      "cd x", "echo hi", "if",      "time ls",   "true",
+        "a; b",      "a | b",   "a\nb", "A=1 x",   "cat *.x", "cat ~/x",   "cat $x",
+        "cat \"x\"", "cat {x}", "'' x", "%1",      "[ a",     "cat x # y", "cat 'x",
+        "cat \\x",   "a&",      "!x",   "\ra",     "> x"})
+    CHECK(plain_command(command).words.empty());
+}
+
+/// The redirections of a command: "1>x" (create and truncate), "1>>x" (append), "0<x", "2>&1".
+Words redirections_of(const std::string& command) {
+  Words found;
+  for (const Redirection& each : plain_command(command).redirections) {
+    std::string text = std::to_string(each.descriptor);
+    if (each.from >= 0) {
+      found.push_back(text + ">&" + std::to_string(each.from));
+      continue;
+    }
+    bool is_input = (each.flags & O_ACCMODE) == O_RDONLY;
+    CHECK((is_input || (each.flags & O_CREAT) != 0));
+    bool appends = (each.flags & O_APPEND) != 0;
+    CHECK(((each.flags & O_TRUNC) != 0) == (!is_input && !appends));
+    found.push_back(text + (is_input ? "<" : appends ? ">>" : ">") + each.path);
+  }
+  return found;
+}
+
+TEST_CASE("a command with redirections is executed directly") {
+  CHECK(redirections_of("cat x > y") == Words{"1>y"});
+  CHECK(redirections_of("cat x>y") == Words{"1>y"});
+  CHECK(redirections_of("cat<'a b'>>y 2>e") == Words{"0<a b", "1>>y", "2>e"});
+  CHECK(redirections_of("> y cat x") == Words{"1>y"});
+  CHECK(redirections_of("cat x >y 2>&1") == Words{"1>y", "2>&1"});
+  CHECK(redirections_of("cat x 2>&1 >y") == Words{"2>&1", "1>y"});
+  CHECK(redirections_of("cat x >&2 0</dev/null") == Words{"1>&2", "0</dev/null"});
+  // Only digits that touch the operator name a descriptor, and only without quotes.
+  CHECK(plain_command("cat 2 > y").words == Words{"cat", "2"});
+  CHECK(redirections_of("cat 2 > y") == Words{"1>y"});
+  CHECK(plain_command("cat '2'> y").words == Words{"cat", "2"});
+  CHECK(plain_command("cat a2> y").words == Words{"cat", "a2"});
+  for (const char* command :
+       {"cat x >",     "cat x > ''",         "cat x >| y",     "cat <<E",    "cat <> x",
+        "cat x &> y",  "cat x >& y",         "cat x 2>&-",     "cat x 2>&3", "cat x 3> y",
+        "cat 12>y",    "cat x 2>&1y",        "cat x >&1>y",    "cat > *",    "cat > $x",
+        "cat > \"x\"", "cat > ~/x",          "cat < x y; z",   "cat <<< x",  "cat <(x)",
+        "cat >> > x",  "cat > /dev/tcp/h/1", "cat < /dev/fd/0"}) {
+    CHECK(plain_command(command).words.empty());
+    CHECK(redirections_of(command).empty());
+  }
 }
 
 TEST_CASE("bash reads an inserted value as one word, wherever it is") {
