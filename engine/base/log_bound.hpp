@@ -3,7 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +36,8 @@ class LogBound {
   };
   size_t head_max_, tail_max_;
   size_t head_bytes_ = 0, tail_bytes_ = 0;
-  bool is_over_ = false;        // the beginning is full
-  std::deque<TailEntry> tail_;  // bounded by tail_max_ bytes, or one entry
+  bool is_over_ = false;       // the beginning is full
+  std::list<TailEntry> tail_;  // bounded by tail_max_ bytes, or one entry
   uint64_t dropped_lines_ = 0, dropped_bytes_ = 0;
 };
 

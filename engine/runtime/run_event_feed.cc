@@ -182,10 +182,13 @@ void RunEventFeed::notify_run(const core::RunId& run) {
 void RunEventFeed::deliver(std::vector<Event> events) {
   while (!events.empty()) {
     core::RunId run = events.front().run;
-    auto others = std::stable_partition(events.begin(), events.end(),
-                                        [&](const Event& event) { return event.run == run; });
-    std::vector<Event> rest(std::make_move_iterator(others), std::make_move_iterator(events.end()));
-    events.erase(others, events.end());
+    auto is_of_run = [&](const Event& event) { return event.run == run; };
+    std::vector<Event> rest;
+    if (!std::all_of(events.begin(), events.end(), is_of_run)) {  // partitioning moves all events
+      auto others = std::stable_partition(events.begin(), events.end(), is_of_run);
+      rest.assign(std::make_move_iterator(others), std::make_move_iterator(events.end()));
+      events.erase(others, events.end());
+    }
     if (RunListener* listener = active_runs_.listener_of(run))
       listener->on_events(std::move(events));
     events = std::move(rest);

@@ -176,7 +176,7 @@ Slot* LocalWorker::shortest_slot() {
   return best;
 }
 
-void LocalWorker::send(Slot& slot, PendingOrder pending) {
+void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
   AttemptOrder& order = pending.order;
   if (order.bundle_bytes && slot.bundles.insert(order.bundle).second) {
     wire::ToExecutor message;
@@ -199,7 +199,8 @@ void LocalWorker::send(Slot& slot, PendingOrder pending) {
                                     safe_name(order), order.id.attempt);
   wire::ToExecutor message;
   fill_start(order, scratch, *message.mutable_start());
-  AssignedAttempt running;
+  bool is_first = slot.queue.empty();
+  AssignedAttempt& running = slot.queue.emplace_back();
   running.awaits_commit = pending.commit > released_;
   if (running.awaits_commit) message.mutable_start()->set_commit(pending.commit);
   append_frame(slot.out, message);
@@ -208,9 +209,8 @@ void LocalWorker::send(Slot& slot, PendingOrder pending) {
   running.secrets =
       Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;
-  if (slot.queue.empty()) running.began_us = monotonic_us();
+  if (is_first) running.began_us = monotonic_us();
   limit_memory(slot, running);
-  slot.queue.push_back(std::move(running));
 }
 
 std::string LocalWorker::safe_name(const AttemptOrder& order) {

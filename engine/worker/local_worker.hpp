@@ -134,7 +134,7 @@ class LocalWorker final : public Worker {
   Slot* new_slot();
   /// The slot with the shortest queue whose running attempt is not known to be long.
   Slot* shortest_slot();
-  void send(Slot& slot, PendingOrder pending);
+  void send(Slot& slot, PendingOrder&& pending);
   /// The unit's name as a folder name.
   static std::string safe_name(const AttemptOrder& order);
   void write_slot(Slot& slot);

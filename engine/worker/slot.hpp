@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,8 +37,8 @@ struct AssignedAttempt {
   int64_t ended_us = 0;          // run time when it was asked to end; 0 while it runs
   int64_t memory_peak = 0;
   bool over_memory = false;  // beyond its limit, or killed by the kernel for lack of memory
-  std::deque<std::string> errors_tail;  // its last lines on stderr
-  LogBound log_bound;                   // limits what it and its programs print to their streams
+  std::list<std::string> errors_tail;  // its last lines on stderr
+  LogBound log_bound;                  // limits what it and its programs print to their streams
   std::string where;  // of a shell task: lines that name the folder and the command
   pid_t program = 0;  // process group of a shell task whose memory is watched
 

@@ -42,6 +42,7 @@ class RunView {
   std::vector<Line> frame(int64_t now_ms, size_t columns, size_t height) const;
   /// The lines of the live part that stay after the end of the run.
   std::vector<Line> last_frame(int64_t now_ms, size_t columns) const;
+  bool has_services() const { return !services_.empty(); }
   bool serving() const { return !services_.empty() && status_ == "serving"; }
 
  private:

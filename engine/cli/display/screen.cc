@@ -85,8 +85,10 @@ void Screen::show(const Event& event) {
     event_ms_ = event.at_ms;
     event_steady_ms_ = steady_ms();
   }
+  bool is_quiet = style_ == ScreenStyle::silent;
+  if (is_quiet && event.type == "task" && !view_.has_services()) return;
   std::vector<std::string> lines = view_.on_event(event);
-  if (style_ != ScreenStyle::silent) print(event, lines);
+  if (!is_quiet) print(event, lines);
 }
 
 void Screen::print(const Event& event, const std::vector<std::string>& lines) {
