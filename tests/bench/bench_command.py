@@ -114,6 +114,17 @@ def hello(bench):
     figure("hello_again_ms", took["again"] * 1e3, "start_of_flow_ms", took["version"] * 1e3)
 
 
+def write_builds(folder, head, rule, command, inputs):
+    """A Makefile and a build.ninja in which the command makes each output from its input."""
+    with open(os.path.join(folder, "Makefile"), "w") as file:
+        file.write(head + "all: " + " ".join(inputs) + "\n")
+        file.writelines(f"{output}: {source}\n\t" + command.replace("{in}", source).replace("{out}", output) + "\n"
+                        for output, source in inputs.items())
+    with open(os.path.join(folder, "build.ninja"), "w") as file:
+        file.write(f"rule {rule}\n  command = " + command.replace("{in}", "$in").replace("{out}", "$out") + "\n")
+        file.writelines(f"build {output}: {rule} {source}\n" for output, source in inputs.items())
+
+
 def nothing_to_do(bench, count):
     """`count` tasks that are done; for make and ninja, files that are newer than what they are made from."""
     script = bench.write("independent.lua", INDEPENDENT % {"count": count, "salt": 0})
@@ -124,12 +135,7 @@ def nothing_to_do(bench, count):
         open(os.path.join(folder, f"in{i}"), "w").close()
     for i in range(count):
         open(os.path.join(folder, f"out{i}"), "w").close()
-    with open(os.path.join(folder, "Makefile"), "w") as file:
-        file.write("all: " + " ".join(f"out{i}" for i in range(count)) + "\n")
-        file.writelines(f"out{i}: in{i}\n\tcp in{i} out{i}\n" for i in range(count))
-    with open(os.path.join(folder, "build.ninja"), "w") as file:
-        file.write("rule copy\n  command = cp $in $out\n")
-        file.writelines(f"build out{i}: copy in{i}\n" for i in range(count))
+    write_builds(folder, "", "copy", "cp {in} {out}", {f"out{i}": f"in{i}" for i in range(count)})
     measures = {"flow": lambda n: bench.run(script, "nothing")}
     if shutil.which("make"):
         measures["make"] = lambda n: bench.seconds("make", "-rs", cwd=folder)
@@ -180,12 +186,7 @@ def processes(bench, count):
     script = bench.write("processes.lua", PROCESSES % {"count": count})
     folder = os.path.join(bench.folder, "processes")
     os.mkdir(folder)
-    with open(os.path.join(folder, "Makefile"), "w") as file:
-        file.write("SHELL = /bin/sh\nall: " + " ".join(f"out{i}" for i in range(count)) + "\n")
-        file.writelines(f"out{i}:\n\t/bin/true > out{i}\n" for i in range(count))
-    with open(os.path.join(folder, "build.ninja"), "w") as file:
-        file.write("rule touch\n  command = /bin/true > $out\n")
-        file.writelines(f"build out{i}: touch\n" for i in range(count))
+    write_builds(folder, "SHELL = /bin/sh\n", "touch", "/bin/true > {out}", {f"out{i}": "" for i in range(count)})
 
     def clean(*command):
         for name in os.listdir(folder):
