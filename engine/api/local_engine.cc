@@ -368,6 +368,7 @@ void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
     event.type = "plan";
     event.run = state.id;
     event.task = node.name;
+    event.tag = node.tag;
     event.status = node.verdict;
     event.text = node.reason;
     event.at_ms = now_ms();
@@ -459,7 +460,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
         value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
     prepared.context.listener = state;
     report_build(*state, *prepared.plan);
-    report_plan_preview(*state, preview(*prepared.plan, record.fresh, &record));
+    report_plan_preview(*state, preview(prepared, record.fresh, &record));
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
@@ -599,22 +600,26 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
   return plan_for(submission);
 }
 
-// In a turn: all decisions of earlier turns are durable, and gc does not run meanwhile.
-PlanInfo LocalEngine::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
+// In a turn: all decisions of earlier turns are durable, and gc does not run meanwhile. Functions
+// of the script are called between turns.
+PlanInfo LocalEngine::preview(const Prepared& prepared, bool fresh, const RunRecord* resumed) {
+  PreviewTags tags(*engine_loop_->parts().builder, prepared);
   PlanInfo info;
-  engine_loop_->inspect([&](const core::State&, InputResolver&) {
-    const EngineLoopOptions& options = engine_loop_->parts().options;
-    PlanPreview preview(engine_loop_->parts().store, engine_loop_->parts().blobs,
-                        {options.jobs, options.custom_resources},
-                        engine_loop_->parts().clock.now());
-    info = preview.preview(plan, fresh, resumed);
-  });
+  do {
+    engine_loop_->inspect([&](const core::State&, InputResolver&) {
+      const EngineLoopOptions& options = engine_loop_->parts().options;
+      PlanPreview preview(engine_loop_->parts().store, engine_loop_->parts().blobs,
+                          {options.jobs, options.custom_resources},
+                          engine_loop_->parts().clock.now());
+      info = preview.preview(*prepared.plan, fresh, resumed, &tags);
+    });
+  } while (tags.resolve());
   return info;
 }
 
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission, Purpose::preview));
-  return preview(*prepared.plan, submission.options.fresh, nullptr);
+  return preview(prepared, submission.options.fresh, nullptr);
 }
 
 Counts LocalEngine::counts(const RunId& id) {

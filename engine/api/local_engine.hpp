@@ -94,8 +94,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
 
-  /// Predicts a run of `plan` in this state; with `resumed`, a continuation of that run.
-  PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed);
+  /// Predicts the run in this state; with `resumed`, a continuation of that run.
+  PlanInfo preview(const Prepared& prepared, bool fresh, const RunRecord* resumed);
 
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;

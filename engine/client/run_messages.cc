@@ -176,6 +176,7 @@ void put_plan(const PlanInfo& plan, client_protocol::PlanPreview& to) {
     each.set_name(node.name);
     each.set_task(node.task);
     each.set_kind(node.kind);
+    each.set_tag(node.tag);
     each.set_verdict(node.verdict);
     each.set_reason(node.reason);
     each.set_cause(node.cause);
@@ -190,8 +191,9 @@ PlanInfo get_plan(const client_protocol::PlanPreview& from) {
   PlanInfo plan;
   plan.pipeline = from.pipeline();
   for (const client_protocol::PlanNode& each : from.nodes())
-    plan.nodes.push_back({each.name(), each.task(), each.kind(), each.verdict(), each.reason(),
-                          each.cause(), get_texts(each.needs()), get_texts(each.after())});
+    plan.nodes.push_back({each.name(), each.task(), each.kind(), each.tag(), each.verdict(),
+                          each.reason(), each.cause(), get_texts(each.needs()),
+                          get_texts(each.after())});
   plan.warnings = get_texts(from.warnings());
   plan.printed = get_texts(from.printed());
   return plan;

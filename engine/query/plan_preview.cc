@@ -13,6 +13,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/remote_url.hpp"
 #include "engine/base/temporary_folder.hpp"
+#include "engine/core/graph.hpp"
 #include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/query/earlier_runs.hpp"
@@ -74,9 +75,11 @@ Verdict why_it_runs(EarlierRuns& history, const core::Run& run, core::UnitId uni
 /// The run on its scratch state.
 class PlanPreview::ScratchRun {
  public:
-  ScratchRun(PlanPreview& of, const Plan& plan, bool fresh, const RunRecord* resumed)
+  ScratchRun(PlanPreview& of, const Plan& plan, bool fresh, const RunRecord* resumed,
+             PreviewTags* tags)
       : of_(of),
         plan_(plan),
+        tags_(tags),
         is_fresh_(fresh && resumed == nullptr),
         is_resumed_(resumed != nullptr),
         id_(resumed != nullptr ? resumed->id : "plan"),
@@ -139,11 +142,8 @@ class PlanPreview::ScratchRun {
       auto count = of_.resolver_.map_count(run, map->unit);
       if (!count.ok()) return;
       core::MapExpanded event{id_, map->unit, *count};
-      // The preview calls no code of the script, and shows names without tags.
-      if (run.node(run.units[map->unit].node).detail().tags_items) {
-        for (uint32_t i = 1; i <= *count; i++)
-          event.tags.push_back(fmt::format("preview-{}-{}", map->unit, i));
-      }
+      if (run.node(run.units[map->unit].node).detail().tags_items)
+        event.tags = tags_of_items(run, map->unit, *count);
       apply(std::move(event));
     } else if (const auto* when = std::get_if<core::ResolveWhen>(&query)) {
       auto side = of_.resolver_.condition(run, when->unit);
@@ -155,6 +155,22 @@ class PlanPreview::ScratchRun {
       of_.staged_.open.staged.emplace(digest, std::move(*bytes));
       apply(core::ValueGathered{id_, gather->unit, digest});
     }
+  }
+
+  std::vector<std::string> tags_of_items(const core::Run& run, core::UnitId map, uint32_t count) {
+    uint32_t node = run.units[map].node;
+    auto items = of_.resolver_.map_items(run, map);
+    if (tags_ != nullptr && items.ok() && count > 0) {
+      const std::vector<std::string>* known = tags_->find(node, *items);
+      if (known != nullptr && known->size() == count &&
+          core::tag_conflict(run, map, *known).empty())
+        return *known;
+    }
+    maps_without_tags_.insert(node);
+    std::vector<std::string> placeholders;  // each instance of such a map has a tag
+    for (uint32_t i = 1; i <= count; i++)
+      placeholders.push_back(fmt::format("preview-{}-{}", map, i));
+    return placeholders;
   }
 
   void resolve_inputs(core::Run& run, core::UnitId unit) {
@@ -208,6 +224,7 @@ class PlanPreview::ScratchRun {
   PlanNode line_of(const core::Run& run, core::UnitId unit, const PlanNode& node) {
     PlanNode line = node;
     line.name = InputResolver::unit_name(run, unit);
+    if (!maps_without_tags_.contains(run.units[unit].node)) line.tag = core::tag_of(run, unit);
     Verdict verdict = final_verdict(run, unit, node);
     line.verdict = verdict.verdict;
     line.reason = verdict.reason;
@@ -242,7 +259,9 @@ class PlanPreview::ScratchRun {
     size_t count = 0;
     for (size_t index : before) {
       if (run.units[index].status == core::UnitStatus::succeeded) continue;
-      if (++count <= kShown) text += (text.empty() ? "`" : ", `") + plan_.nodes[index].name + "`";
+      if (++count > kShown) continue;
+      std::string name = core::shown_name(run, static_cast<core::UnitId>(index));
+      text += (text.empty() ? "`" : ", `") + name + "`";
     }
     if (count > kShown) text += fmt::format(" and {} more", count - kShown);
     return "waits for " + (text.empty() ? "its inputs" : text);
@@ -250,6 +269,7 @@ class PlanPreview::ScratchRun {
 
   PlanPreview& of_;
   const Plan& plan_;
+  PreviewTags* const tags_;  // may be null
   const bool is_fresh_, is_resumed_;
   const RunId id_;
   EarlierRuns history_;
@@ -259,6 +279,7 @@ class PlanPreview::ScratchRun {
   // Units that the cache does not serve. Why is only asked when all keys that can be known are:
   // instances of maps are paired with those of earlier runs by their keys.
   std::set<core::UnitId> runs_;
+  std::set<uint32_t> maps_without_tags_;  // nodes whose instances have placeholders as tags
   std::unordered_map<std::string_view, size_t> node_indices_;  // by name; made when it is needed
 };
 
@@ -273,9 +294,10 @@ PlanPreview::PlanPreview(const Store& store, Blobs& blobs, Machine machine, core
   turn_blobs_.keep_damaged(true);
 }
 
-PlanInfo PlanPreview::preview(const Plan& plan, bool fresh, const RunRecord* resumed) {
+PlanInfo PlanPreview::preview(const Plan& plan, bool fresh, const RunRecord* resumed,
+                              PreviewTags* tags) {
   PlanInfo info = plan_info(plan);
-  ScratchRun run(*this, plan, fresh, resumed);
+  ScratchRun run(*this, plan, fresh, resumed, tags);
   run.advance();
   info.nodes = run.nodes(info.nodes);
   return info;
@@ -323,8 +345,13 @@ Result<PlanInfo> plan_preview_offline(const OfflinePreviewOptions& options, cons
   };
   auto prepared = prepare(context, submission);
   FLOW_TRY(prepared);
-  PlanPreview preview(*overlay, blobs, options.machine, now);
-  return preview.preview(*prepared->plan, submission.options.fresh);
+  PreviewTags tags(builder, *prepared);
+  PlanInfo info;
+  do {
+    PlanPreview preview(*overlay, blobs, options.machine, now);
+    info = preview.preview(*prepared->plan, submission.options.fresh, nullptr, &tags);
+  } while (tags.resolve());
+  return info;
 }
 
 }  // namespace flow

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/core.hpp"
+#include "engine/query/preview_tags.hpp"
 #include "engine/runs/input_resolver.hpp"
 #include "engine/runtime/cache_lookup.hpp"
 #include "engine/runtime/commits.hpp"
@@ -32,8 +33,10 @@ class PlanPreview {
   PlanPreview& operator=(const PlanPreview&) = delete;
 
   /// Each node of the plan with its verdict. With `resumed`: as the continuation of that run with
-  /// `plan`; reasons compare with that run.
-  PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr);
+  /// `plan`; reasons compare with that run. Instances whose tags `tags` does not have are shown
+  /// without.
+  PlanInfo preview(const Plan& plan, bool fresh, const RunRecord* resumed = nullptr,
+                   PreviewTags* tags = nullptr);
 
  private:
   class ScratchRun;

@@ -51,6 +51,7 @@ PlanInfo plan_info(const Plan& plan) {
   for (const TaskNode& node : plan.nodes) {
     PlanNode out;
     out.name = node.name;
+    out.tag = node.detail().tag;
     if (node.kind == NodeKind::when) {
       out.kind = "when";
     } else {

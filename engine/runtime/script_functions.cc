@@ -7,31 +7,19 @@
 #include <set>
 #include <utility>
 
-#include "engine/blobs/input_listing.hpp"
+#include "engine/submission/rebuild.hpp"
 #include "engine/value/outline.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr int64_t kMsPerCall = 1000;        // as the executor's limit
 constexpr size_t kFunctionsMax = 6;         // of a call: one per option
 constexpr size_t kCallsMax = 1000;          // of one build
 constexpr size_t kArgumentsMax = 16 << 20;  // bytes, of one build
 constexpr size_t kAnswersMax = 100'000;     // of a run, that are remembered
 
 std::string bytes_of(const Value& items) { return encode_value(items); }
-
-/// What the pattern matched when the run's graph was built.
-Result<std::vector<std::string>> listed_before(const Plan& plan, const InputPattern& wanted) {
-  for (const InputListing& listing : plan.listings)
-    if (listing.folder == wanted.folder && listing.pattern == wanted.pattern) return listing.paths;
-  return user_error(fmt::format("`{}` was not listed when the graph was built", wanted.pattern));
-}
-
-void add_time(BuildOrder& order, size_t functions) {
-  order.time_limit_ms += static_cast<int64_t>(functions) * kMsPerCall;
-}
 
 /// The definition's resources with those that its functions computed.
 core::AttemptResources merged(const TaskDef& def, const BuildReply::CallResources& computed) {
@@ -59,27 +47,10 @@ void ScriptFunctions::post(std::function<void()> in_a_turn) {
   inbox_.post(std::move(input));
 }
 
-/// Builds the run's graph again, from its own code, parameters and listings.
 Result<BuildOrder> ScriptFunctions::order_of(const core::RunId& run_id) {
-  const core::Run& run = state_.runs.at(run_id);
   const RunContext* context = active_runs_.find(run_id);
   if (context == nullptr) return internal_error("the run has no code");
-  auto bundle = decode_bundle(*context->bundle);
-  FLOW_TRY(bundle);
-  BuildOrder order;
-  order.root = bundle->root;
-  order.main = bundle->main;
-  order.pinned = *context->bundle;
-  order.params = context->record.params;
-  order.working_directory = context->record.directory;
-  if (!run.plan->listings.empty()) {
-    // The folder on the machine that submitted, from which the paths in the listings start.
-    order.root = run.plan->listings.front().folder;
-    order.list_inputs = [plan = run.plan](const InputPattern& wanted) {
-      return listed_before(*plan, wanted);
-    };
-  }
-  return order;
+  return rebuild_order(state_.runs.at(run_id).plan, *context);
 }
 
 // ---- tags
@@ -90,21 +61,12 @@ void ScriptFunctions::request_tags(const core::RunId& run_id, core::UnitId unit)
   if (!items.ok()) return fail_tags(run_id, unit, items.error().message);
   auto order = order_of(run_id);
   if (!order.ok()) return fail_tags(run_id, unit, order.error().message);
-  BuildOrder::TagOrder& tags = order->tags.emplace();
-  tags.node = run.units[unit].node;
-  for (const Value& item : items->as_table().list) tags.items.push_back(encode_value(item));
-  add_time(*order, tags.items.size());
+  add_tag_calls(*order, run.units[unit].node, *items);
   Digest list = sha256(bytes_of(*items));
   queue_.add(std::move(*order), [this, run_id, unit, list](const Result<BuildReply>& reply) {
-    Result<std::vector<std::string>> answer = std::vector<std::string>();
-    if (!reply.ok()) {
-      answer = reply.error();
-    } else if (!reply->errors.empty()) {
-      answer = user_error(reply->errors.front());
-    } else {
-      answer = reply->tags;
-    }
-    post([this, run_id, unit, list, answer] { answer_tags(run_id, unit, list, answer); });
+    post([this, run_id, unit, list, answer = tags_of(reply)] {
+      answer_tags(run_id, unit, list, answer);
+    });
   });
 }
 

@@ -310,12 +310,21 @@ TEST_CASE("a task that failed before its first attempt did not run") {
 TEST_CASE("names are quoted in every format of a graph") {
   PlanInfo plan;
   plan.pipeline = "p";
-  plan.nodes = {{"a\"b", "a", "task", "", "", "", {}, {}},
-                {"t#2", "t", "map", "", "", "", {"a\"b"}, {"a\"b"}}};
+  plan.nodes = {{"a\"b", "a", "task", "", "", "", "", {}, {}},
+                {"t#2", "t", "map", "", "", "", "", {"a\"b"}, {"a\"b"}}};
   CHECK(graph_dot(plan).find(R"("a\"b" -> "t#2" [style=dashed];)") != std::string::npos);
   CHECK(graph_mermaid(plan) ==
         "flowchart LR\n  n0[\"a#quot;b\"]\n  n1[[\"t#35;2\"]]\n  n0 --> n1\n  n0 -.-> n1\n");
   CHECK(from_json(graph_json(plan)).ok());
+}
+
+TEST_CASE("a tag labels its node in every format of a graph") {
+  PlanInfo plan;
+  plan.pipeline = "p";
+  plan.nodes = {{"t#2", "t", "task", "s3", "", "", "", {}, {}}};
+  CHECK(graph_dot(plan).find(R"("t#2" [shape=box, label="t[s3]"];)") != std::string::npos);
+  CHECK(graph_mermaid(plan) == "flowchart LR\n  n0[\"t[s3]\"]\n");
+  CHECK(graph_json(plan).find(R"({"name":"t#2","tag":"s3","task":"t")") != std::string::npos);
 }
 
 TEST_CASE("a result is shown with tensors and files abbreviated") {

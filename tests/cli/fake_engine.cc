@@ -178,18 +178,26 @@ PlanInfo plan_of(const std::string& script) {
   story_of(script);
   PlanInfo plan;
   plan.pipeline = "digits";
-  plan.nodes = {
-      {"ingest", "ingest", "task", "cached", "", "", {}, {}},
-      {"train", "train", "map", "runs", "`normalise` in features.lua changed", "", {"ingest"}, {}},
-      {"check", "", "when", "unknown", "waits for `train`", "", {"train"}, {}},
-      {"digits#2",
-       "digits",
-       "service",
-       "runs",
-       "a service always starts",
-       "",
-       {"train"},
-       {"check"}}};
+  plan.nodes = {{"ingest", "ingest", "task", "", "cached", "", "", {}, {}},
+                {"train",
+                 "train",
+                 "map",
+                 "",
+                 "runs",
+                 "`normalise` in features.lua changed",
+                 "",
+                 {"ingest"},
+                 {}},
+                {"check", "", "when", "", "unknown", "waits for `train`", "", {"train"}, {}},
+                {"digits#2",
+                 "digits",
+                 "service",
+                 "api",
+                 "runs",
+                 "a service always starts",
+                 "",
+                 {"train"},
+                 {"check"}}};
   plan.warnings = {"pipeline.lua:9: `if model` is always true: a handle is not its value"};
   return plan;
 }

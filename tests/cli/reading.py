@@ -87,7 +87,7 @@ class Reading(Place):
         self.assertEqual(len(fresh.splitlines()), 5)
         lines = self.good("plan", *self.WORDS, "--json").lines()
         self.assertEqual(len(lines), 50)
-        self.assertEqual(sorted(lines[0]), ["name", "reason", "verdict"])
+        self.assertEqual(sorted(lines[0]), ["name", "reason", "tag", "verdict"])
 
     def test_arguments_have_the_names_of_parameters(self):
         first = self.run_it()

@@ -82,6 +82,49 @@ class Tags(Place):
         self.good("run", ".")
         self.assertEqual((self.names()["work[2]"], self.tasks()["work[2]"]["cached"]), ("x2", True))
 
+    def planned(self, *words):
+        return {line["name"]: line["tag"] for line in self.good("plan", ".", *words, "--json").lines()}
+
+    def test_a_plan_and_a_graph_show_tags(self):
+        self.script('''local a, b = align("x"), align("y"):tag("s2")
+        return { text(b.bam), flow.map(align, { "v", "w" }):tag(function(s) return "sample " .. s end) }''')
+        self.assertEqual(self.planned(), {"align": None, "align#2": "s2", "text": None,
+                                          "align#3[1]": "sample v", "align#3[2]": "sample w"})
+        plan = self.good("plan", ".").out
+        self.assertRegex(plan, r"(?m)^runs +align, align\[s2\], align\[sample v\] and 1 more +4 tasks: no earlier run has it$")
+        self.assertIn("waits for `align[s2]`", plan)
+        nodes = json.loads(self.good("graph", ".", "--format", "json").out)["nodes"]
+        self.assertEqual({node["name"]: node["tag"] for node in nodes},
+                         {"align": None, "align#2": "s2", "text": None, "align#3": None})
+        self.assertIn('"align#2" [shape=box, label="align[s2]"];', self.good("graph", ".").out)
+        self.assertIn('"align[s2]"', self.good("graph", ".", "--format", "mermaid").out)
+
+    def test_a_plan_shows_the_tags_of_the_items_of_a_handle(self):
+        self.script("return flow.map(work, list()):tag(function(item) return item.sample end)")
+        self.assertEqual(self.planned(), {"list": None, "work": None})
+        self.good("run", ".")
+        tagged = {"list": None, "work[1]": "s1", "work[2]": "s2"}
+        self.assertEqual(self.planned(), tagged)
+        self.write("pipeline.lua", self.read("pipeline.lua").replace("item.sample", "item.sample .. 'new'"))
+        self.assertEqual(self.planned(), {"list": None, "work[1]": "s1new", "work[2]": "s2new"})
+        # A function that fails, or gives one tag twice, leaves the names without tags.
+        for body in ("error('no')", "'same'"):
+            self.write("pipeline.lua", self.read("pipeline.lua").replace("item.sample .. 'new'", body))
+            self.assertEqual(self.planned(), dict.fromkeys(tagged))
+
+    def test_the_preview_of_new_code_shows_tags(self):
+        self.open("bad-y")
+        body = '''local m = flow.map(align, { "x", "y" }):tag(function(s) return "sample " .. s end)
+        return { m, flow.map(work, list()):tag(function(item) return item.sample end) }'''
+        self.script(body)
+        self.exits(1, self.flow("run", "."))
+        os.remove(self.path("bad-y"))
+        self.write("pipeline.lua", self.read("pipeline.lua").replace("ctx:log(", "ctx:log('now ' .. "))
+        lines = self.good("resume", "--code", "new", "--json").lines()
+        plan = {line["task"]: (line.get("tag"), line["status"]) for line in lines if line.get("event") == "plan"}
+        self.assertEqual(plan, {"align[1]": ("sample x", "cached"), "align[2]": ("sample y", "runs"),
+                                "list": (None, "cached"), "work[1]": ("s1", "runs"), "work[2]": ("s2", "runs")})
+
     def test_tags_survive_a_killed_engine_without_another_call(self):
         self.script('''return flow.map(held, list()):tag(function(item) return item.sample end)''',
                     '''local held = flow.shell("held", { outputs = { o = "o" },

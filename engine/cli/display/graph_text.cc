@@ -28,7 +28,7 @@ std::string dot_quoted(const std::string& text) {
 
 std::string mermaid_label(const PlanNode& node) {
   std::string text;
-  for (char c : node.name)
+  for (char c : tagged_name(node.name, node.tag))
     text += c == '"' ? std::string("#quot;") : c == '#' ? std::string("#35;") : std::string(1, c);
   text = "\"" + text + "\"";
   if (node.kind == "map") return "[[" + text + "]]";
@@ -50,7 +50,9 @@ std::string graph_dot(const PlanInfo& plan) {
   std::string out = "digraph " + dot_quoted(plan.pipeline) +
                     " {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n";
   for (const PlanNode& node : plan.nodes) {
-    out += "  " + dot_quoted(node.name) + " [shape=" + dot_shape(node.kind) + "];\n";
+    std::string label =
+        node.tag.empty() ? "" : ", label=" + dot_quoted(tagged_name(node.name, node.tag));
+    out += "  " + dot_quoted(node.name) + " [shape=" + dot_shape(node.kind) + label + "];\n";
   }
   for (const PlanNode& node : plan.nodes) {
     for (const std::string& need : node.needs) {
@@ -85,6 +87,7 @@ std::string graph_json(const PlanInfo& plan) {
   for (const PlanNode& node : plan.nodes) {
     if (out.back() == '}') out += ",";
     out += "{\"name\":" + json_text(node.name) +
+           ",\"tag\":" + (node.tag.empty() ? "null" : json_text(node.tag)) +
            ",\"task\":" + (node.task.empty() ? "null" : json_text(node.task)) +
            ",\"kind\":" + json_text(node.kind) + ",\"needs\":" + json_list(node.needs) +
            ",\"after\":" + json_list(node.after) + "}";

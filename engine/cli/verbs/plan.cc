@@ -11,7 +11,9 @@ namespace {
 
 void print_json(const PlanInfo& plan) {
   for (const PlanNode& node : plan.nodes) {
-    print_line("{\"name\":" + json_text(node.name) + ",\"verdict\":" + json_text(node.verdict) +
+    print_line("{\"name\":" + json_text(node.name) +
+               ",\"tag\":" + (node.tag.empty() ? "null" : json_text(node.tag)) +
+               ",\"verdict\":" + json_text(node.verdict) +
                ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
   }
 }
@@ -19,7 +21,7 @@ void print_json(const PlanInfo& plan) {
 /// Nodes of one task with the same verdict and cause.
 struct PlanRow {
   const PlanNode* first = nullptr;
-  std::vector<std::string> names;
+  std::vector<std::string> names;  // with tags
   bool is_same_reason = true;
 };
 
@@ -32,7 +34,7 @@ std::vector<PlanRow> grouped(const std::vector<PlanNode>& nodes, bool each_node)
         by_cause.emplace(std::vector{name, node.verdict, node.cause}, rows.size());
     if (is_new) rows.push_back({&node, {}, true});
     PlanRow& row = rows[found->second];
-    row.names.push_back(node.name);
+    row.names.push_back(tagged_name(node.name, node.tag));
     row.is_same_reason = row.is_same_reason && row.first->reason == node.reason;
   }
   return rows;
@@ -42,7 +44,7 @@ std::string reason_of(const PlanRow& row) {
   if (row.names.size() == 1) return row.first->reason;
   std::string text = plural(row.names.size(), "task") + ": " + row.first->reason;
   if (row.is_same_reason) return text;
-  return text + " (this is `" + row.first->name + "`; of the others the same parts changed)";
+  return text + " (this is `" + row.names.front() + "`; of the others the same parts changed)";
 }
 
 void print_plan(const PlanInfo& plan, bool verbose) {

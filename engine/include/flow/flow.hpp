@@ -293,6 +293,7 @@ class Run::Events {
 /// One node of `flow plan` or `flow graph`.
 struct PlanNode {
   std::string name, task, kind;    ///< kind: task, map, when, shell, dynamic, service, native
+  std::string tag;                 ///< "" if it has none
   std::string verdict, reason;     ///< plan: cached, runs, unknown; and the cause in words
   std::string cause;               ///< the reason without values, equal for tasks to be grouped
   std::vector<std::string> needs;  ///< names of the nodes whose results it takes
