@@ -242,7 +242,7 @@ Result<int64_t> Attempt::linger_ms() const {
   auto duration = parse_duration_ms(found->second);
   if (duration.ok()) return duration;
   return user_error(fmt::format("the environment variable `{}` of `{}` is not a duration: {}",
-                                kLingerVariable, start_.task(), duration.error().message));
+                                kLingerVariable, shown_task(), duration.error().message));
 }
 
 // A program that the task started, for example in the background of os.execute, may still be
@@ -347,7 +347,7 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
   return fmt::format(
       "`{}` {} a value of {} MiB; tables and strings up to {} MiB can cross an edge: use a tensor "
       "or a file",
-      start_.task(), verb, size >> 20, kValueMax >> 20);
+      shown_task(), verb, size >> 20, kValueMax >> 20);
 }
 
 std::string Attempt::nested_too_deep() const {
@@ -417,7 +417,7 @@ std::string Attempt::hint_of_gpus(const std::string& message) const {
   return fmt::format(
       "\n`{}` asks for no GPU, and so sees none: write `gpus = 1`, or a fraction that "
       "shares one, in its options",
-      start_.task());
+      shown_task());
 }
 
 void Attempt::stopped(std::string evidence) {

@@ -12,6 +12,7 @@
 #include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/worker_link.hpp"
+#include "flow/tags.hpp"
 #include "lua/state/script.hpp"
 
 namespace flow {
@@ -70,6 +71,8 @@ class Attempt final : public AttemptHost {
   /// The environment of a program of this attempt.
   std::map<std::string, std::string> environment() const;
   const wire::Start& start() const { return start_; }
+  /// The task's name with its tag, for texts.
+  std::string shown_task() const { return tagged_name(start_.task(), start_.tag()); }
   WorkerLink& link() { return link_; }
   const std::string& state_dir() const { return state_dir_; }
   /// Stages an input at inputs/N/NAME of the scratch folder: as a link, or as a copy if the task

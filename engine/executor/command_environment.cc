@@ -19,8 +19,7 @@ namespace {
 constexpr const char* kShellStage = "shell";
 
 std::string where(const Attempt& attempt) {
-  const wire::Start& start = attempt.start();
-  return fmt::format("{}: `{}`", start.shell().defined_at(), start.task());
+  return fmt::format("{}: `{}`", attempt.start().shell().defined_at(), attempt.shown_task());
 }
 
 std::vector<std::string> shell_of(const Attempt& attempt) {

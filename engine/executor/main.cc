@@ -60,6 +60,7 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
   request.ordinal = start.ordinal();
   request.run = start.id().run();
   request.task = start.task();
+  request.tag = start.tag();
   request.attempt = start.id().attempt();
   request.rank = start.id().rank();
   request.ranks = std::max(1u, start.ranks());

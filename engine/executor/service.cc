@@ -17,7 +17,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
     return attempt.fail(core::Cause::user_error,
                         fmt::format("the service `{}` waited for a signal: a service only "
                                     "answers, wait in a task that it comes after",
-                                    start.task()),
+                                    attempt.shown_task()),
                         "");
   }
   if (outcome.kind != AttemptOutcome::Kind::succeeded) return attempt.fail(outcome);
@@ -51,9 +51,9 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
           }
         }
         if (!is_tensors || outputs.empty())
-          return Error{
-              ErrorKind::task,
-              fmt::format("`predict` of `{}` returned no table of tensors by name", start.task())};
+          return Error{ErrorKind::task,
+                       fmt::format("`predict` of `{}` returned no table of tensors by name",
+                                   attempt.shown_task())};
         return outputs;
       },
       [&] { return attempt.stopping(); });

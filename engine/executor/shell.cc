@@ -473,15 +473,15 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec&
     failure.code = WTERMSIG(status);
     failure.message =
         fmt::format("{}: `{}` was killed by signal {} ({}){}", start.shell().defined_at(),
-                    start.task(), failure.code, ::strsignal(failure.code), again);
+                    attempt.shown_task(), failure.code, ::strsignal(failure.code), again);
     return failure;
   }
   if (WEXITSTATUS(status) == 0) return std::nullopt;
   failure.cause = core::Cause::exit_code;
   failure.code = WEXITSTATUS(status);
-  failure.message =
-      fmt::format("{}: `{}` ended with exit code {}{}{}", start.shell().defined_at(), start.task(),
-                  failure.code, meaning_of(failure.code, spec, command, evidence), again);
+  failure.message = fmt::format("{}: `{}` ended with exit code {}{}{}", start.shell().defined_at(),
+                                attempt.shown_task(), failure.code,
+                                meaning_of(failure.code, spec, command, evidence), again);
   return failure;
 }
 
@@ -511,7 +511,7 @@ std::optional<core::Failure> unfinished_write(const Attempt& attempt,
       "{}: the command of `{}` ended and left {}; `{}` still had `{}` open for writing, which may "
       "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
       "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
-      attempt.start().shell().defined_at(), attempt.start().task(),
+      attempt.start().shell().defined_at(), attempt.shown_task(),
       text_of(attempt, leftovers, linger_ms), attempt.shown_command(*writer),
       writer->writes.front(), again);
   return failure;
@@ -542,7 +542,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
       failure.cause = core::Cause::missing_output;
       failure.message = fmt::format("{}: the output `{}` of `{}`: `{}` is {}{}",
                                     attempt.start().shell().defined_at(), output.name,
-                                    attempt.start().task(), output.text, broken, again);
+                                    attempt.shown_task(), output.text, broken, again);
       return failure;
     }
     if (is_missing && paths.ok() && output.is_optional) continue;
@@ -550,7 +550,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
       failure.cause = core::Cause::missing_output;
       failure.message = fmt::format(
           "{}: `{}` made no output `{}`: {}{}{}", attempt.start().shell().defined_at(),
-          attempt.start().task(), output.name,
+          attempt.shown_task(), output.name,
           paths.ok() ? fmt::format("nothing matches `{}`", output.text) : paths.error().message,
           paths.ok() ? nearest_file(dir, output.text) : "", again);
       return failure;
@@ -563,7 +563,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
         failure.cause = cause_of_output(file.error());
         failure.message =
             fmt::format("{}: the output `{}` of `{}`: {}{}", attempt.start().shell().defined_at(),
-                        output.name, attempt.start().task(), file.error().message, again);
+                        output.name, attempt.shown_task(), file.error().message, again);
         return failure;
       }
       files.emplace_back(std::move(*file));
@@ -575,7 +575,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPa
   if (moved.ok()) return std::nullopt;
   failure.cause = cause_of_output(moved.error());
   failure.message =
-      fmt::format("an output of `{}`: {}{}", attempt.start().task(), moved.error().message, again);
+      fmt::format("an output of `{}`: {}{}", attempt.shown_task(), moved.error().message, again);
   return failure;
 }
 
@@ -585,7 +585,7 @@ void fail_environment(Attempt& attempt, const Error& error, const std::string& a
   bool is_of_machine = error.kind == ErrorKind::environment;
   attempt.fail(is_of_machine ? core::Cause::environment : core::Cause::user_error,
                fmt::format("{}: `{}` did not begin: {}{}", attempt.start().shell().defined_at(),
-                           attempt.start().task(), error.message, again),
+                           attempt.shown_task(), error.message, again),
                "");
 }
 
@@ -600,7 +600,7 @@ std::optional<core::Failure> container_memory_failure(const Attempt& attempt,
   failure.message = fmt::format(
       "{}: `{}` was ended: its container needed more memory than its limit of {}; `memory` gives "
       "it more{}",
-      attempt.start().shell().defined_at(), attempt.start().task(),
+      attempt.start().shell().defined_at(), attempt.shown_task(),
       format_bytes(static_cast<uint64_t>(attempt.start().memory_bytes())), again);
   return failure;
 }
@@ -627,14 +627,14 @@ std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
   if (!replaced.ok())
     return refuse(replaced.error(), attempt.check_inputs().ok() ? cause_of(replaced.error())
                                                                 : core::Cause::input_changed);
-  auto values = name_arguments(filled.spec, start.task(), args, start.named_args());
+  auto values = name_arguments(filled.spec, attempt.shown_task(), args, start.named_args());
   if (!values.ok()) return refuse(values.error(), core::Cause::user_error);
   auto outputs = fill_outputs(filled.spec, *values, builtins(start));
   if (!outputs.ok()) return refuse(outputs.error(), core::Cause::user_error);
   filled.outputs = std::move(*outputs);
   for (size_t i = 0; i < filled.outputs.size(); i++)
     filled.spec.outputs[i].second = filled.outputs[i].text;
-  auto named = name_arguments(filled.spec, start.task(), *replaced, start.named_args());
+  auto named = name_arguments(filled.spec, attempt.shown_task(), *replaced, start.named_args());
   if (!named.ok()) return refuse(named.error(), core::Cause::user_error);
   auto command = fill_command(filled.spec, *named, builtins(start));
   if (!command.ok()) return refuse(command.error(), core::Cause::user_error);

@@ -37,6 +37,7 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   AttemptOrder order;
   order.id = id;
   order.task = core::unit_name(run, id.unit);
+  order.tag = core::tag_of(run, id.unit);
   order.task_name = def.name;
   order.kind = def.kind;
   order.key = unit.key;

@@ -24,7 +24,8 @@ core::Failure timeout_failure(const AssignedAttempt& running, const std::string&
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
       "{}`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
-      location_prefix(running.order), running.order.task, format_duration(running.order.timeout_ms),
+      location_prefix(running.order), running.order.shown_task(),
+      format_duration(running.order.timeout_ms),
       running.has_late_result ? "its result is rejected, because it ended after"
                               : "was ended after",
       format_duration(running.ended_us / 1000));
@@ -44,15 +45,15 @@ core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
     failure.message += fmt::format(
         "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
         "set `memory` so that large tasks do not run together",
-        running.order.task);
+        running.order.shown_task());
   } else if (slot.has_limit) {
     failure.message += fmt::format(
         "`{}` was ended: it needed more memory than its limit of {}; `memory` gives it more",
-        running.order.task, bytes(limit));
+        running.order.shown_task(), bytes(limit));
   } else {
     failure.message +=
         fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
-                    running.order.task, bytes(running.memory_peak), bytes(limit));
+                    running.order.shown_task(), bytes(running.memory_peak), bytes(limit));
   }
   failure.message += running.where;
   failure.evidence = fmt::format(
@@ -67,7 +68,7 @@ core::Failure gpu_failure(const Slot& slot, const AssignedAttempt& front,
   core::Failure failure;
   failure.cause = core::Cause::gpu_fault;
   failure.message = fmt::format("{}a GPU of `{}` failed ({})", location_prefix(front.order),
-                                front.order.task, fmt::join(slot.gpus, ", "));
+                                front.order.shown_task(), fmt::join(slot.gpus, ", "));
   if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
   failure.evidence = evidence;
   return failure;
@@ -80,7 +81,7 @@ core::Failure lost_context_failure(const AssignedAttempt& front, const std::stri
   failure.cause = core::Cause::exit_code;
   failure.code = kLostGpuExit;
   failure.message = fmt::format("{}the process of `{}` can no longer use its GPU and ended",
-                                location_prefix(front.order), front.order.task);
+                                location_prefix(front.order), front.order.shown_task());
   if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
   failure.evidence = evidence;
   return failure;
@@ -99,7 +100,7 @@ core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_
   if (front.over_memory) return memory_failure(slot, front, tail);
   core::Failure failure;
   failure.evidence = tail;
-  const std::string& task = front.order.task;
+  std::string task = front.order.shown_task();
   if (slot.broken) {
     failure.cause = core::Cause::internal;
     failure.message = fmt::format(

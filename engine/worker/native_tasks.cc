@@ -66,7 +66,8 @@ core::Failure late(const AttemptOrder& order, int64_t elapsed_us) {
       "`{}` ran longer than its timeout of {} and its result is rejected, because it ended after "
       "{}; "
       "`timeout` gives it more time",
-      order.task, format_duration(order.timeout_ms), format_duration(elapsed_us / kUsPerMs));
+      order.shown_task(), format_duration(order.timeout_ms),
+      format_duration(elapsed_us / kUsPerMs));
   return failure;
 }
 

@@ -32,6 +32,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     for (const std::string& uuid : order.visible) start.add_visible(uuid);
   }
   start.set_task(order.task);
+  start.set_tag(order.tag);
   start.set_task_name(order.task_name);
   start.set_kind(static_cast<uint32_t>(order.kind));
   start.set_bundle(std::string(order.bundle.view()));
@@ -148,6 +149,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.encrypts = start.encrypts();
   order.visible.assign(start.visible().begin(), start.visible().end());
   order.task = start.task();
+  order.tag = start.tag();
   order.task_name = start.task_name();
   order.kind = static_cast<TaskKind>(start.kind());
   order.ordinal = start.ordinal();

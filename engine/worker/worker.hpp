@@ -14,6 +14,7 @@
 #include "engine/base/environment_variables.hpp"
 #include "engine/core/types.hpp"
 #include "engine/worker/report.hpp"
+#include "flow/tags.hpp"
 
 namespace flow {
 
@@ -28,6 +29,7 @@ struct AttemptOrder {
   std::string remote_address;  // if is_spread: an address that is routed to the other workers
   std::string worker;          // name of the worker that runs it; "" this machine's own
   std::string task;            // ctx.task
+  std::string tag;             // of the task instance; "" if it has none
   std::string task_name;       // TaskDef::name
   TaskKind kind = TaskKind::lua;
   Digest bundle;
@@ -59,6 +61,7 @@ struct AttemptOrder {
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
   RankId rank_id() const { return {id, rank}; }
+  std::string shown_task() const { return tagged_name(task, tag); }  // for texts
 };
 
 /// Maximum cost of reported, unacknowledged logs and metrics. Beyond it executors are not read, so

@@ -122,6 +122,7 @@ struct WaitState {  // of one ctx:wait, by its name ("approved", "approved#2")
 struct AttemptRequest {
   uint32_t ordinal = 0;   // TaskDef::ordinal
   std::string run, task;  // ctx.run, ctx.task
+  std::string tag;        // of the task instance, for errors
   uint32_t attempt = 1;
   uint32_t rank = 0, ranks = 1;
   std::string dir;  // scratch

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/size_units.hpp"
+#include "flow/tags.hpp"
 #include "kernels/tensor/runtime.hpp"
 #include "lua/context/comm.hpp"
 #include "lua/state/arguments.hpp"
@@ -18,6 +19,10 @@ namespace flow::lua {
 namespace {
 
 constexpr size_t kTensorsLeft = size_t{1} << 20;  // bytes that may wait for the next collection
+
+std::string shown_task(const AttemptRequest& request) {
+  return tagged_name(request.task, request.tag);
+}
 
 // A dynamic task's calls are added to a separate graph.
 class FragmentScope {
@@ -104,7 +109,7 @@ void ScriptState::read_result(const AttemptRequest& request, const TaskObject& t
   auto reject = [&](const std::string& problem) {
     out.kind = AttemptOutcome::Kind::failed;
     out.bad_result = true;
-    out.message = fmt::format("{}:{}: {} {}", def.file, def.line, request.task, problem);
+    out.message = fmt::format("{}:{}: {} {}", def.file, def.line, shown_task(request), problem);
   };
   int count = lua_gettop(L_) - 1;
   for (int extra = 3; extra <= count + 1; extra++) {
@@ -207,8 +212,8 @@ AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& 
     bool no_memory = outcome.message.find("not enough memory") != std::string::npos;
     outcome.out_of_memory = status == LUA_ERRMEM || (memory_.refused && no_memory);
     if (outcome.out_of_memory) {
-      outcome.message =
-          fmt::format("{}:{}: {} ran out of memory", task.def.file, task.def.line, request.task);
+      outcome.message = fmt::format("{}:{}: {} ran out of memory", task.def.file, task.def.line,
+                                    shown_task(request));
       if (memory_.refused) {
         size_t granted = static_cast<size_t>(request.memory_bytes);
         outcome.message += fmt::format(
@@ -222,8 +227,8 @@ AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& 
   // A GPU runs asynchronously: errors of work that was not waited for appear here.
   if (tensors::GpuFault fault = tensors::unseen_fault(); !fault.words.empty()) {
     if (outcome.kind != AttemptOutcome::Kind::failed)
-      outcome = failed(
-          fmt::format("{}:{}: {}: {}", task.def.file, task.def.line, request.task, fault.words));
+      outcome = failed(fmt::format("{}:{}: {}: {}", task.def.file, task.def.line,
+                                   shown_task(request), fault.words));
     outcome.lost_gpu = fault.is_lost;
     outcome.gpu_failed = fault.is_device;
   }
@@ -257,7 +262,7 @@ void ScriptState::keep_service(const AttemptRequest& request, const TaskObject& 
     out.message = fmt::format(
         "{}:{}: the service {} returned {}; it returns a table with the "
         "function predict: {{ predict = function(inputs) … end }}",
-        task.def.file, task.def.line, request.task, what);
+        task.def.file, task.def.line, shown_task(request), what);
     return;
   }
   service_ref_ = luaL_ref(L_, LUA_REGISTRYINDEX);

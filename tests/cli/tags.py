@@ -58,6 +58,27 @@ class Tags(Place):
         self.assertIn("it depends on `align`", self.tasks()["text"]["error"])
         self.assertIn("align[sample y]: failed", done.out)
 
+    BROKEN = r'''
+local quits = flow.shell("quits", { args = { "n" }, command = "exit {n}" })
+local makes_none = flow.shell("makes_none", { args = { "n" }, outputs = { o = "o" }, command = "echo {n}" })
+local odd = flow.task("odd", function(ctx, n) return print end)
+local slow = flow.shell("slow", { args = { "n" }, timeout = "1s", command = "sleep 100{n}" })
+local dies = flow.task("dies", function(ctx, n) os.execute("kill -9 $PPID") end)
+'''
+
+    def test_errors_of_attempts_name_the_tag(self):
+        texts = {"quits": "`quits[s7]` ended with exit code 7", "makes_none": "`makes_none[s7]` made no output `o`",
+                 "odd": "odd[s7] returned a function", "slow": "`slow[s7]` ran longer than its timeout",
+                 "dies": "the process of `dies[s7]` was killed by signal 9"}
+        calls = ", ".join("flow.map(%s, numbers()):tag(function(n) return 's' .. n end)" % name for name in texts)
+        self.script("return { %s }" % calls,
+                    self.BROKEN + 'local numbers = flow.task("numbers", function() return { 7 } end)\n')
+        for words in ([], ["--workers", "1"]):
+            self.exits(1, self.flow("run", ".", "--fresh", *words))
+            errors = {task["name"]: task["error"] for task in self.show()["tasks"]}
+            for name, text in texts.items():
+                self.assertIn(text, errors[name + "[1]"])
+
     def test_a_function_tags_the_items_of_a_list_in_the_script(self):
         self.script('''local items = { { sample = "a", bam = align("x").bam }, { sample = "b", bam = align("y").bam } }
         return flow.map(take, items):tag(function(item) return item.sample end):limit(1)''',
