@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <string_view>
 
 #include "engine/value/utf8.hpp"
 
@@ -84,6 +83,16 @@ SourceLines source_lines(const Bundle& bundle, const std::string& source) {
     size_t end = rest.find('\n');
     if (number >= first) out.lines.emplace_back(rest.substr(0, end));
     rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
+  }
+  return out;
+}
+
+SourceLines lines_of(std::string_view text) {
+  SourceLines out;
+  while (!text.empty()) {
+    size_t end = text.find('\n');
+    out.lines.emplace_back(text.substr(0, end));
+    text = end == std::string_view::npos ? "" : text.substr(end + 1);
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/base/size_units.hpp"
+#include "engine/query/code_diff.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -203,6 +204,18 @@ void add_code_changes(const TaskDef& before, const TaskDef& now, std::vector<Key
   if (out.size() == count_before) out.push_back({"its code", "its code changed"});
 }
 
+/// Commands of one line are written in full, others as their changed lines.
+std::string command_change(const std::string& before, const std::string& now) {
+  SourceLines old_lines = lines_of(before), new_lines = lines_of(now);
+  if (old_lines.lines.size() <= 1 && new_lines.lines.size() <= 1)
+    return fmt::format("its command changed from\n  {}\nto\n  {}", before, now);
+  std::string text = "its command changed";
+  std::vector<std::string> lines = line_diff(old_lines, new_lines);
+  if (!lines.empty()) text += ":";
+  for (const std::string& line : lines) text += "\n    " + line;
+  return text;
+}
+
 std::string label_of(const KeyComponent& part) {
   return part.label.empty() ? part.name : part.label;
 }
@@ -236,8 +249,7 @@ std::vector<KeyChange> key_changes(const KeyParts& before, const KeyParts& now) 
         add_code_changes(before.def, now.def, out);
       } else if (part.name == "command") {
         out.push_back(
-            {"its command", fmt::format("its command changed from\n  {}\nto\n  {}",
-                                        before.def.shell.command, now.def.shell.command)});
+            {"its command", command_change(before.def.shell.command, now.def.shell.command)});
       } else {
         add_argument_changes(*found->second, part, out);
       }

@@ -159,6 +159,19 @@ class Reading(Place):
         self.assertIn("`join, join#2`: 2 tasks", why)
         self.assertIn("its command changed from\n  cat {text}; echo {first}\nto\n  cat {text}; echo {first} {first}", why)
 
+    def test_a_command_of_several_lines_shows_its_changed_lines(self):
+        self.edit('"cat {text}; echo {first}"', "[[\ncat {text}\nwc {text}\nwc -l {text}\necho {first}\n]]")
+        first = self.run_it()
+        self.edit("\necho {first}\n", "\necho {first} {first}\n")
+        changed = ("its command changed:\n    @@ -3 +3 @@\n     wc -l {text}\n    -echo {first}\n"
+                   "    +echo {first} {first}\n")
+        self.assertIn(changed, self.good("plan", *self.WORDS).out)
+        second = self.run_it()
+        for words in (["why", "last", "join"], ["diff", first, second]):
+            out = self.good(*words).out
+            self.assertIn("  " + changed, out)
+            self.assertNotIn("cat {text}", out)
+
 
 if __name__ == "__main__":
     main()
