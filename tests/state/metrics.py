@@ -359,6 +359,16 @@ class Metrics(place.Place):
         self.exits(2, self.flow("compare", "last", "last", "--metric", "lost"), "did you mean `loss`?")
         self.exits(2, self.flow("compare", "last"))
 
+    def test_cached_instances_of_one_run_are_one_line(self):
+        self.script(MAPPED)
+        self.good("run", ".")
+        first = self.show()["run"]
+        self.good("run", ".")
+        lines = self.good("metrics", "last").out.splitlines()
+        self.assertEqual([line for line in lines if "cached" in line],
+                         ["score[s1], score[s2], score#2[1,2] (4 tasks) were cached: these are the points of the run %s."
+                          % first])
+
     def test_a_state_without_metrics_opens_and_gets_them(self):
         self.script(SCRIPT)
         self.good("run", ".")

@@ -1,4 +1,6 @@
 // flow metrics [RUN] [TASK] [--metric NAME] [--csv | --tensorboard DIR], flow metrics TASK
+#include <map>
+
 #include "engine/cli/display/series_text.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -72,13 +74,23 @@ void print_points(const std::vector<MetricSeries>& all) {
   print_text(table(rows));
 }
 
+/// One line for each run that computed points of cached tasks.
 void print_origins(const std::string& run, const std::vector<MetricSeries>& all) {
-  std::string last;
+  std::vector<std::string> origins;  // in the order of the tasks
+  std::map<std::string, std::vector<std::string>> names;
   for (const MetricSeries& series : all) {
+    if (series.run == run) continue;
+    std::vector<std::string>& of_run = names[series.run];
+    if (of_run.empty()) origins.push_back(series.run);
     std::string name = tagged_name(series.task, series.tag);
-    if (series.run == run || name == last) continue;
-    last = name;
-    print_line(name + " was cached: these are the points of the run " + series.run + ".");
+    if (of_run.empty() || of_run.back() != name) of_run.push_back(name);
+  }
+  for (const std::string& origin : origins) {
+    const std::vector<std::string>& of_run = names[origin];
+    bool is_one = of_run.size() == 1;
+    print_line(joined_names(of_run) +
+               (is_one ? " was" : " (" + plural(of_run.size(), "task") + ") were") +
+               " cached: these are the points of the run " + origin + ".");
   }
 }
 
