@@ -148,6 +148,16 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.assertEqual(self.good("get", "last", "-o", "out", "--json").lines(),
                          [{"path": "out/text.txt"}, {"path": "out/result.json"}])
 
+    def test_a_signal_that_no_task_waits_for_is_kept_with_a_warning(self):
+        run = self.start("run", ".", "--json", "--param", "word=ask", "--name", "early")
+        self.until_waits("ask", "early")
+        done = self.good("signal", "early", "goo", "1")
+        self.assertIn("no task of the run %s waits for the signal `goo` now." % self.show()["run"], done.err)
+        self.assertIn("Did you mean `go`?", done.err)
+        self.assertTrue(done.out.startswith("sent `goo` to "), done)
+        self.assertEqual(self.good("signal", "early", "go").err, "")
+        self.exits(0, self.end(run))
+
     def test_json_of_a_waiting_run(self):
         run = self.start("run", ".", "--json", "--param", "word=ask")
         self.until_waits("ask")

@@ -124,17 +124,6 @@ void add_tasks(const RunInfo& run, const std::string& typed, Candidates& to) {
   }
 }
 
-/// Those that a task of the run waits for.
-void add_signals(const RunInfo& run, Candidates& to) {
-  const std::string before = "the signal `";
-  for (const TaskInfo& task : run.tasks) {
-    size_t at = task.waits_for.find(before);
-    if (at == std::string::npos) continue;
-    at += before.size();
-    to.words.push_back(task.waits_for.substr(at, task.waits_for.find('`', at) - at));
-  }
-}
-
 void add_parts(const Value& result, Candidates& to) {
   if (result.kind() != Value::Kind::table) return;
   for (const auto& [key, field] : result.as_table().fields)
@@ -217,7 +206,8 @@ void add_values(const CLI::Option& option, const PartialLine& line, const VerbCo
   if (may_be_task) add_tasks(reader().show("last"), line.last, to);
   if (type.starts_with("TASK")) add_tasks(run(), line.last, to);
   if (type == "PART") add_parts(reader().value(line.arguments[0]), to);
-  if (type == "NAME" && line.verb->get_name() == "signal") add_signals(run(), to);
+  if (type == "NAME" && line.verb->get_name() == "signal")
+    for (std::string& name : awaited_signals(run())) to.words.push_back(std::move(name));
 }
 
 void find_candidates(const PartialLine& line, const CLI::App& app, const VerbContext& context,

@@ -164,6 +164,18 @@ bool select_task_of_last(const Reader& reader, std::string& run, std::string& ta
        " `flow ls` lists the runs, `flow show` the tasks of the last one.");
 }
 
+std::vector<std::string> awaited_signals(const RunInfo& run) {
+  constexpr std::string_view kBefore = "the signal `";
+  std::vector<std::string> names;
+  for (const TaskInfo& task : run.tasks) {
+    size_t at = task.waits_for.find(kBefore);
+    if (at == std::string::npos) continue;
+    at += kBefore.size();
+    names.push_back(task.waits_for.substr(at, task.waits_for.find('`', at) - at));
+  }
+  return names;
+}
+
 std::string of_last_run(const std::string& task, const RunInfo& last) {
   return "`" + task + "` of the last run, " + last.id + ":";
 }

@@ -61,6 +61,8 @@ bool select_task_of_last(const Reader& reader, std::string& run, std::string& ta
 /// Whether `task` on the command line means this one: "align", "align[2]" or, by its tag,
 /// "align[s3]"; a map means its instances.
 bool is_selected(const TaskInfo& each, const std::string& task);
+/// The names of the signals that tasks of the run wait for.
+std::vector<std::string> awaited_signals(const RunInfo& run);
 /// The line before the output about a task that select_task_of_last selected.
 std::string of_last_run(const std::string& task, const RunInfo& last);
 

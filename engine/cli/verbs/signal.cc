@@ -1,7 +1,22 @@
 // flow signal RUN NAME [JSON]
+#include <algorithm>
+
 #include "engine/cli/verbs/verbs.hpp"
 
 namespace flow::cli {
+
+namespace {
+
+/// A signal may be sent before a task waits for it, or with a wrong name.
+void warn_if_not_awaited(const RunInfo& run, const std::string& name) {
+  std::vector<std::string> awaited = awaited_signals(run);
+  if (std::ranges::find(awaited, name) != awaited.end()) return;
+  print_warning("no task of the run " + run.id + " waits for the signal `" + name +
+                "` now. The run keeps it for a task that calls ctx:wait(\"" + name + "\") later." +
+                did_you_mean(name, awaited));
+}
+
+}  // namespace
 
 void add_signal(CLI::App& app, VerbContext& context) {
   auto selector = std::make_shared<std::string>();
@@ -22,13 +37,14 @@ void add_signal(CLI::App& app, VerbContext& context) {
                ". A string needs its quotes: flow signal RUN NAME '\"text\"'.");
         }
       }
-      std::string run = find_run(context, *selector).id;
+      RunInfo run = find_run(context, *selector);
       Engine engine(context.engine());
-      engine.signal(run, *name, *json);
+      engine.signal(run.id, *name, *json);
+      warn_if_not_awaited(run, *name);
       if (context.json) {
-        print_line("{\"run\":" + json_text(run) + ",\"signal\":" + json_text(*name) + "}");
+        print_line("{\"run\":" + json_text(run.id) + ",\"signal\":" + json_text(*name) + "}");
       } else {
-        print_line("sent `" + *name + "` to " + run);
+        print_line("sent `" + *name + "` to " + run.id);
       }
       return int{kDone};
     };
