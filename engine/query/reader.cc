@@ -312,21 +312,28 @@ std::vector<std::string> Reader::write_tensorboard(const std::string& directory,
 }
 
 std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selectors,
-                                         const std::string& metric) const {
+                                         const std::string& metric, const std::string& task) const {
   std::vector<ComparedRun> runs;
   std::vector<MetricSeries> others;
-  bool has_metric = metric.empty();
+  std::optional<Error> unknown_task;
+  bool has_metric = metric.empty(), has_task = task.empty();
   for (const std::string& selector : selectors) {
     LoadedRun loaded = selected(*impl_, selector);
     need_tasks(loaded);
     ComparedRun compared{info_of_record(loaded.record), {}, {}};
-    for (MetricSeries& series : value_or_throw(metrics_of(*impl_->store, *loaded.run, "", ""))) {
+    auto unit = task.empty() ? Result<core::UnitId>(kNoNode) : find_unit(*loaded.run, task);
+    if (!unit.ok()) unknown_task = unit.error();
+    has_task = has_task || unit.ok();
+    std::vector<MetricSeries> all;
+    if (unit.ok()) all = value_or_throw(metrics_of(*impl_->store, *loaded.run, task, ""));
+    for (MetricSeries& series : all) {
       bool is_asked = metric.empty() || series.metric == metric;
       has_metric = has_metric || is_asked;
       (is_asked ? compared.series : others).push_back(std::move(series));
     }
     runs.push_back(std::move(compared));
   }
+  if (!has_task && unknown_task) throw Failed(*unknown_task);
   if (!has_metric) throw Failed(unknown_metric("none of these runs", metric, others));
   keep_differing_params(runs);
   return runs;

@@ -65,6 +65,30 @@ class Display(Place):
         os.close(master)
         return process.wait(), out.decode()
 
+    def test_a_comparison_fits_the_terminal(self):
+        self.write("p.lua", '''local flow = require "flow"
+        local score = flow.task("score", function(ctx, i, rate) ctx:metric("loss", i * rate) ctx:metric("size", i) end)
+        return flow.pipeline("p", { rate = flow.param.number { default = 1 } }, function(p)
+          return flow.map(score, { 1, 2, 3, 4, 5, 6 }, p.rate):tag(function(i) return "s" .. i end)
+        end)''')
+        for rate in ("0.5", "0.25"):
+            self.good("run", "p.lua", "--name", "rate-" + rate, "--param", "rate=" + rate)
+        words = ["compare", "rate-0.5", "rate-0.25"]
+        code, out = self.on_terminal(*words, columns=100)
+        self.assertEqual(code, 0, out)
+        head, *rows, omitted = out.splitlines()
+        self.assertLess(max(len(line) for line in (head, *rows)), 100)
+        self.assertEqual(re.split(" {2,}", head), ["run", "name", "rate", "score[s1] loss last", "score[s1] loss best"])
+        self.assertEqual([row.split()[1:4] for row in rows], [["rate-0.5", "0.5", "0.5"], ["rate-0.25", "0.25", "0.25"]])
+        self.assertEqual(omitted, "left out, because the terminal is too narrow: `score[s1] size last`, `score[s1] size best`, "
+                         "`score[s2] loss last`, `score[s2] loss best` and 18 more columns. --metric NAME and --task TASK "
+                         "select metrics; --json prints all of them.")
+        chosen = self.on_terminal(*words, "--task", "score[s6]", "--metric", "size", columns=100)[1].splitlines()
+        self.assertEqual(re.split(" {2,}", chosen[0]), ["run", "name", "rate", "size last", "size best"])
+        self.assertEqual(len(chosen), 3)
+        # A pipe gets all columns.
+        self.assertEqual(len(re.split(" {2,}", self.good(*words).out.splitlines()[0])), 27)
+
     def test_rows_stay_after_the_run(self):
         self.script('''local list = flow.task("list", function() return { 1, 2, 3 } end)
         local work = flow.task("work", function(ctx, i) return i end)

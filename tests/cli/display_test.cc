@@ -327,6 +327,23 @@ TEST_CASE("a tag labels its node in every format of a graph") {
   CHECK(graph_json(plan).find(R"({"name":"t#2","tag":"s3","task":"t")") != std::string::npos);
 }
 
+TEST_CASE("a table has the important columns that fit") {
+  std::vector<std::vector<std::string>> rows = {{"run", "name", "rate", "loss"},
+                                                {"r1", "first", "0.5", "7"}};
+  std::vector<size_t> order = {0, 3, 1, 2};
+  FittingColumns all = fitting_columns(rows, order, 22);
+  CHECK(all.rows == rows);
+  CHECK(all.omitted.empty());
+  FittingColumns some = fitting_columns(rows, order, 21);
+  CHECK(some.rows ==
+        std::vector<std::vector<std::string>>{{"run", "name", "loss"}, {"r1", "first", "7"}});
+  CHECK(some.omitted == std::vector<std::string>{"rate"});
+  // A narrower column takes the place of a wide one; the first one always stays.
+  CHECK(fitting_columns(rows, order, 15).rows.front() ==
+        std::vector<std::string>{"run", "rate", "loss"});
+  CHECK(fitting_columns(rows, order, 1).rows.front() == std::vector<std::string>{"run"});
+}
+
 TEST_CASE("a result is shown with tensors and files abbreviated") {
   Tensor weights;
   weights.dtype = DType::f32;

@@ -393,12 +393,12 @@ std::vector<std::string> Reader::write_tensorboard(const std::string& directory,
   return {directory + "/train/events.out.tfevents.1"};
 }
 std::vector<ComparedRun> Reader::compare(const std::vector<std::string>& selectors,
-                                         const std::string& metric) const {
+                                         const std::string& metric, const std::string& task) const {
   std::vector<ComparedRun> runs;
   for (const std::string& selector : selectors) {
     double rate = static_cast<double>(runs.size() + 1) / 4;
     runs.push_back({story_of_run(selector).info, Value::map({{"rate", rate}}),
-                    runs.empty() ? metrics(selector, "", metric) : std::vector<MetricSeries>()});
+                    runs.empty() ? metrics(selector, task, metric) : std::vector<MetricSeries>()});
   }
   return runs;
 }

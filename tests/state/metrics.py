@@ -359,6 +359,22 @@ class Metrics(place.Place):
         self.exits(2, self.flow("compare", "last", "last", "--metric", "lost"), "did you mean `loss`?")
         self.exits(2, self.flow("compare", "last"))
 
+    def test_metrics_of_a_task_are_compared(self):
+        self.script(MAPPED)
+        self.good("run", ".", "--name", "mapped")
+        def compared(*words):
+            lines = self.good("compare", *words, "--json").lines()
+            return [[(m["task"], m["tag"]) for m in line["metrics"]] for line in lines]
+        both = ["mapped", "mapped"]
+        self.assertEqual([len(metrics) for metrics in compared(*both)], [4, 4])
+        self.assertEqual(compared(*both, "--task", "score[s2]"), [[("score[2]", "s2")]] * 2)
+        self.assertEqual(compared(*both, "--task", "score#2[1]"), [[("score#2[1]", None)]] * 2)
+        self.assertEqual(compared(*both, "--task", "score"), [[("score[1]", "s1"), ("score[2]", "s2")]] * 2)
+        self.exits(2, self.flow("compare", *both, "--task", "scores"), "has no task `scores`")
+        self.script(SCRIPT)
+        self.good("run", ".", "--name", "other")
+        self.assertEqual(compared("other", "mapped", "--task", "score[s1]"), [[], [("score[1]", "s1")]])
+
     def test_cached_instances_of_one_run_are_one_line(self):
         self.script(MAPPED)
         self.good("run", ".")

@@ -485,6 +485,35 @@ std::string last_component(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
+namespace {
+
+constexpr size_t kColumnGap = 2;
+
+}  // namespace
+
+FittingColumns fitting_columns(const std::vector<std::vector<std::string>>& rows,
+                               const std::vector<size_t>& by_importance, size_t columns_max) {
+  std::vector<bool> fits(by_importance.size());
+  size_t used = 0;
+  for (size_t column : by_importance) {
+    size_t width = 0;
+    for (const auto& row : rows) width = std::max(width, columns_of(row[column]));
+    size_t gap = used > 0 ? kColumnGap : 0;
+    if (used > 0 && used + gap + width > columns_max) continue;
+    fits[column] = true;
+    used += gap + width;
+  }
+  FittingColumns out;
+  for (const auto& row : rows) {
+    std::vector<std::string>& left = out.rows.emplace_back();
+    for (size_t column = 0; column < row.size(); column++)
+      if (fits[column]) left.push_back(row[column]);
+  }
+  for (size_t column = 0; column < fits.size(); column++)
+    if (!fits[column]) out.omitted.push_back(rows.front()[column]);
+  return out;
+}
+
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -496,7 +525,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     std::string line = indent;
     for (size_t i = 0; i < row.size(); i++) {
       line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - columns_of(row[i]) + 2, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - columns_of(row[i]) + kColumnGap, ' ');
     }
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";

@@ -112,6 +112,15 @@ std::string with_short_digests(const std::string& text);
 /// --verbose of why, diff and plan.
 void add_verbose_option(CLI::App* verb, bool& verbose);
 
+struct FittingColumns {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> omitted;  // the first cells of the other columns
+};
+/// The columns that `columns_max` characters of a table have room for, in their order. The rows
+/// have one length; those columns are taken first that come first in `by_importance`.
+FittingColumns fitting_columns(const std::vector<std::vector<std::string>>& rows,
+                               const std::vector<size_t>& by_importance, size_t columns_max);
+
 /// Rows of cells as columns two spaces apart; the last cell of a row is not padded.
 std::string table(const std::vector<std::vector<std::string>>& rows,
                   const std::string& indent = "");

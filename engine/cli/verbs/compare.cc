@@ -1,8 +1,10 @@
-// flow compare RUN RUN… [--metric NAME]: parameters and metrics of runs, side by side.
+// flow compare RUN RUN… [--metric NAME] [--task TASK]: parameters and metrics of runs, side by
+// side.
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "engine/cli/display/screen.hpp"
 #include "engine/cli/display/series_text.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -78,7 +80,38 @@ std::vector<std::string> row_of(const ComparedRun& run, const std::vector<std::s
   return row;
 }
 
-void print_table(const std::vector<ComparedRun>& runs) {
+constexpr size_t kFixedColumns = 2;  // the run's id and name
+
+/// The numbers of the columns, those first that a narrow terminal shows: the run, the first metric,
+/// the parameters, the other metrics.
+std::vector<size_t> by_importance(size_t columns, size_t params) {
+  size_t metrics = kFixedColumns + params, second_metric = std::min(columns, metrics + 2);
+  std::vector<size_t> order = {0};
+  for (size_t i = metrics; i < second_metric; i++) order.push_back(i);
+  for (size_t i = 1; i < metrics; i++) order.push_back(i);
+  for (size_t i = second_metric; i < columns; i++) order.push_back(i);
+  return order;
+}
+
+/// "left out, because the terminal is too narrow: `loss last`, `loss best` and 34 more columns. …"
+std::string omission_text(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 4;
+  std::string text = "left out, because the terminal is too narrow: ";
+  for (size_t i = 0; i < std::min(names.size(), kShown); i++)
+    text += (i == 0 ? "`" : ", `") + names[i] + "`";
+  if (names.size() > kShown) text += " and " + plural(names.size() - kShown, "more column");
+  return text + ". --metric NAME and --task TASK select metrics; --json prints all of them.";
+}
+
+void print_fitting(const std::vector<std::vector<std::string>>& rows, size_t params) {
+  size_t columns_max = is_terminal() ? output_columns() : SIZE_MAX;
+  FittingColumns fitting =
+      fitting_columns(rows, by_importance(rows.front().size(), params), columns_max);
+  print_text(table(fitting.rows));
+  if (!fitting.omitted.empty()) print_line(omission_text(fitting.omitted));
+}
+
+void print_table(const std::vector<ComparedRun>& runs, const std::string& task) {
   std::vector<std::string> params = names_of_params(runs);
   std::vector<Column> columns = columns_of_metrics(runs);
   std::set<std::string> tasks;
@@ -91,10 +124,10 @@ void print_table(const std::vector<ComparedRun>& runs) {
     rows.front().push_back(name + " best");
   }
   for (const ComparedRun& run : runs) rows.push_back(row_of(run, params, columns));
-  print_text(table(rows));
+  print_fitting(rows, params.size());
   if (columns.empty())
-    print_line(
-        "these runs have no metrics: a task reports them with ctx:metric(name, value, step).");
+    print_line((task.empty() ? "these runs have" : "`" + task + "` of these runs has") +
+               " no metrics: a task reports them with ctx:metric(name, value, step).");
 }
 
 }  // namespace
@@ -103,7 +136,7 @@ void add_compare(CLI::App& app, VerbContext& context) {
   constexpr int kOthersMax = 10'000;
   auto first = std::make_shared<std::string>();
   auto others = std::make_shared<std::vector<std::string>>();
-  auto metric = std::make_shared<std::string>();
+  auto metric = std::make_shared<std::string>(), task = std::make_shared<std::string>();
   CLI::App* verb =
       add_verb(app, context, "compare", "show parameters and metrics of runs side by side");
   verb->add_option("run", *first, "an id, a unique prefix, a name, or last")
@@ -114,12 +147,13 @@ void add_compare(CLI::App& app, VerbContext& context) {
       ->required()
       ->expected(1, kOthersMax);
   verb->add_option("--metric", *metric, "only the metric of this name")->type_name("NAME");
-  verb->callback([&context, first, others, metric] {
-    context.action = [&context, first, others, metric] {
+  verb->add_option("--task", *task, "only metrics of this task")->type_name("TASK");
+  verb->callback([&context, first, others, metric, task] {
+    context.action = [&context, first, others, metric, task] {
       std::vector<std::string> selectors = {*first};
       selectors.insert(selectors.end(), others->begin(), others->end());
-      std::vector<ComparedRun> runs = Reader(context.engine()).compare(selectors, *metric);
-      if (!context.json) print_table(runs);
+      std::vector<ComparedRun> runs = Reader(context.engine()).compare(selectors, *metric, *task);
+      if (!context.json) print_table(runs, *task);
       for (const ComparedRun& run : runs)
         if (context.json) print_line(json_of(run));
       return int{kDone};

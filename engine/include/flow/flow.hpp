@@ -367,9 +367,11 @@ class Reader {
                                              const std::string& selector,
                                              const std::string& task = "",
                                              const std::string& metric = "") const;
-  /// The runs in the given order. Throws Failed as metrics(); a metric is unknown if no run has it.
+  /// The runs in the given order. Throws Failed as metrics(); a task or a metric is unknown if no
+  /// run has it.
   std::vector<ComparedRun> compare(const std::vector<std::string>& selectors,
-                                   const std::string& metric = "") const;
+                                   const std::string& metric = "",
+                                   const std::string& task = "") const;
   std::string why(const std::string& selector, const std::string& task = "",
                   const ExplainOptions& options = {}) const;
   std::string diff(const std::string& a, const std::string& b,
