@@ -199,8 +199,8 @@ class FileReader {
 
   Status need_table(const TomlNode& node, const std::string& name) const {
     if (node.kind == TomlNode::Kind::table) return {};
-    return problem(node,
-                   fmt::format("`{}` is a table, [{}], not {}", name, name, kind_text(node.kind)));
+    return problem(node, fmt::format("`{}` must be a table, [{}], but is {}", name, name,
+                                     kind_text(node.kind)));
   }
 
   Status read_table(const TomlNode& node, const std::string& prefix, Settings& to) const {
@@ -290,8 +290,8 @@ class FileReader {
 
   Status add(const TomlNode& node, Form form, ConfigSetting setting, Settings& to) const {
     if (const char* expected = expected_form(form, node))
-      return problem(node, fmt::format("{} `{}` is {}, not {}", setting.header, setting.option,
-                                       expected, kind_text(node.kind)));
+      return problem(node, fmt::format("{} `{}` must be {}, but is {}", setting.header,
+                                       setting.option, expected, kind_text(node.kind)));
     bool is_empty = node.kind == TomlNode::Kind::text && node.value.as_string().empty();
     if (is_empty && form != Form::env)
       return problem(node, fmt::format("{} `{}` is empty: give it a value, or remove it",

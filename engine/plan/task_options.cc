@@ -28,7 +28,7 @@ struct Option {
   Error wrong(const std::string& form) const {
     constexpr size_t kShown = 100;
     std::string given = value.is_nil() ? "nothing" : to_json(value).substr(0, kShown);
-    return user_error(fmt::format("the option `{}` is {}, not `{}`", name, form, given));
+    return user_error(fmt::format("the option `{}` must be {}, but is `{}`", name, form, given));
   }
   Result<std::string> text(const std::string& form) const {
     if (value.kind() != Value::Kind::string || value.as_string().size() > kTextMax)

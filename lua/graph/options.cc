@@ -42,7 +42,8 @@ struct Option {
     } else if (type == LUA_TBOOLEAN) {
       given = lua_toboolean(L, index) ? "`true`" : "`false`";
     }
-    raise(L, fmt::format("task `{}`: the option `{}` is {}, not {}", def.name, name, form, given));
+    raise(L, fmt::format("task `{}`: the option `{}` must be {}, but is {}", def.name, name, form,
+                         given));
   }
   std::string text(const std::string& form) const {
     if (lua_type(L, index) != LUA_TSTRING) wrong(form);

@@ -97,7 +97,7 @@ class ParamCoercer {
 
  private:
   Value wrong(const std::string& form, const Value& value) {
-    problem = fmt::format("is {}, not {}", form, shown(value));
+    problem = fmt::format("must be {}, but is {}", form, shown(value));
     return {};
   }
 
@@ -160,7 +160,7 @@ class ParamCoercer {
   Value path(const std::string& text) {
     namespace fs = std::filesystem;
     if (text.empty() || text.find('\0') != std::string::npos) {
-      problem = "is a path in a string, and it is empty";
+      problem = "must be a path in a string, but is empty";
       return {};
     }
     if (is_remote_url(text)) return remote(text);
@@ -189,7 +189,7 @@ class ParamCoercer {
     const std::string& text = value.as_string();
     if (from_text_ && text.starts_with('[')) return list(value);
     if (text.empty() || text.find('\0') != std::string::npos) {
-      problem = "is a pattern of paths in a string, and it is empty";
+      problem = "must be a pattern of paths in a string, but is empty";
       return {};
     }
     if (!lister_) return value;
@@ -230,7 +230,7 @@ class ParamCoercer {
       if (is_json) {
         auto read = from_json(text);
         if (!read.ok()) {
-          problem = "is a list, and its JSON can't be read: " + read.error().message;
+          problem = "must be a list, but its JSON can't be read: " + read.error().message;
           return {};
         }
         items = *read;
@@ -287,16 +287,16 @@ class ParamCoercer {
       double size = is_text ? static_cast<double>(value.as_string().size()) : value.as_number();
       const char* unit = is_text ? " bytes long" : "";
       if (spec_.min && size < *spec_.min)
-        problem =
-            fmt::format("is at least {}{}, not {}", bound_text(*spec_.min), unit, shown(value));
+        problem = fmt::format("must be at least {}{}, but is {}", bound_text(*spec_.min), unit,
+                              shown(value));
       if (spec_.max && size > *spec_.max)
-        problem =
-            fmt::format("is at most {}{}, not {}", bound_text(*spec_.max), unit, shown(value));
+        problem = fmt::format("must be at most {}{}, but is {}", bound_text(*spec_.max), unit,
+                              shown(value));
     }
     if (problem.empty() && is_text && !spec_.pattern.empty()) {
       std::string broken;
       if (!matches(value.as_string(), spec_.pattern, broken))
-        problem = broken.empty() ? fmt::format("matches the Lua pattern `{}`, and {} does not",
+        problem = broken.empty() ? fmt::format("must match the Lua pattern `{}`, but is {}",
                                                spec_.pattern, shown(value))
                                  : fmt::format("has a pattern that is wrong: {}", broken);
     }
@@ -332,7 +332,8 @@ std::vector<std::string> fields_of(const std::string& type) {
 
 void read_bound(lua_State* L, const std::string& name, std::optional<double>& bound) {
   if (lua_type(L, -1) != LUA_TNUMBER)
-    raise(L, fmt::format("`{}` of a parameter is a number, not {}", name, kind_text(L, -1)));
+    raise(L,
+          fmt::format("`{}` of a parameter must be a number, but is {}", name, kind_text(L, -1)));
   bound = lua_tonumber(L, -1);
 }
 
@@ -346,8 +347,8 @@ void read_field(lua_State* L, ParamSpec& spec, const std::string& name) {
     spec.of = check_text(L, -1, "`of` of a list parameter");
     static const std::vector<std::string> kOf = {"int", "number", "string", "boolean", "path"};
     if (std::find(kOf.begin(), kOf.end(), spec.of) == kOf.end())
-      raise(L, fmt::format("`of` of a list parameter is one of {}, not `{}`{}", join(kOf), spec.of,
-                           did_you_mean(spec.of, kOf)));
+      raise(L, fmt::format("`of` of a list parameter must be one of {}, but is `{}`{}", join(kOf),
+                           spec.of, did_you_mean(spec.of, kOf)));
   } else if (name == "min" || name == "max") {
     read_bound(L, name, name == "min" ? spec.min : spec.max);
   } else {

@@ -67,7 +67,7 @@ class Config(Place):
         self.script('return say("1").stdout')
         for text, line, word in (("[tasks.say]\ncpu = 1\n", 2, "Did you mean `cpus`?"),
                                  ("[task.say]\ncpus = 1\n", 1, "Did you mean `tasks`?"),
-                                 ("[tasks.say]\n\ncpus = true\n", 3, "is a number, not a boolean"),
+                                 ("[tasks.say]\n\ncpus = true\n", 3, "must be a number, but is a boolean"),
                                  ("[tasks.say]\nmemory = \"lots\"\n", 2, "`memory`"),
                                  ("[tasks.other]\nwhere = \"a ==\"\n", 2, "`where`"),
                                  ("[profile.x.tasks.say]\nretries = { maxx = 1 }\n", 2, "did you mean `max`?"),
@@ -184,8 +184,8 @@ class Config(Place):
         shown = {(task, option): value for (task, _, option), (value, _) in self.explained().items()}
         self.assertEqual(shown["say", "before"], "WORD=hello")
         self.assertNotIn(("lua", "before"), shown)
-        self.rejected('[tasks.say]\ncontainer = "debian:12"\n', "flow.toml:2", "`container` is", "docker://IMAGE")
-        self.rejected('[tasks.say]\nmodules = ["-x"]\n', "flow.toml:2", "`modules` is a list of modules")
+        self.rejected('[tasks.say]\ncontainer = "debian:12"\n', "flow.toml:2", "`container` must be", "docker://IMAGE")
+        self.rejected('[tasks.say]\nmodules = ["-x"]\n', "flow.toml:2", "`modules` must be a list of modules")
         self.rejected('[tasks.say]\nvenv = "absent.txt"\n', "venv", "absent.txt")
 
     def test_retries_timeout_and_priority_change_a_run(self):

@@ -263,7 +263,7 @@ class Policies(Place):
 
     def test_an_output_that_is_not_optional_must_exist_and_its_options_are_checked(self):
         for output, code, words in (('{ "o", optional = false }', 1, ["made no output `o`"]),
-                                    ('{ "o", optional = 1 }', 2, ["`outputs.o.optional` is true or false"]),
+                                    ('{ "o", optional = 1 }', 2, ["`outputs.o.optional` must be true or false"]),
                                     ('{ "o", optionl = true }', 2, ["unknown entry `optionl`"])):
             with self.subTest(output):
                 self.script("return t()", 'local t = flow.shell("t", { outputs = { o = %s }, command = "true" })\n' % output)
@@ -272,7 +272,7 @@ class Policies(Place):
     def test_invalid_uses_are_errors_with_a_place(self):
         for head, body, words in (
                 ('local t = flow.task("t", { on_error = "skip" }, function() end)', "return t()",
-                 ['the option `on_error` is "ignore" or "fail", not `skip`']),
+                 ['the option `on_error` must be "ignore" or "fail", but is `skip`']),
                 ('local t = flow.service("t", { on_error = "ignore" }, function() end)', "t()",
                  ["a service can't have `on_error = \"ignore\"`"]),
                 ("", 'return flow.map(qc, { "a" }):results { lost = "null" }', ["unknown option `lost`"]),

@@ -68,21 +68,22 @@ TEST_CASE("unknown names and wrong types are errors with file, line and the near
              Catch::StartsWith("flow.toml:2: [tasks.a] has no option `cpu`") &&
                  Catch::EndsWith("Did you mean `cpus`?"));
   CHECK(error_of("[tasks.a]\n\ncpus = \"two\"\n") ==
-        "flow.toml:3: [tasks.a] `cpus` is a number, not a string");
+        "flow.toml:3: [tasks.a] `cpus` must be a number, but is a string");
   CHECK(error_of("[profile.x.tasks.a]\nenv = { A = [1] }\n") ==
-        "flow.toml:2: [profile.x.tasks.a] `env.A` is a string, or { env = \"NAME\" } for a secret, "
-        "not a list");
+        "flow.toml:2: [profile.x.tasks.a] `env.A` must be a string, or { env = \"NAME\" } for a "
+        "secret, "
+        "but is a list");
   CHECK(error_of("[defaults]\nbudget = 50\n") ==
-        "flow.toml:2: [defaults] `budget` is a string, not a whole number");
+        "flow.toml:2: [defaults] `budget` must be a string, but is a whole number");
   CHECK(error_of("[tasks]\nalign = 1\n") ==
-        "flow.toml:2: `tasks.align` is a table, [tasks.align], not a whole number");
+        "flow.toml:2: `tasks.align` must be a table, [tasks.align], but is a whole number");
   CHECK(error_of("[prices]\ncpu_hour = -1\n") ==
         "flow.toml:2: [prices] `cpu_hour` is a price, and it is below 0");
   CHECK(error_of("[notify]\nsecret = \"abc\"\n") ==
-        "flow.toml:2: [notify] `secret` is { env = \"NAME\" }, a variable of the environment, not "
-        "a string");
+        "flow.toml:2: [notify] `secret` must be { env = \"NAME\" }, a variable of the environment, "
+        "but is a string");
   CHECK_THAT(error_of("[tasks.a]\nmodules = \"gcc\"\n"),
-             Catch::Contains("flow.toml:2: [tasks.a] `modules` is a list of strings"));
+             Catch::Contains("flow.toml:2: [tasks.a] `modules` must be a list of strings"));
   CHECK_THAT(error_of("[defaults]\njobs = \n"), Catch::StartsWith("flow.toml:2: the file is not"));
   CHECK_THAT(error_of("[defaults]\njobs = 1\njobs = 2\n"), Catch::StartsWith("flow.toml:3:"));
   CHECK_THAT(error_of(std::string((1 << 20) + 1, '\n')), Catch::Contains("more than 1048576"));

@@ -73,9 +73,10 @@ TEST_CASE("variables are sorted, and one of the same name is replaced") {
 }
 
 TEST_CASE("a value that does not fit is an error that names the option") {
-  CHECK(after("cpus", 0) == "the option `cpus` is a number of CPUs, at least 0.001, not `0`");
+  CHECK(after("cpus", 0) ==
+        "the option `cpus` must be a number of CPUs, at least 0.001, but is `0`");
   CHECK_THAT(after("memory", "lots"), Catch::StartsWith("the option `memory`: "));
-  CHECK(after("memory", "0") == "the option `memory` is a size above 0, not `\"0\"`");
+  CHECK(after("memory", "0") == "the option `memory` must be a size above 0, but is `\"0\"`");
   CHECK_THAT(after("gpus", 1.5), Catch::Contains("a whole number of GPUs"));
   CHECK_THAT(after("gpu", "a||b"), Catch::Contains("a model pattern"));
   CHECK_THAT(after("where", "a =="), Catch::Contains("`where`"));
@@ -83,11 +84,12 @@ TEST_CASE("a value that does not fit is an error that names the option") {
   CHECK_THAT(after("resources", Value::list({1})), Catch::Contains("a table of names"));
   CHECK_THAT(after("retries", map({{"maxx", 1}})), Catch::Contains("did you mean `max`?"));
   CHECK_THAT(after("retries", map({{"oom", map({{"memory", "2"}})}})),
-             Catch::Contains("`retries.oom.memory` is a factor"));
+             Catch::Contains("`retries.oom.memory` must be a factor"));
   CHECK_THAT(after("retries", -1), Catch::Contains("a whole number from 0"));
-  CHECK(after("timeout", "0s") == "the option `timeout` is a duration above 0, not `\"0s\"`");
+  CHECK(after("timeout", "0s") ==
+        "the option `timeout` must be a duration above 0, but is `\"0s\"`");
   CHECK_THAT(after("priority", 1.5), Catch::Contains("a whole number"));
-  CHECK_THAT(after("queue", true), Catch::Contains("a queue's name, not `true`"));
+  CHECK_THAT(after("queue", true), Catch::Contains("a queue's name, but is `true`"));
   CHECK_THAT(after("env.1A", "x"), Catch::Contains("`1A`"));
   CHECK_THAT(after("env.A", map({{"env", "A=B"}})), Catch::Contains("the name of a variable"));
   CHECK_THAT(after("env.A", std::string("a\0b", 3)), Catch::Contains("without NUL"));

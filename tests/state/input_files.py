@@ -103,9 +103,9 @@ class InputFiles(place.Place):
         self.exits(0, self.flow("resume", "last", "--code", "new"))
         self.exits(0, self.flow("run", "files.lua", "--help"), "in/*.txt")
         for given, text in (("files=in/*.none", "the parameter `files` names no files: no file matches `in/*.none`"),
-                            ("files=", "is a pattern of paths in a string, and it is empty"),
+                            ("files=", "must be a pattern of paths in a string, but is empty"),
                             ('files=["in/none"]', "which does not exist"),
-                            ("files=[1]", "has an item 1 that is a path in a string"),
+                            ("files=[1]", "has an item 1 that must be a path in a string"),
                             ("files=@in/none", "in/none")):
             self.exits(2, self.flow("run", "files.lua", "--param", given), text)
 

@@ -97,8 +97,8 @@ return flow.pipeline("dynamic", {}, function(p) return choose() end)''')
         for text, words in {
                 'error("no idea")': ["pipeline.lua:5: no idea"],
                 'return "lots"': ["pipeline.lua:5:", "`memory`", "lots"],
-                'return nil': ["`memory` is a size", "nil"],
-                'return 0': ["`memory` is a size"],
+                'return nil': ["`memory` must be a size", "nil"],
+                'return 0': ["`memory` must be a size"],
                 'return os.time()': ["os.time"],
                 'return math.random(10)': ["a resource function has no random numbers"],
                 'return flow.randint(1, 9, { 1 })[1]': ["a resource function has no random numbers"],
@@ -113,7 +113,7 @@ return flow.pipeline("errors", {}, function(p) return t() end)''' % text)
 
     def test_wrong_uses_are_errors_of_the_script(self):
         for options, words in {
-                'ranks = function() return 2 end': ["`ranks` is a whole number"],
+                'ranks = function() return 2 end': ["`ranks` must be a whole number"],
                 'memory = function() end, retries = { oom = { max = 1, memory = "x2" } }': ["retries.oom.memory"]}.items():
             self.script('''
 local t = flow.task("t", { %s }, function(ctx) return 1 end)

@@ -221,7 +221,7 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
                       self.refused('gpus = 1, gpu = "H200|A100"'))
         self.assertIn("asks for gpus = 0.5 with gpu_memory = 90 GiB", self.refused('gpus = 0.5, gpu_memory = "90G"'))
         self.assertIn("has the option `gpu` and asks for no GPU", self.refused('gpu = "H100"'))
-        self.assertIn('the option `gpu` is a model pattern such as "H200|H100"', self.refused('gpus = 1, gpu = "H100|"'))
+        self.assertIn('the option `gpu` must be a model pattern such as "H200|H100"', self.refused('gpus = 1, gpu = "H100|"'))
         self.machine("fail nvmlInit_v2 18\n")
         self.assertIn("this machine has none: the NVIDIA driver's library can't be started: Driver/library version "
                       "mismatch (status 18); remove `gpus` to run it on CPUs", self.refused("gpus = 1"))

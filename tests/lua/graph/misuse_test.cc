@@ -83,8 +83,8 @@ TEST_CASE("a method without a call is an error that says so") {
       {"return count:with { gpu_s = 1 }(1)",
        "pipeline.lua:6: task `count`: `with` has no option `gpu_s` (did you mean `gpus`?)"},
       {"return count:with { cpus = count(2) }(1)",
-       "pipeline.lua:6: task `count`: the option `cpus` is a number of CPUs, at least 0.001, not a "
-       "handle"},
+       "pipeline.lua:6: task `count`: the option `cpus` must be a number of CPUs, at least 0.001, "
+       "but is a handle"},
       {"return count.with(1, {})", "pipeline.lua:6: `with` is a method of a task"},
       {"return count(1):tag(7)", "pipeline.lua:6: the tag of `count` is a string"},
       {"return flow.when(count(1).after, print)",
@@ -165,14 +165,17 @@ TEST_CASE("the error of an unknown or invalid option names the valid ones") {
       {"{ port = 1 }", "pipeline.lua:2: task `t`: the option `port` belongs to flow.service"},
       {"{ 'cpus' }", "pipeline.lua:2: task `t`: the options are a table of names"},
       {"{ cpus = 0 }",
-       "pipeline.lua:2: task `t`: the option `cpus` is a number of CPUs, at least 0.001, not `0`"},
+       "pipeline.lua:2: task `t`: the option `cpus` must be a number of CPUs, at least 0.001, but "
+       "is `0`"},
       {"{ memory = 'lots' }",
        "pipeline.lua:2: task `t`: the option `memory`: `lots` is not a size"},
       {"{ timeout = 10 }",
-       "pipeline.lua:2: task `t`: the option `timeout` is a duration such as \"10m\", not `10`"},
+       "pipeline.lua:2: task `t`: the option `timeout` must be a duration such as \"10m\", but is "
+       "`10`"},
       {"{ timeout = '10' }",
        "pipeline.lua:2: task `t`: the option `timeout`: `10` is not a duration"},
-      {"{ gpus = 1.5 }", "pipeline.lua:2: task `t`: the option `gpus` is a whole number of GPUs"},
+      {"{ gpus = 1.5 }",
+       "pipeline.lua:2: task `t`: the option `gpus` must be a whole number of GPUs"},
       {"{ ranks = { min = 3, max = 2 } }",
        "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, and its min, 3, is "
        "above its max, 2"},
@@ -180,22 +183,24 @@ TEST_CASE("the error of an unknown or invalid option names the valid ones") {
        "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, where only min may be "
        "left out"},
       {"{ ranks = 100000 }",
-       "pipeline.lua:2: task `t`: the option `ranks` is a whole number of 1..4096, or { min =, max "
-       "= }, not `100000`"},
+       "pipeline.lua:2: task `t`: the option `ranks` must be a whole number of 1..4096, or { "
+       "min =, max = }, but is `100000`"},
       {"{ ranks = { max = 4097 } }",
-       "pipeline.lua:2: task `t`: the option `ranks.max` is a whole number of 1..4096, not `4097`"},
+       "pipeline.lua:2: task `t`: the option `ranks.max` must be a whole number of 1..4096, but is "
+       "`4097`"},
       {"{ retries = -1 }",
-       "pipeline.lua:2: task `t`: the option `retries` is a whole number from 0"},
+       "pipeline.lua:2: task `t`: the option `retries` must be a whole number from 0"},
       {"{ retries = { mx = 1 } }",
        "pipeline.lua:2: task `t`: the option `retries` has the unknown entry `mx` (did you mean "
        "`max`?)"},
       {"{ retries = { oom = { memory = '2' } } }",
-       "pipeline.lua:2: task `t`: the option `retries.oom.memory` is a factor from 1"},
-      {"{ cache = {} }", "pipeline.lua:2: task `t`: the option `cache` is true, false, or a salt"},
+       "pipeline.lua:2: task `t`: the option `retries.oom.memory` must be a factor from 1"},
+      {"{ cache = {} }",
+       "pipeline.lua:2: task `t`: the option `cache` must be true, false, or a salt"},
       {"{ env = { ['A-B'] = '1' } }",
        "pipeline.lua:2: task `t`: `A-B` in the option `env` is not a valid name of a variable: "},
       {"{ env = { A = true } }",
-       "pipeline.lua:2: task `t`: the option `env.A` is a string, or flow.env"},
+       "pipeline.lua:2: task `t`: the option `env.A` must be a string, or flow.env"},
       {"{ resources = { ['f\\0pga'] = 1 } }",
        "pipeline.lua:2: task `t`: `f"},  // including the text behind the NUL
       {"{ seed = print }",

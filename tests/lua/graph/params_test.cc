@@ -87,31 +87,37 @@ TEST_CASE("the error of an invalid parameter describes the expected value") {
     CHECK_THAT(error(text), Catch::StartsWith(message));
   };
   starts({{"epochs", "3.5"}},
-         "pipeline.lua:3: the parameter `epochs` is a whole number, not `3.5` (rounds)");
-  starts({{"epochs", "0"}}, "pipeline.lua:3: the parameter `epochs` is at least 1, not `0`");
-  starts({{"epochs", "100"}}, "pipeline.lua:3: the parameter `epochs` is at most 99, not `100`");
-  starts({{"lr", "x"}}, "pipeline.lua:4: the parameter `lr` is a number, not `x`");
-  starts({{"lr", "nan"}}, "pipeline.lua:4: the parameter `lr` is a number, not `nan`");
+         "pipeline.lua:3: the parameter `epochs` must be a whole number, but is `3.5` (rounds)");
+  starts({{"epochs", "0"}},
+         "pipeline.lua:3: the parameter `epochs` must be at least 1, but is `0`");
+  starts({{"epochs", "100"}},
+         "pipeline.lua:3: the parameter `epochs` must be at most 99, but is `100`");
+  starts({{"lr", "x"}}, "pipeline.lua:4: the parameter `lr` must be a number, but is `x`");
+  starts({{"lr", "nan"}}, "pipeline.lua:4: the parameter `lr` must be a number, but is `nan`");
   starts({{"name", "AB"}},
-         "pipeline.lua:5: the parameter `name` matches the Lua pattern `%l+`, and `AB` does not");
-  starts({{"name", "aB"}}, "pipeline.lua:5: the parameter `name` matches the Lua pattern");
-  starts({{"name", "abcdef"}}, "pipeline.lua:5: the parameter `name` is at most 5 bytes long");
-  starts({{"fast", "yes"}}, "pipeline.lua:6: the parameter `fast` is true or false, not `yes`");
+         "pipeline.lua:5: the parameter `name` must match the Lua pattern `%l+`, but is `AB`");
+  starts({{"name", "aB"}}, "pipeline.lua:5: the parameter `name` must match the Lua pattern");
+  starts({{"name", "abcdef"}}, "pipeline.lua:5: the parameter `name` must be at most 5 bytes long");
+  starts({{"fast", "yes"}},
+         "pipeline.lua:6: the parameter `fast` must be true or false, but is `yes`");
   starts({{"mode", "quik"}},
-         "pipeline.lua:7: the parameter `mode` is one of slow, quick, not `quik` (did you mean "
+         "pipeline.lua:7: the parameter `mode` must be one of slow, quick, but is `quik` (did you "
+         "mean "
          "`quick`?)");
   starts({{"sizes", "1,x"}},
-         "pipeline.lua:8: the parameter `sizes` has an item 2 that is a whole number, not `x`");
+         "pipeline.lua:8: the parameter `sizes` has an item 2 that must be a whole number, but is "
+         "`x`");
   starts({{"sizes", "11"}},
-         "pipeline.lua:8: the parameter `sizes` has an item 1 that is at most 10");
+         "pipeline.lua:8: the parameter `sizes` has an item 1 that must be at most 10");
   starts({{"sizes", "[1"}},
-         "pipeline.lua:8: the parameter `sizes` is a list, and its JSON can't be read");
+         "pipeline.lua:8: the parameter `sizes` must be a list, but its JSON can't be read");
   starts({{"data", "gone.csv"}}, "pipeline.lua:9: the parameter `data` names `/tmp/");
   starts({{"epoch", "3"}},
          "pipeline.lua:2: unknown parameter `epoch` (did you mean `epochs`?); the parameters are: "
          "data, epochs");
-  CHECK_THAT(error({}, Value::map({{Value("name"), Value(3)}})),
-             Catch::StartsWith("pipeline.lua:5: the parameter `name` is a string, not `3`"));
+  CHECK_THAT(
+      error({}, Value::map({{Value("name"), Value(3)}})),
+      Catch::StartsWith("pipeline.lua:5: the parameter `name` must be a string, but is `3`"));
 }
 
 TEST_CASE("every problem is reported at once") {
@@ -119,7 +125,7 @@ TEST_CASE("every problem is reported at once") {
         "pipeline.lua:2: unknown parameter `epoch` (did you mean `epochs`?); the parameters are: "
         "data, epochs, "
         "fast, lr, mode, name, sizes\n\n"
-        "error: pipeline.lua:4: the parameter `lr` is a number, not `x`");
+        "error: pipeline.lua:4: the parameter `lr` must be a number, but is `x`");
 }
 
 TEST_CASE("a schema is checked where it is written") {
@@ -139,15 +145,15 @@ TEST_CASE("a schema is checked where it is written") {
       error("flow.param.int { defualt = 3 }"),
       Catch::StartsWith(
           "pipeline.lua:2: flow.param.int has no field `defualt` (did you mean `default`?)"));
-  CHECK_THAT(
-      error("flow.param.int { default = 'x' }"),
-      Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is a whole number, not `x`"));
+  CHECK_THAT(error("flow.param.int { default = 'x' }"),
+             Catch::StartsWith(
+                 "pipeline.lua:2: `default` of flow.param.int must be a whole number, but is `x`"));
   CHECK_THAT(error("flow.param.int { default = 1, min = 2 }"),
-             Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is at least 2"));
+             Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int must be at least 2"));
   CHECK_THAT(error("flow.param.boolean { min = 2 }"),
              Catch::Contains("flow.param.boolean has no field `min`"));
   CHECK_THAT(error("flow.param.choice {}"), Catch::Contains("flow.param.choice has no choices"));
-  CHECK_THAT(error("flow.param.list { of = 'integer' }"), Catch::Contains("not `integer`"));
+  CHECK_THAT(error("flow.param.list { of = 'integer' }"), Catch::Contains("but is `integer`"));
   CHECK_THAT(error("flow.param.number { default = 1 }"), Catch::Equals("built"));
   CHECK_THAT(error("flow.param.integer {}"), Catch::Contains("flow.param.integer does not exist"));
 }

@@ -110,7 +110,8 @@ TEST_CASE("a pipeline within a body is inlined under its name") {
   CHECK(error("return inner {}") ==
         "error: pipeline.lua:12: the pipeline `inner`: the parameter `data` is required");
   CHECK(error("return inner { data = 'x', n = 9 }") ==
-        "error: pipeline.lua:12: the pipeline `inner`: the parameter `n` is at most 5, not `9`");
+        "error: pipeline.lua:12: the pipeline `inner`: the parameter `n` must be at most 5, but is "
+        "`9`");
   CHECK_THAT(error("return inner(3)"), Catch::Contains("is called with one table of parameters"));
 }
 

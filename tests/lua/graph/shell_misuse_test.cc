@@ -47,17 +47,18 @@ TEST_CASE("a shell call takes one table of names, or as many values as args has"
       {"flow.shell('s', { args = { 'a', 'a' }, command = 'cat' })",
        "pipeline.lua:2: task `s`: in `args`, `a` is named twice"},
       {"flow.shell('s', { outputs = { a = '../x' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: the option `outputs.a` is a path inside"},
+       "pipeline.lua:2: task `s`: the option `outputs.a` must be a path inside"},
       {"flow.shell('s', { outputs = { a = '.' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: the option `outputs.a` is a path inside"},
+       "pipeline.lua:2: task `s`: the option `outputs.a` must be a path inside"},
       {"flow.shell('s', { outputs = { a = 'x/.' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: the option `outputs.a` is a path inside"},
+       "pipeline.lua:2: task `s`: the option `outputs.a` must be a path inside"},
       {"flow.shell('s', { outputs = { a = 'x\\0y' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: the option `outputs.a` is a file's name or a glob without NUL"},
+       "pipeline.lua:2: task `s`: the option `outputs.a` must be a file's name or a glob without "
+       "NUL"},
       {"flow.shell('s', { args = { 'a' }, command = 'cat {memory}' })",
        "pipeline.lua:2: task `s`: the command names `{memory}`"},
       {"flow.shell('s', { command = 'cat', stage = 'link' })",
-       "pipeline.lua:2: task `s`: the option `stage` is \"copy\", not `link`"},
+       "pipeline.lua:2: task `s`: the option `stage` must be \"copy\", but is `link`"},
       {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
        "function() return s(1) end)",
        "pipeline.lua:3: `s` is called with positional arguments, and its `args` is missing: add "
