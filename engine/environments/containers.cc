@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "engine/base/files.hpp"
 #include "engine/environments/command_output.hpp"
@@ -273,14 +275,26 @@ std::vector<std::string> remove_words(const ContainerRecord& record) {
   return words;
 }
 
+/// podman fails to remove a container whose process ends at that moment ("could not be stopped:
+/// container state improper"). The next call succeeds.
+bool run_remove(const ContainerRecord& record) {
+  constexpr int kTries = 4;
+  constexpr auto kPause = std::chrono::milliseconds(100);
+  for (int i = 1;; i++) {
+    auto removed = run_command(remove_words(record), kRemoveLimitMs, record.variables);
+    if (!removed.ok() || removed->code == 0 || i == kTries)
+      return removed.ok() && removed->code == 0;
+    std::this_thread::sleep_for(kPause * i);
+  }
+}
+
 }  // namespace
 
 bool end_container(const std::string& path) {
   auto text = read_file(path, kRecordMax);
   if (!text.ok()) return true;
   if (auto record = parse_container_record(*text)) {
-    auto removed = run_command(remove_words(*record), kRemoveLimitMs, record->variables);
-    if (!removed.ok() || removed->code != 0) return false;
+    if (!run_remove(*record)) return false;
   }
   ::unlink(path.c_str());
   return true;

@@ -292,6 +292,10 @@ with open(%(calls)r, "a") as out:
     out.write(json.dumps(words) + "\n")
 if words[:2] == ["image", "inspect"]:
     print("sha256:" + "ab" * 32)
+elif words[0] == "rm" and os.path.exists(%(kept)r):
+    os.unlink(%(kept)r)
+    print("docker: container state improper: stopped", file=sys.stderr)
+    sys.exit(2)
 elif words[0] == "run":
     if os.path.exists(%(fails)r):
         print("docker: no space left on device", file=sys.stderr)
@@ -302,7 +306,7 @@ elif words[0] == "run":
     def setUp(self):
         super().setUp()
         os.mkdir(self.path("bin"))
-        self.write("bin/docker", self.DOCKER % {"calls": self.path("calls"), "fails": self.path("fails")})
+        self.write("bin/docker", self.DOCKER % {each: self.path(each) for each in ("calls", "fails", "kept")})
         os.chmod(self.path("bin/docker"), 0o755)
         for program in ("bash", "python3", "env", "touch", "cat"):
             os.symlink(shutil.which(program), self.path("bin", program))
@@ -322,6 +326,15 @@ elif words[0] == "run":
         self.assertTrue(name.startswith("flow-" + end["run"]))
         self.assertEqual(runs[0][runs[0].index("--user") + 1], "%d:%d" % (os.getuid(), os.getgid()))
         self.assertNotIn("--userns", runs[0])
+        slots = os.listdir(os.path.join(self.state, "scratch", "slots"))
+        self.assertEqual([each for each in slots if each.endswith(".container")], [])
+
+    def test_a_container_that_is_not_removed_at_first_is_removed_again(self):
+        self.open("kept")
+        self.last(self.flow("run", self.script('container = "docker://debian:12"', "echo in"), "--json"))
+        removed = [call for call in self.calls() if call[0] == "rm"]
+        self.assertEqual(len(removed), 2)
+        self.assertEqual(removed[0], removed[1])
         slots = os.listdir(os.path.join(self.state, "scratch", "slots"))
         self.assertEqual([each for each in slots if each.endswith(".container")], [])
 
