@@ -310,10 +310,13 @@ struct Record {
 // Queries: pure reads of blobs that are committed or in the open batch. The engine loop answers
 // each with an event in the same turn, before the commit.
 
-/// Answered by InputsResolved, InputsFailed or InputsMissing.
+/// Answered for each of the units by InputsResolved, InputsFailed or InputsMissing. The units that
+/// an event makes ready for it often follow each other: a command for each of a million units would
+/// take more memory than the units.
 struct ResolveInputs {
   RunId run;
-  UnitId unit = 0;
+  UnitId unit = 0;     // the first
+  uint32_t count = 1;  // of units
 };
 /// Answered by MapExpanded, InputsFailed or InputsMissing.
 struct ExpandMap {

@@ -118,7 +118,13 @@ void Transition::emit_query(Run& run, UnitId unit) {
   move(run, unit, Phase::resolving, UnitStatus::pending);
   if (is_map_unit(run, unit)) return emit(ExpandMap{run.id, unit});
   if (run.node(run.units[unit].node).kind == NodeKind::when) return emit(ResolveWhen{run.id, unit});
-  emit(ResolveInputs{run.id, unit});
+  auto* last = out_.empty() ? nullptr : std::get_if<ResolveInputs>(&out_.back());
+  bool follows = last != nullptr && last->unit + last->count == unit && last->run == run.id;
+  if (follows) {
+    last->count++;
+  } else {
+    emit(ResolveInputs{run.id, unit});
+  }
 }
 
 // Called after leave(); the unit holds its key.

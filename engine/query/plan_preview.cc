@@ -137,7 +137,7 @@ class PlanPreview::ScratchRun {
 
   void answer(const core::Command& query, core::Run& run) {
     if (const auto* inputs = std::get_if<core::ResolveInputs>(&query)) {
-      resolve_inputs(run, inputs->unit);
+      for (uint32_t i = 0; i < inputs->count; i++) resolve_inputs(run, inputs->unit + i);
     } else if (const auto* map = std::get_if<core::ExpandMap>(&query)) {
       auto count = of_.resolver_.map_count(run, map->unit);
       if (!count.ok()) return;

@@ -66,11 +66,7 @@ Result<std::string> gather_value(InputResolver& resolver, const TurnBlobs& blobs
 }
 
 size_t QueryHandler::resolve_some(core::Time now) {
-  if (std::holds_alternative<core::ResolveInputs>(queries_.front())) {
-    size_t before = queries_.size();
-    resolve_inputs(now);
-    return before - queries_.size();
-  }
+  if (std::holds_alternative<core::ResolveInputs>(queries_.front())) return resolve_inputs(now);
   core::Command query = std::move(queries_.front());
   queries_.pop_front();
   resolve(query, now);
@@ -78,13 +74,15 @@ size_t QueryHandler::resolve_some(core::Time now) {
 }
 
 // A run that has nothing to do spends most of its time here.
-void QueryHandler::resolve_inputs(core::Time now) {
+size_t QueryHandler::resolve_inputs(core::Time now) {
   std::vector<CacheRequest> requests;
-  while (!queries_.empty() && requests.size() < kLookupsMax) {
-    const auto* query = std::get_if<core::ResolveInputs>(&queries_.front());
+  size_t taken = 0;
+  for (; !queries_.empty() && requests.size() < kLookupsMax; taken++) {
+    auto* query = std::get_if<core::ResolveInputs>(&queries_.front());
     if (query == nullptr) break;
-    auto [run, unit] = *query;
-    queries_.pop_front();
+    core::RunId run = query->run;
+    core::UnitId unit = query->unit++;
+    if (--query->count == 0) queries_.pop_front();
     auto found = state_.runs.find(run);
     if (found == state_.runs.end()) continue;
     auto missing = resolver_.why_missing(found->second, unit);
@@ -104,6 +102,7 @@ void QueryHandler::resolve_inputs(core::Time now) {
   Status looked_up = cache_.look_up(requests);
   if (!looked_up.ok()) stop_.set(looked_up.error());
   for (CacheRequest& request : requests) answer(request, now);
+  return taken;
 }
 
 void QueryHandler::answer(CacheRequest& request, core::Time now) {

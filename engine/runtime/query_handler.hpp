@@ -46,11 +46,11 @@ class QueryHandler {
 
   void push(core::Command query) { queries_.push_back(std::move(query)); }
   bool empty() const { return queries_.empty(); }
-  /// Resolves the first query, or many at once if they look up cache keys; returns how many.
+  /// Resolves the first query, or many units at once if they look up cache keys; returns how many.
   size_t resolve_some(core::Time now);
 
  private:
-  void resolve_inputs(core::Time now);
+  size_t resolve_inputs(core::Time now);
   void answer(CacheRequest& request, core::Time now);
   void resolve(const core::Command& query, core::Time now);
   void gather(const core::GatherValue& query, const core::Run& run, core::Time now);

@@ -463,7 +463,12 @@ std::string Scenario::step(const Event& event, std::vector<std::string>& printed
   std::vector<Command> out;
   records_.push_back({state_.sequence + 1, now_, event});
   apply(state_, records_.back(), out);
-  for (const Command& command : out) printed.push_back(text_of(command));
+  for (const Command& command : out) {
+    const auto* several = std::get_if<ResolveInputs>(&command);
+    if (several == nullptr) printed.push_back(text_of(command));
+    for (uint32_t i = 0; several != nullptr && i < several->count; i++)
+      printed.push_back(text_of(ResolveInputs{several->run, several->unit + i}));
+  }
   return check_invariants(state_);
 }
 

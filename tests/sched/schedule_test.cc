@@ -27,8 +27,11 @@ class Bench {
     for (size_t i = 0; i < asked_.size(); i++) {
       const auto* q = std::get_if<ResolveInputs>(&asked_[i]);
       if (q == nullptr) continue;
-      Digest key = sha256(q->run + "/" + std::to_string(q->unit));
-      feed(InputsResolved{q->run, q->unit, key, false, {}, nullptr, {}});
+      auto [run, first, count] = *q;
+      for (UnitId unit = first; unit < first + count; unit++) {
+        Digest key = sha256(run + "/" + std::to_string(unit));
+        feed(InputsResolved{run, unit, key, false, {}, nullptr, {}});
+      }
     }
     asked_.clear();
   }
