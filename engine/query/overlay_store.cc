@@ -10,10 +10,10 @@ class Overlay final : public Store {
  public:
   explicit Overlay(const Store* below) : below_(below), above_(make_memory_store()) {}
 
-  Status commit(const Batch& batch, bool sync) override {
+  Status commit(Batch batch, bool sync) override {
     for (const Batch::Write& write : batch.writes)
       FLOW_CHECK(write.value);  // a read-only store never deletes
-    return above_->commit(batch, sync);
+    return above_->commit(std::move(batch), sync);
   }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {

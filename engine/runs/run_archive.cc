@@ -7,11 +7,20 @@ namespace {
 constexpr char kNamesBlob = '@';  // not the first byte of any snapshot
 }
 
-Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,
-                                Batch& batch) {
-  std::string bytes = encode_snapshot_of(state, run);
-  if (bytes.size() <= kInlineBlobMax) return bytes;
-  auto digest = blobs.put(bytes, batch);
+Result<std::string> archive_run(const core::State& state, const core::Run& run,
+                                const Blobs& blobs) {
+  std::string bytes;  // of a small one
+  std::optional<Blobs::Writer> file;
+  encode_snapshot_of(state, run, [&](std::string_view piece, size_t total) {
+    if (total <= kInlineBlobMax) {
+      bytes += piece;
+    } else {
+      if (!file) file.emplace(blobs);
+      file->add(piece);
+    }
+  });
+  if (!file) return bytes;
+  auto digest = file->finish();
   FLOW_TRY(digest);
   return kNamesBlob + std::string(digest->view());
 }

@@ -8,10 +8,9 @@
 
 namespace flow {
 
-/// The row of a finished run: its snapshot, or for a large run the digest of the blob with it. The
-/// blob is in `batch`, or durable already.
-Result<std::string> archive_run(const core::State& state, const core::Run& run, Blobs& blobs,
-                                Batch& batch);
+/// The row of a finished run: its snapshot, or for a large run the digest of the blob with it,
+/// which is durable.
+Result<std::string> archive_run(const core::State& state, const core::Run& run, const Blobs& blobs);
 /// Loads the run into a State of its own.
 Result<core::State> load_archived_run(std::string_view archive, const Blobs& blobs);
 /// The blob to which a row refers, if it does.

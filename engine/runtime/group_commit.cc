@@ -173,7 +173,7 @@ Status GroupCommit::write(Commit& commit) {
   } else if (lock_inode() != lock_inode_) {
     done = removed(state_dir_);
   } else if (!batch.writes.empty()) {
-    done = store_.commit(batch, commit.is_durable);
+    done = store_.commit(std::move(batch), commit.is_durable);
   }
   if (commit.is_durable) failpoint("turn-after-commit");
   if (commit.log_cost > 0) steps_.ack_logs(commit.log_cost);
@@ -217,8 +217,10 @@ void GroupCommit::finish(Commit commit, const Status& written) {
 bool GroupCommit::is_snapshot_due() const {
   // The snapshot of a state without runs has a few bytes.
   bool is_rest = state_.runs.empty() && journal_.bytes > kRestJournalMin;
-  return journal_.is_snapshot_requested || is_rest ||
-         journal_.bytes > std::max(kJournalMin, 2 * journal_.snapshot_bytes);
+  if (journal_.is_snapshot_requested || is_rest) return true;
+  if (journal_.bytes <= kJournalMin) return false;
+  // A snapshot of many units that have not ended yet would soon be followed by larger ones.
+  return journal_.bytes > 2 * std::max(journal_.snapshot_bytes, expected_snapshot_bytes(state_));
 }
 
 // The snapshot includes this turn. Records that it covers are not replayed and leave the journal.

@@ -34,7 +34,7 @@ void StoredRuns::archive(const core::RunId& run, Batch& batch) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   put_record(run, batch);
-  auto archived = archive_run(state_, found->second, blobs_, batch);
+  auto archived = archive_run(state_, found->second, blobs_);
   if (!archived.ok()) return stop_.set(archived.error());
   batch.put(Family::kv, archive_key(run), std::move(*archived));
 }

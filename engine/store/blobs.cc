@@ -95,6 +95,34 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   return digest;
 }
 
+Blobs::Writer::Writer(const Blobs& blobs)
+    : blobs_(blobs), file_(std::make_unique<NewBlobFile>(blobs.dir_)) {
+  if (file_->descriptor() < 0) written_ = blobs_.unwritten(failed("write", file_->path()));
+}
+
+Blobs::Writer::~Writer() = default;
+
+void Blobs::Writer::add(std::string_view piece) {
+  if (!written_) return;
+  hash_.update(piece);
+  size_ += piece.size();
+  if (!write_all(file_->descriptor(), piece))
+    written_ = blobs_.unwritten(failed("write", file_->path()));
+}
+
+Result<Digest> Blobs::Writer::finish() {
+  FLOW_TRY(written_);
+  Digest digest = hash_.finish();
+  std::string target = blobs_.path_of(digest);
+  if (holds(target, digest, size_)) {
+    FLOW_TRY(refresh_blob(target));
+    return digest;
+  }
+  if (Status published = file_->publish_as(digest); !published)
+    return blobs_.unwritten(published.error());
+  return digest;
+}
+
 Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   FileDescriptor source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (source.number < 0) return failed("read", path);

@@ -65,8 +65,8 @@ uint32_t crc32c(std::string_view data, uint32_t before) {
   return ~by_tables(~before, p, data.size());
 }
 
-void seal(std::string& bytes) {
-  uint32_t crc = crc32c(bytes);
+void seal(std::string& bytes, uint32_t before) {
+  uint32_t crc = crc32c(bytes, before);
   bytes.append(reinterpret_cast<const char*>(&crc), sizeof crc);
 }
 

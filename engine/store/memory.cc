@@ -10,12 +10,12 @@ namespace {
 
 class MemoryStore final : public Store {
  public:
-  Status commit(const Batch& batch, bool) override {
+  Status commit(Batch batch, bool) override {
     std::lock_guard lock(mutex_);
-    for (const Batch::Write& write : batch.writes) {
+    for (Batch::Write& write : batch.writes) {
       auto& rows = families_[write.family];
       if (write.value) {
-        rows[write.key] = *write.value;
+        rows[write.key] = std::move(*write.value);
       } else {
         rows.erase(write.key);
       }

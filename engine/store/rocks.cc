@@ -327,10 +327,22 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   return db;
 }
 
-rocksdb::ReadOptions all_in_order() {
+rocksdb::ReadOptions scan_options(Family family) {
   rocksdb::ReadOptions options;
   options.total_order_seek = true;
+  // Its rows are read once, when the state is opened or before a snapshot replaces them.
+  options.fill_cache = family != Family::journal;
   return options;
+}
+
+/// About the size of the batch as RocksDB encodes it.
+size_t bytes_of(const Batch& batch) {
+  constexpr size_t kEachWrite = 16;  // its kind, its family and two lengths
+  constexpr size_t kOnce = 256;      // the header and the marks
+  size_t bytes = kOnce;
+  for (const Batch::Write& write : batch.writes)
+    bytes += kEachWrite + write.key.size() + (write.value ? write.value->size() : 0);
+  return bytes;
 }
 
 /// Checks the logs; with a live writer a record that is being written may look damaged for a
@@ -367,17 +379,18 @@ class RocksStore final : public Store {
     return std::unique_ptr<Store>(std::move(store));
   }
 
-  Status commit(const Batch& batch, bool sync) override {
+  Status commit(Batch batch, bool sync) override {
     if (read_only_)
       return internal_error(fmt::format("the state `{}` was opened for reading only", dir_));
-    rocksdb::WriteBatch writes;
+    rocksdb::WriteBatch writes(bytes_of(batch));
     rocksdb::Status marked = writes.PutLogData(encode_marks(synced_->marks()));
     if (!marked.ok()) return failed(marked);
-    for (const Batch::Write& write : batch.writes) {
+    for (Batch::Write& write : batch.writes) {
       rocksdb::ColumnFamilyHandle* family = handle(write.family);
       rocksdb::Status status = write.value ? writes.Put(family, write.key, *write.value)
                                            : writes.Delete(family, write.key);
       if (!status.ok()) return failed(status);
+      write.value.reset();  // a snapshot may have 100 MB, which the memtable copies too
     }
     rocksdb::WriteOptions options;
     options.sync = sync;
@@ -428,7 +441,7 @@ class RocksStore final : public Store {
   Status scan(Family family, std::string_view prefix, std::string_view from,
               const std::function<bool(std::string_view, std::string_view)>& visit) const override {
     if (!has(family)) return {};
-    std::unique_ptr<rocksdb::Iterator> rows(db_->NewIterator(all_in_order(), handle(family)));
+    std::unique_ptr<rocksdb::Iterator> rows(db_->NewIterator(scan_options(family), handle(family)));
     std::string_view first = std::max(prefix, from);
     for (rows->Seek(rocksdb::Slice(first.data(), first.size())); rows->Valid(); rows->Next()) {
       std::string_view key(rows->key().data(), rows->key().size());

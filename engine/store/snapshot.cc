@@ -28,7 +28,8 @@ enum Flag : uint32_t {
 };
 
 constexpr uint32_t kLengthDelimited = 2;  // protobuf's wire type
-constexpr size_t kLengthBytes = 5;        // of a length that is filled in later
+constexpr size_t kLengthBytes = 5;        // of a run's length
+constexpr size_t kPieceBytes = 64 << 10;
 
 void append_varint(uint64_t value, std::string& out) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
@@ -199,10 +200,8 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
 
 constexpr size_t kUnitBytes = 112;  // about, of a unit that ended
 
-/// Appends a run as field Snapshot.runs. Its units are encoded one by one: the messages of a
-/// million units would take more memory than the state itself.
-void append_run(const core::Run& r, std::string& out) {
-  journal::Run m;
+/// All fields of a run but its units and their details.
+void put_run(const core::Run& r, journal::Run& m) {
   m.set_id(r.id);
   m.set_name(r.name);
   m.set_status(static_cast<uint32_t>(r.status));
@@ -241,30 +240,66 @@ void append_run(const core::Run& r, std::string& out) {
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
-
-  // Without this, the bytes of a million units would be copied again and again.
-  out.reserve(out.size() + r.units.size() * kUnitBytes);
-  append_tag(journal::Snapshot::kRunsFieldNumber, out);
-  size_t length_at = out.size();
-  out.append(kLengthBytes, '\0');
-  std::map<const core::UnitDetail*, uint32_t> details;
-  journal::Unit u;
-  for (const core::Unit& unit : r.units) {
-    u.Clear();
-    put_unit(unit, u);
-    if (unit.detail) {
-      auto [place, added] =
-          details.try_emplace(unit.detail.get(), static_cast<uint32_t>(details.size() + 1));
-      if (added) put_detail(*unit.detail, *m.add_details());
-      u.set_detail(place->second);
-    }
-    append_tag(journal::Run::kUnitsFieldNumber, out);
-    append_varint(u.ByteSizeLong(), out);
-    u.AppendToString(&out);
-  }
-  m.AppendToString(&out);
-  write_length(out.size() - length_at - kLengthBytes, out.data() + length_at);
 }
+
+/// A run as field Snapshot.runs. Its units are encoded one by one: the messages of a million units
+/// would take more memory than the state itself.
+class RunWriter {
+ public:
+  explicit RunWriter(const core::Run& run) : run_(run) {
+    put_run(run, rest_);
+    for (const core::Unit& unit : run.units) {
+      if (!unit.detail) continue;
+      auto number = static_cast<uint32_t>(details_.size() + 1);
+      if (details_.try_emplace(unit.detail.get(), number).second)
+        put_detail(*unit.detail, *rest_.add_details());
+    }
+    std::string header;
+    for (const core::Unit& unit : run.units) {
+      header.clear();
+      content_bytes_ += encode(unit, header) + header.size();
+    }
+    content_bytes_ += rest_.ByteSizeLong();
+    append_tag(journal::Snapshot::kRunsFieldNumber, header_);
+    size_t length_at = header_.size();
+    header_.append(kLengthBytes, '\0');
+    write_length(content_bytes_, header_.data() + length_at);
+  }
+
+  size_t bytes() const { return header_.size() + content_bytes_; }
+
+  /// Appends all pieces to `out`, and calls `flush` after each, which may clear it.
+  template <typename Flush>
+  void write(std::string& out, Flush&& flush) {
+    out += header_;
+    for (const core::Unit& unit : run_.units) {
+      encode(unit, out);
+      unit_.AppendToString(&out);
+      flush();
+    }
+    rest_.AppendToString(&out);
+    flush();
+  }
+
+ private:
+  /// Makes `unit_`, appends its tag and its length to `out`, and returns that length.
+  size_t encode(const core::Unit& unit, std::string& out) {
+    unit_.Clear();
+    put_unit(unit, unit_);
+    if (unit.detail) unit_.set_detail(details_.at(unit.detail.get()));
+    size_t length = unit_.ByteSizeLong();
+    append_tag(journal::Run::kUnitsFieldNumber, out);
+    append_varint(length, out);
+    return length;
+  }
+
+  const core::Run& run_;
+  journal::Run rest_;  // without units
+  journal::Unit unit_;
+  std::map<const core::UnitDetail*, uint32_t> details_;  // numbers, from 1
+  std::string header_;
+  size_t content_bytes_ = 0;
+};
 
 bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && unit.instance < 0; }
 
@@ -490,12 +525,26 @@ std::string encode_header(const core::State& state) {
 
 std::string encode_snapshot(const core::State& state) {
   std::string bytes = encode_header(state);
-  for (const auto& [id, run] : state.runs) append_run(run, bytes);
+  for (const auto& [id, run] : state.runs) {
+    RunWriter writer(run);
+    bytes.reserve(bytes.size() + writer.bytes() + kChecksumBytes);
+    writer.write(bytes, [] {});
+  }
   seal(bytes);
   return bytes;
 }
 
-std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
+uint64_t expected_snapshot_bytes(const core::State& state) {
+  uint64_t bytes = 0;
+  for (const auto& [id, run] : state.runs) bytes += run.units.size() * kUnitBytes;
+  return bytes;
+}
+
+namespace {
+
+/// The header of a state that has no runs, and of the workers only the names of those on which
+/// `run` ran.
+std::string header_for(const core::State& state, const core::Run& run) {
   core::State alone;
   size_t named = 1;
   for (const core::Unit& unit : run.units)
@@ -512,10 +561,25 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
     worker.info.name = state.workers[i].info.name;
     worker.is_up = false;
   }
-  std::string bytes = encode_header(alone);
-  append_run(run, bytes);
-  seal(bytes);
-  return bytes;
+  return encode_header(alone);
+}
+
+}  // namespace
+
+void encode_snapshot_of(const core::State& state, const core::Run& run, const TakePiece& take) {
+  std::string piece = header_for(state, run);
+  RunWriter writer(run);
+  size_t total = piece.size() + writer.bytes() + kChecksumBytes;
+  uint32_t checksum = 0;
+  auto flush = [&] {
+    if (piece.size() < kPieceBytes) return;
+    checksum = crc32c(piece, checksum);
+    take(piece, total);
+    piece.clear();
+  };
+  writer.write(piece, flush);
+  seal(piece, checksum);
+  take(piece, total);
 }
 
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,

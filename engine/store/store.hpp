@@ -37,7 +37,7 @@ struct Batch {
 class Store {
  public:
   virtual ~Store() = default;
-  virtual Status commit(const Batch& batch, bool sync = true) = 0;
+  virtual Status commit(Batch batch, bool sync = true) = 0;
   virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
   /// For each key, in order, its row or nothing.
   virtual Result<std::vector<std::optional<std::string>>> get_many(
@@ -57,6 +57,8 @@ struct StoreOptions {
 /// (file and offset), no space.
 Result<std::unique_ptr<Store>> open_store(const std::string& dir, const StoreOptions& options = {});
 std::unique_ptr<Store> make_memory_store();
+
+class NewBlobFile;
 
 /// The blobs of a state: small ones in the column family `blobs` (through a Batch), large ones as
 /// files objects/ab/cdef…, which are durable when put returns.
@@ -78,6 +80,22 @@ class Blobs {
   bool is_gone(const Digest& digest, std::optional<uint64_t> size) const;
   /// Removes a file under objects/ whose content does not match its name. Returns whether it did.
   bool drop_if_damaged(const Digest& digest);
+  /// A large blob that is written to its file in pieces.
+  class Writer {
+   public:
+    explicit Writer(const Blobs& blobs);
+    ~Writer();
+    void add(std::string_view piece);
+    /// The first error of all, or the digest of the blob, which is durable.
+    Result<Digest> finish();
+
+   private:
+    const Blobs& blobs_;
+    std::unique_ptr<NewBlobFile> file_;
+    Sha256 hash_;
+    uint64_t size_ = 0;
+    Status written_;
+  };
   std::string path_of(const Digest& digest) const;  // objects/ab/cdef…, whether it exists or not
   /// A readable path; writes a small blob to objects/ first.
   Result<std::string> materialize(const Digest& digest);
@@ -105,8 +123,13 @@ std::string encode_records(const std::vector<core::Record>& records);
 Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
                                                  const FindFragment& fragment);
 std::string encode_snapshot(const core::State& state);
-/// A state with only this run of `state`, and the names of the workers that it ran on.
-std::string encode_snapshot_of(const core::State& state, const core::Run& run);
+/// About the size of a snapshot of this state when all units of its runs have ended.
+uint64_t expected_snapshot_bytes(const core::State& state);
+/// Gets the next piece of an encoding, and the size of all pieces.
+using TakePiece = std::function<void(std::string_view piece, size_t total)>;
+/// The snapshot of a state with only this run of `state`, and the names of the workers that it ran
+/// on.
+void encode_snapshot_of(const core::State& state, const core::Run& run, const TakePiece& take);
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
 

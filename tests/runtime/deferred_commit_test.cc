@@ -11,10 +11,10 @@ namespace {
 
 class FailingStore final : public Store {
  public:
-  Status commit(const Batch& batch, bool sync) override {
+  Status commit(Batch batch, bool sync) override {
     if (fails) return environment_error("the disk is gone");
     syncs += sync ? 1 : 0;
-    return store_->commit(batch, sync);
+    return store_->commit(std::move(batch), sync);
   }
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     return store_->get(family, key);
@@ -137,6 +137,24 @@ TEST_CASE("a failed write stops the engine, and nothing follows from the commit"
   engine.group_commit.commit(false);  // a stopped engine writes nothing any more
   CHECK(engine.steps.take() == Calls{"prefetch 2", "two no"});
   CHECK(engine.rows(Family::journal) == 0);
+}
+
+TEST_CASE("a snapshot is due when the journal has twice the bytes that it will have") {
+  DeferredCommits engine;
+  core::Run& run = engine.state.runs["r"];
+  run.id = "r";
+  run.units.resize(100'000);
+  uint64_t expected = expected_snapshot_bytes(engine.state);
+  constexpr uint64_t kSlack = 100'000;  // more than these commits have
+  REQUIRE(expected > 10'000'000);
+  engine.group_commit.set_journal_bytes(2 * expected - kSlack);
+  engine.decide("one", 2);
+  engine.group_commit.commit(false);
+  CHECK(engine.rows(Family::snapshots) == 0);
+  engine.group_commit.set_journal_bytes(2 * expected + 1);
+  engine.decide("two", 2);
+  engine.group_commit.commit(false);
+  CHECK(engine.rows(Family::snapshots) == 1);
 }
 
 TEST_CASE("a snapshot replaces the journal that it covers") {

@@ -82,10 +82,10 @@ struct Gate {
 class GatedStore final : public Store {
  public:
   GatedStore(std::unique_ptr<Store> store, Gate& gate) : store_(std::move(store)), gate_(gate) {}
-  Status commit(const Batch& batch, bool sync) override {
+  Status commit(Batch batch, bool sync) override {
     std::this_thread::sleep_for(gate_.begin_commit(batch.writes.size()));
     if (sync) FLOW_TRY(gate_.pass());
-    return store_->commit(batch, sync);
+    return store_->commit(std::move(batch), sync);
   }
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     return store_->get(family, key);

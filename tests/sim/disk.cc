@@ -71,7 +71,7 @@ class DiskStore final : public Store {
  public:
   explicit DiskStore(Disk& disk) : disk_(disk) {}
 
-  Status commit(const Batch& batch, bool sync) override { return disk_.commit(batch, sync); }
+  Status commit(Batch batch, bool sync) override { return disk_.commit(batch, sync); }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     const Disk::Rows& rows = disk_.rows(family);
