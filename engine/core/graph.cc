@@ -90,7 +90,7 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
     common_of_ = u.node;
     common_.clear();
     if (literal) {
-      add_refs(node.args, common_);
+      for_each_ref(node.args, [&](UnitId from) { common_.push_back({from, false}); });
     } else {
       for_each_data_ref(node, [&](UnitId from) { common_.push_back({from, false}); });
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/plan/resource_quantities.hpp"
+#include "engine/value/encoded_value.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 #include "flow/value.hpp"
@@ -185,8 +186,9 @@ struct TaskNode {
   uint32_t def = 0;   // task, map
   uint32_t line = 0;  // of the call
   Guard guard;        // innermost branch in which this node was made
-  Value args;  // task, map: list of positional arguments with refs (a map's item is not in it);
-               // a shell task called with named arguments: one table in the list
+  // task, map: list of positional arguments with refs (a map's item is not in it); a shell task
+  // called with named arguments: one table in the list
+  EncodedValue args;
 
   bool has_detail() const { return detail_ != nullptr; }
   const NodeDetail& detail() const { return detail_ ? *detail_ : none(); }
@@ -203,7 +205,7 @@ struct TaskNode {
   }
   std::shared_ptr<NodeDetail> detail_;  // shared by copies until one is changed; null: none
 };
-static_assert(sizeof(TaskNode) <= 96);
+static_assert(sizeof(TaskNode) <= 88);
 
 struct ParamSpec {
   std::string name;

@@ -40,6 +40,7 @@ class PlanWriter {
   }
   void raw(std::string_view s) { out_.append(s); }
   void value(const Value& v) { append_value(v, out_); }
+  void encoded(const EncodedValue& v) { out_.append(v.bytes()); }
 
  private:
   std::string out_;
@@ -98,6 +99,12 @@ class PlanReader {
     if (taken.ok()) return std::move(taken).value();
     fail(taken.error().message);
     return {};
+  }
+  EncodedValue encoded() {
+    std::string_view bytes = rest_;
+    (void)value();
+    if (failed()) return {};
+    return EncodedValue::of_bytes(bytes.substr(0, bytes.size() - rest_.size()));
   }
   // Fast path: most values of a node are nil.
   bool take_nil() {
@@ -185,6 +192,8 @@ void field(PlanWriter& io, const std::string& s) { io.text(s); }
 void field(PlanReader& io, std::string& s) { s = io.text(); }
 void field(PlanWriter& io, const Value& v) { io.value(v); }
 void field(PlanReader& io, Value& v) { v = io.value(); }
+void field(PlanWriter& io, const EncodedValue& v) { io.encoded(v); }
+void field(PlanReader& io, EncodedValue& v) { v = io.encoded(); }
 void field(PlanWriter& io, const Digest& d) { io.raw(d.view()); }
 void field(PlanReader& io, Digest& d) {
   std::string_view raw = io.raw(d.bytes.size());

@@ -12,11 +12,26 @@ namespace flow {
 inline const NodeDetail& detail_of(const TaskNode& node) { return node.detail(); }
 inline NodeDetail& detail_of(TaskNode& node) { return node.edit_detail(); }
 
-/// Calls `visit(value)` for each value of a node. `AnyNode` is TaskNode or const TaskNode.
+template <typename Visit>
+void visit_arguments(const EncodedValue& args, Visit&& visit) {
+  if (!args.holds_tag()) return;
+  const Value value = args.value();
+  visit(value);
+}
+template <typename Visit>
+void visit_arguments(EncodedValue& args, Visit&& visit) {
+  if (!args.holds_tag()) return;
+  Value value = args.value();
+  visit(value);
+  args = value;
+}
+
+/// Calls `visit(value)` for each value of a node that may hold a tensor, a file or a ref. The value
+/// is valid during the call. `AnyNode` is TaskNode or const TaskNode.
 template <typename AnyNode, typename Visit>
 requires std::same_as<std::remove_const_t<AnyNode>, TaskNode>
 void for_each_value(AnyNode& node, Visit&& visit) {
-  visit(node.args);
+  visit_arguments(node.args, visit);
   if (!node.has_detail()) return;
   auto& detail = detail_of(node);
   visit(detail.items);

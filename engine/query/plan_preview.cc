@@ -175,7 +175,8 @@ class PlanPreview::ScratchRun {
 
   void resolve_inputs(core::Run& run, core::UnitId unit) {
     const auto& node = run.node(run.units[unit].node);
-    const File* unfetched = find_unfetched(node.args);
+    const Value args = node.args.value();
+    const File* unfetched = find_unfetched(args);
     if (unfetched == nullptr) unfetched = find_unfetched(node.detail().items);
     if (auto origin = parse_remote_origin(unfetched != nullptr ? unfetched->origin : "");
         origin.ok()) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/core/graph.hpp"
 #include "engine/value/cbor.hpp"
@@ -327,26 +328,32 @@ Result<Value> InputResolver::substitute(const core::Run& run, const Value& value
   return Value(std::move(out));
 }
 
+Result<Value> InputResolver::item_of(const core::Run& run, core::UnitId instance) {
+  const core::Unit& u = run.units[instance];
+  FLOW_CHECK(u.instance >= 0);
+  size_t index = static_cast<size_t>(u.instance);
+  const Value& items = run.node(u.node).detail().items;
+  if (items.kind() == Value::Kind::ref) {
+    auto list = follow(run, items.as_ref());
+    FLOW_TRY(list);
+    return list->as_table().list[index];
+  }
+  auto item = substitute(run, items.as_table().list[index], false);
+  FLOW_TRY(item);
+  return item->is_nil() ? Value::null() : std::move(*item);
+}
+
 Result<Value> InputResolver::argument_list(const core::Run& run, core::UnitId unit) {
-  const core::Unit& u = run.units[unit];
-  const TaskNode& node = run.node(u.node);
+  const TaskNode& node = run.node(run.units[unit].node);
   std::vector<Value> args;
   if (node.kind == NodeKind::map) {
-    FLOW_CHECK(u.instance >= 0);
-    size_t index = static_cast<size_t>(u.instance);
-    if (node.detail().items.kind() == Value::Kind::ref) {
-      auto list = follow(run, node.detail().items.as_ref());
-      FLOW_TRY(list);
-      const auto& items = list->as_table().list;
-      args.push_back(items[index]);
-    } else {
-      auto item = substitute(run, node.detail().items.as_table().list[index], false);
-      FLOW_TRY(item);
-      args.push_back(item->is_nil() ? Value::null() : std::move(*item));
-    }
+    auto item = item_of(run, unit);
+    FLOW_TRY(item);
+    args.push_back(std::move(*item));
   }
-  if (node.args.kind() == Value::Kind::table) {
-    for (const Value& arg : node.args.as_table().list) {
+  const Value written = node.args.value();
+  if (written.kind() == Value::Kind::table) {
+    for (const Value& arg : written.as_table().list) {
       auto value = substitute(run, arg, false);
       FLOW_TRY(value);
       args.push_back(std::move(*value));
@@ -397,6 +404,26 @@ Status InputResolver::append_argument(const core::Run& run, const Value& argumen
   return {};
 }
 
+namespace {
+
+/// The encoded items of a list in which nothing is replaced: no handle, and no nil.
+struct LiteralItems {
+  size_t count = 0;
+  std::string_view bytes;
+};
+std::optional<LiteralItems> literal_items(const EncodedValue& args) {
+  std::string_view bytes = args.bytes();
+  size_t at = 0;
+  cbor::Head head;
+  bool is_list = cbor::take_head(bytes, at, head) && head.major == cbor::kArray;
+  bool is_literal = is_list && !args.holds_tag() &&
+                    bytes.find(static_cast<char>(cbor::kUndefined)) == std::string_view::npos;
+  if (!is_literal) return std::nullopt;
+  return LiteralItems{static_cast<size_t>(head.argument), bytes.substr(at)};
+}
+
+}  // namespace
+
 Result<std::string> InputResolver::arguments(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   if (u.resolved) {
@@ -404,12 +431,24 @@ Result<std::string> InputResolver::arguments(const core::Run& run, core::UnitId 
     if (!short_arguments.empty()) return std::string(short_arguments);
   }
   const TaskNode& node = run.node(u.node);
-  if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
+  auto literal = literal_items(node.args);
+  if (literal && node.kind != NodeKind::map) return std::string(node.args.bytes());
+  if (literal) {
+    auto item = item_of(run, unit);
+    FLOW_TRY(item);
+    std::string bytes;
+    append_list_header(literal->count + 1, bytes);
+    append_value(*item, bytes);
+    bytes += literal->bytes;
+    return bytes;
+  }
+  const Value written = node.args.value();
+  if (node.kind == NodeKind::map || written.kind() != Value::Kind::table) {
     auto args = argument_list(run, unit);
     FLOW_TRY(args);
     return encode_value(*args);
   }
-  const std::vector<Value>& list = node.args.as_table().list;
+  const std::vector<Value>& list = written.as_table().list;
   std::string bytes;
   append_list_header(list.size(), bytes);
   for (const Value& argument : list) FLOW_TRY(append_argument(run, argument, bytes));
@@ -465,15 +504,15 @@ const std::vector<BlobInfo>* InputResolver::inputs(const Digest& key) const {
 namespace {
 
 /// The argument as it is written in the script: a ref where it is a result. Null where it is not
-/// known.
-const Value* written_argument(const TaskNode& node, size_t position) {
+/// known. `args` are those of the node.
+const Value* written_argument(const TaskNode& node, const Value& args, size_t position) {
   if (node.kind == NodeKind::map) {
     if (position == 0)
       return node.detail().items.kind() == Value::Kind::ref ? &node.detail().items : nullptr;
     position--;
   }
-  if (node.args.kind() != Value::Kind::table) return nullptr;
-  const std::vector<Value>& list = node.args.as_table().list;
+  if (args.kind() != Value::Kind::table) return nullptr;
+  const std::vector<Value>& list = args.as_table().list;
   return position < list.size() ? &list[position] : nullptr;
 }
 
@@ -505,9 +544,10 @@ Result<std::vector<KeyComponent>> InputResolver::key_components(const core::Run&
                           origin_of(run, written)});
   };
   const std::vector<Value>& list = args->as_table().list;
+  const Value written_args = node.args.value();
   for (size_t position = 0; position < list.size(); position++) {
     const Value& arg = list[position];
-    const Value* written = written_argument(node, position);
+    const Value* written = written_argument(node, written_args, position);
     std::string name = fmt::format("argument {}", position + 1);
     bool is_named = node.named_args && arg.kind() == Value::Kind::table;
     if (!is_named) {

@@ -74,6 +74,8 @@ class InputResolver {
   Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> list_with_places(const core::Run& run, core::UnitId map_unit);
+  /// The item of a map's list that the instance gets.
+  Result<Value> item_of(const core::Run& run, core::UnitId instance);
   Result<Value> argument_list(const core::Run& run, core::UnitId unit);
   Status append_argument(const core::Run& run, const Value& argument, std::string& out);
   void remember_inputs(const Digest& key, const Value& args);

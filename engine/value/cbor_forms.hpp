@@ -3,7 +3,9 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace flow::cbor {
 
@@ -14,6 +16,27 @@ inline constexpr uint8_t kHalf = 0xf9, kSingle = 0xfa, kDouble = 0xfb;
 inline constexpr uint64_t kTensorTag = 26220, kFileTag = 26221, kRefTag = 26222;
 inline constexpr uint64_t kPlacesRefTag = 26223;
 inline constexpr uint64_t kExecutable = 1, kFolder = 2, kAnonymous = 4;
+
+/// What an item begins with: of a string its length, of a list or a map its number of items.
+struct Head {
+  uint8_t major = 0;
+  uint64_t argument = 0;
+};
+/// Reads the head at `at` and moves `at` behind it. False at the end, and if it is not valid.
+inline bool take_head(std::string_view bytes, size_t& at, Head& head) {
+  if (at >= bytes.size()) return false;
+  auto first = static_cast<uint8_t>(bytes[at++]);
+  uint8_t low = first & 31;
+  head.major = first >> 5;
+  head.argument = low;
+  if (low < 24) return true;
+  size_t size = size_t{1} << (low - 24);
+  if (low > 27 || bytes.size() - at < size) return false;
+  head.argument = 0;
+  for (size_t end = at + size; at < end; at++)
+    head.argument = head.argument << 8 | static_cast<uint8_t>(bytes[at]);
+  return true;
+}
 
 // The half-precision bits of `value`; false if half precision cannot hold it exactly.
 inline bool to_half(float value, uint16_t& out) {

@@ -319,22 +319,13 @@ class CborReader {
 
 // Item by item, regardless of nesting.
 bool holds_tag(std::string_view bytes) {
+  Head head;
   for (size_t at = 0; at < bytes.size();) {
-    uint8_t first = static_cast<uint8_t>(bytes[at++]);
-    uint8_t major = first >> 5, low = first & 31;
-    if (major == kTag || low > 27) return true;
-    uint64_t argument = low;
-    if (low >= 24) {
-      size_t size = size_t{1} << (low - 24);
-      if (bytes.size() - at < size) return true;
-      argument = 0;
-      for (size_t end = at + size; at < end; at++)
-        argument = argument << 8 | static_cast<uint8_t>(bytes[at]);
-    }
-    bool is_string = major == kBytes || major == kText;
+    if (!take_head(bytes, at, head) || head.major == kTag) return true;
+    bool is_string = head.major == kBytes || head.major == kText;
     if (!is_string) continue;
-    if (bytes.size() - at < argument) return true;
-    at += argument;
+    if (bytes.size() - at < head.argument) return true;
+    at += head.argument;
   }
   return false;
 }

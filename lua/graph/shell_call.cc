@@ -103,14 +103,17 @@ void check_shell_definition(lua_State* L, const TaskDef& def) {
 void read_shell_call(lua_State* L, const TaskObject& task, TaskNode& node) {
   const TaskDef& def = task.def;
   node.named_args = lua_gettop(L) == 2 && lua_type(L, 2) == LUA_TTABLE;
-  node.args = read_arguments(L, 2, def.name);
-  raise_if(L, node.named_args ? named_call_problem(def, node.args.as_table().list[0])
-                              : positional_call_problem(def, node.args.as_table().list));
+  const Value args = read_arguments(L, 2, def.name);
+  const std::vector<Value>& list = args.as_table().list;
+  raise_if(L,
+           node.named_args ? named_call_problem(def, list[0]) : positional_call_problem(def, list));
+  node.args = args;
 }
 
 void check_shell_map(lua_State* L, const TaskObject& task, TaskNode& node) {
   const TaskDef& def = task.def;
-  const std::vector<Value>& rest = node.args.as_table().list;
+  const Value args = node.args.value();
+  const std::vector<Value>& rest = args.as_table().list;
   auto with_rest = [&](const Value& item) {
     std::vector<Value> list{item};
     list.insert(list.end(), rest.begin(), rest.end());

@@ -129,7 +129,7 @@ void run_ranks(const Script& script, const BuildResult& built, const std::string
                Outcome& outcome) {
   const TaskNode& node = built.plan.nodes.at(0);
   AttemptRequest request = attempt_of(built.plan.defs[node.def]);
-  request.args = node.args;
+  request.args = node.args.value();
   request.dir = dir;
   CapturedStderr silenced;
   auto all = run_gang(built.bundle, script.ranks, 2, request, [](int, GangHost&) {});
@@ -173,7 +173,7 @@ Outcome run(const Script& script, const std::string& dir) {
       FakeHost host;
       host.environment["HOME"] = "/home/somebody";
       AttemptRequest request = attempt_of(built->plan.defs[node.def]);
-      request.args = node.args;
+      request.args = node.args.value();
       request.dir = dir;
       AttemptOutcome ended = vm->run(request, host);
       if (attempt == 1) first = host.lines;

@@ -82,7 +82,7 @@ inline std::string plan_text(const Plan& plan) {
       text += fmt::format(" when {} then {} else {}", value_text(plan, node.detail().condition),
                           value_text(plan, node.detail().then_value),
                           value_text(plan, node.detail().else_value));
-    if (node.kind != NodeKind::when) text += " " + value_text(plan, node.args);
+    if (node.kind != NodeKind::when) text += " " + value_text(plan, node.args.value());
     if (node.named_args) text += " named";
     if (node.detail().limit != 0) text += fmt::format(" limit {}", node.detail().limit);
     for (uint32_t before : node.detail().after) text += " after " + plan.nodes[before].name;

@@ -88,7 +88,7 @@ TEST_CASE("an input's path that is passed on becomes the file again") {
   file.digest = sha256("in");
   AttemptOutcome outcome = run("return best(x)", {Value(file)});
   REQUIRE(outcome.fragment);
-  CHECK(outcome.fragment->nodes[0].args.as_table().list[0].as_file().digest == file.digest);
+  CHECK(outcome.fragment->nodes[0].args.value().as_table().list[0].as_file().digest == file.digest);
 }
 
 TEST_CASE("a dynamic task cannot read its handles, and defines nothing") {
