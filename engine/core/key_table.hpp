@@ -1,5 +1,5 @@
 // A hash table from cache keys to the units that hold them. It stores only the first bytes of each
-// key: 16 bytes per entry, where a map of whole keys would need 64; a million ready tasks hold a
+// key: 12 bytes per entry, where a map of whole keys would need 64; a million ready tasks hold a
 // million keys. Open addressing with linear probing; erasing closes the gap (Knuth, The Art of
 // Computer Programming, 6.4, algorithm R).
 #pragma once
@@ -24,7 +24,7 @@ class KeyTable {
   template <typename KeyOf>
   const Holder* find(const Digest& key, KeyOf&& key_of) const {
     if (slots_.empty()) return nullptr;
-    uint64_t start = start_of(key);
+    uint32_t start = start_of(key);
     for (size_t at = home(start); !is_free(slots_[at]); at = next(at)) {
       const Slot& slot = slots_[at];
       if (slot.start == start && key_of(slot.holder) == key) return &slot.holder;
@@ -76,17 +76,17 @@ class KeyTable {
  private:
   static constexpr size_t kSlotsMin = 16;  // a power of two, as every size is
   struct Slot {
-    uint64_t start = 0;  // the first bytes of the key
+    uint32_t start = 0;  // the first bytes of the key
     Holder holder{0, kNoNode};
   };
 
   static bool is_free(const Slot& slot) { return slot.holder.second == kNoNode; }
-  static uint64_t start_of(const Digest& key) {
-    uint64_t start;
+  static uint32_t start_of(const Digest& key) {
+    uint32_t start;
     std::memcpy(&start, key.bytes.data(), sizeof start);
     return start;
   }
-  size_t home(uint64_t start) const { return start & (slots_.size() - 1); }
+  size_t home(uint32_t start) const { return start & (slots_.size() - 1); }
   size_t next(size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
   void put(const Slot& slot) {
