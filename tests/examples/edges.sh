@@ -24,7 +24,7 @@ prints '"exact":20.0,"simulated":{"high":20.0,"low":20.0,' \
   montecarlo --param paths=1000 --param years=0 --param spot=125
 prints '"standard_errors":0}' montecarlo --param paths=1000 --param volatility=0 --param spot=120
 prints '"exact":100.0,' montecarlo --param paths=1000 --param strike=0
-prints 'the parameter `spot` is at least 0.01' montecarlo --param spot=0
+prints 'the parameter `spot` must be at least 0.01' montecarlo --param spot=0
 
 prints 'the sweep has nothing to try' sweep --param lrs=
 prints 'the sweep has nothing to try' sweep --param widths=
