@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,17 +69,20 @@ void record_slot(const ChildSetup& what) {
   (void)!::pwrite(what.slot, line, size, 0);
 }
 
-// A FIFO could block the parent, which waits until the program starts.
-bool may_block(const char* path) {
+// A FIFO could block the parent, which waits until the program starts, and files of /proc would
+// describe the parent.
+bool needs_shell(const char* path) {
   struct stat info {};
-  if (::stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return false;
-  return std::strcmp(path, "/dev/null") != 0;
+  struct statfs system {};
+  if (::stat(path, &info) != 0 || ::statfs(path, &system) != 0) return false;
+  if (system.f_type == PROC_SUPER_MAGIC) return true;
+  return !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode) && std::strcmp(path, "/dev/null") != 0;
 }
 
 // Returns 0 or the errno.
 int redirect(const OpenFile& file) {
   if (file.from >= 0) return ::dup2(file.from, file.descriptor) < 0 ? errno : 0;
-  if (may_block(file.path)) return EWOULDBLOCK;
+  if (needs_shell(file.path)) return EWOULDBLOCK;
   constexpr mode_t kMode = 0666;  // as a shell does; the umask applies
   int opened = ::open(file.path, file.flags, kMode);
   if (opened < 0) return errno;

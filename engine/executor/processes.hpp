@@ -25,6 +25,8 @@ struct ChildProcess {
   pid_t pid = 0;  // also its process group
   int pidfd = -1;
   int out = -1, err = -1;  // read ends, non-blocking
+  // Executed in place of a shell that would have waited for it and ended with 128 + its signal.
+  bool replaces_shell = false;
 };
 
 /// The file scratch/slots/PID in the state directory: what the executor runs now, so that the next
@@ -44,7 +46,7 @@ class SlotFile {
 
 /// Starts a child. The calling thread must live as long as the process, because the child dies with
 /// it (PDEATHSIG). Sets `failed_errno` if the program could not be executed, or if a redirection
-/// failed or is to a file that may block, such as a FIFO.
+/// failed or names a file that may block, such as a FIFO, or one of /proc.
 Result<ChildProcess> spawn(const SpawnRequest& what, const SlotFile& slot, int& failed_errno);
 /// The program's path as execvp would find it, or "".
 std::string find_program(const std::string& name,

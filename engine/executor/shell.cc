@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
@@ -334,10 +336,20 @@ bool changes_bash(const std::map<std::string, std::string>& environment, const s
   return environment.contains("BASH_FUNC_" + name + "%%");
 }
 
-/// Sets the variables that bash sets for a program that it executes.
-void add_bash_variables(const std::string& program, std::map<std::string, std::string>& variables) {
-  variables["_"] = program;
-  variables.emplace("SHLVL", "0");
+/// Sets the variables that bash sets for a program that it executes: itself, or with redirections
+/// in a child process.
+void add_bash_variables(const SpawnRequest& what, std::map<std::string, std::string>& variables) {
+  variables["_"] = what.program;
+  auto level = variables.emplace("SHLVL", "0").first;
+  if (!what.redirections.empty())
+    level->second = std::to_string(std::max(0, std::atoi(level->second.c_str())) + 1);
+}
+
+/// The status that the shell would have ended with.
+int status_of(const ChildProcess& child, int status) {
+  constexpr int kBySignal = 128;
+  bool is_converted = child.replaces_shell && WIFSIGNALED(status);
+  return is_converted ? W_EXITCODE(kBySignal + WTERMSIG(status), 0) : status;
 }
 
 /// The words of the shell that runs the command. A long text is in a file next to the scratch
@@ -385,8 +397,9 @@ Result<ChildProcess> start_command(Attempt& attempt, const SlotFile& slot, const
     SpawnRequest direct = what;
     direct.words = std::move(plain.words);
     direct.redirections = std::move(plain.redirections);
-    if (spec.shell.front().ends_with("bash")) add_bash_variables(what.program, direct.environment);
+    if (spec.shell.front().ends_with("bash")) add_bash_variables(direct, direct.environment);
     auto child = spawn(direct, slot, failed_errno);
+    if (child.ok()) child->replaces_shell = !direct.redirections.empty();
     if (child.ok() || failed_errno == 0) return child;
   }
   what.words = spec.shell;
@@ -450,6 +463,10 @@ std::string meaning_of(int code, const ShellSpec& spec, const std::string& comma
     return ": the arguments of a program are too long for the system: pass the names in a file, or "
            "through xargs";
   if (code == kNotExecutable) return ": a program could not be executed (code 126)";
+  static const std::set<int> kFatal = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGTERM};
+  if (kFatal.contains(code - kBySignal) && !has_pipe(command))
+    return fmt::format(", which a shell reports for signal {} ({})", code - kBySignal,
+                       ::strsignal(code - kBySignal));
   bool has_pipefail =
       std::find(spec.shell.begin(), spec.shell.end(), "pipefail") != spec.shell.end();
   if (!has_pipefail || !has_pipe(command)) return "";
@@ -684,6 +701,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   link.send(started, now);
   Output out(attempt, 1), err(attempt, 2);
   CommandEnd end = RunningCommand(link, *child, out, err).follow(dir, command->linger_ms);
+  end.status = status_of(*child, end.status);
   slot.clear();
   container.end(end.status);
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();

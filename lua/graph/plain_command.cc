@@ -35,19 +35,26 @@ class PlainParser {
       bool is_quoted = false;
       if (!read_word(word, is_quoted)) return false;
       bool is_number = !is_quoted && word.size() == 1 && word[0] >= '0' && word[0] <= '2';
-      bool redirects = at_ < line_.size() && (line_[at_] == '<' || line_[at_] == '>');
+      bool redirects = is_at_redirection();
       if (redirects && (word.empty() || is_number) && !is_quoted) {
         if (!read_redirection(word, command)) return false;
         continue;
       }
-      bool is_other_number = !is_quoted && word.find_first_not_of("0123456789") == word.npos;
-      if (redirects && is_other_number) return false;
+      if (redirects && !is_quoted && is_digits(word)) return false;
       command.words.push_back(std::move(word));
     }
     return true;
   }
 
  private:
+  static bool is_digits(std::string_view word) {
+    return word.find_first_not_of("0123456789") == word.npos;
+  }
+
+  bool is_at_redirection() const {
+    return at_ < line_.size() && (line_[at_] == '<' || line_[at_] == '>');
+  }
+
   void skip_blanks() {
     while (at_ < line_.size() && is_blank(line_[at_])) at_++;
   }
@@ -93,6 +100,9 @@ class PlainParser {
       skip_blanks();
       bool is_quoted = false;
       if (!read_word(redirection.path, is_quoted) || redirection.path.empty()) return false;
+      // Of `> 2> err`, a shell reads `2>` as an operator.
+      bool is_number = !is_quoted && is_digits(redirection.path);
+      if (is_number && is_at_redirection()) return false;
       bool is_device = redirection.path.starts_with("/dev/") && redirection.path != "/dev/null";
       if (is_device) return false;
       redirection.flags = is_input  ? O_RDONLY

@@ -165,7 +165,7 @@ class Commands(Place):
         commands = [
             "sort < {f} > out", "sort {f} >out", "> 'out of it' > out sort {f}", "cat {f} - </dev/null >>out",
             "dd status=noxfer if={f} 2> out", "python3 -c {code} > out 2>&1", "python3 -c {code} 2>&1 > out",
-            "tee out.1 < {f} > out.2", "tee out < {f} >&2",
+            "tee out.1 < {f} > out.2", "tee out < {f} >&2", "printenv SHLVL > out", "cat < /proc/self/environ > out",
         ]
         tasks = []
         for command in commands:
@@ -186,6 +186,11 @@ class Commands(Place):
         self.result()
         fields = self.copied("out").split()
         self.assertEqual(fields[0], fields[4])  # the program leads its process group
+
+    def test_a_signal_ends_a_command_with_a_redirection_as_in_bash(self):
+        for end in ("", " ;"):
+            self.shell("%s -c 'import os; os.kill(os.getpid(), 11)' > out%s" % (sys.executable, end))
+            self.assertIn("`t` ended with exit code 139, which a shell reports for signal 11", self.error())
 
     def test_the_shell_reports_a_redirection_that_fails(self):
         self.shell("cat /proc/self/stat > no/out")

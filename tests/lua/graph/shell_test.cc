@@ -198,12 +198,13 @@ TEST_CASE("a command with redirections is executed directly") {
   CHECK(redirections_of("cat 2 > y") == Words{"1>y"});
   CHECK(plain_command("cat '2'> y").words == Words{"cat", "2"});
   CHECK(plain_command("cat a2> y").words == Words{"cat", "a2"});
-  for (const char* command :
-       {"cat x >",     "cat x > ''",         "cat x >| y",     "cat <<E",    "cat <> x",
-        "cat x &> y",  "cat x >& y",         "cat x 2>&-",     "cat x 2>&3", "cat x 3> y",
-        "cat 12>y",    "cat x 2>&1y",        "cat x >&1>y",    "cat > *",    "cat > $x",
-        "cat > \"x\"", "cat > ~/x",          "cat < x y; z",   "cat <<< x",  "cat <(x)",
-        "cat >> > x",  "cat > /dev/tcp/h/1", "cat < /dev/fd/0"}) {
+  for (const char* command : {"cat x >",        "cat x > ''",    "cat x >| y", "cat <<E",
+                              "cat <> x",       "cat x &> y",    "cat x >& y", "cat x 2>&-",
+                              "cat x 2>&3",     "cat x 3> y",    "cat 12>y",   "cat x 2>&1y",
+                              "cat x >&1>y",    "cat > *",       "cat > $x",   "cat > \"x\"",
+                              "cat > ~/x",      "cat < x y; z",  "cat <<< x",  "cat <(x)",
+                              "cat >> > x",     "cat x > 2>err", "cat >>1>2",  "cat > /dev/tcp/h/1",
+                              "cat < /dev/fd/0"}) {
     CHECK(plain_command(command).words.empty());
     CHECK(redirections_of(command).empty());
   }
