@@ -257,7 +257,8 @@ class RunWriter {
     std::string header;
     for (const core::Unit& unit : run.units) {
       header.clear();
-      content_bytes_ += encode(unit, header) + header.size();
+      content_bytes_ += encode(unit, header);
+      content_bytes_ += header.size();
     }
     content_bytes_ += rest_.ByteSizeLong();
     append_tag(journal::Snapshot::kRunsFieldNumber, header_);
