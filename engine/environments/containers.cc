@@ -282,8 +282,9 @@ bool run_remove(const ContainerRecord& record) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   for (int i = 1;; i++) {
     auto removed = run_command(remove_words(record), kRemoveLimitMs, record.variables);
-    if (!removed.ok() || removed->code == 0 || i == kTries)
-      return removed.ok() && removed->code == 0;
+    bool is_removed = removed.ok() && removed->code == 0;
+    bool may_succeed = removed.ok() && removed->err.find("state improper") != std::string::npos;
+    if (is_removed || !may_succeed || i == kTries) return is_removed;
     std::this_thread::sleep_for(kPause * i);
   }
 }
